@@ -1,0 +1,38 @@
+# make demo: a virtual environment, the core, a tuned batch-size study with its picture.
+# make test: what the tests need, and the tests.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+
+.PHONY: demo test check bench docs clean
+
+demo: $(VENV)/core
+	$(BIN)/nqm demo --plot out/demo.png
+
+test: $(VENV)/dev
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+check: $(VENV)/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+bench: $(VENV)/core
+	$(BIN)/python -m benchmarks
+
+docs: $(VENV)/core
+	$(BIN)/python docs/generate.py
+
+$(VENV)/core: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("nqm needs Python 3.11 or later, this is " + sys.version) if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/dev: $(VENV)/core
+	$(PIP) --editable '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) out build dist .pytest_cache .ruff_cache

@@ -1,0 +1,72 @@
+"""nqm: what batch size, momentum, averaging, preconditioning and schedules do to training, exactly.
+
+>>> from nqm import HeavyBall, Quadratic, Spectrum
+>>> problem = Quadratic(Spectrum.power_law(10_000))
+>>> problem.run(HeavyBall(lr=0.1, momentum=0.9), batch_size=256, steps=2000).loss[-1].round(4)
+np.float64(0.0748)
+"""
+
+#from .batch import Sweep, sweep
+from .optimizers import (
+    EMA,
+    SGD,
+    HeavyBall,
+    Lookahead,
+    Nesterov,
+    Optimizer,
+    Polyak,
+    Preconditioned,
+    ScheduleFree,
+    Wrapper,
+    decay,
+    free,
+    rate,
+    unit,
+    whole,
+)
+from .problem import Problem, Quadratic
+from .run import Hit, Outcome, Run
+from .schedule import Schedule, constant, cosine, exponential, linear, step, warmup, wsd
+from .search import steps_to_target
+from .spectrum import Spectrum
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "EMA",
+    "SGD",
+    "HeavyBall",
+    "Hit",
+    "Lookahead",
+    "Nesterov",
+    "Optimizer",
+    "Outcome",
+    "Polyak",
+    "Preconditioned",
+    "Problem",
+    "Quadratic",
+    "Run",
+    "Schedule",
+    "ScheduleFree",
+    "Scheduled",
+    "Spectrum",
+    "Sweep",
+    "Tuned",
+    "Wrapper",
+    "constant",
+    "cosine",
+    "decay",
+    "exponential",
+    "free",
+    "linear",
+    "optimal_schedule",
+    "rate",
+    "step",
+    "steps_to_target",
+    "sweep",
+    "tune",
+    "unit",
+    "warmup",
+    "whole",
+    "wsd",
+]

@@ -1,0 +1,58 @@
+"""Exponential moving average of the weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .algebra import follow
+from .base import Number, System, Wrapper, decay
+
+
+@dataclass(frozen=True)
+class EMA(Wrapper):
+    """Exponential moving average of another optimizer's weights; the loss reported is the average's.
+
+    ::
+
+        average <- decay average + (1 - decay) theta,        average_0 = theta_0
+
+    On plain SGD with rho = 1 - lr h it multiplies the steady-state risk of a mode by
+    ``(1 - decay)(1 + rho decay) / ((1 + decay)(1 - rho decay))``.
+
+    >>> from nqm import SGD, Quadratic, Spectrum
+    >>> Quadratic(Spectrum([1.0])).run(EMA(SGD(0.5), 0.5), batch_size=10, steps=[0, 1, 2]).loss.tolist()
+    [0.5, 0.284375, 0.12890625]
+
+    References
+    ----------
+    Ruppert (1988); Polyak and Juditsky (1992), Acceleration of stochastic approximation by averaging.
+    """
+
+    decay: Number = decay()
+
+    def system(self, h: Any, t: int) -> System:
+        G, b = self.inner.system(h, t)
+        row, noise = follow(G, b, self.inner.readout(t + 1))
+        gain = 1 - self.decay
+        return (
+            [*([*g, 0.0] for g in G), [*(gain * entry for entry in row), -gain]],
+            [*b, gain * noise],
+        )
+
+    def initial(self) -> list[float]:
+        return [*self.inner.initial(), 1.0]
+
+    def readout(self, t: int) -> list[Any]:
+        return [*(0.0 for _ in self.inner.initial()), 1.0]
+
+    def same_until(self, t: int) -> float:
+        return self.inner.same_until(t) if self.inner.steady else t + 1
+
+    @property
+    def cycle(self) -> int:
+        return self.inner.cycle if self.inner.steady else 0
+
+    @property
+    def steady(self) -> bool:
+        return True

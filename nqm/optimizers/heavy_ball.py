@@ -1,0 +1,46 @@
+"""Heavy-ball momentum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .base import Number, Optimizer, System, decay, rate
+
+
+@dataclass(frozen=True)
+class HeavyBall(Optimizer):
+    """SGD with heavy-ball momentum, as ``torch.optim.SGD(momentum=...)`` does it.
+
+    ::
+
+        m     <- momentum m + (h theta + eps)
+        theta <- theta - lr m
+
+    Stable for lr h < 2 (1 + momentum); effective learning rate lr / (1 - momentum).
+
+    >>> from nqm import Quadratic, Spectrum
+    >>> Quadratic(Spectrum([1.0])).run(HeavyBall(0.1, 0.9), batch_size=10, steps=[0, 1, 2]).loss.tolist()
+    [0.5, 0.4055, 0.25461]
+
+    References
+    ----------
+    Polyak (1964), Some methods of speeding up the convergence of iteration methods.
+    """
+
+    lr: Number = rate()
+    momentum: Number = decay()
+
+    def system(self, h: Any, t: int) -> System:
+        lr, momentum = self.lr, self.momentum
+        return [[-lr * h, -lr * momentum], [h, momentum - 1]], [-lr, 1.0]
+
+    def initial(self) -> list[float]:
+        return [1.0, 0.0]
+
+    def readout(self, t: int) -> list[float]:
+        return [1.0, 0.0]
+
+    @property
+    def effective_lr(self) -> Any:
+        return self.lr / (1 - self.momentum)

@@ -1,0 +1,73 @@
+"""Lookahead."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from .algebra import follow
+from .base import Number, System, Wrapper, unit, whole
+
+
+@dataclass(frozen=True)
+class Lookahead(Wrapper):
+    """Slow weights that follow a fast optimizer every ``period`` steps; the loss reported is the slow weights'.
+
+    ::
+
+        one step of the inner optimizer; after every period-th one also
+        slow <- slow + alpha (theta - slow),        theta <- slow
+
+    Slots of the inner optimizer that are weights restart at slow, velocities are kept. On SGD, with r = 1 - lr h,
+    A = alpha and k = period, the steady-state risk is SGD's times
+    ``A^2 (1 - r^2k) / (A^2 (1 - r^2k) + 2 A (1 - A)(1 - r^k))``.
+
+    >>> from nqm import SGD, Quadratic, Spectrum
+    >>> Quadratic(Spectrum([1.0])).run(Lookahead(SGD(0.5), 0.5, 2), batch_size=10, steps=[0, 1, 2]).loss.tolist()
+    [0.5, 0.5, 0.19921875]
+
+    References
+    ----------
+    Zhang, Lucas, Hinton and Ba (2019), Lookahead optimizer: k steps forward, 1 step back.
+    """
+
+    alpha: Number = unit(0.02, 1.0)
+    period: Number = whole()
+
+    def system(self, h: Any, t: int) -> System:
+        G, b = self.inner.system(h, t)
+        k = len(b)
+        if (t + 1) % self.period:
+            return [*([*row, 0.0] for row in G), [0.0] * (k + 1)], [*b, 0.0]
+        row, noise = follow(G, b, self.inner.readout(t + 1))
+        slow = [*(self.alpha * entry for entry in row), -self.alpha]
+        synced = [
+            [*(slow[j] - (i == j) for j in range(k)), 1.0 + slow[k]] if weight else [*G[i], 0.0]
+            for i, weight in enumerate(self.inner.initial())
+        ]
+        jolt = [self.alpha * noise if weight else b[i] for i, weight in enumerate(self.inner.initial())]
+        return [*synced, slow], [*jolt, self.alpha * noise]
+
+    def initial(self) -> list[float]:
+        return [*self.inner.initial(), 1.0]
+
+    def readout(self, t: int) -> list[Any]:
+        return [*(0.0 for _ in self.inner.initial()), 1.0]
+
+    def same_until(self, t: int) -> float:
+        if not self.inner.steady:
+            return t + 1
+        sync = t + int(self.period) - 1 - t % int(self.period)  # the step, t or later, that syncs
+        return min(self.inner.same_until(t), sync if sync > t else t + 1)
+
+    @property
+    def cycle(self) -> int:
+        return math.lcm(self.inner.cycle, int(self.period)) if self.inner.cycle and self.inner.steady else 0
+
+    @property
+    def steady(self) -> bool:
+        return True
+
+    def pace(self, t: Any) -> Any:
+        return None  # a step that syncs is of another kind

@@ -1,0 +1,49 @@
+"""Nesterov momentum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .base import Number, Optimizer, System, decay, rate
+
+
+@dataclass(frozen=True)
+class Nesterov(Optimizer):
+    """SGD with Nesterov momentum; v is the last change of theta.
+
+    ::
+
+        y     <- theta + momentum v
+        v     <- momentum v - lr (h y + eps)
+        theta <- theta + v
+
+    Stable for lr h < 2 (1 + momentum) / (1 + 2 momentum). The loss reported is theta's; the weights that
+    ``torch.optim.SGD(nesterov=True)`` stores are y.
+
+    >>> from nqm import Quadratic, Spectrum
+    >>> Quadratic(Spectrum([1.0])).run(Nesterov(0.1, 0.9), batch_size=10, steps=[0, 1, 2]).loss.tolist()
+    [0.5, 0.4055, 0.267761]
+
+    References
+    ----------
+    Nesterov (1983), A method for solving the convex programming problem with convergence rate O(1/k^2).
+    """
+
+    lr: Number = rate()
+    momentum: Number = decay()
+
+    def system(self, h: Any, t: int) -> System:
+        x, momentum = self.lr * h, self.momentum
+        carried = momentum - momentum * x
+        return [[-x, carried], [-x, carried - 1]], [-self.lr, -self.lr]
+
+    def initial(self) -> list[float]:
+        return [1.0, 0.0]
+
+    def readout(self, t: int) -> list[float]:
+        return [1.0, 0.0]
+
+    @property
+    def effective_lr(self) -> Any:
+        return self.lr / (1 - self.momentum)

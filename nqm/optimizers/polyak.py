@@ -1,0 +1,95 @@
+"""Polyak's tail average."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .algebra import follow
+from .base import Kind, Number, System, Wrapper, _parameter, _with
+
+
+def _start() -> Any:
+    def valid(v: Any) -> Any:
+        return (v >= 0) & ((v < 1) | (v == np.rint(v)))
+
+    allowed = "a fraction in [0, 1) of the run, or a whole number of steps"
+    return _parameter(Kind(allowed, valid, 0.0, 0.99, float, float, structural=True))
+
+
+@dataclass(frozen=True)
+class Polyak(Wrapper):
+    """Uniform average of another optimizer's weights after step ``start``; the loss reported is the average's.
+
+    ::
+
+        average_t = (theta_{start+1} + ... + theta_t) / (t - start)        for t > start, theta_t before
+
+    An integer start is a step. A float f below 1 means the last 1 - f of the run: ``start = floor(f t)`` for the
+    loss after t steps (suffix averaging). The average is kept as a sum, so its steps are all alike and have powers.
+
+    >>> from nqm import SGD, Quadratic, Spectrum
+    >>> Quadratic(Spectrum([1.0])).run(Polyak(SGD(0.5), 1), batch_size=10, steps=[0, 1, 2, 3]).loss.round(6).tolist()
+    [0.5, 0.1375, 0.046875, 0.036523]
+
+    References
+    ----------
+    Polyak and Juditsky (1992), Acceleration of stochastic approximation by averaging;
+    Rakhlin, Shamir and Sridharan (2012), Making gradient descent optimal for strongly convex stochastic optimization.
+    """
+
+    start: Number = _start()
+
+    @property
+    def first(self) -> int:
+        """The step after which the average begins."""
+        if self.start < 1 and not isinstance(self.start, (int, np.integer)):
+            raise ValueError(f"{self} averages a fraction of the run: give it a horizon with at_horizon(t)")
+        return int(self.start)
+
+    def system(self, h: Any, t: int) -> System:
+        G, b = self.inner.system(h, t)
+        row, noise = follow(G, b, self.inner.readout(t + 1))
+        if t < self.first:
+            row, noise = [0.0] * len(row), 0.0
+        return [*([*g, 0.0] for g in G), [*row, 0.0]], [*b, noise]
+
+    def initial(self) -> list[float]:
+        return [*self.inner.initial(), 0.0]
+
+    def readout(self, t: int) -> list[Any]:
+        if t <= self.first:
+            return [*self.inner.readout(t), 0.0]
+        return [*(0.0 for _ in self.inner.initial()), 1.0 / (t - self.first)]
+
+    def same_until(self, t: int) -> float:
+        if not self.inner.steady:
+            return t + 1
+        return min(self.inner.same_until(t), self.first if t < self.first else math.inf)
+
+    @property
+    def cycle(self) -> int:
+        return self.inner.cycle if self.inner.steady else 0
+
+    @property
+    def settled(self) -> int:
+        return max(self.inner.settled, self.first)
+
+    @property
+    def steady(self) -> bool:
+        return False
+
+    @property
+    def averages(self) -> bool:
+        return True
+
+    def pace(self, t: Any) -> Any:
+        return None
+
+    def at_horizon(self, t: int) -> Polyak:
+        whole = isinstance(self.start, (int, np.integer)) or self.start >= 1
+        first = int(self.start) if whole else math.floor(self.start * t)
+        return _with(self, inner=self.inner.at_horizon(t), start=first)

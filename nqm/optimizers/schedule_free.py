@@ -1,0 +1,60 @@
+"""Schedule-Free SGD."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .base import Number, Optimizer, System, decay, rate
+
+
+@dataclass(frozen=True)
+class ScheduleFree(Optimizer):
+    """Schedule-Free SGD: gradients at y, steps on z, the loss reported at the running average x.
+
+    ::
+
+        y <- (1 - momentum) z + momentum x
+        z <- z - lr (h y + eps)
+        x <- x + (z - x) / (t + 1),        t = 0, 1, ...
+
+    Its steps differ, so there are no powers; they are affine in 1 / (t + 1), which the engine steps through exactly.
+
+    >>> from nqm import Quadratic, Spectrum
+    >>> Quadratic(Spectrum([1.0])).run(ScheduleFree(0.5, 0.9), batch_size=10, steps=[0, 1, 2]).loss.round(6).tolist()
+    [0.5, 0.1375, 0.080625]
+
+    References
+    ----------
+    Defazio et al. (2024), The road less scheduled.
+    """
+
+    lr: Number = rate()
+    momentum: Number = decay()
+
+    def system(self, h: Any, t: int) -> System:
+        x, y, c = self.lr * h, self.momentum, self.pace(t)
+        return (
+            [[-x * (1 - y), -x * y], [c * (1 - x * (1 - y)), -c * (1 + x * y)]],
+            [-self.lr, -c * self.lr],
+        )
+
+    def initial(self) -> list[float]:
+        return [1.0, 1.0]
+
+    def readout(self, t: int) -> list[float]:
+        return [0.0, 1.0]
+
+    def same_until(self, t: int) -> float:
+        return t + 1
+
+    @property
+    def cycle(self) -> int:
+        return 0
+
+    @property
+    def averages(self) -> bool:
+        return True
+
+    def pace(self, t: Any) -> Any:
+        return 1.0 / (t + 1)

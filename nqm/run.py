@@ -1,0 +1,107 @@
+"""What a computation returns: frozen results whose failures are values with a sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .moments import Array
+
+if TYPE_CHECKING:
+    from .optimizers.base import Optimizer
+
+
+class Outcome(Enum):
+    """How a computation ended; the value is the sentence, filled in with the numbers."""
+
+    finished = "ran to step {steps:,}"
+    reached = "reached {target:g} at step {steps:,}"
+    above_floor = (
+        "never reaches {target:g}: the steady-state loss at batch size {batch_size:g} is {floor:.4g}; "
+        "lower the learning rate, raise the batch size or average"
+    )
+    diverged = "diverges: the spectral radius is {radius:.6g} at curvature {h:.4g}; lower the learning rate{limit}"
+    out_of_steps = "still at {loss:.4g} after {steps:,} steps, above {target:g}; allow more steps or raise the target"
+
+    @property
+    def ok(self) -> bool:
+        return self in (Outcome.finished, Outcome.reached)
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """Expected loss over steps: ``loss = signal + noise / batch_size``.
+
+    ``floor`` is the steady-state loss (infinite if the run diverges). ``band_signal`` and ``band_noise`` split the two by
+    curvature, one row for each pair of ``band_edges``. ``noise_scale`` is tr C / |g|^2 and ``curvature_noise_scale``
+    tr HC / g'Hg at the reported weights, in expectation: the batch sizes at which gradient noise and signal are alike.
+    """
+
+    steps: Array
+    loss: Array
+    signal: Array
+    noise: Array
+    batch_size: float
+    optimizer: Optimizer
+    floor: float
+    outcome: Outcome
+    message: str
+    band_edges: Array
+    band_signal: Array
+    band_noise: Array
+    noise_scale: Array
+    curvature_noise_scale: Array
+    stderr: Array | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, as ``--json`` prints them."""
+        return {
+            "optimizer": str(self.optimizer),
+            "batch_size": number(self.batch_size),
+            "floor": number(self.floor),
+            "outcome": self.outcome.name,
+            "message": self.message,
+            **{
+                name: numbers(getattr(self, name))
+                for name in (
+                    "steps", "loss", "signal", "noise", "noise_scale", "curvature_noise_scale",
+                    "band_edges", "band_signal", "band_noise",
+                )
+            },
+            "stderr": None if self.stderr is None else numbers(self.stderr),
+        }  # fmt: skip
+
+    def plot(self, path: str | None = None) -> Any:
+        """Loss, signal and noise over steps; a matplotlib figure, written to ``path`` if given."""
+        from .plot import plot_run
+
+        return plot_run(self, path)
+
+
+@dataclass(frozen=True)
+class Hit:
+    """Answer of `steps_to_target`: ``steps`` is None unless the outcome is reached."""
+
+    steps: int | None
+    outcome: Outcome
+    message: str
+    loss: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"steps": self.steps, "outcome": self.outcome.name, "message": self.message, "loss": number(self.loss)}
+
+
+def number(value: Any) -> float | int | None:
+    """A number as JSON has it: None for what is not finite."""
+    if value is None or not np.isfinite(value):
+        return None
+    return int(value) if float(value).is_integer() and abs(value) < 2**53 else float(value)
+
+
+def numbers(values: Any) -> list[Any]:
+    """An array as nested lists of JSON numbers."""
+    array = np.asarray(values)
+    return [numbers(row) for row in array] if array.ndim > 1 else [number(v) for v in array]
