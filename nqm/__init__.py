@@ -6,7 +6,7 @@
 np.float64(0.0748)
 """
 
-#from .batch import Sweep, sweep
+from .batch import Sweep, sweep
 from .optimizers import (
     EMA,
     SGD,
@@ -27,7 +27,7 @@ from .optimizers import (
 from .problem import Problem, Quadratic
 from .run import Hit, Outcome, Run
 from .schedule import Schedule, constant, cosine, exponential, linear, step, warmup, wsd
-from .search import steps_to_target
+from .search import Scheduled, Tuned, optimal_schedule, steps_to_target, tune
 from .spectrum import Spectrum
 
 __version__ = "0.1.0"

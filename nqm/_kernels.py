@@ -50,7 +50,7 @@ def compose_numpy(A2: Any, d2: Any, Q2: Any, A1: Any, d1: Any, Q1: Any) -> tuple
     off = np.einsum("ilx,lix->ix", A2[i], A1[:, i]) - A2[i, i] * A1[i, i]
     d = d2[i] + d1[i] + d2[i] * d1[i] + off
     A[i, i] = np.where(np.abs(d) < 0.5, 1.0 + d, A[i, i])
-    return A, d, Q
+    return A, np.where(np.abs(d) < 0.5, d, A[i, i] - 1.0), Q
 
 
 def scan_numpy(
@@ -118,8 +118,11 @@ def _compose(A2: Any, d2: Any, Q2: Any, A1: Any, d1: Any, Q1: Any) -> tuple[Any,
             for k in range(inner):
                 if k != i:
                     _fma(out, A2[i, k, lo:hi], A1[k, i, lo:hi])
-            for x in range(out.size):
-                Aii[x] = 1.0 + out[x] if abs(out[x]) < 0.5 else Aii[x]
+            for x in range(out.size):  # far from one the drift follows A: on its own its error would double at each square
+                if abs(out[x]) < 0.5:
+                    Aii[x] = 1.0 + out[x]
+                else:
+                    out[x] = Aii[x] - 1.0
         for i in range(rows):
             for k in range(inner):
                 w = W[k, : hi - lo]

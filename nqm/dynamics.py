@@ -61,8 +61,9 @@ class Dynamics:
         G, b = optimizer.system(h, 0)
         entries = [*(e for row in G for e in row), *b]
         self.shape = np.broadcast_shapes(h.shape, *(np.shape(e) for e in entries))
-        self.scale = np.ones((len(b), math.prod(self.shape)))
-        self.scale = balance(self._stack(optimizer)[0])
+        raw, jolt = self._arrays(G, b)
+        self.scale = balance(raw)
+        self._first = self._rescale(raw, jolt)
         self.period = optimizer.cycle
         self.settled = max(optimizer.settled, schedule.settled if schedule else 0)
         self._powers: dict[Any, Powers] = {}
@@ -84,9 +85,10 @@ class Dynamics:
 
     def step(self, t: int) -> MomentMap:
         """The map of step t."""
-        lr, momentum, batch = self.schedule.at(t) if self.schedule else (1.0, 1.0, 1.0)
-        G, b = self._stack(scaled(self.optimizer, lr, momentum), t)
-        return MomentMap.step(G, b).louder(1 / batch)
+        if self.schedule is None:
+            return MomentMap.step(*(self._stack(self.optimizer, t) if t else self._first))
+        lr, momentum, batch = self.schedule.at(t)
+        return MomentMap.step(*self._stack(scaled(self.optimizer, lr, momentum), t)).louder(1 / batch)
 
     def same_until(self, t: int) -> float:
         ends = self.optimizer.same_until(t)
@@ -201,16 +203,21 @@ class Dynamics:
                 noise = np.full(self.shape, np.inf)
         return np.where(stable & (noise >= 0), noise, np.inf)
 
-    def _stack(self, optimizer: Optimizer, t: int = 0) -> tuple[Array, Array]:
+    def _stack(self, optimizer: Optimizer, t: int) -> tuple[Array, Array]:
         """G and b of step t as arrays in the balanced slots."""
-        G, b = optimizer.system(self.h, t)
-        k, modes = len(b), self.scale.shape[1]
-        A, B = np.empty((k, k, modes)), np.empty((k, modes))
+        return self._rescale(*self._arrays(*optimizer.system(self.h, t)))
+
+    def _arrays(self, G: Any, b: Any) -> tuple[Array, Array]:
+        k = len(b)
+        full, jolt = np.empty((k, k, *self.shape)), np.empty((k, *self.shape))
         for i in range(k):
-            B[i] = np.broadcast_to(b[i], self.shape).ravel() / self.scale[i]
+            jolt[i] = b[i]
             for j in range(k):
-                A[i, j] = np.broadcast_to(G[i][j], self.shape).ravel() * self.scale[j] / self.scale[i]
-        return A, B
+                full[i, j] = G[i][j]
+        return full.reshape(k, k, -1), jolt.reshape(k, -1)
+
+    def _rescale(self, G: Array, b: Array) -> tuple[Array, Array]:
+        return G * self.scale[None] / self.scale[:, None], b / self.scale
 
 
 def _affine(points: list[tuple[float, tuple[Array, Array]]]) -> Affine | None:

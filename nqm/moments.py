@@ -108,7 +108,7 @@ def balance(G: Array) -> Array:
     scale = np.ones((k, *G.shape[2:]))
     size = np.abs(G)
     for _ in range(k - 1):
-        for i in range(k):
+        for i in range(1, k):  # only ratios matter: slot 0 keeps its unit
             others = [j for j in range(k) if j != i]
             row, column = size[i, others].sum(0), size[others, i].sum(0)
             with np.errstate(divide="ignore", invalid="ignore"):

@@ -147,7 +147,7 @@ class Quadratic(Problem):
             candidate = fill(optimizer, {"lr": lr}).at_horizon(MAX_STEPS)
             return bool(Dynamics(candidate, np.asarray(h), None).stable())
 
-        high = 1.0 / float(np.max(optimizer.curvature(h)))
+        high = float(np.min(fill(optimizer, {"lr": 1.0}).edge(h)))
         while stable(high) and high < 1e300:
             high *= 2
         low = high / 2

@@ -56,8 +56,12 @@ class Kind:
 
 
 def rate() -> Any:
-    """A learning rate: positive, searched on a log2 scale relative to the largest curvature."""
-    return _parameter(Kind("positive", lambda v: v > 0, -34.0, 4.0, np.exp2, np.log2))
+    """A learning rate: positive, searched relative to the edge of stability (`Optimizer.edge`).
+
+    With v = lr / edge the coordinate is log2(v / (1 - v)), log2 of the rate far below the edge and of the distance to
+    it close by, where the best rates for large batches lie. Beyond u = 16 it goes on above the edge, to 64 times.
+    """
+    return _parameter(Kind("positive", lambda v: v > 0, -30.0, 22.0, _from_edge, _to_edge))
 
 
 def decay() -> Any:
@@ -67,7 +71,7 @@ def decay() -> Any:
 
 def unit(low: float = 0.0, high: float = 1.0) -> Any:
     """A number between 0 and 1, searched as it is."""
-    return _parameter(Kind("in [0, 1]", lambda v: (v >= 0) & (v <= 1), low, high, lambda u: u, lambda v: v))
+    return _parameter(Kind("in [0, 1]", lambda v: (v >= 0) & (v <= 1), low, high, lambda u: u, float))
 
 
 def whole() -> Any:
@@ -80,6 +84,15 @@ def whole() -> Any:
         return int(round(2.0 ** float(u)))
 
     return _parameter(Kind("a whole number of at least 1", valid, 0.0, 8.0, value, np.log2, integer=True, structural=True))
+
+
+def _from_edge(u: Any) -> Any:
+    return np.where(u <= 16, 1 / (1 + np.exp2(-np.minimum(u, 16.0))), np.exp2(np.maximum(u, 16.0) - 16))
+
+
+def _to_edge(v: Any) -> Any:
+    stable = np.clip(v, 1e-300, 1 - 2.0**-16)
+    return np.where(v < 1, np.log2(stable / (1 - stable)), 16 + np.log2(np.maximum(v, 1.0)))
 
 
 def _from_memory(u: Any) -> Any:
@@ -155,9 +168,9 @@ class Optimizer(ABC):
         """The optimizer for a run of t steps, where it depends on that."""
         return self
 
-    def curvature(self, h: Any) -> Any:
-        """The curvature that the innermost optimizer sees."""
-        return h
+    def edge(self, h: Any) -> Any:
+        """The learning rate at which a mode of curvature h loses stability, as far as known: a coordinate for searches."""
+        return 2 / h
 
     @property
     def effective_lr(self) -> Any:
@@ -205,8 +218,8 @@ class Wrapper(Optimizer):
     def at_horizon(self, t: int) -> Optimizer:
         return _with(self, inner=self.inner.at_horizon(t))
 
-    def curvature(self, h: Any) -> Any:
-        return self.inner.curvature(h)
+    def edge(self, h: Any) -> Any:
+        return self.inner.edge(h)
 
     @property
     def effective_lr(self) -> Any:

@@ -44,3 +44,6 @@ class HeavyBall(Optimizer):
     @property
     def effective_lr(self) -> Any:
         return self.lr / (1 - self.momentum)
+
+    def edge(self, h: Any) -> Any:
+        return 2 * (1 + self.momentum) / h

@@ -59,6 +59,8 @@ class Lookahead(Wrapper):
         if not self.inner.steady:
             return t + 1
         sync = t + int(self.period) - 1 - t % int(self.period)  # the step, t or later, that syncs
+        if self.period == 1:  # every step syncs
+            return self.inner.same_until(t)
         return min(self.inner.same_until(t), sync if sync > t else t + 1)
 
     @property

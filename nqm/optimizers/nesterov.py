@@ -47,3 +47,6 @@ class Nesterov(Optimizer):
     @property
     def effective_lr(self) -> Any:
         return self.lr / (1 - self.momentum)
+
+    def edge(self, h: Any) -> Any:
+        return 2 * (1 + self.momentum) / (1 + 2 * self.momentum) / h

@@ -42,5 +42,5 @@ class Preconditioned(Wrapper):
     def readout(self, t: int) -> list[Any]:
         return list(self.inner.readout(t))
 
-    def curvature(self, h: Any) -> Any:
-        return self.inner.curvature(h ** (1 - self.power))
+    def edge(self, h: Any) -> Any:
+        return self.inner.edge(h ** (1 - self.power))

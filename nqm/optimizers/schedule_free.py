@@ -58,3 +58,6 @@ class ScheduleFree(Optimizer):
 
     def pace(self, t: Any) -> Any:
         return 1.0 / (t + 1)
+
+    def edge(self, h: Any) -> Any:
+        return 2 / (1 - self.momentum) / h

@@ -1,5 +1,7 @@
 """Searches over time and hyper-parameters: first hits, tuning, optimal schedules."""
 
 from .hits import steps_to_target
+from .schedules import Scheduled, optimal_schedule
+from .tune import Tuned, Tuner, tune
 
-__all__ = ["steps_to_target"]
+__all__ = ["Scheduled", "Tuned", "Tuner", "optimal_schedule", "steps_to_target", "tune"]

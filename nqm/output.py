@@ -1,0 +1,262 @@
+"""What the command line prints: tables, JSON, CSV, progress. Text on a terminal may be coloured, in a pipe it is plain."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .run import number
+
+if TYPE_CHECKING:
+    from .batch import Sweep
+    from .run import Run
+    from .search import Scheduled, Tuned
+    from .spectrum import Spectrum
+
+TABLE_ROWS = 16  # of a curve on the screen; --csv and --json have every point
+PIPE_WIDTH = 10_000  # columns of a pipe: nothing is folded or cut there
+Progress = Callable[[int, int], None]
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Sink:
+    """Where a verb's answer goes: JSON or text to standard output, CSV and a picture to files."""
+
+    as_json: bool = False
+    csv: str | None = None
+    plot: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.as_json and self.csv == "-":
+            raise click.UsageError("--json and --csv - both write to standard output; give --csv a file name")
+
+    def deliver(
+        self,
+        data: Callable[[], Any],
+        show: Callable[[], None],
+        rows: Callable[[], Sequence[Row]] | None = None,
+        draw: Callable[[str], Any] | None = None,
+    ) -> None:
+        """Write what was asked for; only that is made."""
+        if self.csv and rows:
+            write_csv(self.csv, rows())
+        if self.plot and draw:
+            draw(_made(self.plot))
+            wrote(self.plot)
+        if self.as_json:
+            click.echo(to_json(data()))
+        elif self.csv != "-":
+            show()
+
+
+def to_json(data: Any) -> str:
+    """Strict JSON: what is not finite is null.
+
+    >>> print(to_json({"loss": math.nan}))
+    {
+      "loss": null
+    }
+    """
+    return json.dumps(_plain(data), indent=2, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    if isinstance(value, float):
+        return number(value) if not math.isfinite(value) else value
+    return value
+
+
+def to_csv(rows: Sequence[Row]) -> str:
+    """Rows as CSV; the header names every column that a row has, and what is missing or not finite is empty.
+
+    >>> print(to_csv([{"steps": 1}, {"steps": 2, "lr": math.inf}]), end="")
+    steps,lr
+    1,
+    2,
+    """
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns(rows), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(_plain(row) for row in rows)
+    return text.getvalue()
+
+
+def columns(rows: Sequence[Row]) -> list[str]:
+    """Every column of the rows, in the order in which they appear."""
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def write_csv(path: str, rows: Sequence[Row]) -> None:
+    if path == "-":
+        click.echo(to_csv(rows), nl=False)
+    else:
+        Path(_made(path)).write_text(to_csv(rows))
+        wrote(path)
+
+
+def wrote(path: str | Path) -> None:
+    click.echo(f"wrote {path}", err=True)
+
+
+def _made(path: str) -> str:
+    """The path, with its folder there."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def cell(value: Any) -> str:
+    """A value as a table shows it: four digits, whole numbers in full.
+
+    >>> cell(1507455), cell(0.0135812), cell(None), cell("SGD()"), cell(math.inf)
+    ('1,507,455', '0.01358', '-', 'SGD()', 'inf')
+    """
+    if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
+        return "-"
+    if isinstance(value, str):
+        return value
+    if math.isfinite(value) and float(value).is_integer() and abs(value) < 1e15:
+        return f"{int(value):,}"
+    return f"{value:.4g}"
+
+
+def show_table(rows: Sequence[Row], title: str = "") -> None:
+    """Print rows as a table, numbers to the right."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    terminal = sys.stdout.isatty()
+    table = Table(
+        title=title or None, title_justify="left", title_style="bold",
+        box=box.SIMPLE_HEAD if terminal else None, pad_edge=False,
+    )  # fmt: skip
+    for name in columns(rows):
+        text = all(isinstance(row.get(name), (str, type(None))) for row in rows)
+        table.add_column(name, justify="left" if text else "right", no_wrap=not text, overflow="fold")
+    for row in rows:
+        table.add_row(*(cell(row.get(name)) for name in columns(rows)))
+    page = Console(file=io.StringIO(), force_terminal=terminal, width=None if terminal else PIPE_WIDTH, highlight=False)
+    page.print(table)
+    lines = [line.rstrip() for line in page.file.getvalue().rstrip().splitlines()]  # type: ignore[attr-defined]
+    click.echo("\n".join(lines) + "\n")
+
+
+def show_pairs(pairs: Row) -> None:
+    """Print names and values, one pair a line."""
+    width = max(map(len, pairs))
+    for name, value in pairs.items():
+        click.echo(f"{name:<{width}}  {cell(value)}")
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Progress | None]:
+    """A bar on standard error, if that is a terminal; without reports it only shows that work goes on."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    parts = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Bar(*parts, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+# What each result looks like.
+
+
+def curve_rows(run: Run) -> list[Row]:
+    names = ("steps", "loss", "signal", "noise", "noise_scale", "curvature_noise_scale")
+    return [
+        dict(zip(names, values, strict=True)) for values in zip(*(getattr(run, n).tolist() for n in names), strict=True)
+    ]
+
+
+def show_curve(run: Run) -> None:
+    rows, B = curve_rows(run), run.batch_size
+    every = max(1, -(-(len(rows) - 1) // TABLE_ROWS))
+    shown = rows[(len(rows) - 1) % every :: every]  # the last one always
+    parts = [{"step": r["steps"], "loss": r["loss"], "signal": r["signal"], "noise / B": r["noise"] / B} for r in shown]
+    show_table(parts, f"{run.optimizer}, batch size {B:g}")
+    click.echo(f"{run.message}; steady-state loss {run.floor:.4g}")
+
+
+def show_tuned(found: Tuned) -> None:
+    from .optimizers.base import parameters
+
+    pairs = {"optimizer": str(found.optimizer)}
+    pairs |= {name: p.value for name, p in parameters(found.optimizer).items()}
+    pairs |= {k: found.to_dict()[k] for k in ("effective_lr", "steps", "examples", "loss", "batch_size")}
+    click.echo(found.message)
+    show_pairs(pairs)
+    if found.at_bound:
+        click.echo(f"best at the edge of its range: {', '.join(found.at_bound)}")
+
+
+def schedule_rows(found: Scheduled) -> list[Row]:
+    """One row for each piece: where it begins, and the settings themselves, not their multipliers."""
+    from .optimizers.base import parameters
+
+    schedule, lr = found.schedule, parameters(found.optimizer)["lr"].value
+    return [
+        {"start": int(end - n), "steps": int(n), "lr": float(lr * a), "batch_size": found.batch_size * float(b)}
+        for end, n, a, b in zip(schedule.ends, schedule.lengths, schedule.lr, schedule.batch_size, strict=True)
+    ]
+
+
+def show_schedule(found: Scheduled) -> None:
+    show_table(schedule_rows(found), f"{found.optimizer}")
+    click.echo(f"{found.message}; loss {found.loss:.4g}")
+
+
+def mode_rows(spectrum: Spectrum) -> list[Row]:
+    names = ("h", "c", "s", "count")
+    table = zip(*(getattr(spectrum, name).tolist() for name in names), strict=True)
+    return [dict(zip(names, mode, strict=True)) for mode in table]
+
+
+def show_sweeps(sweeps: list[Sweep], settings: bool = True) -> None:
+    from .batch import DEFINITIONS
+
+    if len(sweeps) > 1:
+        sizes = sweeps[0].batch_sizes.tolist()
+        side = [{"batch size": B, **{s.label: s.steps[i] for s in sweeps}} for i, B in enumerate(sizes)]
+        show_table(side, f"Tuned steps to loss {sweeps[0].target:g}")
+    for s in sweeps if settings else ():
+        hidden = {"optimizer", "message"} | ({"effective_lr"} if (s.lr == s.effective_lr).all() else set())
+        rows = [{k.replace("_", " "): v for k, v in row.items() if k not in hidden} for row in s.table()]
+        show_table(rows, f"{s.label}, tuned to loss {s.target:g}")
+    for message in dict.fromkeys(m for s in sweeps for m, T in zip(s.messages, s.steps, strict=True) if not T >= 0):
+        click.echo(f"- {message}")
+    critical = [{"": s.label, **{d: _rounded(s.critical_batch_size(d)) for d in DEFINITIONS}} for s in sweeps]
+    show_table(critical, "Critical batch size, where")
+    click.echo("".join(f"  {name:<5}  {meaning}\n" for name, meaning in DEFINITIONS.items()))
+    show_table([_regimes(s) for s in sweeps], "Batch sizes of")
+
+
+def _regimes(s: Sweep) -> Row:
+    names = {"perfect": "perfect scaling", "diminishing": "diminishing returns", "maximal": "no further gain"}
+    spans = {names[k]: f"{lo:,.0f} to {hi:,.0f}" if lo < hi else "-" for k, (lo, hi) in s.regimes().items()}
+    return {"": s.label, **spans, "fewest steps": s.smallest_steps}
+
+
+def _rounded(value: float) -> float:
+    """Three digits, as an interpolated number deserves."""
+    return float(f"{value:.3g}")

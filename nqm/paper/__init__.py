@@ -1,0 +1,88 @@
+"""Every noisy-quadratic figure of Zhang et al. (2019), redrawn, and a report that sets our numbers beside its statements.
+
+A figure is a module with ``data(study) -> table``, ``draw(table) -> figure`` and ``findings(table, study)``.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..plot import save
+from . import curves, fig2, fig3a, fig3b, fig4a, fig4b, report, schedules, thresholds
+from .study import Study, Table
+
+FIGURES: dict[str, Any] = {
+    module.__name__.rsplit(".", 1)[-1]: module
+    for module in (fig2, fig3a, fig3b, fig4a, fig4b, curves, thresholds, schedules)
+}
+
+
+def run_all(
+    folder: str | Path,
+    only: Sequence[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    study: Study | None = None,
+) -> list[Path]:
+    """Write each figure as PNG, PDF and CSV, and ``report.md``; the paths written.
+
+    Parameters
+    ----------
+    folder : made if it is not there.
+    only : names of the figures to draw; all of `FIGURES` if left out.
+    progress : called with the number of figures done and their total.
+    study : the instance and batch sizes to use instead of the paper's.
+    """
+    names = _chosen(only)
+    folder, study = _made(Path(folder)), study or Study()
+    written, sections = [], []
+    for done, name in enumerate(names):
+        if progress:
+            progress(done, len(names))
+        figure = FIGURES[name]
+        table = figure.data(study)
+        picture = figure.draw(table)
+        for ending in ("png", "pdf"):
+            written.append(folder / f"{name}.{ending}")
+            save(picture, written[-1])
+        written.append(folder / f"{name}.csv")
+        write_csv(table, written[-1])
+        more = figure.tables(table, study) if hasattr(figure, "tables") else ""
+        sections.append(report.Section(name, figure.TITLE, figure.CAPTION, figure.findings(table, study), more))
+    if progress:
+        progress(len(names), len(names))
+    left_out = {name: figure.TITLE for name, figure in FIGURES.items() if name not in names}
+    written.append(folder / "report.md")
+    written[-1].write_text(report.write(sections, left_out, study))
+    return written
+
+
+def write_csv(table: Table, path: Path) -> None:
+    """A table as CSV; the header names every column that a row has, and a missing value is empty."""
+    header = list(dict.fromkeys(name for row in table for name in row))
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, header, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({k: "" if v is None or v != v else v for k, v in row.items()} for row in table)
+
+
+def _chosen(only: Sequence[str] | None) -> list[str]:
+    wanted = [only] if isinstance(only, str) else list(only or FIGURES)
+    for name in wanted:
+        if name not in FIGURES:
+            raise ValueError(f"there is no figure {name!r}; the figures are {', '.join(FIGURES)}")
+    return [name for name in FIGURES if name in wanted]
+
+
+def _made(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "report.md").touch()
+    except OSError as error:
+        raise ValueError(f"cannot write into the folder {str(folder)!r}: {error.strerror or error}") from None
+    return folder
+
+
+__all__ = ["FIGURES", "Study", "run_all", "write_csv"]

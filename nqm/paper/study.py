@@ -1,0 +1,133 @@
+"""What the figures share: the paper's instance, results kept for the run, statements beside their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from ..batch import Sweep, sweep
+from ..bounds import bayes_bound, conjugate_gradient_steps, paper_bound
+from ..optimizers import Optimizer, Preconditioned
+from ..optimizers.base import parameters
+from ..problem import Quadratic
+from ..search import Scheduled, optimal_schedule
+from ..spectrum import Spectrum
+
+Table = list[dict[str, Any]]
+
+DIM = 10_000
+TARGET = 0.01
+BATCH_SIZES = tuple(2**k for k in range(2, 21, 2))
+POWERS = (0.0, 0.25, 0.5, 0.75)
+
+
+class Study:
+    """The paper's instance (d = 10^4, h_i = 1/i, C = H, theta_0 ~ N(0, I)), with sweeps and schedules done once.
+
+    Parameters
+    ----------
+    batch_sizes : where curves have their points; fewer make a quick look.
+    """
+
+    def __init__(self, batch_sizes: Sequence[int] = BATCH_SIZES, d: int = DIM, target: float = TARGET) -> None:
+        self.problem = Quadratic(Spectrum.power_law(d))
+        self.batch_sizes, self.target = tuple(batch_sizes), target
+        self._sweeps: dict[Any, Sweep] = {}
+        self._schedules: dict[Any, Scheduled] = {}
+
+    def sweep(self, optimizer: Optimizer, target: float | None = None) -> Sweep:
+        key = (optimizer, target or self.target)
+        if key not in self._sweeps:
+            self._sweeps[key] = sweep(self.problem, optimizer, key[1], self.batch_sizes)
+        return self._sweeps[key]
+
+    def schedule(self, optimizer: Optimizer, batch_size: float, pieces: int) -> Scheduled:
+        key = (optimizer, batch_size, pieces)
+        if key not in self._schedules:
+            self._schedules[key] = optimal_schedule(self.problem, optimizer, batch_size, self.target, pieces=pieces)
+        return self._schedules[key]
+
+    def bounds(self, batch_size: float) -> dict[str, float]:
+        spectrum = self.problem.spectrum
+        return {
+            "paper_bound": paper_bound(spectrum, self.target, batch_size),
+            "bayes_bound": bayes_bound(spectrum, self.target, batch_size),
+        }
+
+    def cg_steps(self, power: float) -> int | None:
+        return conjugate_gradient_steps(self.problem.spectrum, self.target, power)
+
+
+class Verdict(Enum):
+    """What the numbers say of a statement."""
+
+    holds = "holds"
+    partly = "holds in part"
+    fails = "not supported"
+
+    @classmethod
+    def of(cls, *checks: bool) -> Verdict:
+        """All of its parts hold, some, or none."""
+        return cls.holds if all(checks) else cls.partly if any(checks) else cls.fails
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A statement, the number that this run measured for it, and the verdict."""
+
+    says: str
+    measured: str
+    verdict: Verdict
+
+
+def preconditioned(optimizer: Optimizer, power: float) -> Optimizer:
+    return Preconditioned(optimizer, power) if power else optimizer
+
+
+def sweep_rows(found: Sweep, **first: Any) -> Table:
+    """A sweep as rows, with columns of ours in front."""
+    rows = []
+    for i, batch_size in enumerate(found.batch_sizes):
+        optimizer = found.optimizers[i]
+        settings = {} if optimizer is None else {name: p.value for name, p in parameters(optimizer).items()}
+        settings.pop("power", None)
+        numbers = {name: float(getattr(found, name)[i]) for name in ("steps", "examples", "effective_lr")}
+        rows.append({**first, "batch_size": float(batch_size), **numbers, **settings})
+    return rows
+
+
+def column(table: Table, name: str, **where: Any) -> np.ndarray:
+    """One column of the rows that match, nan where a row has none."""
+    values = [row.get(name) for row in table if all(row[k] == v for k, v in where.items())]
+    return np.array([np.nan if v is None else v for v in values], dtype=float)
+
+
+def distinct(table: Table, name: str) -> list[Any]:
+    return list(dict.fromkeys(row[name] for row in table))
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A Markdown table; numbers short."""
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    lines += ["| " + " | ".join(short(cell).replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def short(value: Any) -> str:
+    """A number as a reader wants it: whole steps in full, others to four digits."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if not np.isfinite(value):
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 100 or float(value).is_integer() else f"{value:.4g}"
+
+
+def spelled(values: Sequence[float], digits: str = ".3g") -> str:
+    """Numbers in a row: ``.855, .843``."""
+    return ", ".join(format(float(v), digits) for v in values)

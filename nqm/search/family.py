@@ -1,0 +1,139 @@
+"""An optimizer with free parameters as a family: points of a search box, evaluated many at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..dynamics import Dynamics
+from ..moments import Array, MomentMap
+from ..optimizers.base import Optimizer, Parameter, fill, free_parameters
+from ..problem import Quadratic
+
+PASS = 4096  # settings times nodes in one pass: what stays in cache
+
+
+class Family:
+    """The free parameters of an optimizer on a problem.
+
+    A point u has one coordinate for each: a learning rate relative to the edge of stability,
+    log2 of the memory 1 / (1 - momentum), and so on (`Kind`).
+    """
+
+    def __init__(self, problem: Quadratic, optimizer: Optimizer) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"expected an optimizer such as HeavyBall(), got {optimizer!r}")
+        self.problem, self.optimizer = problem, optimizer
+        self.free: list[Parameter] = list(free_parameters(optimizer).values())
+        self.low = np.array([p.kind.low for p in self.free])
+        self.high = np.array([p.kind.high for p in self.free])
+        self.structural = np.array([p.kind.structural for p in self.free], dtype=bool)
+
+    def __len__(self) -> int:
+        return len(self.free)
+
+    def at(self, u: Array) -> Optimizer:
+        """The optimizer at a point, plain numbers in it."""
+        values = {p.name: p.kind.value(x) for p, x in zip(self.free, u, strict=True)}
+        return self._fill({k: v if isinstance(v, int) else float(v) for k, v in values.items()})
+
+    def names_at_bound(self, u: Array) -> tuple[str, ...]:
+        close = 1e-6 * (self.high - self.low)
+        found = []
+        for p, x, low, high, eps in zip(self.free, u, self.low, self.high, close, strict=True):
+            if (x <= low + eps or x >= high - eps) and not p.kind.integer:
+                found.append(p.name)
+        return tuple(found)
+
+    def losses(self, U: Array, t: int) -> tuple[Array, Array]:
+        """(signal, noise) after t steps at each row of U."""
+        signal, noise = np.empty(len(U)), np.empty(len(U))
+        for rows, optimizer in self._passes(U):
+            signal[rows], noise[rows] = self.problem.losses(optimizer, t)
+        return signal, noise
+
+    def levels(self, U: Array) -> Iterator[tuple[Array, Array]]:
+        """(signal, noise) at each row of U after 1, 2, 4, 8, ... steps; the squares of a pass give them all."""
+        passes = [(rows, _ladder(self.problem, optimizer)) for rows, optimizer in self._passes(U)]
+        while True:
+            signal, noise = np.empty(len(U)), np.empty(len(U))
+            for rows, ladder in passes:
+                signal[rows], noise[rows] = next(ladder)
+            yield signal, noise
+
+    def sample(self, count: int) -> Array:
+        """Points spread evenly over the box."""
+        return self.low + (self.high - self.low) * self.spread(count, len(self))
+
+    @staticmethod
+    def spread(count: int, p: int) -> Array:
+        """Points spread evenly over the unit cube: an additive recurrence with the generalised golden ratio."""
+        g = 2.0
+        for _ in range(60):  # the root of g^(p+1) = g + 1
+            g = (1 + g) ** (1 / (p + 1))
+        return (0.5 + np.outer(np.arange(1, count + 1), g ** -np.arange(1.0, p + 1))) % 1.0
+
+    def _passes(self, U: Array) -> Iterator[tuple[Array, Optimizer]]:
+        """Rows of U that one pass can hold, and the optimizer that holds their settings as arrays."""
+        chunk = max(1, PASS // len(self.problem.spectrum))
+        keys: list[tuple[Any, ...]] = [()] * len(U)
+        if self.structural.any():
+            keys = [tuple(p.kind.value(x) for p, x in zip(self.free, u, strict=True) if p.kind.structural) for u in U]
+        for key in dict.fromkeys(keys):
+            group = np.array([i for i, k in enumerate(keys) if k == key])
+            for first in range(0, len(group), chunk):
+                rows = group[first : first + chunk]
+                values: dict[str, Any] = {}
+                for j, p in enumerate(self.free):
+                    same = p.kind.structural
+                    values[p.name] = p.kind.value(U[rows[0], j]) if same else p.kind.value(U[rows, j])[:, None]
+                yield rows, self._fill(values)
+
+    def _fill(self, values: dict[str, Any]) -> Optimizer:
+        rates = {n: v for n, v in values.items() if n.split(".")[-1] == "lr"}
+        others = fill(self.optimizer, {n: v for n, v in values.items() if n not in rates})
+        edge = self.edge(others)
+        return fill(others, {n: v * (edge if np.ndim(v) else edge.item()) for n, v in rates.items()})
+
+    def edge(self, optimizer: Optimizer) -> Array:
+        """Where the optimizer is expected to lose stability on this spectrum, for each setting."""
+        return np.min(optimizer.edge(self.problem.spectrum.h), axis=-1, keepdims=True)
+
+
+def _ladder(problem: Quadratic, optimizer: Optimizer) -> Iterator[tuple[Array, Array]]:
+    alike = optimizer.cycle == 1 and optimizer.steady and optimizer.at_horizon(1) == optimizer
+    spectrum = problem.spectrum
+    dynamics = Dynamics(optimizer, spectrum.h) if alike else None
+    if dynamics is None or math.isfinite(optimizer.same_until(0)):
+        yield from _moving_ladder(problem, optimizer)
+        return
+    start, row = dynamics.start(), MomentMap.matrix(dynamics.row(1)[None])
+    power = dynamics.step(0)
+    while True:
+        with np.errstate(over="ignore", invalid="ignore"):
+            seen = row @ (power @ start)
+            yield (
+                seen.A[0, 0].reshape(dynamics.shape) ** 2 @ spectrum.signal_mass,
+                seen.Q[0, 0].reshape(dynamics.shape) @ spectrum.noise_mass,
+            )
+            power = power @ power
+
+
+def _moving_ladder(problem: Quadratic, optimizer: Optimizer) -> Iterator[tuple[Array, Array]]:
+    t, spectrum = 1, problem.spectrum
+    whole = optimizer.at_horizon(1)
+    if whole != optimizer.at_horizon(2**30):
+        while True:
+            yield problem.losses(optimizer, t)
+            t *= 2
+    dynamics = Dynamics(whole, spectrum.h)
+    state, now = dynamics.start(), 0
+    while True:
+        with np.errstate(over="ignore", invalid="ignore"):
+            state, now = dynamics.move(state, now, t), t
+            m_signal, m_noise = dynamics.read(state, now)
+            yield m_signal @ spectrum.signal_mass, m_noise @ spectrum.noise_mass
+        t *= 2

@@ -1,0 +1,82 @@
+"""Minimisation of a smooth function with ripples, many points at a time.
+
+The loss after T steps of heavy ball is smooth in its settings but for ripples: the top few modes are caught somewhere
+in their last swing, which moves the loss by some parts in a thousand. Gradients follow the ripples and stop in the first.
+So each round fits a quadratic to a cloud of points by least squares, moves to its minimum, and shapes the next cloud by
+its curvature, long in a flat valley and short across; the cloud shrinks until the answer is as sharp as asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+
+from ..moments import Array
+
+Objective = Callable[[Array], Array]  # points (m, p) -> values (m,)
+
+
+def minimise(
+    f: Objective, start: Array, radius: float, low: Array, high: Array, sharp: float = 0.01, rounds: int = 24
+) -> tuple[Array, float]:
+    """The best point seen and its value, from clouds around ``start`` of size ``radius`` down to ``sharp``."""
+    p = len(start)
+    center, axes = np.clip(start, low, high), np.eye(p)
+    best, least = center, np.inf
+    for _ in range(rounds):
+        X = np.clip(center + radius * _design(p) @ axes.T, low, high)
+        values = f(X)
+        i = int(np.argmin(values))
+        moved_on = values[i] < least
+        if moved_on:
+            best, least = X[i], float(values[i])
+        model, axes_next = _fit(X, values, best, radius)
+        if model is None:
+            center, radius = best, radius * (0.6 if moved_on else 0.35)
+            continue
+        jump = np.linalg.solve(axes, model - best) / radius
+        longest = float(np.abs(jump).max())
+        center = np.clip(best + (model - best) * min(1.0, 2.0 / max(longest, 1e-12)), low, high)
+        axes = axes_next
+        if longest < 1.0 or not moved_on:
+            radius *= 0.35
+        if radius < sharp:
+            break
+    return best, least
+
+
+@cache
+def _design(p: int) -> Array:
+    """The centre, and points spread over the ball by a seeded draw that was chosen once."""
+    count = 2 * (1 + p + p * (p + 1) // 2) + 1
+    rng = np.random.default_rng(20190714 + p)
+    points = rng.normal(size=(count - 1, p))
+    lengths = (np.arange(1, count) / (count - 1)) ** (1 / p)
+    points *= (lengths / np.linalg.norm(points, axis=1))[:, None]
+    points -= points.mean(0)
+    return np.vstack([np.zeros(p), points])
+
+
+def _fit(X: Array, values: Array, best: Array, radius: float) -> tuple[Array | None, Array]:
+    """Minimum of the least-squares quadratic, and axes that make its curvature round; no minimum if it has none."""
+    p = X.shape[1]
+    Z = (X - best) / radius
+    rise = values - values.min()
+    weight = 1 / (1 + (rise / max(float(np.median(rise)), 1e-12)) ** 2)  # far walls are not quadratic
+    i, j = np.triu_indices(p)
+    terms = np.column_stack([np.ones(len(Z)), Z, Z[:, i] * Z[:, j]])
+    root = np.sqrt(weight)
+    coef = np.linalg.lstsq(terms * root[:, None], np.minimum(rise, 50.0) * root, rcond=1e-10)[0]
+    H = np.zeros((p, p))
+    H[i, j] = coef[1 + p :]
+    H = H + H.T
+    size, axes = np.linalg.eigh(H)
+    top = float(size.max(initial=0.0))
+    if top <= 0:
+        return None, np.eye(p)
+    bent = np.maximum(size, 1e-3 * top)
+    step = -axes @ ((axes.T @ coef[1 : 1 + p]) / bent)
+    shape = axes @ np.diag(np.minimum(np.sqrt(bent.max() / bent), 12.0)) @ axes.T
+    return best + radius * step, shape

@@ -1,0 +1,378 @@
+"""Best piecewise-constant schedules, by exact gradients.
+
+The derivative of a run is a run: with x' = A x + b eps, dx moves as ``dx' = A dx + dA x + db eps``, so (x, dx) is a linear
+optimizer with twice the slots and `MomentMap` powers give the derivative of t steps in O(log t). Pieces are chained
+forwards, and backwards by their adjoints::
+
+    lambda <- A' lambda,    Lambda <- A' Lambda A,    dL = lambda . dA x + 2 <Lambda, dA N A'> + <Lambda, dQ>
+
+Batch sizes need no search: a piece of n steps whose noise adds kappa / B to the loss is best served, for E examples in
+all, by ``B = E sqrt(kappa / n) / sum sqrt(kappa n)`` (Cauchy and Schwarz).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from ..dynamics import Dynamics
+from ..moments import Array, MomentMap
+from ..optimizers.base import Optimizer, Parameter, fill, free, free_parameters, parameters
+from ..problem import MAX_STEPS, Quadratic, check_batch_size, check_target
+from ..run import Outcome, number
+from ..schedule import Schedule
+from .family import Family
+from .minimise import minimise
+from .tune import CEILING, Tuned, Tuner
+
+STEP = 1e-40j  # complex step: no difference is taken, so it may be as small as one likes
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """Answer of `optimal_schedule`: multipliers on the optimizer's learning rate, or on the batch size."""
+
+    schedule: Schedule
+    steps: int
+    loss: float
+    optimizer: Optimizer
+    batch_size: float
+    outcome: Outcome
+    message: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "optimizer": str(self.optimizer),
+            "batch_size": number(self.batch_size),
+            "steps": self.steps,
+            "loss": number(self.loss),
+            "outcome": self.outcome.name,
+            "message": self.message,
+            "schedule": self.schedule.to_dict(),
+        }
+
+    def plot(self, path: str | None = None) -> Any:
+        """The schedule over steps; a matplotlib figure, written to ``path`` if given."""
+        from ..plot import plot_schedule
+
+        return plot_schedule(self, path)
+
+
+def optimal_schedule(
+    problem: Quadratic,
+    optimizer: Optimizer,
+    batch_size: float,
+    target: float | None = None,
+    *,
+    steps: int | None = None,
+    examples: float | None = None,
+    pieces: int = 10,
+    on: Literal["lr", "batch_size"] = "lr",
+) -> Scheduled:
+    """Best schedule of ``pieces`` equal stretches: of the learning rate, or of the batch size.
+
+    Parameters
+    ----------
+    optimizer : its learning rate is scheduled; other free parameters (momentum, decay) are tuned along with it.
+    batch_size : positive. For ``on="batch_size"`` the unit of the multipliers.
+    target, steps, examples : reach a loss in the fewest steps, or the least loss in so many steps or examples.
+    on : ``"batch_size"`` needs ``examples``, the budget; learning rate and number of steps are tuned along with it.
+
+    >>> from nqm import SGD, Quadratic, Spectrum
+    >>> problem = Quadratic(Spectrum.power_law(10_000))
+    >>> 28100 < optimal_schedule(problem, SGD(), batch_size=64, target=0.01, pieces=2).steps < 28300
+    True
+    """
+    batch_size = check_batch_size(batch_size)
+    if sum(goal is not None for goal in (target, steps, examples)) != 1:
+        raise ValueError("optimal_schedule needs exactly one goal: target=, steps= or examples=")
+    if isinstance(pieces, bool) or pieces != int(pieces) or not 1 <= pieces <= 1000:
+        raise ValueError(f"pieces must be a whole number from 1 to 1000, got {pieces!r}")
+    if not isinstance(optimizer, Optimizer) or "lr" not in parameters(optimizer):
+        raise ValueError(f"optimal_schedule needs an optimizer with one learning rate, got {optimizer!r}")
+    if optimizer.cycle != 1 or not optimizer.steady or optimizer.averages:
+        raise ValueError(f"optimal_schedule needs an optimizer whose steps are all alike, and those of {optimizer} are not")
+    if on == "batch_size":
+        if examples is None or not math.isfinite(examples) or examples < pieces:
+            raise ValueError(f"on='batch_size' needs a budget, examples=, of at least one for each piece, got {examples!r}")
+        return _best_batches(problem, optimizer, batch_size, float(examples), int(pieces))
+    if on != "lr":
+        raise ValueError(f"on must be 'lr' or 'batch_size', got {on!r}")
+    if examples is not None:
+        steps = int(examples // batch_size)
+    search = _RateSearch(problem, optimizer, batch_size)
+    if steps is not None:
+        if steps != int(steps) or not pieces <= steps <= MAX_STEPS:
+            raise ValueError(f"steps must be a whole number from {pieces} (one for each piece) to 10^9, got {steps!r}")
+        return search.least_loss(int(steps), int(pieces))
+    return search.fewest_steps(check_target(target), int(pieces))
+
+
+def split(steps: int, pieces: int) -> Array:
+    """Lengths of ``pieces`` stretches as equal as whole steps allow, longer ones first."""
+    lengths = np.full(pieces, steps // pieces)
+    lengths[: steps % pieces] += 1
+    return lengths
+
+
+class Chain:
+    """A run in pieces, each at its own learning rate, with the derivative of its loss by every rate and shared parameter."""
+
+    def __init__(self, problem: Quadratic, optimizer: Optimizer, shared: list[Parameter], lengths: Array) -> None:
+        self.h = problem.spectrum.h
+        self.ws, self.wn = problem.spectrum.signal_mass, problem.spectrum.noise_mass
+        self.optimizer, self.shared, self.lengths = optimizer, shared, lengths
+
+    def maps(self, rates: Array, u: Array, direction: int | None) -> list[MomentMap]:
+        """The map of each piece; with a direction (-1 for log lr, i for shared parameter i) that of (x, dx)."""
+        nudge = np.zeros(len(u), dtype=complex)
+        lr = rates[:, None].astype(complex)
+        if direction is not None and direction >= 0:
+            nudge[direction] = STEP
+        elif direction is not None:
+            lr = lr * (1 + STEP)
+        values = {p.name: p.kind.value(x + d) for p, x, d in zip(self.shared, u, nudge, strict=True)}
+        G, b = fill(self.optimizer, {**values, "lr": lr}).system(self.h, 0)
+        shape = (len(rates), len(self.h))
+        G = np.array([[np.broadcast_to(e, shape) for e in row] for row in G], dtype=complex).reshape(len(b), len(b), -1)
+        b = np.array([np.broadcast_to(e, shape) for e in b], dtype=complex).reshape(len(b), -1)
+        scale = self.scale(u)
+        G, b = G * scale[None] / scale[:, None], b / scale
+        if direction is not None:
+            dG, db = G.imag / STEP.imag, b.imag / STEP.imag
+            G, b = _twice(G.real, dG), np.concatenate([b.real, db])
+        step = MomentMap.step(np.ascontiguousarray(G.real), np.ascontiguousarray(b.real))
+        return self._powers(step)
+
+    def scale(self, u: Array) -> Array:
+        """One balance for all the pieces, so that states pass from each to the next."""
+        values = {p.name: p.kind.value(x) for p, x in zip(self.shared, u, strict=True)}
+        plain = fill(self.optimizer, {**values, "lr": 1.0})
+        scale = Dynamics(fill(plain, {"lr": float(np.min(plain.edge(self.h)))}), self.h).scale
+        return np.tile(scale, len(self.lengths))
+
+    def _powers(self, step: MomentMap) -> list[MomentMap]:
+        short = int(self.lengths.min())
+        power, modes = step**short, len(self.h)
+        longer = step @ power if self.lengths.max() > short else power
+        chosen = [longer if n > short else power for n in self.lengths]
+        cut = [slice(j * modes, (j + 1) * modes) for j in range(len(chosen))]
+        return [
+            MomentMap(*(np.ascontiguousarray(a[..., s]) for a in (m.A, m.drift, m.Q)))
+            for m, s in zip(chosen, cut, strict=True)
+        ]
+
+    def states(self, maps: list[MomentMap], scale: Array) -> list[MomentMap]:
+        """The state before each piece and after the last."""
+        first = np.asarray(self.optimizer.initial(), dtype=float)[:, None] / scale[:, : len(self.h)]
+        states = [MomentMap.matrix(first[:, None])]
+        for m in maps:
+            states.append(m @ states[-1])
+        return states
+
+    def row(self, scale: Array) -> Array:
+        return np.asarray(self.optimizer.readout(int(self.lengths.sum())), dtype=float)[:, None] * scale[:, : len(self.h)]
+
+    def losses(self, rates: Array, u: Array) -> tuple[float, float]:
+        """(signal, noise) at the end."""
+        with np.errstate(all="ignore"):
+            scale = self.scale(u)
+            end = MomentMap.matrix(self.row(scale)[None]) @ self.states(self.maps(rates, u, None), scale)[-1]
+            return float(end.A[0, 0] ** 2 @ self.ws), float(end.Q[0, 0] @ self.wn)
+
+    def gradient(self, rates: Array, u: Array, batch_size: float) -> tuple[float, Array]:
+        """Loss at the end, and its derivatives by the log of each rate and by each shared parameter."""
+        with np.errstate(all="ignore"):
+            k, scale = len(self.optimizer.initial()), self.scale(u)
+            tangents = [self.maps(rates, u, d) for d in range(-1, len(u))]
+            maps = [MomentMap(m.A[:k, :k], m.drift[:k], m.Q[:k, :k]) for m in tangents[0]]
+            maps = [MomentMap(*(np.ascontiguousarray(a) for a in (m.A, m.drift, m.Q))) for m in maps]
+            states, r = self.states(maps, scale), self.row(scale)
+            y = np.einsum("ix,ix->x", r, states[-1].A[:, 0])
+            noise = np.einsum("ix,ijx,jx->x", r, states[-1].Q, r)
+            loss = float(y**2 @ self.ws + noise @ self.wn / batch_size)
+            lam, Lam = 2 * self.ws * y * r, self.wn / batch_size * r[:, None] * r[None]
+            by_rate, by_shared = np.zeros(len(rates)), np.zeros(len(u))
+            for j in range(len(maps) - 1, -1, -1):
+                A, x, N = maps[j].A, states[j].A[:, 0], states[j].Q
+                NA = np.einsum("ilx,jlx->ijx", N, A)
+                for d, tangent in enumerate(tangents):
+                    dA, dQ = tangent[j].A[k:, :k], 2 * tangent[j].Q[k:, :k]
+                    moved = np.einsum("ix,ilx,lx->", lam, dA, x)
+                    change = moved + np.einsum("ijx,ijx->", Lam, 2 * np.einsum("ilx,ljx->ijx", dA, NA) + dQ)
+                    if d == 0:
+                        by_rate[j] = change
+                    else:
+                        by_shared[d - 1] += change
+                lam = np.einsum("jix,jx->ix", A, lam)
+                Lam = np.einsum("lix,lmx,mjx->ijx", A, Lam, A)
+            return loss, np.concatenate([by_rate, by_shared])
+
+    def noise_shares(self, rates: Array, u: Array) -> tuple[float, Array]:
+        """The signal at the end, and what each piece's noise adds to the loss there per unit 1 / B."""
+        with np.errstate(all="ignore"):
+            scale = self.scale(u)
+            maps = self.maps(rates, u, None)
+            end = MomentMap.matrix(self.row(scale)[None])
+            shares = np.zeros(len(maps))
+            for j in range(len(maps) - 1, -1, -1):
+                shares[j] = float((end @ MomentMap(np.zeros_like(maps[j].A), maps[j].drift, maps[j].Q)).Q[0, 0] @ self.wn)
+                end = MomentMap.matrix(np.einsum("ijx,jlx->ilx", end.A, maps[j].A))
+            first = np.asarray(self.optimizer.initial(), dtype=float)[:, None] / scale[:, : len(self.h)]
+            y = np.einsum("ix,ix->x", end.A[0], first)
+            return float(y**2 @ self.ws), shares
+
+
+def _twice(G: Array, dG: Array) -> Array:
+    """The system of (x, dx)."""
+    return np.concatenate(
+        [np.concatenate([G, np.zeros_like(G)], axis=1), np.concatenate([dG, G], axis=1)], axis=0
+    )
+
+
+class _RateSearch:
+    """Learning rates by L-BFGS at a horizon, and the horizon by Newton's method as in `tune`."""
+
+    def __init__(self, problem: Quadratic, optimizer: Optimizer, batch_size: float) -> None:
+        self.problem, self.batch_size = problem, batch_size
+        self.base = parameters(optimizer)["lr"].value
+        self.optimizer = fill(optimizer, {"lr": free})
+        self.tuner = Tuner(problem, self.optimizer)
+        self.shared = [p for p in free_parameters(self.optimizer).values() if p.path[-1] != "lr"]
+
+    def least_loss(self, steps: int, pieces: int) -> Scheduled:
+        rates, u = self._from_constant(self.tuner.solve(self.batch_size, steps=steps), pieces)
+        rates, u, _ = self._descend(steps, rates, u, 1e-9)
+        return self._answer(rates, u, steps, None)
+
+    def fewest_steps(self, target: float, pieces: int) -> Scheduled:
+        constant = self.tuner.solve(self.batch_size, target)
+        if not constant.steps or constant.steps < pieces:
+            return self._not_better(constant, target, pieces)
+        T = constant.steps
+        rates, u = self._from_constant(constant, 1)
+        # Few pieces first: they find the horizon cheaply, and more pieces only refine it.
+        for count in sorted({min(pieces, 4), min(pieces, 12), pieces}):
+            rates = np.interp((np.arange(count) + 0.5) / count, (np.arange(len(rates)) + 0.5) / len(rates), rates)
+            T, rates, u = self._horizon(target, T, rates, u, 1e-4 if count == pieces else 3e-3)
+        return self._answer(rates, u, T, target)
+
+    def _horizon(self, target: float, T: int, rates: Array, u: Array, close: float) -> tuple[int, Array, Array]:
+        """Newton's method on log T against log of the least loss; the slope is that of the current schedule stretched."""
+        goal = math.log(target)
+        lo, hi = len(rates) - 1, 2 * T
+        for _ in range(25):
+            rates, u, loss = self._descend(T, rates, u, 1e-7)
+            at = math.log(loss)
+            lo, hi = (lo, T) if at <= goal else (T, hi)
+            if (0 <= goal - at < close) or hi - lo <= 1:
+                break
+            further = T + max(1, T // 50)
+            slope = (math.log(self._loss(further, rates, u)) - at) / math.log(further / T)
+            guess = T * math.exp(np.clip((goal - close / 2 - at) / min(slope, -0.2), -1.2, 1.2))
+            T = int(np.clip(round(guess), lo + 1, max(hi - 1, lo + 1)))
+        if at > goal:
+            T, (rates, u, loss) = hi, self._descend(hi, rates, u, 1e-9)
+        return T, rates, u
+
+    def _from_constant(self, constant: Tuned, pieces: int) -> tuple[Array, Array]:
+        known = parameters(constant.optimizer)
+        u = np.array([float(p.kind.coordinate(known[p.name].value)) for p in self.shared])
+        return np.full(pieces, float(known["lr"].value)), u
+
+    def _chain(self, T: int, pieces: int, problem: Quadratic | None = None) -> Chain:
+        return Chain(problem or self.problem.coarse, self.optimizer, self.shared, split(T, pieces))
+
+    def _loss(self, T: int, rates: Array, u: Array, problem: Quadratic | None = None) -> float:
+        signal, noise = self._chain(T, len(rates), problem).losses(rates, u)
+        loss = signal + noise / self.batch_size
+        return loss if math.isfinite(loss) else CEILING
+
+    def _descend(self, T: int, rates: Array, u: Array, sharp: float) -> tuple[Array, Array, float]:
+        from scipy.optimize import minimize
+
+        chain, count = self._chain(T, len(rates)), len(rates)
+
+        def objective(z: Array) -> tuple[float, Array]:
+            loss, slope = chain.gradient(np.exp(z[:count]), z[count:], self.batch_size)
+            if not (0 < loss < CEILING) or not np.all(np.isfinite(slope)):
+                return math.log(CEILING), np.zeros_like(z)
+            return math.log(loss), slope / loss
+
+        low = [p.kind.low for p in self.shared]
+        high = [p.kind.high for p in self.shared]
+        bounds = [(-60.0, 20.0)] * count + list(zip(low, high, strict=True))
+        result: Any = minimize(
+            objective, np.append(np.log(rates), u), jac=True, method="L-BFGS-B", bounds=bounds,
+            options={"maxiter": 400, "ftol": sharp, "gtol": 1e-8, "maxcor": 20},
+        )  # fmt: skip
+        return np.exp(result.x[:count]), result.x[count:], math.exp(float(result.fun))
+
+    def _answer(self, rates: Array, u: Array, T: int, target: float | None) -> Scheduled:
+        loss = self._loss(T, rates, u, self.problem)
+        while target is not None and loss > target:  # the search's nodes were a part in a million off
+            T += max(1, T // 100_000)
+            loss = self._loss(T, rates, u, self.problem)
+        base = float(self.base) if self.base is not free else float(rates.max())
+        values = {p.name: float(p.kind.value(x)) for p, x in zip(self.shared, u, strict=True)}
+        schedule = Schedule(split(T, len(rates)), rates / base)
+        outcome = Outcome.finished if target is None else Outcome.reached
+        message = outcome.value.format(steps=T, target=target) + f" with {len(rates)} pieces"
+        optimizer = fill(self.optimizer, {**values, "lr": base})
+        return Scheduled(schedule, T, loss, optimizer, self.batch_size, outcome, message)
+
+    def _not_better(self, constant: Tuned, target: float, pieces: int) -> Scheduled:
+        """Nothing to divide: the constant answer, whatever it is."""
+        T = constant.steps or 0
+        message = constant.message if not constant.steps else f"{constant.message}, fewer than {pieces} pieces: constant"
+        schedule = Schedule([max(T, 1)])
+        return Scheduled(schedule, T, constant.loss, constant.optimizer, self.batch_size, constant.outcome, message)
+
+
+def _best_batches(problem: Quadratic, optimizer: Optimizer, unit: float, examples: float, pieces: int) -> Scheduled:
+    """Least loss for a budget of examples: batch sizes in closed form, rate and steps by search around them."""
+    coarse, family = problem.coarse, Family(problem.coarse, optimizer)
+    start = Tuner(problem, optimizer).solve(unit, examples=max(examples, unit))
+    tuner_point = Tuner(problem, optimizer).point(start.optimizer) if len(family) else np.zeros(0)
+
+    def settle(point: Array, where: Quadratic) -> tuple[float, Array, int, Optimizer]:
+        T = max(pieces, int(round(2.0 ** float(point[0]))))
+        chosen = family.at(point[1:])
+        lengths = split(T, pieces)
+        chain = Chain(where, chosen, [], lengths)
+        signal, shares = chain.noise_shares(np.full(pieces, parameters(chosen)["lr"].value), np.zeros(0))
+        batches = share_batches(shares, lengths, examples)
+        return signal + float((shares / batches).sum()), batches, T, chosen
+
+    def values(points: Array) -> Array:
+        losses = np.array([settle(point, coarse)[0] for point in points])
+        return np.log(np.clip(np.where(np.isfinite(losses), losses, CEILING), 1e-300, CEILING))
+
+    low = np.append(math.log2(pieces), family.low)
+    high = np.append(math.log2(min(examples, MAX_STEPS)), family.high)
+    first = np.append(math.log2(max(start.steps or pieces, pieces)), tuner_point)
+    best = minimise(values, np.clip(first, low, high), 2.0, low, high)[0]
+    loss, batches, T, chosen = settle(best, problem)
+    schedule = Schedule(split(T, pieces), batch_size=batches / unit)
+    message = f"least loss for {examples:g} examples is {loss:.4g}, in {T:,} steps with {pieces} pieces"
+    return Scheduled(schedule, T, loss, chosen, unit, Outcome.finished, message)
+
+
+def share_batches(shares: Array, lengths: Array, examples: float) -> Array:
+    """Batch sizes of at least 1 that minimise ``sum shares / B`` for ``sum lengths B = examples``."""
+    want = np.sqrt(np.maximum(shares, 0) / lengths)
+    batches = np.ones(len(lengths))
+    open_ = np.ones(len(lengths), dtype=bool)
+    while open_.any():
+        left = examples - lengths[~open_].sum()
+        weight = (want * lengths)[open_].sum()
+        batches[open_] = want[open_] * left / weight if weight > 0 else left / lengths[open_].sum()
+        small = open_ & (batches < 1)
+        if not small.any():
+            break
+        batches[small] = 1.0
+        open_ &= ~small
+    return batches

@@ -1,0 +1,320 @@
+"""Best hyper-parameters for a target, by horizons instead of by a search over time.
+
+The minimum over settings of the first hitting time is the smallest T at which *some* setting is at or below the target.
+So it is enough to know, for a horizon T, the least loss that any setting has after T steps,
+``L*(T) = min signal(T) + noise(T) / B``, a smooth minimisation, and to find the smallest T with ``L*(T) <= target``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..moments import Array
+from ..optimizers.base import Optimizer, parameters
+from ..problem import MAX_STEPS, Quadratic, check_batch_size, check_target
+from ..run import Outcome, number
+from .family import Family
+from .hits import steps_to_target
+from .minimise import minimise
+
+CLOSE = 1e-3  # in log loss: near enough for one setting's own curve to find the horizon, to second order
+WIDE, NEAR = 2.0, 0.25  # first cloud of a local search: the spacing of the scan, the shift between close horizons
+CEILING = 1e100  # stands for the loss of a setting that overflowed
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """Answer of `tune`: the optimizer with every parameter set, and what it reaches.
+
+    ``at_bound`` names the parameters whose best value lies at the edge of its range: momentum at 0 means that momentum
+    does not help here.
+    """
+
+    optimizer: Optimizer
+    steps: int | None
+    loss: float
+    batch_size: float
+    at_bound: tuple[str, ...]
+    outcome: Outcome
+    message: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "optimizer": str(self.optimizer),
+            **{name: number(p.value) for name, p in parameters(self.optimizer).items()},
+            "effective_lr": number(self.optimizer.effective_lr),
+            "steps": self.steps,
+            "examples": None if self.steps is None else number(self.steps * self.batch_size),
+            "loss": number(self.loss),
+            "batch_size": number(self.batch_size),
+            "at_bound": list(self.at_bound),
+            "outcome": self.outcome.name,
+            "message": self.message,
+        }
+
+
+def tune(
+    problem: Quadratic,
+    optimizer: Optimizer,
+    batch_size: float,
+    target: float | None = None,
+    *,
+    steps: int | None = None,
+    examples: float | None = None,
+    max_steps: int = MAX_STEPS,
+) -> Tuned:
+    """Best values of the free parameters: fewest steps to a target loss, or least loss for a budget.
+
+    Parameters
+    ----------
+    problem, optimizer : the optimizer's free parameters are tuned jointly, the others kept.
+    batch_size : positive; infinity for no noise.
+    target : reach this loss in the fewest steps; or
+    steps, examples : reach the least loss in so many steps, or in so many examples (``examples // batch_size`` steps).
+
+    >>> from nqm import HeavyBall, Quadratic, Spectrum
+    >>> tune(Quadratic(Spectrum.power_law(10_000)), HeavyBall(), batch_size=2**14, target=0.01).steps
+    342
+    """
+    return Tuner(problem, optimizer).solve(batch_size, target, steps=steps, examples=examples, max_steps=max_steps)
+
+
+class Tuner:
+    """One scan of a family's box serves every batch size and target; then a local search for each."""
+
+    def __init__(self, problem: Quadratic, optimizer: Optimizer) -> None:
+        if not isinstance(problem, Quadratic):
+            raise TypeError(f"tune needs a Quadratic problem, got {problem!r:.60}")
+        self.problem = problem
+        self.family = Family(problem.coarse, optimizer)
+        p = len(self.family)
+        walks = optimizer.cycle == 0  # every step is walked, so look at fewer settings
+        self.points = np.vstack([self.family.sample(1 if p == 0 else (24 if walks else 32 * p**2)), *self._faces()])
+        self._levels = self.family.levels(self.points)
+        self._table: list[tuple[Array, Array]] = []
+
+    def solve(
+        self,
+        batch_size: float,
+        target: float | None = None,
+        *,
+        steps: int | None = None,
+        examples: float | None = None,
+        max_steps: int = MAX_STEPS,
+        near: Tuned | None = None,
+    ) -> Tuned:
+        """Answer one question; ``near`` is the answer at a neighbouring, smaller batch size, to start from."""
+        batch_size = check_batch_size(batch_size)
+        if sum(goal is not None for goal in (target, steps, examples)) != 1:
+            raise ValueError("tune needs exactly one goal: target=, steps= or examples=")
+        if examples is not None:
+            if not (examples >= batch_size and math.isfinite(batch_size)):
+                raise ValueError(f"examples must be at least one batch of {batch_size:g}, got {examples!r}")
+            steps = int(examples // batch_size)
+        if not (1 <= max_steps <= MAX_STEPS):
+            raise ValueError(f"max_steps must be from 1 to 10^9, got {max_steps!r}")
+        if steps is not None:
+            if isinstance(steps, bool) or steps != int(steps) or not 1 <= steps <= MAX_STEPS:
+                raise ValueError(f"steps must be a whole number from 1 to 10^9, got {steps!r}")
+            return self._least_loss(batch_size, int(steps), near)
+        return self._fewest_steps(batch_size, check_target(target), int(max_steps), near)
+
+    def point(self, optimizer: Optimizer) -> Array:
+        """The coordinates of a member of the family: a start for a neighbouring question."""
+        known = parameters(optimizer)
+        edge = self.family.edge(optimizer).item()
+        values = [known[p.name].value / (edge if p.path[-1] == "lr" else 1.0) for p in self.family.free]
+        u = [float(p.kind.coordinate(v)) for p, v in zip(self.family.free, values, strict=True)]
+        return np.clip(u, self.family.low, self.family.high)
+
+    def _faces(self) -> list[Array]:
+        """Points with a momentum or a decay of 0: where it does not help, the best lies there."""
+        faces = []
+        for i, p in enumerate(self.family.free):
+            if p.kind.low == 0 and not p.kind.structural:
+                faces.append(self.family.sample(24))
+                faces[-1][:, i] = p.kind.low
+        return faces
+
+    def _least_loss(self, batch_size: float, steps: int, near: Tuned | None) -> Tuned:
+        starts = self._starts(steps.bit_length() - 1, batch_size, near)
+        u, _ = self._minimise(steps, batch_size, starts, WIDE)
+        optimizer = self.family.at(u)
+        loss = self._loss(optimizer, steps, batch_size)
+        outcome = Outcome.finished
+        message = f"least loss after {steps:,} steps is {loss:.4g}" + self._remark(u)
+        return Tuned(optimizer, steps, loss, batch_size, self.family.names_at_bound(u), outcome, message)
+
+    def _fewest_steps(self, batch_size: float, target: float, max_steps: int, near: Tuned | None) -> Tuned:
+        if self.problem.spectrum.initial_loss <= target or len(self.family) == 0:
+            u = self.points[0]
+            hit = steps_to_target(self.problem, self.family.at(u), batch_size, target, max_steps=max_steps)
+            return Tuned(self.family.at(u), hit.steps, hit.loss, batch_size, (), hit.outcome, hit.message)
+        bracket = self._bracket(batch_size, target, max_steps, near)
+        if isinstance(bracket, Tuned):
+            return bracket
+        T, u = self._explore(batch_size, target, *self._shrink(batch_size, target, *bracket))
+        T, u = self._polish(batch_size, target, T, u)
+        optimizer = self.family.at(u)
+        T, loss = self._confirm(optimizer, batch_size, target, T)
+        message = Outcome.reached.value.format(target=target, steps=T) + self._remark(u)
+        return Tuned(optimizer, T, loss, batch_size, self.family.names_at_bound(u), Outcome.reached, message)
+
+    def _bracket(self, batch_size: float, target: float, max_steps: int, near: Tuned | None) -> Any:
+        """A horizon at which the target is reached, the point that does, and the loss there."""
+        best: tuple[float, int] = (math.inf, 0)
+        for level in range(max_steps.bit_length()):
+            least = float(np.min(self._scan(level, batch_size)))
+            best = min(best, (least, level))
+            if least <= target:
+                break
+        top = min(2**level, max_steps)
+        if near is not None and near.steps is not None and near.steps <= top and near.batch_size <= batch_size:
+            u = self.point(near.optimizer)  # less noise, so what was reached there is reached here
+            loss = math.exp(float(self._log_losses(u[None], near.steps, batch_size)[0]))
+            if loss <= target:
+                return near.steps, u, loss
+        u, loss = self._minimise(top, batch_size, self._starts(level, batch_size, near), WIDE, sharp=0.1)
+        if loss <= target:
+            return top, u, loss
+        return self._unreached(batch_size, target, max_steps, u, loss)
+
+    def _unreached(self, batch_size: float, target: float, max_steps: int, u: Array, loss: float) -> Tuned:
+        optimizer = self.family.at(u)
+        numbers = {"target": target, "loss": loss, "steps": max_steps}
+        message = "even tuned, " + Outcome.out_of_steps.value.format(**numbers)
+        return Tuned(optimizer, None, loss, batch_size, self.family.names_at_bound(u), Outcome.out_of_steps, message)
+
+    def _shrink(self, batch_size: float, target: float, T: int, u: Array, loss: float) -> tuple[int, Array]:
+        """The smallest horizon whose least loss is at or below the target: safeguarded Newton in log T, log L.
+
+        By the envelope theorem the slope of L* is that of the best setting's own loss.
+        """
+        goal = math.log(target)
+        lo, hi, best, last = 0, T, u, (T, u, math.log(loss))
+        for _ in range(40):
+            T, u, at = last
+            if hi - lo <= 1 or abs(at - goal) < CLOSE:
+                break
+            guess = T * math.exp(np.clip((goal - at) / self._slope(u, T, batch_size), -1.0, 1.0))
+            margin = max(1, (hi - lo) // 16)
+            T = int(np.clip(round(guess), lo + 1 if lo == 0 else lo + margin, hi - margin)) if hi - lo > 2 else lo + 1
+            u, loss = self._minimise(T, batch_size, [best], NEAR, sharp=0.05)
+            if loss <= target:
+                hi, best = T, u
+            else:
+                lo = T
+            last = (T, u, math.log(loss))
+        return self._land(last[1] if abs(last[2] - goal) < CLOSE else best, batch_size, target, hi)
+
+    def _explore(self, batch_size: float, target: float, T: int, u: Array) -> tuple[int, Array]:
+        """Look around for a better basin: a cloud of all widths just below the horizon, local searches from its best."""
+        p, low, high = len(self.family), self.family.low, self.family.high
+        if p == 1:
+            return T, u
+        spread = Family.spread(48 * p, p + 1)
+        offsets = (2 * spread[:, :p] - 1) * (1.5 * 2.0 ** (-6 * spread[:, p:]))
+        for _ in range(12):
+            trial = min(T - 1, int(T * (1 - CLOSE)))
+            if trial < 1:
+                break
+            cloud = np.clip(u + offsets, low, high)
+            order = np.argsort(self._log_losses(cloud, trial, batch_size))[:2]
+            found, loss = self._minimise(trial, batch_size, list(cloud[order]), NEAR / 2, sharp=0.02)
+            if loss > target:
+                break
+            T, u = self._shrink(batch_size, target, trial, found, loss)
+        return T, u
+
+    def _polish(self, batch_size: float, target: float, T: int, u: Array) -> tuple[int, Array]:
+        """The best setting at the horizon itself, sharper each time, and where that one lands."""
+        for radius in (0.08, 0.03, 0.01):
+            u, _ = self._minimise(T, batch_size, [u], radius, sharp=radius / 10)
+            T, u = self._land(u, batch_size, target, T)
+        return T, u
+
+    def _slope(self, u: Array, T: int, batch_size: float) -> float:
+        """d log L / d log T of one setting, kept away from zero."""
+        before = max(1, T - max(1, T // 64))
+        if before == T:
+            return -1.0
+        there, here = (float(self._log_losses(u[None], t, batch_size)[0]) for t in (before, T))
+        return min((here - there) / math.log(T / before), -0.1)
+
+    def _land(self, u: Array, batch_size: float, target: float, T: int) -> tuple[int, Array]:
+        """The first time near T at which one setting is at or below the target."""
+        goal = math.log(target)
+
+        def above(t: int) -> bool:
+            return float(self._log_losses(u[None], t, batch_size)[0]) > goal
+
+        step = max(1, T // 4096)
+        while above(T):
+            T, step = T + step, 2 * step
+        low = T
+        step = max(1, T // 4096)
+        while low > 0 and not above(low):
+            low, step = max(0, low - step), 2 * step
+        while T - low > 1:
+            middle = (low + T) // 2
+            low, T = (middle, T) if above(middle) else (low, middle)
+        return T, u
+
+    def _confirm(self, optimizer: Optimizer, batch_size: float, target: float, T: int) -> tuple[int, float]:
+        """The horizon on the full spectrum, where the search's nodes were a part in a million off."""
+        loss = self._loss(optimizer, T, batch_size)
+        step = 1
+        while loss > target:
+            T, step = T + step, 2 * step
+            loss = self._loss(optimizer, T, batch_size)
+            if step > max(64, 0.01 * T):
+                hit = steps_to_target(self.problem, optimizer, batch_size, target)
+                return (hit.steps, hit.loss) if hit.steps is not None else (T, loss)
+        return T, loss
+
+    def _loss(self, optimizer: Optimizer, t: int, batch_size: float) -> float:
+        signal, noise = self.problem.losses(optimizer, t)
+        return float(signal + noise / batch_size)
+
+    def _remark(self, u: Array) -> str:
+        names = self.family.names_at_bound(u)
+        return f"; the best {' and '.join(names)} lies at the edge of its range" if names else ""
+
+    def _scan(self, level: int, batch_size: float) -> Array:
+        while len(self._table) <= level:
+            self._table.append(next(self._levels))
+        signal, noise = self._table[level]
+        loss = signal + noise / batch_size
+        return np.where(np.isfinite(loss), loss, CEILING)
+
+    def _starts(self, level: int, batch_size: float, near: Tuned | None) -> list[Array]:
+        """The best of the scan, inside the box and on each of its faces."""
+        loss = self._scan(level, batch_size)
+        inside = np.all((self.points > self.family.low) | self.family.structural, axis=1)
+        groups = [np.flatnonzero(inside)] + [np.flatnonzero(self.points[:, i] == self.family.low[i]) for i in range(len(self.family))]
+        picks = [group[np.argsort(loss[group])[: 2 if n == 0 else 1]] for n, group in enumerate(groups) if len(group)]
+        starts = [self.points[i] for pick in picks for i in pick if loss[i] < CEILING]
+        return [*(starts or [self.points[int(np.argmin(loss))]]), *([self.point(near.optimizer)] if near is not None else [])]
+
+    def _log_losses(self, U: Array, t: int, batch_size: float) -> Array:
+        signal, noise = self.family.losses(U, t)
+        with np.errstate(invalid="ignore"):
+            loss = signal + noise / batch_size
+        return np.log(np.clip(np.where(np.isfinite(loss), loss, CEILING), 1e-300, CEILING))
+
+    def _minimise(
+        self, t: int, batch_size: float, starts: list[Array], radius: float, sharp: float = 0.01
+    ) -> tuple[Array, float]:
+        """Least loss after t steps, from each start; the best of them."""
+        low, high = self.family.low, self.family.high
+
+        def f(U: Array) -> Array:
+            return self._log_losses(U, t, batch_size)
+
+        found = [minimise(f, u, radius, low, high, sharp) for u in starts]
+        u, value = min(found, key=lambda result: result[1])
+        return u, math.exp(value)

@@ -1,0 +1,208 @@
+"""Constructor text as a syntax tree that is read and never evaluated: what `parse` builds its three little languages on."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import inspect
+import math
+import operator
+import re
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+MAX_LENGTH = 2_000  # characters
+MAX_NESTING = 50  # brackets within brackets
+MAX_EXPONENT = 1_024  # 2**1023 is the largest power of two that is a float
+WHOLE = 2**53  # integers up to here are exact as floats
+
+EXAMPLES = {
+    "optimizer": "EMA(HeavyBall(momentum=0.9))",
+    "schedule": "warmup(100) + cosine(900)",
+    "spectrum": "power_law(10000)",
+    "number": "1024, 2^10 or 1e-3",
+}
+
+ARITHMETIC = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+}
+
+TOKEN = re.compile(
+    r"""
+    (?P<own>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*)
+  | (?P<name>[A-Za-z_]\w*)
+  | (?P<number>(?:\d[\d_]*(?:\.[\d_]*)?|\.\d[\d_]*)(?:[eE][+-]?\d+)?(?!\w))
+  | (?P<string>"\w*"|'\w*')
+  | (?P<operator>\*\*|[-+*/^&=.,()\[\]])
+  | (?P<space>\s)
+    """,
+    re.VERBOSE | re.ASCII,
+)
+
+
+class Text:
+    """A line of text as a syntax tree of harmless tokens, and the numbers in it.
+
+    ``own`` maps placeholders in the tree to the ``module:Class`` that stood there, because a colon is not Python.
+    """
+
+    def __init__(self, what: str, text: str) -> None:
+        self.what = what
+        self.own: dict[str, str] = {}
+        if not isinstance(text, str) or not text.strip():
+            raise ValueError(f"{article(what)} is text such as {EXAMPLES[what]}, got {text!r:.60}")
+        if len(text) > MAX_LENGTH:
+            raise ValueError(f"{article(what)} is at most {MAX_LENGTH:,} characters long, got {len(text):,}")
+        self.text = " ".join(text.split())
+        source = "".join(self._tokens())
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self.tree = ast.parse(source, mode="eval").body
+        except SyntaxError as error:
+            self._refuse(error.msg[:1].lower() + error.msg[1:])
+        except (ValueError, RecursionError, MemoryError):
+            self._refuse("it is too deeply nested")
+
+    def _tokens(self) -> Iterable[str]:
+        """The text in pieces of known kinds, with ^ as a power and module:Class as a name."""
+        at = depth = 0
+        while at < len(self.text):
+            found = TOKEN.match(self.text, at)
+            if not found:
+                self._refuse(f"{self.text[at]!r} at character {at + 1} has no meaning here")
+            token, at = found.group(), found.end()
+            depth += (token in "([") - (token in ")]")
+            if depth > MAX_NESTING:
+                self._refuse(f"it is nested more than {MAX_NESTING} deep")
+            if found.lastgroup == "own":
+                # No text can name a placeholder itself: tokens are ASCII.
+                placeholder = f"Ω{len(self.own)}"
+                self.own[placeholder] = token
+                token = placeholder
+            yield "**" if token == "^" else token
+
+    def read(self, reader: Callable[[ast.expr], Any]) -> Any:
+        """What a reader makes of the tree."""
+        try:
+            return reader(self.tree)
+        except RecursionError:
+            self._refuse("it is too deeply nested")
+
+    def _refuse(self, why: str) -> NoReturn:
+        raise ValueError(f"cannot read {short(self.text)!r} as {article(self.what)}: {why}") from None
+
+    def shown(self, node: ast.expr) -> str:
+        """A part of the text, for a message."""
+        part = ast.unparse(node)
+        for placeholder, path in self.own.items():
+            part = part.replace(placeholder, path)
+        return repr(short(part))
+
+    def number(self, node: ast.expr) -> float:
+        """A literal, ``inf``, or arithmetic of them."""
+        match node:
+            case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
+                return self._bounded(value, node)
+            case ast.Name(id="inf"):
+                return math.inf
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return -self.number(operand)
+            case ast.UnaryOp(op=ast.UAdd(), operand=operand):
+                return self.number(operand)
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in ARITHMETIC:
+                return self._arithmetic(ARITHMETIC[type(op)], self.number(left), self.number(right), node)
+        raise ValueError(f"{self.shown(node)} is not a number")
+
+    def _arithmetic(self, function: Any, left: float, right: float, node: ast.expr) -> float:
+        if function is operator.pow and abs(right) > MAX_EXPONENT:
+            raise ValueError(f"the exponent in {self.shown(node)} is beyond {MAX_EXPONENT}")
+        try:
+            value = function(left, right)
+        except ArithmeticError:
+            raise ValueError(f"{self.shown(node)} is not a finite number") from None
+        return self._bounded(value, node)
+
+    def _bounded(self, value: Any, node: ast.expr) -> float:
+        """Integers that a float cannot hold become floats; what is not a real number is refused."""
+        try:
+            value = value if isinstance(value, int) and abs(value) <= WHOLE else float(value)
+        except (OverflowError, TypeError):
+            raise ValueError(f"{self.shown(node)} is not a number that a float can hold") from None
+        if math.isnan(value):
+            raise ValueError(f"{self.shown(node)} is not a number")
+        return value
+
+    def numbers(self, node: ast.expr) -> Any:
+        """A number or a list of numbers."""
+        return [self.number(element) for element in node.elts] if isinstance(node, ast.List) else self.number(node)
+
+    def call(self, node: ast.expr) -> tuple[ast.expr, list[ast.expr], dict[str, ast.expr]]:
+        """Function, arguments and named arguments; a bare name is a call without any."""
+        if not isinstance(node, ast.Call):
+            return node, [], {}
+        named: dict[str, ast.expr] = {}
+        for keyword in node.keywords:
+            if keyword.arg is None or keyword.arg in named:
+                raise ValueError(f"in {self.shown(node)} every argument must be named once")
+            named[keyword.arg] = keyword.value
+        return node.func, node.args, named
+
+
+def argument_names(function: Callable[..., Any]) -> list[str]:
+    """The arguments that a constructor takes in text."""
+    hidden = {"ends", "note"}  # filled in by the object itself
+    return [name for name in inspect.signature(function).parameters if name not in hidden]
+
+
+def bind(name: str, function: Callable[..., Any], args: Sequence[Any], named: dict[str, Any]) -> dict[str, Any]:
+    """Arguments by name; those that do not fit are refused by name."""
+    names = argument_names(function)
+    if len(args) > len(names):
+        raise ValueError(f"{name} got {len(args)} arguments but takes at most {len(names)} ({', '.join(names)})")
+    for key in named:
+        if key not in names:
+            raise unknown(f"argument of {name} called", key, names)
+        if key in names[: len(args)]:
+            raise ValueError(f"{name} got {key} twice")
+    values = dict(zip(names, args, strict=False)) | named
+    parameters = inspect.signature(function).parameters
+    if missing := [n for n in names if n not in values and parameters[n].default is inspect.Parameter.empty]:
+        raise ValueError(f"{name} needs {' and '.join(missing)}; it takes {', '.join(names)}")
+    return values
+
+
+def make(name: str, function: Callable[..., Any], values: dict[str, Any]) -> Any:
+    """Call a constructor; whatever it raises becomes a `ValueError`."""
+    try:
+        with np.errstate(all="ignore"):
+            return function(**values)
+    except ValueError:
+        raise
+    except Exception as error:  # a wrong kind of argument, an overflow, or what a user's own class raises
+        raise ValueError(str(error) if name in str(error) else f"{name}: {error}") from None
+
+
+def unknown(what: str, name: str, known: Iterable[str], more: str = "") -> ValueError:
+    """The error for a name that does not exist: the nearest that does, and all there are."""
+    known = list(known)
+    by_lower = {k.lower(): k for k in known}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    guess = f" (did you mean {by_lower[near[0]]}?)" if near else ""
+    offer = f"there are {', '.join(known)}{more}" if known else "there are none"
+    return ValueError(f"there is no {what} {short(name)!r}{guess}; {offer}")
+
+
+def short(text: str, length: int = 80) -> str:
+    return text if len(text) <= length else text[: length - 3] + "..."
+
+
+def article(what: str) -> str:
+    return f"an {what}" if what[0] in "aeiou" else f"a {what}"
