@@ -41,10 +41,14 @@ An optimizer is written as its constructor; what you leave out is tuned. The def
 that of Zhang et al. (2019); --spectrum takes your own. All verbs: nqm --help. Examples: nqm VERB --help
 """
 
-COMPLETION = """\
-Shell completion: add eval "$(_NQM_COMPLETE=bash_source nqm)" to ~/.bashrc, the same with zsh_source to
-~/.zshrc, or put the output of _NQM_COMPLETE=fish_source nqm into ~/.config/fish/completions/nqm.fish.
-"""
+COMPLETION_LINES = {
+    "bash": ('eval "$(_NQM_COMPLETE=bash_source nqm)"', "~/.bashrc"),
+    "zsh": ('eval "$(_NQM_COMPLETE=zsh_source nqm)"', "~/.zshrc"),
+    "fish": ("_NQM_COMPLETE=fish_source nqm | source", "~/.config/fish/completions/nqm.fish"),
+}
+COMPLETION = "\b\nShell completion, one line in a start-up file:\n" + "\n".join(
+    f"  {line}  in {file}" for line, file in COMPLETION_LINES.values()
+)
 
 
 @click.group(
@@ -113,7 +117,7 @@ def curve(
 )
 @options.optimizer
 @options.batch_size
-@click.option("--target", type=NUMBER, metavar="LOSS", required=True, help="Loss to reach.")
+@options.target
 @click.option(
     "--until", type=click.Choice(["first", "settled"]), default="first", show_default=True,
     help="The first step at or below the target, or the step after the last one above it.",
@@ -136,7 +140,8 @@ def steps(
     def show() -> None:
         click.echo(hit.message)
         if hit.steps is not None:
-            show_pairs({"steps": hit.steps, "loss": hit.loss})
+            budget = {"examples": hit.steps * batch_size} if schedule is None and batch_size < float("inf") else {}
+            show_pairs({"steps": hit.steps, **budget, "loss": hit.loss})
 
     Sink(as_json).deliver(hit.to_dict, show)
     _exit(hit.outcome)
@@ -222,7 +227,7 @@ def schedule(
     ],
 )
 @options.optimizers
-@click.option("--target", type=NUMBER, metavar="LOSS", required=True, help="Loss to reach.")
+@options.target
 @click.option(
     "--batch-sizes", type=Parsed("sizes", "parse_batch_sizes"), metavar="SIZES", default="2^2..2^20", show_default=True,
     help="A list 4,16,64, or a range by factors of 4, or of another: 2^2..2^20..2.",

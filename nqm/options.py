@@ -1,4 +1,4 @@
-"""What the verbs of the command line share: kinds of values, options, help with examples, and the boundary for errors."""
+"""What the verbs of the command line share: kinds of values, options, help with examples, the boundary for errors."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ spectrum = click.option(
 batch_size = click.option(
     "--batch-size", "-b", type=NUMBER, metavar="B", required=True, help="Batch size: 1024, 2^10, or inf for no noise."
 )
-target = click.option("--target", type=NUMBER, metavar="LOSS", help="Loss to reach.")
+target = click.option("--target", type=NUMBER, metavar="LOSS", required=True, help="Loss to reach.")
 schedule = click.option(
     "--schedule",
     type=Parsed("schedule", "parse_schedule"),
@@ -157,7 +157,7 @@ schedule = click.option(
     help="Multipliers over steps, such as 'warmup(100) + cosine(900)'.",
 )
 max_steps = click.option(
-    "--max-steps", type=WHOLE, metavar="N", default=10**9, help="Give up after so many steps. [default: 10^9]"
+    "--max-steps", type=WHOLE, metavar="N", default=10**9, show_default="10^9", help="Give up after so many steps."
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 csv = click.option("--csv", type=OutputFile(), metavar="FILE", help="Write the data as CSV; - for standard output.")

@@ -1,4 +1,4 @@
-"""What the command line prints: tables, JSON, CSV, progress. Text on a terminal may be coloured, in a pipe it is plain."""
+"""What the command line prints: tables, JSON, CSV, progress. In a pipe it is plain text, and never cut."""
 
 from __future__ import annotations
 
@@ -120,10 +120,10 @@ def _made(path: str) -> str:
 
 
 def cell(value: Any) -> str:
-    """A value as a table shows it: four digits, whole numbers in full.
+    """A value as a table shows it: four digits, whole numbers in full, a momentum to three digits of its memory.
 
-    >>> cell(1507455), cell(0.0135812), cell(None), cell("SGD()"), cell(math.inf)
-    ('1,507,455', '0.01358', '-', 'SGD()', 'inf')
+    >>> cell(1507455), cell(0.0135812), cell(0.99998769), cell(None), cell("SGD()"), cell(math.inf)
+    ('1,507,455', '0.01358', '0.9999877', '-', 'SGD()', 'inf')
     """
     if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
         return "-"
@@ -131,6 +131,8 @@ def cell(value: Any) -> str:
         return value
     if math.isfinite(value) and float(value).is_integer() and abs(value) < 1e15:
         return f"{int(value):,}"
+    if 0.99 < value < 1:
+        return f"{value:.{2 - math.floor(math.log10(1 - value))}f}"
     return f"{value:.4g}"
 
 
@@ -143,7 +145,7 @@ def show_table(rows: Sequence[Row], title: str = "") -> None:
     terminal = sys.stdout.isatty()
     table = Table(
         title=title or None, title_justify="left", title_style="bold",
-        box=box.SIMPLE_HEAD if terminal else None, pad_edge=False,
+        box=box.SIMPLE_HEAD if terminal and "utf" in sys.stdout.encoding.lower() else None, pad_edge=False,
     )  # fmt: skip
     for name in columns(rows):
         text = all(isinstance(row.get(name), (str, type(None))) for row in rows)
@@ -191,8 +193,8 @@ def curve_rows(run: Run) -> list[Row]:
 
 def show_curve(run: Run) -> None:
     rows, B = curve_rows(run), run.batch_size
-    every = max(1, -(-(len(rows) - 1) // TABLE_ROWS))
-    shown = rows[(len(rows) - 1) % every :: every]  # the last one always
+    ends = range(TABLE_ROWS) if len(rows) > TABLE_ROWS else range(len(rows))
+    shown = [rows[round(i * (len(rows) - 1) / max(len(ends) - 1, 1))] for i in ends]  # first and last among them
     parts = [{"step": r["steps"], "loss": r["loss"], "signal": r["signal"], "noise / B": r["noise"] / B} for r in shown]
     show_table(parts, f"{run.optimizer}, batch size {B:g}")
     click.echo(f"{run.message}; steady-state loss {run.floor:.4g}")
@@ -240,15 +242,22 @@ def show_sweeps(sweeps: list[Sweep], settings: bool = True) -> None:
         side = [{"batch size": B, **{s.label: s.steps[i] for s in sweeps}} for i, B in enumerate(sizes)]
         show_table(side, f"Tuned steps to loss {sweeps[0].target:g}")
     for s in sweeps if settings else ():
-        hidden = {"optimizer", "message"} | ({"effective_lr"} if (s.lr == s.effective_lr).all() else set())
-        rows = [{k.replace("_", " "): v for k, v in row.items() if k not in hidden} for row in s.table()]
-        show_table(rows, f"{s.label}, tuned to loss {s.target:g}")
-    for message in dict.fromkeys(m for s in sweeps for m, T in zip(s.messages, s.steps, strict=True) if not T >= 0):
-        click.echo(f"- {message}")
+        show_table(_settings(s), f"{s.label}, tuned to loss {s.target:g}")
+    failed = dict.fromkeys(m for s in sweeps for m, T in zip(s.messages, s.steps, strict=True) if not T >= 0)
+    click.echo("".join(f"- {message}\n" for message in failed), nl=bool(failed))
     critical = [{"": s.label, **{d: _rounded(s.critical_batch_size(d)) for d in DEFINITIONS}} for s in sweeps]
-    show_table(critical, "Critical batch size, where")
+    show_table(critical, "Critical batch size")
     click.echo("".join(f"  {name:<5}  {meaning}\n" for name, meaning in DEFINITIONS.items()))
-    show_table([_regimes(s) for s in sweeps], "Batch sizes of")
+    show_table([_regimes(s) for s in sweeps], "Regimes")
+
+
+def _settings(s: Sweep) -> list[Row]:
+    """A sweep's table without what only repeats or is empty."""
+    rows = s.table()
+    hidden = {"optimizer", "message"}
+    hidden |= {"effective_lr"} if all(row["effective_lr"] == row["lr"] for row in rows) else set()
+    hidden |= {"at_bound"} if not any(row["at_bound"] for row in rows) else set()
+    return [{k.replace("_", " "): v for k, v in row.items() if k not in hidden} for row in rows]
 
 
 def _regimes(s: Sweep) -> Row:

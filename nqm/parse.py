@@ -64,9 +64,9 @@ def parse_schedule(text: str) -> Schedule:
 
 
 def parse_spectrum(text: str, *, allow_files: bool = True) -> Spectrum:
-    """A spectrum from ``power_law(...)`` or ``Spectrum([...])``, with ``.binned(n)`` and ``.compress(tol)``, or from a file.
+    """A spectrum from ``power_law(...)`` or ``Spectrum([...])``, perhaps ``.binned(n)`` or ``.compress(tol)``, or a file.
 
-    >>> parse_spectrum("power_law(10_000).binned(100)").trace.__round__(6)
+    >>> round(parse_spectrum("power_law(10_000).binned(100)").trace, 6)
     9.404991
     """
     if isinstance(text, str) and _names_file(text.strip()):

@@ -216,10 +216,10 @@ def plot_sweeps(sweeps: Sequence[Sweep] | Sweep, path: str | Path | None = None,
     key = [*curves, *(line for line in (*floors, *below) if line.label)]
     if marks:
         key.append(Line([], [], "critical batch size: 20% above perfect scaling", GREY, "", marker="D"))
-    panel = Panel(
-        [*below, *floors, *curves, *marks], "batch size", f"steps to loss {first.target:g}" if shared else "steps to target",
-        "log2", "log2", legend="none", y_limits=_around(np.concatenate([line.y for line in (*curves, *floors)]), 0.5, 2.0),
-    )  # fmt: skip
+    limits = _around(np.concatenate([line.y for line in (*curves, *floors)]), 0.5, 2.0)
+    name = f"steps to loss {first.target:g}" if shared else "steps to target"
+    lines = [*below, *floors, *curves, *marks]
+    panel = Panel(lines, "batch size", name, "log2", "log2", legend="none", y_limits=limits)
     return chart([panel], path, (5.5, 3.4 + 0.18 * len(key)), key)
 
 
@@ -345,7 +345,7 @@ def _colors(n: int) -> list[str]:
 
 
 def _power(sweep: Sweep) -> float | None:
-    """The p of the preconditioner H^-p in a sweep's optimizers, read off what it makes of a curvature of 2; None if it varies."""
+    """The p of a sweep's preconditioner H^-p, read off what it makes of a curvature of 2; None if p varies."""
     found = {round(1 - math.log2(float(o.curvature(2.0))), 9) for o in sweep.optimizers if o is not None}
     return found.pop() if len(found) == 1 else None
 
@@ -402,9 +402,8 @@ def _draw_line(axes: Axes, line: Line) -> None:
             axes.fill_between(x, y - half, y + half, color=line.color, alpha=0.2, linewidth=0)
     axes.plot(x, y, drawstyle="steps-post" if line.stairs else "default", **_look(line))
     if line.tag and len(x):
-        axes.annotate(
-            line.tag, (x[-1], y[-1]), xytext=line.tag_at, textcoords="offset points", va="center", fontsize=8, color=line.color,
-        )  # fmt: skip
+        look = {"va": "center", "fontsize": 8, "color": line.color}
+        axes.annotate(line.tag, (x[-1], y[-1]), xytext=line.tag_at, textcoords="offset points", **look)
 
 
 def _look(line: Line) -> dict[str, Any]:

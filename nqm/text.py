@@ -1,4 +1,4 @@
-"""Constructor text as a syntax tree that is read and never evaluated: what `parse` builds its three little languages on."""
+"""Constructor text as a syntax tree that is read and never evaluated: what `parse` builds its little languages on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every noisy-quadratic figure of Zhang et al. (2019), redrawn, and a report that sets our numbers beside its statements.
+"""Every noisy-quadratic figure of Zhang et al. (2019), redrawn, with a report that sets our numbers beside its words.
 
 A figure is a module with ``data(study) -> table``, ``draw(table) -> figure`` and ``findings(table, study)``.
 """

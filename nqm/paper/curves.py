@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 TITLE = "Appendix: training curves at five learning rates"
 CAPTION = (
-    "Expected loss of SGD over 20,000 steps at batch size 1 on d = 5000 modes, h_i = 1/i. Dashed: the steady-state risk "
-    "that each curve is heading for."
+    "Expected loss of SGD over 20,000 steps at batch size 1 on d = 5000 modes, h_i = 1/i. Dashed: the steady-state "
+    "risk that each curve is heading for."
 )
 RATES = (0.01, 0.03, 0.1, 0.3, 1.0)
 DIM, STEPS = 5000, 20_000
@@ -57,7 +57,8 @@ def findings(table: Table, study: Study) -> list[Finding]:
     return [
         Finding(
             "A larger learning rate converges faster, but to a higher steady-state risk.",
-            f"At lr = {spelled(RATES)}: signal left after 10 steps {spelled(signal)}, steady-state risk {spelled(floor)}.",
+            f"At lr = {spelled(RATES)}: signal left after 10 steps {spelled(signal)}; "
+            f"steady-state risk {spelled(floor)}.",
             Verdict.of(bool(np.all(np.diff(signal) < 0)), bool(np.all(np.diff(floor) > 0))),
         ),
         Finding(

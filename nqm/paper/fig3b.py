@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 TITLE = "Figure 3b: steps against batch size, with and without averaging"
 CAPTION = (
-    "Steps to loss 0.01 for SGD (dashed) and for the moving average of its weights (solid), learning rate and decay tuned "
-    "at every batch size, with the preconditioner H^-p."
+    "Steps to loss 0.01 for SGD (dashed) and for the moving average of its weights (solid), learning rate and decay "
+    "tuned at every batch size, with the preconditioner H^-p."
 )
 
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 TITLE = "Figure 4a: best learning rate against batch size"
 CAPTION = (
-    "Left: the best learning rate of SGD (dashed) and heavy ball (solid). Right: the effective one, lr / (1 - momentum). "
-    "The dotted line is proportional to batch size, from SGD's first point at p = 0."
+    "Left: the best learning rate of SGD (dashed) and heavy ball (solid). Right: the effective one, "
+    "lr / (1 - momentum). The dotted line is proportional to batch size, from SGD's first point at p = 0."
 )
 METHODS = {"SGD": SGD(), "heavy ball": HeavyBall()}
 
@@ -65,8 +65,8 @@ def findings(table: Table, study: Study) -> list[Finding]:
         ),
         Finding(
             "With momentum the best effective learning rate goes on growing where SGD's has gone flat.",
-            f"From B = {sizes[beyond]:,.0f} to {sizes[beyond + 1]:,.0f} at p = 0 the slope is {heavy:.3g} for heavy ball's "
-            f"effective rate, {plain:.3g} for SGD's.",
+            f"From B = {sizes[beyond]:,.0f} to {sizes[beyond + 1]:,.0f} at p = 0 the slope is {heavy:.3g} for heavy "
+            f"ball's effective rate, {plain:.3g} for SGD's.",
             Verdict.of(bool(heavy > 0.5 and heavy > 3 * plain)),
         ),
     ]

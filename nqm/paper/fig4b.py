@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 TITLE = "Figure 4b: an optimal schedule against a constant learning rate"
 CAPTION = (
-    "Steps to loss 0.01 for SGD with the best constant learning rate (dashed) and with the best piecewise-constant one of "
-    "ten pieces (solid), with the preconditioner H^-p."
+    "Steps to loss 0.01 for SGD with the best constant learning rate (dashed) and with the best piecewise-constant one "
+    "of ten pieces (solid), with the preconditioner H^-p."
 )
 PIECES = 10
 

@@ -1,4 +1,4 @@
-"""The picture that three figures share: steps against batch size, colour for the preconditioner, dashes for the method."""
+"""The picture that three figures share: steps against batch size, colour for preconditioner, dashes for method."""
 
 from __future__ import annotations
 

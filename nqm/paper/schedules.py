@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 TITLE = "Appendix: optimal schedules of fifty pieces"
 CAPTION = (
-    "The learning rate of SGD that reaches loss 0.01 in the fewest steps, constant on fifty pieces, over the share of the "
-    "run; left without a preconditioner, right with p = 0.75."
+    "The learning rate of SGD that reaches loss 0.01 in the fewest steps, constant on fifty pieces, over the share of "
+    "the run; left without a preconditioner, right with p = 0.75."
 )
 PIECES = 50
 BATCH_SIZES = (16, 64, 256, 1024, 4096)

@@ -28,6 +28,7 @@ from .family import Family
 from .minimise import minimise
 from .tune import CEILING, Tuned, Tuner
 
+FEW = 8  # pieces of the first, coarse schedule
 STEP = 1e-40j  # complex step: no difference is taken, so it may be as small as one likes
 
 
@@ -233,6 +234,11 @@ def _twice(G: Array, dG: Array) -> Array:
     )
 
 
+def _refine(rates: Array, pieces: int) -> Array:
+    """The same rates on more pieces."""
+    return rates[(np.arange(pieces) * len(rates)) // pieces]
+
+
 class _RateSearch:
     """Learning rates by L-BFGS at a horizon, and the horizon by Newton's method as in `tune`."""
 
@@ -244,27 +250,28 @@ class _RateSearch:
         self.shared = [p for p in free_parameters(self.optimizer).values() if p.path[-1] != "lr"]
 
     def least_loss(self, steps: int, pieces: int) -> Scheduled:
-        rates, u = self._from_constant(self.tuner.solve(self.batch_size, steps=steps), pieces)
-        rates, u, _ = self._descend(steps, rates, u, 1e-9)
+        rates, u = self._first(steps, self.tuner.solve(self.batch_size, steps=steps), min(pieces, FEW))
+        rates, u, _ = self._descend(steps, _refine(rates, pieces), u, 1e-9)
         return self._answer(rates, u, steps, None)
 
     def fewest_steps(self, target: float, pieces: int) -> Scheduled:
         constant = self.tuner.solve(self.batch_size, target)
         if not constant.steps or constant.steps < pieces:
             return self._not_better(constant, target, pieces)
-        T = constant.steps
-        rates, u = self._from_constant(constant, 1)
+        few = min(pieces, FEW)
+        T = max(few, constant.steps // 2)
+        rates, u = self._first(T, constant, few)
         # Few pieces first: they find the horizon cheaply, and more pieces only refine it.
-        for count in sorted({min(pieces, 4), min(pieces, 12), pieces}):
-            rates = np.interp((np.arange(count) + 0.5) / count, (np.arange(len(rates)) + 0.5) / len(rates), rates)
-            T, rates, u = self._horizon(target, T, rates, u, 1e-4 if count == pieces else 3e-3)
+        for count in sorted({few, pieces}):
+            T, rates, u = self._horizon(target, T, _refine(rates, count), u, 1e-4 if count == pieces else 3e-3)
+        T, rates, u = self._beyond_edge(target, T, rates, u)
         return self._answer(rates, u, T, target)
 
     def _horizon(self, target: float, T: int, rates: Array, u: Array, close: float) -> tuple[int, Array, Array]:
         """Newton's method on log T against log of the least loss; the slope is that of the current schedule stretched."""
         goal = math.log(target)
-        lo, hi = len(rates) - 1, 2 * T
-        for _ in range(25):
+        lo, hi, at = len(rates) - 1, MAX_STEPS, math.inf
+        for _ in range(30):
             rates, u, loss = self._descend(T, rates, u, 1e-7)
             at = math.log(loss)
             lo, hi = (lo, T) if at <= goal else (T, hi)
@@ -275,13 +282,40 @@ class _RateSearch:
             guess = T * math.exp(np.clip((goal - close / 2 - at) / min(slope, -0.2), -1.2, 1.2))
             T = int(np.clip(round(guess), lo + 1, max(hi - 1, lo + 1)))
         if at > goal:
-            T, (rates, u, loss) = hi, self._descend(hi, rates, u, 1e-9)
+            T, (rates, u, _) = hi, self._descend(hi, rates, u, 1e-9)
         return T, rates, u
 
-    def _from_constant(self, constant: Tuned, pieces: int) -> tuple[Array, Array]:
+    def _beyond_edge(self, target: float, T: int, rates: Array, u: Array) -> tuple[int, Array, Array]:
+        """Let early pieces pass the edge of stability a little, as later ones repair it: some tenths of a percent.
+
+        Every trial starts from the longer run that reached the target. The other way round, more steps beyond the edge
+        would blow up before the search has moved.
+        """
+        for shrink in (0.01, 0.004, 0.0015, 0.0005):
+            while T > 4 * len(rates):
+                trial = min(T - 1, int(T * (1 - shrink)))
+                found = self._descend(trial, rates, u, 1e-8, beyond=True)
+                if found[2] > target:
+                    break
+                T, (rates, u, _) = trial, found
+        return T, rates, u
+
+    def _first(self, T: int, constant: Tuned, pieces: int) -> tuple[Array, Array]:
+        """Rates to start from: constant, or falling from the edge of stability; whichever descends further."""
         known = parameters(constant.optimizer)
         u = np.array([float(p.kind.coordinate(known[p.name].value)) for p in self.shared])
-        return np.full(pieces, float(known["lr"].value)), u
+        lr, top = float(known["lr"].value), 0.9 * self._edge(u)
+        falls = [np.full(pieces, lr)] + [np.geomspace(max(top, lr), end * lr, pieces) for end in (1.0, 0.1)]
+        found = [self._descend(T, rates, u, 1e-5) for rates in (falls if pieces > 1 else falls[:1])]
+        rates, u, loss = min(found, key=lambda answer: answer[2])
+        # A piece whose rate has collapsed has no slope left to come back by; try it at the level of those after it.
+        envelope = np.maximum.accumulate(rates[::-1])[::-1]
+        again = self._descend(T, envelope, u, 1e-5)
+        return again[:2] if again[2] < loss else (rates, u)
+
+    def _edge(self, u: Array) -> float:
+        values = {p.name: p.kind.value(x) for p, x in zip(self.shared, u, strict=True)}
+        return float(np.min(fill(self.optimizer, {**values, "lr": 1.0}).edge(self.problem.spectrum.h)))
 
     def _chain(self, T: int, pieces: int, problem: Quadratic | None = None) -> Chain:
         return Chain(problem or self.problem.coarse, self.optimizer, self.shared, split(T, pieces))
@@ -291,7 +325,9 @@ class _RateSearch:
         loss = signal + noise / self.batch_size
         return loss if math.isfinite(loss) else CEILING
 
-    def _descend(self, T: int, rates: Array, u: Array, sharp: float) -> tuple[Array, Array, float]:
+    def _descend(
+        self, T: int, rates: Array, u: Array, sharp: float, beyond: bool = False
+    ) -> tuple[Array, Array, float]:
         from scipy.optimize import minimize
 
         chain, count = self._chain(T, len(rates)), len(rates)
@@ -304,16 +340,22 @@ class _RateSearch:
 
         low = [p.kind.low for p in self.shared]
         high = [p.kind.high for p in self.shared]
-        bounds = [(-60.0, 20.0)] * count + list(zip(low, high, strict=True))
+        # Up to the edge of stability; beyond, as far as a mode grows a million times in a piece at most.
+        shortest = int(chain.lengths.min())
+        passing = min(64.0, (1 + 10 ** (6 / shortest)) / 2)
+        top = math.log(self._edge(u) * (passing if beyond or shortest < 8 else 1.0))
+        bounds = [(top - 60.0, top)] * count + list(zip(low, high, strict=True))
         result: Any = minimize(
-            objective, np.append(np.log(rates), u), jac=True, method="L-BFGS-B", bounds=bounds,
+            objective, np.append(np.minimum(np.log(rates), top), u), jac=True, method="L-BFGS-B", bounds=bounds,
             options={"maxiter": 400, "ftol": sharp, "gtol": 1e-8, "maxcor": 20},
         )  # fmt: skip
         return np.exp(result.x[:count]), result.x[count:], math.exp(float(result.fun))
 
     def _answer(self, rates: Array, u: Array, T: int, target: float | None) -> Scheduled:
         loss = self._loss(T, rates, u, self.problem)
-        while target is not None and loss > target:  # the search's nodes were a part in a million off
+        for _ in range(100):  # the search's nodes were a part in a million off
+            if target is None or loss <= target:
+                break
             T += max(1, T // 100_000)
             loss = self._loss(T, rates, u, self.problem)
         base = float(self.base) if self.base is not free else float(rates.max())
