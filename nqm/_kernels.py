@@ -1,7 +1,8 @@
-"""The two inner loops of the engine, for numba and for plain NumPy: same arguments, same answers.
+"""The inner loops of the engine, for numba and for plain NumPy: same arguments, same answers.
 
-`compose` is the product of two moment maps; `scan` steps a state through time and records signal and noise. The
-compiled versions walk the modes in chunks that stay in cache, modes innermost so that every loop vectorises.
+`compose` is the product of two moment maps; `move` takes a state through t like steps by repeated squaring; `scan` steps
+it through time one by one and records signal and noise. The compiled versions walk the modes in chunks that stay in
+cache, modes innermost and indexed from zero so that every loop vectorises.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-CHUNK = 512
+CHUNK = 256
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Kernels:
     """The inner loops in use."""
 
     compose: Callable[..., tuple[Any, Any, Any]]
+    move: Callable[..., tuple[Any, Any]]
     scan: Callable[..., tuple[Any, Any]]
     compiled: bool
 
@@ -31,13 +33,14 @@ def kernels() -> Kernels:
     try:
         import numba
     except ImportError:
-        return Kernels(compose_numpy, scan_numpy, compiled=False)
+        return Kernels(compose_numpy, move_numpy, scan_numpy, compiled=False)
 
-    global _mul, _fma, _axpy, _dot  # the loops below call these by their global names, compiled or not
+    # The loops call these by their global names, compiled or not.
+    global _matmul, _sandwich, _diagonal, _axpy, _dot
     jit = numba.njit(cache=True, fastmath={"contract", "nsz"}, error_model="numpy", nogil=True)
-    _mul, _fma, _axpy = jit(_mul), jit(_fma), jit(_axpy)
-    _dot = numba.njit(cache=True, fastmath=True, nogil=True)(_dot)
-    return Kernels(jit(_compose), jit(_scan), compiled=True)
+    _matmul, _sandwich, _diagonal, _axpy = jit(_matmul), jit(_sandwich), jit(_diagonal), jit(_axpy)
+    _dot = numba.njit(cache=True, fastmath=True, nogil=True)(_dot)  # sums in any order
+    return Kernels(jit(_compose), jit(_move), jit(_scan), compiled=True)
 
 
 def compose_numpy(A2: Any, d2: Any, Q2: Any, A1: Any, d1: Any, Q1: Any) -> tuple[Any, Any, Any]:
@@ -51,6 +54,18 @@ def compose_numpy(A2: Any, d2: Any, Q2: Any, A1: Any, d1: Any, Q1: Any) -> tuple
     d = d2[i] + d1[i] + d2[i] * d1[i] + off
     A[i, i] = np.where(np.abs(d) < 0.5, 1.0 + d, A[i, i])
     return A, np.where(np.abs(d) < 0.5, d, A[i, i] - 1.0), Q
+
+
+def move_numpy(A: Any, d: Any, Q: Any, X: Any, N: Any, t: int) -> tuple[Any, Any]:
+    """The state (X, N) after t steps of the map (A, Q)."""
+    zero = np.zeros((min(X.shape[:2]), X.shape[2]))  # a state's own diagonal is not needed
+    while t:
+        if t & 1:
+            X, N = np.einsum("ilx,ljx->ijx", A, X), compose_numpy(A, d, Q, X, zero, N)[2]
+        t >>= 1
+        if t:
+            A, d, Q = compose_numpy(A, d, Q, A, d, Q)
+    return X, N
 
 
 def scan_numpy(
@@ -71,14 +86,48 @@ def scan_numpy(
     return signal, noise
 
 
-def _mul(out: Any, a: Any, b: Any) -> None:
-    for x in range(out.size):
-        out[x] = a[x] * b[x]
+def _matmul(out: Any, a: Any, b: Any) -> None:
+    """out = a b."""
+    rows, inner, width = a.shape
+    for i in range(rows):
+        for j in range(b.shape[1]):
+            for x in range(width):
+                out[i, j, x] = a[i, 0, x] * b[0, j, x]
+            for k in range(1, inner):
+                for x in range(width):
+                    out[i, j, x] += a[i, k, x] * b[k, j, x]
 
 
-def _fma(out: Any, a: Any, b: Any) -> None:
-    for x in range(out.size):
-        out[x] += a[x] * b[x]
+def _sandwich(out: Any, a: Any, m: Any, work: Any) -> None:
+    """out += a m a', for symmetric m and out."""
+    rows, inner, width = a.shape
+    _matmul(work, a, m)
+    for i in range(rows):
+        for j in range(i, rows):
+            for k in range(inner):
+                for x in range(width):
+                    out[i, j, x] += work[i, k, x] * a[j, k, x]
+            if j > i:
+                for x in range(width):
+                    out[j, i, x] = out[i, j, x]
+
+
+def _diagonal(out: Any, d: Any, a2: Any, d2: Any, a1: Any, d1: Any) -> None:
+    """The diagonal of out = a2 a1 less one, without the cancellation; and out's diagonal from it where that is small."""
+    inner, width = a2.shape[1], a2.shape[2]
+    for i in range(len(d)):
+        if i >= inner:
+            for x in range(width):
+                d[i, x] = out[i, i, x] - 1.0
+            continue
+        for x in range(width):
+            d[i, x] = d2[i, x] + d1[i, x] + d2[i, x] * d1[i, x]
+        for k in range(inner):
+            if k != i:
+                for x in range(width):
+                    d[i, x] += a2[i, k, x] * a1[k, i, x]
+        for x in range(width):
+            out[i, i, x] = 1.0 + d[i, x] if abs(d[i, x]) < 0.5 else out[i, i, x]
 
 
 def _axpy(out: Any, a: float, x: Any, y: Any) -> None:
@@ -96,97 +145,78 @@ def _dot(a: Any, b: Any, c: Any) -> float:
 def _compose(A2: Any, d2: Any, Q2: Any, A1: Any, d1: Any, Q1: Any) -> tuple[Any, Any, Any]:
     rows, inner, n = A2.shape
     columns = A1.shape[1]
-    m = min(rows, columns)
-    A, d, Q = np.empty((rows, columns, n)), np.empty((m, n)), np.empty((rows, rows, n))
-    W = np.empty((inner, min(n, CHUNK)))
+    A, d, Q = np.empty((rows, columns, n)), np.empty((min(rows, columns), n)), Q2.copy()
+    work = np.empty((rows, inner, n))
+    _matmul(A, A2, A1)
+    _diagonal(A, d, A2, d2, A1, d1)
+    _sandwich(Q, A2, Q1, work)
+    return A, d, Q
+
+
+def _move(A: Any, d: Any, Q: Any, X: Any, N: Any, t: int) -> tuple[Any, Any]:
+    k, columns, n = X.shape
+    X_end, N_end = np.empty((k, columns, n)), np.empty((k, k, n))
     for lo in range(0, n, CHUNK):
         hi = min(lo + CHUNK, n)
-        for i in range(rows):
-            for j in range(columns):
-                _mul(A[i, j, lo:hi], A2[i, 0, lo:hi], A1[0, j, lo:hi])
-                for k in range(1, inner):
-                    _fma(A[i, j, lo:hi], A2[i, k, lo:hi], A1[k, j, lo:hi])
-        for i in range(m):
-            out, Aii = d[i, lo:hi], A[i, i, lo:hi]
-            if m > inner:
-                for x in range(out.size):
-                    out[x] = Aii[x] - 1.0
-                continue
-            a, b = d2[i, lo:hi], d1[i, lo:hi]
-            for x in range(out.size):
-                out[x] = a[x] + b[x] + a[x] * b[x]
-            for k in range(inner):
-                if k != i:
-                    _fma(out, A2[i, k, lo:hi], A1[k, i, lo:hi])
-            for x in range(out.size):  # far from one the drift follows A: on its own its error would double at each square
-                if abs(out[x]) < 0.5:
-                    Aii[x] = 1.0 + out[x]
-                else:
-                    out[x] = Aii[x] - 1.0
-        for i in range(rows):
-            for k in range(inner):
-                w = W[k, : hi - lo]
-                _mul(w, A2[i, 0, lo:hi], Q1[0, k, lo:hi])
-                for r in range(1, inner):
-                    _fma(w, A2[i, r, lo:hi], Q1[r, k, lo:hi])
-            for j in range(i, rows):  # Q is symmetric
-                Q[i, j, lo:hi] = Q2[i, j, lo:hi]
-                for k in range(inner):
-                    _fma(Q[i, j, lo:hi], W[k, : hi - lo], A2[j, k, lo:hi])
-                if j > i:
-                    Q[j, i, lo:hi] = Q[i, j, lo:hi]
-    return A, d, Q
+        width = hi - lo
+        a, dd, q = A[:, :, lo:hi].copy(), d[:, lo:hi].copy(), Q[:, :, lo:hi].copy()
+        x, cov = X[:, :, lo:hi].copy(), N[:, :, lo:hi].copy()
+        a_next, d_next, q_next = np.empty((k, k, width)), np.empty((k, width)), np.empty((k, k, width))
+        x_next, cov_next, work = np.empty((k, columns, width)), np.empty((k, k, width)), np.empty((k, k, width))
+        left = t
+        while left:
+            if left & 1:
+                _matmul(x_next, a, x)
+                x, x_next = x_next, x
+                cov_next[:] = q
+                _sandwich(cov_next, a, cov, work)
+                cov, cov_next = cov_next, cov
+            left >>= 1
+            if left:
+                _matmul(a_next, a, a)
+                _diagonal(a_next, d_next, a, dd, a, dd)
+                q_next[:] = q
+                _sandwich(q_next, a, q, work)
+                a, a_next, dd, d_next, q, q_next = a_next, a, d_next, dd, q_next, q
+        X_end[:, :, lo:hi], N_end[:, :, lo:hi] = x, cov
+    return X_end, N_end
 
 
 def _scan(
     G0: Any, G1: Any, b0: Any, b1: Any, pace: Any, loud: Any, X: Any, N: Any, row: Any, ws: Any, wn: Any
 ) -> tuple[Any, Any]:
     k, columns, n = X.shape
-    steps = len(pace)
-    signal, noise = np.zeros(steps), np.zeros(steps)
-    width = min(n, CHUNK // 2)  # a chunk's whole state stays in cache through all the steps
-    G, b, qb = np.empty((k, k, width)), np.empty((k, width)), np.empty(width)
-    x, GN, y = np.empty((k, columns, width)), np.empty((k, k, width)), np.empty(width)
-    one = np.ones(width)
-    for lo in range(0, n, width):
-        hi = min(lo + width, n)
+    signal, noise = np.zeros(len(pace)), np.zeros(len(pace))
+    for lo in range(0, n, CHUNK):
+        hi = min(lo + CHUNK, n)
         w = hi - lo
-        for t in range(steps):
+        g0, g1, c0, c1 = G0[:, :, lo:hi].copy(), G1[:, :, lo:hi].copy(), b0[:, lo:hi].copy(), b1[:, lo:hi].copy()
+        x, cov, r = X[:, :, lo:hi].copy(), N[:, :, lo:hi].copy(), np.empty((1, k, w))
+        r[0] = row[:, lo:hi]
+        G, b, one = np.empty((k, k, w)), np.empty((k, w)), np.ones(w)
+        dx, dcov, work = np.empty((k, columns, w)), np.empty((k, k, w)), np.empty((k, k, w))
+        y, seen, seen_work = np.empty((1, columns, w)), np.empty((1, 1, w)), np.empty((1, k, w))
+        for t in range(len(pace)):
+            _axpy(G.ravel(), pace[t], g1.ravel(), g0.ravel())
+            _axpy(b.ravel(), pace[t], c1.ravel(), c0.ravel())
+            _matmul(dx, G, x)
+            _axpy(x.ravel(), 1.0, dx.ravel(), x.ravel())
+            # N <- N + G N + N G' + G N G' + q b b'
             for i in range(k):
-                _axpy(b[i, :w], pace[t], b1[i, lo:hi], b0[i, lo:hi])
                 for j in range(k):
-                    _axpy(G[i, j, :w], pace[t], G1[i, j, lo:hi], G0[i, j, lo:hi])
+                    for z in range(w):
+                        dcov[i, j, z] = loud[t] * b[i, z] * b[j, z]
+            _sandwich(dcov, G, cov, work)
             for i in range(k):
-                for j in range(columns):
-                    _mul(x[i, j, :w], G[i, 0, :w], X[0, j, lo:hi])
-                    for m in range(1, k):
-                        _fma(x[i, j, :w], G[i, m, :w], X[m, j, lo:hi])
                 for j in range(k):
-                    _mul(GN[i, j, :w], G[i, 0, :w], N[0, j, lo:hi])
-                    for m in range(1, k):
-                        _fma(GN[i, j, :w], G[i, m, :w], N[m, j, lo:hi])
-            for i in range(k):
-                for j in range(columns):
-                    _axpy(X[i, j, lo:hi], 1.0, x[i, j, :w], X[i, j, lo:hi])
-                _mul(qb[:w], one[:w] * loud[t], b[i, :w])
-                for j in range(i, k):
-                    out = N[i, j, lo:hi]
-                    _axpy(out, 1.0, GN[i, j, :w], out)
-                    _axpy(out, 1.0, GN[j, i, :w], out)
-                    _fma(out, qb[:w], b[j, :w])
-                    for m in range(k):
-                        _fma(out, GN[i, m, :w], G[j, m, :w])
-                    if j > i:
-                        N[j, i, lo:hi] = out
+                    for z in range(w):
+                        dcov[i, j, z] += work[i, j, z] + work[j, i, z]
+            _axpy(cov.ravel(), 1.0, dcov.ravel(), cov.ravel())
+            _matmul(y, r, x)
             for j in range(columns):
-                _mul(y[:w], row[0, lo:hi], X[0, j, lo:hi])
-                for i in range(1, k):
-                    _fma(y[:w], row[i, lo:hi], X[i, j, lo:hi])
-                signal[t] += _dot(ws[j, lo:hi], y[:w], y[:w])
-            for i in range(k):
-                _mul(y[:w], row[0, lo:hi], N[0, i, lo:hi])
-                for j in range(1, k):
-                    _fma(y[:w], row[j, lo:hi], N[j, i, lo:hi])
-                _mul(y[:w], y[:w], row[i, lo:hi])
-                noise[t] += _dot(wn[lo:hi], y[:w], one[:w])
+                signal[t] += _dot(ws[j, lo:hi], y[0, j], y[0, j])
+            seen[:] = 0.0
+            _sandwich(seen, r, cov, seen_work)
+            noise[t] += _dot(wn[lo:hi], seen[0, 0], one)
+        X[:, :, lo:hi], N[:, :, lo:hi] = x, cov
     return signal, noise

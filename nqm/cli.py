@@ -293,7 +293,7 @@ def spectrum(
 
         found = compressed(found, compress)
     about = {
-        "modes": found.dim,
+        "modes": float(f"{found.dim:.12g}"),  # a sum of quadrature weights, whole up to rounding
         "nodes": len(found),
         "trace": found.trace,
         "initial_loss": found.initial_loss,
@@ -303,7 +303,7 @@ def spectrum(
     }
     sink.deliver(lambda: about, lambda: show_pairs(about), lambda: output.mode_rows(found))
     if save:
-        found.save(save)
+        found.save(output.made(save))
         wrote(save)
 
 

@@ -22,10 +22,14 @@ STABLE = 1 + 1e-12  # the slowest modes have 1 - lr h == 1.0 in float64
 
 
 class Powers:
-    """A step's repeated squares, kept, so that moving a state by t steps costs one product for each bit of t."""
+    """A step's repeated squares, kept, so that moving a state by t steps costs one product for each bit of t.
+
+    The first move makes its own squares and forgets them, which is faster; only a second one shows that they are needed.
+    """
 
     def __init__(self, step: MomentMap) -> None:
         self.squares = [step]
+        self.moved = False
 
     def __getitem__(self, level: int) -> MomentMap:
         while len(self.squares) <= level:
@@ -33,6 +37,9 @@ class Powers:
         return self.squares[level]
 
     def move(self, state: MomentMap, t: int) -> MomentMap:
+        if not self.moved and t > 1:
+            self.moved = True
+            return self.squares[0].move(state, t)
         for level in range(t.bit_length()):
             if t >> level & 1:
                 state = self[level] @ state

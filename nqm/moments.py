@@ -74,6 +74,12 @@ class MomentMap:
                 square = square @ square
         return result if result is not None else MomentMap.matrix(np.zeros_like(self.A) + np.eye(len(self.A))[..., None])
 
+    def move(self, state: MomentMap, t: int) -> MomentMap:
+        """``self ** t @ state`` in one pass over the modes."""
+        X, N = kernels().move(self.A, self.drift, self.Q, state.A, state.Q, t)
+        moved = MomentMap.matrix(X)
+        return MomentMap(X, moved.drift, N)
+
     def louder(self, factor: float) -> MomentMap:
         """The same map with its noise variance multiplied: a batch m times larger is ``louder(1 / m)``."""
         return MomentMap(self.A, self.drift, self.Q * factor)

@@ -52,7 +52,7 @@ class Sink:
         if self.csv and rows:
             write_csv(self.csv, rows())
         if self.plot and draw:
-            draw(_made(self.plot))
+            draw(made(self.plot))
             wrote(self.plot)
         if self.as_json:
             click.echo(to_json(data()))
@@ -105,7 +105,7 @@ def write_csv(path: str, rows: Sequence[Row]) -> None:
     if path == "-":
         click.echo(to_csv(rows), nl=False)
     else:
-        Path(_made(path)).write_text(to_csv(rows))
+        Path(made(path)).write_text(to_csv(rows))
         wrote(path)
 
 
@@ -113,7 +113,7 @@ def wrote(path: str | Path) -> None:
     click.echo(f"wrote {path}", err=True)
 
 
-def _made(path: str) -> str:
+def made(path: str) -> str:
     """The path, with its folder there."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     return path

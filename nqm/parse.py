@@ -64,7 +64,7 @@ def parse_schedule(text: str) -> Schedule:
 
 
 def parse_spectrum(text: str, *, allow_files: bool = True) -> Spectrum:
-    """A spectrum from ``power_law(...)`` or ``Spectrum([...])``, perhaps ``.binned(n)`` or ``.compress(tol)``, or a file.
+    """A spectrum from ``power_law(...)`` or ``Spectrum([...])``, then ``.binned(n)`` or ``.compress(tol)``, or a file.
 
     >>> round(parse_spectrum("power_law(10_000).binned(100)").trace, 6)
     9.404991

@@ -34,7 +34,7 @@ Scale = Literal["linear", "log", "log2"]
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 BLACK, GREY = "#000000", "#808080"
 ENDINGS = (".png", ".pdf", ".svg")
-STYLE: dict[str, Any] = {
+STYLE: Any = {
     "font.family": "DejaVu Sans",  # comes with matplotlib, so a picture looks alike everywhere
     "font.size": 9,
     "axes.titlesize": 9,
@@ -135,8 +135,8 @@ def save(figure: Figure, path: str | Path) -> None:
     """Write a figure as PNG, PDF or SVG, as the ending says, making the folder if need be."""
     import matplotlib
 
-    path = check_path(path)
-    assert path is not None
+    check_path(path)
+    path = Path(path)
     # Dates and version numbers would make two runs differ.
     stamp = {".png": {"Software": None}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}[path.suffix.lower()]
     with matplotlib.rc_context(STYLE):
@@ -147,14 +147,10 @@ def save(figure: Figure, path: str | Path) -> None:
             raise ValueError(f"cannot write the picture {str(path)!r}: {error.strerror or error}") from None
 
 
-def check_path(path: str | Path | None) -> Path | None:
+def check_path(path: str | Path | None) -> None:
     """Refuse a picture that could not be written for its ending, before the work is done."""
-    if path is None:
-        return None
-    path = Path(path)
-    if path.suffix.lower() not in ENDINGS:
-        raise ValueError(f"a picture is written as {', '.join(ENDINGS)}; {path.name!r} ends in none of them")
-    return path
+    if path is not None and Path(path).suffix.lower() not in ENDINGS:
+        raise ValueError(f"a picture is written as {', '.join(ENDINGS)}; {Path(path).name!r} ends in none of them")
 
 
 # What the results of the library look like.
@@ -180,8 +176,8 @@ def plot_run(run: Run, path: str | Path | None = None) -> Figure:
         for band, low, high, color in zip(bands, run.band_edges[:-1], run.band_edges[1:], ramp(len(bands)), strict=True)
         if np.any(band > 0)
     ]
-    # Signal that has died out goes on falling to 1e-300; the picture ends where none of it counts.
-    limits = _around(run.loss, 1e-3, 1.6)
+    # Signal that has died out goes on falling to 1e-300, a run that diverges rises to 1e300; the picture ends before.
+    limits = _around(np.minimum(run.loss, 1e6 * run.loss[0]), 1e-3, 1.6)
     title = wrap(f"{run.optimizer}, B = {run.batch_size:g}", 44)
     return chart(
         [
@@ -291,8 +287,8 @@ def cg_floors(batch_sizes: Any, steps: Sequence[float]) -> list[Line]:
     """Level lines at the steps of conjugate gradients, each with its number at the end."""
     sizes = np.asarray(batch_sizes, dtype=float)
     ends = [sizes.min(), sizes.max()]
-    names = ["conjugate gradients", *[""] * len(steps)]
-    return [Line(ends, [n, n], name, GREY, "--", 0.7, tag=f"{n:g}") for n, name in zip(steps, names, strict=False)]
+    names = ["conjugate gradients without noise (CG)", *[""] * len(steps)]
+    return [Line(ends, [n, n], name, GREY, "--", 0.7, tag=f"CG {n:g}") for n, name in zip(steps, names, strict=False)]
 
 
 def perfect_scaling(batch_sizes: Any, steps: Any, label: str = "perfect scaling", color: str = GREY) -> Line:
@@ -302,7 +298,7 @@ def perfect_scaling(batch_sizes: Any, steps: Any, label: str = "perfect scaling"
     return Line(x, y, label, color, ":", 1.0)
 
 
-def linear_in_batch(batch_sizes: Any, rates: Any, label: str = "proportional to batch size") -> Line:
+def linear_in_batch(batch_sizes: Any, rates: Any, label: str = "proportional to B") -> Line:
     """Twice the batch, twice the rate, from the first point of a curve."""
     x, y = _finite(batch_sizes, rates)
     x, y = (x, y[:1] * x / x[0]) if len(x) else (x, y)
@@ -335,9 +331,9 @@ def _listed(sweeps: Sequence[Sweep] | Sweep) -> list[Sweep]:
 
 
 def _told_apart(sweeps: Sequence[Sweep]) -> list[str]:
-    """Labels, with the target where sweeps differ in it."""
+    """Labels, without empty brackets, and with the target where sweeps differ in it."""
     one = len({s.target for s in sweeps}) == 1
-    return [s.label if one else f"{s.label} to {s.target:g}" for s in sweeps]
+    return [s.label.replace("()", "") + ("" if one else f" to {s.target:g}") for s in sweeps]
 
 
 def _colors(n: int) -> list[str]:
@@ -345,9 +341,9 @@ def _colors(n: int) -> list[str]:
 
 
 def _power(sweep: Sweep) -> float | None:
-    """The p of a sweep's preconditioner H^-p, read off what it makes of a curvature of 2; None if p varies."""
-    found = {round(1 - math.log2(float(o.curvature(2.0))), 9) for o in sweep.optimizers if o is not None}
-    return found.pop() if len(found) == 1 else None
+    """The p of a sweep's preconditioner H^-p; None where p was tuned, for then no one curve of CG belongs to it."""
+    found = {p.value for o in sweep.optimizers if o for name, p in parameters(o).items() if name.endswith("power")}
+    return sweep.power if len(found) < 2 else None
 
 
 def _rounded(value: float) -> str:
@@ -375,14 +371,14 @@ def _around(values: Any, below: float, above: float) -> tuple[float, float] | No
 # How a panel becomes axes.
 
 
-def _draw(axes: Axes, panel: Panel) -> None:
+def _draw(axes: Any, panel: Panel) -> None:
     for line in panel.lines:
         _draw_line(axes, line)
     axes.set(xlabel=panel.x, ylabel=panel.y)
     if panel.title:
         axes.set_title(panel.title)
-    _scale(axes.xaxis, panel.x_scale, panel.x_limits, [line.x for line in panel.lines])
-    _scale(axes.yaxis, panel.y_scale, panel.y_limits, [line.y for line in panel.lines])
+    _scale(axes, "x", panel.x_scale, panel.x_limits, [line.x for line in panel.lines])
+    _scale(axes, "y", panel.y_scale, panel.y_limits, [line.y for line in panel.lines])
     if panel.x_ticks:
         axes.xaxis.set_ticks(list(panel.x_ticks), labels=list(panel.x_ticks.values()))
         axes.xaxis.set_ticks([], minor=True)
@@ -421,12 +417,12 @@ def _look(line: Line) -> dict[str, Any]:
 
 
 def _legend_below(figure: Figure, handles: list[Any]) -> None:
-    """A legend with as many columns as the figure is wide, read by rows."""
-    width = figure.get_figwidth() * figure.dpi
-    for columns in range(min(len(handles), 6), 0, -1):
+    """A legend read by rows, as few as the figure's width allows and as even as can be."""
+    for rows in range(1, len(handles) + 1):
+        columns = math.ceil(len(handles) / rows)
         by_rows = [handle for j in range(columns) for handle in handles[j::columns]]  # matplotlib fills columns first
         legend = figure.legend(handles=by_rows, loc="outside lower center", ncols=columns)
-        if columns == 1 or legend.get_window_extent().width <= width:
+        if columns == 1 or legend.get_window_extent().width <= figure.get_figwidth() * figure.dpi:
             return
         legend.remove()
 
@@ -440,14 +436,12 @@ def _handles(lines: Sequence[Line]) -> list[Any]:
     return [Line2D([], [], **_look(line)) for line in seen.values()]
 
 
-def _scale(axis: Axis, scale: Scale, limits: tuple[float, float] | None, data: Sequence[Any]) -> None:
-    name = axis.axis_name  # "x" or "y"
-    axes: Any = axis.axes
+def _scale(axes: Axes, name: str, scale: Scale, limits: tuple[float, float] | None, data: Sequence[Any]) -> None:
     if scale != "linear":
         getattr(axes, f"set_{name}scale")("log", base=2 if scale == "log2" else 10, nonpositive="mask")
     if scale == "log2":
         found = _around(np.concatenate([np.ravel(np.asarray(d, dtype=float)) for d in data]), 0.8, 1.25)
-        limits = _powers_of_two(axis, limits or found or (1.0, 2.0))
+        limits = _powers_of_two(getattr(axes, f"{name}axis"), limits or found or (1.0, 2.0))
     if limits:
         getattr(axes, f"set_{name}lim")(*limits)
 

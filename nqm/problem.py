@@ -87,7 +87,7 @@ class Quadratic(Problem):
                 g[i] = weight.sum(), (spectrum.h * weight).sum()
         signal, noise = signal
         total_signal, total_noise = signal.sum(1), noise.sum(1)
-        loss = total_signal + total_noise / batch_size
+        loss = total_signal + (total_noise / batch_size if math.isfinite(batch_size) else 0.0)
         floor = self.floor(optimizer, batch_size, schedule)
         outcome = Outcome.finished if math.isfinite(floor) and np.isfinite(loss[-1]) else Outcome.diverged
         trace = [(spectrum.count * spectrum.c).sum(), (spectrum.count * spectrum.h * spectrum.c).sum()]
@@ -206,7 +206,7 @@ def check_target(target: Any) -> float:
 def report_steps(steps: Any, grid: str, points: int) -> Array:
     """The steps a run reports: as given, or spaced up to the last."""
     if isinstance(steps, (int, np.integer, float)) and not isinstance(steps, bool):
-        if steps != int(steps) or not 0 <= steps <= MAX_STEPS:
+        if not 0 <= steps <= MAX_STEPS or steps != int(steps):
             raise ValueError(f"steps must be a whole number from 0 to 10^9, got {steps!r}")
         if grid not in ("log", "linear"):
             raise ValueError(f"grid must be 'log' or 'linear', got {grid!r}")

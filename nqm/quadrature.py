@@ -78,7 +78,7 @@ def compress_block(h: Array, signal: Array, noise: Array, count: Array, tol: flo
             s, c = np.maximum(s, 0), np.maximum(c, 0)
             if error((h, signal, noise), (x, s, c)) <= tol:
                 return x, s, c, n
-        nodes += 4
+        nodes += 2
     return h, signal, noise, count
 
 

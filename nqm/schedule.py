@@ -34,7 +34,8 @@ class Schedule:
 
     def __post_init__(self) -> None:
         lengths = np.atleast_1d(np.asarray(self.lengths))
-        if lengths.size == 0 or np.any(lengths != np.rint(lengths)) or np.any(lengths < 1):
+        known = lengths.size > 0 and lengths.dtype.kind in "iuf" and np.all(np.abs(lengths) < 2**62)
+        if not known or np.any(lengths != np.rint(lengths)) or np.any(lengths < 1):
             raise ValueError(f"a schedule's pieces must each last a whole number of steps, at least 1, got {self.lengths!r}")
         values = {}
         for name in ("lr", "momentum", "batch_size"):
@@ -172,7 +173,7 @@ def _each(values: Array) -> Schedule:
 
 
 def _steps(name: str, steps: Any) -> int:
-    if isinstance(steps, bool) or steps != int(steps) or not 1 <= steps <= 10**12:
+    if isinstance(steps, (bool, str)) or not 1 <= steps <= 10**12 or steps != int(steps):
         raise ValueError(f"{name}: steps must be a whole number of at least 1, got {steps!r}")
     if name not in ("constant", "step", "wsd") and steps > MAX_PIECES:
         raise ValueError(f"{name}: changes at every step, {MAX_PIECES:,} at most, got {steps:,}")

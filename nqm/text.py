@@ -95,6 +95,8 @@ class Text:
             return reader(self.tree)
         except RecursionError:
             self._refuse("it is too deeply nested")
+        except ValueError as error:
+            raise ValueError(" ".join(str(error).split())) from None  # one sentence, one line
 
     def _refuse(self, why: str) -> NoReturn:
         raise ValueError(f"cannot read {short(self.text)!r} as {article(self.what)}: {why}") from None

@@ -31,7 +31,7 @@ TITLE = "Figure 3a: steps against batch size, with and without momentum"
 CAPTION = (
     "Steps to loss 0.01, every setting tuned at every batch size, for SGD (dashed) and heavy ball (solid) with the "
     "preconditioner H^-p. Grey: the Bayes bound and the paper's d/2CB, perfect scaling from SGD's first point, and the "
-    "steps of conjugate gradients without noise for each p."
+    "steps of conjugate gradients without noise (CG) for each p."
 )
 METHODS = {"SGD": SGD(), "heavy ball": HeavyBall()}
 

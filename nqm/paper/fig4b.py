@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..optimizers import SGD
+from ..optimizers.base import parameters
 from .pictures import steps_chart
 from .study import POWERS, Finding, Study, Table, Verdict, column, preconditioned, spelled
 
@@ -28,7 +31,7 @@ def data(study: Study | None = None) -> Table:
         constant = study.sweep(optimizer)
         for batch_size, steps in zip(constant.batch_sizes.tolist(), constant.steps.tolist(), strict=True):
             pieces = study.schedule(optimizer, batch_size, PIECES).steps
-            for name, value in (("constant rate", steps), ("ten pieces", pieces)):
+            for name, value in (("constant", steps), ("ten pieces", pieces)):
                 row = {"optimizer": name, "power": power, "batch_size": batch_size, "steps": value}
                 table.append({**row, **study.bounds(batch_size)})
     return table
@@ -40,7 +43,7 @@ def draw(table: Table) -> Figure:
 
 def findings(table: Table, study: Study) -> list[Finding]:
     gain = {
-        p: column(table, "steps", optimizer="constant rate", power=p)
+        p: column(table, "steps", optimizer="constant", power=p)
         / column(table, "steps", optimizer="ten pieces", power=p)
         for p in POWERS
     }
@@ -48,6 +51,7 @@ def findings(table: Table, study: Study) -> list[Finding]:
     above = column(table, "steps", **best) / column(table, "bayes_bound", **best)
     sizes = column(table, "batch_size", **best)
     small, large = [g[0] for g in gain.values()], [g[-1] for g in gain.values()]
+    top = max(POWERS, key=lambda p: gain[p][-1])
     return [
         Finding(
             "A learning-rate schedule saves steps at small batch sizes.",
@@ -57,7 +61,20 @@ def findings(table: Table, study: Study) -> list[Finding]:
         ),
         Finding(
             "At large batch sizes it saves little.",
-            f"At B = {sizes[-1]:,.0f} the factors are {spelled(large)}.",
+            f"At B = {sizes[-1]:,.0f} the factors are {spelled(large)}. {_beyond(study, top, sizes[-1])}".strip(),
             Verdict.of(*(g < 1.1 for g in large)),
         ),
     ]
+
+
+def _beyond(study: Study, power: float, batch_size: float) -> str:
+    """How far a schedule passes the stability limit lr h^(1 - p) = 2, and for how long at a time."""
+    found = study.schedule(preconditioned(SGD(), power), batch_size, PIECES)
+    stiffest = float(np.max(study.problem.spectrum.h ** (1 - power)))
+    top = parameters(found.optimizer)["lr"].value * float(np.max(found.schedule.lr)) * stiffest / 2
+    if top < 1.2:
+        return ""
+    return (
+        f"At p = {power:g} the pieces have {found.steps / PIECES:.1f} steps and the largest rate is {top:.3g} times "
+        "the stability limit of a constant one: pieces that short can do what Chebyshev's method does."
+    )

@@ -39,10 +39,10 @@ def steps_chart(table: Table, cg_steps: Sequence[float] = ()) -> Figure:
     sizes, steps = found[0].x, found[0].y
     first = {"power": table[0]["power"], "optimizer": table[0]["optimizer"]}
     bounds = bound_pair(sizes, column(table, "paper_bound", **first), column(table, "bayes_bound", **first))
-    guides = [perfect_scaling(sizes, steps), *cg_floors(sizes, cg_steps), *bounds]
+    guides = [perfect_scaling(sizes, steps), *bounds]
     low = min(float(np.nanmin(line.y)) for line in found)
     limits = (min([low, *cg_steps]) / 1.6, float(np.nanmax(steps)) * 1.6)
-    panel = Panel(
-        [*guides, *found], "batch size", f"steps to loss {TARGET:g}", "log2", "log2", legend="none", y_limits=limits
-    )
-    return chart([panel], size=(5.5, 4.5), key=[*keys(table), *(line for line in guides if line.label)])
+    lines = [*guides, *cg_floors(sizes, cg_steps), *found]
+    name = f"steps to loss {TARGET:g}"
+    panel = Panel(lines, "batch size", name, "log2", "log2", legend="none", y_limits=limits)
+    return chart([panel], size=(5.5, 4.5), key=[*keys(table), *guides])

@@ -30,9 +30,9 @@ def write(sections: Sequence[Section], left_out: Mapping[str, str], study: Study
         "*Which Algorithmic Choices Matter at Which Batch Sizes? Insights From a Noisy Quadratic Model* (NeurIPS 2019, "
         "arXiv 1907.04164) and from works it leans on.",
         f"The instance: {spectrum.dim:,.0f} modes with curvature h_i = 1/i, gradient noise C = H, start theta_0 ~ "
-        f"N(0, I), tr H = {spectrum.trace:.6f}, initial loss {spectrum.initial_loss:.6f}, target {study.target:g}. Here the "
-        "spectrum is exact, hyper-parameters are tuned continuously and steps are counted to the true first hit; the paper "
-        "bins the spectrum and searches a grid.",
+        f"N(0, I), tr H = {spectrum.trace:.6f}, initial loss {spectrum.initial_loss:.6f}, target {study.target:g}. "
+        "Here the spectrum is exact, hyper-parameters are tuned continuously and steps are counted to the true first "
+        "hit; the paper bins the spectrum and searches a grid.",
         f"Of {len(found)} statements {held} hold, {partly} hold in part, {failed} are not supported by the numbers.",
         *(_section(section) for section in sections),
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -33,9 +33,9 @@ class Study:
     batch_sizes : where curves have their points; fewer make a quick look.
     """
 
-    def __init__(self, batch_sizes: Sequence[int] = BATCH_SIZES, d: int = DIM, target: float = TARGET) -> None:
-        self.problem = Quadratic(Spectrum.power_law(d))
-        self.batch_sizes, self.target = tuple(batch_sizes), target
+    def __init__(self, batch_sizes: Sequence[int] = BATCH_SIZES) -> None:
+        self.problem = Quadratic(Spectrum.power_law(DIM))
+        self.batch_sizes, self.target = tuple(batch_sizes), TARGET
         self._sweeps: dict[Any, Sweep] = {}
         self._schedules: dict[Any, Scheduled] = {}
 
@@ -128,6 +128,6 @@ def short(value: Any) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 or float(value).is_integer() else f"{value:.4g}"
 
 
-def spelled(values: Sequence[float], digits: str = ".3g") -> str:
+def spelled(values: Iterable[float], digits: str = ".3g") -> str:
     """Numbers in a row: ``.855, .843``."""
     return ", ".join(format(float(v), digits) for v in values)

@@ -50,7 +50,7 @@ def steps_to_target(
     batch_size, target = check_batch_size(batch_size), check_target(target)
     if until not in ("first", "settled"):
         raise ValueError(f"until must be 'first' or 'settled', got {until!r}")
-    if max_steps != int(max_steps) or not 0 <= max_steps <= MAX_STEPS:
+    if not 0 <= max_steps <= MAX_STEPS or max_steps != int(max_steps):
         raise ValueError(f"max_steps must be a whole number from 0 to 10^9, got {max_steps!r}")
     changing = schedule is not None and not isinstance(schedule, Schedule)
     fixed = as_schedule(schedule, min(int(max_steps), 10**6 if changing else MAX_PIECES))

@@ -94,7 +94,9 @@ def optimal_schedule(
         raise ValueError(f"pieces must be a whole number from 1 to 1000, got {pieces!r}")
     if not isinstance(optimizer, Optimizer) or "lr" not in parameters(optimizer):
         raise ValueError(f"optimal_schedule needs an optimizer with one learning rate, got {optimizer!r}")
-    if optimizer.cycle != 1 or not optimizer.steady or optimizer.averages:
+    family = Family(problem, optimizer)
+    member = family.at((family.low + family.high) / 2)
+    if member.cycle != 1 or not member.steady or member.averages:
         raise ValueError(f"optimal_schedule needs an optimizer whose steps are all alike, and those of {optimizer} are not")
     if on == "batch_size":
         if examples is None or not math.isfinite(examples) or examples < pieces:

@@ -92,7 +92,7 @@ class Tuner:
         self.problem = problem
         self.family = Family(problem.coarse, optimizer)
         p = len(self.family)
-        walks = optimizer.cycle == 0  # every step is walked, so look at fewer settings
+        walks = self.family.at((self.family.low + self.family.high) / 2).cycle == 0  # every step is walked, so look at fewer settings
         self.points = np.vstack([self.family.sample(1 if p == 0 else (24 if walks else 32 * p**2)), *self._faces()])
         self._levels = self.family.levels(self.points)
         self._table: list[tuple[Array, Array]] = []
@@ -196,7 +196,7 @@ class Tuner:
         """
         goal = math.log(target)
         lo, hi, best, last = 0, T, u, (T, u, math.log(loss))
-        for _ in range(40):
+        for _ in range(12):
             T, u, at = last
             if hi - lo <= 1 or abs(at - goal) < CLOSE:
                 break
@@ -212,23 +212,39 @@ class Tuner:
         return self._land(last[1] if abs(last[2] - goal) < CLOSE else best, batch_size, target, hi)
 
     def _explore(self, batch_size: float, target: float, T: int, u: Array) -> tuple[int, Array]:
-        """Look around for a better basin: a cloud of all widths just below the horizon, local searches from its best."""
-        p, low, high = len(self.family), self.family.low, self.family.high
+        """Look for a better basin just below the horizon: a cloud of all widths, one shaped by its best, local searches.
+
+        With few steps and little noise the top modes' last swings cut the valley into dozens of sharp basins.
+        """
+        p = len(self.family)
         if p == 1:
             return T, u
-        spread = Family.spread(48 * p, p + 1)
+        many = 4 if T < 1024 else 1  # short horizons have sharper basins, and cost little
+        spread = Family.spread(many * 32 * p, p + 1)
         offsets = (2 * spread[:, :p] - 1) * (1.5 * 2.0 ** (-6 * spread[:, p:]))
-        for _ in range(12):
+        normals = np.random.default_rng(20190704).normal(size=(len(offsets), p))
+        chances = 2 if many > 1 else 1
+        for _ in range(16):
             trial = min(T - 1, int(T * (1 - CLOSE)))
-            if trial < 1:
+            if trial < 1 or chances == 0:
                 break
-            cloud = np.clip(u + offsets, low, high)
-            order = np.argsort(self._log_losses(cloud, trial, batch_size))[:2]
-            found, loss = self._minimise(trial, batch_size, list(cloud[order]), NEAR / 2, sharp=0.02)
+            cloud, losses = self._cloud(u + offsets, trial, batch_size)
+            elite = cloud[np.argsort(losses)[: len(cloud) // 8]]
+            bend = np.linalg.cholesky(np.cov(elite.T) + 1e-8 * np.eye(p))
+            again, more = self._cloud(elite.mean(0) + normals @ bend.T, trial, batch_size)
+            cloud, losses = np.vstack([cloud, again]), np.append(losses, more)
+            order = np.argsort(losses)[: 2 * many]
+            found, loss = self._minimise(trial, batch_size, list(cloud[order]), NEAR / 4, sharp=0.01)
             if loss > target:
-                break
-            T, u = self._shrink(batch_size, target, trial, found, loss)
+                chances -= 1
+                offsets, normals = -offsets, -normals
+                continue
+            T, u = self._land(found, batch_size, target, trial)
         return T, u
+
+    def _cloud(self, points: Array, t: int, batch_size: float) -> tuple[Array, Array]:
+        points = np.clip(points, self.family.low, self.family.high)
+        return points, self._log_losses(points, t, batch_size)
 
     def _polish(self, batch_size: float, target: float, T: int, u: Array) -> tuple[int, Array]:
         """The best setting at the horizon itself, sharper each time, and where that one lands."""
@@ -246,23 +262,32 @@ class Tuner:
         return min((here - there) / math.log(T / before), -0.1)
 
     def _land(self, u: Array, batch_size: float, target: float, T: int) -> tuple[int, Array]:
-        """The first time near T at which one setting is at or below the target."""
+        """The time near T at which one setting comes to the target: bracketed, then false position and bisection in turn."""
         goal = math.log(target)
 
-        def above(t: int) -> bool:
-            return float(self._log_losses(u[None], t, batch_size)[0]) > goal
+        def height(t: int) -> float:
+            return float(self._log_losses(u[None], t, batch_size)[0]) - goal
 
-        step = max(1, T // 4096)
-        while above(T):
-            T, step = T + step, 2 * step
-        low = T
-        step = max(1, T // 4096)
-        while low > 0 and not above(low):
-            low, step = max(0, low - step), 2 * step
-        while T - low > 1:
-            middle = (low + T) // 2
-            low, T = (middle, T) if above(middle) else (low, middle)
-        return T, u
+        lo, at_lo, hi, at_hi = 0, math.inf, T, height(T)
+        while at_hi > 0:
+            lo, at_lo = hi, at_hi
+            hi += max(1, math.ceil(1.5 * hi * min(at_hi, 1.0)))
+            at_hi = height(hi)
+        while math.isinf(at_lo):
+            t = hi - max(1, math.ceil(1.5 * hi * min(-at_hi, 0.5)))
+            at = height(t) if t > 0 else math.inf
+            if at > 0:
+                lo, at_lo = t, at
+                break
+            hi, at_hi = t, at
+        for turn in range(200):
+            if hi - lo <= 1:
+                break
+            part = at_lo / (at_lo - at_hi) if turn % 3 < 2 and math.isfinite(at_lo) else 0.5
+            t = min(max(lo + 1, round(lo + part * (hi - lo))), hi - 1)
+            at = height(t)
+            lo, at_lo, hi, at_hi = (t, at, hi, at_hi) if at > 0 else (lo, at_lo, t, at)
+        return hi, u
 
     def _confirm(self, optimizer: Optimizer, batch_size: float, target: float, T: int) -> tuple[int, float]:
         """The horizon on the full spectrum, where the search's nodes were a part in a million off."""

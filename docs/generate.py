@@ -1,0 +1,149 @@
+"""Write docs/cli.md from the commands: ``python docs/generate.py``; with ``--check``, fail if it has drifted."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nqm.cli import COMPLETION_LINES, main
+from nqm.options import Verb
+from nqm.parse import known_optimizers, known_schedules, known_spectra
+from nqm.text import argument_names
+
+PAGE = Path(__file__).with_name("cli.md")
+
+HEAD = """\
+<!-- Written by docs/generate.py from the commands; edit those, then run `python docs/generate.py`. -->
+
+# Command line
+
+`nqm` alone shows a short tour, `nqm --help` the verbs, `nqm VERB --help` a verb's options with examples.
+`python -m nqm` is the same program.
+"""
+
+OPTIMIZER = """\
+## Writing an optimizer
+
+An optimizer is written as its constructor, as in Python: `SGD(0.5)`, `HeavyBall(momentum=0.9)`,
+`'EMA(HeavyBall(momentum=0.9), decay=0.99)'`. A parameter that is left out, or `free`, is filled in by `tune`,
+`schedule` and `sweep`; `curve` and `steps` ask for all of them. A bare name is a call without arguments: `EMA(SGD)` is
+`EMA(SGD())`. Brackets mean something to a shell, so put quotes around them.
+
+The text is parsed and never evaluated. Numbers may be written `0.1`, `1e-3`, `2^10`, `2**10`, `1 - 2^-7` or `inf`.
+"""
+
+OWN = """\
+An optimizer of your own is `module:Class`, or `module:Class(lr=0.1)`, also inside another: `'EMA(mine:Signed)'`. The
+module is imported, from the current directory too, which is the one case in which text on the command line runs code.
+[Extend](extend.md) writes such a class.
+"""
+
+SCHEDULE = """\
+## Writing a schedule
+
+`--schedule` takes multipliers over steps. `+` puts one after another, `&` applies both at once, and
+`.on("momentum")` or `.on("batch_size")` moves them away from the learning rate: `'warmup(100) + cosine(900)'`,
+`'step(900, 2, at=[300, 600]).on("batch_size") & linear(900)'`. After its last step a schedule stays where it is.
+"""
+
+SPECTRUM = """\
+## Writing a spectrum
+
+`--spectrum` takes the problem: `power_law(10000)` if nothing else is said, which is that of Zhang et al. (2019); a
+constructor below; or a file, `.json` or `.npz` as `nqm spectrum --save` writes it, or `.csv` with a header that names
+`h` and perhaps `c`, `s` and `count`. `.binned(n)` and `.compress(tol)` may follow: `'power_law(10000).binned(100)'`.
+"""
+
+OUTPUT = """\
+## What comes out
+
+Text for people goes to standard output, and is never cut when it goes into a pipe or a file. `--json` prints one JSON
+object instead, with the field names of the Python results and `null` for what is not a finite number. `--csv FILE` and
+`--plot FILE` write files besides; `--csv -` prints CSV and nothing else. Progress and the names of files that were
+written go to standard error, progress only if that is a terminal.
+
+| status | meaning |
+|---|---|
+| 0 | there is an answer |
+| 1 | there is none, and a sentence says why: the run diverges, or never reaches the target |
+| 2 | the call was wrong; one sentence on standard error names what to change |
+| 130 | interrupted |
+
+`NQM_TRACEBACK=1` in the environment shows where an error came from.
+"""
+
+
+def signature(function: Callable[..., Any]) -> str:
+    return ", ".join(f"`{name}`" for name in argument_names(function))
+
+
+def first_line(thing: Any) -> str:
+    return escaped((thing.__doc__ or "").strip().splitlines()[0].replace("``", "`"))
+
+
+def escaped(text: str) -> str:
+    """Text in a cell of a table."""
+    return text.replace("|", "\\|")
+
+
+def constructors(known: dict[str, Any]) -> str:
+    rows = [f"| `{name}` | {signature(thing)} | {first_line(thing)} |" for name, thing in known.items()]
+    return "\n".join(["| name | arguments | |", "|---|---|---|", *rows]) + "\n"
+
+
+def completion() -> str:
+    rows = [f"| {shell} | `{escaped(line)}` | `{file}` |" for shell, (line, file) in COMPLETION_LINES.items()]
+    head = "## Shell completion\n\nVerbs, options and names of optimizers complete after one line in a start-up file:\n"
+    return "\n".join([head, "| shell | line | file |", "|---|---|---|", *rows]) + "\n"
+
+
+def option_row(option: click.Option) -> str:
+    flags = ", ".join(f"`{flag}`" for flag in sorted(option.opts, key=len, reverse=True))
+    if isinstance(option.type, click.Choice):
+        value = " or ".join(f"`{choice}`" for choice in option.type.choices)
+    else:
+        value = "" if option.is_flag else f"`{option.metavar or 'N'}`"
+    note = " Required." if option.required else ""
+    if option.show_default and option.default is not None:
+        default = option.show_default if isinstance(option.show_default, str) else option.default
+        note = f" Default `{default}`."
+    return f"| {flags} | {value} | {option.help}{note} |"
+
+
+def usage(name: str, verb: click.Command) -> str:
+    arguments = [p.metavar or (p.name or "").upper() for p in verb.params if isinstance(p, click.Argument)]
+    required = [f"{p.opts[0]} {p.metavar}" for p in verb.params if isinstance(p, click.Option) and p.required]
+    return " ".join(["nqm", name, *arguments, *required, "[OPTIONS]"])
+
+
+def section(name: str, verb: Verb) -> str:
+    rows = [option_row(option) for option in verb.params if isinstance(option, click.Option)]
+    parts = [
+        f"## nqm {name}",
+        verb.help or "",
+        f"    {usage(name, verb)}",
+        "\n".join(["| option | value | |", "|---|---|---|", *rows]),
+        "\n".join(["```sh", *verb.examples, "```"]),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def page() -> str:
+    """The whole page; nothing in it depends on the terminal."""
+    verbs = [section(name, verb) for name, verb in main.commands.items() if isinstance(verb, Verb)]
+    parts = [HEAD, *verbs, OPTIMIZER, constructors(known_optimizers()), OWN]
+    parts += [SCHEDULE, constructors(known_schedules()), SPECTRUM, constructors(known_spectra()), OUTPUT, completion()]
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    if "--check" in sys.argv[1:]:
+        if not PAGE.exists() or PAGE.read_text() != page():
+            sys.exit(f"{PAGE.name} has drifted from the commands; run python docs/generate.py")
+    else:
+        PAGE.write_text(page())
+        print(f"wrote {PAGE}")

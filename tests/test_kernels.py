@@ -1,0 +1,94 @@
+"""The compiled loops and the NumPy loops give the same numbers, alone and in whole runs."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from typing import Any
+
+import nqm._kernels as module
+import nqm.dynamics
+import nqm.moments
+import numpy as np
+import pytest
+from catalogue import ROWS
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nqm import HeavyBall, Optimizer, Quadratic, ScheduleFree, Spectrum, cosine, steps_to_target
+from reference import relative_error
+
+ROUNDING = 1e-12  # the same sums; the compiled ones fuse multiplications and sum in another order
+
+compiled = module.kernels()
+needs_numba = pytest.mark.skipif(not compiled.compiled, reason="numba is not installed")
+
+
+def random_map(rng: np.random.Generator, rows: int, columns: int, modes: int) -> tuple[Any, Any, Any]:
+    A = rng.standard_normal((rows, columns, modes))
+    m = min(rows, columns)
+    R = rng.standard_normal((rows, rows, modes))
+    return A, np.ascontiguousarray(np.einsum("iix->ix", A[:m, :m]) - 1), np.einsum("ikx,jkx->ijx", R, R)
+
+
+@needs_numba
+@settings(max_examples=40)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 4), st.integers(1, 4), st.sampled_from([1, 7, 513, 1200]))
+def test_compose(seed: int, rows: int, inner: int, columns: int, modes: int) -> None:
+    rng = np.random.default_rng(seed)
+    second, first = random_map(rng, rows, inner, modes), random_map(rng, inner, columns, modes)
+    for fast, plain in zip(compiled.compose(*second, *first), module.compose_numpy(*second, *first), strict=True):
+        assert np.abs(fast - plain).max() <= ROUNDING * max(1.0, np.abs(plain).max())
+
+
+@needs_numba
+@settings(max_examples=40)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 3), st.sampled_from([1, 5, 256, 700]))
+def test_scan(seed: int, k: int, columns: int, modes: int) -> None:
+    rng = np.random.default_rng(seed)
+    steps = 12
+    G0, G1 = 0.2 * rng.standard_normal((2, k, k, modes))
+    b0, b1 = rng.standard_normal((2, k, modes))
+    pace, loud = rng.random(steps), rng.random(steps) + 0.5
+    X, (_, _, N) = rng.standard_normal((k, columns, modes)), random_map(rng, k, k, modes)
+    row, ws, wn = rng.standard_normal((k, modes)), rng.random((columns, modes)), rng.random(modes)
+    states = []
+    for scan in (compiled.scan, module.scan_numpy):
+        state = X.copy(), N.copy()
+        states.append((*scan(G0, G1, b0, b1, pace, loud, *state, row, ws, wn), *state))
+    for fast, plain in zip(*states, strict=True):
+        assert np.abs(fast - plain).max() <= ROUNDING * np.abs(plain).max()
+
+
+def numbers(row: Optimizer) -> list[float]:
+    problem = Quadratic(Spectrum.power_law(40))
+    run = problem.run(row, 8.0, [0, 1, 9, 30])
+    planned = problem.run(row, 8.0, [0, 1, 9, 30], schedule=cosine(30))
+    hit = steps_to_target(problem, row, 8.0, 0.7 * problem.spectrum.initial_loss)
+    return [*run.loss, *planned.loss, run.floor, float(hit.steps or 0)]
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS.keys())
+def test_everything_on_plain_numpy(row: Optimizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = numbers(row)
+    plain = module.Kernels(module.compose_numpy, module.scan_numpy, compiled=False)
+    for user in (nqm.moments, nqm.dynamics):
+        monkeypatch.setattr(user, "kernels", lambda: plain)
+    assert relative_error(numbers(row), fast) < ROUNDING
+
+
+def test_numpy_takes_over_where_numba_is_missing() -> None:
+    script = """
+import sys
+sys.modules["numba"] = None                      # import numba raises ImportError
+from nqm import HeavyBall, Quadratic, ScheduleFree, Spectrum
+from nqm._kernels import kernels
+problem = Quadratic(Spectrum.power_law(40))
+print([problem.run(o, 8.0, [100]).loss[0].item() for o in (HeavyBall(0.1, 0.9), ScheduleFree(0.5, 0.9))], kernels().compiled)
+"""
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    losses, used = answer.strip().rsplit(" ", 1)
+    problem = Quadratic(Spectrum.power_law(40))
+    here = [problem.run(o, 8.0, [100]).loss[0] for o in (HeavyBall(0.1, 0.9), ScheduleFree(0.5, 0.9))]
+    assert used == "False"
+    assert relative_error(ast.literal_eval(losses), here) < ROUNDING

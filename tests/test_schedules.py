@@ -1,0 +1,145 @@
+"""Optimal schedules: exact gradients, the reference figures, batch sizes in closed form."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from nqm import EMA, SGD, HeavyBall, Lookahead, Nesterov, Outcome, Preconditioned, Quadratic, Schedule, Spectrum
+from nqm import optimal_schedule, tune
+from nqm.optimizers.base import fill, free_parameters
+from nqm.search.schedules import Chain, share_batches, split
+
+FAMILIES = [SGD(), HeavyBall(), EMA(HeavyBall()), Preconditioned(Nesterov(), 0.5), EMA(Preconditioned(SGD()))]
+
+
+@pytest.fixture(scope="module")
+def paper() -> Quadratic:
+    return Quadratic(Spectrum.power_law(10_000))
+
+
+@pytest.fixture(scope="module")
+def small() -> Quadratic:
+    return Quadratic(Spectrum.power_law(40, noise_exponent=1.3))
+
+
+def chain_of(problem: Quadratic, optimizer: SGD, lengths: list[int]) -> tuple[Chain, np.ndarray]:
+    shared = [p for p in free_parameters(optimizer).values() if p.path[-1] != "lr"]
+    u = np.array([0.3 if p.kind.high == 1.0 else 3.0 for p in shared])
+    return Chain(problem, optimizer, shared, np.array(lengths)), u
+
+
+@pytest.mark.parametrize("optimizer", FAMILIES, ids=str)
+def test_gradient_is_the_derivative(small: Quadratic, optimizer: SGD) -> None:
+    chain, u = chain_of(small, optimizer, [40, 40, 39])
+    rates = np.array([0.9, 0.3, 0.1])
+
+    def loss(z: np.ndarray) -> float:
+        signal, noise = chain.losses(np.exp(z[:3]), z[3:])
+        return signal + noise / 64
+
+    z = np.append(np.log(rates), u)
+    value, slope = chain.gradient(rates, u, 64.0)
+    assert value == pytest.approx(loss(z), rel=1e-13)
+    for i, exact in enumerate(slope):
+        # Richardson's extrapolation of central differences: error O(step^4), about 1e-9 here.
+        d = [(loss(z + e * np.eye(len(z))[i]) - loss(z - e * np.eye(len(z))[i])) / (2 * e) for e in (2e-3, 1e-3)]
+        assert (4 * d[1] - d[0]) / 3 == pytest.approx(exact, rel=1e-6, abs=1e-9 * value)
+
+
+@pytest.mark.parametrize("optimizer", FAMILIES, ids=str)
+def test_chain_is_the_scheduled_run(small: Quadratic, optimizer: SGD) -> None:
+    chain, u = chain_of(small, optimizer, [40, 40, 39])
+    values = {p.name: float(p.kind.value(x)) for p, x in zip(chain.shared, u, strict=True)}
+    signal, noise = chain.losses(np.array([0.9, 0.3, 0.1]), u)
+    run = small.run(fill(optimizer, {**values, "lr": 0.9}), 64, [119], Schedule([40, 40, 39], np.array([0.9, 0.3, 0.1]) / 0.9))
+    np.testing.assert_allclose([run.signal[0], run.noise[0]], [signal, noise], rtol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("batch_size", "pieces", "reference"),
+    [(64, 1, 95955), (64, 2, 28182), (64, 10, 17217), (64, 50, 16365), (1024, 2, 9140), (1024, 10, 7683), (1024, 50, 7325)],
+)
+def test_never_above_the_reference_figures(paper: Quadratic, batch_size: int, pieces: int, reference: int) -> None:
+    best = optimal_schedule(paper, SGD(), batch_size, 0.01, pieces=pieces)
+    assert best.steps <= 1.001 * reference
+    run = paper.run(best.optimizer, batch_size, [best.steps], best.schedule)
+    assert run.loss[0] == pytest.approx(best.loss, rel=1e-9)
+    assert best.loss <= 0.01
+
+
+def test_momentum_is_tuned_along(paper: Quadratic) -> None:
+    fixed = optimal_schedule(paper, HeavyBall(momentum=0.5), 4096, steps=300, pieces=4)
+    tuned = optimal_schedule(paper, HeavyBall(), 4096, steps=300, pieces=4)
+    constant = tune(paper, HeavyBall(), 4096, steps=300)
+    assert tuned.loss < fixed.loss
+    assert tuned.loss < constant.loss
+
+
+def test_one_piece_is_the_tuned_constant(small: Quadratic) -> None:
+    assert optimal_schedule(small, SGD(), 64, steps=500, pieces=1).loss == pytest.approx(
+        tune(small, SGD(), 64, steps=500).loss, rel=1e-5
+    )
+
+
+def test_more_pieces_are_never_worse(small: Quadratic) -> None:
+    losses = [optimal_schedule(small, SGD(), 16, steps=600, pieces=n).loss for n in (1, 2, 4, 8)]
+    assert np.all(np.diff(losses) < 0)
+
+
+def test_shared_batches_solve_the_budget_problem() -> None:
+    from scipy.optimize import minimize
+
+    rng = np.random.default_rng(3)
+    shares, lengths, budget = rng.lognormal(sigma=3, size=6), np.array([5, 5, 5, 4, 4, 4]), 200.0
+    best = share_batches(shares, lengths, budget)
+    assert (best >= 1).all()
+    assert lengths @ best == pytest.approx(budget)
+    other = minimize(
+        lambda b: (shares / b).sum(), np.full(6, budget / lengths.sum()), method="SLSQP", bounds=[(1, None)] * 6,
+        constraints={"type": "eq", "fun": lambda b: lengths @ b - budget}, options={"maxiter": 500, "ftol": 1e-14},
+    )  # fmt: skip
+    assert (shares / best).sum() <= other.fun * (1 + 1e-6)
+
+
+def test_batch_size_schedule_keeps_its_budget_and_its_promise(paper: Quadratic) -> None:
+    best = optimal_schedule(paper, SGD(), 64, examples=2e6, pieces=10, on="batch_size")
+    sizes = best.schedule.multipliers("batch_size", best.steps) * 64
+    assert sizes.sum() == pytest.approx(2e6, rel=1e-9)
+    assert sizes.min() >= 1 - 1e-12
+    assert np.all(np.diff(sizes) >= 0)  # noise late in a run is what stays
+    assert paper.run(best.optimizer, 64, [best.steps], best.schedule).loss[0] == pytest.approx(best.loss, rel=1e-9)
+    assert best.loss < min(tune(paper, SGD(), B, examples=2e6).loss for B in (1, 8, 64, 256))
+
+
+def test_split_is_even() -> None:
+    assert split(11, 4).tolist() == [3, 3, 3, 2]
+
+
+@pytest.mark.parametrize(
+    ("keywords", "word"),
+    [
+        ({"target": 0.1, "pieces": 0}, "pieces"),
+        ({"target": 0.1, "pieces": 2.5}, "pieces"),
+        ({}, "exactly one"),
+        ({"steps": 3, "pieces": 5}, "steps"),
+        ({"target": 0.1, "on": "momentum"}, "on"),
+        ({"target": 0.1, "on": "batch_size"}, "budget"),
+        ({"target": math.inf}, "target"),
+    ],
+)
+def test_wrong_calls_are_refused_by_name(small: Quadratic, keywords: dict[str, object], word: str) -> None:
+    with pytest.raises(ValueError, match=word):
+        optimal_schedule(small, SGD(), 16, **keywords)  # type: ignore[arg-type]
+
+
+def test_steps_that_are_not_alike_are_refused(small: Quadratic) -> None:
+    with pytest.raises(ValueError, match="alike"):
+        optimal_schedule(small, Lookahead(SGD(), 0.5, 5), 16, 0.1)
+
+
+def test_an_unreachable_target_is_said(small: Quadratic) -> None:
+    assert optimal_schedule(small, SGD(), 16, 10.0).outcome is Outcome.reached  # nothing to do
