@@ -82,8 +82,10 @@ class Dynamics:
 
     def row(self, t: int) -> Array:
         """The read-out after t steps, (slots, modes)."""
-        r = [np.broadcast_to(np.asarray(e, dtype=float), self.shape).ravel() for e in self.optimizer.readout(t)]
-        return np.stack(r) * self.scale
+        weights = self.optimizer.readout(t)
+        if all(np.ndim(e) == 0 for e in weights):
+            return np.asarray(weights, dtype=float)[:, None] * self.scale
+        return np.stack([np.broadcast_to(e, self.shape).ravel() for e in weights]) * self.scale
 
     def read(self, state: MomentMap, t: int) -> tuple[Array, Array]:
         """Second moments of the reported weights: of the signal per unit s, of the noise per unit c / B."""

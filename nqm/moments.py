@@ -117,9 +117,8 @@ def balance(G: Array) -> Array:
         for i in range(1, k):  # only ratios matter: slot 0 keeps its unit
             others = [j for j in range(k) if j != i]
             row, column = size[i, others].sum(0), size[others, i].sum(0)
-            with np.errstate(divide="ignore", invalid="ignore"):
-                exponent = np.rint(np.log2(row / column) / 2)
-            f = np.exp2(np.where(np.isfinite(exponent), exponent, 0.0))
+            exponent = (np.frexp(row)[1] - np.frexp(column)[1]) // 2
+            f = np.ldexp(1.0, np.where((row > 0) & (column > 0), exponent, 0))
             size[i] /= f
             size[:, i] *= f
             scale[i] *= f

@@ -34,6 +34,7 @@ Scale = Literal["linear", "log", "log2"]
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 BLACK, GREY = "#000000", "#808080"
 ENDINGS = (".png", ".pdf", ".svg")
+HUGE = 1e200  # of a run that diverged; matplotlib's own arithmetic overflows beyond
 STYLE: Any = {
     "font.family": "DejaVu Sans",  # comes with matplotlib, so a picture looks alike everywhere
     "font.size": 9,
@@ -62,7 +63,7 @@ STYLE: Any = {
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """Points and how they look; points that are not finite are left out.
+    """Points and how they look; points that are not finite, or all but, are left out.
 
     ``tag`` is written at the line's last point, ``label`` in the legend. ``stairs`` holds each value up to the next x.
     """
@@ -357,7 +358,7 @@ def _decade(value: float) -> str:
 
 def _finite(x: Any, y: Any) -> tuple[Any, Any]:
     x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-    keep = np.isfinite(x) & np.isfinite(y)
+    keep = np.isfinite(x) & (np.abs(y) < HUGE)
     return x[keep], y[keep]
 
 

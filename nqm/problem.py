@@ -49,8 +49,8 @@ class Quadratic(Problem):
 
     @cached_property
     def coarse(self) -> Quadratic:
-        """The same problem on fewer nodes, to 1e-6: what searches look at before they confirm on the full one."""
-        return Quadratic(self.spectrum.compress(1e-6))
+        """The same problem on fewer nodes, to 1e-5: what searches look at before they confirm on the full one."""
+        return Quadratic(self.spectrum.compress(1e-5))
 
     def run(
         self,

@@ -263,7 +263,7 @@ def fill(optimizer: Optimizer, values: Mapping[str, Any]) -> Optimizer:
     for name, value in values.items():
         if name not in known:
             raise ValueError(f"{optimizer} has no parameter {name!r}; it has {', '.join(known)}")
-        optimizer = _set(optimizer, known[name].path, value)
+        optimizer = assign(optimizer, known[name].path, value)
     return optimizer
 
 
@@ -272,7 +272,7 @@ def scaled(optimizer: Optimizer, lr: Any = 1.0, momentum: Any = 1.0) -> Optimize
     for name, factor in (("lr", lr), ("momentum", momentum)):
         for p in parameters(optimizer).values():
             if p.path[-1] == name and not (np.isscalar(factor) and factor == 1.0):
-                optimizer = _set(optimizer, p.path, p.value * factor)
+                optimizer = assign(optimizer, p.path, p.value * factor)
     return optimizer
 
 
@@ -294,9 +294,10 @@ def _walk(optimizer: Optimizer, prefix: tuple[str, ...]) -> Any:
             yield (*prefix, f.name), f.metadata["kind"], getattr(optimizer, f.name)
 
 
-def _set(optimizer: Optimizer, path: tuple[str, ...], value: Any) -> Optimizer:
+def assign(optimizer: Optimizer, path: tuple[str, ...], value: Any) -> Optimizer:
+    """The optimizer with the hyper-parameter at a path set, unchecked."""
     if len(path) > 1:
-        value = _set(getattr(optimizer, path[0]), path[1:], value)
+        value = assign(getattr(optimizer, path[0]), path[1:], value)
     return _with(optimizer, **{path[0]: value})
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..dynamics import Dynamics
 from ..moments import Array, MomentMap
-from ..optimizers.base import Optimizer, Parameter, fill, free_parameters
+from ..optimizers.base import Optimizer, Parameter, assign, free_parameters
 from ..problem import Quadratic
 
 PASS = 4096  # settings times nodes in one pass: what stays in cache
@@ -30,6 +30,7 @@ class Family:
         self.free: list[Parameter] = list(free_parameters(optimizer).values())
         self.low = np.array([p.kind.low for p in self.free])
         self.high = np.array([p.kind.high for p in self.free])
+        self.ends = np.array([problem.spectrum.h.min(), problem.spectrum.h.max()])
         self.structural = np.array([p.kind.structural for p in self.free], dtype=bool)
 
     def __len__(self) -> int:
@@ -93,14 +94,19 @@ class Family:
                 yield rows, self._fill(values)
 
     def _fill(self, values: dict[str, Any]) -> Optimizer:
-        rates = {n: v for n, v in values.items() if n.split(".")[-1] == "lr"}
-        others = fill(self.optimizer, {n: v for n, v in values.items() if n not in rates})
-        edge = self.edge(others)
-        return fill(others, {n: v * (edge if np.ndim(v) else edge.item()) for n, v in rates.items()})
+        filled = self.optimizer
+        for p in self.free:
+            if p.path[-1] != "lr":
+                filled = assign(filled, p.path, values[p.name])
+        for p in self.free:
+            if p.path[-1] == "lr":
+                edge, value = self.edge(filled), values[p.name]
+                filled = assign(filled, p.path, value * (edge if np.ndim(value) else edge.item()))
+        return filled
 
     def edge(self, optimizer: Optimizer) -> Array:
         """Where the optimizer is expected to lose stability on this spectrum, for each setting."""
-        return np.min(optimizer.edge(self.problem.spectrum.h), axis=-1, keepdims=True)
+        return np.min(optimizer.edge(self.ends), axis=-1, keepdims=True)
 
 
 def _ladder(problem: Quadratic, optimizer: Optimizer) -> Iterator[tuple[Array, Array]]:

@@ -67,8 +67,9 @@ def _fit(X: Array, values: Array, best: Array, radius: float) -> tuple[Array | N
     weight = 1 / (1 + (rise / max(float(np.median(rise)), 1e-12)) ** 2)  # far walls are not quadratic
     i, j = np.triu_indices(p)
     terms = np.column_stack([np.ones(len(Z)), Z, Z[:, i] * Z[:, j]])
-    root = np.sqrt(weight)
-    coef = np.linalg.lstsq(terms * root[:, None], np.minimum(rise, 50.0) * root, rcond=1e-10)[0]
+    normal = terms.T @ (weight[:, None] * terms)
+    normal[np.diag_indices_from(normal)] += 1e-9 * weight.sum()  # points pressed against a bound leave it singular
+    coef = np.linalg.solve(normal, terms.T @ (weight * np.minimum(rise, 50.0)))
     H = np.zeros((p, p))
     H[i, j] = coef[1 + p :]
     H = H + H.T

@@ -122,14 +122,61 @@ def split(steps: int, pieces: int) -> Array:
 
 
 class Chain:
-    """A run in pieces, each at its own learning rate, with the derivative of its loss by every rate and shared parameter."""
+    """A run in pieces, each at its own learning rate, with the derivative of its loss by every rate and shared parameter.
+
+    The maps of all pieces are powers of one batch; only passing the state along, and its adjoint back, goes piece by piece.
+    """
 
     def __init__(self, problem: Quadratic, optimizer: Optimizer, shared: list[Parameter], lengths: Array) -> None:
         self.h = problem.spectrum.h
         self.ws, self.wn = problem.spectrum.signal_mass, problem.spectrum.noise_mass
         self.optimizer, self.shared, self.lengths = optimizer, shared, lengths
 
-    def maps(self, rates: Array, u: Array, direction: int | None) -> list[MomentMap]:
+    def losses(self, rates: Array, u: Array) -> tuple[float, float]:
+        """(signal, noise) at the end."""
+        with np.errstate(all="ignore"):
+            scale = self.scale(u)
+            end = self.states(self.maps(rates, u, scale, None), scale)[-1]
+            seen = MomentMap.matrix(self.row(scale)[None]) @ end
+            return float(seen.A[0, 0] ** 2 @ self.ws), float(seen.Q[0, 0] @ self.wn)
+
+    def gradient(self, rates: Array, u: Array, batch_size: float) -> tuple[float, Array]:
+        """Loss at the end, and its derivatives by the log of each rate and by each shared parameter."""
+        with np.errstate(all="ignore"):
+            k, scale = len(self.optimizer.initial()), self.scale(u)
+            tangents = [self.maps(rates, u, scale, direction) for direction in range(-1, len(u))]
+            maps = [MomentMap(*(np.ascontiguousarray(a) for a in (m.A[:k, :k], m.drift[:k], m.Q[:k, :k]))) for m in tangents[0]]
+            states, r = self.states(maps, scale), self.row(scale)
+            y = np.einsum("ix,ix->x", r, states[-1].A[:, 0])
+            noise = np.einsum("ix,ijx,jx->x", r, states[-1].Q, r)
+            loss = float(y**2 @ self.ws + noise @ self.wn / batch_size)
+            back = self._adjoints(maps, 2 * self.ws * y * r, self.wn / batch_size * r[:, None] * r[None])
+            lam, Lam = np.stack([b.A[:, 0] for b in back]), np.stack([b.Q for b in back])
+            x, N = np.stack([m.A[:, 0] for m in states[:-1]]), np.stack([m.Q for m in states[:-1]])
+            NA = np.einsum("pilx,pjlx->pijx", N, np.stack([m.A for m in maps]))
+            slopes = []
+            for tangent in tangents:
+                dA = np.stack([m.A[k:, :k] for m in tangent])
+                change = 2 * (np.einsum("pilx,pljx->pijx", dA, NA) + np.stack([m.Q[k:, :k] for m in tangent]))
+                slopes.append(np.einsum("pix,pilx,plx->p", lam, dA, x) + np.einsum("pijx,pijx->p", Lam, change))
+            return loss, np.append(slopes[0], [slope.sum() for slope in slopes[1:]])
+
+    def noise_shares(self, rates: Array, u: Array) -> tuple[float, Array]:
+        """The signal at the end, and what each piece's noise adds to the loss there per unit 1 / B."""
+        with np.errstate(all="ignore"):
+            scale = self.scale(u)
+            maps, r = self.maps(rates, u, scale, None), self.row(scale)
+            signal, _ = self.losses(rates, u)
+            back = self._adjoints(maps, r, self.wn * r[:, None] * r[None])
+            return signal, np.array([float(np.einsum("ijx,ijx->", b.Q, m.Q)) for b, m in zip(back, maps, strict=True)])
+
+    def scale(self, u: Array) -> Array:
+        """One balance of the slots for all the pieces, so that states pass from each to the next."""
+        values = {p.name: p.kind.value(x) for p, x in zip(self.shared, u, strict=True)}
+        plain = fill(self.optimizer, {**values, "lr": 1.0})
+        return Dynamics(fill(plain, {"lr": float(np.min(plain.edge(self.h)))}), self.h).scale
+
+    def maps(self, rates: Array, u: Array, scale: Array, direction: int | None) -> list[MomentMap]:
         """The map of each piece; with a direction (-1 for log lr, i for shared parameter i) that of (x, dx)."""
         nudge = np.zeros(len(u), dtype=complex)
         lr = rates[:, None].astype(complex)
@@ -138,95 +185,56 @@ class Chain:
         elif direction is not None:
             lr = lr * (1 + STEP)
         values = {p.name: p.kind.value(x + d) for p, x, d in zip(self.shared, u, nudge, strict=True)}
-        G, b = fill(self.optimizer, {**values, "lr": lr}).system(self.h, 0)
-        shape = (len(rates), len(self.h))
-        G = np.array([[np.broadcast_to(e, shape) for e in row] for row in G], dtype=complex).reshape(len(b), len(b), -1)
-        b = np.array([np.broadcast_to(e, shape) for e in b], dtype=complex).reshape(len(b), -1)
-        scale = self.scale(u)
-        G, b = G * scale[None] / scale[:, None], b / scale
-        if direction is not None:
-            dG, db = G.imag / STEP.imag, b.imag / STEP.imag
-            G, b = _twice(G.real, dG), np.concatenate([b.real, db])
-        step = MomentMap.step(np.ascontiguousarray(G.real), np.ascontiguousarray(b.real))
-        return self._powers(step)
-
-    def scale(self, u: Array) -> Array:
-        """One balance for all the pieces, so that states pass from each to the next."""
-        values = {p.name: p.kind.value(x) for p, x in zip(self.shared, u, strict=True)}
-        plain = fill(self.optimizer, {**values, "lr": 1.0})
-        scale = Dynamics(fill(plain, {"lr": float(np.min(plain.edge(self.h)))}), self.h).scale
-        return np.tile(scale, len(self.lengths))
+        rows, column = fill(self.optimizer, {**values, "lr": lr}).system(self.h, 0)
+        k, shape = len(column), (len(rates), len(self.h))
+        G, b = np.empty((k, k, *shape), dtype=complex), np.empty((k, *shape), dtype=complex)
+        for i in range(k):
+            b[i] = column[i] / scale[i]
+            for j in range(k):
+                G[i, j] = rows[i][j] * (scale[j] / scale[i])
+        G, b = G.reshape(k, k, -1), b.reshape(k, -1)
+        if direction is None:
+            return self._powers(MomentMap.step(G.real, b.real))
+        tangent = _twice(G.real, G.imag / STEP.imag)
+        return self._powers(MomentMap.step(tangent, np.concatenate([b.real, b.imag / STEP.imag])))
 
     def _powers(self, step: MomentMap) -> list[MomentMap]:
-        short = int(self.lengths.min())
-        power, modes = step**short, len(self.h)
-        longer = step @ power if self.lengths.max() > short else power
-        chosen = [longer if n > short else power for n in self.lengths]
-        cut = [slice(j * modes, (j + 1) * modes) for j in range(len(chosen))]
-        return [
-            MomentMap(*(np.ascontiguousarray(a[..., s]) for a in (m.A, m.drift, m.Q)))
-            for m, s in zip(chosen, cut, strict=True)
-        ]
+        """Each piece's power of the step, cut out of the batch."""
+        short, pieces = int(self.lengths.min()), len(self.lengths)
+        power = step**short
+        if self.lengths.max() > short:
+            one_more = np.repeat(self.lengths > short, len(self.h))
+            longer = step @ power
+            power = MomentMap(*(np.where(one_more, a, b) for a, b in zip(_fields(longer), _fields(power), strict=True)))
+        cut = []
+        for a in _fields(power):
+            front = a.reshape(*a.shape[:-1], pieces, len(self.h))
+            cut.append(np.ascontiguousarray(np.moveaxis(front, -2, 0)))
+        return [MomentMap(*parts) for parts in zip(*cut, strict=True)]
 
     def states(self, maps: list[MomentMap], scale: Array) -> list[MomentMap]:
         """The state before each piece and after the last."""
-        first = np.asarray(self.optimizer.initial(), dtype=float)[:, None] / scale[:, : len(self.h)]
+        first = np.asarray(self.optimizer.initial(), dtype=float)[:, None] / scale
         states = [MomentMap.matrix(first[:, None])]
         for m in maps:
             states.append(m @ states[-1])
         return states
 
     def row(self, scale: Array) -> Array:
-        return np.asarray(self.optimizer.readout(int(self.lengths.sum())), dtype=float)[:, None] * scale[:, : len(self.h)]
+        return np.asarray(self.optimizer.readout(int(self.lengths.sum())), dtype=float)[:, None] * scale
 
-    def losses(self, rates: Array, u: Array) -> tuple[float, float]:
-        """(signal, noise) at the end."""
-        with np.errstate(all="ignore"):
-            scale = self.scale(u)
-            end = MomentMap.matrix(self.row(scale)[None]) @ self.states(self.maps(rates, u, None), scale)[-1]
-            return float(end.A[0, 0] ** 2 @ self.ws), float(end.Q[0, 0] @ self.wn)
+    def _adjoints(self, maps: list[MomentMap], lam: Array, Lam: Array) -> list[MomentMap]:
+        """Derivatives of the loss by the state after each piece: ``A' lambda`` and ``A' Lambda A`` compose as moments do."""
+        last = MomentMap.matrix(lam[:, None])
+        back = [MomentMap(last.A, last.drift, np.ascontiguousarray(Lam))]
+        for m in reversed(maps[1:]):
+            turned = MomentMap(np.ascontiguousarray(m.A.transpose(1, 0, 2)), m.drift, np.zeros_like(m.Q))
+            back.append(turned @ back[-1])
+        return back[::-1]
 
-    def gradient(self, rates: Array, u: Array, batch_size: float) -> tuple[float, Array]:
-        """Loss at the end, and its derivatives by the log of each rate and by each shared parameter."""
-        with np.errstate(all="ignore"):
-            k, scale = len(self.optimizer.initial()), self.scale(u)
-            tangents = [self.maps(rates, u, d) for d in range(-1, len(u))]
-            maps = [MomentMap(m.A[:k, :k], m.drift[:k], m.Q[:k, :k]) for m in tangents[0]]
-            maps = [MomentMap(*(np.ascontiguousarray(a) for a in (m.A, m.drift, m.Q))) for m in maps]
-            states, r = self.states(maps, scale), self.row(scale)
-            y = np.einsum("ix,ix->x", r, states[-1].A[:, 0])
-            noise = np.einsum("ix,ijx,jx->x", r, states[-1].Q, r)
-            loss = float(y**2 @ self.ws + noise @ self.wn / batch_size)
-            lam, Lam = 2 * self.ws * y * r, self.wn / batch_size * r[:, None] * r[None]
-            by_rate, by_shared = np.zeros(len(rates)), np.zeros(len(u))
-            for j in range(len(maps) - 1, -1, -1):
-                A, x, N = maps[j].A, states[j].A[:, 0], states[j].Q
-                NA = np.einsum("ilx,jlx->ijx", N, A)
-                for d, tangent in enumerate(tangents):
-                    dA, dQ = tangent[j].A[k:, :k], 2 * tangent[j].Q[k:, :k]
-                    moved = np.einsum("ix,ilx,lx->", lam, dA, x)
-                    change = moved + np.einsum("ijx,ijx->", Lam, 2 * np.einsum("ilx,ljx->ijx", dA, NA) + dQ)
-                    if d == 0:
-                        by_rate[j] = change
-                    else:
-                        by_shared[d - 1] += change
-                lam = np.einsum("jix,jx->ix", A, lam)
-                Lam = np.einsum("lix,lmx,mjx->ijx", A, Lam, A)
-            return loss, np.concatenate([by_rate, by_shared])
 
-    def noise_shares(self, rates: Array, u: Array) -> tuple[float, Array]:
-        """The signal at the end, and what each piece's noise adds to the loss there per unit 1 / B."""
-        with np.errstate(all="ignore"):
-            scale = self.scale(u)
-            maps = self.maps(rates, u, None)
-            end = MomentMap.matrix(self.row(scale)[None])
-            shares = np.zeros(len(maps))
-            for j in range(len(maps) - 1, -1, -1):
-                shares[j] = float((end @ MomentMap(np.zeros_like(maps[j].A), maps[j].drift, maps[j].Q)).Q[0, 0] @ self.wn)
-                end = MomentMap.matrix(np.einsum("ijx,jlx->ilx", end.A, maps[j].A))
-            first = np.asarray(self.optimizer.initial(), dtype=float)[:, None] / scale[:, : len(self.h)]
-            y = np.einsum("ix,ix->x", end.A[0], first)
-            return float(y**2 @ self.ws), shares
+def _fields(m: MomentMap) -> tuple[Array, Array, Array]:
+    return m.A, m.drift, m.Q
 
 
 def _twice(G: Array, dG: Array) -> Array:
@@ -293,13 +301,17 @@ class _RateSearch:
         Every trial starts from the longer run that reached the target. The other way round, more steps beyond the edge
         would blow up before the search has moved.
         """
-        for shrink in (0.01, 0.004, 0.0015, 0.0005):
-            while T > 4 * len(rates):
-                trial = min(T - 1, int(T * (1 - shrink)))
-                found = self._descend(trial, rates, u, 1e-8, beyond=True)
-                if found[2] > target:
-                    break
-                T, (rates, u, _) = trial, found
+        cut = 0.004
+        for _ in range(10):
+            trial = min(T - 1, int(T * (1 - cut)))
+            if cut < 5e-4 or trial < 4 * len(rates):
+                break
+            found = self._descend(trial, rates, u, 1e-7, beyond=True)
+            if found[2] > target:
+                cut /= 3
+            else:
+                T, (rates, u, loss) = trial, found
+                cut = max(cut, 0.7 * math.log(target / loss))
         return T, rates, u
 
     def _first(self, T: int, constant: Tuned, pieces: int) -> tuple[Array, Array]:
@@ -349,7 +361,7 @@ class _RateSearch:
         bounds = [(top - 60.0, top)] * count + list(zip(low, high, strict=True))
         result: Any = minimize(
             objective, np.append(np.minimum(np.log(rates), top), u), jac=True, method="L-BFGS-B", bounds=bounds,
-            options={"maxiter": 400, "ftol": sharp, "gtol": 1e-8, "maxcor": 20},
+            options={"maxiter": 60 if beyond else 300, "ftol": sharp, "gtol": 1e-8, "maxcor": 20},
         )  # fmt: skip
         return np.exp(result.x[:count]), result.x[count:], math.exp(float(result.fun))
 

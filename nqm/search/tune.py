@@ -200,7 +200,7 @@ class Tuner:
             T, u, at = last
             if hi - lo <= 1 or abs(at - goal) < CLOSE:
                 break
-            guess = T * math.exp(np.clip((goal - at) / self._slope(u, T, batch_size), -1.0, 1.0))
+            guess = T * math.exp(np.clip((goal - at) / self._slope(u, T, at, batch_size), -1.0, 1.0))
             margin = max(1, (hi - lo) // 16)
             T = int(np.clip(round(guess), lo + 1 if lo == 0 else lo + margin, hi - margin)) if hi - lo > 2 else lo + 1
             u, loss = self._minimise(T, batch_size, [best], NEAR, sharp=0.05)
@@ -219,11 +219,11 @@ class Tuner:
         p = len(self.family)
         if p == 1:
             return T, u
-        many = 4 if T < 1024 else 1  # short horizons have sharper basins, and cost little
+        many = 2 if T < 1024 else 1  # short horizons have sharper basins, and cost little
         spread = Family.spread(many * 32 * p, p + 1)
         offsets = (2 * spread[:, :p] - 1) * (1.5 * 2.0 ** (-6 * spread[:, p:]))
-        normals = np.random.default_rng(20190704).normal(size=(len(offsets), p))
-        chances = 2 if many > 1 else 1
+        rng = np.random.default_rng(20190704)
+        chances = 3 if many > 1 else 1
         for _ in range(16):
             trial = min(T - 1, int(T * (1 - CLOSE)))
             if trial < 1 or chances == 0:
@@ -231,13 +231,13 @@ class Tuner:
             cloud, losses = self._cloud(u + offsets, trial, batch_size)
             elite = cloud[np.argsort(losses)[: len(cloud) // 8]]
             bend = np.linalg.cholesky(np.cov(elite.T) + 1e-8 * np.eye(p))
-            again, more = self._cloud(elite.mean(0) + normals @ bend.T, trial, batch_size)
+            again, more = self._cloud(elite.mean(0) + rng.normal(size=offsets.shape) @ bend.T, trial, batch_size)
             cloud, losses = np.vstack([cloud, again]), np.append(losses, more)
             order = np.argsort(losses)[: 2 * many]
             found, loss = self._minimise(trial, batch_size, list(cloud[order]), NEAR / 4, sharp=0.01)
             if loss > target:
                 chances -= 1
-                offsets, normals = -offsets, -normals
+                offsets = -offsets
                 continue
             T, u = self._land(found, batch_size, target, trial)
         return T, u
@@ -248,17 +248,17 @@ class Tuner:
 
     def _polish(self, batch_size: float, target: float, T: int, u: Array) -> tuple[int, Array]:
         """The best setting at the horizon itself, sharper each time, and where that one lands."""
-        for radius in (0.08, 0.03, 0.01):
+        for radius in (0.06, 0.015):
             u, _ = self._minimise(T, batch_size, [u], radius, sharp=radius / 10)
             T, u = self._land(u, batch_size, target, T)
         return T, u
 
-    def _slope(self, u: Array, T: int, batch_size: float) -> float:
+    def _slope(self, u: Array, T: int, here: float, batch_size: float) -> float:
         """d log L / d log T of one setting, kept away from zero."""
         before = max(1, T - max(1, T // 64))
         if before == T:
             return -1.0
-        there, here = (float(self._log_losses(u[None], t, batch_size)[0]) for t in (before, T))
+        there = float(self._log_losses(u[None], before, batch_size)[0])
         return min((here - there) / math.log(T / before), -0.1)
 
     def _land(self, u: Array, batch_size: float, target: float, T: int) -> tuple[int, Array]:
