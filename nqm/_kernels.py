@@ -127,7 +127,9 @@ def _diagonal(out: Any, d: Any, a2: Any, d2: Any, a1: Any, d1: Any) -> None:
                 for x in range(width):
                     d[i, x] += a2[i, k, x] * a1[k, i, x]
         for x in range(width):
-            out[i, i, x] = 1.0 + d[i, x] if abs(d[i, x]) < 0.5 else out[i, i, x]
+            near = abs(d[i, x]) < 0.5  # further off the plain product is the accurate one
+            out[i, i, x] = 1.0 + d[i, x] if near else out[i, i, x]
+            d[i, x] = d[i, x] if near else out[i, i, x] - 1.0
 
 
 def _axpy(out: Any, a: float, x: Any, y: Any) -> None:

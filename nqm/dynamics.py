@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ._kernels import kernels
-from .moments import Array, MomentMap, balance
+from .moments import Array, Basis, MomentMap
 from .optimizers.base import Optimizer, scaled
 from .schedule import Schedule
 
@@ -69,23 +69,24 @@ class Dynamics:
         entries = [*(e for row in G for e in row), *b]
         self.shape = np.broadcast_shapes(h.shape, *(np.shape(e) for e in entries))
         raw, jolt = self._arrays(G, b)
-        self.scale = balance(raw)
-        self._first = self._rescale(raw, jolt)
+        self.basis = Basis(raw)
+        self.modes = raw.shape[2]
+        self._first = self.basis.system(raw, jolt)
         self.period = optimizer.cycle
         self.settled = max(optimizer.settled, schedule.settled if schedule else 0)
         self._powers: dict[Any, Powers] = {}
 
     def start(self) -> MomentMap:
         """theta_0 spread over the slots: a map with one column."""
-        first = np.asarray(self.optimizer.initial(), dtype=float)[:, None] / self.scale
-        return MomentMap.matrix(first[:, None])
+        first = np.repeat(np.asarray(self.optimizer.initial(), dtype=float)[:, None], self.modes, axis=1)
+        return MomentMap.matrix(self.basis.column(first)[:, None])
 
     def row(self, t: int) -> Array:
         """The read-out after t steps, (slots, modes)."""
         weights = self.optimizer.readout(t)
         if all(np.ndim(e) == 0 for e in weights):
-            return np.asarray(weights, dtype=float)[:, None] * self.scale
-        return np.stack([np.broadcast_to(e, self.shape).ravel() for e in weights]) * self.scale
+            return self.basis.row(np.repeat(np.asarray(weights, dtype=float)[:, None], self.modes, axis=1))
+        return self.basis.row(np.stack([np.broadcast_to(e, self.shape).ravel() for e in weights]))
 
     def read(self, state: MomentMap, t: int) -> tuple[Array, Array]:
         """Second moments of the reported weights: of the signal per unit s, of the noise per unit c / B."""
@@ -175,7 +176,7 @@ class Dynamics:
         self, affine: Affine, state: MomentMap, t: int, to: int, ws: Array | None = None, wn: Array | None = None
     ) -> tuple[MomentMap, Array, Array]:
         """Walk from t to ``to`` and sum the moments with weights ws and wn after each step."""
-        modes = self.scale.shape[1]
+        modes = self.modes
         X, N = state.A.copy(), state.Q.copy()
         pace = self.pace(t, to)
         loud = 1 / self.schedule.multipliers("batch_size", to - t, t) if self.schedule else np.ones(to - t)
@@ -199,7 +200,10 @@ class Dynamics:
         return (self.stationary().radius().reshape(self.shape) <= STABLE).all(axis=-1)
 
     def floor(self) -> Array:
-        """Steady-state second moment of the reported weights per unit c / B; infinite on unstable modes."""
+        """Steady-state second moment of the reported weights per unit c / B.
+
+        Infinite on unstable modes, NaN where there is none because nothing moves (a schedule that ends at rate 0).
+        """
         limit = self.stationary()
         stable = (limit.radius() <= STABLE).reshape(self.shape)
         if self.optimizer.averages:
@@ -208,13 +212,13 @@ class Dynamics:
         with np.errstate(all="ignore"):
             try:
                 noise = np.einsum("ix,ijx,jx->x", r, limit.fixed_point(), r).reshape(self.shape)
-            except np.linalg.LinAlgError:  # a mode exactly on the stability limit
-                noise = np.full(self.shape, np.inf)
-        return np.where(stable & (noise >= 0), noise, np.inf)
+            except np.linalg.LinAlgError:
+                noise = np.full(self.shape, np.nan)
+        return np.where(stable, np.where(noise >= 0, noise, np.nan), np.inf)
 
     def _stack(self, optimizer: Optimizer, t: int) -> tuple[Array, Array]:
         """G and b of step t as arrays in the balanced slots."""
-        return self._rescale(*self._arrays(*optimizer.system(self.h, t)))
+        return self.basis.system(*self._arrays(*optimizer.system(self.h, t)))
 
     def _arrays(self, G: Any, b: Any) -> tuple[Array, Array]:
         k = len(b)
@@ -224,9 +228,6 @@ class Dynamics:
             for j in range(k):
                 full[i, j] = G[i][j]
         return full.reshape(k, k, -1), jolt.reshape(k, -1)
-
-    def _rescale(self, G: Array, b: Array) -> tuple[Array, Array]:
-        return G * self.scale[None] / self.scale[:, None], b / self.scale
 
 
 def _affine(points: list[tuple[float, tuple[Array, Array]]]) -> Affine | None:

@@ -104,6 +104,54 @@ class MomentMap:
         return radius
 
 
+class Basis:
+    """Slots in which squaring loses no digits, chosen on each mode from a step's change G.
+
+    Slots are scaled so that rows and columns of G are of like size (`balance`). At the far edge of stability both
+    eigenvalues of A come to -1: it is nearly defective with large entries, and powers in such slots cancel t^2-fold. There
+    slot 1 is first sheared, ``x1 + tilt x0``, until the two diagonal entries are equal; scaling then makes A nearly
+    normal. The entry that is left of the cancellation is formed in extended precision, where the machine has it.
+    """
+
+    def __init__(self, G: Array) -> None:
+        self.far = np.zeros(0, dtype=np.intp)
+        if len(G) > 1:
+            half = (G[0, 0] - G[1, 1]) / 2
+            alike = half**2 + G[0, 1] * G[1, 0] < half**2 / 2  # eigenvalues closer than the entries look
+            self.far = np.flatnonzero((G[0, 0] + G[1, 1] < -2) & (G[0, 1] != 0) & alike)
+            if len(self.far):
+                self.tilt = half[self.far] / G[0, 1, self.far]
+        self.scale = balance(self._sheared(G))
+
+    def system(self, G: Array, b: Array) -> tuple[Array, Array]:
+        """G and b in these slots."""
+        return self._sheared(G) * self.scale[None] / self.scale[:, None], self.column(b)
+
+    def column(self, x: Array) -> Array:
+        """A vector over the slots, such as the start."""
+        if len(self.far):
+            x = x.copy()
+            x[1, self.far] += self.tilt * x[0, self.far]
+        return x / self.scale
+
+    def row(self, r: Array) -> Array:
+        """Weights of the slots, such as a read-out."""
+        if len(self.far):
+            r = r.copy()
+            r[0, self.far] -= self.tilt * r[1, self.far]
+        return r * self.scale
+
+    def _sheared(self, G: Array) -> Array:
+        if not len(self.far):
+            return G
+        part, tilt = G[:, :, self.far].astype(np.longdouble), self.tilt.astype(np.longdouble)
+        part[1] += tilt * part[0]
+        part[:, 0] -= tilt * part[:, 1]
+        G = G.copy()
+        G[:, :, self.far] = part
+        return G
+
+
 def balance(G: Array) -> Array:
     """Slot scales t (k, modes) such that ``G[i, j] t[j] / t[i]`` has rows and columns of like size on each mode.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,7 +41,10 @@ class Verbs(click.Group):
         if not standalone_mode or os.environ.get("NQM_TRACEBACK"):
             return super().main(*args, standalone_mode=standalone_mode, **extra)
         try:
-            status = super().main(*args, standalone_mode=False, **extra)
+            with warnings.catch_warnings():
+                # A run that overflows says so in its outcome, not in warnings about arithmetic.
+                warnings.simplefilter("ignore", RuntimeWarning)
+                status = super().main(*args, standalone_mode=False, **extra)
         except click.Abort:
             sys.exit(_sentence("interrupted", INTERRUPTED))
         except click.UsageError as error:
@@ -52,6 +56,8 @@ class Verbs(click.Group):
             named = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
             sys.exit(_sentence(named, WRONG))
         except Exception as error:
+            if _interrupted(error):
+                sys.exit(_sentence("interrupted", INTERRUPTED))
             what = f"internal error, {type(error).__name__}: {error}; NQM_TRACEBACK=1 shows where"
             sys.exit(_sentence(what, FAILED))
         sys.exit(status if isinstance(status, int) else 0)
@@ -65,6 +71,13 @@ class Verbs(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)  # in the order in which one meets them
+
+
+def _interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is behind an error: compiled code wraps the interrupt in a `SystemError`, sometimes twice."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _sentence(text: str, status: int) -> int:

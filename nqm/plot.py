@@ -113,7 +113,7 @@ def chart(
     Parameters
     ----------
     size : width and height in inches; a text column's 5.5 for one panel, 7.2 for more.
-    key : lines whose labels make one legend below all panels.
+    key : lines whose labels make one legend below all panels, which adds its height.
     """
     check_path(path)
     import matplotlib
@@ -121,7 +121,7 @@ def chart(
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=size or ((5.5, 3.6) if len(panels) == 1 else (7.2, 3.2)), layout="constrained")
+        figure = Figure(figsize=size or ((5.5, 3.5) if len(panels) == 1 else (7.2, 3.2)), layout="constrained")
         FigureCanvasAgg(figure)
         for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
             _draw(axes, panel)
@@ -212,12 +212,12 @@ def plot_sweeps(sweeps: Sequence[Sweep] | Sweep, path: str | Path | None = None,
         curves.append(Line(s.batch_sizes, s.steps, name, color, marker="o"))
     key = [*curves, *(line for line in (*floors, *below) if line.label)]
     if marks:
-        key.append(Line([], [], "critical batch size: 20% above perfect scaling", GREY, "", marker="D"))
+        key.append(Line([], [], "20% above perfect scaling", GREY, "", marker="D"))
     limits = _around(np.concatenate([line.y for line in (*curves, *floors)]), 0.5, 2.0)
     name = f"steps to loss {first.target:g}" if shared else "steps to target"
     lines = [*below, *floors, *curves, *marks]
     panel = Panel(lines, "batch size", name, "log2", "log2", legend="none", y_limits=limits)
-    return chart([panel], path, (5.5, 3.4 + 0.18 * len(key)), key)
+    return chart([panel], path, (5.5, 3.8), key)
 
 
 def plot_lr(sweeps: Sequence[Sweep] | Sweep, path: str | Path | None = None, effective: bool = True) -> Figure:
@@ -231,7 +231,7 @@ def plot_lr(sweeps: Sequence[Sweep] | Sweep, path: str | Path | None = None, eff
     name = "best effective learning rate" if effective else "best learning rate"
     limits = _around(np.concatenate([line.y for line in lines]), 0.7, 2.0)
     panel = Panel([guide, *lines], "batch size", name, "log2", "log2", legend="none", y_limits=limits)
-    return chart([panel], path, (5.5, 3.4 + 0.18 * len(lines)), [*lines, guide])
+    return chart([panel], path, key=[*lines, guide])
 
 
 def plot_schedule(scheduled: Scheduled, path: str | Path | None = None) -> Figure:
@@ -288,7 +288,7 @@ def cg_floors(batch_sizes: Any, steps: Sequence[float]) -> list[Line]:
     """Level lines at the steps of conjugate gradients, each with its number at the end."""
     sizes = np.asarray(batch_sizes, dtype=float)
     ends = [sizes.min(), sizes.max()]
-    names = ["conjugate gradients without noise (CG)", *[""] * len(steps)]
+    names = ["CG: conjugate gradients", *[""] * len(steps)]
     return [Line(ends, [n, n], name, GREY, "--", 0.7, tag=f"CG {n:g}") for n, name in zip(steps, names, strict=False)]
 
 
@@ -348,8 +348,8 @@ def _power(sweep: Sweep) -> float | None:
 
 
 def _rounded(value: float) -> str:
-    """Three digits, with commas."""
-    return f"{float(f'{value:.3g}'):,.10g}"
+    """Three digits, whole from 10 on, with commas."""
+    return f"{value:.2g}" if value < 10 else f"{float(f'{value:.3g}'):,.0f}"
 
 
 def _decade(value: float) -> str:
@@ -423,7 +423,9 @@ def _legend_below(figure: Figure, handles: list[Any]) -> None:
         columns = math.ceil(len(handles) / rows)
         by_rows = [handle for j in range(columns) for handle in handles[j::columns]]  # matplotlib fills columns first
         legend = figure.legend(handles=by_rows, loc="outside lower center", ncols=columns)
-        if columns == 1 or legend.get_window_extent().width <= figure.get_figwidth() * figure.dpi:
+        box = legend.get_window_extent()
+        if columns == 1 or box.width <= figure.get_figwidth() * figure.dpi:
+            figure.set_figheight(figure.get_figheight() + box.height / figure.dpi)
             return
         legend.remove()
 

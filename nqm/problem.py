@@ -89,7 +89,7 @@ class Quadratic(Problem):
         total_signal, total_noise = signal.sum(1), noise.sum(1)
         loss = total_signal + (total_noise / batch_size if math.isfinite(batch_size) else 0.0)
         floor = self.floor(optimizer, batch_size, schedule)
-        outcome = Outcome.finished if math.isfinite(floor) and np.isfinite(loss[-1]) else Outcome.diverged
+        outcome = Outcome.finished if not math.isinf(floor) and np.isfinite(loss[-1]) else Outcome.diverged
         trace = [(spectrum.count * spectrum.c).sum(), (spectrum.count * spectrum.h * spectrum.c).sum()]
         with np.errstate(divide="ignore"):
             scales = trace / g
@@ -109,7 +109,7 @@ class Quadratic(Problem):
             return m_signal @ self.spectrum.signal_mass, m_noise @ self.spectrum.noise_mass
 
     def floor(self, optimizer: Optimizer, batch_size: float, schedule: AnySchedule = None) -> float:
-        """Steady-state loss, exactly; infinity where the optimizer is unstable on this spectrum."""
+        """Steady-state loss, exactly: infinity where the optimizer is unstable on this spectrum, NaN where nothing moves."""
         require_set(optimizer, "floor")
         fixed = as_schedule(schedule, 1) if not isinstance(schedule, Schedule) else schedule
         m = Dynamics(optimizer.at_horizon(MAX_STEPS), self.spectrum.h, fixed).floor()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -81,15 +82,17 @@ class Spectrum:
         the sum over i becomes Gauss quadrature for equally spaced points (discrete Chebyshev polynomials), block by
         block, and costs the same for 10^5 modes as for 10^12.
         """
-        if isinstance(d, bool) or not (1 <= d <= 1e15) or d != int(d):
+        b = exponent if noise_exponent is None else noise_exponent
+        _real("power_law", d=d, exponent=exponent, noise_exponent=b, start_exponent=start_exponent)
+        _real("power_law", scale=scale, noise=noise, start=start)
+        if not (1 <= d <= 1e15) or d != int(d):
             raise ValueError(f"power_law: d must be a whole number from 1 to 10^15, got {d!r}")
         d = int(d)
-        b = exponent if noise_exponent is None else noise_exponent
         for name, value in (("exponent", exponent), ("noise_exponent", b), ("start_exponent", start_exponent)):
-            if not math.isfinite(value) or abs(value) > 20:
+            if abs(value) > 20:
                 raise ValueError(f"power_law: {name} must be a number of size at most 20, got {value!r}")
         for name, value in (("scale", scale), ("noise", noise), ("start", start)):
-            if not (math.isfinite(value) and value >= 0) or (name == "scale" and value == 0):
+            if value < 0 or (name == "scale" and value == 0):
                 raise ValueError(f"power_law: {name} must be positive, got {value!r}")
         i, count = _indices(d)
         return cls(scale * i**-exponent, noise * scale * i**-b, start * i**-start_exponent, count)
@@ -126,8 +129,9 @@ class Spectrum:
 
         Noise keeps its ratio to curvature, so C = H stays C = H.
         """
-        if n != int(n) or n < 2:
-            raise ValueError(f"binned: n must be a whole number of at least 2, got {n!r}")
+        _real("binned", n=n)
+        if n != int(n) or not 2 <= n <= 10**6:
+            raise ValueError(f"binned: n must be a whole number from 2 to 10^6, got {n!r}")
         edges = np.geomspace(self.h.min(), self.h.max(), int(n))
         # The largest curvature is the last edge itself, up to rounding.
         which = np.clip(np.searchsorted(edges, self.h * (1 + 1e-12), side="right") - 1, 0, n - 1)
@@ -145,6 +149,7 @@ class Spectrum:
         SGD and to near-critical heavy ball at every time scale (`quadrature.error`) to ``tol``; else it gets more
         nodes, and in the end keeps its modes.
         """
+        _real("compress", tol=tol)
         if not 0 < tol < 1:
             raise ValueError(f"compress: tol must lie between 0 and 1, got {tol!r}")
         if len(self) <= HEAD:
@@ -193,7 +198,7 @@ class Spectrum:
 def _column(name: str, value: Any) -> Array:
     try:
         array = np.array(value, dtype=float)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ValueError(f"{name} must be numbers, got {value!r:.80}") from None
     array = np.atleast_1d(array)
     if array.ndim != 1 or array.size == 0:
@@ -203,6 +208,12 @@ def _column(name: str, value: Any) -> Array:
         raise ValueError(f"{name} must be finite, got {array[i]} at index {i}")
     array.flags.writeable = False
     return array
+
+
+def _real(verb: str, **values: Any) -> None:
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, Real) or not abs(value) <= 1e300:
+            raise ValueError(f"{verb}: {name} must be a finite number, got {value!r:.80}")
 
 
 def _indices(d: int) -> tuple[Array, Array]:

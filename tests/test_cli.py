@@ -16,6 +16,8 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
 
 import nqm
 from nqm import EMA, SGD, HeavyBall, Quadratic, Spectrum
@@ -299,6 +301,7 @@ def test_a_run_that_overflows_is_strict_json():
     result = call("curve", "SGD(1000)", "-b", 8, "--steps", "1e5", "--spectrum", SMALL, "--json", "--csv", "run.csv")
     assert result.exit_code == 1
     assert strict(result.stdout)["loss"][-1] is None
+    assert result.stderr == "wrote run.csv\n"  # and no warnings of NumPy's
     assert "nan" not in Path("run.csv").read_text()
 
 
@@ -380,10 +383,20 @@ def test_a_file_that_cannot_be_written(elsewhere):
     assert "file" in told(call("paper", "--out", "file", "--only", "fig2"))
 
 
-def test_an_interrupt_is_a_line_and_status_130(monkeypatch):
-    def interrupted(*args, **kwargs):
+def compiled_code(*args, **kwargs):
+    """What numba's dispatcher does to Ctrl-C."""
+    try:
         raise KeyboardInterrupt
+    except KeyboardInterrupt as error:
+        raise SystemError("returned a result with an exception set") from error
 
+
+def plain_code(*args, **kwargs):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("interrupted", [plain_code, compiled_code])
+def test_an_interrupt_is_a_line_and_status_130(interrupted, monkeypatch):
     monkeypatch.setattr("nqm.search.steps_to_target", interrupted)
     result = call("steps", "SGD(0.1)", "-b", 8, "--target", 0.1)
     assert result.exit_code == 130
@@ -400,6 +413,33 @@ def test_a_bug_is_a_line_too(monkeypatch):
     assert "internal error, ZeroDivisionError: a slip of ours" in one_line(result)
     monkeypatch.setenv("NQM_TRACEBACK", "1")
     assert isinstance(call("steps", "SGD(0.1)", "-b", 8, "--target", 0.1).exception, ZeroDivisionError)
+
+
+NUMBERS = st.sampled_from(
+    ["0.1", "1", "1.999", "2", "1e-12", "1e300", "1e-300", "5e-324", "0", "-1", "inf", "0.999999"]
+)
+SPECTRA = st.sampled_from(
+    ["power_law(20)", "Spectrum([1])", "power_law(9, exponent=20)", "power_law(9, exponent=-5)", "Spectrum([1, 1])",
+     "Spectrum([1e-300, 1e300])",
+     "Spectrum([1], c=0)", "Spectrum([1], s=0)", "Spectrum([1], count=0)", "Spectrum([1e150])"]
+)  # fmt: skip
+WRAPPERS = st.sampled_from(
+    ["{}", "EMA({}, {n})", "Lookahead({}, {n}, 3)", "Polyak({}, {n})", "Preconditioned({}, {n})"]
+)
+METHODS = st.sampled_from(["SGD({n})", "HeavyBall({n}, {m})", "Nesterov({n}, {m})", "ScheduleFree({n}, {m})"])
+
+
+@given(METHODS, WRAPPERS, NUMBERS, NUMBERS, NUMBERS, NUMBERS, SPECTRA, st.booleans())
+def test_whatever_the_numbers_there_is_an_answer_or_a_sentence(method, wrapper, n, m, B, target, spectrum, curve):
+    optimizer = wrapper.format(method.format(n=n, m=m), n=m)
+    goal = ("curve", "--steps", 99) if curve else ("steps", "--target", target, "--max-steps", 99)
+    result = call(goal[0], optimizer, "-b", B, *goal[1:], "--spectrum", spectrum, "--json")
+    assert result.exit_code in (0, 1, 2), result.output
+    if result.exit_code == 2:
+        told(result)
+    else:
+        strict(result.stdout)
+        assert result.stderr == ""
 
 
 # In a shell.

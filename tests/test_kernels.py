@@ -71,7 +71,7 @@ def numbers(row: Optimizer) -> list[float]:
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS.keys())
 def test_everything_on_plain_numpy(row: Optimizer, monkeypatch: pytest.MonkeyPatch) -> None:
     fast = numbers(row)
-    plain = module.Kernels(module.compose_numpy, module.scan_numpy, compiled=False)
+    plain = module.Kernels(module.compose_numpy, module.move_numpy, module.scan_numpy, compiled=False)
     for user in (nqm.moments, nqm.dynamics):
         monkeypatch.setattr(user, "kernels", lambda: plain)
     assert relative_error(numbers(row), fast) < ROUNDING

@@ -128,17 +128,16 @@ def test_schedules_reach_the_target_by_the_closed_form(study):
 @pytest.mark.usefixtures("short")
 def test_a_whole_run_writes_every_file(study, tmp_path):
     seen = []
-    written = paper.run_all(
-        tmp_path / "new" / "folder", progress=lambda done, total: seen.append((done, total)), study=study
-    )
+    folder = tmp_path / "new" / "folder"
+    written = paper.run_all(folder, progress=lambda done, total: seen.append((done, total)), study=study)
     assert seen == [(i, len(paper.FIGURES)) for i in range(len(paper.FIGURES) + 1)]
     assert len(written) == 3 * len(paper.FIGURES) + 1
     assert all(path.stat().st_size > 100 for path in written)
-    text = (tmp_path / "new" / "folder" / "report.md").read_text()
+    text = (folder / "report.md").read_text()
     for name, figure in paper.FIGURES.items():
         assert f"## {figure.TITLE}" in text
-        assert f"({name}.png)" in text and f"({name}.pdf)" in text and f"({name}.csv)" in text
-        image = imread(tmp_path / "new" / "folder" / f"{name}.png")
+        assert all(f"({name}.{ending})" in text for ending in ("png", "pdf", "csv"))
+        image = imread(folder / f"{name}.png")
         assert image.min() < 0.5 < image.max()
         assert 0.01 < (image[..., :3].min(axis=-1) < 0.9).mean() < 0.5  # ink, but not only ink
     for number in ("1,507,5", "0.855", "9.787606", "4.893803"):  # of the instance, whatever the batch sizes

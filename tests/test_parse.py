@@ -393,7 +393,7 @@ def test_a_spectrum_in_csv(tmp_path):
         ("power_law", "power_law needs d"),
         ("power_law(0)", "d must be a whole number"),
         ("power_law(-5)", "d must be a whole number"),
-        ("power_law(inf)", "d must be a whole number"),
+        ("power_law(inf)", "d must be"),
         ("power_law(1e16)", "d must be a whole number"),
         ("power_law(10, exponent=1e300)", "exponent"),
         ("power_law(10, [1])", "must be one number"),

@@ -41,7 +41,7 @@ def check_print(figure):
     assert all(axes.get_xlabel() for axes in figure.axes)
     assert figure.axes[0].get_ylabel()
     box, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
-    assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height
+    assert min(box.x0, box.y0, width - box.x1, height - box.y1) >= 0
 
 
 def test_a_run_shows_loss_signal_noise_and_floor():
@@ -114,7 +114,7 @@ def test_sweeps_with_holes_with_other_targets_and_in_great_number(sweeps):
     check_print(plot_sweeps([sweeps[0], never]))
     check_print(plot_sweeps(sweeps * 5))
     holes = sweep(SMALL, SGD(0.1), 0.02, [1, 16, 1024])
-    assert np.isnan(holes.steps[0]) and np.isfinite(holes.steps[-1])
+    assert np.isnan(holes.steps).tolist() == [True, False, False]
     check_print(plot_sweeps(holes))
     check_print(plot_sweeps(sweep(SMALL, SGD(), 0.02, [64])))
     with pytest.raises(ValueError, match="no sweep"):

@@ -29,7 +29,7 @@ def test_the_papers_numbers() -> None:
     assert bins.trace == pytest.approx(9.404991, abs=5e-7)
     assert bins.initial_loss == pytest.approx(4.702496, abs=5e-7)
     assert bins.dim == 10_000
-    assert np.array_equal(bins.c, bins.h)
+    assert relative_error(bins.c, bins.h) < 1e-12  # a mean of ones over up to 900 modes
 
 
 def power_sum(d: int, a: float) -> float:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ def run_all(
     only: Sequence[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
     study: Study | None = None,
+    workers: int = 1,
 ) -> list[Path]:
     """Write each figure as PNG, PDF and CSV, and ``report.md``; the paths written.
 
@@ -33,10 +36,19 @@ def run_all(
     folder : made if it is not there.
     only : names of the figures to draw; all of `FIGURES` if left out.
     progress : called with the number of figures done and their total.
-    study : the instance and batch sizes to use instead of the paper's.
+    study : batch sizes to use instead of the paper's.
+    workers : processes that share the searches. A script that asks for more than one needs the usual
+        ``if __name__ == "__main__":``.
     """
-    names = _chosen(only)
-    folder, study = _made(Path(folder)), study or Study()
+    names, folder, study = _chosen(only), _made(Path(folder)), study or Study()
+    if workers == 1:
+        return _run(names, folder, progress, study)
+    # Started afresh rather than forked: threads of this process do not survive a fork.
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        return _run(names, folder, progress, Study(study.batch_sizes, pool))
+
+
+def _run(names: list[str], folder: Path, progress: Callable[[int, int], None] | None, study: Study) -> list[Path]:
     written, sections = [], []
     for done, name in enumerate(names):
         if progress:

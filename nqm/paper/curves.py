@@ -45,7 +45,7 @@ def draw(table: Table) -> Figure:
         lines.append(Line(steps, loss, f"lr = {lr:g}", color, width=1.8))
     panel = Panel(lines, "step", "expected loss", "log", "log", legend="none")
     key = [*(line for line in lines if line.label), Line([], [], "steady state", GREY, "--", 0.8)]
-    return chart([panel], size=(5.5, 3.6), key=key)
+    return chart([panel], size=(5.5, 3.3), key=key)
 
 
 def findings(table: Table, study: Study) -> list[Finding]:

@@ -39,6 +39,7 @@ METHODS = {"SGD": SGD(), "heavy ball": HeavyBall()}
 def data(study: Study | None = None) -> Table:
     """Tuned steps and settings for each method, preconditioner and batch size, and the bounds there."""
     study = study or Study()
+    study.sweeps(preconditioned(optimizer, power) for power in POWERS for optimizer in METHODS.values())
     table = []
     for power in POWERS:
         floor = {"cg_steps": study.cg_steps(power)}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..optimizers import EMA, SGD
+from ..optimizers import EMA, SGD, Optimizer
 from .pictures import steps_chart
 from .study import POWERS, Finding, Study, Table, Verdict, column, preconditioned, spelled, sweep_rows
 
@@ -23,13 +23,18 @@ CAPTION = (
 def data(study: Study | None = None) -> Table:
     """Tuned steps and settings of SGD and of its average for each preconditioner and batch size, and the bounds."""
     study = study or Study()
+    study.sweeps(method for power in POWERS for method in _methods(power).values())
     table = []
     for power in POWERS:
-        inner = preconditioned(SGD(), power)
-        for name, optimizer in (("SGD", inner), ("SGD with EMA", EMA(inner))):
+        for name, optimizer in _methods(power).items():
             rows = sweep_rows(study.sweep(optimizer), optimizer=name, power=power)
             table += [{**row, **study.bounds(row["batch_size"])} for row in rows]
     return table
+
+
+def _methods(power: float) -> dict[str, Optimizer]:
+    inner = preconditioned(SGD(), power)
+    return {"SGD": inner, "SGD with EMA": EMA(inner)}
 
 
 def draw(table: Table) -> Figure:

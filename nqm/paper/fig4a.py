@@ -25,6 +25,7 @@ METHODS = {"SGD": SGD(), "heavy ball": HeavyBall()}
 def data(study: Study | None = None) -> Table:
     """Best learning rate, momentum and effective learning rate for each method, preconditioner and batch size."""
     study = study or Study()
+    study.sweeps(preconditioned(optimizer, power) for power in POWERS for optimizer in METHODS.values())
     return [
         row
         for power in POWERS
@@ -40,7 +41,7 @@ def draw(table: Table) -> Figure:
         guide = linear_in_batch(lines[0].x, lines[0].y)
         limits = (min(np.nanmin(line.y) for line in lines) / 1.6, max(np.nanmax(line.y) for line in lines) * 1.6)
         panels.append(Panel([guide, *lines], "batch size", name, "log2", "log2", legend="none", y_limits=limits))
-    return chart(panels, size=(7.2, 3.6), key=[*keys(table), *([guide] if guide else [])])
+    return chart(panels, size=(7.2, 3.2), key=[*keys(table), *([guide] if guide else [])])
 
 
 def findings(table: Table, study: Study) -> list[Finding]:

@@ -45,4 +45,4 @@ def steps_chart(table: Table, cg_steps: Sequence[float] = ()) -> Figure:
     lines = [*guides, *cg_floors(sizes, cg_steps), *found]
     name = f"steps to loss {TARGET:g}"
     panel = Panel(lines, "batch size", name, "log2", "log2", legend="none", y_limits=limits)
-    return chart([panel], size=(5.5, 4.5), key=[*keys(table), *guides])
+    return chart([panel], size=(5.5, 4.1), key=[*keys(table), *guides])

@@ -28,14 +28,14 @@ def data(study: Study | None = None) -> Table:
     """Learning rate, first step and last step of each piece, for each preconditioner and batch size."""
     study = study or Study()
     table = []
-    for power in SHOWN_POWERS:
-        for batch_size in BATCH_SIZES:
-            found = study.schedule(preconditioned(SGD(), power), batch_size, PIECES)
-            lr = parameters(found.optimizer)["lr"].value * found.schedule.lr
-            ends = list(found.schedule.ends)
-            for i, (start, end, rate) in enumerate(zip([0, *ends[:-1]], ends, lr, strict=True)):
-                row = {"power": power, "batch_size": batch_size, "steps": found.steps, "piece": i}
-                table.append({**row, "start": int(start), "end": int(end), "lr": float(rate)})
+    cases = [(power, batch_size) for power in SHOWN_POWERS for batch_size in BATCH_SIZES]
+    answers = study.schedules((preconditioned(SGD(), power), batch_size, PIECES) for power, batch_size in cases)
+    for (power, batch_size), found in zip(cases, answers, strict=True):
+        lr = parameters(found.optimizer)["lr"].value * found.schedule.lr
+        ends = list(found.schedule.ends)
+        for i, (start, end, rate) in enumerate(zip([0, *ends[:-1]], ends, lr, strict=True)):
+            row = {"power": power, "batch_size": batch_size, "steps": found.steps, "piece": i}
+            table.append({**row, "start": int(start), "end": int(end), "lr": float(rate)})
     return table
 
 
@@ -50,7 +50,7 @@ def draw(table: Table) -> Figure:
             share = np.append(start, end[-1]) / end[-1]
             lines.append(Line(share, np.append(lr, lr[-1]), f"B = {batch_size}", color, stairs=True))
         panels.append(Panel(lines, "share of the run", "learning rate", "linear", "log", f"p = {power:g}", "none"))
-    return chart(panels, size=(7.2, 3.5), key=panels[0].lines)
+    return chart(panels, size=(7.2, 3.2), key=panels[0].lines)
 
 
 def findings(table: Table, study: Study) -> list[Finding]:
@@ -77,5 +77,7 @@ def findings(table: Table, study: Study) -> list[Finding]:
 
 def tables(table: Table, study: Study) -> str:
     """What more pieces buy."""
-    rows = [[b, *(study.schedule(SGD(), b, pieces).steps for pieces in (1, 2, 10, 50))] for b in (64, 1024)]
+    counts, sizes = (1, 2, 10, 50), (64, 1024)
+    answers = iter(study.schedules((SGD(), size, count) for size in sizes for count in counts))
+    rows = [[size, *(next(answers).steps for _ in counts)] for size in sizes]
     return "### Steps by number of pieces, p = 0\n\n" + markdown(["B", "1", "2", "10", "50"], rows)

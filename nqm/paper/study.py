@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -25,31 +27,67 @@ BATCH_SIZES = tuple(2**k for k in range(2, 21, 2))
 POWERS = (0.0, 0.25, 0.5, 0.75)
 
 
+@cache
+def instance() -> Quadratic:
+    """The paper's problem: d = 10^4, h_i = 1/i, C = H, theta_0 ~ N(0, I)."""
+    return Quadratic(Spectrum.power_law(DIM))
+
+
+@dataclass(frozen=True)
+class SweepQuestion:
+    optimizer: Optimizer
+    target: float
+    batch_sizes: tuple[int, ...]
+
+    def answer(self) -> Sweep:
+        return sweep(instance(), self.optimizer, self.target, self.batch_sizes)
+
+
+@dataclass(frozen=True)
+class ScheduleQuestion:
+    optimizer: Optimizer
+    batch_size: float
+    pieces: int
+
+    def answer(self) -> Scheduled:
+        return optimal_schedule(instance(), self.optimizer, self.batch_size, TARGET, pieces=self.pieces)
+
+
+def answer(question: SweepQuestion | ScheduleQuestion) -> Any:
+    """What a worker does: the problem is its own, so a question is all that travels."""
+    return question.answer()
+
+
 class Study:
-    """The paper's instance (d = 10^4, h_i = 1/i, C = H, theta_0 ~ N(0, I)), with sweeps and schedules done once.
+    """Questions about the paper's instance, each answered once in a run.
 
     Parameters
     ----------
     batch_sizes : where curves have their points; fewer make a quick look.
+    pool : an executor that questions asked together are shared out to; none for one after the other.
     """
 
-    def __init__(self, batch_sizes: Sequence[int] = BATCH_SIZES) -> None:
-        self.problem = Quadratic(Spectrum.power_law(DIM))
-        self.batch_sizes, self.target = tuple(batch_sizes), TARGET
-        self._sweeps: dict[Any, Sweep] = {}
-        self._schedules: dict[Any, Scheduled] = {}
+    def __init__(self, batch_sizes: Sequence[int] = BATCH_SIZES, pool: Executor | None = None) -> None:
+        self.problem, self.target = instance(), TARGET
+        self.batch_sizes, self.pool = tuple(batch_sizes), pool
+        self._known: dict[Any, Any] = {}
 
-    def sweep(self, optimizer: Optimizer, target: float | None = None) -> Sweep:
-        key = (optimizer, target or self.target)
-        if key not in self._sweeps:
-            self._sweeps[key] = sweep(self.problem, optimizer, key[1], self.batch_sizes)
-        return self._sweeps[key]
+    def sweeps(self, optimizers: Iterable[Optimizer], target: float = TARGET) -> list[Sweep]:
+        """Tuned steps to the target over the batch sizes, for each optimizer."""
+        return self._ask([SweepQuestion(optimizer, target, self.batch_sizes) for optimizer in optimizers])
 
-    def schedule(self, optimizer: Optimizer, batch_size: float, pieces: int) -> Scheduled:
-        key = (optimizer, batch_size, pieces)
-        if key not in self._schedules:
-            self._schedules[key] = optimal_schedule(self.problem, optimizer, batch_size, self.target, pieces=pieces)
-        return self._schedules[key]
+    def sweep(self, optimizer: Optimizer, target: float = TARGET) -> Sweep:
+        return self.sweeps([optimizer], target)[0]
+
+    def schedules(self, cases: Iterable[tuple[Optimizer, float, int]]) -> list[Scheduled]:
+        """The best schedule to the target, for each optimizer, batch size and number of pieces."""
+        return self._ask([ScheduleQuestion(*case) for case in cases])
+
+    def _ask(self, questions: Sequence[Any]) -> list[Any]:
+        new = [q for q in dict.fromkeys(questions) if q not in self._known]
+        answers = self.pool.map(answer, new) if self.pool else map(answer, new)
+        self._known.update(zip(new, answers, strict=True))
+        return [self._known[q] for q in questions]
 
     def bounds(self, batch_size: float) -> dict[str, float]:
         spectrum = self.problem.spectrum

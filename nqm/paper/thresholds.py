@@ -28,8 +28,7 @@ def data(study: Study | None = None) -> Table:
     study = study or Study()
     table = []
     for target in TARGETS:
-        for name, optimizer in METHODS.items():
-            found = study.sweep(optimizer, target)
+        for name, found in zip(METHODS, study.sweeps(METHODS.values(), target), strict=True):
             critical = found.critical_batch_size()
             table += [{**row, "critical": critical} for row in sweep_rows(found, target=target, optimizer=name)]
     return table
@@ -50,7 +49,7 @@ def draw(table: Table) -> Figure:
     key += [Line([], [], m, GREY, s, marker="o") for m, s in zip(METHODS, STYLES, strict=True)]
     key.append(Line([], [], "critical batch size", GREY, "", marker="D"))
     panel = Panel([*lines, *marks], "batch size", "steps to target", "log2", "log2", legend="none")
-    return chart([panel], size=(5.5, 4.3), key=key)
+    return chart([panel], size=(5.5, 3.9), key=key)
 
 
 def findings(table: Table, study: Study) -> list[Finding]:

@@ -18,8 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..dynamics import Dynamics
-from ..moments import Array, MomentMap
+from ..moments import Array, MomentMap, balance
 from ..optimizers.base import Optimizer, Parameter, fill, free, free_parameters, parameters
 from ..problem import MAX_STEPS, Quadratic, check_batch_size, check_target
 from ..run import Outcome, number
@@ -174,7 +173,8 @@ class Chain:
         """One balance of the slots for all the pieces, so that states pass from each to the next."""
         values = {p.name: p.kind.value(x) for p, x in zip(self.shared, u, strict=True)}
         plain = fill(self.optimizer, {**values, "lr": 1.0})
-        return Dynamics(fill(plain, {"lr": float(np.min(plain.edge(self.h)))}), self.h).scale
+        G, _ = fill(plain, {"lr": float(np.min(plain.edge(self.h)))}).system(self.h, 0)
+        return balance(np.array([[np.broadcast_to(e, self.h.shape) for e in row] for row in G], dtype=float))
 
     def maps(self, rates: Array, u: Array, scale: Array, direction: int | None) -> list[MomentMap]:
         """The map of each piece; with a direction (-1 for log lr, i for shared parameter i) that of (x, dx)."""

@@ -1,0 +1,180 @@
+"""The documentation runs, names everything, links to what exists, and its tables are what the library computes."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import nqm
+from nqm.cli import main
+from nqm.parse import parse_optimizer
+
+ROOT = Path(__file__).parents[1]
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [ROOT / "README.md", *DOCS]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.M | re.S)
+HEAD = re.compile(r"^# (\w+\.py)\n")  # a block that starts so is a file of its own
+FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def blocks(page: Path, *languages: str) -> list[tuple[int, str, str]]:
+    """(line, language, text) of the page's fenced blocks in these languages."""
+    text = page.read_text()
+    found = [(text.count("\n", 0, m.start()) + 2, m[1], m[2]) for m in FENCE.finditer(text)]
+    return [block for block in found if block[1] in languages]
+
+
+def code(page: Path) -> str:
+    """What the page sets as code, in blocks or inline."""
+    text = page.read_text()
+    fenced = "\n".join(m[2] for m in FENCE.finditer(text))
+    return fenced + "\n" + "\n".join(re.findall(r"`([^`\n]+)`", FENCE.sub("", text)))
+
+
+def has_name(text: str, name: str) -> bool:
+    return re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text) is not None
+
+
+def run_python(page: Path, folder: Path) -> None:
+    """Run the page's Python blocks in order in one namespace; prompts are checked as doctests."""
+    space: dict[str, Any] = {"__name__": "page"}
+    for line, _, text in blocks(page, "python"):
+        where = f"{name_of(page)}:{line}"
+        if head := HEAD.match(text):
+            (folder / head[1]).write_text(text)
+        if ">>>" in text:
+            case = doctest.DocTestParser().get_doctest(text, space, where, str(page), line - 1)
+            report: list[str] = []
+            doctest.DocTestRunner(optionflags=FLAGS).run(case, out=report.append, clear_globs=False)
+            assert not report, f"{where}\n" + "".join(report)
+            space.update(case.globs)
+        else:
+            exec(compile(text, where, "exec"), space)
+
+
+def run_shell(page: Path) -> None:
+    """Run the page's nqm commands."""
+    for line, _, text in blocks(page, "sh"):
+        for command in text.splitlines():
+            if not command.startswith("nqm"):
+                continue
+            done = CliRunner().invoke(main, shlex.split(command, comments=True)[1:], catch_exceptions=False)
+            assert done.exit_code == 0, f"{name_of(page)}:{line}: {command}\n{done.output}"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current folder, in which modules written by a page can be imported."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=name_of)
+def test_python_and_commands_run(page: Path, folder: Path) -> None:
+    run_python(page, folder)
+    if page.name not in ("cli.md", "choose.md"):  # those have tests of their own
+        run_shell(page)
+
+
+@pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
+def test_example_runs(script: Path, tmp_path: Path) -> None:
+    environment = {"PYTHONPATH": str(ROOT), "MPLBACKEND": "agg", "PATH": "", "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip(), "an example prints what it found"
+    for picture in re.findall(r"\w+\.png", script.read_text()):
+        assert (tmp_path / picture).stat().st_size > 5000, picture
+
+
+def test_every_public_name_is_documented() -> None:
+    text = "\n".join(code(page) for page in DOCS)
+    missing = [name for name in nqm.__all__ if not has_name(text, name)]
+    assert not missing, f"add to docs/: {', '.join(missing)}"
+
+
+def test_every_verb_and_option_is_documented() -> None:
+    text = (ROOT / "docs" / "cli.md").read_text()
+    wanted = [f"nqm {verb}" for verb in main.commands]
+    wanted += [o for command in main.commands.values() for p in command.params for o in p.opts if o.startswith("-")]
+    missing = [name for name in wanted if not has_name(text, name)]
+    assert not missing, f"run docs/generate.py; docs/cli.md lacks {', '.join(missing)}"
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"`[^`\n]*`", "", FENCE.sub("", page.read_text()))
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists(), f"{name_of(page)} links to {target}"
+        if anchor:
+            assert anchor in anchors(file), f"{name_of(page)} links to {target}, which is no heading"
+
+
+def anchors(page: Path) -> set[str]:
+    """Headings as GitHub turns them into anchors."""
+    titles = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text()), re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+def test_changelog_has_this_version() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    assert re.search(rf"^## \[{re.escape(nqm.__version__)}\] - \d{{4}}-\d\d-\d\d$", text, re.M)
+    assert f'version = "{nqm.__version__}"' in (ROOT / "pyproject.toml").read_text()
+    assert f"version: {nqm.__version__}" in (ROOT / "CITATION.cff").read_text()
+
+
+STEPS = re.compile(r"^\| *`([^`|]+)` *\|(.+)\|$", re.M)
+CHOOSE = (ROOT / "docs" / "choose.md").read_text()
+
+
+def steps_table() -> dict[str, list[int]]:
+    """The page's first table: an optimizer and its tuned steps at each batch size."""
+    first = CHOOSE[: CHOOSE.index("\n\n", CHOOSE.index("| `"))]
+    return {name: [int(cell.replace(",", "")) for cell in cells.split("|")] for name, cells in STEPS.findall(first)}
+
+
+QUICK = ("SGD", "Preconditioned(SGD, 0.5)")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n in QUICK else [pytest.mark.slow]) for n in steps_table()]
+)
+def test_tuned_steps_on_the_choose_page(name: str) -> None:
+    """The table's figures are this library's, within 1% or one step: whole steps, and a search that is good to 0.1%."""
+    problem = nqm.Quadratic(nqm.Spectrum.power_law(10_000))
+    found = nqm.sweep(problem, parse_optimizer(name), 0.01)
+    shown = steps_table()[name]
+    assert len(shown) == len(found.steps)
+    for B, here, there in zip(found.batch_sizes, found.steps, shown, strict=True):
+        assert abs(here - there) <= max(1, 0.01 * there), f"{name} at B = {B:g}: {here:g}, the page says {there}"
+
+
+def test_commands_on_the_choose_page_are_valid() -> None:
+    """Every command there parses; the tables themselves are checked above."""
+    for _, _, text in blocks(ROOT / "docs" / "choose.md", "sh"):
+        for command in (line for line in text.splitlines() if line.startswith("nqm")):
+            verb, *arguments = shlex.split(command, comments=True)[1:]
+            context = main.commands[verb].make_context(verb, list(arguments))
+            assert context.params, command
+
+
