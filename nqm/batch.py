@@ -160,8 +160,8 @@ def sweep(
 
     >>> from nqm import HeavyBall, Quadratic, Spectrum
     >>> result = sweep(Quadratic(Spectrum.power_law(10_000)), HeavyBall(), 0.01, [2**10, 2**12])
-    >>> [round(T, -1) for T in result.steps.tolist()]
-    [5040.0, 1270.0]
+    >>> [round(T, -2) for T in result.steps.tolist()]
+    [5000.0, 1300.0]
     """
     target = check_target(target)
     sizes = np.array(sorted({check_batch_size(B) for B in (DEFAULT_BATCH_SIZES if batch_sizes is None else batch_sizes)}))

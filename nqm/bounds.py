@@ -25,7 +25,7 @@ def bayes_bound(spectrum: Spectrum, target: float, batch_size: float) -> float:
 
     >>> paper = Spectrum.power_law(10_000)
     >>> round(bayes_bound(paper, 0.01, 4)), round(10_000 / math.expm1(0.02) / 4)     # d / (e^2C - 1) / B for a large d
-    (123753, 123754)
+    (123754, 123754)
     """
     if spectrum.initial_loss <= target:
         return 0.0

@@ -17,6 +17,7 @@ from .moments import Array, Basis, MomentMap
 from .optimizers.base import Optimizer, scaled
 from .schedule import Schedule
 
+MAX_WALK = 10**7  # steps that are followed one by one
 SCAN = 4096  # steps walked at a time
 STABLE = 1 + 1e-12  # the slowest modes have 1 - lr h == 1.0 in float64
 
@@ -95,10 +96,15 @@ class Dynamics:
 
     def step(self, t: int) -> MomentMap:
         """The map of step t."""
+        G, b, batch = self.system(t)
+        return MomentMap.step(G, b) if batch == 1 else MomentMap.step(G, b).louder(1 / batch)
+
+    def system(self, t: int) -> tuple[Array, Array, float]:
+        """G and b of step t, and the multiplier of its batch size."""
         if self.schedule is None:
-            return MomentMap.step(*(self._stack(self.optimizer, t) if t else self._first))
+            return (*(self._stack(self.optimizer, t) if t else self._first), 1.0)
         lr, momentum, batch = self.schedule.at(t)
-        return MomentMap.step(*self._stack(scaled(self.optimizer, lr, momentum), t)).louder(1 / batch)
+        return (*self._stack(scaled(self.optimizer, lr, momentum), t), batch)
 
     def same_until(self, t: int) -> float:
         ends = self.optimizer.same_until(t)
@@ -106,6 +112,8 @@ class Dynamics:
 
     def move(self, state: MomentMap, t: int, to: int) -> MomentMap:
         """The state after ``to`` steps from the state after t."""
+        if self.period == 0 and to > MAX_WALK:
+            raise ValueError(f"the steps of {self.optimizer} all differ and are followed one by one, {MAX_WALK:,} at most, not {to:,}")
         while t < to:
             if self.period > 1 and t >= self.settled and to - t >= 2 * self.period:
                 phase = (t - self.settled) % self.period

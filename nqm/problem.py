@@ -36,6 +36,7 @@ class Problem(ABC):
 class Quadratic(Problem):
     """The noisy quadratic model: loss ``1/2 sum n h theta^2``, gradient noise of variance c / B on each mode.
 
+    >>> from nqm import SGD
     >>> problem = Quadratic(Spectrum.power_law(10_000))
     >>> problem.run(SGD(1.0), batch_size=1024, steps=1000).loss[-1].round(6)
     np.float64(0.204938)
@@ -132,6 +133,7 @@ class Quadratic(Problem):
     def stability_limit(self, optimizer: Optimizer, tol: float = 1e-10) -> float:
         """The learning rate below which the optimizer is stable on every mode, its other parameters as they are.
 
+        >>> from nqm import HeavyBall
         >>> Quadratic(Spectrum([0.5, 2.0])).stability_limit(HeavyBall(momentum=0.5))   # 2 (1 + momentum) / h
         1.5
         """

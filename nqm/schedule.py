@@ -35,7 +35,7 @@ class Schedule:
     def __post_init__(self) -> None:
         lengths = np.atleast_1d(np.asarray(self.lengths))
         known = lengths.size > 0 and lengths.dtype.kind in "iuf" and np.all(np.abs(lengths) < 2**62)
-        if not known or np.any(lengths != np.rint(lengths)) or np.any(lengths < 1):
+        if not known or np.any(lengths != np.rint(lengths)) or np.any(lengths < 1) or lengths.sum() > 1e12:
             raise ValueError(f"a schedule's pieces must each last a whole number of steps, at least 1, got {self.lengths!r}")
         values = {}
         for name in ("lr", "momentum", "batch_size"):
@@ -93,11 +93,11 @@ class Schedule:
         return Schedule(np.append(self.lengths, after.lengths), **join)
 
     def __and__(self, other: Schedule) -> Schedule:
-        ends = sorted({*self.ends, *other.ends})
-        first = [0, *ends[:-1]]
-        pairs = [np.multiply(self.at(t), other.at(t)) for t in first]
-        lr, momentum, batch_size = np.transpose(pairs)
-        return Schedule(np.diff(ends, prepend=0), lr, momentum, batch_size)
+        ends = np.union1d(self.ends, other.ends)
+        first = np.append(0, ends[:-1])
+        mine, theirs = (np.minimum(np.searchsorted(s.ends, first, "right"), len(s.ends) - 1) for s in (self, other))
+        both = {n: getattr(self, n)[mine] * getattr(other, n)[theirs] for n in ("lr", "momentum", "batch_size")}
+        return Schedule(np.diff(ends, prepend=0), **both)
 
     def to_dict(self) -> dict[str, Any]:
         return {n: getattr(self, n).tolist() for n in ("lengths", "lr", "momentum", "batch_size")}

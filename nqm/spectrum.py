@@ -132,7 +132,8 @@ class Spectrum:
         _real("binned", n=n)
         if n != int(n) or not 2 <= n <= 10**6:
             raise ValueError(f"binned: n must be a whole number from 2 to 10^6, got {n!r}")
-        edges = np.geomspace(self.h.min(), self.h.max(), int(n))
+        n = int(n)
+        edges = np.geomspace(self.h.min(), self.h.max(), n)
         # The largest curvature is the last edge itself, up to rounding.
         which = np.clip(np.searchsorted(edges, self.h * (1 + 1e-12), side="right") - 1, 0, n - 1)
         used, group = np.unique(which, return_inverse=True)
@@ -223,7 +224,7 @@ def _indices(d: int) -> tuple[Array, Array]:
     nodes, weights, first = [np.arange(1.0, HEAD + 1)], [np.ones(HEAD)], HEAD + 1
     while first <= d:
         last = min(d, math.floor(first * RATIO))
-        x, w = uniform_rule(first, last, nodes=12)
+        x, w = uniform_rule(first, last, nodes=14)
         nodes.append(x)
         weights.append(w)
         first = last + 1

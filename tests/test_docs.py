@@ -62,7 +62,7 @@ def run_python(page: Path, folder: Path) -> None:
             assert not report, f"{where}\n" + "".join(report)
             space.update(case.globs)
         else:
-            exec(compile(text, where, "exec"), space)
+            exec(compile(text, where, "exec", dont_inherit=True), space)
 
 
 def run_shell(page: Path) -> None:

@@ -22,7 +22,7 @@ class EMA(Wrapper):
 
     >>> from nqm import SGD, Quadratic, Spectrum
     >>> Quadratic(Spectrum([1.0])).run(EMA(SGD(0.5), 0.5), batch_size=10, steps=[0, 1, 2]).loss.tolist()
-    [0.5, 0.284375, 0.12890625]
+    [0.5, 0.284375, 0.13125]
 
     References
     ----------

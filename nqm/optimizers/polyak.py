@@ -33,7 +33,7 @@ class Polyak(Wrapper):
 
     >>> from nqm import SGD, Quadratic, Spectrum
     >>> Quadratic(Spectrum([1.0])).run(Polyak(SGD(0.5), 1), batch_size=10, steps=[0, 1, 2, 3]).loss.round(6).tolist()
-    [0.5, 0.1375, 0.046875, 0.036523]
+    [0.5, 0.1375, 0.046875, 0.029492]
 
     References
     ----------

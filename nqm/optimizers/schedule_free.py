@@ -22,7 +22,7 @@ class ScheduleFree(Optimizer):
 
     >>> from nqm import Quadratic, Spectrum
     >>> Quadratic(Spectrum([1.0])).run(ScheduleFree(0.5, 0.9), batch_size=10, steps=[0, 1, 2]).loss.round(6).tolist()
-    [0.5, 0.1375, 0.080625]
+    [0.5, 0.1375, 0.080469]
 
     References
     ----------

@@ -14,10 +14,13 @@ noise of its end. Both are rigorous, for any linear optimizer, and cost no more 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
 
+from .._kernels import kernels
+from ..dynamics import MAX_WALK as STEPWISE
 from ..dynamics import SCAN, Dynamics, Powers
 from ..moments import Array, MomentMap
 from ..optimizers.base import Optimizer, require_set
@@ -26,6 +29,8 @@ from ..run import Hit, Outcome
 from ..schedule import MAX_PIECES, Schedule, as_schedule
 
 LEAF = 6  # blocks of 2^LEAF steps are walked
+MAX_WALK = 10**6  # steps walked in all: undamped swings can keep a loss undecided for as long as one likes
+MAX_PHASES = 4096  # of a cycle that is looked at phase by phase
 
 
 def steps_to_target(
@@ -44,7 +49,7 @@ def steps_to_target(
 
     >>> from nqm import Quadratic, SGD, Spectrum
     >>> steps_to_target(Quadratic(Spectrum.power_law(10_000)), SGD(1.99), batch_size=16, target=4.2).steps
-    1
+    2
     """
     require_set(optimizer, "steps_to_target")
     batch_size, target = check_batch_size(batch_size), check_target(target)
@@ -58,7 +63,8 @@ def steps_to_target(
         if optimizer.at_horizon(1) != optimizer.at_horizon(MAX_STEPS):
             steps = _horizon_hit(problem, optimizer, batch_size, target, fixed, int(max_steps))
         else:
-            steps = _March(problem, optimizer, batch_size, target, fixed, int(max_steps), until).go()
+            march = _March(problem, optimizer, batch_size, target, fixed, int(max_steps), until)
+            steps, max_steps = march.go(), march.limit
     return _answer(problem, optimizer, batch_size, target, fixed, int(max_steps), steps)
 
 
@@ -91,8 +97,9 @@ class _March:
     ) -> None:  # fmt: skip
         self.dynamics = Dynamics(optimizer.at_horizon(MAX_STEPS), problem.spectrum.h, schedule)
         self.ws, self.wn = problem.spectrum.signal_mass, problem.spectrum.noise_mass / batch_size
+        limit = min(limit, STEPWISE) if self.dynamics.period == 0 else limit
         self.target, self.limit, self.until = target, limit, until
-        self.never = False
+        self.never, self.walked = False, 0
         self.t, self.state = 0, self.dynamics.start()
         self.last_above = 0 if float(self.ws.sum()) > target else -1
 
@@ -101,11 +108,11 @@ class _March:
             return 0
         d = self.dynamics
         while self.t < self.limit and not self.never:
-            if d.period > 1 and self.t >= d.settled:
+            if 1 < d.period <= MAX_PHASES and self.t >= d.settled:
                 return self._phases()
             end = min(d.same_until(self.t), self.limit)
             if end - self.t > 1:
-                hit = self._stretch(d.powers(self.t), int(end), 1)
+                hit = self._alternating(int(end)) if self._flips() else self._stretch(d.powers(self.t), int(end), 1)
             else:
                 hit = self._walk(min(self.limit, self.t + SCAN))
             if hit is not None:
@@ -149,27 +156,47 @@ class _March:
 
     def _phases(self) -> int | None:
         """Steps that repeat in a cycle: each phase of the cycle is a stretch of like steps of its own."""
-        d, period, start = self.dynamics, self.dynamics.period, (self.t, self.state)
-        found: list[int] = []
-        limit, last = self.limit, self.last_above
-        for phase in range(period):
-            self.t, self.state = start[0] + phase, d.move(start[1], start[0], start[0] + phase)
-            if phase and self._see(self._now(), self.t) is not None:
-                found.append(self.t)
-                break
-            if self.t > limit:
-                break
-            offset = (self.t - d.settled) % period
-            hit = self._stretch(d.cycle(offset), limit, period)
-            if hit is not None:
-                found.append(hit)
-                limit = hit - 1
-            last, self.never = max(last, self.last_above), False
+        d, period = self.dynamics, self.dynamics.period
+        hit = self._interleaved(lambda t: d.cycle((t - d.settled) % period), period, self.limit)
         self.t = self.limit
         if self.until == "first":
-            return min(found, default=None)
-        self.last_above = last
-        return last + 1 if last < self.limit - period else None
+            return hit
+        return self.last_above + 1 if self.last_above < self.limit - period else None
+
+    def _flips(self) -> bool:
+        """Whether slow modes change sign at every step, so that only every other step looks smooth."""
+        A = self.dynamics.powers(self.t)[0].A
+        return bool(np.any(np.einsum("iix->x", A) < -0.5))
+
+    def _alternating(self, end: int) -> int | None:
+        """Odd and even steps apart, each a stretch of double steps."""
+        powers, t = self.dynamics.powers(self.t), self.t
+        twice = Powers(powers[1])
+        last = t + (end - t) // 2 * 2
+        state_end = powers.move(self.state, last - t)
+        hit = self._interleaved(lambda _: twice, 2, last)
+        self.t, self.state = last, state_end
+        if hit is None and last < end and not self.never:
+            hit = self._stretch(powers, end, 1)
+        return hit
+
+    def _interleaved(self, powers_from: Callable[[int], Powers], period: int, limit: int) -> int | None:
+        """Times of each phase in turn, by powers of a whole period; the first hit of all, if hits are asked."""
+        d, start, end = self.dynamics, (self.t, self.state), limit
+        best: int | None = None
+        nevers = []
+        for phase in range(period):
+            self.t, self.state = start[0] + phase, d.move(start[1], start[0], start[0] + phase)
+            if self.t > limit or (phase and self._see(self._now(), self.t) is not None):
+                best = min(best or self.t, self.t) if self.t <= limit else best
+                break
+            self.never = False
+            hit = self._stretch(powers_from(self.t), limit, period)
+            nevers.append(self.never)
+            if hit is not None:
+                best, limit = hit, hit - 1
+        self.never = len(nevers) == period and all(nevers) and end >= self.limit
+        return best
 
     def _now(self) -> Array:
         m_signal, m_noise = self.dynamics.read(self.state, self.t)
@@ -205,7 +232,11 @@ class _March:
             else:
                 count = min(2**LEAF, left)
                 times = self.t + stride * np.arange(1, count + 1)
-                state, losses = self._leaf(powers[0], state, r, weights, count)
+                state, losses = self._leaf(powers[0], state, r, weights, count, stride)
+                self.walked += count
+                if self.walked > MAX_WALK:
+                    self.limit, self.never = self.t, True
+                    break
                 hit = self._see(losses * self._fade(times, r_now), self.t + stride, stride)
                 self.t += stride * count
                 if hit is not None:
@@ -237,9 +268,14 @@ class _March:
         return float(np.einsum("ix,ijx,jx,x->", r, state.Q, r, self.wn))
 
     def _leaf(
-        self, step: MomentMap, state: MomentMap, r: Array, weights: Array, count: int
+        self, step: MomentMap, state: MomentMap, r: Array, weights: Array, count: int, stride: int
     ) -> tuple[MomentMap, Array]:
         """Walk ``count`` steps and report the loss after each."""
+        if stride == 1:
+            G, b, batch = self.dynamics.system(self.t)
+            X, N, still = state.A.copy(), state.Q.copy(), np.ones(count)
+            sums = kernels().scan(G, 0 * G, b, 0 * b, still, still / batch, X, N, r, weights, self.wn)
+            return MomentMap(X, MomentMap.matrix(X).drift, N), sums[0] + sums[1]
         losses = np.empty(count)
         for j in range(count):
             state = step @ state
@@ -284,6 +320,8 @@ def _horizon_hit(
         signal, noise = problem.losses(optimizer, t, schedule)
         return bool(signal + noise / batch_size <= target)
 
+    if optimizer.at_horizon(1).cycle == 0:
+        limit = min(limit, 10**5)  # each horizon is walked anew
     low, t = -1, 0
     while not below(t):
         if t >= limit:

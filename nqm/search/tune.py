@@ -78,7 +78,7 @@ def tune(
 
     >>> from nqm import HeavyBall, Quadratic, Spectrum
     >>> tune(Quadratic(Spectrum.power_law(10_000)), HeavyBall(), batch_size=2**14, target=0.01).steps
-    342
+    341
     """
     return Tuner(problem, optimizer).solve(batch_size, target, steps=steps, examples=examples, max_steps=max_steps)
 
@@ -94,6 +94,7 @@ class Tuner:
         p = len(self.family)
         walks = self.family.at((self.family.low + self.family.high) / 2).cycle == 0  # every step is walked, so look at fewer settings
         self.points = np.vstack([self.family.sample(1 if p == 0 else (24 if walks else 32 * p**2)), *self._faces()])
+        self.limit = 2**20 if walks else MAX_STEPS
         self._levels = self.family.levels(self.points)
         self._table: list[tuple[Array, Array]] = []
 
@@ -121,7 +122,7 @@ class Tuner:
             if isinstance(steps, bool) or steps != int(steps) or not 1 <= steps <= MAX_STEPS:
                 raise ValueError(f"steps must be a whole number from 1 to 10^9, got {steps!r}")
             return self._least_loss(batch_size, int(steps), near)
-        return self._fewest_steps(batch_size, check_target(target), int(max_steps), near)
+        return self._fewest_steps(batch_size, check_target(target), min(int(max_steps), self.limit), near)
 
     def point(self, optimizer: Optimizer) -> Array:
         """The coordinates of a member of the family: a start for a neighbouring question."""
@@ -141,8 +142,9 @@ class Tuner:
         return faces
 
     def _least_loss(self, batch_size: float, steps: int, near: Tuned | None) -> Tuned:
-        starts = self._starts(steps.bit_length() - 1, batch_size, near)
-        u, _ = self._minimise(steps, batch_size, starts, WIDE)
+        u = self.points[0]
+        if len(self.family):
+            u, _ = self._minimise(steps, batch_size, self._starts(steps.bit_length() - 1, batch_size, near), WIDE)
         optimizer = self.family.at(u)
         loss = self._loss(optimizer, steps, batch_size)
         outcome = Outcome.finished

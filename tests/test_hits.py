@@ -1,0 +1,257 @@
+"""First hits and last times above, against a look at every single step; the counter-examples that defeat bisection."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from catalogue import ROWS
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nqm import (
+    EMA,
+    SGD,
+    HeavyBall,
+    Lookahead,
+    Nesterov,
+    Optimizer,
+    Outcome,
+    Polyak,
+    Quadratic,
+    Schedule,
+    ScheduleFree,
+    Spectrum,
+    cosine,
+    steps_to_target,
+)
+from reference import loop, losses
+
+PAPER = Quadratic(Spectrum.power_law(10_000))
+RINGING = Quadratic(Spectrum([1.0], [0.0])), HeavyBall(0.05, 0.99), math.inf, 1e-3 / 2  # loss is half E theta^2 here
+
+
+def every_loss(problem: Quadratic, row: Optimizer, batch_size: float, steps: int, schedule: object = None) -> np.ndarray:
+    return problem.run(row, batch_size, list(range(steps + 1)), schedule=schedule).loss  # type: ignore[arg-type]
+
+
+def brute(loss: np.ndarray, target: float, until: str) -> int | None:
+    """The answer, from the loss at every step."""
+    above = ~(loss <= target)
+    if until == "first":
+        return None if above.all() else int(np.argmin(above))
+    last = int(np.flatnonzero(above)[-1]) if above.any() else -1
+    return None if last == len(loss) - 1 else last + 1
+
+
+def bisected(loss: np.ndarray, target: float) -> int:
+    """What bisection between 0 and the last step says: the planted bug."""
+    low, high = 0, len(loss) - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if loss[middle] <= target else (middle, high)
+    return high
+
+
+def test_a_ringing_mode() -> None:
+    """One mode, momentum .99, x = .05, target 1e-3: it crosses at 174 and again and again until 615."""
+    problem, row, batch_size, target = RINGING
+    by_hand = losses(problem.spectrum, loop(row, [1.0], list(range(2001))))[0]
+    found = []
+    for goal in (target, 2 * target):  # of the loss h E[theta^2] / 2, and of E[theta^2] itself
+        first = steps_to_target(problem, row, batch_size, goal)
+        settled = steps_to_target(problem, row, batch_size, goal, until="settled")
+        assert (first.steps, settled.steps) == (brute(by_hand, goal, "first"), brute(by_hand, goal, "settled"))
+        found.append((first.steps, settled.steps, bisected(by_hand[:1001], goal)))
+    first, settled, wrong = next(f for f in found if f[0] == 174)
+    assert (first, settled) == (174, 616)
+    assert wrong not in (first, settled)  # bisection finds some other crossing, so this test can fail
+    above = ~(by_hand <= (target if found[0][0] == 174 else 2 * target))
+    assert np.sum(above[1:] & ~above[:-1]) == 32  # upward crossings
+
+
+def test_a_loss_that_dips_and_rises() -> None:
+    """SGD at lr 1.99, B 16, on the paper's spectrum: below 4.2 for a while, then up to 6.51 for good."""
+    row, target = SGD(1.99), 4.2
+    loss = every_loss(PAPER, row, 16, 3000)
+    hit = steps_to_target(PAPER, row, 16, target)
+    assert hit.steps == brute(loss, target, "first")
+    assert hit.loss == pytest.approx(loss[hit.steps], rel=1e-12)
+    assert loss.max() == pytest.approx(6.51, abs=0.005)
+    never = steps_to_target(PAPER, row, 16, target, until="settled")
+    assert never.steps is None
+    assert never.outcome is Outcome.above_floor
+    assert bisected(loss, target) == 3000  # bisection says never
+
+
+def random_problem(rng: np.random.Generator) -> Quadratic:
+    n = int(rng.integers(1, 6))
+    return Quadratic(Spectrum(10 ** rng.uniform(-3, 0, n), c=rng.random(n), s=rng.random(n) + 0.01))
+
+
+def random_target(rng: np.random.Generator, loss: np.ndarray) -> float:
+    """Somewhere between the smallest and the largest loss, not within rounding of any."""
+    finite = loss[np.isfinite(loss)]
+    low, high = max(finite.min(), 1e-12) * 0.9, finite.max() * 1.05
+    while True:
+        target = float(np.exp(rng.uniform(np.log(low), np.log(high))))
+        if np.abs(finite / target - 1).min() > 1e-9:
+            return target
+
+
+PLANS = [None, Schedule([3, 40, 9, 25], [1.0, 0.4, 0.8, 0.1], batch_size=[1, 1, 4, 16]), cosine(60, 0.05)]
+
+
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("until", ["first", "settled"])
+def test_every_row_against_every_step(name: str, until: str) -> None:
+    rng = np.random.default_rng([len(name), *name.encode(), len(until)])
+    row = ROWS[name]
+    fraction = row.at_horizon(1) != row.at_horizon(10**9)
+    for case in range(6):
+        problem, batch_size = random_problem(rng), float(2 ** rng.integers(0, 12))
+        plan, steps = PLANS[case % 3], int(rng.integers(100, 400 if not fraction else 120))
+        loss = every_loss(problem, row, batch_size, steps, plan)
+        target = random_target(rng, loss)
+        hit = steps_to_target(problem, row, batch_size, target, plan, max_steps=steps, until=until)  # type: ignore[arg-type]
+        assert hit.steps == brute(loss, target, until), f"case {case}: {row}, B = {batch_size}, target {target}"
+
+
+restless = st.sampled_from(["heavy_ball", "nesterov", "ema", "lookahead", "polyak"])
+
+
+@settings(max_examples=80)
+@given(restless, st.integers(0, 2**32 - 1), st.sampled_from(["first", "settled"]))
+def test_ringing_rows_against_every_step(kind: str, seed: int, until: str) -> None:
+    """Little damping, so that the loss crosses the target many times."""
+    rng = np.random.default_rng(seed)
+    ball = HeavyBall(float(10 ** rng.uniform(-2, 0.4)), float(1 - 10 ** rng.uniform(-3, -0.5)))
+    row: Optimizer = {
+        "heavy_ball": ball,
+        "nesterov": Nesterov(ball.lr / 4, ball.momentum),
+        "ema": EMA(ball, float(rng.random())),
+        "lookahead": Lookahead(HeavyBall(ball.lr / 5, ball.momentum), float(rng.uniform(0.1, 1)), int(rng.integers(1, 9))),
+        "polyak": Polyak(ball, int(rng.integers(0, 50))),
+    }[kind]
+    problem, batch_size, steps = random_problem(rng), float(10 ** rng.uniform(0, 5)), int(rng.integers(20, 1500))
+    loss = every_loss(problem, row, batch_size, steps)
+    target = random_target(rng, loss)
+    hit = steps_to_target(problem, row, batch_size, target, max_steps=steps, until=until)  # type: ignore[arg-type]
+    assert hit.steps == brute(loss, target, until), f"{row}, B = {batch_size}, target {target}, {steps} steps"
+    if hit.steps is not None:
+        assert hit.loss == pytest.approx(loss[hit.steps], rel=1e-9, abs=1e-15)
+
+
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("limit", [0, 1, 2, 3, 5])
+def test_a_limit_is_a_limit(name: str, limit: int) -> None:
+    problem = Quadratic(Spectrum([0.9, 0.1], [0.0, 0.0]))
+    loss = every_loss(problem, ROWS[name], 4, limit)
+    for target in (loss[-1] * 1.0001, loss.min() * 0.9999):
+        hit = steps_to_target(problem, ROWS[name], 4, target, max_steps=limit)
+        assert hit.steps == brute(loss, target, "first")
+
+
+@pytest.mark.parametrize(
+    ("row", "h"),
+    [
+        (SGD(0.5), 1e-8),
+        (HeavyBall(0.05, 0.9), 1e-8),
+        (EMA(SGD(0.5), 0.999), 1e-8),
+        (Lookahead(SGD(1.0), 0.5, 5), 1e-8),
+        (HeavyBall(1e-4, 0.999), 1e-7),
+    ],
+    ids=str,
+)
+def test_a_thousand_million_steps(row: Optimizer, h: float) -> None:
+    """Hits past 10^8 steps: the answer is put back, below at it and above one step (or one cycle) before."""
+    problem = Quadratic(Spectrum([1.0, h], c=[0.0, 0.0]))
+    target = problem.run(row, math.inf, [4 * 10**8]).loss[0]
+    hit = steps_to_target(problem, row, math.inf, target * (1 + 1e-12))
+    assert hit.steps is not None
+    # The loss falls by about 1e-8 of itself at each step and is known to 1e-9, or to 1e-8 for Lookahead.
+    assert abs(hit.steps - 4 * 10**8) <= 1 + 2 * row.cycle
+    before = problem.run(row, math.inf, [hit.steps - row.cycle, hit.steps]).loss
+    assert before[1] <= target * (1 + 1e-11)
+    assert before[0] > target * (1 - 1e-11)
+
+
+def test_a_late_dip_of_one_step() -> None:
+    """A mode of x = 2 - 1e-6 beats against a slow one; the first hit lies 10^6 steps in."""
+    problem, row = Quadratic(Spectrum([1.0, 3e-7], c=[0.0, 0.0], s=[1.0, 1e6])), SGD(2 - 1e-6)
+    closed = lambda t: 0.5 * (1 - 1e-6) ** (2 * t) + 0.15 * (1 - 3e-7 * (2 - 1e-6)) ** (2 * t)  # noqa: E731
+    target = float(closed(10**6))
+    hit = steps_to_target(problem, row, 1, target)
+    assert hit.steps is not None
+    assert abs(hit.steps - 10**6) <= 1
+
+
+def test_already_there() -> None:
+    assert steps_to_target(PAPER, SGD(0.1), 4, 5.0).steps == 0
+    assert steps_to_target(Quadratic(Spectrum([1.0], [0.0])), SGD(0.1), 4, 0.6, until="settled").steps == 0
+
+
+def test_above_the_floor() -> None:
+    for row in (SGD(0.5), HeavyBall(0.1, 0.9), Lookahead(SGD(0.5), 0.5, 5), EMA(Lookahead(SGD(0.5), 0.5, 5), 0.5)):
+        for until in ("first", "settled"):
+            hit = steps_to_target(PAPER, row, 2, 1e-3, until=until)  # type: ignore[arg-type]
+            assert (hit.steps, hit.outcome) == (None, Outcome.above_floor)
+            assert hit.loss == PAPER.floor(row, 2)
+            assert "0.001" in hit.message
+            assert f"{hit.loss:.4g}" in hit.message
+
+
+def test_diverged() -> None:
+    for row in (SGD(2.1), HeavyBall(3.9, 0.9), EMA(Nesterov(1.4, 0.9), 0.9), Lookahead(SGD(3.0), 0.9, 4)):
+        hit = steps_to_target(PAPER, row, 64, 1e-3)
+        assert (hit.steps, hit.outcome) == (None, Outcome.diverged)
+        assert "diverges" in hit.message
+        assert "lower the learning rate" in hit.message
+
+
+def test_out_of_steps() -> None:
+    for row in (SGD(0.5), ScheduleFree(0.5, 0.9), Polyak(SGD(0.5), 0.5), Lookahead(SGD(0.5), 0.5, 5), EMA(Polyak(SGD(0.5), 3), 0.9)):
+        hit = steps_to_target(PAPER, row, 2**20, 0.01, max_steps=200)
+        assert (hit.steps, hit.outcome) == (None, Outcome.out_of_steps)
+        assert hit.loss == pytest.approx(every_loss(PAPER, row, 2**20, 200)[-1], rel=1e-9)
+        assert "200 steps" in hit.message
+        assert f"{hit.loss:.4g}" in hit.message
+
+
+def test_below_the_floor_on_the_way() -> None:
+    """The target lies under the floor, and the loss still dips below it before the noise has grown."""
+    problem, row = Quadratic(Spectrum([1.0, 1e-3], c=[1e-6, 500.0], s=[1.0, 1e-6])), SGD(0.5)
+    loss = every_loss(problem, row, 1, 200)
+    target = 1.001 * loss.min()
+    assert problem.floor(row, 1) > 2 * target
+    assert steps_to_target(problem, row, 1, target).steps == brute(loss, target, "first")
+
+
+def test_a_function_as_schedule() -> None:
+    row, plan = SGD(0.9), lambda t: 1 / (1 + t / 50)
+    loss = every_loss(PAPER, row, 16, 3000, plan)
+    target = float(loss[2500])
+    assert steps_to_target(PAPER, row, 16, target * (1 + 1e-12), schedule=plan, max_steps=3000).steps == 2500
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"target": 0.0}, "target"),
+        ({"target": math.nan}, "target"),
+        ({"target": math.inf}, "target"),
+        ({"target": "low"}, "target"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"batch_size": math.nan}, "batch_size"),
+        ({"batch_size": -4}, "batch_size"),
+        ({"max_steps": -1}, "max_steps"),
+        ({"max_steps": 1.5}, "max_steps"),
+        ({"max_steps": math.nan}, "max_steps"),
+        ({"max_steps": math.inf}, "max_steps"),
+        ({"max_steps": 10**10}, "max_steps"),
+        ({"until": "always"}, "until"),
+    ],
+)
+def test_wrong_calls_are_refused_by_name(arguments: dict, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        steps_to_target(**{"problem": PAPER, "optimizer": SGD(0.1), "batch_size": 4, "target": 0.1, **arguments})
