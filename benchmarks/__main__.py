@@ -49,7 +49,11 @@ def figure_3a() -> str:
         for power in POWERS:
             settings = grid(power)
             chosen = [settings[i] for i in rng.choice(len(settings), sample, replace=False)]
-            slow += len(settings) / sample * cpu(lambda p=power, c=chosen: [steps_for_setting(h, p, *s, BATCHES, 0.01) for s in c])
+            slow += (
+                len(settings)
+                / sample
+                * cpu(lambda p=power, c=chosen: [steps_for_setting(h, p, *s, BATCHES, 0.01) for s in c])
+            )
     count = len(grid(0.0))
     return (
         f"{fast:.2f} s for 80 tuned points; plain grid search {slow:,.0f} s "

@@ -164,7 +164,9 @@ def sweep(
     [5000.0, 1300.0]
     """
     target = check_target(target)
-    sizes = np.array(sorted({check_batch_size(B) for B in (DEFAULT_BATCH_SIZES if batch_sizes is None else batch_sizes)}))
+    sizes = np.array(
+        sorted({check_batch_size(B) for B in (DEFAULT_BATCH_SIZES if batch_sizes is None else batch_sizes)})
+    )
     if not len(sizes):
         raise ValueError("batch_sizes must not be empty")
     tuner = Tuner(problem, optimizer)

@@ -6,7 +6,6 @@ whatever the optimizer is made of. Steps that all differ are walked one by one.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,7 +112,9 @@ class Dynamics:
     def move(self, state: MomentMap, t: int, to: int) -> MomentMap:
         """The state after ``to`` steps from the state after t."""
         if self.period == 0 and to > MAX_WALK:
-            raise ValueError(f"the steps of {self.optimizer} all differ and are followed one by one, {MAX_WALK:,} at most, not {to:,}")
+            raise ValueError(
+                f"the steps of {self.optimizer} all differ and are followed one by one, {MAX_WALK:,} at most, not {to:,}"
+            )
         while t < to:
             if self.period > 1 and t >= self.settled and to - t >= 2 * self.period:
                 phase = (t - self.settled) % self.period
@@ -167,7 +168,7 @@ class Dynamics:
 
     def affine(self, t: int) -> Affine | None:
         """The steps from t on as ``G0 + pace G1``, where they are that."""
-        if (pace := self.pace(t, t + 3)) is None or t < self.optimizer.settled:
+        if self.pace(t, t + 3) is None or t < self.optimizer.settled:
             return None
         if "affine" not in self._powers:
             own = self.optimizer.pace(t) is not None

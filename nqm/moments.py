@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from ._kernels import kernels
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +72,9 @@ class MomentMap:
             t >>= 1
             if t:
                 square = square @ square
-        return result if result is not None else MomentMap.matrix(np.zeros_like(self.A) + np.eye(len(self.A))[..., None])
+        return (
+            result if result is not None else MomentMap.matrix(np.zeros_like(self.A) + np.eye(len(self.A))[..., None])
+        )
 
     def move(self, state: MomentMap, t: int) -> MomentMap:
         """``self ** t @ state`` in one pass over the modes."""

@@ -118,9 +118,7 @@ class Quadratic(Problem):
             return math.inf
         return float(m @ self.spectrum.noise_mass) / check_batch_size(batch_size)
 
-    def sentence(
-        self, outcome: Outcome, optimizer: Optimizer, schedule: Schedule | None = None, **numbers: Any
-    ) -> str:
+    def sentence(self, outcome: Outcome, optimizer: Optimizer, schedule: Schedule | None = None, **numbers: Any) -> str:
         """The outcome's sentence with its numbers; for a divergence, where it is and the limit that was passed."""
         if outcome is Outcome.diverged:
             radius = Dynamics(optimizer.at_horizon(MAX_STEPS), self.spectrum.h, schedule).stationary().radius()

@@ -36,14 +36,18 @@ class Schedule:
         lengths = np.atleast_1d(np.asarray(self.lengths))
         known = lengths.size > 0 and lengths.dtype.kind in "iuf" and np.all(np.abs(lengths) < 2**62)
         if not known or np.any(lengths != np.rint(lengths)) or np.any(lengths < 1) or lengths.sum() > 1e12:
-            raise ValueError(f"a schedule's pieces must each last a whole number of steps, at least 1, got {self.lengths!r}")
+            raise ValueError(
+                f"a schedule's pieces must each last a whole number of steps, at least 1, got {self.lengths!r}"
+            )
         values = {}
         for name in ("lr", "momentum", "batch_size"):
             value = np.asarray(getattr(self, name), dtype=float)
             if value.ndim > 1 or value.size not in (1, lengths.size):
                 raise ValueError(f"schedule: {name} has {value.size} values for {lengths.size} pieces")
             if not np.all(np.isfinite(value)) or np.any(value < 0) or (name == "batch_size" and np.any(value == 0)):
-                raise ValueError(f"schedule: {name} multipliers must be finite and not negative, got {value.ravel()[:5]}...")
+                raise ValueError(
+                    f"schedule: {name} multipliers must be finite and not negative, got {value.ravel()[:5]}..."
+                )
             values[name] = np.broadcast_to(value.ravel(), lengths.shape)
         # Alike neighbours become one piece, so that they are one power.
         table = np.stack(list(values.values()))
@@ -161,7 +165,9 @@ def as_schedule(schedule: Schedule | Callable[[int], float] | None, steps: int) 
     if not callable(schedule):
         raise TypeError(f"schedule must be a Schedule or a function of the step, got {schedule!r}")
     if steps > MAX_PIECES:
-        raise ValueError(f"a schedule that changes at every step is followed for {MAX_PIECES:,} steps at most, asked for {steps:,}")
+        raise ValueError(
+            f"a schedule that changes at every step is followed for {MAX_PIECES:,} steps at most, asked for {steps:,}"
+        )
     return _each(np.array([float(schedule(t)) for t in range(max(steps, 1))]))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field
+from itertools import pairwise
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,9 @@ class Spectrum:
         h = _column("h", self.h)
         if np.any(h <= 0):
             i = int(np.argmax(h <= 0))
-            raise ValueError(f"h must be positive, got {h[i]:g} at index {i}; a flat direction carries no loss, drop it")
+            raise ValueError(
+                f"h must be positive, got {h[i]:g} at index {i}; a flat direction carries no loss, drop it"
+            )
         object.__setattr__(self, "h", h)
         for name, value in (("c", h if self.c is None else self.c), ("s", self.s), ("count", self.count)):
             array = _column(name, value)
@@ -162,7 +165,7 @@ class Spectrum:
             low = h[edges[-1]] / RATIO
             edges.append(max(int(np.searchsorted(-h, -low, side="left")), edges[-1] + 1))
         parts = [(h[:HEAD], s[:HEAD], c[:HEAD], n[:HEAD])]
-        for lo, hi in zip(edges[:-1], edges[1:], strict=True):
+        for lo, hi in pairwise(edges):
             parts.append(compress_block(h[lo:hi], s[lo:hi], c[lo:hi], n[lo:hi], tol))
         h, s, c, n = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         return Spectrum(h, 2 * c / (n * h), 2 * s / (n * h), n, self.note)
@@ -177,7 +180,9 @@ class Spectrum:
             lists = {name: column.tolist() for name, column in columns.items()}
             path.write_text(json.dumps({**lists, "note": self.note}) + "\n")
         else:
-            raise ValueError(f"save: a spectrum is written as .json or .npz, not {path.suffix or 'without an ending'!r}")
+            raise ValueError(
+                f"save: a spectrum is written as .json or .npz, not {path.suffix or 'without an ending'!r}"
+            )
 
     @classmethod
     def load(cls, path: str | Path) -> Spectrum:
@@ -213,7 +218,7 @@ def _column(name: str, value: Any) -> Array:
 
 def _real(verb: str, **values: Any) -> None:
     for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, Real) or not abs(value) <= 1e300:
+        if isinstance(value, bool) or not isinstance(value, Real) or not abs(float(value)) <= 1e300:
             raise ValueError(f"{verb}: {name} must be a finite number, got {value!r:.80}")
 
 

@@ -98,7 +98,9 @@ def test_what_is_not_reached_is_none() -> None:
 
 def test_progress_is_told() -> None:
     told: list[tuple[int, int]] = []
-    sweep(Quadratic(Spectrum.power_law(20)), SGD(), 0.1, [16, 64], progress=lambda done, total: told.append((done, total)))
+    sweep(
+        Quadratic(Spectrum.power_law(20)), SGD(), 0.1, [16, 64], progress=lambda done, total: told.append((done, total))
+    )
     assert told == [(0, 3), (1, 3), (2, 3), (3, 3)]
 
 

@@ -7,12 +7,13 @@ import math
 import numpy as np
 import pytest
 from catalogue import CYCLIC, ROWS
+from reference import exact, relative_error
+from test_optimizers import set_all
+
 from nqm import EMA, SGD, HeavyBall, Lookahead, Nesterov, Optimizer, Quadratic, Schedule, ScheduleFree, Spectrum, cosine
 from nqm.dynamics import Dynamics
 from nqm.moments import MomentMap
 from nqm.optimizers.base import fill, parameters
-from reference import exact, relative_error
-from test_optimizers import set_all
 
 BAR = 1e-9
 VANISHED = 1e-250  # below this a signal is on its way to underflow

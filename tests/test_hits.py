@@ -9,6 +9,8 @@ import pytest
 from catalogue import ROWS
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference import loop, losses
+
 from nqm import (
     EMA,
     SGD,
@@ -25,9 +27,9 @@ from nqm import (
     cosine,
     steps_to_target,
 )
-from reference import loop, losses
 
 PAPER = Quadratic(Spectrum.power_law(10_000))
+SMALL = Quadratic(Spectrum.power_law(300))
 RINGING = Quadratic(Spectrum([1.0], [0.0])), HeavyBall(0.05, 0.99), math.inf, 1e-3 / 2  # loss is half E theta^2 here
 
 
@@ -71,13 +73,14 @@ def test_a_ringing_mode() -> None:
 
 
 def test_a_loss_that_dips_and_rises() -> None:
-    """SGD at lr 1.99, B 16, on the paper's spectrum: below 4.2 for a while, then up to 6.51 for good."""
+    """SGD at lr 1.99, B 16, on the paper's spectrum: below 4.2 at steps 2 .. 10, then above 6.5 for good."""
     row, target = SGD(1.99), 4.2
     loss = every_loss(PAPER, row, 16, 3000)
     hit = steps_to_target(PAPER, row, 16, target)
-    assert hit.steps == brute(loss, target, "first")
-    assert hit.loss == pytest.approx(loss[hit.steps], rel=1e-12)
-    assert loss.max() == pytest.approx(6.51, abs=0.005)
+    assert np.flatnonzero(loss <= target).tolist() == list(range(2, 11))
+    assert hit.steps == 2
+    assert hit.loss == pytest.approx(loss[2], rel=1e-12)
+    assert loss[100:].min() > PAPER.floor(row, 16) > 6.5
     never = steps_to_target(PAPER, row, 16, target, until="settled")
     assert never.steps is None
     assert never.outcome is Outcome.above_floor
@@ -176,14 +179,13 @@ def test_a_thousand_million_steps(row: Optimizer, h: float) -> None:
     assert before[0] > target * (1 - 1e-11)
 
 
-def test_a_late_dip_of_one_step() -> None:
-    """A mode of x = 2 - 1e-6 beats against a slow one; the first hit lies 10^6 steps in."""
-    problem, row = Quadratic(Spectrum([1.0, 3e-7], c=[0.0, 0.0], s=[1.0, 1e6])), SGD(2 - 1e-6)
-    closed = lambda t: 0.5 * (1 - 1e-6) ** (2 * t) + 0.15 * (1 - 3e-7 * (2 - 1e-6)) ** (2 * t)  # noqa: E731
-    target = float(closed(10**6))
-    hit = steps_to_target(problem, row, 1, target)
-    assert hit.steps is not None
-    assert abs(hit.steps - 10**6) <= 1
+def test_a_mode_that_changes_sign_at_every_step() -> None:
+    """x = 2 - 1e-4 beside a slow mode: the change of a step says little, the block bounds are weak, the answer stands."""
+    problem, row = Quadratic(Spectrum([1.0, 3e-5], c=[0.0, 0.0], s=[1.0, 1e4])), SGD(2 - 1e-4)
+    t = np.arange(20_001)
+    closed = 0.5 * (1 - 1e-4) ** (2 * t) + 0.15 * (1 - 3e-5 * (2 - 1e-4)) ** (2 * t)
+    target = float(closed[15_000] + closed[15_001]) / 2
+    assert steps_to_target(problem, row, 1, target).steps == brute(closed, target, "first") == 15_001
 
 
 def test_already_there() -> None:
@@ -194,9 +196,9 @@ def test_already_there() -> None:
 def test_above_the_floor() -> None:
     for row in (SGD(0.5), HeavyBall(0.1, 0.9), Lookahead(SGD(0.5), 0.5, 5), EMA(Lookahead(SGD(0.5), 0.5, 5), 0.5)):
         for until in ("first", "settled"):
-            hit = steps_to_target(PAPER, row, 2, 1e-3, until=until)  # type: ignore[arg-type]
+            hit = steps_to_target(SMALL, row, 2, 1e-3, until=until)  # type: ignore[arg-type]
             assert (hit.steps, hit.outcome) == (None, Outcome.above_floor)
-            assert hit.loss == PAPER.floor(row, 2)
+            assert hit.loss == SMALL.floor(row, 2)
             assert "0.001" in hit.message
             assert f"{hit.loss:.4g}" in hit.message
 
@@ -211,9 +213,9 @@ def test_diverged() -> None:
 
 def test_out_of_steps() -> None:
     for row in (SGD(0.5), ScheduleFree(0.5, 0.9), Polyak(SGD(0.5), 0.5), Lookahead(SGD(0.5), 0.5, 5), EMA(Polyak(SGD(0.5), 3), 0.9)):
-        hit = steps_to_target(PAPER, row, 2**20, 0.01, max_steps=200)
+        hit = steps_to_target(SMALL, row, 2**20, 0.01, max_steps=200)
         assert (hit.steps, hit.outcome) == (None, Outcome.out_of_steps)
-        assert hit.loss == pytest.approx(every_loss(PAPER, row, 2**20, 200)[-1], rel=1e-9)
+        assert hit.loss == pytest.approx(every_loss(SMALL, row, 2**20, 200)[-1], rel=1e-9)
         assert "200 steps" in hit.message
         assert f"{hit.loss:.4g}" in hit.message
 
@@ -229,9 +231,9 @@ def test_below_the_floor_on_the_way() -> None:
 
 def test_a_function_as_schedule() -> None:
     row, plan = SGD(0.9), lambda t: 1 / (1 + t / 50)
-    loss = every_loss(PAPER, row, 16, 3000, plan)
+    loss = every_loss(SMALL, row, 16, 3000, plan)
     target = float(loss[2500])
-    assert steps_to_target(PAPER, row, 16, target * (1 + 1e-12), schedule=plan, max_steps=3000).steps == 2500
+    assert steps_to_target(SMALL, row, 16, target * (1 + 1e-12), schedule=plan, max_steps=3000).steps == 2500
 
 
 @pytest.mark.parametrize(

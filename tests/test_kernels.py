@@ -7,16 +7,17 @@ import subprocess
 import sys
 from typing import Any
 
-import nqm._kernels as module
-import nqm.dynamics
-import nqm.moments
 import numpy as np
 import pytest
 from catalogue import ROWS
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nqm import HeavyBall, Optimizer, Quadratic, ScheduleFree, Spectrum, cosine, steps_to_target
 from reference import relative_error
+
+import nqm._kernels as module
+import nqm.dynamics
+import nqm.moments
+from nqm import HeavyBall, Optimizer, Quadratic, ScheduleFree, Spectrum, cosine, steps_to_target
 
 ROUNDING = 1e-12  # the same sums; the compiled ones fuse multiplications and sum in another order
 
@@ -39,6 +40,23 @@ def test_compose(seed: int, rows: int, inner: int, columns: int, modes: int) -> 
     second, first = random_map(rng, rows, inner, modes), random_map(rng, inner, columns, modes)
     for fast, plain in zip(compiled.compose(*second, *first), module.compose_numpy(*second, *first), strict=True):
         assert np.abs(fast - plain).max() <= ROUNDING * max(1.0, np.abs(plain).max())
+
+
+@needs_numba
+@settings(max_examples=40)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 3), st.sampled_from([1, 5, 257, 700]), st.integers(0, 99))
+def test_move(seed: int, k: int, columns: int, modes: int, t: int) -> None:
+    rng = np.random.default_rng(seed)
+    A = 0.9 / k * rng.uniform(-1, 1, (k, k, modes))
+    b, (_, _, N) = rng.standard_normal((k, modes)), random_map(rng, k, k, modes)
+    step = A, np.ascontiguousarray(np.einsum("iix->ix", A) - 1), b[:, None] * b[None]
+    X = rng.standard_normal((k, columns, modes))
+    walked = X, N
+    for _ in range(t):
+        walked = np.einsum("ijx,jcx->icx", A, walked[0]), np.einsum("ijx,jkx,lkx->ilx", A, walked[1], A) + step[2]
+    for move in (compiled.move, module.move_numpy):
+        for moved, plain in zip(move(*step, X.copy(), N.copy(), t), walked, strict=True):
+            assert np.abs(moved - plain).max() <= ROUNDING * np.abs(plain).max(initial=1.0)
 
 
 @needs_numba

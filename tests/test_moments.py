@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nqm.moments import Array, MomentMap, balance
 from reference import relative_error
+
+from nqm.moments import Array, MomentMap, balance
 
 ROUNDING = 1e-12  # a few hundred products of numbers of size one
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import nqm
 import numpy as np
 import pytest
 from catalogue import LIMITED, ROWS
+from reference import impulses, loop, losses, relative_error
+
+import nqm
 from nqm import EMA, SGD, HeavyBall, Lookahead, Nesterov, Optimizer, Polyak, Preconditioned, Quadratic, Spectrum, free
 from nqm.optimizers.base import Wrapper, fill, parameters
-from reference import impulses, loop, losses, relative_error
 
 FEW = Spectrum([1.0, 0.5, 0.11, 0.003], c=[1.0, 0.3, 0.2, 2.0], s=[1.0, 2.0, 0.5, 1.0], count=[1, 1, 3, 10])
 TIMES = [0, 1, 2, 3, 5, 10, 17, 60, 151]

@@ -11,6 +11,8 @@ import pytest
 from catalogue import ROWS
 from hypothesis import given
 from hypothesis import strategies as st
+from reference import Settings, loop, losses, relative_error
+
 from nqm import (
     SGD,
     HeavyBall,
@@ -26,7 +28,6 @@ from nqm import (
     warmup,
     wsd,
 )
-from reference import Settings, loop, losses, relative_error
 
 TWO = Spectrum([0.9, 0.04], c=[1.0, 2.0], s=[1.0, 0.5])
 N = 36

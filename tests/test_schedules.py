@@ -7,8 +7,20 @@ import math
 import numpy as np
 import pytest
 
-from nqm import EMA, SGD, HeavyBall, Lookahead, Nesterov, Outcome, Preconditioned, Quadratic, Schedule, Spectrum
-from nqm import optimal_schedule, tune
+from nqm import (
+    EMA,
+    SGD,
+    HeavyBall,
+    Lookahead,
+    Nesterov,
+    Outcome,
+    Preconditioned,
+    Quadratic,
+    Schedule,
+    Spectrum,
+    optimal_schedule,
+    tune,
+)
 from nqm.optimizers.base import fill, free_parameters
 from nqm.search.schedules import Chain, share_batches, split
 
@@ -54,14 +66,24 @@ def test_chain_is_the_scheduled_run(small: Quadratic, optimizer: SGD) -> None:
     chain, u = chain_of(small, optimizer, [40, 40, 39])
     values = {p.name: float(p.kind.value(x)) for p, x in zip(chain.shared, u, strict=True)}
     signal, noise = chain.losses(np.array([0.9, 0.3, 0.1]), u)
-    run = small.run(fill(optimizer, {**values, "lr": 0.9}), 64, [119], Schedule([40, 40, 39], np.array([0.9, 0.3, 0.1]) / 0.9))
+    run = small.run(
+        fill(optimizer, {**values, "lr": 0.9}), 64, [119], Schedule([40, 40, 39], np.array([0.9, 0.3, 0.1]) / 0.9)
+    )
     np.testing.assert_allclose([run.signal[0], run.noise[0]], [signal, noise], rtol=1e-12)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("batch_size", "pieces", "reference"),
-    [(64, 1, 95955), (64, 2, 28182), (64, 10, 17217), (64, 50, 16365), (1024, 2, 9140), (1024, 10, 7683), (1024, 50, 7325)],
+    [
+        (64, 1, 95955),
+        (64, 2, 28182),
+        (64, 10, 17217),
+        (64, 50, 16365),
+        (1024, 2, 9140),
+        (1024, 10, 7683),
+        (1024, 50, 7325),
+    ],
 )
 def test_never_above_the_reference_figures(paper: Quadratic, batch_size: int, pieces: int, reference: int) -> None:
     best = optimal_schedule(paper, SGD(), batch_size, 0.01, pieces=pieces)

@@ -7,8 +7,22 @@ import math
 import numpy as np
 import pytest
 
-from nqm import EMA, SGD, HeavyBall, Lookahead, Nesterov, Outcome, Polyak, Preconditioned, Quadratic, ScheduleFree
-from nqm import Spectrum, steps_to_target, sweep, tune
+from nqm import (
+    EMA,
+    SGD,
+    HeavyBall,
+    Lookahead,
+    Nesterov,
+    Outcome,
+    Polyak,
+    Preconditioned,
+    Quadratic,
+    ScheduleFree,
+    Spectrum,
+    steps_to_target,
+    sweep,
+    tune,
+)
 from nqm.optimizers.base import parameters
 
 BATCHES = [2**e for e in range(2, 21, 2)]

@@ -81,9 +81,11 @@ def whole() -> Any:
         return (v == np.rint(v)) & (v >= 1)
 
     def value(u: Any) -> int:
-        return int(round(2.0 ** float(u)))
+        return round(2.0 ** float(u))
 
-    return _parameter(Kind("a whole number of at least 1", valid, 0.0, 8.0, value, np.log2, integer=True, structural=True))
+    return _parameter(
+        Kind("a whole number of at least 1", valid, 0.0, 8.0, value, np.log2, integer=True, structural=True)
+    )
 
 
 def _from_edge(u: Any) -> Any:
@@ -281,7 +283,9 @@ def require_set(optimizer: Optimizer, verb: str) -> None:
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"{verb} needs an optimizer such as SGD(0.1), got {optimizer!r}")
     if left := free_parameters(optimizer):
-        raise ValueError(f"{verb} needs every hyper-parameter set, but {', '.join(left)} of {optimizer} is free; set it or use tune")
+        raise ValueError(
+            f"{verb} needs every hyper-parameter set, but {', '.join(left)} of {optimizer} is free; set it or use tune"
+        )
 
 
 def _walk(optimizer: Optimizer, prefix: tuple[str, ...]) -> Any:
@@ -296,9 +300,10 @@ def _walk(optimizer: Optimizer, prefix: tuple[str, ...]) -> Any:
 
 def assign(optimizer: Optimizer, path: tuple[str, ...], value: Any) -> Optimizer:
     """The optimizer with the hyper-parameter at a path set, unchecked."""
-    if len(path) > 1:
-        value = assign(getattr(optimizer, path[0]), path[1:], value)
-    return _with(optimizer, **{path[0]: value})
+    name, *rest = path
+    if rest:
+        value = assign(getattr(optimizer, name), tuple(rest), value)
+    return _with(optimizer, **{name: value})
 
 
 def _with(optimizer: Optimizer, **changes: Any) -> Any:

@@ -69,7 +69,13 @@ def steps_to_target(
 
 
 def _answer(
-    problem: Quadratic, optimizer: Optimizer, batch_size: float, target: float, schedule: Schedule | None, limit: int, steps: int | None
+    problem: Quadratic,
+    optimizer: Optimizer,
+    batch_size: float,
+    target: float,
+    schedule: Schedule | None,
+    limit: int,
+    steps: int | None,
 ) -> Hit:
     def loss_at(t: int) -> float:
         signal, noise = problem.losses(optimizer, t, schedule)

@@ -96,10 +96,14 @@ def optimal_schedule(
     family = Family(problem, optimizer)
     member = family.at((family.low + family.high) / 2)
     if member.cycle != 1 or not member.steady or member.averages:
-        raise ValueError(f"optimal_schedule needs an optimizer whose steps are all alike, and those of {optimizer} are not")
+        raise ValueError(
+            f"optimal_schedule needs an optimizer whose steps are all alike, and those of {optimizer} are not"
+        )
     if on == "batch_size":
         if examples is None or not math.isfinite(examples) or examples < pieces:
-            raise ValueError(f"on='batch_size' needs a budget, examples=, of at least one for each piece, got {examples!r}")
+            raise ValueError(
+                f"on='batch_size' needs a budget, examples=, of at least one for each piece, got {examples!r}"
+            )
         return _best_batches(problem, optimizer, batch_size, float(examples), int(pieces))
     if on != "lr":
         raise ValueError(f"on must be 'lr' or 'batch_size', got {on!r}")
@@ -144,7 +148,10 @@ class Chain:
         with np.errstate(all="ignore"):
             k, scale = len(self.optimizer.initial()), self.scale(u)
             tangents = [self.maps(rates, u, scale, direction) for direction in range(-1, len(u))]
-            maps = [MomentMap(*(np.ascontiguousarray(a) for a in (m.A[:k, :k], m.drift[:k], m.Q[:k, :k]))) for m in tangents[0]]
+            maps = [
+                MomentMap(*(np.ascontiguousarray(a) for a in (m.A[:k, :k], m.drift[:k], m.Q[:k, :k])))
+                for m in tangents[0]
+            ]
             states, r = self.states(maps, scale), self.row(scale)
             y = np.einsum("ix,ix->x", r, states[-1].A[:, 0])
             noise = np.einsum("ix,ijx,jx->x", r, states[-1].Q, r)
@@ -187,6 +194,8 @@ class Chain:
         values = {p.name: p.kind.value(x + d) for p, x, d in zip(self.shared, u, nudge, strict=True)}
         rows, column = fill(self.optimizer, {**values, "lr": lr}).system(self.h, 0)
         k, shape = len(column), (len(rates), len(self.h))
+        G: Array
+        b: Array
         G, b = np.empty((k, k, *shape), dtype=complex), np.empty((k, *shape), dtype=complex)
         for i in range(k):
             b[i] = column[i] / scale[i]
@@ -194,9 +203,9 @@ class Chain:
                 G[i, j] = rows[i][j] * (scale[j] / scale[i])
         G, b = G.reshape(k, k, -1), b.reshape(k, -1)
         if direction is None:
-            return self._powers(MomentMap.step(G.real, b.real))
-        tangent = _twice(G.real, G.imag / STEP.imag)
-        return self._powers(MomentMap.step(tangent, np.concatenate([b.real, b.imag / STEP.imag])))
+            return self._powers(MomentMap.step(np.real(G), np.real(b)))
+        tangent = _twice(np.real(G), np.imag(G) / STEP.imag)
+        return self._powers(MomentMap.step(tangent, np.concatenate([np.real(b), np.imag(b) / STEP.imag])))
 
     def _powers(self, step: MomentMap) -> list[MomentMap]:
         """Each piece's power of the step, cut out of the batch."""
@@ -239,9 +248,7 @@ def _fields(m: MomentMap) -> tuple[Array, Array, Array]:
 
 def _twice(G: Array, dG: Array) -> Array:
     """The system of (x, dx)."""
-    return np.concatenate(
-        [np.concatenate([G, np.zeros_like(G)], axis=1), np.concatenate([dG, G], axis=1)], axis=0
-    )
+    return np.concatenate([np.concatenate([G, np.zeros_like(G)], axis=1), np.concatenate([dG, G], axis=1)], axis=0)
 
 
 def _refine(rates: Array, pieces: int) -> Array:
@@ -383,7 +390,9 @@ class _RateSearch:
     def _not_better(self, constant: Tuned, target: float, pieces: int) -> Scheduled:
         """Nothing to divide: the constant answer, whatever it is."""
         T = constant.steps or 0
-        message = constant.message if not constant.steps else f"{constant.message}, fewer than {pieces} pieces: constant"
+        message = (
+            constant.message if not constant.steps else f"{constant.message}, fewer than {pieces} pieces: constant"
+        )
         schedule = Schedule([max(T, 1)])
         return Scheduled(schedule, T, constant.loss, constant.optimizer, self.batch_size, constant.outcome, message)
 
@@ -395,7 +404,7 @@ def _best_batches(problem: Quadratic, optimizer: Optimizer, unit: float, example
     tuner_point = Tuner(problem, optimizer).point(start.optimizer) if len(family) else np.zeros(0)
 
     def settle(point: Array, where: Quadratic) -> tuple[float, Array, int, Optimizer]:
-        T = max(pieces, int(round(2.0 ** float(point[0]))))
+        T = max(pieces, round(2.0 ** float(point[0])))
         chosen = family.at(point[1:])
         lengths = split(T, pieces)
         chain = Chain(where, chosen, [], lengths)

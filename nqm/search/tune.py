@@ -92,7 +92,9 @@ class Tuner:
         self.problem = problem
         self.family = Family(problem.coarse, optimizer)
         p = len(self.family)
-        walks = self.family.at((self.family.low + self.family.high) / 2).cycle == 0  # every step is walked, so look at fewer settings
+        walks = (
+            self.family.at((self.family.low + self.family.high) / 2).cycle == 0
+        )  # every step is walked, so look at fewer settings
         self.points = np.vstack([self.family.sample(1 if p == 0 else (24 if walks else 32 * p**2)), *self._faces()])
         self.limit = 2**20 if walks else MAX_STEPS
         self._levels = self.family.levels(self.points)
@@ -168,12 +170,9 @@ class Tuner:
 
     def _bracket(self, batch_size: float, target: float, max_steps: int, near: Tuned | None) -> Any:
         """A horizon at which the target is reached, the point that does, and the loss there."""
-        best: tuple[float, int] = (math.inf, 0)
-        for level in range(max_steps.bit_length()):
-            least = float(np.min(self._scan(level, batch_size)))
-            best = min(best, (least, level))
-            if least <= target:
-                break
+        level = 0
+        while float(np.min(self._scan(level, batch_size))) > target and 2 ** (level + 1) <= max_steps:
+            level += 1
         top = min(2**level, max_steps)
         if near is not None and near.steps is not None and near.steps <= top and near.batch_size <= batch_size:
             u = self.point(near.optimizer)  # less noise, so what was reached there is reached here
@@ -322,10 +321,15 @@ class Tuner:
         """The best of the scan, inside the box and on each of its faces."""
         loss = self._scan(level, batch_size)
         inside = np.all((self.points > self.family.low) | self.family.structural, axis=1)
-        groups = [np.flatnonzero(inside)] + [np.flatnonzero(self.points[:, i] == self.family.low[i]) for i in range(len(self.family))]
+        groups = [np.flatnonzero(inside)] + [
+            np.flatnonzero(self.points[:, i] == self.family.low[i]) for i in range(len(self.family))
+        ]
         picks = [group[np.argsort(loss[group])[: 2 if n == 0 else 1]] for n, group in enumerate(groups) if len(group)]
         starts = [self.points[i] for pick in picks for i in pick if loss[i] < CEILING]
-        return [*(starts or [self.points[int(np.argmin(loss))]]), *([self.point(near.optimizer)] if near is not None else [])]
+        return [
+            *(starts or [self.points[int(np.argmin(loss))]]),
+            *([self.point(near.optimizer)] if near is not None else []),
+        ]
 
     def _log_losses(self, U: Array, t: int, batch_size: float) -> Array:
         signal, noise = self.family.losses(U, t)
