@@ -132,20 +132,22 @@ def chart(
     return figure
 
 
-def save(figure: Figure, path: str | Path) -> None:
-    """Write a figure as PNG, PDF or SVG, as the ending says, making the folder if need be."""
+def save(figure: Figure, *paths: str | Path) -> None:
+    """Write a figure as PNG, PDF or SVG, as the endings say, making the folders if need be."""
     import matplotlib
 
-    check_path(path)
-    path = Path(path)
     # Dates and version numbers would make two runs differ.
-    stamp = {".png": {"Software": None}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}[path.suffix.lower()]
-    with matplotlib.rc_context(STYLE):
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(path, metadata=stamp)
-        except OSError as error:
-            raise ValueError(f"cannot write the picture {str(path)!r}: {error.strerror or error}") from None
+    stamps = {".png": {"Software": None}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
+    for path in map(Path, paths):
+        check_path(path)
+        with matplotlib.rc_context(STYLE):
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                figure.savefig(path, metadata=stamps[path.suffix.lower()])
+            except OSError as error:
+                raise ValueError(f"cannot write the picture {str(path)!r}: {error.strerror or error}") from None
+        if len(paths) > 1:
+            figure.set_layout_engine("none")  # the first has laid it out, and that takes as long as drawing it
 
 
 def check_path(path: str | Path | None) -> None:

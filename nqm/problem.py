@@ -39,7 +39,7 @@ class Quadratic(Problem):
     >>> from nqm import SGD
     >>> problem = Quadratic(Spectrum.power_law(10_000))
     >>> problem.run(SGD(1.0), batch_size=1024, steps=1000).loss[-1].round(6)
-    np.float64(0.204938)
+    np.float64(0.613652)
     """
 
     spectrum: Spectrum
@@ -50,8 +50,8 @@ class Quadratic(Problem):
 
     @cached_property
     def coarse(self) -> Quadratic:
-        """The same problem on fewer nodes, to 1e-5: what searches look at before they confirm on the full one."""
-        return Quadratic(self.spectrum.compress(1e-5))
+        """The same problem on fewer nodes, to 1e-4: what searches look at before they confirm on the full one."""
+        return Quadratic(self.spectrum.compress(1e-4))
 
     def run(
         self,

@@ -45,7 +45,7 @@ def gauss_rule(h: Array, mass: Array, nodes: int) -> tuple[Array, Array, Array, 
         for _ in range(2):  # reorthogonalise fully, twice: the polynomials below rely on it
             q = q - basis[:, : k + 1] @ (basis[:, : k + 1].T @ q)
         beta[k] = np.linalg.norm(q)
-        if beta[k] == 0 and k + 1 < nodes:
+        if beta[k] <= 1e-14 * h.max() and k + 1 < nodes:
             raise np.linalg.LinAlgError("fewer distinct curvatures than nodes")
         q = q / (beta[k] or 1.0)
     x, V = np.linalg.eigh(np.diag(alpha) + np.diag(beta[:-1], 1) + np.diag(beta[:-1], -1))

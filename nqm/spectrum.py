@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from .quadrature import compress_block, uniform_rule
 
 EXACT_DIM = 2**14  # a power law up to this size keeps every mode
 HEAD = 128  # leading modes of a larger one that are kept as they are
+END = 0.02  # of the initial loss: about where a run ends, and an error should be small beside that
 RATIO = 2.0  # index ratio of a block of the rest
 
 
@@ -166,7 +167,7 @@ class Spectrum:
             edges.append(max(int(np.searchsorted(-h, -low, side="left")), edges[-1] + 1))
         parts = [(h[:HEAD], s[:HEAD], c[:HEAD], n[:HEAD])]
         for lo, hi in pairwise(edges):
-            parts.append(compress_block(h[lo:hi], s[lo:hi], c[lo:hi], n[lo:hi], tol))
+            parts.append(compress_block(h[lo:hi], s[lo:hi], c[lo:hi], n[lo:hi], END * tol))
         h, s, c, n = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         return Spectrum(h, 2 * c / (n * h), 2 * s / (n * h), n, self.note)
 
@@ -218,7 +219,7 @@ def _column(name: str, value: Any) -> Array:
 
 def _real(verb: str, **values: Any) -> None:
     for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, Real) or not abs(float(value)) <= 1e300:
+        if isinstance(value, bool) or not isinstance(value, Real) or not -1e300 <= cast(Any, value) <= 1e300:
             raise ValueError(f"{verb}: {name} must be a finite number, got {value!r:.80}")
 
 

@@ -231,7 +231,9 @@ class Slow(Around):
 def rule(optimizer: Any, h: Any, horizon: int, number: Callable[[Any], Any] = float) -> Rule:
     """The update rule of a catalogue row for a run of ``horizon`` steps, its settings turned into ``number``."""
     o = optimizer
-    met = h ** (1 - number(o.power)) if hasattr(o, "power") else h  # a second preconditioner is a power of what the first left
+    met = (
+        h ** (1 - number(o.power)) if hasattr(o, "power") else h
+    )  # a second preconditioner is a power of what the first left
     inner = rule(o.inner, met, horizon, number) if hasattr(o, "inner") else Descent(0)
     match type(o).__name__:
         case "SGD":
@@ -268,7 +270,9 @@ def impulses(optimizer: Optimizer, h: Any, t: int, settings: Settings = constant
     return y[0] ** 2, (y[1:] ** 2 / loud).sum(0)
 
 
-def matrices(algorithm: Rule, h: Any, t: int, one: Any, settings: Settings = constant) -> tuple[list[list[Any]], list[Any]]:
+def matrices(
+    algorithm: Rule, h: Any, t: int, one: Any, settings: Settings = constant
+) -> tuple[list[list[Any]], list[Any]]:
     """A and b of step t, from what the rule does to unit vectors and to a unit noise."""
     lr, momentum, _ = settings(t)
     k = len(algorithm.start(one))

@@ -23,7 +23,9 @@ def missed(row: Optimizer, h: float, t: int, vanished: float = VANISHED) -> tupl
     """How far signal and noise after t steps on one mode are from 50 digits."""
     run = Quadratic(Spectrum([h], [1.0])).run(row, 1.0, [t])
     signal, noise = (float(m) * h / 2 for m in exact(row, h, t))
-    return relative_error(run.signal[0], signal, vanished * h / 2) if signal > vanished else 0.0, relative_error(run.noise[0], noise)
+    return relative_error(run.signal[0], signal, vanished * h / 2) if signal > vanished else 0.0, relative_error(
+        run.noise[0], noise
+    )
 
 
 def conditioning(row: Optimizer, h: float, t: int) -> float:
@@ -91,7 +93,9 @@ def test_every_row_with_long_memory(name: str) -> None:
 @hard_rows
 def test_every_row_after_many_steps(name: str) -> None:
     # An average that cancels to nothing is good to the square of the rounding of what cancelled.
-    assert_exact(ROWS[name], 0.01, 10**6 if name in CYCLIC else 300, vanished=1e-28 if ROWS[name].averages else VANISHED)
+    assert_exact(
+        ROWS[name], 0.01, 10**6 if name in CYCLIC else 300, vanished=1e-28 if ROWS[name].averages else VANISHED
+    )
 
 
 @hard_rows

@@ -34,7 +34,13 @@ def random_map(rng: np.random.Generator, rows: int, columns: int, modes: int) ->
 
 @needs_numba
 @settings(max_examples=40)
-@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 4), st.integers(1, 4), st.sampled_from([1, 7, 513, 1200]))
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.sampled_from([1, 7, 513, 1200]),
+)
 def test_compose(seed: int, rows: int, inner: int, columns: int, modes: int) -> None:
     rng = np.random.default_rng(seed)
     second, first = random_map(rng, rows, inner, modes), random_map(rng, inner, columns, modes)
@@ -44,7 +50,13 @@ def test_compose(seed: int, rows: int, inner: int, columns: int, modes: int) -> 
 
 @needs_numba
 @settings(max_examples=40)
-@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 3), st.sampled_from([1, 5, 257, 700]), st.integers(0, 99))
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 4),
+    st.integers(1, 3),
+    st.sampled_from([1, 5, 257, 700]),
+    st.integers(0, 99),
+)
 def test_move(seed: int, k: int, columns: int, modes: int, t: int) -> None:
     rng = np.random.default_rng(seed)
     A = 0.9 / k * rng.uniform(-1, 1, (k, k, modes))

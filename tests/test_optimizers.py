@@ -93,7 +93,9 @@ def test_units_of_curvature_do_not_matter(row: Optimizer) -> None:
         share *= 1 - getattr(inner, "power", 0.0)
         inner = inner.inner
     lr = next(p.value for p in parameters(row).values() if p.path[-1] == "lr")
-    moved = Quadratic(Spectrum(k * FEW.h, k * FEW.c, FEW.s / k, FEW.count)).run(set_all(row, lr=lr * k**-share), 5.0, TIMES)
+    moved = Quadratic(Spectrum(k * FEW.h, k * FEW.c, FEW.s / k, FEW.count)).run(
+        set_all(row, lr=lr * k**-share), 5.0, TIMES
+    )
     assert relative_error(moved.loss, Quadratic(FEW).run(row, 5.0, TIMES).loss) < ROUNDING
 
 
@@ -159,7 +161,9 @@ def _closed_forms() -> None:
     CLOSED["nesterov"] = Nesterov(lr, beta), two_step_floor(rho * (1 + beta), rho * beta, lr, q)
     CLOSED["ema"] = EMA(SGD(lr), gamma), sgd * (1 - gamma) * (1 + rho * gamma) / ((1 + gamma) * (1 - rho * gamma))
     T, D = 1 + beta - x, beta
-    shrink = (1 - gamma) / (1 + gamma) * (1 + T * gamma * (1 - D) / (1 + D) - D * gamma**2) / (1 - T * gamma + D * gamma**2)
+    shrink = (
+        (1 - gamma) / (1 + gamma) * (1 + T * gamma * (1 - D) / (1 + D) - D * gamma**2) / (1 - T * gamma + D * gamma**2)
+    )
     CLOSED["ema_heavy_ball"] = EMA(HeavyBall(lr, beta), gamma), two_step_floor(T, D, lr, q) * shrink
     up = alpha**2 * (1 - rho ** (2 * k))
     CLOSED["lookahead"] = Lookahead(SGD(lr), alpha, k), sgd * up / (up + 2 * alpha * (1 - alpha) * (1 - rho**k))

@@ -148,6 +148,14 @@ def test_a_whole_run_writes_every_file(study, tmp_path):
     assert all("nan" not in row for row in rows)
 
 
+@pytest.mark.slow
+def test_workers_change_nothing_but_the_time(study, tmp_path):
+    for workers in (1, 2):
+        paper.run_all(tmp_path / str(workers), only=["fig4a"], study=Study((2**2, 2**20)), workers=workers)
+    for file in ("fig4a.csv", "fig4a.png", "fig4a.pdf", "report.md"):
+        assert (tmp_path / "1" / file).read_bytes() == (tmp_path / "2" / file).read_bytes()
+
+
 def test_one_figure_alone_and_its_csv_redraws_it(tmp_path):
     written = paper.run_all(tmp_path, only=["fig2"])
     assert sorted(path.name for path in written) == ["fig2.csv", "fig2.pdf", "fig2.png", "report.md"]

@@ -45,7 +45,10 @@ DEFINED: dict[str, Case] = {
     "warmup": (warmup(N), lambda t: min(t + 1, N) / N),
     "wsd": (wsd(N, 6, 10), lambda t: (t + 1) / 6 if t < 6 else 1 - max(0, min(t, N - 1) - (N - 10)) / 10),
     "piecewise": (Schedule([5, 9, 3], [1.0, 0.3, 0.6]), lambda t: 1.0 if t < 5 else 0.3 if t < 14 else 0.6),
-    "joined": (warmup(8) + cosine(20), lambda t: (t + 1) / 8 if t < 8 else (1 + math.cos(math.pi * min(t - 8, 19) / 20)) / 2),
+    "joined": (
+        warmup(8) + cosine(20),
+        lambda t: (t + 1) / 8 if t < 8 else (1 + math.cos(math.pi * min(t - 8, 19) / 20)) / 2,
+    ),
     "function": (lambda t: 1 / (1 + 0.1 * t), lambda t: 1 / (1 + 0.1 * t)),
 }
 

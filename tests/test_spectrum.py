@@ -113,7 +113,7 @@ def test_compression_holds_its_promise(tol: float) -> None:
 
 
 def test_a_large_power_law_is_its_modes() -> None:
-    d = 10**5
+    d = 40_000  # beyond what is kept mode by mode
     full, short = Spectrum(1 / np.arange(1.0, d + 1)), Spectrum.power_law(d)
     errors = {f"{row} {t}": compression_error(full, short, row, t, B) for row, t, B in TUNED[:5]}
     assert max(errors.values()) < 1e-9, errors
@@ -174,7 +174,9 @@ def test_arrays_are_frozen_and_copied() -> None:
 
 @pytest.mark.parametrize("ending", ["json", "npz"])
 def test_files(tmp_path: Path, ending: str) -> None:
-    spectrum = Spectrum([1.0, 0.1 + 0.2, 1e-300], c=[0, 1, 2], s=[1 / 3, 0, 5], count=[1, 2.5, 1e12], note={"from": "a test"})
+    spectrum = Spectrum(
+        [1.0, 0.1 + 0.2, 1e-300], c=[0, 1, 2], s=[1 / 3, 0, 5], count=[1, 2.5, 1e12], note={"from": "a test"}
+    )
     path = tmp_path / f"s.{ending}"
     spectrum.save(path)
     again = Spectrum.load(path)

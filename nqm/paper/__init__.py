@@ -1,13 +1,16 @@
 """Every noisy-quadratic figure of Zhang et al. (2019), redrawn, with a report that sets our numbers beside its words.
 
-A figure is a module with ``data(study) -> table``, ``draw(table) -> figure`` and ``findings(table, study)``.
+A figure is a module with ``data(study) -> table``, ``draw(table) -> figure`` and ``findings(table, study)``; it may name
+the searches it will ask for (``questions``), so that workers run ahead, and add Markdown of its own (``tables``).
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -44,22 +47,38 @@ def run_all(
     if workers == 1:
         return _run(names, folder, progress, study)
     # Started afresh rather than forked: threads of this process do not survive a fork.
-    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        return _run(names, folder, progress, Study(study.batch_sizes, pool))
+    with _one_thread_each():
+        pool = ProcessPoolExecutor(workers, get_context("spawn"))
+        try:
+            return _run(names, folder, progress, Study(study.batch_sizes, pool))
+        finally:
+            pool.shutdown(cancel_futures=True)  # an interrupt waits for what is under way, not for the rest
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Workers inherit that linear algebra shall not start threads of its own: the problems are small, waiting is not."""
+    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    ours = {name: "1" for name in names if name not in os.environ}
+    os.environ.update(ours)
+    try:
+        yield
+    finally:
+        for name in ours:
+            os.environ.pop(name, None)
 
 
 def _run(names: list[str], folder: Path, progress: Callable[[int, int], None] | None, study: Study) -> list[Path]:
     written, sections = [], []
+    for name in names:
+        study.prepare(FIGURES[name].questions(study) if hasattr(FIGURES[name], "questions") else ())
     for done, name in enumerate(names):
         if progress:
             progress(done, len(names))
         figure = FIGURES[name]
         table = figure.data(study)
-        picture = figure.draw(table)
-        for ending in ("png", "pdf"):
-            written.append(folder / f"{name}.{ending}")
-            save(picture, written[-1])
-        written.append(folder / f"{name}.csv")
+        written += [folder / f"{name}.{ending}" for ending in ("png", "pdf", "csv")]
+        save(figure.draw(table), *written[-3:-1])
         write_csv(table, written[-1])
         more = figure.tables(table, study) if hasattr(figure, "tables") else ""
         sections.append(report.Section(name, figure.TITLE, figure.CAPTION, figure.findings(table, study), more))

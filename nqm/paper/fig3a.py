@@ -13,6 +13,7 @@ from .pictures import steps_chart
 from .study import (
     POWERS,
     Finding,
+    Question,
     Study,
     Table,
     Verdict,
@@ -36,10 +37,13 @@ CAPTION = (
 METHODS = {"SGD": SGD(), "heavy ball": HeavyBall()}
 
 
+def questions(study: Study) -> list[Question]:
+    return [study.to_sweep(preconditioned(o, p)) for p in POWERS for o in METHODS.values()]
+
+
 def data(study: Study | None = None) -> Table:
     """Tuned steps and settings for each method, preconditioner and batch size, and the bounds there."""
     study = study or Study()
-    study.sweeps(preconditioned(optimizer, power) for power in POWERS for optimizer in METHODS.values())
     table = []
     for power in POWERS:
         floor = {"cg_steps": study.cg_steps(power)}

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..optimizers import EMA, SGD, Optimizer
 from .pictures import steps_chart
-from .study import POWERS, Finding, Study, Table, Verdict, column, preconditioned, spelled, sweep_rows
+from .study import POWERS, Finding, Question, Study, Table, Verdict, column, preconditioned, spelled, sweep_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,10 +20,13 @@ CAPTION = (
 )
 
 
+def questions(study: Study) -> list[Question]:
+    return [study.to_sweep(method) for power in POWERS for method in _methods(power).values()]
+
+
 def data(study: Study | None = None) -> Table:
     """Tuned steps and settings of SGD and of its average for each preconditioner and batch size, and the bounds."""
     study = study or Study()
-    study.sweeps(method for power in POWERS for method in _methods(power).values())
     table = []
     for power in POWERS:
         for name, optimizer in _methods(power).items():

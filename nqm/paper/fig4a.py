@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..optimizers import SGD, HeavyBall
+from ..optimizers import SGD
 from ..plot import Panel, chart, linear_in_batch
+from .fig3a import METHODS, questions
 from .pictures import curves, keys
 from .study import POWERS, Finding, Study, Table, Verdict, column, preconditioned, spelled, sweep_rows
 
@@ -19,13 +20,11 @@ CAPTION = (
     "Left: the best learning rate of SGD (dashed) and heavy ball (solid). Right: the effective one, "
     "lr / (1 - momentum). The dotted line is proportional to batch size, from SGD's first point at p = 0."
 )
-METHODS = {"SGD": SGD(), "heavy ball": HeavyBall()}
 
 
 def data(study: Study | None = None) -> Table:
     """Best learning rate, momentum and effective learning rate for each method, preconditioner and batch size."""
     study = study or Study()
-    study.sweeps(preconditioned(optimizer, power) for power in POWERS for optimizer in METHODS.values())
     return [
         row
         for power in POWERS
@@ -71,3 +70,6 @@ def findings(table: Table, study: Study) -> list[Finding]:
             Verdict.of(bool(heavy > 0.5 and heavy > 3 * plain)),
         ),
     ]
+
+
+__all__ = ["data", "draw", "findings", "questions"]

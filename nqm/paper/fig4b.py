@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..optimizers import SGD
 from .pictures import steps_chart
-from .study import POWERS, Finding, Study, Table, Verdict, column, preconditioned, spelled
+from .study import POWERS, Finding, Question, ScheduleQuestion, Study, Table, Verdict, column, preconditioned, spelled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,20 +18,29 @@ CAPTION = (
     "for each piece: shorter pieces could pass the stability limit in turn, as Chebyshev's method does."
 )
 PIECES = 10
-SHORTEST = 20  # steps of a constant run for each piece
+LARGEST = {0.0: 2**20, 0.25: 2**20, 0.5: 2**12, 0.75: 2**12}  # batch sizes up to which runs are long enough to divide
+
+
+def questions(study: Study) -> list[Question]:
+    schedules = [ScheduleQuestion(preconditioned(SGD(), p), float(size), PIECES) for p, size in _cases(study)]
+    return [*(study.to_sweep(preconditioned(SGD(), p)) for p in POWERS), *schedules]
+
+
+def _cases(study: Study) -> list[tuple[float, int]]:
+    return [(p, size) for p in POWERS for size in study.batch_sizes if size <= LARGEST[p]]
 
 
 def data(study: Study | None = None) -> Table:
     """Tuned steps with a constant rate and with ten pieces, for each preconditioner and batch size, and the bounds."""
     study = study or Study()
-    table, cases = [], []
-    for power, found in zip(POWERS, study.sweeps(preconditioned(SGD(), power) for power in POWERS), strict=True):
-        sizes, steps = found.batch_sizes.tolist(), found.steps.tolist()
-        table += [_row(study, "constant", power, size, count) for size, count in zip(sizes, steps, strict=True)]
-        cases += [(power, size) for size, count in zip(sizes, steps, strict=True) if count >= SHORTEST * PIECES]
-    answers = study.schedules((preconditioned(SGD(), power), size, PIECES) for power, size in cases)
-    for (power, size), found in zip(cases, answers, strict=True):
-        table.append(_row(study, "ten pieces", power, size, found.steps))
+    table = []
+    for power in POWERS:
+        found = study.sweep(preconditioned(SGD(), power))
+        for size, steps in zip(found.batch_sizes.tolist(), found.steps.tolist(), strict=True):
+            table.append(_row(study, "constant", power, size, steps))
+    for power, size in _cases(study):
+        steps = study.schedule(preconditioned(SGD(), power), float(size), PIECES).steps
+        table.append(_row(study, "ten pieces", power, float(size), steps))
     return table
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,7 +10,19 @@ import numpy as np
 from ..optimizers import SGD
 from ..optimizers.base import parameters
 from ..plot import Line, Panel, chart, ramp
-from .study import Finding, Study, Table, Verdict, column, distinct, markdown, preconditioned, spelled
+from .study import (
+    Finding,
+    Question,
+    ScheduleQuestion,
+    Study,
+    Table,
+    Verdict,
+    column,
+    distinct,
+    markdown,
+    preconditioned,
+    spelled,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,15 +35,20 @@ CAPTION = (
 PIECES = 50
 BATCH_SIZES = (16, 64, 256, 1024, 4096)
 SHOWN_POWERS = (0.0, 0.75)
+COUNTS, COUNTED = (1, 2, 10, 50), (64, 1024)  # pieces and batch sizes of the table
+
+
+def questions(study: Study) -> list[Question]:
+    drawn = [ScheduleQuestion(preconditioned(SGD(), p), size, PIECES) for p, size in product(SHOWN_POWERS, BATCH_SIZES)]
+    return [*drawn, *(ScheduleQuestion(SGD(), size, count) for size, count in product(COUNTED, COUNTS))]
 
 
 def data(study: Study | None = None) -> Table:
     """Learning rate, first step and last step of each piece, for each preconditioner and batch size."""
     study = study or Study()
     table = []
-    cases = [(power, batch_size) for power in SHOWN_POWERS for batch_size in BATCH_SIZES]
-    answers = study.schedules((preconditioned(SGD(), power), batch_size, PIECES) for power, batch_size in cases)
-    for (power, batch_size), found in zip(cases, answers, strict=True):
+    for power, batch_size in product(SHOWN_POWERS, BATCH_SIZES):
+        found = study.schedule(preconditioned(SGD(), power), batch_size, PIECES)
         lr = parameters(found.optimizer)["lr"].value * found.schedule.lr
         ends = list(found.schedule.ends)
         for i, (start, end, rate) in enumerate(zip([0, *ends[:-1]], ends, lr, strict=True)):
@@ -77,7 +95,5 @@ def findings(table: Table, study: Study) -> list[Finding]:
 
 def tables(table: Table, study: Study) -> str:
     """What more pieces buy."""
-    counts, sizes = (1, 2, 10, 50), (64, 1024)
-    answers = iter(study.schedules((SGD(), size, count) for size in sizes for count in counts))
-    rows = [[size, *(next(answers).steps for _ in counts)] for size in sizes]
-    return "### Steps by number of pieces, p = 0\n\n" + markdown(["B", "1", "2", "10", "50"], rows)
+    rows = [[size, *(study.schedule(SGD(), size, count).steps for count in COUNTS)] for size in COUNTED]
+    return "### Steps by number of pieces, p = 0\n\n" + markdown(["B", *map(str, COUNTS)], rows)

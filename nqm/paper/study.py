@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -53,7 +53,10 @@ class ScheduleQuestion:
         return optimal_schedule(instance(), self.optimizer, self.batch_size, TARGET, pieces=self.pieces)
 
 
-def answer(question: SweepQuestion | ScheduleQuestion) -> Any:
+Question = SweepQuestion | ScheduleQuestion
+
+
+def answer(question: Question) -> Any:
     """What a worker does: the problem is its own, so a question is all that travels."""
     return question.answer()
 
@@ -64,7 +67,7 @@ class Study:
     Parameters
     ----------
     batch_sizes : where curves have their points; fewer make a quick look.
-    pool : an executor that questions asked together are shared out to; none for one after the other.
+    pool : an executor that works ahead on questions it is told of; none to answer each when it is asked.
     """
 
     def __init__(self, batch_sizes: Sequence[int] = BATCH_SIZES, pool: Executor | None = None) -> None:
@@ -72,22 +75,28 @@ class Study:
         self.batch_sizes, self.pool = tuple(batch_sizes), pool
         self._known: dict[Any, Any] = {}
 
-    def sweeps(self, optimizers: Iterable[Optimizer], target: float = TARGET) -> list[Sweep]:
-        """Tuned steps to the target over the batch sizes, for each optimizer."""
-        return self._ask([SweepQuestion(optimizer, target, self.batch_sizes) for optimizer in optimizers])
+    def to_sweep(self, optimizer: Optimizer, target: float = TARGET) -> SweepQuestion:
+        return SweepQuestion(optimizer, target, self.batch_sizes)
 
     def sweep(self, optimizer: Optimizer, target: float = TARGET) -> Sweep:
-        return self.sweeps([optimizer], target)[0]
+        """Tuned steps to the target over the batch sizes."""
+        return self._ask(self.to_sweep(optimizer, target))
 
-    def schedules(self, cases: Iterable[tuple[Optimizer, float, int]]) -> list[Scheduled]:
-        """The best schedule to the target, for each optimizer, batch size and number of pieces."""
-        return self._ask([ScheduleQuestion(*case) for case in cases])
+    def schedule(self, optimizer: Optimizer, batch_size: float, pieces: int) -> Scheduled:
+        """The best schedule to the target."""
+        return self._ask(ScheduleQuestion(optimizer, batch_size, pieces))
 
-    def _ask(self, questions: Sequence[Any]) -> list[Any]:
-        new = [q for q in dict.fromkeys(questions) if q not in self._known]
-        answers = self.pool.map(answer, new) if self.pool else map(answer, new)
-        self._known.update(zip(new, answers, strict=True))
-        return [self._known[q] for q in questions]
+    def prepare(self, questions: Iterable[Question]) -> None:
+        """Tell the pool what will be asked."""
+        for question in questions if self.pool else ():
+            if question not in self._known:
+                self._known[question] = self.pool.submit(answer, question)
+
+    def _ask(self, question: Question) -> Any:
+        if question not in self._known:
+            self._known[question] = answer(question)
+        known = self._known[question]
+        return known.result() if isinstance(known, Future) else known
 
     def bounds(self, batch_size: float) -> dict[str, float]:
         spectrum = self.problem.spectrum

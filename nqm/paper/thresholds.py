@@ -9,7 +9,7 @@ import numpy as np
 from ..optimizers import SGD, HeavyBall
 from ..plot import GREY, Line, Panel, chart, curve_at, ramp
 from .pictures import STYLES
-from .study import Finding, Study, Table, Verdict, column, distinct, spelled, sweep_rows
+from .study import Finding, Question, Study, Table, Verdict, column, distinct, spelled, sweep_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,12 +23,17 @@ TARGETS = (0.1, 0.03, 0.01, 0.003, 0.001)
 METHODS = {"SGD": SGD(), "heavy ball": HeavyBall()}
 
 
+def questions(study: Study) -> list[Question]:
+    return [study.to_sweep(optimizer, target) for target in TARGETS for optimizer in METHODS.values()]
+
+
 def data(study: Study | None = None) -> Table:
     """Tuned steps and settings for each target, method and batch size."""
     study = study or Study()
     table = []
     for target in TARGETS:
-        for name, found in zip(METHODS, study.sweeps(METHODS.values(), target), strict=True):
+        for name, optimizer in METHODS.items():
+            found = study.sweep(optimizer, target)
             critical = found.critical_batch_size()
             table += [{**row, "critical": critical} for row in sweep_rows(found, target=target, optimizer=name)]
     return table

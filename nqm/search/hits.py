@@ -61,6 +61,8 @@ def steps_to_target(
     fixed = as_schedule(schedule, min(int(max_steps), 10**6 if changing else MAX_PIECES))
     with np.errstate(over="ignore", invalid="ignore"):
         if optimizer.at_horizon(1) != optimizer.at_horizon(MAX_STEPS):
+            if until == "settled":
+                raise ValueError(f"until='settled' needs one run, but {optimizer} is another run at each horizon; set its start")
             steps = _horizon_hit(problem, optimizer, batch_size, target, fixed, int(max_steps))
         else:
             march = _March(problem, optimizer, batch_size, target, fixed, int(max_steps), until)
@@ -167,7 +169,7 @@ class _March:
         self.t = self.limit
         if self.until == "first":
             return hit
-        return self.last_above + 1 if self.last_above < self.limit - period else None
+        return None if self.never or self.last_above >= self.limit else self.last_above + 1
 
     def _flips(self) -> bool:
         """Whether slow modes change sign at every step, so that only every other step looks smooth."""
@@ -201,7 +203,8 @@ class _March:
             nevers.append(self.never)
             if hit is not None:
                 best, limit = hit, hit - 1
-        self.never = len(nevers) == period and all(nevers) and end >= self.limit
+        # No phase will ever hit; or one never settles.
+        self.never = end >= self.limit and (len(nevers) == period and all(nevers) if self.until == "first" else any(nevers))
         return best
 
     def _now(self) -> Array:
