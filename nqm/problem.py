@@ -53,6 +53,15 @@ class Quadratic(Problem):
         """The same problem on fewer nodes, to 1e-4: what searches look at before they confirm on the full one."""
         return Quadratic(self.spectrum.compress(1e-4))
 
+    @cached_property
+    def coarse_smooth(self) -> Quadratic:
+        """The same for optimizers of one slot, which do not oscillate and make do with fewer nodes still."""
+        return Quadratic(self.spectrum.compress(1e-6, swings=False))
+
+    def coarse_for(self, optimizer: Optimizer) -> Quadratic:
+        """The nodes a search for this optimizer looks at."""
+        return self.coarse_smooth if len(optimizer.initial()) == 1 else self.coarse
+
     def run(
         self,
         optimizer: Optimizer,

@@ -52,7 +52,7 @@ def gauss_rule(h: Array, mass: Array, nodes: int) -> tuple[Array, Array, Array, 
     return x, mass.sum() * V[0] ** 2, V / V[0], basis
 
 
-def compress_block(h: Array, signal: Array, noise: Array, count: Array, tol: float) -> Block:
+def compress_block(h: Array, signal: Array, noise: Array, count: Array, tol: float, swings: bool = True) -> Block:
     """Gauss nodes of a block's total mass, with weights for signal, noise and count; the block itself if that is no larger.
 
     Signal and noise share the nodes. Their weights are interpolatory, ``w_i sum_j p_j(x_i) int p_j``: for densities
@@ -78,13 +78,13 @@ def compress_block(h: Array, signal: Array, noise: Array, count: Array, tol: flo
         small = [-1e-12 * m.sum() for m in (signal, noise)]
         if np.all(s >= small[0]) and np.all(c >= small[1]) and np.all(n > 0):
             s, c = np.maximum(s, 0), np.maximum(c, 0)
-            if error((h, signal, noise), (x, s, c)) <= tol:
+            if error((h, signal, noise), (x, s, c), swings) <= tol:
                 return x, s, c, n
         nodes += 2
     return h, signal, noise, count
 
 
-def error(block: tuple[Array, Array, Array], rule: tuple[Array, Array, Array]) -> float:
+def error(block: tuple[Array, Array, Array], rule: tuple[Array, Array, Array], swings: bool = True) -> float:
     """Largest relative error of a rule, over responses that a run can have.
 
     A mode's share of the loss is a function of h alone, at worst ``exp(-2 t h)`` (SGD) or ``exp(-t) cos^2(t sqrt h)``
@@ -97,6 +97,8 @@ def error(block: tuple[Array, Array, Array], rule: tuple[Array, Array, Array]) -
     def responses(at: Array) -> Array:
         z = at / scale
         slow = np.exp(-2 * tau * z)
+        if not swings:
+            return np.concatenate([slow, slow / z])
         swing = np.cos(tau * np.sqrt(z)) ** 2
         late = np.exp(-4 * tau / 4) * np.cos(4 * tau * np.sqrt(z)) ** 2  # what a tuned run has left of faster swings
         return np.concatenate([slow, swing, slow / z, late])

@@ -22,6 +22,7 @@ from .quadrature import compress_block, uniform_rule
 EXACT_DIM = 2**14  # a power law up to this size keeps every mode
 HEAD = 128  # leading modes of a larger one that are kept as they are
 END = 0.02  # of the initial loss: about where a run ends, and an error should be small beside that
+BLOCK = 4.0  # curvature ratio of a block that is compressed
 RATIO = 2.0  # index ratio of a block of the rest
 
 
@@ -146,28 +147,29 @@ class Spectrum:
         c = np.bincount(group, weight * self.c / self.h) * edges[used]
         return Spectrum(edges[used], c, s, np.bincount(group, self.count))
 
-    def compress(self, tol: float = 1e-9) -> Spectrum:
+    def compress(self, tol: float = 1e-9, swings: bool = True) -> Spectrum:
         """Fewer modes with the same signal and noise measures, to a relative error of ``tol`` in the loss.
 
         The largest curvatures stay as they are; blocks of the rest are replaced by Gauss nodes of their total mass,
         with weights for signal and for noise. A block's rule is accepted when it reproduces the block's response to
         SGD and to near-critical heavy ball at every time scale (`quadrature.error`) to ``tol``; else it gets more
-        nodes, and in the end keeps its modes.
+        nodes, and in the end keeps its modes. Without ``swings`` only SGD's responses count, and fewer nodes do.
         """
         _real("compress", tol=tol)
         if not 0 < tol < 1:
             raise ValueError(f"compress: tol must lie between 0 and 1, got {tol!r}")
-        if len(self) <= HEAD:
+        head = HEAD if swings else HEAD // 4
+        if len(self) <= head:
             return self
         order = np.argsort(-self.h, kind="stable")
         h, s, c, n = (a[order] for a in (self.h, self.signal_mass, self.noise_mass, self.count))
-        edges = [HEAD]
+        edges = [head]
         while edges[-1] < len(h):
-            low = h[edges[-1]] / RATIO
+            low = h[edges[-1]] / BLOCK
             edges.append(max(int(np.searchsorted(-h, -low, side="left")), edges[-1] + 1))
-        parts = [(h[:HEAD], s[:HEAD], c[:HEAD], n[:HEAD])]
+        parts = [(h[:head], s[:head], c[:head], n[:head])]
         for lo, hi in pairwise(edges):
-            parts.append(compress_block(h[lo:hi], s[lo:hi], c[lo:hi], n[lo:hi], END * tol))
+            parts.append(compress_block(h[lo:hi], s[lo:hi], c[lo:hi], n[lo:hi], END * tol, swings))
         h, s, c, n = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         return Spectrum(h, 2 * c / (n * h), 2 * s / (n * h), n, self.note)
 

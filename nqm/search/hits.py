@@ -62,7 +62,9 @@ def steps_to_target(
     with np.errstate(over="ignore", invalid="ignore"):
         if optimizer.at_horizon(1) != optimizer.at_horizon(MAX_STEPS):
             if until == "settled":
-                raise ValueError(f"until='settled' needs one run, but {optimizer} is another run at each horizon; set its start")
+                raise ValueError(
+                    f"until='settled' needs one run, but {optimizer} is another run at each horizon; set its start"
+                )
             steps = _horizon_hit(problem, optimizer, batch_size, target, fixed, int(max_steps))
         else:
             march = _March(problem, optimizer, batch_size, target, fixed, int(max_steps), until)
@@ -204,7 +206,9 @@ class _March:
             if hit is not None:
                 best, limit = hit, hit - 1
         # No phase will ever hit; or one never settles.
-        self.never = end >= self.limit and (len(nevers) == period and all(nevers) if self.until == "first" else any(nevers))
+        self.never = end >= self.limit and (
+            len(nevers) == period and all(nevers) if self.until == "first" else any(nevers)
+        )
         return best
 
     def _now(self) -> Array:

@@ -90,7 +90,7 @@ class Tuner:
         if not isinstance(problem, Quadratic):
             raise TypeError(f"tune needs a Quadratic problem, got {problem!r:.60}")
         self.problem = problem
-        self.family = Family(problem.coarse, optimizer)
+        self.family = Family(problem.coarse_for(optimizer), optimizer)
         p = len(self.family)
         walks = (
             self.family.at((self.family.low + self.family.high) / 2).cycle == 0
@@ -224,7 +224,7 @@ class Tuner:
         spread = Family.spread(many * 32 * p, p + 1)
         offsets = (2 * spread[:, :p] - 1) * (1.5 * 2.0 ** (-6 * spread[:, p:]))
         rng = np.random.default_rng(20190704)
-        chances = 3 if many > 1 else 1
+        chances = 2 if many > 1 else 1
         for _ in range(16):
             trial = min(T - 1, int(T * (1 - CLOSE)))
             if trial < 1 or chances == 0:
