@@ -88,7 +88,9 @@ class Study:
 
     def prepare(self, questions: Iterable[Question]) -> None:
         """Tell the pool what will be asked."""
-        for question in questions if self.pool else ():
+        if self.pool is None:
+            return
+        for question in questions:
             if question not in self._known:
                 self._known[question] = self.pool.submit(answer, question)
 
