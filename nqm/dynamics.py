@@ -17,6 +17,7 @@ from .optimizers.base import Optimizer, scaled
 from .schedule import Schedule
 
 MAX_WALK = 10**7  # steps that are followed one by one
+BLOWN = 1e4  # growth of a state beyond which its second moments cancel to nothing when it falls again
 SCAN = 4096  # steps walked at a time
 STABLE = 1 + 1e-12  # the slowest modes have 1 - lr h == 1.0 in float64
 
@@ -124,8 +125,10 @@ class Dynamics:
                 continue
             end = int(min(self.same_until(t), to))
             if end - t == 1 and to - t > 1 and (affine := self.affine(t)):
-                end = min(to, t + SCAN)
+                end = min(to, t + min(SCAN, max(t, 16)))
                 state, _, _ = self.scan(affine, state, t, end)
+                lost = np.abs(state.A).max(axis=(0, 1)) > BLOWN  # what comes back from there is rounding
+                state.A[..., lost] = state.Q[..., lost] = np.nan
             else:
                 state = self.powers(t).move(state, end - t)
             t = end
@@ -194,6 +197,7 @@ class Dynamics:
         signal, noise = kernels().scan(
             affine.G0, affine.G1, affine.b0, affine.b1, pace, loud, X, N, self.row(to), ws, wn
         )
+        signal[np.maximum.accumulate(signal) > BLOWN**2 * max(float(ws.sum()), 1e-300)] = np.nan
         m = state.drift.shape[0]
         drift = np.ascontiguousarray(np.einsum("iix->ix", X[:m, :m]) - 1.0)
         return MomentMap(X, drift, N), signal, noise

@@ -149,24 +149,23 @@ class Quadratic(Problem):
         known = parameters(optimizer)
         if "lr" not in known:
             raise ValueError(f"stability_limit needs an optimizer with one learning rate, got {optimizer}")
-        h = np.unique(self.spectrum.h)[[0, -1]] if len(self.spectrum) > 1 else self.spectrum.h
-        require_set(fill(optimizer, {"lr": 1.0}), "stability_limit")
+        one = fill(optimizer, {"lr": 1.0})
+        require_set(one, "stability_limit")
+        ends = np.array([self.spectrum.h.min(), self.spectrum.h.max()])
+        # Steps that are alike lose stability at the largest curvature. A cycle can resonate with any mode.
+        modes = np.append(self.coarse.spectrum.h, ends) if one.at_horizon(MAX_STEPS).cycle > 1 else ends
 
-        def stable(lr: float) -> bool:
-            candidate = fill(optimizer, {"lr": lr}).at_horizon(MAX_STEPS)
-            return bool(Dynamics(candidate, np.asarray(h), None).stable())
+        def stable(lr: float, h: Array = modes) -> bool:
+            return bool(Dynamics(fill(optimizer, {"lr": lr}).at_horizon(MAX_STEPS), h).stable())
 
-        high = float(np.min(fill(optimizer, {"lr": 1.0}).edge(h)))
+        low, high = 0.0, 1e-3 * float(np.min(one.edge(ends)))
         while stable(high) and high < 1e300:
-            high *= 2
-        low = high / 2
-        while not stable(low):
-            if low < 1e-300:
-                return 0.0
-            high, low = low, low / 2
+            low, high = high, high * (1.02 if len(modes) > 2 else 2.0)
         while high - low > tol * high:
             middle = (low + high) / 2
             low, high = (middle, high) if stable(middle) else (low, middle)
+        while len(modes) > 2 and not stable(low * (1 - tol), self.spectrum.h):
+            low *= 0.999
         return float(f"{low:.10g}")
 
     def _moments(self, optimizer: Optimizer, schedule: Schedule | None, times: Array) -> Any:

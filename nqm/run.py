@@ -26,6 +26,9 @@ class Outcome(Enum):
     diverged = "diverges: the spectral radius is {radius:.6g} at curvature {h:.4g}; lower the learning rate{limit}"
     out_of_steps = "still at {loss:.4g} after {steps:,} steps, above {target:g}; allow more steps or raise the target"
 
+    def __repr__(self) -> str:
+        return f"Outcome.{self.name}"
+
     @property
     def ok(self) -> bool:
         return self in (Outcome.finished, Outcome.reached)

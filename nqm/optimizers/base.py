@@ -88,6 +88,16 @@ def whole() -> Any:
     )
 
 
+def beginning() -> Any:
+    """Where an average begins: a fraction of the run, searched as it is, or a whole number of steps."""
+
+    def valid(v: Any) -> Any:
+        return (v >= 0) & ((v < 1) | (v == np.rint(v)))
+
+    allowed = "a fraction in [0, 1) of the run, or a whole number of steps"
+    return _parameter(Kind(allowed, valid, 0.0, 0.99, float, float, structural=True))
+
+
 def _from_edge(u: Any) -> Any:
     return np.where(u <= 16, 1 / (1 + np.exp2(-np.minimum(u, 16.0))), np.exp2(np.maximum(u, 16.0) - 16))
 
@@ -213,9 +223,6 @@ class Wrapper(Optimizer):
     @property
     def averages(self) -> bool:
         return self.inner.averages
-
-    def pace(self, t: Any) -> Any:
-        return self.inner.pace(t)
 
     def at_horizon(self, t: int) -> Optimizer:
         return _with(self, inner=self.inner.at_horizon(t))

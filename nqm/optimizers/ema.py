@@ -56,3 +56,6 @@ class EMA(Wrapper):
     @property
     def steady(self) -> bool:
         return True
+
+    def pace(self, t: Any) -> Any:
+        return self.inner.pace(t)

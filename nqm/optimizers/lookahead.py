@@ -70,6 +70,3 @@ class Lookahead(Wrapper):
     @property
     def steady(self) -> bool:
         return True
-
-    def pace(self, t: Any) -> Any:
-        return None  # a step that syncs is of another kind

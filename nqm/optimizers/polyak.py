@@ -9,15 +9,7 @@ from typing import Any
 import numpy as np
 
 from .algebra import follow
-from .base import Kind, Number, System, Wrapper, _parameter, _with
-
-
-def _start() -> Any:
-    def valid(v: Any) -> Any:
-        return (v >= 0) & ((v < 1) | (v == np.rint(v)))
-
-    allowed = "a fraction in [0, 1) of the run, or a whole number of steps"
-    return _parameter(Kind(allowed, valid, 0.0, 0.99, float, float, structural=True))
+from .base import Number, System, Wrapper, _with, beginning
 
 
 @dataclass(frozen=True)
@@ -28,8 +20,8 @@ class Polyak(Wrapper):
 
         average_t = (theta_{start+1} + ... + theta_t) / (t - start)        for t > start, theta_t before
 
-    An integer start is a step. A float f below 1 means the last 1 - f of the run: ``start = floor(f t)`` for the
-    loss after t steps (suffix averaging). The average is kept as a sum, so its steps are all alike and have powers.
+    An integer start is a step; a float f below 1 the last 1 - f of the run, ``start = floor(f t)`` after t steps. The
+    average is kept as a sum, so its steps are all alike and have powers.
 
     >>> from nqm import SGD, Quadratic, Spectrum
     >>> Quadratic(Spectrum([1.0])).run(Polyak(SGD(0.5), 1), batch_size=10, steps=[0, 1, 2, 3]).loss.round(6).tolist()
@@ -37,18 +29,14 @@ class Polyak(Wrapper):
 
     References
     ----------
-    Polyak and Juditsky (1992), Acceleration of stochastic approximation by averaging;
-    Rakhlin, Shamir and Sridharan (2012), Making gradient descent optimal for strongly convex stochastic optimization.
+    Polyak and Juditsky (1992), Acceleration of stochastic approximation by averaging; Rakhlin et al. (2012).
     """
 
-    start: Number = _start()
+    start: Number = beginning()
 
     @property
     def first(self) -> int:
-        """The step after which the average begins."""
-        if self.start < 1 and not isinstance(self.start, (int, np.integer)):
-            raise ValueError(f"{self} averages a fraction of the run: give it a horizon with at_horizon(t)")
-        return int(self.start)
+        return int(self.start)  # a fraction has become a step in at_horizon
 
     def system(self, h: Any, t: int) -> System:
         G, b = self.inner.system(h, t)
@@ -66,9 +54,8 @@ class Polyak(Wrapper):
         return [*(0.0 for _ in self.inner.initial()), 1.0 / (t - self.first)]
 
     def same_until(self, t: int) -> float:
-        if not self.inner.steady:
-            return t + 1
-        return min(self.inner.same_until(t), self.first if t < self.first else math.inf)
+        ends = min(self.inner.same_until(t), self.first if t < self.first else math.inf)
+        return ends if self.inner.steady else t + 1
 
     @property
     def cycle(self) -> int:
@@ -85,9 +72,6 @@ class Polyak(Wrapper):
     @property
     def averages(self) -> bool:
         return True
-
-    def pace(self, t: Any) -> Any:
-        return None
 
     def at_horizon(self, t: int) -> Polyak:
         whole = isinstance(self.start, (int, np.integer)) or self.start >= 1

@@ -44,3 +44,6 @@ class Preconditioned(Wrapper):
 
     def edge(self, h: Any) -> Any:
         return self.inner.edge(h ** (1 - self.power))
+
+    def pace(self, t: Any) -> Any:
+        return self.inner.pace(t)

@@ -126,7 +126,7 @@ def _bound(table: Table, study: Study) -> Finding:
         f"At target {loose:g}, B = {batch} SGD needs {steps:g} steps where d/(2CB) says {paper:.0f}: the start is "
         f"information too. The Bayes bound, {bayes:.2g} there, holds. At target {study.target:g} the two differ by "
         f"{gap:.1%} and every curve lies {'above both' if above else 'below it somewhere'}.",
-        Verdict.of(steps >= paper, bool(above)),
+        Verdict.of(bool(steps >= paper and above)),
     )
 
 

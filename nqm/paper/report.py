@@ -26,14 +26,14 @@ def write(sections: Sequence[Section], left_out: Mapping[str, str], study: Study
     held, partly, failed = (sum(f.verdict is v for f in found) for v in Verdict)
     parts = [
         "# The noisy quadratic figures of Zhang et al. (2019)",
-        "Every number below was computed when this file was written; none is copied. Statements are paraphrased from "
+        "Every number below was computed when this file was written; none is copied. Statements are those of "
         "*Which Algorithmic Choices Matter at Which Batch Sizes? Insights From a Noisy Quadratic Model* (NeurIPS 2019, "
-        "arXiv 1907.04164) and from works it leans on.",
+        "arXiv 1907.04164), of works it leans on, and what its figures suggest, in our words.",
         f"The instance: {spectrum.dim:,.0f} modes with curvature h_i = 1/i, gradient noise C = H, start theta_0 ~ "
         f"N(0, I), tr H = {spectrum.trace:.6f}, initial loss {spectrum.initial_loss:.6f}, target {study.target:g}. "
         "Here the spectrum is exact, hyper-parameters are tuned continuously and steps are counted to the true first "
         "hit; the paper bins the spectrum and searches a grid.",
-        f"Of {len(found)} statements {held} hold, {partly} hold in part, {failed} are not supported by the numbers.",
+        f"Of {len(found)} statements the numbers support {held}, {partly} in part, and {failed} not.",
         *(_section(section) for section in sections),
     ]
     if left_out:

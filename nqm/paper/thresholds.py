@@ -66,8 +66,8 @@ def findings(table: Table, study: Study) -> list[Finding]:
     return [
         Finding(
             "The picture is the same at every target: perfect scaling, diminishing returns, momentum extending it.",
-            f"Critical batch size (20%) at targets {spelled(TARGETS)}: {told}; at the largest batch heavy ball needs "
-            f"{spelled(gain)} times fewer steps.",
+            f"Critical batch size (20%) at targets {spelled(TARGETS)}: {told}; at the largest batch SGD needs "
+            f"{spelled(gain)} times the steps of heavy ball.",
             Verdict.of(bool(np.all(critical["heavy ball"] > critical["SGD"])), bool(np.all(gain > 1.02))),
         ),
         Finding(

@@ -83,7 +83,8 @@ def _answer(
 ) -> Hit:
     def loss_at(t: int) -> float:
         signal, noise = problem.losses(optimizer, t, schedule)
-        return float(signal + noise / batch_size)
+        loss = float(signal + noise / batch_size)
+        return loss if math.isfinite(loss) else math.inf
 
     if steps is not None:
         return Hit(steps, Outcome.reached, Outcome.reached.value.format(target=target, steps=steps), loss_at(steps))
@@ -139,7 +140,7 @@ class _March:
         if above.any():
             self.last_above = max(self.last_above, first + stride * int(np.flatnonzero(above)[-1]))
         if not np.isfinite(losses[-1]):
-            self.never = True
+            self.never, self.limit = True, min(self.limit, first + stride * (len(losses) - 1))
         return None
 
     def _walk(self, to: int) -> int | None:
