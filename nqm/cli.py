@@ -5,6 +5,7 @@ Everything heavy is imported inside the verbs, so that ``nqm --help`` and shell 
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -67,6 +68,9 @@ def main(ctx: click.Context) -> None:
     Text with brackets needs quotes. Status is 0, or 1 if there is no answer (it diverges, the target is never reached),
     or 2 if the call is wrong.
     """
+    os.environ.setdefault(
+        "OPENBLAS_NUM_THREADS", "1"
+    )  # SciPy, loaded later, solves tiny systems: more threads only spin
     if ctx.invoked_subcommand is None:
         click.echo(TOUR, nl=False)
 
@@ -325,8 +329,9 @@ def paper(out: str, only: tuple[str, ...], as_json: bool) -> None:
     """Redraw every noisy-quadratic figure of Zhang et al. (2019), with data and a report that checks its statements."""
     from .paper import run_all
 
+    workers = 1 if only else min(4, os.cpu_count() or 1)
     with progress("figures") as report:
-        written = [str(path) for path in run_all(out, only or None, report)]
+        written = [str(path) for path in run_all(out, only or None, report, workers=workers)]
     Sink(as_json).deliver(lambda: {"written": written}, lambda: click.echo("\n".join(written)))
 
 

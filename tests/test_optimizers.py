@@ -121,6 +121,13 @@ def test_name_is_the_constructor(row: Optimizer) -> None:
     assert eval(str(row), {name: getattr(nqm, name) for name in nqm.__all__}) == row
 
 
+@pytest.mark.parametrize("memory", [1e4, 3e5, 1e8])
+def test_a_name_tells_long_memories_apart(memory: float) -> None:
+    again = eval(str(EMA(HeavyBall(0.1, 1 - 1 / memory), 1 - 0.5 / memory)), {n: getattr(nqm, n) for n in nqm.__all__})
+    assert 1 / (1 - again.inner.momentum) == pytest.approx(memory, rel=1e-3)
+    assert 0.5 / (1 - again.decay) == pytest.approx(memory, rel=1e-3)
+
+
 @rows
 def test_free_parameters_are_refused_by_name(row: Optimizer) -> None:
     for name in parameters(row):

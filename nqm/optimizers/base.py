@@ -323,4 +323,5 @@ def _with(optimizer: Optimizer, **changes: Any) -> Any:
 def _shown(name: str, value: Any) -> str:
     if isinstance(value, Optimizer):
         return str(value)
-    return f"{name}={value:.6g}" if isinstance(value, float) else f"{name}={value}"
+    close = isinstance(value, float) and 0.9999 < value < 1  # six digits would leave too few of 1 - value, or none
+    return f"{name}={value:.{12 if close else 6}g}" if isinstance(value, float) else f"{name}={value}"

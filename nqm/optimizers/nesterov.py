@@ -36,7 +36,7 @@ class Nesterov(Optimizer):
     def system(self, h: Any, t: int) -> System:
         x, momentum = self.lr * h, self.momentum
         carried = momentum - momentum * x
-        return [[-x, carried], [-x, carried - 1]], [-self.lr, -self.lr]
+        return [[-x, carried], [-x, (momentum - 1) - momentum * x]], [-self.lr, -self.lr]  # 1 - momentum to its last digit
 
     def initial(self) -> list[float]:
         return [1.0, 0.0]
