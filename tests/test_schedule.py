@@ -30,8 +30,8 @@ from nqm import (
 )
 
 TWO = Spectrum([0.9, 0.04], c=[1.0, 2.0], s=[1.0, 0.5])
-N = 36
-TIMES = [1, 2, 11, 25, N, N + 7]  # past the end, where the last value holds
+N = 24
+TIMES = [1, 2, 11, 17, N, N + 7]  # past the end, where the last value holds
 
 Case = tuple[Any, Callable[[int], float]]  # a schedule, and the multiplier of step t by its definition
 

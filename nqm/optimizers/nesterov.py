@@ -36,7 +36,10 @@ class Nesterov(Optimizer):
     def system(self, h: Any, t: int) -> System:
         x, momentum = self.lr * h, self.momentum
         carried = momentum - momentum * x
-        return [[-x, carried], [-x, (momentum - 1) - momentum * x]], [-self.lr, -self.lr]  # 1 - momentum to its last digit
+        return [[-x, carried], [-x, (momentum - 1) - momentum * x]], [
+            -self.lr,
+            -self.lr,
+        ]  # 1 - momentum to its last digit
 
     def initial(self) -> list[float]:
         return [1.0, 0.0]

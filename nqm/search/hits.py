@@ -20,7 +20,6 @@ from typing import Any, Literal
 import numpy as np
 
 from .._kernels import kernels
-from ..dynamics import MAX_WALK as STEPWISE
 from ..dynamics import SCAN, Dynamics, Powers
 from ..moments import Array, MomentMap
 from ..optimizers.base import Optimizer, require_set
@@ -108,7 +107,7 @@ class _March:
     ) -> None:  # fmt: skip
         self.dynamics = Dynamics(optimizer.at_horizon(MAX_STEPS), problem.spectrum.h, schedule)
         self.ws, self.wn = problem.spectrum.signal_mass, problem.spectrum.noise_mass / batch_size
-        limit = min(limit, STEPWISE) if self.dynamics.period == 0 else limit
+        limit = min(limit, MAX_WALK) if self.dynamics.period == 0 else limit
         self.target, self.limit, self.until = target, limit, until
         self.never, self.walked = False, 0
         self.t, self.state = 0, self.dynamics.start()

@@ -280,7 +280,9 @@ class _RateSearch:
         rates, u = self._first(T, constant, few)
         # Few pieces first: they find the horizon cheaply, and more pieces only refine it.
         for count in sorted({few, pieces}):
-            T, rates, u = self._horizon(target, max(T, count), _refine(rates, count), u, 1e-4 if count == pieces else 3e-3)
+            T, rates, u = self._horizon(
+                target, max(T, count), _refine(rates, count), u, 1e-4 if count == pieces else 3e-3
+            )
         T, rates, u = self._beyond_edge(target, T, rates, u)
         return self._answer(rates, u, T, target)
 
