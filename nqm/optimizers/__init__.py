@@ -1,6 +1,6 @@
-"""Linear optimizers, one small file each."""
+"""Optimizers, one small file each."""
 
-from .base import Optimizer, Wrapper, decay, free, rate, unit, whole
+from .base import Optimizer, Sampled, Wrapper, decay, free, rate, unit, whole
 from .ema import EMA
 from .heavy_ball import HeavyBall
 from .lookahead import Lookahead
@@ -19,6 +19,7 @@ __all__ = [
     "Optimizer",
     "Polyak",
     "Preconditioned",
+    "Sampled",
     "ScheduleFree",
     "Wrapper",
     "decay",
