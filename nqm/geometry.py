@@ -15,6 +15,7 @@ import numpy as np
 from .moments import Array
 
 MAX_DENSE = 2_000  # modes of a rotated problem: its dense H is gone through at every step
+MAX_GAINS = 256  # powers of h that are kept, for a preconditioner that changes
 ORTHOGONAL = 1e-10  # how far R R' of a rotation may be from the identity
 
 
@@ -32,7 +33,7 @@ class Geometry:
         self, h: Array, rotation: Array | None = None, gradient: Callable[[Array], Array] | None = None
     ) -> None:
         self.h, self.rotation, self.gradient = h, rotation, gradient
-        self._powers: dict[Any, Array] = {}
+        self._gains: dict[Any, Array] = {}
 
     @cached_property
     def diagonal(self) -> Array:
@@ -40,17 +41,27 @@ class Geometry:
         return self.h if self.rotation is None else self.rotation**2 @ self.h
 
     def precondition(self, g: Array, power: Any) -> Array:
-        """``H^-power g``; the power may be an array of settings, for a diagonal H."""
-        return self.apply(g, -power)
+        """``H^-power g``; the power may be an array of settings, in the eigenbasis."""
+        gain = self._gain(-power)
+        return g * gain if self.rotation is None else self.turn(self.back(g) * gain)
 
-    def apply(self, g: Array, power: Any) -> Array:
-        """``H^power g``."""
+    def multiply(self, w: Array) -> Array:
+        """``H w``."""
+        return w * self.h if self.rotation is None else w @ self.dense
+
+    @cached_property
+    def dense(self) -> Array:
+        """H as a matrix, in the basis of the run."""
+        return np.diag(self.h) if self.rotation is None else (self.rotation * self.h) @ self.rotation.T
+
+    def _gain(self, power: Any) -> Array:
+        """``h^power``, kept for the next steps."""
         key = (np.shape(power), np.asarray(power, dtype=float).tobytes())
-        if key not in self._powers:
-            gain = self.h**power
-            self._powers[key] = gain if self.rotation is None else (self.rotation * gain) @ self.rotation.T
-        gain = self._powers[key]
-        return g * gain if self.rotation is None else g @ gain
+        if key not in self._gains:
+            if len(self._gains) >= MAX_GAINS:
+                self._gains.clear()
+            self._gains[key] = self.h**power
+        return self._gains[key]
 
     def preconditioned(self, power: Any) -> Geometry:
         """The geometry behind a preconditioner: that of ``H^(1 - power)``."""

@@ -102,7 +102,7 @@ class Additive:
         return self.geometry.turn(theta)
 
     def gradient(self, w: Array, streams: Streams, batch_size: float) -> Array:
-        g = self.geometry.apply(w, 1.0)
+        g = self.geometry.multiply(w)
         if math.isinf(batch_size):
             return g
         noise = streams.draw(self.law, self.modes)

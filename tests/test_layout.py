@@ -40,6 +40,7 @@ INNER = {  # inside a sub-package, the same rule
         {"kinds", "algebra"},
         {"base"},
         {"ema", "heavy_ball", "lookahead", "nesterov", "polyak", "preconditioned", "schedule_free", "sgd"},
+        {"adam", "adamw", "clipped", "diagonal", "drifting", "estimated", "normalised", "rmsprop", "sign"},
     ],
     "search": [{"hits", "minimise"}, {"family"}, {"tune"}, {"schedules"}],
 }

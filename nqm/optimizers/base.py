@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 
-from .kinds import Free, Kind, beginning, decay, free, rate, unit, whole
+from .kinds import Free, Kind, beginning, decay, free, positive, rate, stride, unit, whole
 
 if TYPE_CHECKING:
     from ..geometry import Geometry
@@ -33,9 +33,9 @@ State = tuple[Any, ...]
 """What an update rule remembers: arrays, the weights first; a wrapper's begins with the state of its inner optimizer."""
 
 __all__ = [
-    "Averaging", "Free", "Kind", "Number", "Optimizer", "Parameter", "Sampled", "State", "System", "Wrapper", "assign",
-    "beginning", "decay", "fill", "free", "free_parameters", "parameters", "rate", "require_set", "scaled", "unit", "whole",
-    "with_values",
+    "Averaging", "Free", "Kind", "Number", "Optimizer", "Parameter", "Sampled", "State", "System", "Wrapper",
+    "assign", "beginning", "decay", "fill", "free", "free_parameters", "parameters", "positive", "rate",
+    "require_set", "scaled", "stride", "unit", "whole", "with_values",
 ]  # fmt: skip
 
 
@@ -365,5 +365,7 @@ def with_values(optimizer: Optimizer, **changes: Any) -> Any:
 def _shown(name: str, value: Any) -> str:
     if isinstance(value, Optimizer):
         return str(value)
+    if isinstance(value, str):
+        return f'{name}="{value}"'
     close = isinstance(value, float) and 0.9999 < value < 1  # six digits would leave too few of 1 - value, or none
     return f"{name}={value:.{12 if close else 6}g}" if isinstance(value, float) else f"{name}={value}"

@@ -40,6 +40,7 @@ class Kind:
     coordinate: Any  # value -> u
     integer: bool = False
     structural: bool = False  # decides which steps are alike, so settings cannot share a pass
+    likely: tuple[float, float] | None = None  # where a random search looks first, if not in the whole box
 
 
 def rate() -> Any:
@@ -48,12 +49,31 @@ def rate() -> Any:
     With v = lr / edge the coordinate is log2(v / (1 - v)), log2 of the rate far below the edge and of the distance to
     it close by, where the best rates for large batches lie. Beyond u = 16 it goes on above the edge, to 64 times.
     """
-    return _parameter(Kind("positive", lambda v: v > 0, -30.0, 22.0, _from_edge, _to_edge))
+    kind = Kind("positive", lambda v: v > 0, -30.0, 22.0, _from_edge, _to_edge, likely=(-12.0, 8.0))
+    return _parameter(kind)
 
 
-def decay() -> Any:
+def stride(high: float = 4.0) -> Any:
+    """A learning rate in units of the weights themselves, as Adam's: positive, searched in log2 up to 2^high.
+
+    A step moves a weight by about so much whatever the curvature, so no edge of stability scales it, and the edge of
+    such an optimizer is 1.
+    """
+    kind = Kind("positive", lambda v: v > 0, high - 32.0, high, np.exp2, np.log2, likely=(high - 16.0, high - 2.0))
+    return _parameter(kind)
+
+
+def decay(default: Any = free) -> Any:
     """A momentum or an averaging decay in [0, 1), searched in log2 of its memory 1 / (1 - value)."""
-    return _parameter(Kind("in [0, 1)", lambda v: (v >= 0) & (v < 1), 0.0, 27.0, _from_memory, _to_memory))
+    kind = Kind("in [0, 1)", lambda v: (v >= 0) & (v < 1), 0.0, 27.0, _from_memory, _to_memory, likely=(0.0, 8.0))
+    return _parameter(kind, default)
+
+
+def positive(default: Any = free, low: float = -40.0, high: float = 20.0, zero: bool = False) -> Any:
+    """A positive number, or ``zero`` too, searched in log2 between 2^low and 2^high."""
+    allowed, least = ("zero or positive", -math.inf) if zero else ("positive", 0.0)
+    kind = Kind(allowed, lambda v: (v > least) & (v >= 0), low, high, np.exp2, np.log2)
+    return _parameter(kind, default)
 
 
 def unit(low: float = 0.0, high: float = 1.0) -> Any:
@@ -61,7 +81,7 @@ def unit(low: float = 0.0, high: float = 1.0) -> Any:
     return _parameter(Kind("in [0, 1]", lambda v: (v >= 0) & (v <= 1), low, high, lambda u: u, float))
 
 
-def whole() -> Any:
+def whole(default: Any = free) -> Any:
     """A whole number of at least 1, searched on a log2 scale."""
 
     def valid(v: Any) -> Any:
@@ -70,9 +90,8 @@ def whole() -> Any:
     def value(u: Any) -> int:
         return round(2.0 ** float(u))
 
-    return _parameter(
-        Kind("a whole number of at least 1", valid, 0.0, 8.0, value, np.log2, integer=True, structural=True)
-    )
+    kind = Kind("a whole number of at least 1", valid, 0.0, 8.0, value, np.log2, integer=True, structural=True)
+    return _parameter(kind, default)
 
 
 def beginning() -> Any:
