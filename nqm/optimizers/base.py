@@ -10,7 +10,6 @@ optimizer that is not linear. The two statements share nothing, so each checks t
 
 from __future__ import annotations
 
-import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -356,9 +355,8 @@ def assign(optimizer: Optimizer, path: tuple[str, ...], value: Any) -> Optimizer
 
 def with_values(optimizer: Optimizer, **changes: Any) -> Any:
     """A copy with these fields, unchecked."""
-    result = copy.copy(optimizer)
-    for name, value in changes.items():
-        object.__setattr__(result, name, value)
+    result = object.__new__(type(optimizer))
+    vars(result).update(vars(optimizer), **changes)
     return result
 
 
