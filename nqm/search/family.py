@@ -10,7 +10,7 @@ import numpy as np
 
 from ..dynamics import Dynamics
 from ..moments import Array, MomentMap
-from ..optimizers.base import Optimizer, Parameter, assign, free_parameters
+from ..optimizers.base import Optimizer, Parameter, assign, free_parameters, parameters
 from ..problem import Quadratic
 
 PASS = 32768  # settings times nodes in one pass: what stays in cache
@@ -41,6 +41,14 @@ class Family:
         values = {p.name: p.kind.value(x) for p, x in zip(self.free, u, strict=True)}
         return self._fill({k: v if isinstance(v, int) else float(v) for k, v in values.items()})
 
+    def point(self, optimizer: Optimizer) -> Array:
+        """The coordinates of a member."""
+        known = parameters(optimizer)
+        edge = self.edge(optimizer).item()
+        values = [known[p.name].value / (edge if p.path[-1] == "lr" else 1.0) for p in self.free]
+        u = [float(p.kind.coordinate(v)) for p, v in zip(self.free, values, strict=True)]
+        return np.clip(u, self.low, self.high)
+
     def names_at_bound(self, u: Array) -> tuple[str, ...]:
         close = 1e-6 * (self.high - self.low)
         found = []
@@ -53,13 +61,13 @@ class Family:
     def losses(self, U: Array, t: int) -> tuple[Array, Array]:
         """(signal, noise) after t steps at each row of U."""
         signal, noise = np.empty(len(U)), np.empty(len(U))
-        for rows, optimizer in self._passes(U):
+        for rows, optimizer in self.passes(U):
             signal[rows], noise[rows] = self.problem.losses(optimizer, t)
         return signal, noise
 
     def levels(self, U: Array) -> Iterator[tuple[Array, Array]]:
         """(signal, noise) at each row of U after 1, 2, 4, 8, ... steps; the squares of a pass give them all."""
-        passes = [(rows, _ladder(self.problem, optimizer)) for rows, optimizer in self._passes(U)]
+        passes = [(rows, _ladder(self.problem, optimizer)) for rows, optimizer in self.passes(U)]
         while True:
             signal, noise = np.empty(len(U)), np.empty(len(U))
             for rows, ladder in passes:
@@ -78,7 +86,7 @@ class Family:
             g = (1 + g) ** (1 / (p + 1))
         return (0.5 + np.outer(np.arange(1, count + 1), g ** -np.arange(1.0, p + 1))) % 1.0
 
-    def _passes(self, U: Array) -> Iterator[tuple[Array, Optimizer]]:
+    def passes(self, U: Array) -> Iterator[tuple[Array, Optimizer]]:
         """Rows of U that one pass can hold, and the optimizer that holds their settings as arrays."""
         chunk = max(1, PASS // len(self.problem.spectrum))
         keys: list[tuple[Any, ...]] = [()] * len(U)
