@@ -7,6 +7,7 @@ np.float64(0.3605)
 """
 
 from .batch import Sweep, sweep
+from .least_squares import LeastSquares
 from .optimizers import (
     EMA,
     SGD,
@@ -37,6 +38,7 @@ __all__ = [
     "SGD",
     "HeavyBall",
     "Hit",
+    "LeastSquares",
     "Lookahead",
     "Nesterov",
     "Optimizer",

@@ -148,6 +148,10 @@ class Optimizer(ABC):
     def readout(self, t: int) -> Sequence[Any]:
         """The weights r of the slots in the parameters whose loss is reported after t steps."""
 
+    def look(self, t: int) -> Sequence[Any]:
+        """The weights p of the slots in the parameters at which step t takes its gradient: ``G(h) = G(0) + h b p'``."""
+        return [1.0, *(0.0 for _ in self.initial()[1:])]
+
     def same_until(self, t: int) -> float:
         """The first step after t whose system differs from step t's; infinity if none does."""
         return math.inf
@@ -204,6 +208,10 @@ class Wrapper(Optimizer):
         if not isinstance(self.inner, Optimizer):
             raise TypeError(f"{type(self).__name__}: inner must be an optimizer, got {self.inner!r}")
         super().__post_init__()
+
+    def look(self, t: int) -> Sequence[Any]:
+        seen = self.inner.look(t)
+        return [*seen, *(0.0 for _ in self.initial()[len(seen) :])]
 
     def same_until(self, t: int) -> float:
         return self.inner.same_until(t)

@@ -47,6 +47,9 @@ class Nesterov(Optimizer):
     def readout(self, t: int) -> list[float]:
         return [1.0, 0.0]
 
+    def look(self, t: int) -> list[Any]:
+        return [1.0, self.momentum]
+
     @property
     def effective_lr(self) -> Any:
         return self.lr / (1 - self.momentum)

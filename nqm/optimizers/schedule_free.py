@@ -45,6 +45,9 @@ class ScheduleFree(Optimizer):
     def readout(self, t: int) -> list[float]:
         return [0.0, 1.0]
 
+    def look(self, t: int) -> list[Any]:
+        return [1 - self.momentum, self.momentum]
+
     def same_until(self, t: int) -> float:
         return t + 1
 

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from .._kernels import kernels
-from ..dynamics import SCAN, Dynamics, Powers
+from ..dynamics import SCAN, Dynamics, Powers, fade
 from ..moments import Array, MomentMap
 from ..optimizers.base import Optimizer, require_set
 from ..problem import MAX_STEPS, AnySchedule, Quadratic, check_batch_size, check_target
@@ -157,12 +157,7 @@ class _March:
         return self._see(np.array([m_signal @ self.ws + m_noise @ self.wn]), self.t)
 
     def _fade(self, times: Any, reference: int) -> Any:
-        """Square of the read-out's factor at ``times`` over that at ``reference`` (an average divides by its length)."""
-        optimizer = self.dynamics.optimizer
-        if optimizer.steady:
-            return 1.0
-        size = lambda t: sum(np.max(np.abs(e)) for e in optimizer.readout(int(t)))  # noqa: E731
-        return np.array([size(t) for t in np.atleast_1d(times)]) ** 2 / size(reference) ** 2
+        return fade(self.dynamics.optimizer, times, reference)
 
     def _phases(self) -> int | None:
         """Steps that repeat in a cycle: each phase of the cycle is a stretch of like steps of its own."""
