@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ._kernels import kernels
+from ._coupled_kernels import scan_coupled
 from .dynamics import SCAN, STABLE, Dynamics, fade
 from .moments import Array, MomentMap
 from .optimizers.base import Optimizer
@@ -94,7 +94,7 @@ class Coupled:
                 G0, b0, _ = d.system(t)
                 G1, b1, pace = np.zeros_like(G0), np.zeros_like(b0), np.zeros(end - t)
             loud = 1 / self.schedule.multipliers("batch_size", end - t, t) if self.schedule else np.ones(end - t)
-            parts = kernels().scan_coupled(
+            parts = scan_coupled()(
                 G0, G1, b0, b1, pace, loud, X, N, d.look(t), d.row(end),
                 self.h, self.c, self.s, self.mass, self.label_noise, self.per_example, self.nodes,
             )  # fmt: skip

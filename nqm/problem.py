@@ -115,7 +115,7 @@ class Quadratic(Problem):
         optimizer = optimizer.at_horizon(t)
         dynamics = Dynamics(optimizer, self.spectrum.h, schedule)
         with np.errstate(over="ignore", invalid="ignore"):
-            m_signal, m_noise = dynamics.read(dynamics.move(dynamics.start(), 0, t), t)
+            m_signal, m_noise = dynamics.end(t)
             return m_signal @ self.spectrum.signal_mass, m_noise @ self.spectrum.noise_mass
 
     def floor(self, optimizer: Optimizer, batch_size: float, schedule: AnySchedule = None) -> float:

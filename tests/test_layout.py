@@ -16,14 +16,14 @@ ROOT = Path(nqm.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
 LAYERS: list[set[str]] = [
-    {"_kernels"},
+    {"_kernels", "_coupled_kernels"},
     {"moments"},
     {"quadrature", "run", "text"},  # results are data: they know an optimizer only as a type
     {"spectrum"},
     {"optimizers", "schedule"},
     {"dynamics"},
     {"coupled", "problem"},
-    {"least_squares"},
+    {"renewal", "least_squares"},
     {"search"},
     {"bounds"},
     {"batch"},

@@ -7,7 +7,6 @@ once that falls below 1e-16. Slots are in the literature's own units; the engine
 
 from __future__ import annotations
 
-import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -322,9 +321,8 @@ def assign(optimizer: Optimizer, path: tuple[str, ...], value: Any) -> Optimizer
 
 
 def _with(optimizer: Optimizer, **changes: Any) -> Any:
-    result = copy.copy(optimizer)
-    for name, value in changes.items():
-        object.__setattr__(result, name, value)
+    result = object.__new__(type(optimizer))
+    vars(result).update(vars(optimizer), **changes)
     return result
 
 
