@@ -118,6 +118,11 @@ class Quadratic(Problem):
             m_signal, m_noise = dynamics.end(t)
             return m_signal @ self.spectrum.signal_mass, m_noise @ self.spectrum.noise_mass
 
+    def loss(self, optimizer: Optimizer, t: int, batch_size: float, schedule: Schedule | None = None) -> float:
+        """Expected loss after t steps."""
+        signal, noise = self.losses(optimizer, t, schedule)
+        return float(signal + noise / batch_size)
+
     def floor(self, optimizer: Optimizer, batch_size: float, schedule: AnySchedule = None) -> float:
         """Steady-state loss, exactly: infinity where the optimizer is unstable on this spectrum, NaN where nothing moves."""
         require_set(optimizer, "floor")

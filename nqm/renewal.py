@@ -23,6 +23,8 @@ from .coupled import Coupled
 from .moments import Array
 
 DEGREE = 4  # of tau within a block
+MAX_PHASES = 12  # of a cycle: each has a tau of its own
+RUNAWAY = 1.5  # gain of a block that grows too fast to be followed; a stable setting has less than 1
 SHARE = 8  # a block is at most this fraction of the time before it
 BINOMIAL = np.array([[math.comb(n, k) for k in range(2 * DEGREE + 1)] for n in range(2 * DEGREE + 1)], dtype=float)
 HALF = 0.5 ** np.arange(2 * DEGREE + 1)
@@ -63,30 +65,41 @@ class Renewal:
     def __init__(self, coupled: Coupled) -> None:
         self.coupled, self.blocks = coupled, {}
 
+    @staticmethod
+    def fits(coupled: Coupled) -> bool:
+        """Whether the steps repeat, and soon."""
+        return 0 < coupled.dynamics.period <= MAX_PHASES and coupled.schedule is None
+
     def losses(self, t: int) -> Array:
         """The loss of each setting after t steps."""
-        c = self.coupled
-        d = c.dynamics
-        M, now = self._start(), 0
-        while now < t:
-            settled = now >= d.settled
-            end = t if settled else int(min(d.same_until(now), t))
-            period = d.period if settled else 1
-            if end - now < period:
-                M = M + self._advance(self._block(now, 0, end - now), M)
-                now = end
-                continue
-            cycles, first = (end - now) // period, now
-            while cycles:
-                level = min(max(now // (SHARE * period), 1), cycles).bit_length() - 1
-                M = M + self._advance(self._block(first, level, period), M)
-                now, cycles = now + period * 2**level, cycles - 2**level
-        row = _functional(d.row(t))
-        return (c.mass * (row * M).sum(0)).reshape(c.settings, c.nodes).sum(1) / 2
+        return self.loss(self.move(self.start(), 0, t), t)
 
-    def _start(self) -> Array:
+    def start(self) -> Array:
+        """The moments M_ij, i <= j, of the start."""
         X = self.coupled.dynamics.start().A[:, 0]
         return self.coupled.s * _pairs(X, X)
+
+    def loss(self, M: Array, t: int) -> Array:
+        """The loss of each setting at moments M after t steps; NaN where a setting has blown up."""
+        c = self.coupled
+        return (c.mass * (_functional(c.dynamics.row(t)) * M).sum(0)).reshape(c.settings, c.nodes).sum(1) / 2
+
+    def move(self, M: Array, t: int, to: int) -> Array:
+        """The moments after ``to`` steps from those after t."""
+        d = self.coupled.dynamics
+        while t < to:
+            settled = t >= d.settled
+            end = to if settled else int(min(d.same_until(t), to))
+            period = d.period if settled else 1
+            if end - t < period:
+                M = self._advance(self._block(t, 0, end - t), M)
+                t = end
+            first, cycles = t, (end - t) // period
+            while cycles:
+                level = min(max(t // (SHARE * period), 1), cycles).bit_length() - 1
+                M = self._advance(self._block(first, level, period), M)
+                t, cycles = t + period * 2**level, cycles - 2**level
+        return M
 
     def _block(self, first: int, level: int, period: int) -> Block:
         """2^level cycles of ``period`` steps that begin as step ``first`` does, kept."""
@@ -134,18 +147,23 @@ class Renewal:
         return D, Q, c.mass * seen
 
     def _advance(self, block: Block, M: Array) -> Array:
-        """The change of M over a block."""
-        c = self.coupled
-        cycles, phases = int(round(block.S[0])), block.P.shape[1]
-        q = min(DEGREE, cycles - 1) + 1
+        """The moments after a block; NaN where noise feeds back within it faster than a polynomial can follow."""
+        c, phases = self.coupled, block.P.shape[1]
+        q = min(DEGREE, round(block.S[0]) - 1) + 1
         sums = block.S[np.add.outer(np.arange(q), np.arange(q))]
         system = np.einsum("nk,pq->npkq", sums, np.eye(phases)) - block.W[:, :q, :, :q]
-        felt = np.einsum("npisx,isx->snp", block.R[:q].reshape(q, phases, len(M), -1, c.nodes), M.reshape(len(M), -1, c.nodes))
+        split = (len(M), -1, c.nodes)
+        felt = np.einsum("npisx,isx->snp", block.R[:q].reshape(q, phases, *split), M.reshape(split))
         felt = felt + c.label_noise * block.S[:q, None]
         size = q * phases
+        lost = ~np.isfinite(system).all(axis=(1, 2, 3, 4)) | ~np.isfinite(felt).all(axis=(1, 2))
+        lost |= block.W[:, 0, :, 0].sum(axis=2).min(axis=1) > RUNAWAY * block.S[0]
+        system[lost] = np.eye(size).reshape(q, phases, q, phases)
         a = np.linalg.solve(system.reshape(-1, size, size), felt.reshape(-1, size, 1)).reshape(-1, q, phases)
+        lost |= (np.einsum("k,skp->sp", sums[0], a) < (1 - 1e-6) * felt[:, 0]).any(axis=1)  # noise only adds
+        a[lost] = np.nan
         a = np.repeat(a, c.nodes, axis=0).transpose(1, 2, 0)
-        return np.einsum("ijx,jx->ix", block.D, M) + np.einsum("npx,npix->ix", a, block.P[:q])
+        return M + np.einsum("ijx,jx->ix", block.D, M) + np.einsum("npx,npix->ix", a, block.P[:q])
 
 
 def _pairs(a: Array, b: Array) -> Array:

@@ -23,7 +23,8 @@ LAYERS: list[set[str]] = [
     {"optimizers", "schedule"},
     {"dynamics"},
     {"coupled", "problem"},
-    {"renewal", "least_squares"},
+    {"renewal"},
+    {"least_squares"},
     {"search"},
     {"bounds"},
     {"batch"},
@@ -40,7 +41,7 @@ INNER = {  # inside a sub-package, the same rule
         {"base", "algebra"},
         {"ema", "heavy_ball", "lookahead", "nesterov", "polyak", "preconditioned", "schedule_free", "sgd"},
     ],
-    "search": [{"hits", "minimise"}, {"family"}, {"tune"}, {"schedules"}],
+    "search": [{"walk", "minimise"}, {"hits", "family"}, {"losses"}, {"tune"}, {"schedules"}],
 }
 DRAWS = {("run", "plot"), ("batch", "plot"), ("search", "plot")}
 """A result's ``plot`` method calls the module that draws it, when called and not before."""
