@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -149,6 +149,59 @@ class LeastSquares(Problem):
             band_edges=bands.edges, band_signal=band_signal.T, band_noise=band_noise.T,
             noise_scale=scales[:, 0], curvature_noise_scale=scales[:, 1],
         )  # fmt: skip
+
+    def sample(
+        self,
+        optimizer: Optimizer,
+        batch_size: float,
+        steps: int | Sequence[int],
+        schedule: AnySchedule = None,
+        *,
+        replicas: int = 64,
+        features: Any = "gaussian",
+        noise: Any = "gaussian",
+        seed: int = 0,
+        start: Literal["gaussian", "fixed"] = "gaussian",
+        rotation: Any = None,
+        quantiles: Sequence[float] = (0.1, 0.5, 0.9),
+        grid: Literal["log", "linear"] = "log",
+        points: int = 200,
+        progress: Callable[[int, int], None] | None = None,
+        workers: int | None = None,
+    ) -> Run:
+        """Mean loss over random replicas that draw real minibatches and step the optimizer's own update rule.
+
+        Parameters are those of `Quadratic.sample`, except that gradients come from B examples a step, a whole number:
+
+        features : the law of the features' components, by name or as a function ``(rng, shape) -> array`` of mean 0 and
+            variance 1. `run` is exact for Gaussian ones; others have other fourth moments, hence other noise.
+        noise : the law of the labels' noise.
+
+        >>> from nqm import HeavyBall
+        >>> problem = LeastSquares(Spectrum([1.0, 0.1]), label_noise=0.5)
+        >>> run = problem.sample(HeavyBall(0.2, 0.5), batch_size=2, steps=[0, 10], replicas=20_000)
+        >>> exact = problem.run(HeavyBall(0.2, 0.5), batch_size=2, steps=[0, 10])
+        >>> bool((abs(run.loss - exact.loss) < 4 * run.stderr).all())
+        True
+        """
+        from . import sample
+        from .geometry import rotation_matrix
+        from .noise import law
+
+        require_set(optimizer, "sample")
+        times = report_steps(steps, grid, points)
+        if start not in ("gaussian", "fixed"):
+            raise ValueError(f"start must be 'gaussian' or 'fixed', got {start!r}")
+        seed, laws = sample.check_seed(seed), (law(features), law(noise))
+        turned = rotation_matrix(rotation, round(self.spectrum.dim), seed)
+        source = sample.Minibatch(self.spectrum, self.label_noise, *laws, start, turned)
+        fixed, B = as_schedule(schedule, int(times[-1])), check_batch_size(batch_size)
+        sizes = B * (fixed.batch_size if fixed else np.ones(1))
+        if np.any(np.isfinite(sizes) & (sizes != np.rint(sizes))):
+            raise ValueError(f"batch_size must be a whole number of examples at every step to be sampled, got {B:g}")
+        plan = sample.Plan(source, optimizer, B, times, fixed, sample.check_replicas(replicas), seed)
+        warning = "; ".join(filter(None, (each.warning for each in laws)))
+        return sample.sample(plan, quantiles=quantiles, warning=warning, progress=progress, workers=workers)
 
     def losses(
         self, optimizer: Optimizer, t: int, batch_size: float, schedule: Schedule | None = None
