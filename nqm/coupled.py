@@ -126,7 +126,7 @@ class Coupled:
             tau = _inverse(np.eye(P) - K).sum(axis=2) * self.label_noise  # with sigma^2: (1 - K)^-1 1 sigma^2
             v = np.einsum("xij,xj->xi", onward, tau.repeat(self.nodes, axis=0))
             floor = (self.mass * (floors * v).sum(axis=1)).reshape(shape).sum(axis=1) / 2
-        still = (radius <= STABLE) & ~np.isfinite(g).all(axis=(1, 2)).reshape(shape).all(axis=1)  # nothing moves
+        still = self.schedule is not None and self.schedule.at(d.settled)[0] == 0  # nothing moves
         floor = np.where(still, np.nan, np.zeros_like(floor) if self.optimizer.averages else floor)
         found = Steady(radius, np.where(still, 0.0, alone), np.where(still, 0.0, _radius(K)), floor)
         return replace(found, floor=np.where(found.stable, floor, np.inf))
@@ -136,7 +136,9 @@ class Coupled:
         d = self.dynamics
         first, period = (10**9, 1) if d.period == 0 else (d.settled, d.period)
         if period > MAX_PHASES:
-            raise ValueError(f"{self.optimizer} repeats after {period:,} steps; the steady state needs {MAX_PHASES} at most")
+            raise ValueError(
+                f"{self.optimizer} repeats after {period:,} steps; the steady state needs {MAX_PHASES} at most"
+            )
         phases = list(range(first, first + period))
         slots = self._fed_back(phases)
         keep = slice(None) if not self.optimizer.averages else np.flatnonzero(slots)

@@ -50,7 +50,9 @@ class Separate:
     def __init__(self, problem: Quadratic, optimizer: Optimizer) -> None:
         self.problem = problem
         self.family = Family(problem.coarse_for(optimizer), optimizer)
-        self._scanned = Family(problem.coarse_smooth, optimizer)  # where to begin is seen well enough on the fewest nodes
+        self._scanned = Family(
+            problem.coarse_smooth, optimizer
+        )  # where to begin is seen well enough on the fewest nodes
         self._levels: Iterator[tuple[Array, Array]] | None = None
         self._table: list[tuple[Array, Array]] = []
 

@@ -15,7 +15,7 @@ from ..renewal import Renewal
 from ..schedule import Schedule
 
 MAX_WALK = 10**7  # steps looked at in all
-CHUNK = 2**14  # steps between two looks at the losses
+CHUNK = 2**14  # steps between two looks at the losses, at most; fewer to begin with
 MARGIN = 1e-3  # by which the label noise alone must exceed a target before the search gives up
 
 
@@ -56,7 +56,7 @@ def _walk(
     if until == "first" and last_above < 0:
         return 0, limit
     while t < limit:
-        to = min(limit, t + CHUNK)
+        to = min(limit, t + min(CHUNK, max(t, 128)))
         with np.errstate(all="ignore"):
             state, signal, noise = coupled.walk(state, t, to)
             above = ~(signal[0] + noise[0] / batch_size <= target)
