@@ -104,7 +104,7 @@ class LeastSquares(Problem):
 
     def _on(self, nodes: Spectrum) -> LeastSquares:
         problem = LeastSquares(nodes, self.label_noise)
-        problem.__dict__["features"] = nodes  # the rule's own weights for signal and noise
+        object.__setattr__(problem, "features", nodes)  # the rule's own weights for signal and noise
         return problem
 
     def coupled(self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None = None) -> Coupled:
