@@ -265,9 +265,10 @@ class LeastSquares(Problem):
         low, high = 0.0, 1e-3 * float(np.min(one.edge(self.spectrum.h)))
         while not stable(high, nodes) and high > 1e-300:
             high /= 4
-        resonant = one.at_horizon(MAX_STEPS).cycle > 1  # a cycle can be unstable below a rate at which it is stable
+        # A cycle can resonate near its edge, and be stable again above.
+        careful = 0.2 * float(np.min(one.edge(self.spectrum.h))) if one.at_horizon(MAX_STEPS).cycle > 1 else math.inf
         while stable(high, nodes) and high < 1e300:
-            low, high = high, high * (1.02 if resonant else 2.0)
+            low, high = high, high * (1.02 if high > careful else 2.0)
         low, high = _bisect(lambda lr: stable(lr, nodes), low, high, tol)
         if nodes is not self:
             low, high = low * (1 - 1e-6), high * (1 + 1e-6)

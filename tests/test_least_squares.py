@@ -319,7 +319,7 @@ def test_a_small_batch_caps_the_learning_rate() -> None:
 def test_the_floor_is_where_a_long_run_ends(name: str) -> None:
     row, problem = gentle(SETTLING[name]), LeastSquares(MODES, SIGMA2)
     cycle = row.cycle
-    assert problem.floor(row, 6) == pytest.approx(problem.loss(row, 3_000 * cycle, 6), rel=1e-9)
+    assert problem.floor(row, 6) == pytest.approx(problem.estimate(row, 2**13 * cycle, 6)[0], rel=1e-9)
     larger = (constant(5) + constant(5, 3.0)).on("batch_size")
     if cycle == 1:  # else the cycle that follows begins at another of its steps
         assert problem.floor(row, 6, larger) == pytest.approx(problem.floor(row, 18), rel=1e-12)

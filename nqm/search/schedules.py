@@ -86,6 +86,11 @@ def optimal_schedule(
     >>> 28100 < optimal_schedule(problem, SGD(), batch_size=64, target=0.01, pieces=2).steps < 28300
     True
     """
+    if not isinstance(problem, Quadratic):
+        raise TypeError(
+            f"optimal_schedule needs a Quadratic problem, got {type(problem).__name__}; the quadratic next to a "
+            "LeastSquares is its .additive"
+        )
     batch_size = check_batch_size(batch_size)
     if sum(goal is not None for goal in (target, steps, examples)) != 1:
         raise ValueError("optimal_schedule needs exactly one goal: target=, steps= or examples=")
