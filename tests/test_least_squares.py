@@ -16,6 +16,7 @@ from nqm import (
     SGD,
     HeavyBall,
     LeastSquares,
+    Lookahead,
     Nesterov,
     Optimizer,
     Outcome,
@@ -323,6 +324,17 @@ def test_the_floor_is_where_a_long_run_ends(name: str) -> None:
     larger = (constant(5) + constant(5, 3.0)).on("batch_size")
     if cycle == 1:  # else the cycle that follows begins at another of its steps
         assert problem.floor(row, 6, larger) == pytest.approx(problem.floor(row, 18), rel=1e-12)
+
+
+def test_the_floor_of_a_long_cycle() -> None:
+    problem = LeastSquares(Spectrum.power_law(400), SIGMA2)
+    for period in (12, 30):
+        row = Lookahead(SGD(0.3), 0.5, period)
+        assert problem.floor(row, 50) == pytest.approx(problem.estimate(row, 2**13 * period, 50)[0], rel=1e-6)
+    assert math.isnan(problem.floor(Lookahead(SGD(0.3), 0.5, 300), 50))
+    assert problem.run(Lookahead(SGD(0.3), 0.5, 300), 50, 10).outcome is Outcome.finished
+    with pytest.raises(ValueError, match="up to 256 steps"):
+        problem.stability_limit(Lookahead(SGD(), 0.5, 300), 50)
 
 
 def test_floors_that_are_not_numbers() -> None:
