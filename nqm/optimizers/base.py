@@ -60,7 +60,7 @@ def rate() -> Any:
     With v = lr / edge the coordinate is log2(v / (1 - v)), log2 of the rate far below the edge and of the distance to
     it close by, where the best rates for large batches lie. Beyond u = 16 it goes on above the edge, to 64 times.
     """
-    return _parameter(Kind("positive", lambda v: v > 0, -30.0, 22.0, _from_edge, _to_edge))
+    return _parameter(Kind("positive", lambda v: v > 0, -44.0, 22.0, _from_edge, _to_edge))
 
 
 def decay() -> Any:

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from ..dynamics import Dynamics
-from ..moments import Array, MomentMap
+from ..moments import Array
 from ..optimizers.base import Optimizer, Parameter, assign, free_parameters
 from ..problem import Quadratic
 
-PASS = 32768  # settings times nodes in one pass: what stays in cache
+PASS = 32768  # settings times nodes in one pass
+LADDER = 16384  # the same where a pass goes over its maps many times: what stays in cache
 
 
 class Family:
@@ -59,7 +60,7 @@ class Family:
 
     def levels(self, U: Array) -> Iterator[tuple[Array, Array]]:
         """(signal, noise) at each row of U after 1, 2, 4, 8, ... steps; the squares of a pass give them all."""
-        passes = [(rows, _ladder(self.problem, optimizer)) for rows, optimizer in self._passes(U)]
+        passes = [(rows, _ladder(self.problem, optimizer)) for rows, optimizer in self._passes(U, LADDER)]
         while True:
             signal, noise = np.empty(len(U)), np.empty(len(U))
             for rows, ladder in passes:
@@ -78,9 +79,9 @@ class Family:
             g = (1 + g) ** (1 / (p + 1))
         return (0.5 + np.outer(np.arange(1, count + 1), g ** -np.arange(1.0, p + 1))) % 1.0
 
-    def _passes(self, U: Array) -> Iterator[tuple[Array, Optimizer]]:
+    def _passes(self, U: Array, size: int = PASS) -> Iterator[tuple[Array, Optimizer]]:
         """Rows of U that one pass can hold, and the optimizer that holds their settings as arrays."""
-        chunk = max(1, PASS // len(self.problem.spectrum))
+        chunk = max(1, size // len(self.problem.spectrum))
         keys: list[tuple[Any, ...]] = [()] * len(U)
         if self.structural.any():
             keys = [tuple(p.kind.value(x) for p, x in zip(self.free, u, strict=True) if p.kind.structural) for u in U]
@@ -117,16 +118,11 @@ def _ladder(problem: Quadratic, optimizer: Optimizer) -> Iterator[tuple[Array, A
     if dynamics is None or math.isfinite(optimizer.same_until(0)):
         yield from _moving_ladder(problem, optimizer)
         return
-    start, row = dynamics.start(), MomentMap.matrix(dynamics.row(1)[None])
-    power = dynamics.step(0)
+    ladder = dynamics.doublings()
     while True:
         with np.errstate(over="ignore", invalid="ignore"):
-            seen = row @ (power @ start)
-            yield (
-                seen.A[0, 0].reshape(dynamics.shape) ** 2 @ spectrum.signal_mass,
-                seen.Q[0, 0].reshape(dynamics.shape) @ spectrum.noise_mass,
-            )
-            power = power @ power
+            m_signal, m_noise = next(ladder)
+            yield m_signal @ spectrum.signal_mass, m_noise @ spectrum.noise_mass
 
 
 def _moving_ladder(problem: Quadratic, optimizer: Optimizer) -> Iterator[tuple[Array, Array]]:

@@ -23,6 +23,7 @@ from .minimise import minimise
 
 CLOSE = 1e-3  # in log loss: near enough for one setting's own curve to find the horizon, to second order
 WIDE, NEAR = 2.0, 0.25  # first cloud of a local search: the spacing of the scan, the shift between close horizons
+APART, FAR = 4, 3.0  # starts, and how far apart: a valley can have several basins along it
 CEILING = 1e100  # stands for the loss of a setting that overflowed
 
 
@@ -95,7 +96,7 @@ class Tuner:
         walks = (
             self.family.at((self.family.low + self.family.high) / 2).cycle == 0
         )  # every step is walked, so look at fewer settings
-        self.points = np.vstack([self.family.sample(1 if p == 0 else (24 if walks else 32 * p**2)), *self._faces()])
+        self.points = np.vstack([self.family.sample(1 if p == 0 else (24 if walks else 48 * p**2)), *self._faces()])
         self.limit = 2**20 if walks else MAX_STEPS
         # Where to begin is seen well enough on the fewest nodes.
         self._levels = Family(problem.coarse_smooth, optimizer).levels(self.points)
@@ -225,26 +226,18 @@ class Tuner:
         p = len(self.family)
         if p == 1:
             return T, u
-        many = 2 if T < 1024 else 1  # short horizons have sharper basins, and cost little
-        spread = Family.spread(many * 32 * p, p + 1)
-        offsets = (2 * spread[:, :p] - 1) * (1.5 * 2.0 ** (-6 * spread[:, p:]))
+        spread = Family.spread(64 * p, p + 1)
+        offsets = (2 * spread[:, :p] - 1) * (1.5 * 2.0 ** (-4 * spread[:, p:]))
         rng = np.random.default_rng(20190704)
-        chances = 2 if many > 1 else 1
-        for _ in range(16):
-            trial = min(T - 1, int(T * (1 - CLOSE)))
-            if trial < 1 or chances == 0:
-                break
+        while (trial := min(T - 1, int(T * (1 - CLOSE)))) >= 1:
             cloud, losses = self._cloud(u + offsets, trial, batch_size)
             elite = cloud[np.argsort(losses)[: len(cloud) // 8]]
             bend = np.linalg.cholesky(np.cov(elite.T) + 1e-8 * np.eye(p))
             again, more = self._cloud(elite.mean(0) + rng.normal(size=offsets.shape) @ bend.T, trial, batch_size)
             cloud, losses = np.vstack([cloud, again]), np.append(losses, more)
-            order = np.argsort(losses)[: 2 * many]
-            found, loss = self._minimise(trial, batch_size, list(cloud[order]), NEAR / 4, sharp=0.01)
+            found, loss = self._minimise(trial, batch_size, list(cloud[np.argsort(losses)[:3]]), NEAR / 4, sharp=0.01)
             if loss > target:
-                chances -= 1
-                offsets = -offsets
-                continue
+                break
             T, u = self._land(found, batch_size, target, trial)
         return T, u
 
@@ -323,18 +316,19 @@ class Tuner:
         return np.where(np.isfinite(loss), loss, CEILING)
 
     def _starts(self, level: int, batch_size: float, near: Tuned | None) -> list[Array]:
-        """The best of the scan, inside the box and on each of its faces."""
+        """The best of the scan and others far from it, and the best on each face of the box."""
         loss = self._scan(level, batch_size)
         inside = np.all((self.points > self.family.low) | self.family.structural, axis=1)
-        groups = [np.flatnonzero(inside)] + [
-            np.flatnonzero(self.points[:, i] == self.family.low[i]) for i in range(len(self.family))
-        ]
-        picks = [group[np.argsort(loss[group])[: 2 if n == 0 else 1]] for n, group in enumerate(groups) if len(group)]
-        starts = [self.points[i] for pick in picks for i in pick if loss[i] < CEILING]
-        return [
-            *(starts or [self.points[int(np.argmin(loss))]]),
-            *([self.point(near.optimizer)] if near is not None else []),
-        ]
+        order = np.argsort(loss)
+        picks: list[int] = []
+        for i in order[inside[order]]:
+            if len(picks) < APART and all(np.abs(self.points[i] - self.points[j]).max() > FAR for j in picks):
+                picks.append(int(i))
+        for j in range(len(self.family)):
+            face = np.flatnonzero(self.points[:, j] == self.family.low[j])
+            picks += [int(face[np.argmin(loss[face])])] if len(face) else []
+        starts = [self.points[i] for i in picks if loss[i] < CEILING] or [self.points[order[0]]]
+        return [*starts, *([self.point(near.optimizer)] if near is not None else [])]
 
     def _log_losses(self, U: Array, t: int, batch_size: float) -> Array:
         signal, noise = self.family.losses(U, t)
