@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,20 @@ class Family:
         for rows, optimizer in self._passes(U):
             signal[rows], noise[rows] = self.problem.losses(optimizer, t)
         return signal, noise
+
+    def curve(self, u: Array) -> Callable[[int], tuple[Array, Array]]:
+        """What `losses` gives for one point, as a function of t that is prepared once."""
+        optimizer, spectrum = next(self._passes(u[None]))[1], self.problem.spectrum
+        if optimizer.cycle != 1 or optimizer.at_horizon(1) != optimizer.at_horizon(2):
+            return lambda t: self.losses(u[None], t)
+        dynamics = Dynamics(optimizer, spectrum.h)
+
+        def losses(t: int) -> tuple[Array, Array]:
+            with np.errstate(over="ignore", invalid="ignore"):
+                m_signal, m_noise = dynamics.end(t)
+                return m_signal @ spectrum.signal_mass, m_noise @ spectrum.noise_mass
+
+        return losses
 
     def levels(self, U: Array) -> Iterator[tuple[Array, Array]]:
         """(signal, noise) at each row of U after 1, 2, 4, 8, ... steps; the squares of a pass give them all."""

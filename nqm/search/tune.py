@@ -226,11 +226,14 @@ class Tuner:
         p = len(self.family)
         if p == 1:
             return T, u
-        spread = Family.spread(64 * p, p + 1)
+        spread = Family.spread((64 if T < 1024 else 32) * p, p + 1)  # short horizons have sharper basins
         offsets = (2 * spread[:, :p] - 1) * (1.5 * 2.0 ** (-4 * spread[:, p:]))
         rng = np.random.default_rng(20190704)
         while (trial := min(T - 1, int(T * (1 - CLOSE)))) >= 1:
             cloud, losses = self._cloud(u + offsets, trial, batch_size)
+            if losses.min() <= math.log(target):
+                T, u = self._land(cloud[np.argmin(losses)], batch_size, target, trial)
+                continue
             elite = cloud[np.argsort(losses)[: len(cloud) // 8]]
             bend = np.linalg.cholesky(np.cov(elite.T) + 1e-8 * np.eye(p))
             again, more = self._cloud(elite.mean(0) + rng.normal(size=offsets.shape) @ bend.T, trial, batch_size)
@@ -262,10 +265,10 @@ class Tuner:
 
     def _land(self, u: Array, batch_size: float, target: float, T: int) -> tuple[int, Array]:
         """The time near T at which one setting comes to the target: bracketed, then false position and bisection in turn."""
-        goal = math.log(target)
+        losses, goal = self.family.curve(u), math.log(target)
 
         def height(t: int) -> float:
-            return float(self._log_losses(u[None], t, batch_size)[0]) - goal
+            return float(_log(*losses(t), batch_size)[0]) - goal
 
         lo, at_lo, hi, at_hi = 0, math.inf, T, height(T)
         while at_hi > 0:
@@ -331,10 +334,7 @@ class Tuner:
         return [*starts, *([self.point(near.optimizer)] if near is not None else [])]
 
     def _log_losses(self, U: Array, t: int, batch_size: float) -> Array:
-        signal, noise = self.family.losses(U, t)
-        with np.errstate(invalid="ignore"):
-            loss = signal + noise / batch_size
-        return np.log(np.clip(np.where(np.isfinite(loss), loss, CEILING), 1e-300, CEILING))
+        return _log(*self.family.losses(U, t), batch_size)
 
     def _minimise(
         self, t: int, batch_size: float, starts: list[Array], radius: float, sharp: float = 0.01
@@ -347,3 +347,9 @@ class Tuner:
 
         u, value = minimise(f, starts, radius, low, high, sharp)
         return u, math.exp(value)
+
+
+def _log(signal: Array, noise: Array, batch_size: float) -> Array:
+    with np.errstate(invalid="ignore"):
+        loss = signal + noise / batch_size
+    return np.log(np.clip(np.where(np.isfinite(loss), loss, CEILING), 1e-300, CEILING))
