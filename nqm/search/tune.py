@@ -137,10 +137,10 @@ class Tuner:
         return np.clip(u, self.family.low, self.family.high)
 
     def _faces(self) -> list[Array]:
-        """Points with a momentum or a decay of 0: where it does not help, the best lies there."""
+        """Points with a momentum, a decay or a beginning of 0: where it does not help, the best lies there."""
         faces = []
         for i, p in enumerate(self.family.free):
-            if p.kind.low == 0 and not p.kind.structural:
+            if p.kind.low == 0 and not p.kind.integer:
                 faces.append(self.family.sample(24))
                 faces[-1][:, i] = p.kind.low
         return faces
@@ -171,7 +171,7 @@ class Tuner:
         return Tuned(optimizer, T, loss, batch_size, self.family.names_at_bound(u), Outcome.reached, message)
 
     def _bracket(self, batch_size: float, target: float, max_steps: int, near: Tuned | None) -> Any:
-        """A horizon at which the target is reached, the point that does, and the loss there."""
+        """A horizon at which the target is reached, the best point there with its loss, and the next best."""
         level = 0
         while float(np.min(self._scan(level, batch_size))) > target and 2 ** (level + 1) <= max_steps:
             level += 1
@@ -180,11 +180,11 @@ class Tuner:
             u = self.point(near.optimizer)  # less noise, so what was reached there is reached here
             loss = math.exp(float(self._log_losses(u[None], near.steps, batch_size)[0]))
             if loss <= target:
-                return near.steps, u, loss
+                return near.steps, u, loss, []
         while True:
-            u, loss = self._minimise(top, batch_size, self._starts(level, batch_size, near), WIDE, sharp=0.1)
+            (u, loss), *others = self._minima(top, batch_size, self._starts(level, batch_size, near), WIDE, sharp=0.1)
             if loss <= target:
-                return top, u, loss
+                return top, u, loss, [v for v, _ in others]
             if top == max_steps or 2 ** (level + 1) > max_steps:
                 return self._unreached(batch_size, target, max_steps, u, loss)
             level += 1  # the scan's few nodes promised too much
@@ -196,10 +196,13 @@ class Tuner:
         message = "even tuned, " + Outcome.out_of_steps.value.format(**numbers)
         return Tuned(optimizer, None, loss, batch_size, self.family.names_at_bound(u), Outcome.out_of_steps, message)
 
-    def _shrink(self, batch_size: float, target: float, T: int, u: Array, loss: float) -> tuple[int, Array]:
+    def _shrink(
+        self, batch_size: float, target: float, T: int, u: Array, loss: float, others: list[Array]
+    ) -> tuple[int, Array]:
         """The smallest horizon whose least loss is at or below the target: safeguarded Newton in log T, log L.
 
-        By the envelope theorem the slope of L* is that of the best setting's own loss.
+        By the envelope theorem the slope of L* is that of the best setting's own loss. The basins of the others are looked
+        at once more, halfway, as another may be best at shorter horizons.
         """
         goal = math.log(target)
         lo, hi, best, last = 0, T, u, (T, u, math.log(loss))
@@ -210,7 +213,8 @@ class Tuner:
             guess = T * math.exp(np.clip((goal - at) / self._slope(u, T, at, batch_size), -1.0, 1.0))
             margin = max(1, (hi - lo) // 16)
             T = int(np.clip(round(guess), lo + 1 if lo == 0 else lo + margin, hi - margin)) if hi - lo > 2 else lo + 1
-            u, loss = self._minimise(T, batch_size, [best], NEAR, sharp=0.05)
+            u, loss = self._minimise(T, batch_size, [best, *others], NEAR, sharp=0.05)
+            others = []
             if loss <= target:
                 hi, best = T, u
             else:
@@ -226,9 +230,11 @@ class Tuner:
         p = len(self.family)
         if p == 1:
             return T, u
-        spread = Family.spread((64 if T < 1024 else 32) * p, p + 1)  # short horizons have sharper basins
+        count = 32 if T >= 1024 else 64 if T >= 256 else 128  # short horizons have sharper basins
+        spread = Family.spread(count * p, p + 1)
         offsets = (2 * spread[:, :p] - 1) * (1.5 * 2.0 ** (-4 * spread[:, p:]))
         rng = np.random.default_rng(20190704)
+        chances = 2 if T < 256 else 1
         while (trial := min(T - 1, int(T * (1 - CLOSE)))) >= 1:
             cloud, losses = self._cloud(u + offsets, trial, batch_size)
             if losses.min() <= math.log(target):
@@ -240,7 +246,10 @@ class Tuner:
             cloud, losses = np.vstack([cloud, again]), np.append(losses, more)
             found, loss = self._minimise(trial, batch_size, list(cloud[np.argsort(losses)[:3]]), NEAR / 4, sharp=0.01)
             if loss > target:
-                break
+                chances, offsets = chances - 1, -offsets
+                if chances == 0:
+                    break
+                continue
             T, u = self._land(found, batch_size, target, trial)
         return T, u
 
@@ -340,13 +349,17 @@ class Tuner:
         self, t: int, batch_size: float, starts: list[Array], radius: float, sharp: float = 0.01
     ) -> tuple[Array, float]:
         """Least loss after t steps, from each start; the best of them."""
+        return self._minima(t, batch_size, starts, radius, sharp)[0]
+
+    def _minima(
+        self, t: int, batch_size: float, starts: list[Array], radius: float, sharp: float
+    ) -> list[tuple[Array, float]]:
         low, high = self.family.low, self.family.high
 
         def f(U: Array) -> Array:
             return self._log_losses(U, t, batch_size)
 
-        u, value = minimise(f, starts, radius, low, high, sharp)
-        return u, math.exp(value)
+        return [(u, math.exp(value)) for u, value in minimise(f, starts, radius, low, high, sharp)]
 
 
 def _log(signal: Array, noise: Array, batch_size: float) -> Array:
