@@ -234,7 +234,6 @@ class Tuner:
         spread = Family.spread(count * p, p + 1)
         offsets = (2 * spread[:, :p] - 1) * (1.5 * 2.0 ** (-4 * spread[:, p:]))
         rng = np.random.default_rng(20190704)
-        chances = 2 if T < 256 else 1
         while (trial := min(T - 1, int(T * (1 - CLOSE)))) >= 1:
             cloud, losses = self._cloud(u + offsets, trial, batch_size)
             if losses.min() <= math.log(target):
@@ -246,10 +245,7 @@ class Tuner:
             cloud, losses = np.vstack([cloud, again]), np.append(losses, more)
             found, loss = self._minimise(trial, batch_size, list(cloud[np.argsort(losses)[:3]]), NEAR / 4, sharp=0.01)
             if loss > target:
-                chances, offsets = chances - 1, -offsets
-                if chances == 0:
-                    break
-                continue
+                break
             T, u = self._land(found, batch_size, target, trial)
         return T, u
 
@@ -333,8 +329,9 @@ class Tuner:
         inside = np.all((self.points > self.family.low) | self.family.structural, axis=1)
         order = np.argsort(loss)
         picks: list[int] = []
+        apart = APART if len(self.family) > 1 else 1  # along a single rate there is one basin
         for i in order[inside[order]]:
-            if len(picks) < APART and all(np.abs(self.points[i] - self.points[j]).max() > FAR for j in picks):
+            if len(picks) < apart and all(np.abs(self.points[i] - self.points[j]).max() > FAR for j in picks):
                 picks.append(int(i))
         for j in range(len(self.family)):
             face = np.flatnonzero(self.points[:, j] == self.family.low[j])
