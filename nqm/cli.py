@@ -336,6 +336,51 @@ def paper(out: str, only: tuple[str, ...], as_json: bool) -> None:
 
 
 @main.command(
+    short_help="measure the claims of Zhang et al. (2019)",
+    examples=[
+        "nqm claims --list",
+        "nqm claims ema_lowers_floor stationary_covariance --turn",
+        "nqm claims --out claims",
+        "nqm claims lr_momentum_interchangeable --json",
+    ],
+)
+@click.argument("names", metavar="[NAME]...", nargs=-1, type=options.CLAIM)
+@click.option("--list", "listing", is_flag=True, help="List the claims and measure none.")
+@click.option(
+    "--out", type=click.Path(file_okay=False), metavar="DIR",
+    help="Write a picture of each, and one page of all as claims.md and claims.html.",
+)  # fmt: skip
+@click.option("--turn", is_flag=True, help="Measure each again with the premise broken that turns its verdict.")
+@options.as_json
+def claims(names: tuple[str, ...], listing: bool, out: str | None, turn: bool, as_json: bool) -> None:
+    """Measure what Zhang et al. (2019) claim: the statement, what was measured, the number, the verdict.
+
+    Without a NAME all of them, on as many processes as there are processors. A verdict follows from the number and a
+    tolerance, for which a reason is given. Random numbers are seeded.
+    """
+    from .claims import CLAIMS, page, run_all
+
+    if listing:
+        output.show_claims([CLAIMS[name] for name in names or CLAIMS], as_json)
+        return
+    sink = Sink(as_json)
+    with progress("measuring claims") as report:
+
+        def done(one: Any, count: int, total: int) -> None:
+            if not as_json:
+                output.show_claim(one)
+            if report:
+                report(count, total)
+
+        workers = 1 if len(names) == 1 else min(4, os.cpu_count() or 1)
+        found = run_all(names or None, out, turn=turn, progress=done, workers=workers)
+    sink.deliver(lambda: {"claims": [one.to_dict() for one in found]}, lambda: click.echo(page.summary(found)))
+    if out:
+        wrote(os.path.join(out, "claims.md"))
+        wrote(os.path.join(out, "claims.html"))
+
+
+@main.command(
     short_help="three optimizers over batch sizes, with a picture", examples=["nqm demo", "nqm demo --plot demo.pdf"]
 )
 @click.option(
