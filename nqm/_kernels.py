@@ -1,7 +1,8 @@
 """The inner loops of the engine, for numba and for plain NumPy: same arguments, same answers.
 
-`compose` is the product of two moment maps; `move` takes a state through t like steps by repeated squaring; `scan` steps
-it through time one by one and records signal and noise. The compiled versions walk the modes in chunks that stay in
+`compose` is the product of two moment maps; `move` takes a state through t like steps by repeated squaring, `end` reads
+the moments after them; `scan` steps a state through time one by one and records signal and noise. `balance` finds slot
+scales. The compiled versions walk the modes in chunks that stay in
 cache, modes innermost and indexed from zero so that every loop vectorises.
 """
 
@@ -23,6 +24,8 @@ class Kernels:
 
     compose: Callable[..., tuple[Any, Any, Any]]
     move: Callable[..., tuple[Any, Any]]
+    end: Callable[..., tuple[Any, Any]]
+    balance: Callable[[Any], Any]
     scan: Callable[..., tuple[Any, Any]]
     compiled: bool
 
@@ -33,14 +36,22 @@ def kernels() -> Kernels:
     try:
         import numba
     except ImportError:
-        return Kernels(compose_numpy, move_numpy, scan_numpy, compiled=False)
+        return plain_kernels()
 
     # The loops call these by their global names, compiled or not.
-    global _matmul, _sandwich, _diagonal, _axpy, _dot
+    global _matmul, _sandwich, _diagonal, _axpy, _dot, _square_pair, _move_pair, _move_pairs, _move, _exponent
     jit = numba.njit(cache=True, fastmath={"contract", "nsz"}, error_model="numpy", nogil=True)
     _matmul, _sandwich, _diagonal, _axpy = jit(_matmul), jit(_sandwich), jit(_diagonal), jit(_axpy)
     _dot = numba.njit(cache=True, fastmath=True, nogil=True)(_dot)  # sums in any order
-    return Kernels(jit(_compose), jit(_move), jit(_scan), compiled=True)
+    _square_pair, _move_pair = jit(_square_pair), jit(_move_pair)
+    _move_pairs, _exponent = jit(_move_pairs), jit(_exponent)
+    _move = jit(_move)
+    return Kernels(jit(_compose), _move, jit(_end), jit(_balance), jit(_scan), compiled=True)
+
+
+def plain_kernels() -> Kernels:
+    """The same in NumPy."""
+    return Kernels(compose_numpy, move_numpy, end_numpy, balance_numpy, scan_numpy, compiled=False)
 
 
 def compose_numpy(A2: Any, d2: Any, Q2: Any, A1: Any, d1: Any, Q1: Any) -> tuple[Any, Any, Any]:
@@ -66,6 +77,29 @@ def move_numpy(A: Any, d: Any, Q: Any, X: Any, N: Any, t: int) -> tuple[Any, Any
         if t:
             A, d, Q = compose_numpy(A, d, Q, A, d, Q)
     return X, N
+
+
+def end_numpy(G: Any, b: Any, x: Any, r: Any, t: int) -> tuple[Any, Any]:
+    """Second moments of ``r . x`` after t steps of ``x <- x + G x + b eps`` from x: of the signal, and of the noise."""
+    k, _, n = G.shape
+    A = G + np.eye(k)[..., None]
+    X, N = move_numpy(A, np.einsum("iix->ix", G), b[:, None] * b[None], x[:, None], np.zeros((k, k, n)), t)
+    return np.einsum("ix,ix->x", r, X[:, 0]) ** 2, np.einsum("ix,ijx,jx->x", r, N, r)
+
+
+def balance_numpy(G: Any) -> Any:
+    """Slot scales (k, modes) by Osborne's iteration: see `moments.balance`."""
+    k = len(G)
+    scale, size = np.ones((k, *G.shape[2:])), np.abs(G)
+    size[np.arange(k), np.arange(k)] = 0.0
+    for _ in range(k - 1):
+        for i in range(1, k):  # only ratios matter: slot 0 keeps its unit
+            row, column = size[i].sum(0), size[:, i].sum(0)
+            f = np.where((row > 0) & (column > 0), np.ldexp(1.0, (_exponent(row) - _exponent(column)) // 2), 1.0)
+            size[i] /= f
+            size[:, i] *= f
+            scale[i] *= f
+    return scale
 
 
 def scan_numpy(
@@ -155,8 +189,67 @@ def _compose(A2: Any, d2: Any, Q2: Any, A1: Any, d1: Any, Q1: Any) -> tuple[Any,
     return A, d, Q
 
 
+def _square_pair(a: Any, d: Any, q: Any) -> None:
+    """A map of two slots composed with itself, in place; a as (a00, a01, a10, a11), q as (q00, q01, q11).
+
+    The same as `_matmul`, `_diagonal` and `_sandwich`, with every entry of a mode in a register: four times faster.
+    """
+    for x in range(a.shape[1]):
+        a00, a01, a10, a11 = a[0, x], a[1, x], a[2, x], a[3, x]
+        d0, d1 = d[0, x], d[1, x]
+        loop = a01 * a10
+        e0, e1 = d0 + d0 + d0 * d0 + loop, d1 + d1 + d1 * d1 + loop
+        near0, near1 = abs(e0) < 0.5, abs(e1) < 0.5
+        b00 = 1.0 + e0 if near0 else a00 * a00 + loop
+        b11 = 1.0 + e1 if near1 else a11 * a11 + loop
+        a[0, x], a[1, x], a[2, x], a[3, x] = b00, a01 * (a00 + a11), a10 * (a00 + a11), b11
+        d[0, x], d[1, x] = e0 if near0 else b00 - 1.0, e1 if near1 else b11 - 1.0
+        u, v, w = q[0, x], q[1, x], q[2, x]
+        p0, p1, r0, r1 = a00 * u + a01 * v, a00 * v + a01 * w, a10 * u + a11 * v, a10 * v + a11 * w
+        q[0, x] = u + (p0 * a00 + p1 * a01)
+        q[1, x] = v + (p0 * a10 + p1 * a11)
+        q[2, x] = w + (r0 * a10 + r1 * a11)
+
+
+def _move_pair(a: Any, q: Any, x: Any, n: Any) -> None:
+    """A state of one column, x as (x0, x1) and n as (n00, n01, n11), through a map of two slots, in place."""
+    for z in range(a.shape[1]):
+        a00, a01, a10, a11 = a[0, z], a[1, z], a[2, z], a[3, z]
+        u, v = x[0, z], x[1, z]
+        x[0, z], x[1, z] = a00 * u + a01 * v, a10 * u + a11 * v
+        u, v, w = n[0, z], n[1, z], n[2, z]
+        p0, p1, r0, r1 = a00 * u + a01 * v, a00 * v + a01 * w, a10 * u + a11 * v, a10 * v + a11 * w
+        n[0, z] = q[0, z] + (p0 * a00 + p1 * a01)
+        n[1, z] = q[1, z] + (p0 * a10 + p1 * a11)
+        n[2, z] = q[2, z] + (r0 * a10 + r1 * a11)
+
+
+def _move_pairs(A: Any, d: Any, Q: Any, X: Any, N: Any, t: int) -> tuple[Any, Any]:
+    n = A.shape[2]
+    X_end, N_end = np.empty((2, 1, n)), np.empty((2, 2, n))
+    for lo in range(0, n, CHUNK):
+        hi = min(lo + CHUNK, n)
+        a, q, cov = np.empty((4, hi - lo)), np.empty((3, hi - lo)), np.empty((3, hi - lo))
+        a[0], a[1], a[2], a[3] = A[0, 0, lo:hi], A[0, 1, lo:hi], A[1, 0, lo:hi], A[1, 1, lo:hi]
+        q[0], q[1], q[2] = Q[0, 0, lo:hi], Q[0, 1, lo:hi], Q[1, 1, lo:hi]
+        cov[0], cov[1], cov[2] = N[0, 0, lo:hi], N[0, 1, lo:hi], N[1, 1, lo:hi]
+        x, drift = X[:, 0, lo:hi].copy(), d[:, lo:hi].copy()
+        left = t
+        while left:
+            if left & 1:
+                _move_pair(a, q, x, cov)
+            left >>= 1
+            if left:
+                _square_pair(a, drift, q)
+        X_end[:, 0, lo:hi] = x
+        N_end[0, 0, lo:hi], N_end[0, 1, lo:hi], N_end[1, 0, lo:hi], N_end[1, 1, lo:hi] = cov[0], cov[1], cov[1], cov[2]
+    return X_end, N_end
+
+
 def _move(A: Any, d: Any, Q: Any, X: Any, N: Any, t: int) -> tuple[Any, Any]:
     k, columns, n = X.shape
+    if k == 2 and columns == 1:
+        return _move_pairs(A, d, Q, X, N, t)
     X_end, N_end = np.empty((k, columns, n)), np.empty((k, k, n))
     for lo in range(0, n, CHUNK):
         hi = min(lo + CHUNK, n)
@@ -182,6 +275,50 @@ def _move(A: Any, d: Any, Q: Any, X: Any, N: Any, t: int) -> tuple[Any, Any]:
                 a, a_next, dd, d_next, q, q_next = a_next, a, d_next, dd, q_next, q
         X_end[:, :, lo:hi], N_end[:, :, lo:hi] = x, cov
     return X_end, N_end
+
+
+def _end(G: Any, b: Any, x: Any, r: Any, t: int) -> tuple[Any, Any]:
+    k, _, n = G.shape
+    A, d, Q = G.copy(), np.empty((k, n)), np.empty((k, k, n))
+    for i in range(k):
+        d[i] = G[i, i]
+        A[i, i] += 1.0
+        for j in range(k):
+            Q[i, j] = b[i] * b[j]
+    X, N = _move(A, d, Q, x.reshape(k, 1, n), np.zeros((k, k, n)), t)
+    signal, noise = np.zeros(n), np.zeros(n)
+    for i in range(k):
+        signal += r[i] * X[i, 0]
+        for j in range(k):
+            noise += r[i] * r[j] * N[i, j]
+    return signal * signal, noise
+
+
+def _exponent(x: Any) -> Any:
+    """The exponents of positive numbers, from their bits."""
+    return (x.view(np.int64) >> 52) - 1023
+
+
+def _balance(G: Any) -> Any:
+    k, _, n = G.shape
+    scale, size = np.ones((k, n)), np.abs(G)
+    for _ in range(k - 1):
+        for i in range(1, k):
+            row, column = np.zeros(n), np.zeros(n)
+            for j in range(k):
+                if j != i:
+                    row += size[i, j]
+                    column += size[j, i]
+            half = (_exponent(row) - _exponent(column)) >> 1
+            f = ((half + 1023) << 52).view(np.float64)
+            for x in range(n):
+                f[x] = f[x] if row[x] > 0 and column[x] > 0 else 1.0
+            for j in range(k):
+                if j != i:
+                    size[i, j] /= f
+                    size[j, i] *= f
+            scale[i] *= f
+    return scale
 
 
 def _scan(

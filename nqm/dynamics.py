@@ -79,8 +79,18 @@ class Dynamics:
 
     def start(self) -> MomentMap:
         """theta_0 spread over the slots: a map with one column."""
+        return MomentMap.matrix(self._column()[:, None])
+
+    def _column(self) -> Array:
         first = np.repeat(np.asarray(self.optimizer.initial(), dtype=float)[:, None], self.modes, axis=1)
-        return MomentMap.matrix(self.basis.column(first)[:, None])
+        return self.basis.column(first)
+
+    def end(self, t: int) -> tuple[Array, Array]:
+        """What `read` gives after t steps from the start."""
+        if self.schedule is not None or self.period != 1 or self.same_until(0) < t:
+            return self.read(self.move(self.start(), 0, t), t)
+        signal, noise = kernels().end(*self._first, self._column(), self.row(t), t)
+        return signal.reshape(self.shape), noise.reshape(self.shape)
 
     def row(self, t: int) -> Array:
         """The read-out after t steps, (slots, modes)."""

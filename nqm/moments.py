@@ -117,10 +117,10 @@ class Basis:
 
     def __init__(self, G: Array) -> None:
         self.far = np.zeros(0, dtype=np.intp)
-        if len(G) > 1:
+        if len(G) > 1 and (trace := G[0, 0] + G[1, 1]).min() < -2:
             half = (G[0, 0] - G[1, 1]) / 2
             alike = half**2 + G[0, 1] * G[1, 0] < half**2 / 2  # eigenvalues closer than the entries look
-            self.far = np.flatnonzero((G[0, 0] + G[1, 1] < -2) & (G[0, 1] != 0) & alike)
+            self.far = np.flatnonzero((trace < -2) & (G[0, 1] != 0) & alike)
             if len(self.far):
                 self.tilt = half[self.far] / G[0, 1, self.far]
         self.scale = balance(self._sheared(G))
@@ -160,16 +160,4 @@ def balance(G: Array) -> Array:
     Osborne's iteration, with powers of two so that scaling rounds nothing. Heavy ball written in (theta, m) becomes
     (theta, m / sqrt(h / lr)), where squaring a thousand-million-step map loses no digits.
     """
-    k = len(G)
-    scale = np.ones((k, *G.shape[2:]))
-    size = np.abs(G)
-    for _ in range(k - 1):
-        for i in range(1, k):  # only ratios matter: slot 0 keeps its unit
-            others = [j for j in range(k) if j != i]
-            row, column = size[i, others].sum(0), size[others, i].sum(0)
-            exponent = (np.frexp(row)[1] - np.frexp(column)[1]) // 2
-            f = np.ldexp(1.0, np.where((row > 0) & (column > 0), exponent, 0))
-            size[i] /= f
-            size[:, i] *= f
-            scale[i] *= f
-    return scale
+    return kernels().balance(G)

@@ -110,12 +110,68 @@ class Quadratic(Problem):
             noise_scale=scales[:, 0], curvature_noise_scale=scales[:, 1],
         )  # fmt: skip
 
+    def sample(
+        self,
+        optimizer: Optimizer,
+        batch_size: float,
+        steps: int | Sequence[int],
+        schedule: AnySchedule = None,
+        *,
+        replicas: int = 64,
+        noise: Any = "gaussian",
+        seed: int = 0,
+        start: Literal["gaussian", "fixed"] = "gaussian",
+        rotation: Any = None,
+        quantiles: Sequence[float] = (0.1, 0.5, 0.9),
+        grid: Literal["log", "linear"] = "log",
+        points: int = 200,
+        progress: Callable[[int, int], None] | None = None,
+        workers: int | None = None,
+    ) -> Run:
+        """Mean loss over random replicas, which step the optimizer's own update rule: the twin of `run`.
+
+        Parameters
+        ----------
+        optimizer, batch_size, steps, schedule, grid, points : as in `run`; the optimizer need not be linear.
+        replicas : how many to average; memory does not grow with them.
+        noise : a law by name (`nqm.noise.LAWS`), such as "rademacher" or "student_t(5)", or a function
+            ``(rng, shape) -> array`` of mean 0 and variance 1.
+        seed : of all random numbers; the answer does not depend on the number of threads.
+        start : theta_0 normal with variance s, or "fixed" at sqrt(s).
+        rotation : "random", a seed or an orthogonal matrix: run in that basis, with a dense H of at most 2,000 modes.
+        quantiles : of the losses of single replicas, to report.
+        progress : called with (done, total).
+        workers : threads; one a core if left out.
+
+        >>> from nqm import SGD
+        >>> problem = Quadratic(Spectrum([1.0, 0.1]))
+        >>> run = problem.sample(SGD(0.5), batch_size=10, steps=[0, 10], replicas=100_000)
+        >>> exact = problem.run(SGD(0.5), batch_size=10, steps=[0, 10])
+        >>> bool((abs(run.loss - exact.loss) < 4 * run.stderr).all())
+        True
+        """
+        from . import sample
+        from .geometry import rotation_matrix
+        from .noise import law
+
+        require_set(optimizer, "sample")
+        times = report_steps(steps, grid, points)
+        if start not in ("gaussian", "fixed"):
+            raise ValueError(f"start must be 'gaussian' or 'fixed', got {start!r}")
+        found, seed = law(noise), sample.check_seed(seed)
+        turned = rotation_matrix(rotation, round(self.spectrum.dim), seed)
+        plan = sample.Plan(
+            sample.Additive(self.spectrum, optimizer, found, start, turned), optimizer, check_batch_size(batch_size),
+            times, as_schedule(schedule, int(times[-1])), sample.check_replicas(replicas), seed,
+        )  # fmt: skip
+        return sample.sample(plan, quantiles=quantiles, warning=found.warning, progress=progress, workers=workers)
+
     def losses(self, optimizer: Optimizer, t: int, schedule: Schedule | None = None) -> tuple[Any, Any]:
         """(signal, noise) after t steps, summed over modes; one value for each setting the optimizer holds."""
         optimizer = optimizer.at_horizon(t)
         dynamics = Dynamics(optimizer, self.spectrum.h, schedule)
         with np.errstate(over="ignore", invalid="ignore"):
-            m_signal, m_noise = dynamics.read(dynamics.move(dynamics.start(), 0, t), t)
+            m_signal, m_noise = dynamics.end(t)
             return m_signal @ self.spectrum.signal_mass, m_noise @ self.spectrum.noise_mass
 
     def floor(self, optimizer: Optimizer, batch_size: float, schedule: AnySchedule = None) -> float:

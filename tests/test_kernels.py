@@ -73,6 +73,37 @@ def test_move(seed: int, k: int, columns: int, modes: int, t: int) -> None:
 
 @needs_numba
 @settings(max_examples=40)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.sampled_from([1, 5, 257, 700]), st.integers(0, 99))
+def test_end(seed: int, k: int, modes: int, t: int) -> None:
+    rng = np.random.default_rng(seed)
+    A = 0.9 / k * rng.uniform(-1, 1, (k, k, modes))
+    b, x, r = rng.standard_normal((3, k, modes))
+    X, N = x, np.zeros((k, k, modes))
+    for _ in range(t):
+        X, N = np.einsum("ijx,jx->ix", A, X), np.einsum("ijx,jkx,lkx->ilx", A, N, A) + b[:, None] * b[None]
+    walked = np.einsum("ix,ix->x", r, X) ** 2, np.einsum("ix,ijx,jx->x", r, N, r)
+    for end in (compiled.end, module.end_numpy):
+        for read, plain in zip(end(A - np.eye(k)[..., None], b, x, r, t), walked, strict=True):
+            assert np.abs(read - plain).max() <= ROUNDING * max(1.0, np.abs(plain).max(initial=0.0))
+
+
+@needs_numba
+@settings(max_examples=40)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.booleans())
+def test_balance(seed: int, k: int, holes: bool) -> None:
+    rng = np.random.default_rng(seed)
+    G = rng.standard_normal((k, k, 50)) * 2.0 ** rng.integers(-400, 400, (k, k, 50))
+    G *= rng.random(G.shape) > 0.3 if holes else 1.0
+    scale = compiled.balance(G)
+    np.testing.assert_array_equal(scale, module.balance_numpy(G))
+    assert np.all(np.frexp(scale)[0] == 0.5)  # powers of two round nothing
+    if k == 2 and not holes:
+        ratio = np.abs(G[1, 0] * scale[0] / scale[1]) / np.abs(G[0, 1] * scale[1] / scale[0])
+        assert np.all((ratio > 0.2) & (ratio < 5.0))
+
+
+@needs_numba
+@settings(max_examples=40)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 3), st.sampled_from([1, 5, 256, 700]))
 def test_scan(seed: int, k: int, columns: int, modes: int) -> None:
     rng = np.random.default_rng(seed)
@@ -101,7 +132,7 @@ def numbers(row: Optimizer) -> list[float]:
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS.keys())
 def test_everything_on_plain_numpy(row: Optimizer, monkeypatch: pytest.MonkeyPatch) -> None:
     fast = numbers(row)
-    plain = module.Kernels(module.compose_numpy, module.move_numpy, module.scan_numpy, compiled=False)
+    plain = module.plain_kernels()
     for user in (nqm.moments, nqm.dynamics):
         monkeypatch.setattr(user, "kernels", lambda: plain)
     assert relative_error(numbers(row), fast) < ROUNDING

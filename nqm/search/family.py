@@ -13,7 +13,7 @@ from ..moments import Array, MomentMap
 from ..optimizers.base import Optimizer, Parameter, assign, free_parameters
 from ..problem import Quadratic
 
-PASS = 4096  # settings times nodes in one pass: what stays in cache
+PASS = 32768  # settings times nodes in one pass: what stays in cache
 
 
 class Family:

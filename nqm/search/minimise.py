@@ -8,7 +8,7 @@ its curvature, long in a flat valley and short across; the cloud shrinks until t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import cache
 
 import numpy as np
@@ -19,15 +19,38 @@ Objective = Callable[[Array], Array]  # points (m, p) -> values (m,)
 
 
 def minimise(
-    f: Objective, start: Array, radius: float, low: Array, high: Array, sharp: float = 0.01, rounds: int = 24
+    f: Objective, starts: list[Array], radius: float, low: Array, high: Array, sharp: float = 0.01, rounds: int = 24
 ) -> tuple[Array, float]:
-    """The best point seen and its value, from clouds around ``start`` of size ``radius`` down to ``sharp``."""
+    """The best point seen and its value, from clouds of size ``radius`` down to ``sharp`` around each start.
+
+    The searches go side by side, so that their clouds share the cost of a call of f.
+    """
+    searches = [_search(u, radius, low, high, sharp, rounds) for u in starts]
+    clouds = [next(search) for search in searches]
+    found: list[tuple[Array, float]] = []
+    while searches:
+        values = np.split(f(np.vstack(clouds)), np.cumsum([len(X) for X in clouds])[:-1])
+        going, clouds = [], []
+        for search, part in zip(searches, values, strict=True):
+            try:
+                clouds.append(search.send(part))
+                going.append(search)
+            except StopIteration as end:
+                found.append(end.value)
+        searches = going
+    return min(found, key=lambda result: result[1])
+
+
+def _search(
+    start: Array, radius: float, low: Array, high: Array, sharp: float, rounds: int
+) -> Generator[Array, Array, tuple[Array, float]]:
+    """One search: gives clouds of points, is sent their values, returns the best point and its value."""
     p = len(start)
     center, axes = np.clip(start, low, high), np.eye(p)
     best, least = center, np.inf
     for _ in range(rounds):
         X = np.clip(center + radius * _design(p) @ axes.T, low, high)
-        values = f(X)
+        values = yield X
         i = int(np.argmin(values))
         moved_on = values[i] < least
         if moved_on:
@@ -59,17 +82,24 @@ def _design(p: int) -> Array:
     return np.vstack([np.zeros(p), points])
 
 
+@cache
+def _pairs(p: int) -> tuple[Array, Array]:
+    return np.triu_indices(p)
+
+
 def _fit(X: Array, values: Array, best: Array, radius: float) -> tuple[Array | None, Array]:
     """Minimum of the least-squares quadratic, and axes that make its curvature round; no minimum if it has none."""
     p = X.shape[1]
     Z = (X - best) / radius
     rise = values - values.min()
-    weight = 1 / (1 + (rise / max(float(np.median(rise)), 1e-12)) ** 2)  # far walls are not quadratic
-    i, j = np.triu_indices(p)
-    terms = np.column_stack([np.ones(len(Z)), Z, Z[:, i] * Z[:, j]])
-    normal = terms.T @ (weight[:, None] * terms)
-    normal[np.diag_indices_from(normal)] += 1e-9 * weight.sum()  # points pressed against a bound leave it singular
-    coef = np.linalg.solve(normal, terms.T @ (weight * np.minimum(rise, 50.0)))
+    weight = 1 / (1 + (rise / max(float(np.sort(rise)[len(rise) // 2]), 1e-12)) ** 2)  # far walls are not quadratic
+    i, j = _pairs(p)
+    terms = np.ones((len(Z), 1 + p + len(i)))
+    terms[:, 1 : 1 + p], terms[:, 1 + p :] = Z, Z[:, i] * Z[:, j]
+    weighted = (weight[:, None] * terms).T
+    normal = weighted @ terms
+    normal.flat[:: len(normal) + 1] += 1e-9 * weight.sum()  # points pressed against a bound leave it singular
+    coef = np.linalg.solve(normal, weighted @ np.minimum(rise, 50.0))
     H = np.zeros((p, p))
     H[i, j] = coef[1 + p :]
     H = H + H.T
@@ -79,5 +109,5 @@ def _fit(X: Array, values: Array, best: Array, radius: float) -> tuple[Array | N
         return None, np.eye(p)
     bent = np.maximum(size, 1e-3 * top)
     step = -axes @ ((axes.T @ coef[1 : 1 + p]) / bent)
-    shape = axes @ np.diag(np.minimum(np.sqrt(bent.max() / bent), 12.0)) @ axes.T
+    shape = axes * np.minimum(np.sqrt(bent.max() / bent), 12.0) @ axes.T
     return best + radius * step, shape

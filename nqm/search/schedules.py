@@ -422,7 +422,7 @@ def _best_batches(problem: Quadratic, optimizer: Optimizer, unit: float, example
     low = np.append(math.log2(pieces), family.low)
     high = np.append(math.log2(min(examples, MAX_STEPS)), family.high)
     first = np.append(math.log2(max(start.steps or pieces, pieces)), tuner_point)
-    best = minimise(values, np.clip(first, low, high), 2.0, low, high)[0]
+    best = minimise(values, [np.clip(first, low, high)], 2.0, low, high)[0]
     loss, batches, T, chosen = settle(best, problem)
     schedule = Schedule(split(T, pieces), batch_size=batches / unit)
     message = f"least loss for {examples:g} examples is {loss:.4g}, in {T:,} steps with {pieces} pieces"

@@ -97,7 +97,8 @@ class Tuner:
         )  # every step is walked, so look at fewer settings
         self.points = np.vstack([self.family.sample(1 if p == 0 else (24 if walks else 32 * p**2)), *self._faces()])
         self.limit = 2**20 if walks else MAX_STEPS
-        self._levels = self.family.levels(self.points)
+        # Where to begin is seen well enough on the fewest nodes.
+        self._levels = Family(problem.coarse_smooth, optimizer).levels(self.points)
         self._table: list[tuple[Array, Array]] = []
 
     def solve(
@@ -179,10 +180,14 @@ class Tuner:
             loss = math.exp(float(self._log_losses(u[None], near.steps, batch_size)[0]))
             if loss <= target:
                 return near.steps, u, loss
-        u, loss = self._minimise(top, batch_size, self._starts(level, batch_size, near), WIDE, sharp=0.1)
-        if loss <= target:
-            return top, u, loss
-        return self._unreached(batch_size, target, max_steps, u, loss)
+        while True:
+            u, loss = self._minimise(top, batch_size, self._starts(level, batch_size, near), WIDE, sharp=0.1)
+            if loss <= target:
+                return top, u, loss
+            if top == max_steps or 2 ** (level + 1) > max_steps:
+                return self._unreached(batch_size, target, max_steps, u, loss)
+            level += 1  # the scan's few nodes promised too much
+            top = min(2**level, max_steps)
 
     def _unreached(self, batch_size: float, target: float, max_steps: int, u: Array, loss: float) -> Tuned:
         optimizer = self.family.at(u)
@@ -346,6 +351,5 @@ class Tuner:
         def f(U: Array) -> Array:
             return self._log_losses(U, t, batch_size)
 
-        found = [minimise(f, u, radius, low, high, sharp) for u in starts]
-        u, value = min(found, key=lambda result: result[1])
+        u, value = minimise(f, starts, radius, low, high, sharp)
         return u, math.exp(value)
