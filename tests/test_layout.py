@@ -16,14 +16,16 @@ ROOT = Path(nqm.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
 LAYERS: list[set[str]] = [
-    {"_kernels"},
+    {"_kernels", "_coupled_kernels"},
     {"moments"},
     {"quadrature", "run", "text"},  # results are data: they know an optimizer only as a type
     {"spectrum"},
     {"noise", "geometry"},
     {"optimizers", "schedule"},
     {"dynamics", "sample"},
-    {"problem"},
+    {"coupled", "problem"},
+    {"renewal"},
+    {"least_squares"},
     {"search"},
     {"bounds"},
     {"batch"},
@@ -42,7 +44,7 @@ INNER = {  # inside a sub-package, the same rule
         {"ema", "heavy_ball", "lookahead", "nesterov", "polyak", "preconditioned", "schedule_free", "sgd"},
         {"adam", "adamw", "clipped", "diagonal", "drifting", "estimated", "normalised", "rmsprop", "sign"},
     ],
-    "search": [{"hits", "minimise"}, {"family"}, {"tune"}, {"schedules"}],
+    "search": [{"walk", "minimise"}, {"hits", "family"}, {"losses"}, {"tune"}, {"schedules"}],
 }
 DRAWS = {("run", "plot"), ("batch", "plot"), ("search", "plot")}
 """A result's ``plot`` method calls the module that draws it, when called and not before."""
