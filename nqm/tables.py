@@ -72,7 +72,9 @@ def spelled(values: Iterable[float], digits: str = ".3g") -> str:
 def percent(share: float) -> str:
     """Two digits: ``4.7%``.
 
-    >>> percent(0.0468), percent(0.3), percent(0.00109), percent(1.234)
-    ('4.7%', '30%', '0.11%', '123%')
+    >>> percent(0.0468), percent(0.3), percent(0.00109), percent(1.234), percent(6.4e7)
+    ('4.7%', '30%', '0.11%', '123%', '6.4e+07 times')
     """
+    if share >= 10:
+        return f"{share:.2g} times"
     return f"{100 * share:.0f}%" if share >= 1 else f"{100 * share:.2g}%"

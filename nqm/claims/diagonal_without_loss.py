@@ -39,7 +39,7 @@ def measure(
     table = []
     for name, optimizer in {**LINEAR, **OTHERS, **optimizers}.items():
         plain, rotated = (
-            problem.sample(optimizer, 16, steps, points=30, replicas=replicas, seed=seed, rotation=basis)
+            problem.sample(optimizer, 16, steps, points=30, replicas=replicas, seed=seed, rotation=basis, workers=1)
             for basis in (None, "random")
         )
         gap = np.abs(rotated.loss / plain.loss - 1)
@@ -63,7 +63,9 @@ def measure(
 def draw(table: Table) -> Figure:
     names = distinct(table, "optimizer")
     lines = [
-        Line(column(table, "step", optimizer=name), np.maximum(column(table, "gap", optimizer=name), 1e-17), name, color)
+        Line(
+            column(table, "step", optimizer=name), np.maximum(column(table, "gap", optimizer=name), 1e-17), name, color
+        )
         for name, color in zip(names, ramp(len(names)), strict=True)
     ]
     ends = [1, column(table, "step").max()]

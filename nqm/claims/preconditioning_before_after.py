@@ -15,7 +15,9 @@ from .base import Measured
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-STATEMENT = "For a fixed preconditioner it is the same whether gradients are preconditioned before momentum or after it."
+STATEMENT = (
+    "For a fixed preconditioner it is the same whether gradients are preconditioned before momentum or after it."
+)
 SOURCE = "the appendix on preconditioned momentum"
 TURN = ("the preconditioner drifts by half", {"drift": 0.5})
 TOLERANCE = 1e-12
@@ -39,7 +41,12 @@ def measure(
     for swing in sorted({*DRIFTS, drift}):
         before, after = (
             problem.sample(
-                DriftingPreconditioned(inner, power, swing, order=order), 64, steps, replicas=replicas, seed=seed
+                DriftingPreconditioned(inner, power, swing, order=order),
+                64,
+                steps,
+                replicas=replicas,
+                seed=seed,
+                workers=1,
             )
             for order in ("before", "after")
         )
