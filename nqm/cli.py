@@ -358,26 +358,19 @@ def claims(names: tuple[str, ...], listing: bool, out: str | None, turn: bool, a
     Without a NAME all of them, on as many processes as there are processors. A verdict follows from the number and a
     tolerance, for which a reason is given. Random numbers are seeded.
     """
-    from .claims import CLAIMS, page, run_all
+    from .claims import CLAIMS, run_all
 
-    if listing:
-        output.show_claims([CLAIMS[name] for name in names or CLAIMS], as_json)
-        return
     sink = Sink(as_json)
+    if listing:
+        listed = [CLAIMS[name] for name in names or CLAIMS]
+        sink.deliver(lambda: {"claims": [c.to_dict() for c in listed]}, lambda: output.show_claims(listed))
+        return
+    few = 0 < len(names) < 4  # done sooner than processes are started
     with progress("measuring claims") as report:
-
-        def done(one: Any, count: int, total: int) -> None:
-            if not as_json:
-                output.show_claim(one)
-            if report:
-                report(count, total)
-
-        workers = 1 if len(names) == 1 else min(4, os.cpu_count() or 1)
-        found = run_all(names or None, out, turn=turn, progress=done, workers=workers)
-    sink.deliver(lambda: {"claims": [one.to_dict() for one in found]}, lambda: click.echo(page.summary(found)))
-    if out:
-        wrote(os.path.join(out, "claims.md"))
-        wrote(os.path.join(out, "claims.html"))
+        found = run_all(names, out, turn=turn, progress=report, workers=1 if few else min(4, os.cpu_count() or 1))
+    sink.deliver(lambda: {"claims": [one.to_dict() for one in found]}, lambda: output.show_checked(found))
+    for page in ("claims.md", "claims.html") if out else ():
+        wrote(os.path.join(out or "", page))
 
 
 @main.command(

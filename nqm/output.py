@@ -231,22 +231,20 @@ def show_schedule(found: Scheduled) -> None:
     click.echo(f"{found.message}; loss {found.loss:.4g}")
 
 
-def show_claim(one: Checked) -> None:
-    """One claim, its entries under one another; on a terminal the text is wrapped."""
-    from .claims.page import entries
+def show_checked(found: Sequence[Checked]) -> None:
+    """Claims with their measurements, entries under one another; on a terminal the text is wrapped."""
+    from .claims.page import entries, summary
 
-    click.secho(one.claim.name, bold=True)
-    for name, text in [("claim", one.claim.statement), *entries(one)]:
-        _show_entry(name, text)
-    click.echo()
+    for one in found:
+        click.secho(one.claim.name, bold=True)
+        for name, text in [("claim", one.claim.statement), *entries(one)]:
+            _show_entry(name, text)
+        click.echo()
+    click.echo(summary(found))
 
 
-def show_claims(claims: Sequence[Claim], as_json: bool) -> None:
+def show_claims(claims: Sequence[Claim]) -> None:
     """What could be measured."""
-    rows = [{"name": c.name, "claim": c.statement, "source": c.source, "needs": c.missing} for c in claims]
-    if as_json:
-        click.echo(to_json({"claims": rows}))
-        return
     for c in claims:
         click.secho(c.name, bold=True)
         _show_entry("", c.statement + (f" ({c.missing})" if c.missing else ""))

@@ -34,6 +34,8 @@ Methods = Mapping[str, Optimizer]
 @cache
 def instance(dim: int = DIM, exponent: float = EXPONENT) -> Quadratic:
     """The paper's problem: d = 10^4, h_i = 1/i, C = H, theta_0 ~ N(0, I); or one with another d or decay of h."""
+    if exponent == 0:
+        return Quadratic(Spectrum([1.0], count=dim))  # equal modes are one mode
     return Quadratic(Spectrum.power_law(dim, exponent))
 
 

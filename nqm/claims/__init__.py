@@ -50,7 +50,7 @@ def run_all(
     folder: str | Path | None = None,
     *,
     turn: bool = False,
-    progress: Callable[[Checked, int, int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
     study: Study | None = None,
     workers: int = 1,
 ) -> list[Checked]:
@@ -61,7 +61,7 @@ def run_all(
     only : names of the claims to measure; all whose requirements are installed if left out.
     folder : made if it is not there.
     turn : measure each again with the premises that turn its verdict.
-    progress : called with each claim as it is done, with how many are, and with their total.
+    progress : called with the number of claims done and their total.
     study : batch sizes to use instead of the paper's.
     workers : processes that share the work. A script that asks for more than one needs the usual
         ``if __name__ == "__main__":``.
@@ -76,7 +76,7 @@ def run_all(
         for one in collect(chosen, (study or Study()).sharing(pool), folder, turn):
             found.append(one)
             if progress:
-                progress(one, len(found), len(chosen))
+                progress(len(found), len(chosen))
     if folder:
         page.write(found, folder)
     return found

@@ -119,6 +119,10 @@ class Claim:
         """Whether it asks a study, whose answers other claims share."""
         return "study" in inspect.signature(self.measure).parameters
 
+    def to_dict(self) -> dict[str, Any]:
+        """What it says, as ``--list --json`` prints it."""
+        return {"name": self.name, "statement": self.statement, "source": self.source, "needs": self.missing or None}
+
     def check(self, study: Study | None = None, **premises: Any) -> Measured:
         """Measure it, with premises of yours if you name some."""
         for name in premises:

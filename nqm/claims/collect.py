@@ -28,10 +28,8 @@ class Checked:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, as ``--json`` prints them."""
-        about = {"name": self.claim.name, "statement": self.claim.statement, "source": self.claim.source}
-        turned = None
-        if self.turned:
-            turned = {"premise": self.claim.turned_by, **self.turned.to_dict()}
+        turned = {"premise": self.claim.turned_by, **self.turned.to_dict()} if self.turned else None
+        about = self.claim.to_dict()
         return {**about, **self.measured.to_dict(), "seconds": round(self.seconds, 3), "turned": turned}
 
 
