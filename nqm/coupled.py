@@ -161,7 +161,7 @@ class Coupled:
     def _fed_back(self, phases: list[int]) -> Array:
         """Slots that reach a gradient sooner or later; a plain sum of the past does not, and has no steady state."""
         d = self.dynamics
-        links = sum((np.abs(d.system(t)[0]).max(axis=2) for t in phases)) > 0
+        links = np.max([np.abs(d.system(t)[0]).max(axis=2) for t in phases], axis=0) > 0
         live = np.any([np.abs(d.look(t)).max(axis=1) > 0 for t in phases], axis=0)
         for _ in live:
             live = live | links[live].any(axis=0)

@@ -48,7 +48,7 @@ class LeastSquares(Problem):
     >>> round(problem.stability_limit(SGD(), batch_size=4), 4), round(problem.additive.stability_limit(SGD()), 4)
     (0.7292, 2.0)
     >>> problem.run(SGD(0.5), batch_size=4, steps=[0, 1, 10]).loss.round(4).tolist()
-    [4.8938, 5.0193, 3.7862]
+    [4.8938, 4.8137, 4.4579]
     """
 
     spectrum: Spectrum
@@ -104,7 +104,7 @@ class LeastSquares(Problem):
 
     def _on(self, nodes: Spectrum) -> LeastSquares:
         problem = LeastSquares(nodes, self.label_noise)
-        problem.__dict__["features"] = nodes  # the rule's own weights for signal and noise
+        object.__setattr__(problem, "features", nodes)  # the rule's own weights for signal and noise
         return problem
 
     def coupled(self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None = None) -> Coupled:
@@ -242,7 +242,7 @@ class LeastSquares(Problem):
         coupled = self.coupled(optimizer.at_horizon(MAX_STEPS), check_batch_size(batch_size), fixed)
         return float(coupled.steady().floor[0])
 
-    def stability_limit(self, optimizer: Optimizer, batch_size: float, tol: float = 1e-10) -> float:
+    def stability_limit(self, optimizer: Optimizer, batch_size: float, tol: float = 1e-12) -> float:
         """The learning rate below which the loss stays bounded at a batch size, the other parameters as they are.
 
         For SGD it is the root of ``sum n x / (B (2 - x (1 + 1/B))) = 1``, x = lr h.

@@ -6,6 +6,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -177,8 +178,42 @@ spectrum = click.option(
     metavar="SPECTRUM",
     default="power_law(10000)",
     show_default=True,
-    help="The problem: power_law(d, exponent=1, ...), perhaps with .binned(100), or a .json, .npz or .csv file.",
+    help="The modes: power_law(d, exponent=1, ...), perhaps with .binned(100), or a .json, .npz or .csv file.",
 )
+kind = click.option(
+    "--problem",
+    "kind",
+    type=click.Choice(["quadratic", "least_squares"]),
+    default="quadratic",
+    show_default=True,
+    help="Gradient noise of fixed variance, or that of minibatches of a linear regression.",
+)
+label_noise = click.option(
+    "--label-noise",
+    type=NUMBER,
+    metavar="VAR",
+    help="Variance of the labels' noise, for least_squares; c / h of the spectrum if left out.",
+)
+
+
+def problem(function: F) -> F:
+    """--spectrum, --problem and --label-noise, as the one problem they mean."""
+
+    @wraps(function)
+    def verb(*args: Any, spectrum: Any, kind: str, label_noise: float | None, **named: Any) -> Any:
+        if kind == "least_squares":
+            from .least_squares import LeastSquares
+
+            return function(*args, problem=LeastSquares(spectrum, label_noise), **named)
+        if label_noise is not None:
+            raise click.UsageError("--label-noise needs --problem least_squares", click.get_current_context())
+        from .problem import Quadratic
+
+        return function(*args, problem=Quadratic(spectrum), **named)
+
+    return spectrum(kind(label_noise(verb)))  # type: ignore[return-value]
+
+
 batch_size = click.option(
     "--batch-size", "-b", type=NUMBER, metavar="B", required=True, help="Batch size: 1024, 2^10, or inf for no noise."
 )

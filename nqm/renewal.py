@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -40,6 +41,19 @@ class Block:
     W: Array  # (setting, degree, phase, degree, phase)
     S: Array  # (2 degrees): sum of u^n
 
+    @cached_property
+    def feedback(self) -> tuple[Array, Array]:
+        """(S - W)^-1, which turns the moments of what is felt into the polynomial a; and which settings run away."""
+        phases, q = self.P.shape[1], min(DEGREE, round(self.S[0]) - 1) + 1
+        sums = self.S[np.add.outer(np.arange(q), np.arange(q))]
+        system = np.einsum("nk,pq->npkq", sums, np.eye(phases)) - self.W[:, :q, :, :q]
+        lost = ~np.isfinite(system).all(axis=(1, 2, 3, 4))
+        lost |= self.W[:, 0, :, 0].sum(axis=2).min(axis=1) > RUNAWAY * self.S[0]
+        size = q * phases
+        system = system.reshape(-1, size, size)
+        system[lost] = np.eye(size)
+        return np.linalg.inv(system), lost
+
     def twice(self, nodes: int) -> Block:
         """The block of 2 J cycles."""
         C, half, D = BINOMIAL[: DEGREE + 1, : DEGREE + 1], HALF[: DEGREE + 1], self.D
@@ -48,10 +62,12 @@ class Block:
         P = half.reshape(shape) * (self.P + np.einsum("ijx,npjx->npix", D, self.P) + P_late)
         R_late = np.tensordot(C, self.R, 1)
         R = half.reshape(shape) * (self.R + R_late + np.einsum("npix,ijx->npjx", R_late, D))
-        q, phases = P.shape[:2]
-        wide = (q, phases, P.shape[2], -1, nodes)
-        across = np.einsum("npisx,kqisx->snpkq", R_late.reshape(wide), self.P.reshape(wide), optimize=True)
-        W = self.W + across + np.einsum("na,kb,sapbq->snpkq", C, C, self.W, optimize=True)
+        wide = (P.shape[0] * P.shape[1], P.shape[2], -1, nodes)  # the sum over a setting's moments, as a product
+        late, early = (
+            a.reshape(wide).transpose(2, 0, 1, 3).reshape(-1, wide[0], wide[1] * nodes) for a in (R_late, self.P)
+        )
+        across = (late @ early.transpose(0, 2, 1)).reshape(self.W.shape)
+        W = self.W + across + np.einsum("kb,snpbq->snpkq", C, np.einsum("na,sapbq->snpbq", C, self.W))
         W *= half[:, None, None, None] * half[:, None]
         return Block(2 * D + np.einsum("ijx,jkx->ikx", D, D), P, R, W, HALF * (self.S + BINOMIAL @ self.S))
 
@@ -114,7 +130,7 @@ class Renewal:
 
     def _cycle(self, first: int, period: int) -> Block:
         """One cycle: every step's noise has its own tau."""
-        c, d = self.coupled, self.coupled.dynamics
+        c = self.coupled
         steps = [self._step(t) for t in range(first, first + period)]
         D = np.zeros_like(steps[0][0])
         m, modes = D.shape[1:]
@@ -149,19 +165,14 @@ class Renewal:
     def _advance(self, block: Block, M: Array) -> Array:
         """The moments after a block; NaN where noise feeds back within it faster than a polynomial can follow."""
         c, phases = self.coupled, block.P.shape[1]
-        q = min(DEGREE, round(block.S[0]) - 1) + 1
-        sums = block.S[np.add.outer(np.arange(q), np.arange(q))]
-        system = np.einsum("nk,pq->npkq", sums, np.eye(phases)) - block.W[:, :q, :, :q]
+        inverse, lost = block.feedback
+        q = inverse.shape[1] // phases
         split = (len(M), -1, c.nodes)
         felt = np.einsum("npisx,isx->snp", block.R[:q].reshape(q, phases, *split), M.reshape(split))
-        felt = felt + c.label_noise * block.S[:q, None]
-        size = q * phases
-        lost = ~np.isfinite(system).all(axis=(1, 2, 3, 4)) | ~np.isfinite(felt).all(axis=(1, 2))
-        lost |= block.W[:, 0, :, 0].sum(axis=2).min(axis=1) > RUNAWAY * block.S[0]
-        system[lost] = np.eye(size).reshape(q, phases, q, phases)
-        a = np.linalg.solve(system.reshape(-1, size, size), felt.reshape(-1, size, 1)).reshape(-1, q, phases)
-        lost |= (np.einsum("k,skp->sp", sums[0], a) < (1 - 1e-6) * felt[:, 0]).any(axis=1)  # noise only adds
-        a[lost] = np.nan
+        felt += c.label_noise * block.S[:q, None]
+        a = (inverse @ felt.reshape(-1, q * phases, 1)).reshape(-1, q, phases)
+        shrunk = np.einsum("k,skp->sp", block.S[:q], a) < (1 - 1e-6) * felt[:, 0]  # but noise only adds
+        a[lost | shrunk.any(axis=1)] = np.nan
         a = np.repeat(a, c.nodes, axis=0).transpose(1, 2, 0)
         return M + np.einsum("ijx,jx->ix", block.D, M) + np.einsum("npx,npix->ix", a, block.P[:q])
 

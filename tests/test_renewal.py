@@ -66,7 +66,7 @@ def test_blocks_double(monkeypatch: pytest.MonkeyPatch) -> None:
     powers: list[Any] = [np.eye(3)[..., None] + 0 * L]
     for _ in range(8):
         powers.append(np.einsum("ijx,jkx->ikx", L, powers[-1]))
-    assert eight.D == pytest.approx(powers[8] - powers[0], abs=1e-14)
+    assert pytest.approx(powers[8] - powers[0], abs=1e-14) == eight.D
     u = np.arange(8) / 8
     for n in range(module.DEGREE + 1):
         P = sum(u[s] ** n * np.einsum("ijx,jx->ix", powers[7 - s], one.P[0, 0]) for s in range(8))

@@ -45,8 +45,9 @@ def steps_to_target(
 ) -> Hit:
     """The first step at which the expected loss is at or below the target, or the step after the last one above it.
 
-    Exact for every optimizer with whole steps (on `LeastSquares` every step is looked at, 10^7 at most); a `Polyak` average over a fraction of the run is a different run at
-    each horizon, and there the smallest horizon is bracketed on a grid of ratio 1.02 and bisected.
+    Exact for every optimizer with whole steps; on `LeastSquares` every step is looked at, 10^7 at most. A `Polyak` average
+    over a fraction of the run is a different run at each horizon, and there the smallest horizon is bracketed on a grid of
+    ratio 1.02 and bisected.
 
     >>> from nqm import Quadratic, SGD, Spectrum
     >>> steps_to_target(Quadratic(Spectrum.power_law(10_000)), SGD(1.99), batch_size=16, target=4.2).steps
