@@ -144,6 +144,8 @@ def _optimizer(source: Text, node: ast.expr, classes: dict[str, type[Optimizer]]
             return free
         if isinstance(argument, ast.Call) or (isinstance(argument, ast.Name) and argument.id != "inf"):
             return _optimizer(source, argument, classes)
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+            return argument.value  # a choice, which the constructor checks
         return source.number(argument)
 
     name, build = source.own.get(function.id, function.id), classes[function.id]

@@ -86,7 +86,7 @@ class Quadratic(Problem):
         times = report_steps(steps, grid, points)
         schedule = as_schedule(schedule, int(times[-1]))
         spectrum = self.spectrum
-        bands = _Bands(spectrum)
+        bands = Bands(spectrum)
         signal, noise = np.empty((2, len(times), len(bands))), None
         g = np.empty((len(times), 2))
         with np.errstate(over="ignore", invalid="ignore"):
@@ -110,6 +110,62 @@ class Quadratic(Problem):
             noise_scale=scales[:, 0], curvature_noise_scale=scales[:, 1],
         )  # fmt: skip
 
+    def sample(
+        self,
+        optimizer: Optimizer,
+        batch_size: float,
+        steps: int | Sequence[int],
+        schedule: AnySchedule = None,
+        *,
+        replicas: int = 64,
+        noise: Any = "gaussian",
+        seed: int = 0,
+        start: Literal["gaussian", "fixed"] = "gaussian",
+        rotation: Any = None,
+        quantiles: Sequence[float] = (0.1, 0.5, 0.9),
+        grid: Literal["log", "linear"] = "log",
+        points: int = 200,
+        progress: Callable[[int, int], None] | None = None,
+        workers: int | None = None,
+    ) -> Run:
+        """Mean loss over random replicas, which step the optimizer's own update rule: the twin of `run`.
+
+        Parameters
+        ----------
+        optimizer, batch_size, steps, schedule, grid, points : as in `run`; the optimizer need not be linear.
+        replicas : how many to average; memory does not grow with them.
+        noise : a law by name (`nqm.noise.LAWS`), such as "rademacher" or "student_t(5)", or a function
+            ``(rng, shape) -> array`` of mean 0 and variance 1.
+        seed : of all random numbers; the answer does not depend on the number of threads.
+        start : theta_0 normal with variance s, or "fixed" at sqrt(s).
+        rotation : "random", a seed or an orthogonal matrix: run in that basis, with a dense H of at most 2,000 modes.
+        quantiles : of the losses of single replicas, to report.
+        progress : called with (done, total).
+        workers : threads; one a core if left out.
+
+        >>> from nqm import SGD
+        >>> problem = Quadratic(Spectrum([1.0, 0.1]))
+        >>> run = problem.sample(SGD(0.5), batch_size=10, steps=[0, 10], replicas=100_000)
+        >>> exact = problem.run(SGD(0.5), batch_size=10, steps=[0, 10])
+        >>> bool((abs(run.loss - exact.loss) < 4 * run.stderr).all())
+        True
+        """
+        from . import sample
+        from .geometry import rotation_matrix
+        from .noise import law
+
+        require_set(optimizer, "sample")
+        times = report_steps(steps, grid, points)
+        if start not in ("gaussian", "fixed"):
+            raise ValueError(f"start must be 'gaussian' or 'fixed', got {start!r}")
+        found, seed = law(noise), sample.check_seed(seed)
+        turned = rotation_matrix(rotation, round(self.spectrum.dim), seed)
+        plan = sample.Plan(
+            sample.Additive(self.spectrum, optimizer, found, start, turned), optimizer, check_batch_size(batch_size),
+            times, as_schedule(schedule, int(times[-1])), sample.check_replicas(replicas), seed,
+        )  # fmt: skip
+        return sample.sample(plan, quantiles=quantiles, warning=found.warning, progress=progress, workers=workers)
+
     def losses(self, optimizer: Optimizer, t: int, schedule: Schedule | None = None) -> tuple[Any, Any]:
         """(signal, noise) after t steps, summed over modes; one value for each setting the optimizer holds."""
         optimizer = optimizer.at_horizon(t)
@@ -117,6 +173,11 @@ class Quadratic(Problem):
         with np.errstate(over="ignore", invalid="ignore"):
             m_signal, m_noise = dynamics.end(t)
             return m_signal @ self.spectrum.signal_mass, m_noise @ self.spectrum.noise_mass
+
+    def loss(self, optimizer: Optimizer, t: int, batch_size: float, schedule: Schedule | None = None) -> float:
+        """Expected loss after t steps."""
+        signal, noise = self.losses(optimizer, t, schedule)
+        return float(signal + noise / batch_size)
 
     def floor(self, optimizer: Optimizer, batch_size: float, schedule: AnySchedule = None) -> float:
         """Steady-state loss, exactly: infinity where the optimizer is unstable on this spectrum, NaN where nothing moves."""
@@ -182,21 +243,24 @@ class Quadratic(Problem):
             yield dynamics.read(state, now)
 
 
-class _Bands:
+class Bands:
     """Sums over modes by decade of curvature."""
 
     def __init__(self, spectrum: Spectrum) -> None:
         low, high = math.floor(np.log10(spectrum.h.min())), math.ceil(np.log10(spectrum.h.max()))
         self.edges = 10.0 ** np.arange(low, max(high, low + 1) + 1)
         which = np.clip(np.searchsorted(self.edges, spectrum.h, side="left") - 1, 0, len(self.edges) - 2)
-        order = np.eye(len(self.edges) - 1)[:, which]
-        self.signal, self.noise = order * spectrum.signal_mass, order * spectrum.noise_mass
+        self.which = np.eye(len(self.edges) - 1)[:, which]
+        self.signal, self.noise = self.which * spectrum.signal_mass, self.which * spectrum.noise_mass
 
     def __len__(self) -> int:
         return len(self.edges) - 1
 
     def __call__(self, m_signal: Array, m_noise: Array) -> tuple[Array, Array]:
         return self.signal @ m_signal, self.noise @ m_noise
+
+    def split(self, values: Array) -> Array:
+        return self.which @ values
 
 
 def check_batch_size(batch_size: Any) -> float:

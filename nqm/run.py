@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -41,23 +42,33 @@ class Run:
     ``floor`` is the steady-state loss (infinite if the run diverges). ``band_signal`` and ``band_noise`` split the two by
     curvature, one row for each pair of ``band_edges``. ``noise_scale`` is tr C / |g|^2 and ``curvature_noise_scale``
     tr HC / g'Hg at the reported weights, in expectation: the batch sizes at which gradient noise and signal are alike.
+
+    A sampled run knows none of these: they are None, and the floor NaN. It has the standard error of its mean loss as
+    ``stderr``, and ``quantiles`` of the losses of single replicas.
     """
 
     steps: Array
     loss: Array
-    signal: Array
-    noise: Array
+    signal: Any
+    noise: Any
     batch_size: float
     optimizer: Optimizer
     floor: float
     outcome: Outcome
     message: str
-    band_edges: Array
-    band_signal: Array
-    band_noise: Array
-    noise_scale: Array
-    curvature_noise_scale: Array
+    band_edges: Any = None
+    band_signal: Any = None
+    band_noise: Any = None
+    noise_scale: Any = None
+    curvature_noise_scale: Any = None
     stderr: Array | None = None
+    quantiles: Mapping[float, Array] | None = None
+    replicas: int | None = None
+
+    @property
+    def sampled(self) -> bool:
+        """Whether the loss is a mean over replicas and not exact."""
+        return self.replicas is not None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, as ``--json`` prints them."""
@@ -68,13 +79,14 @@ class Run:
             "outcome": self.outcome.name,
             "message": self.message,
             **{
-                name: numbers(getattr(self, name))
+                name: None if getattr(self, name) is None else numbers(getattr(self, name))
                 for name in (
                     "steps", "loss", "signal", "noise", "noise_scale", "curvature_noise_scale",
-                    "band_edges", "band_signal", "band_noise",
+                    "band_edges", "band_signal", "band_noise", "stderr",
                 )
             },
-            "stderr": None if self.stderr is None else numbers(self.stderr),
+            "quantiles": {f"{level:g}": numbers(band) for level, band in (self.quantiles or {}).items()},
+            "replicas": self.replicas,
         }  # fmt: skip
 
     def plot(self, path: str | None = None) -> Any:

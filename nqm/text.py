@@ -24,6 +24,7 @@ EXAMPLES = {
     "schedule": "warmup(100) + cosine(900)",
     "spectrum": "power_law(10000)",
     "number": "1024, 2^10 or 1e-3",
+    "noise": "student_t(5)",
 }
 
 ARITHMETIC = {

@@ -1,29 +1,50 @@
-"""Linear optimizers, one small file each."""
+"""Optimizers, one small file each."""
 
-from .base import Optimizer, Wrapper, decay, free, rate, unit, whole
+from .adam import Adam
+from .adamw import AdamW
+from .base import Optimizer, Sampled, Wrapper, decay, free, positive, rate, stride, unit, whole
+from .clipped import Clipped
+from .diagonal import DiagonalPreconditioned
+from .drifting import DriftingPreconditioned
 from .ema import EMA
+from .estimated import EstimatedPreconditioned
 from .heavy_ball import HeavyBall
 from .lookahead import Lookahead
 from .nesterov import Nesterov
+from .normalised import NormalisedSGD
 from .polyak import Polyak
 from .preconditioned import Preconditioned
+from .rmsprop import RMSProp
 from .schedule_free import ScheduleFree
 from .sgd import SGD
+from .sign import Sign
 
 __all__ = [
     "EMA",
     "SGD",
+    "Adam",
+    "AdamW",
+    "Clipped",
+    "DiagonalPreconditioned",
+    "DriftingPreconditioned",
+    "EstimatedPreconditioned",
     "HeavyBall",
     "Lookahead",
     "Nesterov",
+    "NormalisedSGD",
     "Optimizer",
     "Polyak",
     "Preconditioned",
+    "RMSProp",
+    "Sampled",
     "ScheduleFree",
+    "Sign",
     "Wrapper",
     "decay",
     "free",
+    "positive",
     "rate",
+    "stride",
     "unit",
     "whole",
 ]

@@ -1,8 +1,11 @@
-"""What an optimizer is: a small linear system, its start, its read-out; and hyper-parameters that may be left free.
+"""What an optimizer is: a small linear system with its start and read-out, and the update rule it comes from.
 
 One step on one mode of curvature h is ``x <- A x + b eps``, x a handful of slots (theta, velocity, average, ...). An
 optimizer states it as a change, ``x <- x + G x + b eps`` with ``A = I + G``, because ``1 - lr h`` has forgotten lr h
 once that falls below 1e-16. Slots are in the literature's own units; the engine balances them.
+
+The same algorithm as code is `begin`, `point`, `update` and `report`: what `sample` steps, and all there is of an
+optimizer that is not linear. The two statements share nothing, so each checks the other.
 """
 
 from __future__ import annotations
@@ -10,120 +13,29 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, Final
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
+
+from .kinds import Free, Kind, beginning, decay, free, positive, rate, stride, unit, whole
+
+if TYPE_CHECKING:
+    from ..geometry import Geometry
 
 Number = Any
 """A hyper-parameter: a number, an array of settings that broadcasts against h, or `free`."""
 
 System = tuple[Sequence[Sequence[Any]], Sequence[Any]]
 
+State = tuple[Any, ...]
+"""What an update rule remembers: arrays, the weights first; a wrapper's begins with the state of its inner optimizer."""
 
-class Free:
-    """The default of every hyper-parameter: to be filled in by `tune` and `sweep`."""
-
-    def __repr__(self) -> str:
-        return "free"
-
-    def __copy__(self) -> Free:
-        return self
-
-    def __deepcopy__(self, memo: Any) -> Free:
-        return self
-
-    def __reduce__(self) -> str:
-        return "free"
-
-
-free: Final = Free()
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What values a hyper-parameter takes, and the coordinate in which it is searched."""
-
-    allowed: str  # as the error message says it
-    valid: Any  # value -> bool, elementwise
-    low: float  # the search box, in the coordinate u
-    high: float
-    value: Any  # u -> value
-    coordinate: Any  # value -> u
-    integer: bool = False
-    structural: bool = False  # decides which steps are alike, so settings cannot share a pass
-
-
-def rate() -> Any:
-    """A learning rate: positive, searched relative to the edge of stability (`Optimizer.edge`).
-
-    With v = lr / edge the coordinate is log2(v / (1 - v)), log2 of the rate far below the edge and of the distance to
-    it close by, where the best rates for large batches lie. Beyond u = 16 it goes on above the edge, to 64 times.
-    """
-    return _parameter(Kind("positive", lambda v: v > 0, -44.0, 22.0, _from_edge, _to_edge))
-
-
-def decay() -> Any:
-    """A momentum or an averaging decay in [0, 1), searched in log2 of its memory 1 / (1 - value)."""
-    return _parameter(Kind("in [0, 1)", lambda v: (v >= 0) & (v < 1), 0.0, 27.0, _from_memory, _to_memory))
-
-
-def unit(low: float = 0.0, high: float = 1.0) -> Any:
-    """A number between 0 and 1, searched in eighths, so that a unit matters as much as a doubling of a rate."""
-    valid = lambda v: (v >= 0) & (v <= 1)  # noqa: E731
-    return _parameter(Kind("in [0, 1]", valid, 8 * low, 8 * high, lambda u: u / 8, lambda v: 8 * v))
-
-
-def whole() -> Any:
-    """A whole number of at least 1, searched on a log2 scale."""
-
-    def valid(v: Any) -> Any:
-        return (v == np.rint(v)) & (v >= 1)
-
-    def value(u: Any) -> int:
-        return round(2.0 ** float(u))
-
-    return _parameter(
-        Kind("a whole number of at least 1", valid, 0.0, 8.0, value, np.log2, integer=True, structural=True)
-    )
-
-
-def beginning() -> Any:
-    """Where an average begins: a fraction of the run, or a whole number of steps.
-
-    It is searched in eighths and rounded to 1/128: settings that begin together share a pass, and the loss is flat there.
-    """
-
-    def valid(v: Any) -> Any:
-        return (v >= 0) & ((v < 1) | (v == np.rint(v)))
-
-    allowed = "a fraction in [0, 1) of the run, or a whole number of steps"
-    return _parameter(
-        Kind(
-            allowed, valid, 0.0, 8 * 0.99, lambda u: round(16 * float(u)) / 128, lambda v: 8 * float(v), structural=True
-        )
-    )
-
-
-def _from_edge(u: Any) -> Any:
-    return np.where(u <= 16, 1 / (1 + np.exp2(-np.minimum(u, 16.0))), np.exp2(np.maximum(u, 16.0) - 16))
-
-
-def _to_edge(v: Any) -> Any:
-    stable = np.clip(v, 1e-300, 1 - 2.0**-16)
-    return np.where(v < 1, np.log2(stable / (1 - stable)), 16 + np.log2(np.maximum(v, 1.0)))
-
-
-def _from_memory(u: Any) -> Any:
-    return -np.expm1(-np.asarray(u) * math.log(2.0))
-
-
-def _to_memory(value: Any) -> Any:
-    return -np.log1p(-np.asarray(value)) / math.log(2.0)
-
-
-def _parameter(kind: Kind, default: Any = free) -> Any:
-    return field(default=default, metadata={"kind": kind})
+__all__ = [
+    "Averaging", "Free", "Kind", "Number", "Optimizer", "Parameter", "Sampled", "State", "System", "Wrapper",
+    "assign", "beginning", "decay", "fill", "free", "free_parameters", "parameters", "positive", "rate",
+    "require_set", "scaled", "stride", "unit", "whole", "with_values",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -131,7 +43,8 @@ class Optimizer(ABC):
     """An optimizer on one mode: ``x <- x + G x + b eps``, loss read from ``r . x``.
 
     A subclass is a frozen dataclass whose hyper-parameters are fields declared with `rate`, `decay` or `unit`, with
-    three methods. `docs/extend.md` writes one that is not in the package.
+    three methods for its exact moments, and `update` for sampled runs. `docs/extend.md` writes one that is not in the
+    package.
     """
 
     def __post_init__(self) -> None:
@@ -154,6 +67,46 @@ class Optimizer(ABC):
     @abstractmethod
     def readout(self, t: int) -> Sequence[Any]:
         """The weights r of the slots in the parameters whose loss is reported after t steps."""
+
+    def look(self, t: int) -> Sequence[Any]:
+        """The weights p of the slots in the parameters at which step t takes its gradient: ``G(h) = G(0) + h b p'``."""
+        return [1.0, *(0.0 for _ in self.initial()[1:])]
+
+    # The update rule. Arrays end in the axis of the parameters; only operators, abs, ** and .sum(-1, keepdims=True)
+    # are used on them, so that any array library will do, and nothing is changed in place.
+
+    def begin(self, theta: Any, geometry: Geometry) -> State:
+        """What it remembers before the first step; the weights come first."""
+        return (theta,)
+
+    def point(self, state: State, t: int) -> Any:
+        """Where the gradient of step t is taken."""
+        return state[0]
+
+    def update(self, state: State, g: Any, t: int) -> State:
+        """What it remembers after step t (counted from 0) with gradient g."""
+        raise TypeError(
+            f"{type(self).__name__} states its system but not its update rule; write its method update(state, g, t) "
+            "to sample it, and begin(theta, geometry) if it remembers more than its weights"
+        )
+
+    def report(self, state: State, t: int) -> Any:
+        """The weights whose loss is reported after t steps."""
+        return state[0]
+
+    def restart(self, state: State, theta: Any) -> State:
+        """Go on from other weights, velocities kept."""
+        return (theta, *state[1:])
+
+    @property
+    def linear(self) -> bool:
+        """Whether it is a linear system, so that its moments are exact; otherwise it is sampled."""
+        return True
+
+    @property
+    def elementwise(self) -> bool:
+        """Whether its update treats each parameter by itself, without a norm over all of them."""
+        return True
 
     def same_until(self, t: int) -> float:
         """The first step after t whose system differs from step t's; infinity if none does."""
@@ -212,6 +165,30 @@ class Wrapper(Optimizer):
             raise TypeError(f"{type(self).__name__}: inner must be an optimizer, got {self.inner!r}")
         super().__post_init__()
 
+    def look(self, t: int) -> Sequence[Any]:
+        seen = self.inner.look(t)
+        return [*seen, *(0.0 for _ in self.initial()[len(seen) :])]
+
+    def begin(self, theta: Any, geometry: Geometry) -> State:
+        return (self.inner.begin(theta, geometry),)
+
+    def point(self, state: State, t: int) -> Any:
+        return self.inner.point(state[0], t)
+
+    def report(self, state: State, t: int) -> Any:
+        return self.inner.report(state[0], t)
+
+    def restart(self, state: State, theta: Any) -> State:
+        return (self.inner.restart(state[0], theta), *state[1:])
+
+    @property
+    def linear(self) -> bool:
+        return self.inner.linear
+
+    @property
+    def elementwise(self) -> bool:
+        return self.inner.elementwise
+
     def same_until(self, t: int) -> float:
         return self.inner.same_until(t)
 
@@ -232,7 +209,7 @@ class Wrapper(Optimizer):
         return self.inner.averages
 
     def at_horizon(self, t: int) -> Optimizer:
-        return _with(self, inner=self.inner.at_horizon(t))
+        return with_values(self, inner=self.inner.at_horizon(t))
 
     def edge(self, h: Any) -> Any:
         return self.inner.edge(h)
@@ -240,6 +217,70 @@ class Wrapper(Optimizer):
     @property
     def effective_lr(self) -> Any:
         return self.inner.effective_lr
+
+
+@dataclass(frozen=True)
+class Averaging(Wrapper):
+    """A wrapper that reports weights of its own, kept in one more slot: an average, or slow weights.
+
+    One that ``sums`` averages over an ever longer time: its slot is a sum, which begins at zero and is no weights.
+    """
+
+    sums: ClassVar[bool] = False
+
+    def initial(self) -> list[float]:
+        return [*self.inner.initial(), 0.0 if self.sums else 1.0]
+
+    def readout(self, t: int) -> list[Any]:
+        return [*(0.0 for _ in self.inner.initial()), 1.0]
+
+    def begin(self, theta: Any, geometry: Geometry) -> State:
+        return self.inner.begin(theta, geometry), 0.0 * theta if self.sums else theta
+
+    def report(self, state: State, t: int) -> Any:
+        return state[1]
+
+    def restart(self, state: State, theta: Any) -> State:
+        return self.inner.restart(state[0], theta), state[1] if self.sums else theta
+
+    @property
+    def cycle(self) -> int:
+        return self.inner.cycle if self.inner.steady else 0
+
+    @property
+    def steady(self) -> bool:
+        return not self.sums
+
+    @property
+    def averages(self) -> bool:
+        return self.sums or self.inner.averages
+
+
+@dataclass(frozen=True)
+class Sampled(Optimizer):
+    """An optimizer that is not a linear system: its update rule is all there is, and its loss is sampled."""
+
+    @abstractmethod
+    def update(self, state: State, g: Any, t: int) -> State: ...
+
+    @property
+    def linear(self) -> bool:
+        return False
+
+    def system(self, h: Any, t: int) -> System:
+        self._refuse()
+
+    def initial(self) -> Sequence[float]:
+        self._refuse()
+
+    def readout(self, t: int) -> Sequence[Any]:
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise TypeError(
+            f"{type(self).__name__} is sampled and has no exact moments: use problem.sample for its loss over steps, "
+            "tune or sweep for its best settings"
+        )
 
 
 @dataclass(frozen=True)
@@ -317,10 +358,11 @@ def assign(optimizer: Optimizer, path: tuple[str, ...], value: Any) -> Optimizer
     name, *rest = path
     if rest:
         value = assign(getattr(optimizer, name), tuple(rest), value)
-    return _with(optimizer, **{name: value})
+    return with_values(optimizer, **{name: value})
 
 
-def _with(optimizer: Optimizer, **changes: Any) -> Any:
+def with_values(optimizer: Optimizer, **changes: Any) -> Any:
+    """A copy with these fields, unchecked."""
     result = object.__new__(type(optimizer))
     vars(result).update(vars(optimizer), **changes)
     return result
@@ -329,5 +371,7 @@ def _with(optimizer: Optimizer, **changes: Any) -> Any:
 def _shown(name: str, value: Any) -> str:
     if isinstance(value, Optimizer):
         return str(value)
+    if isinstance(value, str):
+        return f'{name}="{value}"'
     close = isinstance(value, float) and 0.9999 < value < 1  # six digits would leave too few of 1 - value, or none
     return f"{name}={value:.{12 if close else 6}g}" if isinstance(value, float) else f"{name}={value}"

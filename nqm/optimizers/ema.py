@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from .algebra import follow
-from .base import Number, System, Wrapper, decay
+from .base import Averaging, Number, State, System, decay
 
 
 @dataclass(frozen=True)
-class EMA(Wrapper):
+class EMA(Averaging):
     """Exponential moving average of another optimizer's weights; the loss reported is the average's.
 
     ::
@@ -40,22 +40,13 @@ class EMA(Wrapper):
             [*b, gain * noise],
         )
 
-    def initial(self) -> list[float]:
-        return [*self.inner.initial(), 1.0]
-
-    def readout(self, t: int) -> list[Any]:
-        return [*(0.0 for _ in self.inner.initial()), 1.0]
+    def update(self, state: State, g: Any, t: int) -> State:
+        inner, average = state
+        inner = self.inner.update(inner, g, t)
+        return inner, self.decay * average + (1 - self.decay) * self.inner.report(inner, t + 1)
 
     def same_until(self, t: int) -> float:
         return self.inner.same_until(t) if self.inner.steady else t + 1
-
-    @property
-    def cycle(self) -> int:
-        return self.inner.cycle if self.inner.steady else 0
-
-    @property
-    def steady(self) -> bool:
-        return True
 
     def pace(self, t: Any) -> Any:
         return self.inner.pace(t)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .base import Number, Optimizer, System, decay, rate
+from .base import Number, Optimizer, State, System, decay, rate
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,14 @@ class HeavyBall(Optimizer):
 
     def readout(self, t: int) -> list[float]:
         return [1.0, 0.0]
+
+    def begin(self, theta: Any, geometry: Any) -> State:
+        return theta, 0.0 * theta
+
+    def update(self, state: State, g: Any, t: int) -> State:
+        theta, m = state
+        m = self.momentum * m + g
+        return theta - self.lr * m, m
 
     @property
     def effective_lr(self) -> Any:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from .algebra import follow
-from .base import Number, System, Wrapper, unit, whole
+from .base import Averaging, Number, State, System, unit, whole
 
 
 @dataclass(frozen=True)
-class Lookahead(Wrapper):
+class Lookahead(Averaging):
     """Slow weights that follow a fast optimizer every ``period`` steps; the loss reported is the slow weights'.
 
     ::
@@ -49,11 +49,13 @@ class Lookahead(Wrapper):
         jolt = [self.alpha * noise if weight else b[i] for i, weight in enumerate(self.inner.initial())]
         return [*synced, slow], [*jolt, self.alpha * noise]
 
-    def initial(self) -> list[float]:
-        return [*self.inner.initial(), 1.0]
-
-    def readout(self, t: int) -> list[Any]:
-        return [*(0.0 for _ in self.inner.initial()), 1.0]
+    def update(self, state: State, g: Any, t: int) -> State:
+        inner, slow = state
+        inner = self.inner.update(inner, g, t)
+        if (t + 1) % self.period:
+            return inner, slow
+        slow = slow + self.alpha * (self.inner.report(inner, t + 1) - slow)
+        return self.inner.restart(inner, slow), slow
 
     def same_until(self, t: int) -> float:
         if not self.inner.steady:
@@ -66,7 +68,3 @@ class Lookahead(Wrapper):
     @property
     def cycle(self) -> int:
         return math.lcm(self.inner.cycle, int(self.period)) if self.inner.cycle and self.inner.steady else 0
-
-    @property
-    def steady(self) -> bool:
-        return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .base import Number, Optimizer, System, decay, rate
+from .base import Number, Optimizer, State, System, decay, rate
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,21 @@ class Nesterov(Optimizer):
 
     def readout(self, t: int) -> list[float]:
         return [1.0, 0.0]
+
+    def look(self, t: int) -> list[Any]:
+        return [1.0, self.momentum]
+
+    def begin(self, theta: Any, geometry: Any) -> State:
+        return theta, 0.0 * theta
+
+    def point(self, state: State, t: int) -> Any:
+        theta, v = state
+        return theta + self.momentum * v
+
+    def update(self, state: State, g: Any, t: int) -> State:
+        theta, v = state
+        v = self.momentum * v - self.lr * g
+        return theta + v, v
 
     @property
     def effective_lr(self) -> Any:

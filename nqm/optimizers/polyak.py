@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .algebra import follow
-from .base import Number, System, Wrapper, _with, beginning
+from .base import Averaging, Number, State, System, beginning, with_values
 
 
 @dataclass(frozen=True)
-class Polyak(Wrapper):
+class Polyak(Averaging):
     """Uniform average of another optimizer's weights after step ``start``; the loss reported is the average's.
 
     ::
@@ -33,6 +33,7 @@ class Polyak(Wrapper):
     """
 
     start: Number = beginning()
+    sums: ClassVar[bool] = True
 
     @property
     def first(self) -> int:
@@ -45,35 +46,28 @@ class Polyak(Wrapper):
             row, noise = [0.0] * len(row), 0.0
         return [*([*g, 0.0] for g in G), [*row, 0.0]], [*b, noise]
 
-    def initial(self) -> list[float]:
-        return [*self.inner.initial(), 0.0]
-
     def readout(self, t: int) -> list[Any]:
         if t <= self.first:
             return [*self.inner.readout(t), 0.0]
         return [*(0.0 for _ in self.inner.initial()), 1.0 / (t - self.first)]
+
+    def update(self, state: State, g: Any, t: int) -> State:
+        inner, total = state
+        inner = self.inner.update(inner, g, t)
+        return inner, total if t < self.first else total + self.inner.report(inner, t + 1)
+
+    def report(self, state: State, t: int) -> Any:
+        return self.inner.report(state[0], t) if t <= self.first else state[1] / (t - self.first)
 
     def same_until(self, t: int) -> float:
         ends = min(self.inner.same_until(t), self.first if t < self.first else math.inf)
         return ends if self.inner.steady else t + 1
 
     @property
-    def cycle(self) -> int:
-        return self.inner.cycle if self.inner.steady else 0
-
-    @property
     def settled(self) -> int:
         return max(self.inner.settled, self.first)
-
-    @property
-    def steady(self) -> bool:
-        return False
-
-    @property
-    def averages(self) -> bool:
-        return True
 
     def at_horizon(self, t: int) -> Polyak:
         whole = isinstance(self.start, (int, np.integer)) or self.start >= 1
         first = int(self.start) if whole else math.floor(self.start * t)
-        return _with(self, inner=self.inner.at_horizon(t), start=first)
+        return with_values(self, inner=self.inner.at_horizon(t), start=first)

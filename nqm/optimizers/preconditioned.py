@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .base import Number, System, Wrapper, unit
+from .base import Number, State, System, Wrapper, unit
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,13 @@ class Preconditioned(Wrapper):
 
     def readout(self, t: int) -> list[Any]:
         return list(self.inner.readout(t))
+
+    def begin(self, theta: Any, geometry: Any) -> State:
+        return self.inner.begin(theta, geometry.preconditioned(self.power)), geometry
+
+    def update(self, state: State, g: Any, t: int) -> State:
+        inner, geometry = state
+        return self.inner.update(inner, geometry.precondition(g, self.power), t), geometry
 
     def edge(self, h: Any) -> Any:
         return self.inner.edge(h ** (1 - self.power))

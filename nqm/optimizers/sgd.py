@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .base import Number, Optimizer, System, rate
+from .base import Number, Optimizer, State, System, rate
 
 
 @dataclass(frozen=True)
@@ -37,3 +37,7 @@ class SGD(Optimizer):
 
     def readout(self, t: int) -> list[float]:
         return [1.0]
+
+    def update(self, state: State, g: Any, t: int) -> State:
+        (theta,) = state
+        return (theta - self.lr * g,)

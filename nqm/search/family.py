@@ -24,7 +24,7 @@ class Family:
     log2 of the memory 1 / (1 - momentum), and so on (`Kind`).
     """
 
-    def __init__(self, problem: Quadratic, optimizer: Optimizer) -> None:
+    def __init__(self, problem: Any, optimizer: Optimizer) -> None:
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"expected an optimizer such as HeavyBall(), got {optimizer!r}")
         self.problem, self.optimizer = problem, optimizer
@@ -54,13 +54,13 @@ class Family:
     def losses(self, U: Array, t: int) -> tuple[Array, Array]:
         """(signal, noise) after t steps at each row of U."""
         signal, noise = np.empty(len(U)), np.empty(len(U))
-        for rows, optimizer in self._passes(U):
+        for rows, optimizer in self.passes(U):
             signal[rows], noise[rows] = self.problem.losses(optimizer, t)
         return signal, noise
 
     def curve(self, u: Array) -> Callable[[int], tuple[Array, Array]]:
         """What `losses` gives for one point, as a function of t that is prepared once."""
-        optimizer, spectrum = next(self._passes(u[None]))[1], self.problem.spectrum
+        optimizer, spectrum = next(self.passes(u[None]))[1], self.problem.spectrum
         if optimizer.cycle != 1 or optimizer.at_horizon(1) != optimizer.at_horizon(2):
             return lambda t: self.losses(u[None], t)
         dynamics = Dynamics(optimizer, spectrum.h)
@@ -74,7 +74,7 @@ class Family:
 
     def levels(self, U: Array) -> Iterator[tuple[Array, Array]]:
         """(signal, noise) at each row of U after 1, 2, 4, 8, ... steps; the squares of a pass give them all."""
-        passes = [(rows, _ladder(self.problem, optimizer)) for rows, optimizer in self._passes(U, LADDER)]
+        passes = [(rows, _ladder(self.problem, optimizer)) for rows, optimizer in self.passes(U, LADDER)]
         while True:
             signal, noise = np.empty(len(U)), np.empty(len(U))
             for rows, ladder in passes:
@@ -93,9 +93,9 @@ class Family:
             g = (1 + g) ** (1 / (p + 1))
         return (0.5 + np.outer(np.arange(1, count + 1), g ** -np.arange(1.0, p + 1))) % 1.0
 
-    def _passes(self, U: Array, size: int = PASS) -> Iterator[tuple[Array, Optimizer]]:
+    def passes(self, U: Array, most: int = PASS) -> Iterator[tuple[Array, Optimizer]]:
         """Rows of U that one pass can hold, and the optimizer that holds their settings as arrays."""
-        chunk = max(1, size // len(self.problem.spectrum))
+        chunk = max(1, most // len(self.problem.spectrum))
         keys: list[tuple[Any, ...]] = [()] * len(U)
         if self.structural.any():
             keys = [tuple(p.kind.value(x) for p, x in zip(self.free, u, strict=True) if p.kind.structural) for u in U]

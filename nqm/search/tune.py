@@ -13,12 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from ..least_squares import LeastSquares
 from ..moments import Array
 from ..optimizers.base import Optimizer, parameters
 from ..problem import MAX_STEPS, Quadratic, check_batch_size, check_target
 from ..run import Outcome, number
 from .family import Family
 from .hits import steps_to_target
+from .losses import losses_of
 from .minimise import minimise
 
 CLOSE = 1e-3  # in log loss: near enough for one setting's own curve to find the horizon, to second order
@@ -59,7 +61,7 @@ class Tuned:
 
 
 def tune(
-    problem: Quadratic,
+    problem: Quadratic | LeastSquares,
     optimizer: Optimizer,
     batch_size: float,
     target: float | None = None,
@@ -87,20 +89,16 @@ def tune(
 class Tuner:
     """One scan of a family's box serves every batch size and target; then a local search for each."""
 
-    def __init__(self, problem: Quadratic, optimizer: Optimizer) -> None:
-        if not isinstance(problem, Quadratic):
-            raise TypeError(f"tune needs a Quadratic problem, got {problem!r:.60}")
+    def __init__(self, problem: Quadratic | LeastSquares, optimizer: Optimizer) -> None:
         self.problem = problem
-        self.family = Family(problem.coarse_for(optimizer), optimizer)
+        self.losses = losses_of(problem, optimizer)
+        self.family = self.losses.family
         p = len(self.family)
         walks = (
             self.family.at((self.family.low + self.family.high) / 2).cycle == 0
         )  # every step is walked, so look at fewer settings
         self.points = np.vstack([self.family.sample(1 if p == 0 else (24 if walks else 48 * p**2)), *self._faces()])
         self.limit = 2**20 if walks else MAX_STEPS
-        # Where to begin is seen well enough on the fewest nodes.
-        self._levels = Family(problem.coarse_smooth, optimizer).levels(self.points)
-        self._table: list[tuple[Array, Array]] = []
 
     def solve(
         self,
@@ -150,7 +148,7 @@ class Tuner:
         if len(self.family):
             u, _ = self._minimise(steps, batch_size, self._starts(steps.bit_length() - 1, batch_size, near), WIDE)
         optimizer = self.family.at(u)
-        loss = self._loss(optimizer, steps, batch_size)
+        loss = self.losses.exact(optimizer, steps, batch_size)
         outcome = Outcome.finished
         message = f"least loss after {steps:,} steps is {loss:.4g}" + self._remark(u)
         return Tuned(optimizer, steps, loss, batch_size, self.family.names_at_bound(u), outcome, message)
@@ -270,10 +268,10 @@ class Tuner:
 
     def _land(self, u: Array, batch_size: float, target: float, T: int) -> tuple[int, Array]:
         """The time near T at which one setting comes to the target: bracketed, then false position and bisection in turn."""
-        losses, goal = self.family.curve(u), math.log(target)
+        loss, goal = self.losses.curve(u, batch_size), math.log(target)
 
         def height(t: int) -> float:
-            return float(_log(*losses(t), batch_size)[0]) - goal
+            return float(_log(loss(t))[0]) - goal
 
         lo, at_lo, hi, at_hi = 0, math.inf, T, height(T)
         while at_hi > 0:
@@ -298,29 +296,22 @@ class Tuner:
 
     def _confirm(self, optimizer: Optimizer, batch_size: float, target: float, T: int) -> tuple[int, float]:
         """The horizon on the full spectrum, where the search's nodes were a part in a million off."""
-        loss = self._loss(optimizer, T, batch_size)
+        loss = self.losses.exact(optimizer, T, batch_size)
         step = 1
         while loss > target:
             T, step = T + step, 2 * step
-            loss = self._loss(optimizer, T, batch_size)
+            loss = self.losses.exact(optimizer, T, batch_size)
             if step > max(64, 0.01 * T):
                 hit = steps_to_target(self.problem, optimizer, batch_size, target)
                 return (hit.steps, hit.loss) if hit.steps is not None else (T, loss)
         return T, loss
-
-    def _loss(self, optimizer: Optimizer, t: int, batch_size: float) -> float:
-        signal, noise = self.problem.losses(optimizer, t)
-        return float(signal + noise / batch_size)
 
     def _remark(self, u: Array) -> str:
         names = self.family.names_at_bound(u)
         return f"; the best {' and '.join(names)} lies at the edge of its range" if names else ""
 
     def _scan(self, level: int, batch_size: float) -> Array:
-        while len(self._table) <= level:
-            self._table.append(next(self._levels))
-        signal, noise = self._table[level]
-        loss = signal + noise / batch_size
+        loss = self.losses.scan(self.points, level, batch_size)
         return np.where(np.isfinite(loss), loss, CEILING)
 
     def _starts(self, level: int, batch_size: float, near: Tuned | None) -> list[Array]:
@@ -340,7 +331,7 @@ class Tuner:
         return [*starts, *([self.point(near.optimizer)] if near is not None else [])]
 
     def _log_losses(self, U: Array, t: int, batch_size: float) -> Array:
-        return _log(*self.family.losses(U, t), batch_size)
+        return _log(self.losses.at(U, t, batch_size))
 
     def _minimise(
         self, t: int, batch_size: float, starts: list[Array], radius: float, sharp: float = 0.01
@@ -359,7 +350,5 @@ class Tuner:
         return [(u, math.exp(value)) for u, value in minimise(f, starts, radius, low, high, sharp)]
 
 
-def _log(signal: Array, noise: Array, batch_size: float) -> Array:
-    with np.errstate(invalid="ignore"):
-        loss = signal + noise / batch_size
+def _log(loss: Array) -> Array:
     return np.log(np.clip(np.where(np.isfinite(loss), loss, CEILING), 1e-300, CEILING))

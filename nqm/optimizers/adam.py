@@ -1,0 +1,50 @@
+"""Adam."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .algebra import adapted
+from .base import Number, Sampled, State, decay, positive, stride
+
+
+@dataclass(frozen=True)
+class Adam(Sampled):
+    """Adam, as ``torch.optim.Adam`` does it.
+
+    ::
+
+        m     <- beta1 m + (1 - beta1) g
+        v     <- beta2 v + (1 - beta2) g^2
+        theta <- theta - lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps),        t = 1, 2, ...
+
+    Not linear, so it is sampled. Its learning rate is in units of the weights: a step moves each by about lr at most,
+    whatever the curvature. So it is searched on a scale of its own and not relative to 2 / h.
+
+    >>> from nqm import Quadratic, Spectrum
+    >>> pair = Quadratic(Spectrum([1.0, 0.01]))
+    >>> run = pair.sample(Adam(0.1, 0.9), batch_size=float("inf"), steps=[0, 1, 2], start="fixed")
+    >>> run.loss.round(6).tolist()
+    [0.505, 0.40905, 0.323533]
+
+    References
+    ----------
+    Kingma and Ba (2015), Adam: a method for stochastic optimization.
+    """
+
+    lr: Number = stride()
+    beta1: Number = decay()
+    beta2: Number = decay(0.999)
+    eps: Number = positive(1e-8, zero=True)
+
+    def begin(self, theta: Any, geometry: Any) -> State:
+        return theta, 0.0 * theta, 0.0 * theta
+
+    def update(self, state: State, g: Any, t: int) -> State:
+        theta, m, v = state
+        m, v, direction = adapted(m, v, g, t, self.beta1, self.beta2, self.eps)
+        return theta - self.lr * direction, m, v
+
+    def edge(self, h: Any) -> Any:
+        return 1.0 + 0.0 * h

@@ -1,0 +1,57 @@
+"""A preconditioner that changes as the run goes on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from .base import Number, Sampled, State, Wrapper, unit, whole
+
+
+@dataclass(frozen=True)
+class DriftingPreconditioned(Sampled, Wrapper):
+    """A preconditioner whose power swings by a part ``drift``, before another optimizer's momentum or after it.
+
+    ::
+
+        P_t = H^-power_t,        power_t = power (1 + drift sin(2 pi t / period))
+        before:  the other optimizer sees P_t g
+        after:   the change that it makes to the weights is multiplied by P_t
+
+    The two are the same for drift 0, and differ as soon as momentum carries gradients of an earlier P. Velocities stay
+    as the other optimizer keeps them. A power beyond 1 turns small curvatures into large ones: keep power (1 + drift)
+    at 1 or below.
+
+    >>> from nqm import HeavyBall, Quadratic, Spectrum
+    >>> pair = Quadratic(Spectrum([1.0, 0.01]))
+    >>> optimizer = DriftingPreconditioned(HeavyBall(0.1, 0.9), 0.5, 0.5, order="after")
+    >>> run = pair.sample(optimizer, batch_size=float("inf"), steps=[0, 1, 2], start="fixed")
+    >>> run.loss.round(6).tolist()
+    [0.505, 0.4099, 0.263901]
+    """
+
+    power: Number = unit()
+    drift: Number = unit()
+    period: Number = whole(100)
+    order: str = "before"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.order not in ("before", "after"):
+            raise ValueError(f'DriftingPreconditioned: order must be "before" or "after", got {self.order!r}')
+
+    def begin(self, theta: Any, geometry: Any) -> State:
+        return self.inner.begin(theta, geometry), geometry
+
+    def update(self, state: State, g: Any, t: int) -> State:
+        inner, geometry = state
+        power = self.power * (1 + self.drift * math.sin(2 * math.pi * t / self.period))
+        if self.order == "before":
+            return self.inner.update(inner, geometry.precondition(g, power), t), geometry
+        theta, moved = inner[0], self.inner.update(inner, g, t)
+        theta = theta + geometry.precondition(moved[0] - theta, power)
+        return self.inner.restart(moved, theta), geometry
+
+    def edge(self, h: Any) -> Any:
+        return self.inner.edge(h ** (1 - self.power))

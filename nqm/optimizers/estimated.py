@@ -1,0 +1,52 @@
+"""A preconditioner estimated from sampled gradients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .base import Number, Sampled, State, Wrapper, positive, unit, whole
+
+
+@dataclass(frozen=True)
+class EstimatedPreconditioned(Sampled, Wrapper):
+    """A diagonal preconditioner from the second moment of the gradients of some examples at the start, damped.
+
+    ::
+
+        v = (g_1^2 + ... + g_n^2) / n,        n = examples
+        g <- g / (v + damping)^power
+
+    With C = H the second moment is about ``c = h``, so this estimates `Preconditioned`; with few examples it is noisy
+    (relative error sqrt(2 / n)), and in a rotated basis it sees the diagonal alone.
+
+    >>> from nqm import SGD, Quadratic, Spectrum
+    >>> pair = Quadratic(Spectrum([1.0, 0.01]))
+    >>> optimizer = EstimatedPreconditioned(SGD(0.5), 0.5, examples=8)
+    >>> run = pair.sample(optimizer, batch_size=float("inf"), steps=[0, 1, 2], start="fixed")
+    >>> run.loss.round(6).tolist()
+    [0.505, 0.207101, 0.089954]
+
+    References
+    ----------
+    Duchi, Hazan and Singer (2011), Adaptive subgradient methods.
+    """
+
+    power: Number = unit()
+    examples: Number = whole()
+    damping: Number = positive(1e-8, zero=True)
+
+    def begin(self, theta: Any, geometry: Any) -> State:
+        total = 0.0
+        for _ in range(self.examples):
+            g = geometry.gradient(theta)
+            total = total + g * g
+        gain = (total / self.examples + self.damping) ** -self.power
+        return self.inner.begin(theta, geometry), gain
+
+    def update(self, state: State, g: Any, t: int) -> State:
+        inner, gain = state
+        return self.inner.update(inner, g * gain, t), gain
+
+    def edge(self, h: Any) -> Any:
+        return self.inner.edge(h ** (1 - self.power))

@@ -1,0 +1,130 @@
+"""Hyper-parameters: what values they take, in which coordinate they are searched, and `free`, their default."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+
+class Free:
+    """The default of every hyper-parameter: to be filled in by `tune` and `sweep`."""
+
+    def __repr__(self) -> str:
+        return "free"
+
+    def __copy__(self) -> Free:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Free:
+        return self
+
+    def __reduce__(self) -> str:
+        return "free"
+
+
+free: Final = Free()
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What values a hyper-parameter takes, and the coordinate in which it is searched."""
+
+    allowed: str  # as the error message says it
+    valid: Any  # value -> bool, elementwise
+    low: float  # the search box, in the coordinate u
+    high: float
+    value: Any  # u -> value
+    coordinate: Any  # value -> u
+    integer: bool = False
+    structural: bool = False  # decides which steps are alike, so settings cannot share a pass
+    likely: tuple[float, float] | None = None  # where a random search looks first, if not in the whole box
+
+
+def rate() -> Any:
+    """A learning rate: positive, searched relative to the edge of stability (`Optimizer.edge`).
+
+    With v = lr / edge the coordinate is log2(v / (1 - v)), log2 of the rate far below the edge and of the distance to
+    it close by, where the best rates for large batches lie. Beyond u = 16 it goes on above the edge, to 64 times.
+    """
+    kind = Kind("positive", lambda v: v > 0, -44.0, 22.0, _from_edge, _to_edge, likely=(-12.0, 8.0))
+    return _parameter(kind)
+
+
+def stride(high: float = 4.0) -> Any:
+    """A learning rate in units of the weights themselves, as Adam's: positive, searched in log2 up to 2^high.
+
+    A step moves a weight by about so much whatever the curvature, so no edge of stability scales it, and the edge of
+    such an optimizer is 1.
+    """
+    kind = Kind("positive", lambda v: v > 0, high - 32.0, high, np.exp2, np.log2, likely=(high - 16.0, high - 2.0))
+    return _parameter(kind)
+
+
+def decay(default: Any = free) -> Any:
+    """A momentum or an averaging decay in [0, 1), searched in log2 of its memory 1 / (1 - value)."""
+    kind = Kind("in [0, 1)", lambda v: (v >= 0) & (v < 1), 0.0, 27.0, _from_memory, _to_memory, likely=(0.0, 8.0))
+    return _parameter(kind, default)
+
+
+def positive(default: Any = free, low: float = -40.0, high: float = 20.0, zero: bool = False) -> Any:
+    """A positive number, or ``zero`` too, searched in log2 between 2^low and 2^high."""
+    allowed, least = ("zero or positive", -math.inf) if zero else ("positive", 0.0)
+    kind = Kind(allowed, lambda v: (v > least) & (v >= 0), low, high, np.exp2, np.log2)
+    return _parameter(kind, default)
+
+
+def unit(low: float = 0.0, high: float = 1.0) -> Any:
+    """A number between 0 and 1, searched in eighths, so that a unit matters as much as a doubling of a rate."""
+    valid = lambda v: (v >= 0) & (v <= 1)  # noqa: E731
+    return _parameter(Kind("in [0, 1]", valid, 8 * low, 8 * high, lambda u: u / 8, lambda v: 8 * v))
+
+
+def whole(default: Any = free) -> Any:
+    """A whole number of at least 1, searched on a log2 scale."""
+
+    def valid(v: Any) -> Any:
+        return (v == np.rint(v)) & (v >= 1)
+
+    def value(u: Any) -> int:
+        return round(2.0 ** float(u))
+
+    kind = Kind("a whole number of at least 1", valid, 0.0, 8.0, value, np.log2, integer=True, structural=True)
+    return _parameter(kind, default)
+
+
+def beginning() -> Any:
+    """Where an average begins: a fraction of the run, or a whole number of steps.
+
+    It is searched in eighths and rounded to 1/128: settings that begin together share a pass, and the loss is flat there.
+    """
+
+    def valid(v: Any) -> Any:
+        return (v >= 0) & ((v < 1) | (v == np.rint(v)))
+
+    allowed = "a fraction in [0, 1) of the run, or a whole number of steps"
+    value, coordinate = lambda u: round(16 * float(u)) / 128, lambda v: 8 * float(v)
+    return _parameter(Kind(allowed, valid, 0.0, 8 * 0.99, value, coordinate, structural=True))
+
+
+def _from_edge(u: Any) -> Any:
+    return np.where(u <= 16, 1 / (1 + np.exp2(-np.minimum(u, 16.0))), np.exp2(np.maximum(u, 16.0) - 16))
+
+
+def _to_edge(v: Any) -> Any:
+    stable = np.clip(v, 1e-300, 1 - 2.0**-16)
+    return np.where(v < 1, np.log2(stable / (1 - stable)), 16 + np.log2(np.maximum(v, 1.0)))
+
+
+def _from_memory(u: Any) -> Any:
+    return -np.expm1(-np.asarray(u) * math.log(2.0))
+
+
+def _to_memory(value: Any) -> Any:
+    return -np.log1p(-np.asarray(value)) / math.log(2.0)
+
+
+def _parameter(kind: Kind, default: Any = free) -> Any:
+    return field(default=default, metadata={"kind": kind})

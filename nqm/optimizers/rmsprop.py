@@ -1,0 +1,53 @@
+"""RMSProp."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .base import Number, Sampled, State, decay, positive, stride
+
+
+@dataclass(frozen=True)
+class RMSProp(Sampled):
+    """RMSProp, as ``torch.optim.RMSprop`` does it.
+
+    ::
+
+        v     <- alpha v + (1 - alpha) g^2,        v_0 = 0
+        b     <- momentum b + g / (sqrt(v) + eps)
+        theta <- theta - lr b
+
+    The average v starts at zero and is not corrected for it, so the first steps are about lr / sqrt(1 - alpha).
+
+    >>> from nqm import Quadratic, Spectrum
+    >>> pair = Quadratic(Spectrum([1.0, 0.01]))
+    >>> run = pair.sample(RMSProp(0.05), batch_size=float("inf"), steps=[0, 1, 2], start="fixed")
+    >>> run.loss.round(6).tolist()
+    [0.505, 0.12625, 0.038328]
+
+    References
+    ----------
+    Tieleman and Hinton (2012), Lecture 6.5: divide the gradient by a running average of its recent magnitude.
+    """
+
+    lr: Number = stride()
+    alpha: Number = decay(0.99)
+    eps: Number = positive(1e-8, zero=True)
+    momentum: Number = decay(0.0)
+
+    def begin(self, theta: Any, geometry: Any) -> State:
+        return theta, 0.0 * theta, 0.0 * theta
+
+    def update(self, state: State, g: Any, t: int) -> State:
+        theta, b, v = state
+        v = self.alpha * v + (1 - self.alpha) * g * g
+        b = self.momentum * b + g / (v**0.5 + self.eps)
+        return theta - self.lr * b, b, v
+
+    @property
+    def effective_lr(self) -> Any:
+        return self.lr / (1 - self.momentum)
+
+    def edge(self, h: Any) -> Any:
+        return 1.0 + 0.0 * h

@@ -1,0 +1,43 @@
+"""Sign descent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .base import Number, Sampled, State, decay, stride
+
+
+@dataclass(frozen=True)
+class Sign(Sampled):
+    """Sign descent (signSGD), of the gradient or of its average (Signum).
+
+    ::
+
+        m     <- momentum m + (1 - momentum) g
+        theta <- theta - lr sign(m)
+
+    >>> from nqm import Quadratic, Spectrum
+    >>> pair = Quadratic(Spectrum([1.0, 0.01]))
+    >>> run = pair.sample(Sign(0.1), batch_size=float("inf"), steps=[0, 1, 2], start="fixed")
+    >>> run.loss.round(6).tolist()
+    [0.505, 0.40905, 0.3232]
+
+    References
+    ----------
+    Bernstein et al. (2018), signSGD: compressed optimisation for non-convex problems.
+    """
+
+    lr: Number = stride()
+    momentum: Number = decay(0.0)
+
+    def begin(self, theta: Any, geometry: Any) -> State:
+        return theta, 0.0 * theta
+
+    def update(self, state: State, g: Any, t: int) -> State:
+        theta, m = state
+        m = self.momentum * m + (1 - self.momentum) * g
+        return theta - self.lr * ((m > 0) * 1.0 - (m < 0) * 1.0), m
+
+    def edge(self, h: Any) -> Any:
+        return 1.0 + 0.0 * h
