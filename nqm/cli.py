@@ -335,6 +335,44 @@ def paper(out: str, only: tuple[str, ...], as_json: bool) -> None:
 
 
 @main.command(
+    short_help="measure the claims of Zhang et al. (2019)",
+    examples=[
+        "nqm claims --list",
+        "nqm claims ema_lowers_floor stationary_covariance --turn",
+        "nqm claims --out claims",
+        "nqm claims lr_momentum_interchangeable --json",
+    ],
+)
+@click.argument("names", metavar="[NAME]...", nargs=-1, type=options.CLAIM)
+@click.option("--list", "listing", is_flag=True, help="List the claims and measure none.")
+@click.option(
+    "--out", type=click.Path(file_okay=False), metavar="DIR",
+    help="Write a picture of each, and one page of all as claims.md and claims.html.",
+)  # fmt: skip
+@click.option("--turn", is_flag=True, help="Measure each again with the premise broken that turns its verdict.")
+@options.as_json
+def claims(names: tuple[str, ...], listing: bool, out: str | None, turn: bool, as_json: bool) -> None:
+    """Measure what Zhang et al. (2019) claim: the statement, what was measured, the number, the verdict.
+
+    Without a NAME all of them, on as many processes as there are processors. A verdict follows from the number and a
+    tolerance, for which a reason is given. Random numbers are seeded.
+    """
+    from .claims import CLAIMS, run_all
+
+    sink = Sink(as_json)
+    if listing:
+        listed = [CLAIMS[name] for name in names or CLAIMS]
+        sink.deliver(lambda: {"claims": [c.to_dict() for c in listed]}, lambda: output.show_claims(listed))
+        return
+    few = 0 < len(names) < 4  # done sooner than processes are started
+    with progress("measuring claims") as report:
+        found = run_all(names, out, turn=turn, progress=report, workers=1 if few else min(4, os.cpu_count() or 1))
+    sink.deliver(lambda: {"claims": [one.to_dict() for one in found]}, lambda: output.show_checked(found))
+    for page in ("claims.md", "claims.html") if out else ():
+        wrote(os.path.join(out or "", page))
+
+
+@main.command(
     short_help="three optimizers over batch sizes, with a picture", examples=["nqm demo", "nqm demo --plot demo.pdf"]
 )
 @click.option(

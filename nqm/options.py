@@ -144,8 +144,28 @@ class OutputFile(click.ParamType):
         return [CompletionItem(incomplete, type="file")]
 
 
+class ClaimName(click.ParamType):
+    """The name of a claim."""
+
+    name = "claim"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from .claims import claim
+
+        try:
+            return claim(value).name
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from .claims import CLAIMS
+
+        return [CompletionItem(name) for name in CLAIMS if name.startswith(incomplete)]
+
+
 NUMBER = Parsed("number", "parse_number")
 WHOLE = Whole("number", "parse_number")
+CLAIM = ClaimName()
 OPTIMIZER = Parsed("optimizer", "parse_optimizer", allow_import=True)
 PICTURE = OutputFile((".png", ".pdf", ".svg"))
 

@@ -5,7 +5,26 @@ Rows are stable for curvatures up to 1 and lively: no two slots of a row move at
 
 from __future__ import annotations
 
-from nqm import EMA, SGD, HeavyBall, Lookahead, Nesterov, Optimizer, Polyak, Preconditioned, ScheduleFree
+from nqm import (
+    EMA,
+    SGD,
+    Adam,
+    AdamW,
+    Clipped,
+    DiagonalPreconditioned,
+    DriftingPreconditioned,
+    EstimatedPreconditioned,
+    HeavyBall,
+    Lookahead,
+    Nesterov,
+    NormalisedSGD,
+    Optimizer,
+    Polyak,
+    Preconditioned,
+    RMSProp,
+    ScheduleFree,
+    Sign,
+)
 
 ROWS: dict[str, Optimizer] = {
     "sgd": SGD(0.7),
@@ -50,3 +69,28 @@ CYCLIC = {name: row for name, row in ROWS.items() if row.at_horizon(100).cycle}
 
 LIMITED = {name: row for name, row in ROWS.items() if row.at_horizon(100).cycle and not row.averages}
 """Rows whose noise settles at a floor above zero."""
+
+SAMPLED: dict[str, Optimizer] = {
+    "adam": Adam(0.05, 0.9),
+    "adam_short_memory": Adam(0.02, 0.5, 0.9, 1e-3),
+    "adamw": AdamW(0.04, 0.8, 0.99, 1e-6, 0.1),
+    "rmsprop": RMSProp(0.02, 0.95),
+    "rmsprop_momentum": RMSProp(0.01, 0.9, 1e-4, 0.7),
+    "sign": Sign(0.03),
+    "signum": Sign(0.02, 0.9),
+    "normalised_sgd": NormalisedSGD(0.2),
+    "normalised_momentum": NormalisedSGD(0.1, 0.8),
+    "clipped_sgd": Clipped(SGD(0.5), 0.7),
+    "clipped_heavy_ball": Clipped(HeavyBall(0.2, 0.8), 1.1),
+    "clipped_adam": Clipped(Adam(0.03, 0.9), 0.5),
+    "diagonal_heavy_ball": DiagonalPreconditioned(HeavyBall(0.2, 0.7), 0.5),
+    "drifting_before": DriftingPreconditioned(HeavyBall(0.2, 0.8), 0.5, 0.5, 7),
+    "drifting_after": DriftingPreconditioned(HeavyBall(0.2, 0.8), 0.5, 0.5, 7, "after"),
+    "estimated_sgd": EstimatedPreconditioned(SGD(0.3), 0.5, 4),
+    "ema_adam": EMA(Adam(0.05, 0.9), 0.8),
+    "polyak_sign": Polyak(Sign(0.05), 4),
+    "lookahead_adam": Lookahead(Adam(0.05, 0.8), 0.5, 3),
+    "preconditioned_sign": Preconditioned(Sign(0.05, 0.5), 0.5),
+    "polyak_fraction_rmsprop": Polyak(RMSProp(0.02), 0.4),
+}
+"""Rows that are not linear systems: sampled only."""
