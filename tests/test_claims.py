@@ -76,6 +76,13 @@ FACTS = {  # the authors' claims that need no network, and where each is measure
 }
 
 
+def documented() -> dict[str, list[str]]:
+    """Statement, number and verdict of each claim in docs/claims.md."""
+    text = (Path(__file__).parents[1] / "docs" / "claims.md").read_text()
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| `")]
+    return {row[0].strip("`"): row[1:4] for row in rows if len(row) == 5}
+
+
 @pytest.fixture(scope="module")
 def study() -> Study:
     return Study()
@@ -86,6 +93,12 @@ def test_every_statement_has_a_claim_and_every_claim_a_test() -> None:
     assert set(EXPECTED) == {name for name, c in CLAIMS.items() if c.needs is None}
 
 
+def test_the_documentation_has_every_claim() -> None:
+    assert {name: row[0] for name, row in documented().items()} == {
+        name: CLAIMS[name].statement for name in EXPECTED
+    }, "run python docs/generate.py --claims"
+
+
 @pytest.mark.parametrize("name", EXPECTED)
 def test_the_verdict_follows_the_premise(name: str, study: Study) -> None:
     """The claim as the authors make it, and with the premise broken: the verdict turns, and each has its sentence."""
@@ -94,6 +107,10 @@ def test_the_verdict_follows_the_premise(name: str, study: Study) -> None:
     found = one.check(study, **quick)
     assert found.verdict is verdict, found.told
     assert known(found.number), found.number
+    _, number, sentence = documented()[name]
+    if not quick:
+        assert found.number == pytest.approx(float(number), rel=0.02, abs=2e-4), "run python docs/generate.py --claims"
+    assert sentence.startswith(found.sentence.split(" within")[0].split(" when")[0])
     again = one.check(study, **{**quick, **one.turn})
     assert again.verdict is turned, again.told
     assert turned is not verdict

@@ -39,7 +39,7 @@ def measure(
     exact = problem.run(optimizer, 4, steps, points=12)
     table = []
     for i, law in enumerate(laws):
-        run = problem.sample(optimizer, 4, exact.steps, replicas=replicas, noise=law, seed=seed + i, workers=1)
+        run = problem.sample(optimizer, 4, exact.steps.tolist(), replicas=replicas, noise=law, seed=seed + i, workers=1)
         assert run.stderr is not None
         rows = zip(run.steps, run.loss, run.stderr, exact.loss, strict=True)
         table += [
