@@ -84,6 +84,7 @@ def main(ctx: click.Context) -> None:
         "nqm curve 'SGD(1)' -b 1024 --steps 1000 --schedule 'warmup(100) + cosine(900)' --plot curve.png",
         "nqm curve 'EMA(SGD(0.5), decay=0.99)' -b 2^6 --steps 1e6 --csv curve.csv",
         "nqm curve 'SGD(0.5)' -b 4 --steps 100 --problem least_squares --label-noise 0.5",
+        "nqm curve 'Adam(0.01, 0.9)' -b 256 --steps 500 --spectrum 'power_law(1000)' --noise 'student_t(5)'",
     ],
 )
 @options.optimizer
@@ -97,18 +98,36 @@ def main(ctx: click.Context) -> None:
 @click.option(
     "--points", type=click.IntRange(2, 10**6), default=200, show_default=True, help="How many steps to report."
 )
+@options.sampling
 @options.as_json
 @options.csv
 @options.plot
 def curve(
     optimizer: Optimizer, batch_size: float, steps: int, schedule: Schedule | None, problem: Quadratic | LeastSquares,
-    grid: Any, points: int, as_json: bool, csv: str | None, plot: str | None,
+    grid: Any, points: int, replicas: int | None, noise: str, seed: int,
+    as_json: bool, csv: str | None, plot: str | None,
 ) -> None:  # fmt: skip
-    """Expected loss over steps of one setting, split into signal and noise."""
-    sink = Sink(as_json, csv, plot)
-    with progress(f"{optimizer}"):
-        run = problem.run(optimizer, batch_size, steps, schedule, grid, points)
-    sink.deliver(run.to_dict, lambda: output.show_curve(run), lambda: output.curve_rows(run), run.plot)
+    """Loss over steps of one setting: exact, split into signal and noise, or the mean over sampled replicas.
+
+    An optimizer that is not linear, such as Adam, is always sampled.
+    """
+    sink, sampled = Sink(as_json, csv, plot), None
+    with progress(f"{optimizer}") as report:
+        if replicas is not None or not optimizer.linear:
+            sampled = problem.sample(
+                optimizer, batch_size, steps, schedule, replicas=64 if replicas is None else replicas,
+                noise=noise, seed=seed, grid=grid, points=points, progress=report,
+            )  # fmt: skip
+        exact = problem.run(optimizer, batch_size, steps, schedule, grid, points) if optimizer.linear else None
+    run = exact or sampled
+    assert run is not None
+    beside = sampled if exact else None
+    sink.deliver(
+        lambda: run.to_dict() | ({"sampled": beside.to_dict()} if beside else {}),
+        lambda: output.show_curve(run, beside),
+        lambda: output.curve_rows(run, beside),
+        lambda path: run.plot(path, beside),
+    )
     _exit(run.outcome)
 
 
@@ -158,6 +177,7 @@ def steps(
         "nqm tune 'HeavyBall(momentum=0.9)' -b 2^6 --steps 10000",
         "nqm tune 'EMA(SGD)' -b 64 --examples 1e6 --json",
         "nqm tune SGD -b 64 --target 0.01 --problem least_squares",
+        "nqm tune Adam -b 1024 --target 0.01 --spectrum 'power_law(1000)'",
     ],
 )
 @options.optimizer
@@ -225,6 +245,7 @@ def schedule(
     examples=[
         "nqm sweep SGD HeavyBall --target 0.01 --plot sweep.png",
         "nqm sweep 'EMA(SGD)' --target 0.1 --batch-sizes 16,64,256",
+        "nqm sweep Adam SGD --target 0.01 --spectrum 'power_law(1000)' --batch-sizes 2^8..2^16 --plot adam.png",
         "nqm sweep 'Preconditioned(SGD, power=0.5)' --target 0.01 --batch-sizes 2^4..2^16 --csv sweep.csv",
         "nqm sweep SGD --target 0.1 --batch-sizes 1,4,16,64 --problem least_squares",
     ],

@@ -227,6 +227,22 @@ schedule = click.option(
 max_steps = click.option(
     "--max-steps", type=WHOLE, metavar="N", default=10**9, show_default="10^9", help="Give up after so many steps."
 )
+
+
+def sampling(function: F) -> F:
+    """--replicas, --noise and --seed."""
+    replicas = click.option(
+        "--replicas", "--sample", "replicas", type=WHOLE, metavar="N",
+        help="Sample so many replicas: 64 if the optimizer is not linear; for others the exact loss is shown beside.",
+    )  # fmt: skip
+    noise = click.option(
+        "--noise", metavar="LAW", default="gaussian", show_default=True,
+        help="Law of the sampled noise: gaussian, rademacher, laplace, exponential, student_t(df) or cauchy.",
+    )  # fmt: skip
+    seed = click.option("--seed", type=WHOLE, metavar="N", default=0, show_default=True, help="Of the random numbers.")
+    return replicas(noise(seed(function)))
+
+
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 csv = click.option("--csv", type=OutputFile(), metavar="FILE", help="Write the data as CSV; - for standard output.")
 plot = click.option("--plot", type=PICTURE, metavar="FILE", help="Write a picture: .png, .pdf or .svg.")

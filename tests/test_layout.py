@@ -46,7 +46,14 @@ INNER = {  # inside a sub-package, the same rule
         {"ema", "heavy_ball", "lookahead", "nesterov", "polyak", "preconditioned", "schedule_free", "sgd"},
         {"adam", "adamw", "clipped", "diagonal", "drifting", "estimated", "normalised", "rmsprop", "sign"},
     ],
-    "search": [{"walk", "minimise"}, {"hits", "family"}, {"losses"}, {"tune"}, {"schedules"}],
+    "search": [
+        {"walk", "minimise", "answer"},
+        {"hits", "family"},
+        {"losses", "races"},
+        {"quasi"},
+        {"tune"},
+        {"schedules"},
+    ],
 }
 DRAWS = {("run", "plot"), ("batch", "plot"), ("search", "plot")}
 """A result's ``plot`` method calls the module that draws it, when called and not before."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..dynamics import Dynamics
 from ..moments import Array
-from ..optimizers.base import Optimizer, Parameter, assign, free_parameters
+from ..optimizers.base import Optimizer, Parameter, assign, free_parameters, parameters
 from ..problem import Quadratic
 
 PASS = 32768  # settings times nodes in one pass
@@ -41,6 +41,14 @@ class Family:
         """The optimizer at a point, plain numbers in it."""
         values = {p.name: p.kind.value(x) for p, x in zip(self.free, u, strict=True)}
         return self._fill({k: v if isinstance(v, int) else float(v) for k, v in values.items()})
+
+    def point(self, optimizer: Optimizer) -> Array:
+        """The coordinates of a member."""
+        known = parameters(optimizer)
+        edge = self.edge(optimizer).item()
+        values = [known[p.name].value / (edge if p.path[-1] == "lr" else 1.0) for p in self.free]
+        u = [float(p.kind.coordinate(v)) for p, v in zip(self.free, values, strict=True)]
+        return np.clip(u, self.low, self.high)
 
     def names_at_bound(self, u: Array) -> tuple[str, ...]:
         close = 1e-6 * (self.high - self.low)

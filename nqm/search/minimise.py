@@ -55,7 +55,7 @@ def _search(
         moved_on = values[i] < least
         if moved_on:
             best, least = X[i], float(values[i])
-        model, axes_next = _fit(X, values, best, radius)
+        model, axes_next = fit_quadratic(X, values, best, radius)
         if model is None:
             center, radius = best, radius * (0.6 if moved_on else 0.35)
             continue
@@ -87,7 +87,7 @@ def _pairs(p: int) -> tuple[Array, Array]:
     return np.triu_indices(p)
 
 
-def _fit(X: Array, values: Array, best: Array, radius: float) -> tuple[Array | None, Array]:
+def fit_quadratic(X: Array, values: Array, best: Array, radius: float) -> tuple[Array | None, Array]:
     """Minimum of the least-squares quadratic, and axes that make its curvature round; no minimum if it has none."""
     p = X.shape[1]
     Z = (X - best) / radius

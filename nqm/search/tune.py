@@ -8,56 +8,26 @@ So it is enough to know, for a horizon T, the least loss that any setting has af
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..least_squares import LeastSquares
 from ..moments import Array
-from ..optimizers.base import Optimizer, parameters
-from ..problem import MAX_STEPS, Quadratic, check_batch_size, check_target
-from ..run import Outcome, number
+from ..optimizers.base import Optimizer
+from ..problem import MAX_STEPS, Quadratic
+from ..run import Outcome
+from .answer import Goal, Tuned
 from .family import Family
 from .hits import steps_to_target
 from .losses import losses_of
 from .minimise import minimise
+from .quasi import QuasiTuner
 
 CLOSE = 1e-3  # in log loss: near enough for one setting's own curve to find the horizon, to second order
 WIDE, NEAR = 2.0, 0.25  # first cloud of a local search: the spacing of the scan, the shift between close horizons
 APART, FAR = 4, 3.0  # starts, and how far apart: a valley can have several basins along it
 CEILING = 1e100  # stands for the loss of a setting that overflowed
-
-
-@dataclass(frozen=True)
-class Tuned:
-    """Answer of `tune`: the optimizer with every parameter set, and what it reaches.
-
-    ``at_bound`` names the parameters whose best value lies at the edge of its range: momentum at 0 means that momentum
-    does not help here.
-    """
-
-    optimizer: Optimizer
-    steps: int | None
-    loss: float
-    batch_size: float
-    at_bound: tuple[str, ...]
-    outcome: Outcome
-    message: str
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "optimizer": str(self.optimizer),
-            **{name: number(p.value) for name, p in parameters(self.optimizer).items()},
-            "effective_lr": number(self.optimizer.effective_lr),
-            "steps": self.steps,
-            "examples": None if self.steps is None else number(self.steps * self.batch_size),
-            "loss": number(self.loss),
-            "batch_size": number(self.batch_size),
-            "at_bound": list(self.at_bound),
-            "outcome": self.outcome.name,
-            "message": self.message,
-        }
 
 
 def tune(
@@ -83,7 +53,15 @@ def tune(
     >>> tune(Quadratic(Spectrum.power_law(10_000)), HeavyBall(), batch_size=2**14, target=0.01).steps
     341
     """
-    return Tuner(problem, optimizer).solve(batch_size, target, steps=steps, examples=examples, max_steps=max_steps)
+    found = tuner(problem, optimizer)
+    return found.solve(batch_size, target, steps=steps, examples=examples, max_steps=max_steps)
+
+
+def tuner(problem: Quadratic | LeastSquares, optimizer: Optimizer) -> Tuner | QuasiTuner:
+    """What tunes an optimizer: exact moments or, where it has none, quasi-random search."""
+    if isinstance(optimizer, Optimizer) and not optimizer.linear:
+        return QuasiTuner(problem, optimizer)
+    return Tuner(problem, optimizer)
 
 
 class Tuner:
@@ -111,28 +89,14 @@ class Tuner:
         near: Tuned | None = None,
     ) -> Tuned:
         """Answer one question; ``near`` is the answer at a neighbouring, smaller batch size, to start from."""
-        batch_size = check_batch_size(batch_size)
-        if sum(goal is not None for goal in (target, steps, examples)) != 1:
-            raise ValueError("tune needs exactly one goal: target=, steps= or examples=")
-        if examples is not None:
-            if not (examples >= batch_size and math.isfinite(batch_size)):
-                raise ValueError(f"examples must be at least one batch of {batch_size:g}, got {examples!r}")
-            steps = int(examples // batch_size)
-        if not (1 <= max_steps <= MAX_STEPS):
-            raise ValueError(f"max_steps must be from 1 to 10^9, got {max_steps!r}")
-        if steps is not None:
-            if isinstance(steps, bool) or steps != int(steps) or not 1 <= steps <= MAX_STEPS:
-                raise ValueError(f"steps must be a whole number from 1 to 10^9, got {steps!r}")
-            return self._least_loss(batch_size, int(steps), near)
-        return self._fewest_steps(batch_size, check_target(target), min(int(max_steps), self.limit), near)
+        goal = Goal.of(batch_size, target, steps, examples, max_steps)
+        if goal.target is None:
+            return self._least_loss(goal.batch_size, goal.steps, near)
+        return self._fewest_steps(goal.batch_size, goal.target, min(goal.steps, self.limit), near)
 
     def point(self, optimizer: Optimizer) -> Array:
         """The coordinates of a member of the family: a start for a neighbouring question."""
-        known = parameters(optimizer)
-        edge = self.family.edge(optimizer).item()
-        values = [known[p.name].value / (edge if p.path[-1] == "lr" else 1.0) for p in self.family.free]
-        u = [float(p.kind.coordinate(v)) for p, v in zip(self.family.free, values, strict=True)]
-        return np.clip(u, self.family.low, self.family.high)
+        return self.family.point(optimizer)
 
     def _faces(self) -> list[Array]:
         """Points with a momentum, a decay or a beginning of 0: where it does not help, the best lies there."""
