@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from .bounds import bayes_bound, conjugate_gradient_steps, knee, paper_bound
+from .least_squares import LeastSquares
 from .moments import Array
 from .optimizers.base import Optimizer, parameters
 from .optimizers.preconditioned import Preconditioned
@@ -154,7 +155,7 @@ class Sweep:
 
 
 def sweep(
-    problem: Quadratic,
+    problem: Quadratic | LeastSquares,
     optimizer: Optimizer,
     target: float,
     batch_sizes: Sequence[float] | None = None,

@@ -6,7 +6,9 @@ import csv
 import io
 import json
 import math
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ from .run import number
 
 if TYPE_CHECKING:
     from .batch import Sweep
+    from .claims import Checked, Claim
     from .run import Run
     from .search import Scheduled, Tuned
     from .spectrum import Spectrum
@@ -245,6 +248,35 @@ def schedule_rows(found: Scheduled) -> list[Row]:
 def show_schedule(found: Scheduled) -> None:
     show_table(schedule_rows(found), f"{found.optimizer}")
     click.echo(f"{found.message}; loss {found.loss:.4g}")
+
+
+def show_checked(found: Sequence[Checked]) -> None:
+    """Claims with their measurements, entries under one another; on a terminal the text is wrapped."""
+    from .claims.page import entries, summary
+
+    for one in found:
+        click.secho(one.claim.name, bold=True)
+        for name, text in [("claim", one.claim.statement), *entries(one)]:
+            _show_entry(name, text)
+        click.echo()
+    click.echo(summary(found))
+
+
+def show_claims(claims: Sequence[Claim]) -> None:
+    """What could be measured."""
+    for c in claims:
+        click.secho(c.name, bold=True)
+        _show_entry("", c.statement + (f" ({c.missing})" if c.missing else ""))
+
+
+def _show_entry(name: str, text: str) -> None:
+    lead = f"  {name:<9}  " if name else "  "
+    if sys.stdout.isatty():
+        width = max(shutil.get_terminal_size().columns, 40)
+        text = textwrap.fill(text, width, initial_indent=lead, subsequent_indent=" " * len(lead))
+    else:
+        text = lead + text
+    click.echo(text)
 
 
 def mode_rows(spectrum: Spectrum) -> list[Row]:

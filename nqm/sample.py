@@ -28,6 +28,7 @@ from .schedule import Schedule
 from .spectrum import Spectrum
 
 BLOCK = 2**14  # numbers in a block: with what an optimizer remembers and its temporaries it stays within a core's cache
+EXAMPLES = 16  # of a batch that are drawn together
 ROWS = 64  # replicas that go through a dense matrix together
 MAX_MODES = 10**5  # up to here, modes of whole multiplicity are sampled one by one
 KEPT = 2**23  # losses kept for quantiles; of more replicas, the first that many
@@ -95,11 +96,7 @@ class Additive:
         self.initial_loss = float(self.mass @ s)
 
     def begin(self, streams: Streams) -> Array:
-        if self.start == "fixed":
-            theta = np.repeat(self.scale[None], streams.replicas, axis=0)
-        else:
-            theta = streams.draw(gaussian(), self.modes) * self.scale
-        return self.geometry.turn(theta)
+        return self.geometry.turn(_start(streams, self.start, self.scale))
 
     def gradient(self, w: Array, streams: Streams, batch_size: float) -> Array:
         g = self.geometry.multiply(w)
@@ -111,6 +108,56 @@ class Additive:
 
     def losses(self, theta: Array) -> Array:
         return theta**2 @ self.mass
+
+
+class Minibatch:
+    """Least squares itself: each gradient is that of a batch of fresh examples, ``f (f' w - sigma xi)`` on average.
+
+    Features are ``f = R sqrt(H) z``; the law is that of the components of z, and ``labels`` that of xi. The weights are
+    counted from the minimum. Every example costs as many random numbers as there are modes.
+    """
+
+    def __init__(
+        self, spectrum: Spectrum, label_noise: float, features: Law, labels: Law, start: str, rotation: Any = None
+    ) -> None:
+        whole = np.rint(spectrum.count)
+        if np.any(spectrum.count != whole) or spectrum.dim > MAX_MODES:
+            raise ValueError(
+                f"least squares is sampled mode by mode, {MAX_MODES:,} whole modes at most; this spectrum has "
+                f"{len(spectrum):,} nodes that stand for {spectrum.dim:,.6g}; take a smaller one"
+            )
+        h, s = (np.repeat(a, whole.astype(int)) for a in (spectrum.h, spectrum.s))
+        self.features, self.labels, self.start, self.modes = features, labels, start, h.size
+        self.root, self.scale, self.sigma = np.sqrt(h), np.sqrt(s), math.sqrt(label_noise)
+        self.geometry, self.mass = Geometry(h, rotation), h / 2
+        self.initial_loss = float(self.mass @ s)
+
+    def begin(self, streams: Streams) -> Array:
+        return self.geometry.turn(_start(streams, self.start, self.scale))
+
+    def gradient(self, w: Array, streams: Streams, batch_size: float) -> Array:
+        if math.isinf(batch_size):
+            return self.geometry.multiply(w)
+        if batch_size != int(batch_size):
+            raise ValueError(f"batch_size must be a whole number of examples to be sampled, got {batch_size:g}")
+        left, total = int(batch_size), np.zeros_like(w)
+        while left:
+            examples = min(left, EXAMPLES)
+            f = self.geometry.turn(streams.draw(self.features, examples, self.modes) * self.root)
+            off = (f @ w[..., None])[..., 0] - self.sigma * streams.draw(self.labels, examples)
+            total += (off[..., None, :] @ f)[..., 0, :]
+            left -= examples
+        return total / batch_size
+
+    def losses(self, theta: Array) -> Array:
+        return theta**2 @ self.mass
+
+
+def _start(streams: Streams, start: str, scale: Array) -> Array:
+    """theta_0 in the eigenbasis."""
+    if start == "fixed":
+        return np.repeat(scale[None], streams.replicas, axis=0)
+    return streams.draw(gaussian(), scale.size) * scale
 
 
 def expanded(spectrum: Spectrum, optimizer: Optimizer, rotated: bool) -> tuple[Array, Array, Array, Array]:

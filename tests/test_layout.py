@@ -16,19 +16,23 @@ ROOT = Path(nqm.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
 LAYERS: list[set[str]] = [
-    {"_kernels"},
+    {"_kernels", "_coupled_kernels"},
     {"moments"},
-    {"quadrature", "run", "text"},  # results are data: they know an optimizer only as a type
+    {"quadrature", "run", "tables", "text"},  # results are data: they know an optimizer only as a type
     {"spectrum"},
     {"noise", "geometry"},
     {"optimizers", "schedule"},
     {"dynamics", "sample"},
-    {"problem"},
+    {"coupled", "problem"},
+    {"renewal"},
+    {"least_squares"},
     {"search"},
     {"bounds"},
     {"batch"},
-    {"parse"},
+    {"parse", "study"},
     {"plot"},
+    {"pictures"},
+    {"claims"},
     {"paper"},
     {"output", "options"},
     {"cli"},
@@ -42,7 +46,14 @@ INNER = {  # inside a sub-package, the same rule
         {"ema", "heavy_ball", "lookahead", "nesterov", "polyak", "preconditioned", "schedule_free", "sgd"},
         {"adam", "adamw", "clipped", "diagonal", "drifting", "estimated", "normalised", "rmsprop", "sign"},
     ],
-    "search": [{"hits", "minimise", "answer"}, {"family"}, {"races"}, {"quasi"}, {"tune"}, {"schedules"}],
+    "search": [
+        {"walk", "minimise", "answer"},
+        {"hits", "family"},
+        {"losses", "races"},
+        {"quasi"},
+        {"tune"},
+        {"schedules"},
+    ],
 }
 DRAWS = {("run", "plot"), ("batch", "plot"), ("search", "plot")}
 """A result's ``plot`` method calls the module that draws it, when called and not before."""

@@ -68,6 +68,10 @@ class Optimizer(ABC):
     def readout(self, t: int) -> Sequence[Any]:
         """The weights r of the slots in the parameters whose loss is reported after t steps."""
 
+    def look(self, t: int) -> Sequence[Any]:
+        """The weights p of the slots in the parameters at which step t takes its gradient: ``G(h) = G(0) + h b p'``."""
+        return [1.0, *(0.0 for _ in self.initial()[1:])]
+
     # The update rule. Arrays end in the axis of the parameters; only operators, abs, ** and .sum(-1, keepdims=True)
     # are used on them, so that any array library will do, and nothing is changed in place.
 
@@ -160,6 +164,10 @@ class Wrapper(Optimizer):
         if not isinstance(self.inner, Optimizer):
             raise TypeError(f"{type(self).__name__}: inner must be an optimizer, got {self.inner!r}")
         super().__post_init__()
+
+    def look(self, t: int) -> Sequence[Any]:
+        seen = self.inner.look(t)
+        return [*seen, *(0.0 for _ in self.initial()[len(seen) :])]
 
     def begin(self, theta: Any, geometry: Geometry) -> State:
         return (self.inner.begin(theta, geometry),)

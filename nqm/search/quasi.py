@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..optimizers.base import Optimizer
-from ..problem import MAX_STEPS, Quadratic
+from ..problem import MAX_STEPS, Problem, Quadratic
 from ..run import Outcome
 from .answer import Goal, Tuned
 from .races import LIMIT, Found, Races
@@ -16,7 +16,7 @@ from .races import LIMIT, Found, Races
 class QuasiTuner:
     """Tunes by `Races`; asked from large batches to small ones, each answer is the start for the next."""
 
-    def __init__(self, problem: Quadratic, optimizer: Optimizer) -> None:
+    def __init__(self, problem: Problem, optimizer: Optimizer) -> None:
         if not isinstance(problem, Quadratic):
             raise TypeError(f"{optimizer} is sampled, and tuned on a Quadratic problem only, not on {problem!r:.60}")
         self.races = Races(problem, optimizer)
