@@ -160,7 +160,10 @@ def test_a_target_out_of_reach_is_said() -> None:
     found = tune(SMALL, Adam(), 1, 1e-6, max_steps=300)
     assert found.outcome is Outcome.out_of_steps
     assert found.steps is None
-    assert "even tuned" in found.message
+    assert "even tuned, still at" in found.message
+    assert "after 300 steps, above 1e-06" in found.message
+    run = SMALL.sample(found.optimizer, 1, 300, replicas=200)
+    assert run.loss.min() > 0.5 * found.loss  # it tells of the batch size that was asked for
     assert tune(SMALL, Adam(50.0, 0.9), 1, 0.01, max_steps=50).steps is None
 
 

@@ -278,7 +278,7 @@ class Sampled(Optimizer):
 
     def _refuse(self) -> NoReturn:
         raise TypeError(
-            f"{type(self).__name__} is sampled and has no exact moments: use problem.sample for its loss over steps, "
+            f"{type(self).__name__} is sampled and has no exact moments: use problem.sample or nqm curve for its loss over steps, "
             "tune or sweep for its best settings"
         )
 

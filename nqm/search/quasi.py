@@ -18,7 +18,9 @@ class QuasiTuner:
 
     def __init__(self, problem: Problem, optimizer: Optimizer) -> None:
         if not isinstance(problem, Quadratic):
-            raise TypeError(f"{optimizer} is sampled, and tuned on a Quadratic problem only, not on {problem!r:.60}")
+            raise TypeError(
+                f"{optimizer} is sampled, and tuned on a Quadratic problem only, not on a {type(problem).__name__}"
+            )
         self.races = Races(problem, optimizer)
         self.optimizer = optimizer
 
@@ -44,7 +46,7 @@ class QuasiTuner:
         return self._answer(goal, self.races.best(goal, start))
 
     def _answer(self, goal: Goal, found: Found) -> Tuned:
-        optimizer, numbers = self.races.family.at(found.u), {"loss": found.loss, "steps": found.steps or goal.steps}
+        optimizer, numbers = self.races.family.at(found.u), {"loss": found.loss, "steps": found.steps or found.within}
         if goal.target is None:
             outcome = Outcome.finished if np.isfinite(found.loss) else Outcome.out_of_steps
             message = f"least loss after {goal.steps:,} steps is {found.loss:.4g} +- {found.stderr:.2g}"

@@ -32,6 +32,7 @@ from .minimise import fit_quadratic
 
 LIMIT = 2**20  # steps that are sampled at most
 SHORT = 256  # steps of a wide race
+FAR = 2**12  # and of one that only tells how far it gets
 JUMP = 16.0  # from one batch size of the ladder to the next, and
 FACTOR = 4  # from one budget to the next
 HUGE = 2.0**36  # a batch as good as infinite
@@ -62,6 +63,7 @@ class Found:
     steps: int | None
     loss: float
     stderr: float = math.nan  # of the steps to a target, or of the loss after a budget
+    within: int = 0  # steps that were looked at, where the target was not reached
     shape: Array | None = None  # what makes the curvature of the loss round: long along a valley, short across
 
     @property
@@ -149,12 +151,17 @@ class Races:
                 elif steps < goal.steps:
                     steps = min(FACTOR * steps, goal.steps)
                 else:
-                    return found
+                    return self._how_far(goal, found)
         for rung in reversed(harder or [goal]):
             found = self._next(rung, found)
             if found.steps is None:
-                return found
+                return found if rung == goal else self._how_far(goal, found)
         return found
+
+    def _how_far(self, goal: Goal, found: Found) -> Found:
+        """How far it gets, for a goal out of reach: even an easier one was not met."""
+        points = np.vstack([found.points, self._wide()])
+        return self._race(points, Goal(goal.batch_size, goal.target, min(FAR, goal.steps)))
 
     def _next(self, goal: Goal, near: Found) -> Found:
         """Races around the best points of an easier goal, and all over the box while that is cheap, as long as they gain."""
@@ -216,7 +223,7 @@ class Races:
         if goal.target is None and lanes:
             return self._settle(U, loss, goal.steps)
         first = int(np.argmin(least))
-        return Found(U[first][None], None, float(least[first]))
+        return Found(U[first][None], None, float(least[first]), within=history[-1][0])
 
     def _settle(self, U: Array, loss: Array, steps: int) -> Found:
         """The first of a race, and the minimum of a quadratic through those close to it, if that has one nearby."""
@@ -366,4 +373,4 @@ def _crossing(points: Array, together: Together, target: float, limit: int) -> F
                 break
             if t > 2 * hit:
                 break
-    return Found(points[:1], hit, loss, stderr if hit is not None else math.nan)
+    return Found(points[:1], hit, loss, stderr if hit is not None else math.nan, within=limit)
