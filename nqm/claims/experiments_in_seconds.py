@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STATEMENT = "On the noisy quadratic model experiments over algorithms, batch sizes and settings take seconds."
-SOURCE = "the introduction"
+SOURCE = "on what the model is for"
 TURN = ("losses are found by stepping", {"engine": "steps"})
 TOLERANCE = 60.0
 SETTINGS = 100  # of a modest grid: ten learning rates times ten momenta

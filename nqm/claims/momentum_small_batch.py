@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STATEMENT = "At small batch sizes momentum gives nothing over SGD."
-SOURCE = "the section on momentum and Figure 3a"
+SOURCE = "on momentum, with Figure 3a"
 TURN = ("momentum is tuned too", {"momentum": free})
 TOLERANCE = 0.02
 TUNED = "tuned"
