@@ -26,8 +26,6 @@ from .optimizers.base import Optimizer
 from .schedule import Schedule
 from .spectrum import Spectrum
 
-MAX_PHASES = 512  # of a cycle whose steady state is solved for
-
 
 @dataclass(frozen=True, eq=False)
 class State:
@@ -135,10 +133,6 @@ class Coupled:
         """The phases of a cycle, the moments g (mode, seen at, noise at), and those of the read-out at phase 0."""
         d = self.dynamics
         first, period = (10**9, 1) if d.period == 0 else (d.settled, d.period)
-        if period > MAX_PHASES:
-            raise ValueError(
-                f"{self.optimizer} repeats after {period:,} steps; the steady state needs {MAX_PHASES} at most"
-            )
         phases = list(range(first, first + period))
         slots = self._fed_back(phases)
         keep = slice(None) if not self.optimizer.averages else np.flatnonzero(slots)

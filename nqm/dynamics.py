@@ -6,6 +6,7 @@ whatever the optimizer is made of. Steps that all differ are walked one by one.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,6 +85,14 @@ class Dynamics:
     def _column(self) -> Array:
         first = np.repeat(np.asarray(self.optimizer.initial(), dtype=float)[:, None], self.modes, axis=1)
         return self.basis.column(first)
+
+    def doublings(self) -> Iterator[tuple[Array, Array]]:
+        """What `read` gives after 1, 2, 4, 8, ... steps from the start, where all steps are alike and so is the read-out."""
+        power, column, row = self.step(0), self._column(), self.row(1)
+        while True:
+            signal, noise = kernels().seen(power.A, power.Q, column, row)
+            yield signal.reshape(self.shape), noise.reshape(self.shape)
+            power = power @ power
 
     def end(self, t: int) -> tuple[Array, Array]:
         """What `read` gives after t steps from the start."""

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .coupled import Coupled
+from .coupled import Coupled, Steady
 from .moments import Array
 from .optimizers.base import Optimizer, fill, parameters, require_set
 from .problem import MAX_STEPS, AnySchedule, Bands, Problem, Quadratic, check_batch_size, report_steps
@@ -21,6 +21,7 @@ from .spectrum import Spectrum
 
 SHORT = 1024  # steps that are walked sooner than jumped over
 MUCH = 10**8  # modes times steps, beyond which a loss at constant settings is not walked to
+SHORT_CYCLE, MAX_CYCLE = 8, 256  # steps of a cycle whose steady state is solved for on every mode, and at all
 MANY = 1024  # modes above which stability is first looked at on nodes
 
 
@@ -236,11 +237,21 @@ class LeastSquares(Problem):
             return Renewal(coupled).losses(t)
 
     def floor(self, optimizer: Optimizer, batch_size: float, schedule: AnySchedule = None) -> float:
-        """Steady-state loss, exactly: infinity where the optimizer is unstable, NaN where nothing moves."""
+        """Steady-state loss, exactly: infinity where the optimizer is unstable, NaN where nothing moves.
+
+        Cycles of more than 8 steps are looked at on the nodes of `fine`, and those of more than 256 not at all: NaN.
+        """
         require_set(optimizer, "floor")
         fixed = as_schedule(schedule, 1) if not isinstance(schedule, Schedule) else schedule
-        coupled = self.coupled(optimizer.at_horizon(MAX_STEPS), check_batch_size(batch_size), fixed)
-        return float(coupled.steady().floor[0])
+        steady = self._steady(optimizer, check_batch_size(batch_size), fixed)
+        return float(steady.floor[0]) if steady else math.nan
+
+    def _steady(self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None = None) -> Steady | None:
+        """The long run, if its cycle is not too long to be solved for: the cost goes as its square."""
+        held = optimizer.at_horizon(MAX_STEPS)
+        if held.cycle > MAX_CYCLE:
+            return None
+        return (self if held.cycle <= SHORT_CYCLE else self.fine).coupled(held, batch_size, schedule).steady()
 
     def stability_limit(self, optimizer: Optimizer, batch_size: float, tol: float = 1e-12) -> float:
         """The learning rate below which the loss stays bounded at a batch size, the other parameters as they are.
@@ -258,16 +269,21 @@ class LeastSquares(Problem):
         require_set(one, "stability_limit")
 
         def stable(lr: float, problem: LeastSquares) -> bool:
-            held = fill(optimizer, {"lr": lr}).at_horizon(MAX_STEPS)
-            return bool(problem.coupled(held, batch_size).steady().stable[0])
+            steady = problem._steady(fill(optimizer, {"lr": lr}), batch_size)
+            if steady is None:
+                raise ValueError(
+                    f"stability_limit takes cycles of up to {MAX_CYCLE} steps, and {optimizer} has a longer one"
+                )
+            return bool(steady.stable[0])
 
         nodes = self.fine if len(self.features) > MANY else self
         low, high = 0.0, 1e-3 * float(np.min(one.edge(self.spectrum.h)))
         while not stable(high, nodes) and high > 1e-300:
             high /= 4
-        resonant = one.at_horizon(MAX_STEPS).cycle > 1  # a cycle can be unstable below a rate at which it is stable
+        # A cycle can resonate near its edge, and be stable again above.
+        careful = 0.2 * float(np.min(one.edge(self.spectrum.h))) if one.at_horizon(MAX_STEPS).cycle > 1 else math.inf
         while stable(high, nodes) and high < 1e300:
-            low, high = high, high * (1.02 if resonant else 2.0)
+            low, high = high, high * (1.02 if high > careful else 2.0)
         low, high = _bisect(lambda lr: stable(lr, nodes), low, high, tol)
         if nodes is not self:
             low, high = low * (1 - 1e-6), high * (1 + 1e-6)
@@ -283,8 +299,8 @@ class LeastSquares(Problem):
         """The outcome's sentence with its numbers; for a divergence, what feeds it and the limit that was passed."""
         if outcome is not Outcome.diverged:
             return outcome.value.format(batch_size=batch_size, **numbers)
-        steady = self.coupled(optimizer.at_horizon(MAX_STEPS), batch_size, schedule).steady()
-        if steady.radius[0] > 1 or not (steady.own[0] >= 1 or steady.gain[0] >= 1):
+        steady = self._steady(optimizer, batch_size, schedule)
+        if steady is None or steady.radius[0] > 1 or not (steady.own[0] >= 1 or steady.gain[0] >= 1):
             return self.additive.sentence(outcome, optimizer, schedule, **numbers)
         limit = self.stability_limit(optimizer, batch_size) if schedule is None else math.nan
         below = f" below {limit:.6g}" if math.isfinite(limit) else ""

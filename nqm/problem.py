@@ -50,8 +50,8 @@ class Quadratic(Problem):
 
     @cached_property
     def coarse(self) -> Quadratic:
-        """The same problem on fewer nodes, to 1e-4: what searches look at before they confirm on the full one."""
-        return Quadratic(self.spectrum.compress(1e-4))
+        """The same problem on fewer nodes, to 1e-6: what searches look at before they confirm on the full one."""
+        return Quadratic(self.spectrum.compress(1e-6))
 
     @cached_property
     def coarse_smooth(self) -> Quadratic:

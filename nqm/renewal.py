@@ -9,7 +9,8 @@ of a mode, u = s / J the time within a block of J cycles::
     M_J = L^J M_0 + sum_n a_n P_n,     P_n = sum_s L^(J-1-s) Q u^n
     sum_s u^n tau(s) = R_n M_0 + sum_k W_nk a_k,   R_n = sum_s u^n v L^s,   W_nk = sum_{r<s} u_s^n v L^(s-1-r) Q u_r^k
 
-and all four of a block of 2 J follow from those of J by the binomial theorem. Blocks up to 4 cycles are exact.
+and all four of a block of 2 J follow from those of J by the binomial theorem. Blocks up to 4 cycles are exact, if a cycle
+has no more than 12 steps; in longer ones tau is a polynomial over the steps of the cycle too.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from .coupled import Coupled
 from .moments import Array
 
 DEGREE = 4  # of tau within a block
-MAX_PHASES = 12  # of a cycle: each has a tau of its own
+MAX_PHASES = 12  # of a cycle, up to which each has a tau of its own
+SHAPES = 6  # in a longer cycle tau is a combination of so many polynomials
+MAX_PERIOD = 1024
 RUNAWAY = 1.5  # gain of a block that grows too fast to be followed; a stable setting has less than 1
 SHARE = 8  # a block is at most this fraction of the time before it
 BINOMIAL = np.array([[math.comb(n, k) for k in range(2 * DEGREE + 1)] for n in range(2 * DEGREE + 1)], dtype=float)
@@ -36,20 +39,21 @@ class Block:
     """J cycles as one step; D is L^J - I, which keeps slow modes to full relative accuracy."""
 
     D: Array  # (m, m, modes)
-    P: Array  # (degree, phase, m, modes)
-    R: Array  # (degree, phase, m, modes)
-    W: Array  # (setting, degree, phase, degree, phase)
+    P: Array  # (degree, shape, m, modes)
+    R: Array  # (degree, shape, m, modes)
+    W: Array  # (setting, degree, shape, degree, shape)
     S: Array  # (2 degrees): sum of u^n
+    one: Array  # (shape): a tau that is the same throughout the cycle
 
     @cached_property
     def feedback(self) -> tuple[Array, Array]:
         """(S - W)^-1, which turns the moments of what is felt into the polynomial a; and which settings run away."""
-        phases, q = self.P.shape[1], min(DEGREE, round(self.S[0]) - 1) + 1
+        shapes, q = self.P.shape[1], min(DEGREE, round(self.S[0]) - 1) + 1
         sums = self.S[np.add.outer(np.arange(q), np.arange(q))]
-        system = np.einsum("nk,pq->npkq", sums, np.eye(phases)) - self.W[:, :q, :, :q]
+        system = np.einsum("nk,pq->npkq", sums, np.eye(shapes)) - self.W[:, :q, :, :q]
         lost = ~np.isfinite(system).all(axis=(1, 2, 3, 4))
-        lost |= self.W[:, 0, :, 0].sum(axis=2).min(axis=1) > RUNAWAY * self.S[0]
-        size = q * phases
+        lost |= self.one @ self.W[:, 0, :, 0] @ self.one > RUNAWAY * self.S[0] * (self.one @ self.one)
+        size = q * shapes
         system = system.reshape(-1, size, size)
         system[lost] = np.eye(size)
         return np.linalg.inv(system), lost
@@ -69,7 +73,7 @@ class Block:
         across = (late @ early.transpose(0, 2, 1)).reshape(self.W.shape)
         W = self.W + across + np.einsum("kb,snpbq->snpkq", C, np.einsum("na,sapbq->snpbq", C, self.W))
         W *= half[:, None, None, None] * half[:, None]
-        return Block(2 * D + np.einsum("ijx,jkx->ikx", D, D), P, R, W, HALF * (self.S + BINOMIAL @ self.S))
+        return Block(2 * D + np.einsum("ijx,jkx->ikx", D, D), P, R, W, HALF * (self.S + BINOMIAL @ self.S), self.one)
 
 
 class Renewal:
@@ -83,8 +87,8 @@ class Renewal:
 
     @staticmethod
     def fits(coupled: Coupled) -> bool:
-        """Whether the steps repeat, and soon."""
-        return 0 < coupled.dynamics.period <= MAX_PHASES and coupled.schedule is None
+        """Whether the steps repeat, and soon enough."""
+        return 0 < coupled.dynamics.period <= MAX_PERIOD and coupled.schedule is None
 
     def losses(self, t: int) -> Array:
         """The loss of each setting after t steps."""
@@ -129,21 +133,23 @@ class Renewal:
         return ladder[level]
 
     def _cycle(self, first: int, period: int) -> Block:
-        """One cycle: every step's noise has its own tau."""
-        c = self.coupled
-        steps = [self._step(t) for t in range(first, first + period)]
-        D = np.zeros_like(steps[0][0])
-        m, modes = D.shape[1:]
-        P, R = np.zeros((DEGREE + 1, period, m, modes)), np.zeros((DEGREE + 1, period, m, modes))
-        W = np.zeros((c.settings, DEGREE + 1, period, DEGREE + 1, period))
-        for i, (step, Q, v) in enumerate(steps):
-            R[0, i] = v + np.einsum("ix,ijx->jx", v, D)
-            for j in range(i):
-                W[:, 0, i, 0, j] = (v * P[0, j]).reshape(m, c.settings, c.nodes).sum(axis=(0, 2))
-            P[0, :i] += np.einsum("ijx,pjx->pix", step, P[0, :i])
-            P[0, i] = Q
+        """One cycle: tau at each of its steps, or in a long one as a polynomial over them."""
+        c, shapes = self.coupled, _shapes(period)
+        step, Q, v = self._step(first)
+        D = np.zeros_like(step)
+        P, R = np.zeros((2, DEGREE + 1, len(shapes), *Q.shape))
+        W = np.zeros((c.settings, DEGREE + 1, len(shapes), DEGREE + 1, len(shapes)))
+        until = c.dynamics.same_until(first)
+        for i in range(period):
+            if first + i >= until:
+                (step, Q, v), until = self._step(first + i), c.dynamics.same_until(first + i)
+            now = shapes[:, i, None, None]
+            R[0] += now * (v + np.einsum("ix,ijx->jx", v, D))
+            felt = (v * P[0]).reshape(len(shapes), len(v), c.settings, c.nodes).sum(axis=(1, 3))
+            W[:, 0, :, 0] += shapes[:, i, None] * felt.T[:, None]
+            P[0] += np.einsum("ijx,pjx->pix", step, P[0]) + now * Q
             D = D + step + np.einsum("ijx,jkx->ikx", step, D)
-        return Block(D, P, R, W, np.eye(2 * DEGREE + 1)[0])
+        return Block(D, P, R, W, np.eye(2 * DEGREE + 1)[0], shapes.sum(axis=1))
 
     def _step(self, t: int) -> tuple[Array, Array, Array]:
         """L - I on the moments M_ij, i <= j; the noise Q per unit tau; and tau as a functional of M."""
@@ -164,17 +170,25 @@ class Renewal:
 
     def _advance(self, block: Block, M: Array) -> Array:
         """The moments after a block; NaN where noise feeds back within it faster than a polynomial can follow."""
-        c, phases = self.coupled, block.P.shape[1]
+        c, shapes = self.coupled, block.P.shape[1]
         inverse, lost = block.feedback
-        q = inverse.shape[1] // phases
+        q = inverse.shape[1] // shapes
         split = (len(M), -1, c.nodes)
-        felt = np.einsum("npisx,isx->snp", block.R[:q].reshape(q, phases, *split), M.reshape(split))
-        felt += c.label_noise * block.S[:q, None]
-        a = (inverse @ felt.reshape(-1, q * phases, 1)).reshape(-1, q, phases)
-        shrunk = np.einsum("k,skp->sp", block.S[:q], a) < (1 - 1e-6) * felt[:, 0]  # but noise only adds
-        a[lost | shrunk.any(axis=1)] = np.nan
+        felt = np.einsum("npisx,isx->snp", block.R[:q].reshape(q, shapes, *split), M.reshape(split))
+        felt += c.label_noise * block.S[:q, None] * block.one
+        a = (inverse @ felt.reshape(-1, q * shapes, 1)).reshape(-1, q, shapes)
+        total, least = np.einsum("k,skp->sp", block.S[:q], a) @ block.one, felt[:, 0] @ block.one
+        a[lost | (total < (1 - 1e-6) * least)] = np.nan  # noise only adds: something ran away
         a = np.repeat(a, c.nodes, axis=0).transpose(1, 2, 0)
         return M + np.einsum("ijx,jx->ix", block.D, M) + np.einsum("npx,npix->ix", a, block.P[:q])
+
+
+def _shapes(period: int) -> Array:
+    """Orthonormal functions over the steps of a cycle: each step by itself, or polynomials if there are too many."""
+    if period <= MAX_PHASES:
+        return np.eye(period)
+    powers = np.linspace(-1.0, 1.0, period)[:, None] ** np.arange(SHAPES)
+    return np.linalg.qr(powers)[0].T
 
 
 def _pairs(a: Array, b: Array) -> Array:

@@ -16,6 +16,7 @@ from nqm import (
     SGD,
     HeavyBall,
     LeastSquares,
+    Lookahead,
     Nesterov,
     Optimizer,
     Outcome,
@@ -319,10 +320,21 @@ def test_a_small_batch_caps_the_learning_rate() -> None:
 def test_the_floor_is_where_a_long_run_ends(name: str) -> None:
     row, problem = gentle(SETTLING[name]), LeastSquares(MODES, SIGMA2)
     cycle = row.cycle
-    assert problem.floor(row, 6) == pytest.approx(problem.loss(row, 3_000 * cycle, 6), rel=1e-9)
+    assert problem.floor(row, 6) == pytest.approx(problem.estimate(row, 2**13 * cycle, 6)[0], rel=1e-9)
     larger = (constant(5) + constant(5, 3.0)).on("batch_size")
     if cycle == 1:  # else the cycle that follows begins at another of its steps
         assert problem.floor(row, 6, larger) == pytest.approx(problem.floor(row, 18), rel=1e-12)
+
+
+def test_the_floor_of_a_long_cycle() -> None:
+    problem = LeastSquares(Spectrum.power_law(400), SIGMA2)
+    for period, close in ((12, 1e-9), (30, 2e-5)):  # beyond 12 steps the estimate has a polynomial over the cycle
+        row = Lookahead(SGD(0.3), 0.5, period)
+        assert problem.floor(row, 50) == pytest.approx(problem.estimate(row, 2**13 * period, 50)[0], rel=close)
+    assert math.isnan(problem.floor(Lookahead(SGD(0.3), 0.5, 300), 50))
+    assert problem.run(Lookahead(SGD(0.3), 0.5, 300), 50, 10).outcome is Outcome.finished
+    with pytest.raises(ValueError, match="up to 256 steps"):
+        problem.stability_limit(Lookahead(SGD(), 0.5, 300), 50)
 
 
 def test_floors_that_are_not_numbers() -> None:

@@ -9,7 +9,19 @@ import pytest
 from catalogue import ROWS
 
 import nqm.renewal as module
-from nqm import EMA, SGD, HeavyBall, LeastSquares, Lookahead, Nesterov, Optimizer, Polyak, Preconditioned, Spectrum
+from nqm import (
+    EMA,
+    SGD,
+    HeavyBall,
+    LeastSquares,
+    Lookahead,
+    Nesterov,
+    Optimizer,
+    Polyak,
+    Preconditioned,
+    Spectrum,
+    constant,
+)
 from nqm.renewal import Renewal
 
 SMOOTH = 1e-11  # tau is a polynomial of degree 4 on each block to rounding
@@ -96,6 +108,13 @@ def test_what_blows_up_is_never_small() -> None:
 
 def test_a_schedule_or_a_long_cycle_does_not_fit() -> None:
     problem = LeastSquares(Spectrum.power_law(20))
-    assert not Renewal.fits(problem.coupled(Lookahead(SGD(0.1), 0.5, 13), 4))
+    assert not Renewal.fits(problem.coupled(Lookahead(SGD(0.1), 0.5, 2000), 4))
     assert not Renewal.fits(problem.coupled(ROWS["schedule_free"], 4))
+    assert not Renewal.fits(problem.coupled(SGD(0.1), 4, constant(9, 0.5) + constant(9)))
     assert Renewal.fits(problem.coupled(Lookahead(SGD(0.1), 0.5, 12), 4))
+
+
+def test_long_cycles_are_close() -> None:
+    for period in (13, 40, 200):
+        for t in (1500, 2999):
+            assert off(PAPER, Lookahead(SGD(0.6), 0.5, period), 64, t) < 2e-5

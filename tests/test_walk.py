@@ -21,6 +21,7 @@ from nqm import (
     Spectrum,
     constant,
     cosine,
+    optimal_schedule,
     steps_to_target,
     sweep,
     tune,
@@ -49,13 +50,13 @@ def curve(problem: LeastSquares, optimizer: Any, B: float, steps: int, schedule:
 )
 @pytest.mark.parametrize("scheduled", [False, True])
 def test_hits_are_those_of_the_curve(optimizer: Any, B: float, target: float, scheduled: bool) -> None:
-    schedule = cosine(1500, 0.2) if scheduled else None
-    loss = curve(SMALL, optimizer, B, 3000, schedule)
+    schedule = cosine(300, 0.2) if scheduled else None
+    loss = curve(SMALL, optimizer, B, 800, schedule)
     below = np.flatnonzero(loss <= target)
     first = steps_to_target(SMALL, optimizer, B, target, schedule)
     assert first.steps == below[0]
     assert first.loss == pytest.approx(loss[below[0]], rel=1e-9)
-    settled = steps_to_target(SMALL, optimizer, B, target, schedule, until="settled", max_steps=3000)
+    settled = steps_to_target(SMALL, optimizer, B, target, schedule, until="settled", max_steps=800)
     assert settled.steps == np.flatnonzero(loss > target)[-1] + 1
 
 
@@ -179,3 +180,5 @@ def test_without_label_noise_the_rate_stays_large() -> None:
 def test_a_problem_of_another_kind_is_refused() -> None:
     with pytest.raises(TypeError, match="Quadratic or a LeastSquares"):
         tune(Spectrum([1.0]), SGD(), 4, 0.1)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"got LeastSquares.*\.additive"):
+        optimal_schedule(SMALL, SGD(), 4, 0.1)  # type: ignore[arg-type]

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from ..dynamics import Dynamics
-from ..moments import Array, MomentMap
+from ..moments import Array
 from ..optimizers.base import Optimizer, Parameter, assign, free_parameters
 from ..problem import Quadratic
 
-PASS = 32768  # settings times nodes in one pass: what stays in cache
+PASS = 32768  # settings times nodes in one pass
+LADDER = 16384  # the same where a pass goes over its maps many times: what stays in cache
 
 
 class Family:
@@ -57,9 +58,23 @@ class Family:
             signal[rows], noise[rows] = self.problem.losses(optimizer, t)
         return signal, noise
 
+    def curve(self, u: Array) -> Callable[[int], tuple[Array, Array]]:
+        """What `losses` gives for one point, as a function of t that is prepared once."""
+        optimizer, spectrum = next(self.passes(u[None]))[1], self.problem.spectrum
+        if optimizer.cycle != 1 or optimizer.at_horizon(1) != optimizer.at_horizon(2):
+            return lambda t: self.losses(u[None], t)
+        dynamics = Dynamics(optimizer, spectrum.h)
+
+        def losses(t: int) -> tuple[Array, Array]:
+            with np.errstate(over="ignore", invalid="ignore"):
+                m_signal, m_noise = dynamics.end(t)
+                return m_signal @ spectrum.signal_mass, m_noise @ spectrum.noise_mass
+
+        return losses
+
     def levels(self, U: Array) -> Iterator[tuple[Array, Array]]:
         """(signal, noise) at each row of U after 1, 2, 4, 8, ... steps; the squares of a pass give them all."""
-        passes = [(rows, _ladder(self.problem, optimizer)) for rows, optimizer in self.passes(U)]
+        passes = [(rows, _ladder(self.problem, optimizer)) for rows, optimizer in self.passes(U, LADDER)]
         while True:
             signal, noise = np.empty(len(U)), np.empty(len(U))
             for rows, ladder in passes:
@@ -117,16 +132,11 @@ def _ladder(problem: Quadratic, optimizer: Optimizer) -> Iterator[tuple[Array, A
     if dynamics is None or math.isfinite(optimizer.same_until(0)):
         yield from _moving_ladder(problem, optimizer)
         return
-    start, row = dynamics.start(), MomentMap.matrix(dynamics.row(1)[None])
-    power = dynamics.step(0)
+    ladder = dynamics.doublings()
     while True:
         with np.errstate(over="ignore", invalid="ignore"):
-            seen = row @ (power @ start)
-            yield (
-                seen.A[0, 0].reshape(dynamics.shape) ** 2 @ spectrum.signal_mass,
-                seen.Q[0, 0].reshape(dynamics.shape) @ spectrum.noise_mass,
-            )
-            power = power @ power
+            m_signal, m_noise = next(ladder)
+            yield m_signal @ spectrum.signal_mass, m_noise @ spectrum.noise_mass
 
 
 def _moving_ladder(problem: Quadratic, optimizer: Optimizer) -> Iterator[tuple[Array, Array]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import numpy as np
@@ -24,6 +24,10 @@ class Losses(Protocol):
 
     def at(self, U: Array, t: int, batch_size: float) -> Array:
         """Loss after t steps at each row of U."""
+        ...
+
+    def curve(self, u: Array, batch_size: float) -> Callable[[int], Array]:
+        """The same for one point, as a function of t that is prepared once."""
         ...
 
     def scan(self, points: Array, level: int, batch_size: float) -> Array:
@@ -50,9 +54,8 @@ class Separate:
     def __init__(self, problem: Quadratic, optimizer: Optimizer) -> None:
         self.problem = problem
         self.family = Family(problem.coarse_for(optimizer), optimizer)
-        self._scanned = Family(
-            problem.coarse_smooth, optimizer
-        )  # where to begin is seen well enough on the fewest nodes
+        # Where to begin is seen well enough on the fewest nodes.
+        self._scanned = Family(problem.coarse_smooth, optimizer)
         self._levels: Iterator[tuple[Array, Array]] | None = None
         self._table: list[tuple[Array, Array]] = []
 
@@ -60,6 +63,16 @@ class Separate:
         signal, noise = self.family.losses(U, t)
         with np.errstate(invalid="ignore"):
             return signal + noise / batch_size
+
+    def curve(self, u: Array, batch_size: float) -> Callable[[int], Array]:
+        losses = self.family.curve(u)
+
+        def loss(t: int) -> Array:
+            signal, noise = losses(t)
+            with np.errstate(invalid="ignore"):
+                return signal + noise / batch_size
+
+        return loss
 
     def scan(self, points: Array, level: int, batch_size: float) -> Array:
         self._levels = self._levels or self._scanned.levels(points)
@@ -86,6 +99,9 @@ class Sampled:
         for rows, optimizer in self.family.passes(U, PASS):
             found[rows] = self.family.problem.estimate(optimizer, t, batch_size)
         return found
+
+    def curve(self, u: Array, batch_size: float) -> Callable[[int], Array]:
+        return lambda t: self.at(u[None], t, batch_size)
 
     def scan(self, points: Array, level: int, batch_size: float) -> Array:
         levels, table = self._scans.setdefault(batch_size, (self._levels(points, batch_size), []))

@@ -20,8 +20,8 @@ Objective = Callable[[Array], Array]  # points (m, p) -> values (m,)
 
 def minimise(
     f: Objective, starts: list[Array], radius: float, low: Array, high: Array, sharp: float = 0.01, rounds: int = 24
-) -> tuple[Array, float]:
-    """The best point seen and its value, from clouds of size ``radius`` down to ``sharp`` around each start.
+) -> list[tuple[Array, float]]:
+    """The best points seen and their values, best first, from clouds of size ``radius`` down to ``sharp`` around each start.
 
     The searches go side by side, so that their clouds share the cost of a call of f.
     """
@@ -38,7 +38,7 @@ def minimise(
             except StopIteration as end:
                 found.append(end.value)
         searches = going
-    return min(found, key=lambda result: result[1])
+    return sorted(found, key=lambda result: result[1])
 
 
 def _search(
