@@ -69,7 +69,9 @@ def draw(table: Table) -> Figure:
         Line([-0.5, len(where) - 0.5], [TOLERANCE] * 2, "one minute", PALETTE[2], ":", 1.2),
         Line(where, column(table, "seconds"), "tuned by powers", PALETTE[0], "", marker="o"),
     ]
-    return chart([Panel(lines, "", "CPU seconds for ten batch sizes", "linear", "log", x_ticks=ticks)])
+    return chart(
+        [Panel(lines, "", "CPU seconds for ten batch sizes", "linear", "log", legend="none", x_ticks=ticks)], key=lines
+    )
 
 
 def _timed(work: Callable[[], Any]) -> tuple[float, Any]:

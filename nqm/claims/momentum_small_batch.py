@@ -51,7 +51,7 @@ def measure(study: Study | None = None, momentum: Any = 0.9) -> Measured:
 
 
 def draw(table: Table) -> Figure:
-    lines, styles = [], dict(zip(distinct(table, "momentum"), ("--", "-"), strict=False))
+    lines, styles = [], {name: "-" if name == TUNED else "--" for name in distinct(table, "momentum")}
     for power, color in zip(POWERS, PALETTE, strict=False):
         for name, style in styles.items():
             key = {"momentum": name, "power": power}
