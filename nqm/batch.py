@@ -62,7 +62,8 @@ class Sweep:
         if definition not in DEFINITIONS:
             raise ValueError(f"definition must be one of {', '.join(DEFINITIONS)}, got {definition!r}")
         if definition == "knee":
-            return knee(self.spectrum, self.target, self.power)
+            # The closed form is that of SGD behind a fixed preconditioner.
+            return knee(self.spectrum, self.target, self.power) if self.steps_stderr is None else math.nan
         if definition == "ratio":
             return float(np.nanmin(self.examples) / self.smallest_steps) if np.isfinite(self.steps).any() else math.nan
         return self._excess_at(1.2 if definition == "20%" else 2.0)
@@ -207,10 +208,16 @@ def _collect(spectrum: Spectrum, optimizer: Optimizer, target: float, sizes: Arr
         optimizers=tuple(a.optimizer if ok else None for a, ok in zip(found, reached, strict=True)),
         lr=column(lr), effective_lr=column(lambda o: o.effective_lr),
         at_bound=tuple(a.at_bound for a in found), messages=tuple(a.message for a in found),
-        smallest_steps=math.nan if limit.steps is None else float(limit.steps),
+        smallest_steps=_fewest(limit, steps, optimizer.linear),
         spectrum=spectrum, power=_power(optimizer),
         steps_stderr=None if optimizer.linear else np.array([math.nan if a.stderr is None else a.stderr for a in found]),
     )  # fmt: skip
+
+
+def _fewest(limit: Tuned, steps: Array, exact: bool) -> float:
+    """The tuned steps without noise, or fewer if a search that is not exact found them with some."""
+    fewest = math.nan if limit.steps is None else float(limit.steps)
+    return fewest if exact else float(np.fmin.reduce(steps, initial=fewest))
 
 
 def _power(optimizer: Optimizer) -> float:

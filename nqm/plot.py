@@ -185,7 +185,9 @@ def plot_run(run: Run, path: str | Path | None = None, sampled: Run | None = Non
     if 0 < run.floor < math.inf:
         parts.append(Line(steps, np.full(len(steps), run.floor), f"steady state {run.floor:.3g}", GREY, "--", 1.0))
     if sampled is not None:
-        parts += _sampled_lines(sampled, PALETTE[1])
+        few = np.unique(np.linspace(0, len(steps) - 1, 20).astype(int))
+        name, error = f"mean of {sampled.replicas:,} replicas", np.asarray(sampled.stderr)[few]
+        parts.append(Line(steps[few], sampled.loss[few], name, PALETTE[1], "", marker="o", hollow=True, error=error))
     decades = [
         Line(steps, band, f"{_decade(low)} to {_decade(high)}", color, width=1.1, marker=dot)
         for band, low, high, color in zip(bands, run.band_edges[:-1], run.band_edges[1:], ramp(len(bands)), strict=True)
@@ -206,10 +208,10 @@ def _sampled_lines(run: Run, color: str) -> list[Line]:
     lines = [Line(run.steps, run.loss, f"mean of {run.replicas:,} replicas", color, spread=run.stderr, marker=dot)]
     levels = list(run.quantiles or {})
     if run.quantiles and len(levels) > 1:
-        low, high = run.quantiles[levels[0]], run.quantiles[levels[-1]]
-        name = f"{levels[0]:.0%} to {levels[-1]:.0%} of them"
-        band = Line(run.steps, run.loss, name, GREY, width=0.8, style=":", spread=(low, high))
-        lines = [band, *lines]
+        sides = run.quantiles[levels[0]], run.quantiles[levels[-1]]
+        name = f"{levels[0]:.0%} to {levels[-1]:.0%} of replicas"
+        lines.append(Line(run.steps, sides[1], name, GREY, width=0.8, spread=sides, marker=dot))
+        lines.append(Line(run.steps, sides[0], "", GREY, width=0.8, marker=dot))
     return lines
 
 
@@ -368,7 +370,7 @@ def _colors(n: int) -> list[str]:
 def _power(sweep: Sweep) -> float | None:
     """The p of a sweep's preconditioner H^-p; None where p was tuned, for then no one curve of CG belongs to it."""
     found = {p.value for o in sweep.optimizers if o for name, p in parameters(o).items() if name.endswith("power")}
-    return sweep.power if len(found) < 2 else None
+    return sweep.power if len(found) < 2 and sweep.steps_stderr is None else None
 
 
 def _rounded(value: float) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import Field, dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
@@ -150,8 +150,8 @@ class Optimizer(ABC):
         return parameters(self)["lr"].value if "lr" in parameters(self) else math.nan
 
     def __str__(self) -> str:
-        shown = [(f.name, getattr(self, f.name)) for f in fields(self)]
-        return f"{type(self).__name__}({', '.join(_shown(n, v) for n, v in shown if v is not free)})"
+        shown = [(f.name, getattr(self, f.name)) for f in fields(self) if not _left_out(f, getattr(self, f.name))]
+        return f"{type(self).__name__}({', '.join(_shown(n, v) for n, v in shown)})"
 
 
 @dataclass(frozen=True)
@@ -366,6 +366,11 @@ def with_values(optimizer: Optimizer, **changes: Any) -> Any:
     result = object.__new__(type(optimizer))
     vars(result).update(vars(optimizer), **changes)
     return result
+
+
+def _left_out(f: Field[Any], value: Any) -> bool:
+    """Whether a field needs no mention: free, or a hyper-parameter at its usual value."""
+    return value is free or ("kind" in f.metadata and np.ndim(value) == 0 and value == f.default)
 
 
 def _shown(name: str, value: Any) -> str:

@@ -36,9 +36,9 @@ JUMP = 16.0  # from one batch size of the ladder to the next, and
 FACTOR = 4  # from one budget to the next
 HUGE = 2.0**36  # a batch as good as infinite
 SAMPLES = (128, 256)  # that stand for all modes of a replica: in a race, in a measurement
-FEWEST, USUAL = 4, 32  # replicas of a race, which compares settings on the same noise; within
+FEWEST, USUAL = 4, 128  # replicas of a race, which compares settings on the same noise; within
 RACE = 2**24  # numbers to step, if the fewest are fewer
-LEAST, MOST = 16, 256  # replicas of a measurement, within
+LEAST, MOST = 16, 4096  # replicas of a measurement, within
 BLOCK = 8  # of them share a generator
 WORK = 2**25  # numbers to step, if the least are fewer
 THREAD = 2**13  # numbers that keep one thread busy
@@ -150,7 +150,7 @@ class Races:
                     steps = min(FACTOR * steps, goal.steps)
                 else:
                     return found
-        for rung in reversed(harder):
+        for rung in reversed(harder or [goal]):
             found = self._next(rung, found)
             if found.steps is None:
                 return found
