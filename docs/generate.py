@@ -219,7 +219,7 @@ if __name__ == "__main__":
         if not PAGE.exists() or PAGE.read_text() != page():
             sys.exit(f"{PAGE.name} has drifted from the commands; run python docs/generate.py")
     elif "--claims" in sys.argv[1:]:
-        CLAIMS_PAGE.write_text(claims_page(run_all(CLAIMS, turn=True, workers=2)))
+        CLAIMS_PAGE.write_text(claims_page(run_all(list(CLAIMS), turn=True, workers=2)))
         print(f"wrote {CLAIMS_PAGE}")
     else:
         PAGE.write_text(page())

@@ -109,7 +109,7 @@ def test_the_verdict_follows_the_premise(name: str, study: Study) -> None:
     assert known(found.number), found.number
     _, number, sentence = documented()[name]
     if not quick:
-        assert found.number == pytest.approx(float(number), rel=0.02, abs=2e-4), "run python docs/generate.py --claims"
+        assert found.number == pytest.approx(float(number), rel=0.05, abs=1e-3), "run python docs/generate.py --claims"
     assert sentence.startswith(found.sentence.split(" within")[0].split(" when")[0])
     again = one.check(study, **{**quick, **one.turn})
     assert again.verdict is turned, again.told

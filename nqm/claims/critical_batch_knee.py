@@ -17,7 +17,7 @@ STATEMENT = (
     "SGD leaves perfect scaling where its best learning rate meets the edge of stability, at a batch size of about "
     "tr(P^-1 C) / (2 max(h / P) target) for the preconditioner P = H^p."
 )
-SOURCE = "what Figure 4a suggests: the rate is linear in B until it meets its limit"
+SOURCE = "on the best learning rate, as Figure 4a suggests it: linear in B until it meets its limit"
 TURN = ("momentum is added", {"optimizer": HeavyBall()})
 TOLERANCE = 2.0
 PLAIN = SGD()

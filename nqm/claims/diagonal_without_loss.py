@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STATEMENT = "H may be taken diagonal without loss of generality: SGD, heavy ball and Nesterov do the same in any basis."
-SOURCE = "the section that defines the model"
+SOURCE = "on the model: H and C are diagonal"
 LINEAR = {"SGD": SGD(0.5), "heavy ball": HeavyBall(0.2, 0.9), "Nesterov": Nesterov(0.2, 0.9)}
 OTHERS = {"Adam": Adam(0.05, 0.9), "sign descent": Sign(0.02)}
 TURN = ("the optimizer treats each coordinate by itself, as Adam and sign descent do", {"optimizers": OTHERS})

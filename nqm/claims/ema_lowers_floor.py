@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..problem import Quadratic
 
 STATEMENT = "An exponential moving average of the weights lowers the steady-state risk."
-SOURCE = "the section on exponential moving averages"
+SOURCE = "on exponential moving averages"
 TURN = ("the average has no memory", {"decay": 0.0})
 ROUNDING = 1e-9
 METHODS = {"SGD, lr 0.1": SGD(0.1), "SGD, lr 1": SGD(1.0), "heavy ball, lr 0.1, momentum 0.9": HeavyBall(0.1, 0.9)}

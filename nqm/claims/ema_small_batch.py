@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STATEMENT = "An average of the weights saves steps at small batch sizes, and nothing at large ones."
-SOURCE = "the section on exponential moving averages and Figure 3b"
+SOURCE = "on exponential moving averages, with Figure 3b"
 TURN = ("there is hardly any noise at the smaller batch size either", {"small": 2**20})
 SAVES, NOTHING = 0.9, 0.95
 

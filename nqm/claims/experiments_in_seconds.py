@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STATEMENT = "On the noisy quadratic model experiments over algorithms, batch sizes and settings take seconds."
-SOURCE = "the introduction"
+SOURCE = "on what the model is for"
 TURN = ("losses are found by stepping", {"engine": "steps"})
 TOLERANCE = 60.0
 SETTINGS = 100  # of a modest grid: ten learning rates times ten momenta
@@ -69,7 +69,9 @@ def draw(table: Table) -> Figure:
         Line([-0.5, len(where) - 0.5], [TOLERANCE] * 2, "one minute", PALETTE[2], ":", 1.2),
         Line(where, column(table, "seconds"), "tuned by powers", PALETTE[0], "", marker="o"),
     ]
-    return chart([Panel(lines, "", "CPU seconds for ten batch sizes", "linear", "log", x_ticks=ticks)])
+    return chart(
+        [Panel(lines, "", "CPU seconds for ten batch sizes", "linear", "log", legend="none", x_ticks=ticks)], key=lines
+    )
 
 
 def _timed(work: Callable[[], Any]) -> tuple[float, Any]:

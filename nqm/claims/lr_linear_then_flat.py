@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STATEMENT = "SGD's best learning rate grows linearly with batch size, then stays flat."
-SOURCE = "Figure 4a"
+SOURCE = "on the best learning rate, with Figure 4a"
 TURN = ("every batch size is below the critical one", {"batch_sizes": (4, 16, 64)})
 TOLERANCE = 0.05
 METHOD = {"SGD": SGD()}

@@ -22,7 +22,7 @@ STATEMENT = (
     "At small batch sizes, where learning rates are small, learning rate and momentum are interchangeable: heavy ball "
     "at lr (1 - momentum) runs like SGD at lr."
 )
-SOURCE = "the section on momentum"
+SOURCE = "on momentum"
 TURN = ("the learning rate is large", {"settings": ((0.1, 0.9), (0.05, 0.99))})
 SETTINGS = ((0.001, 0.5), (0.001, 0.9), (0.01, 0.9))
 TOLERANCE = 0.05

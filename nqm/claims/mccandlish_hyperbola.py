@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STATEMENT = "Steps and examples trade along the hyperbola (S / Smin - 1)(E / Emin - 1) = 1."
-SOURCE = "McCandlish et al. (2018), to which the paper compares itself"
+SOURCE = "on critical batch sizes, after McCandlish et al. (2018)"
 TURN = ("the gradient noise scale stays what it is during a run", {"noise_scale": "constant"})
 TOLERANCE = 0.1
 FRACTION = 1 / 64  # of the smallest batch size, where examples are the fewest to 1e-3

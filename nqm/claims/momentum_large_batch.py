@@ -11,7 +11,7 @@ from .base import Measured
 from .momentum_small_batch import draw, step_ratios
 
 STATEMENT = "At large batch sizes momentum helps."
-SOURCE = "the section on momentum and Figure 3a"
+SOURCE = "on momentum, with Figure 3a"
 TURN = ("the batch is small and momentum fixed", {"batch_size": 4, "momentum": 0.9})
 TOLERANCE = 1.1
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STATEMENT = "At small batch sizes momentum gives nothing over SGD."
-SOURCE = "the section on momentum and Figure 3a"
+SOURCE = "on momentum, with Figure 3a"
 TURN = ("momentum is tuned too", {"momentum": free})
 TOLERANCE = 0.02
 TUNED = "tuned"
@@ -51,7 +51,7 @@ def measure(study: Study | None = None, momentum: Any = 0.9) -> Measured:
 
 
 def draw(table: Table) -> Figure:
-    lines, styles = [], dict(zip(distinct(table, "momentum"), ("--", "-"), strict=False))
+    lines, styles = [], {name: "-" if name == TUNED else "--" for name in distinct(table, "momentum")}
     for power, color in zip(POWERS, PALETTE, strict=False):
         for name, style in styles.items():
             key = {"momentum": name, "power": power}

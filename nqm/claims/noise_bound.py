@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STATEMENT = "No method needs fewer than d / (2CB) steps to reach the loss C."
-SOURCE = "the bound in Figure 3a"
+SOURCE = "on the bound that Figure 3a shows"
 TURN = ("the target is near the loss at the start", {"targets": (3.0,)})
 TARGETS = (0.01, 3.0)
 DRAWN = (0.01, 0.03, 0.1, 0.3, 1.0, 2.0, 3.0, 4.0)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STATEMENT = "The noise need not be Gaussian: the expected loss depends on its variance alone."
-SOURCE = "the section that defines the model"
+SOURCE = "on the model: noise has mean 0 and covariance C / B"
 TURN = ("its tails are so heavy that it has no mean", {"laws": ("cauchy",)})
 LAWS = ("gaussian", "rademacher", "laplace", "exponential", "student_t(5)")
 LARGEST = 4.0

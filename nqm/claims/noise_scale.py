@@ -19,7 +19,7 @@ STATEMENT = (
     "The gradient noise scale tr(HC) / g'Hg, averaged over a run, predicts the order of magnitude of the critical batch "
     "size, fewest examples over fewest steps."
 )
-SOURCE = "McCandlish et al. (2018), to which the paper compares itself"
+SOURCE = "on critical batch sizes, after McCandlish et al. (2018)"
 TURN = ("it is measured at the start", {"at": "start"})
 TOLERANCE = 10**0.5
 

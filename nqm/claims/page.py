@@ -71,7 +71,7 @@ def as_markdown(checked: Sequence[Checked]) -> str:
         parts += [
             f"## {one.claim.name}",
             f"> {one.claim.statement}",
-            f"From {one.claim.source}.",
+            f"Said {one.claim.source}.",
             said,
             f"![{one.claim.title}]({one.claim.name}.png)",
             _table(one),
@@ -113,7 +113,7 @@ def _html_section(one: Checked, folder: Path) -> str:
     rows = "".join("<tr>" + "".join(_cell(row.get(name)) for name in names) + "</tr>\n" for row in _shown(one))
     return (
         f'<h2 id="{one.claim.name}">{html.escape(one.claim.title)}</h2>\n'
-        f'<blockquote>{html.escape(one.claim.statement)}</blockquote>\n<p class="source">From '
+        f'<blockquote>{html.escape(one.claim.statement)}</blockquote>\n<p class="source">Said '
         f"{html.escape(one.claim.source)}.</p>\n<dl>\n{said}</dl>\n"
         f'<img alt="{html.escape(one.claim.title)}" src="data:image/png;base64,{picture}">\n'
         f'<div class="wide"><table>\n<tr>{head}</tr>\n{rows}</table></div>\n<p class="source">{_more(one)}</p>\n'

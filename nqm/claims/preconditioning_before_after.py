@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 STATEMENT = (
     "For a fixed preconditioner it is the same whether gradients are preconditioned before momentum or after it."
 )
-SOURCE = "the appendix on preconditioned momentum"
+SOURCE = "on preconditioning together with momentum"
 TURN = ("the preconditioner drifts by half", {"drift": 0.5})
 TOLERANCE = 1e-12
 DRIFTS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)

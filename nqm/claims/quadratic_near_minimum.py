@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STATEMENT = "Near its minimum a smooth loss is a quadratic, and SGD on it behaves as on the noisy quadratic model."
-SOURCE = "the section that motivates the model"
+SOURCE = "on why a quadratic"
 TURN = ("the start is far from the minimum", {"distances": (16.0, 8.0)})
 DISTANCES = (4.0, 2.0, 1.0, 0.5, 0.25, 0.125)
 TOLERANCE = 0.05

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 STATEMENT = (
     "Gradient noise may be taken to be the same everywhere: SGD on real minibatches is then stable up to lr = 2 / h."
 )
-SOURCE = "the assumption of the model; least squares with Gaussian features has its exact counterpart"
+SOURCE = "on the model: noise does not depend on the weights"
 TURN = ("a batch is a single example", {"batch_sizes": (1,)})
 BATCH_SIZES = (4, 16, 64, 256, 1024)
 TARGETS = (0.01, 1.0)

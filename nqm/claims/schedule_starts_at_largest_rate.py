@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STATEMENT = "The optimal learning-rate schedule starts at the largest stable rate."
-SOURCE = "the appendix on optimal schedules"
+SOURCE = "on optimal schedules, with the appendix's figure of fifty pieces"
 TURN = ("the gradient is preconditioned with p = 0.75", {"powers": (0.75,)})
 POWERS, BATCH_SIZES, PIECES = (0.0, 0.75), (16, 256, 4096), 50
 TOLERANCE = 0.95

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STATEMENT = "Run at a constant learning rate, SGD settles into a stationary covariance close to lr / (2B) C H^-1."
-SOURCE = "the appendix on SGD as a diffusion, after Mandt et al. (2017)"
+SOURCE = "on the steady state of SGD; compare Mandt et al. (2017)"
 TURN = ("the learning rate is near the edge of stability", {"x": 1.9})
 TOLERANCE = 0.01
 RATES = np.geomspace(1e-4, 1.95, 60)
