@@ -233,7 +233,7 @@ def sampling(function: F) -> F:
     """--replicas, --noise and --seed."""
     replicas = click.option(
         "--replicas", "--sample", "replicas", type=WHOLE, metavar="N",
-        help="Sample so many replicas: 64 if the optimizer is not linear; for others the exact loss is shown beside.",
+        help="Sample so many replicas: 64 if --noise is given or the optimizer is not linear; else only the exact loss.",
     )  # fmt: skip
     noise = click.option(
         "--noise", metavar="LAW", default="gaussian", show_default=True,

@@ -99,3 +99,13 @@ def test_pictures_of_sampled_runs(tmp_path: Path) -> None:
     diverged = problem.sample(SGD(3.0), 16, 3000)
     assert not diverged.outcome.ok
     assert diverged.plot().axes
+
+
+def test_a_law_of_noise_is_never_ignored() -> None:
+    line = ["curve", "SGD(0.5)", "-b", "16", "--steps", "5", "--json"]
+    assert "sampled" not in json.loads(call(*line).output)
+    found = json.loads(call(*line, "--noise", "laplace").output)
+    assert found["sampled"]["replicas"] == 64
+    refused = call(*line, "--noise", "foo(3)")
+    assert refused.exit_code == 2
+    assert "there is no noise 'foo'" in refused.output

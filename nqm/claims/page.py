@@ -44,7 +44,8 @@ def write(checked: Sequence[Checked], folder: Path) -> list[Path]:
 def summary(checked: Sequence[Checked]) -> str:
     """How many hold."""
     held, partly, failed = (sum(c.measured.verdict is v for c in checked) for v in Verdict)
-    return f"Of {len(checked)} claims {held} hold, {partly} within limits, {failed} not."
+    claims = "1 claim" if len(checked) == 1 else f"{len(checked)} claims"
+    return f"Of {claims} {held} hold, {partly} within limits, {failed} not."
 
 
 def entries(one: Checked) -> list[tuple[str, str]]:
