@@ -245,7 +245,7 @@ def schedule(
     examples=[
         "nqm sweep SGD HeavyBall --target 0.01 --plot sweep.png",
         "nqm sweep 'EMA(SGD)' --target 0.1 --batch-sizes 16,64,256",
-        "nqm sweep 'Adam(beta1=0.9)' SGD --target 0.1 --spectrum 'power_law(100)' --batch-sizes 2^6..2^12 --plot adam.png",
+        "nqm sweep 'Adam(beta1=0.9)' SGD --target 0.1 --spectrum 'power_law(100)' --batch-sizes 64,512 --plot adam.png",
         "nqm sweep 'Preconditioned(SGD, power=0.5)' --target 0.01 --batch-sizes 2^4..2^16 --csv sweep.csv",
         "nqm sweep SGD --target 0.1 --batch-sizes 1,4,16,64 --problem least_squares",
     ],

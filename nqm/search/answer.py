@@ -44,7 +44,7 @@ class Tuned:
 
     ``at_bound`` names the parameters whose best value lies at the edge of its range: momentum at 0 means that momentum
     does not help here. ``stderr`` is the standard error of the steps, or of the loss for a budget, of an optimizer that is
-    sampled; None where the answer is exact.
+    sampled; None where the answer is exact. It is that of measuring this setting: the search may have missed a better one.
     """
 
     optimizer: Optimizer
