@@ -141,6 +141,7 @@ def test_a_claim_is_stated_in_full(name: str) -> None:
     pickle.loads(pickle.dumps(one))
 
 
+@pytest.mark.slow
 def test_measurements_are_deterministic() -> None:
     for name in ("quadratic_near_minimum", "noise_need_not_be_gaussian", "diagonal_without_loss"):
         first, then = (check(name, **QUICK[name]) for _ in range(2))

@@ -52,6 +52,7 @@ def test_a_run_writes_pictures_and_one_page(tmp_path: Path) -> None:
     assert not re.search(r'(src|href)="(?!data:|#)', page), "the page holds all it shows"
 
 
+@pytest.mark.slow
 def test_workers_change_nothing_but_the_time(tmp_path: Path) -> None:
     for workers in (1, 2):
         run_all(FEW, tmp_path / str(workers), workers=workers)

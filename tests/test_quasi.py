@@ -50,6 +50,7 @@ def sampled(optimizer: Optimizer, batch_size: float, steps: int) -> tuple[float,
     return float(run.loss[0]), float(run.stderr[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [4.0, 256.0, math.inf])
 def test_races_find_what_exact_tuning_finds(batch_size: float) -> None:
     tuner = QuasiTuner(SMALL, SGD())
@@ -156,6 +157,7 @@ def test_norms_and_powers_are_tuned(optimizer: Optimizer) -> None:
     assert run.loss[0] < 0.3 + 4 * run.stderr[0] + 0.01
 
 
+@pytest.mark.slow
 def test_a_target_out_of_reach_is_said() -> None:
     found = tune(SMALL, Adam(), 1, 1e-6, max_steps=300)
     assert found.outcome is Outcome.out_of_steps

@@ -110,6 +110,7 @@ def test_tuned_sgd_is_the_best_of_a_fine_grid() -> None:
         assert found.loss == pytest.approx(SMALL.run(found.optimizer, B, [found.steps]).loss[0], rel=1e-9)
 
 
+@pytest.mark.slow
 def test_tuned_momentum_is_not_beaten_by_its_neighbours() -> None:
     B, target = 1024, 0.01
     found = tune(PAPER, HeavyBall(), B, target)
@@ -146,6 +147,7 @@ def test_budgets() -> None:
     assert nothing.outcome is Outcome.out_of_steps
 
 
+@pytest.mark.slow
 def test_other_families_tune() -> None:
     alone = tune(SMALL, SGD(), 16, 0.1).steps
     for family in (EMA(SGD()), Lookahead(SGD(), 0.5, 5), Lookahead(SGD(), 0.5), Polyak(SGD(), 0.5), ScheduleFree()):
