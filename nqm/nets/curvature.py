@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.func import grad, jvp, vjp, vmap
 
 from .network import Network
+from .transforms import grad, pulled_back, pushed_forward, vmap
 
 SAMPLER_SEED = 0x0F15  # apart from the seeds of probes
 
@@ -72,19 +72,18 @@ class GaussNewton(Curvature):
         def outputs(theta: Tensor) -> Tensor:
             return network.output(theta, batch)
 
-        out, pull = vjp(outputs, network.theta)
-        pushed = vmap(lambda one: jvp(outputs, (network.theta,), (one,))[1])(v)
-        _, bend = vjp(grad(lambda o: network.loss(o, batch[1])), out)
-        bent = vmap(lambda one: bend(one)[0])(pushed)
-        return vmap(lambda one: pull(one)[0])(bent)
+        out, pull = pulled_back(outputs, network.theta)
+        pushed = vmap(lambda one: pushed_forward(outputs, network.theta, one)[1])(v)
+        _, bend = pulled_back(grad(lambda o: network.loss(o, batch[1])), out)
+        return vmap(pull)(vmap(bend)(pushed))
 
 
 class Hessian(Curvature):
     """``H v``, the gradient pulled back along v: reverse over reverse, which every operation of torch supports."""
 
     def _product(self, batch: Any, v: Tensor, i: int) -> Tensor:
-        _, pull = vjp(grad(lambda theta: self.network.batch_loss(theta, batch)), self.network.theta)
-        return vmap(lambda one: pull(one)[0])(v)
+        _, pull = pulled_back(grad(lambda theta: self.network.batch_loss(theta, batch)), self.network.theta)
+        return vmap(pull)(v)
 
 
 class EmpiricalFisher(Curvature):
@@ -97,9 +96,9 @@ class EmpiricalFisher(Curvature):
         def losses(theta: Tensor) -> Tensor:
             return self.network.losses(theta, batch)
 
-        found, pull = vjp(losses, self.network.theta)
-        along = vmap(lambda one: jvp(losses, (self.network.theta,), (one,))[1])(v)
-        return vmap(lambda one: pull(one)[0])(along / len(found))
+        found, pull = pulled_back(losses, self.network.theta)
+        along = vmap(lambda one: pushed_forward(losses, self.network.theta, one)[1])(v)
+        return vmap(pull)(along / len(found))
 
 
 class Fisher(EmpiricalFisher):
@@ -132,8 +131,6 @@ class Fisher(EmpiricalFisher):
 
 def draw_targets(likelihood: Any, out: Tensor, generator: torch.Generator) -> Tensor:
     """Targets as the model draws them, for the loss that is a mean of negative log-likelihoods."""
-    if callable(likelihood):
-        return likelihood(out, generator)
     if likelihood == "categorical":
         classes = out if out.ndim == 2 else out.movedim(1, -1)
         flat = torch.multinomial(classes.softmax(-1).reshape(-1, classes.shape[-1]), 1, generator=generator)
@@ -143,6 +140,9 @@ def draw_targets(likelihood: Any, out: Tensor, generator: torch.Generator) -> Te
         return out + width * torch.randn(out.shape, generator=generator, dtype=out.dtype)
     if likelihood == "bernoulli":
         return (torch.rand(out.shape, generator=generator, dtype=out.dtype) < out.sigmoid()).to(out.dtype)
+    if callable(likelihood):
+        drawn: Any = likelihood(out, generator)
+        return drawn
     raise ValueError(f"likelihood must be 'categorical', 'gaussian', 'bernoulli' or a function, got {likelihood!r}")
 
 

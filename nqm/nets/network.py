@@ -15,12 +15,13 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
+from torch.func import functional_call
 
 from ..optimizers.base import Optimizer
 from ..problem import AnySchedule, Problem
 from ..run import Run
 from .checks import check_network
+from .transforms import grad, pushed_forward, vmap
 from .trees import collect, count, tree_map
 
 CHUNK = 2048  # examples in a pass, for one vector: with several, fewer
@@ -218,9 +219,8 @@ class _Linearised(nn.Module):
 
     def forward(self, *x: Any) -> Tensor:
         (network,) = self.network
-        batch = (x if len(x) > 1 else x[0], None)
         start = network.theta
-        out, moved = torch.func.jvp(lambda t: network.output(t, batch), (start,), (self.theta - start,))
+        out, moved = pushed_forward(lambda t: network.output(t, (x,)), start, self.theta - start)
         return out + moved
 
     def __deepcopy__(self, memo: Any) -> _Linearised:
