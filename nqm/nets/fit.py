@@ -1,0 +1,250 @@
+"""Fit: a network at a checkpoint as a noisy quadratic that the exact engine takes as it is.
+
+With signal nodes (h, g^2) and noise nodes (h, c) of `measure`, the loss after t steps is expected at
+
+    loss(t) = loss - sum g^2 / (2 h) + 1/2 sum h (g^2 / h^2) m_s(h, t) + (1/B) 1/2 sum h c m_n(h, t)
+
+where m_s and m_n are the second moments that the optimizer makes of a unit start and of unit noise on curvature h. So
+signal nodes are modes with s = g^2 / h^2 and c = 0, noise nodes modes with s = 0, and both live in one `Spectrum`. What is
+left when both have died away is the ``offset``, the least loss of the quadratic; it may lie below zero.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..moments import Array
+from ..problem import Quadratic
+from ..spectrum import Spectrum
+
+if TYPE_CHECKING:
+    from .measure import Estimate, Measure
+    from .network import Network
+
+FLAT = 1e-7  # of the largest curvature: smaller ones act as straight slopes for 10^5 steps, and are set to this
+FORMAT = "nqm fit 1"
+KINDS = ("signal", "noise", "density")
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A measured model: two measures over curvature, the loss at the checkpoint, and where they come from.
+
+    ``top`` has the largest curvatures h, and gradient g and noise variance c along each; ``density`` is the distribution of
+    all curvatures, if random probes were asked for; ``note`` is provenance.
+    """
+
+    signal: Measure
+    noise: Measure
+    loss: float
+    examples: int
+    top: dict[str, Array] = field(default_factory=dict)
+    density: Measure | None = None
+    note: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def spectrum(self) -> Spectrum:
+        """Signal nodes (c = 0) and noise nodes (s = 0) as modes of one spectrum."""
+        least = FLAT * max(self.signal.h.max(), self.noise.h.max())
+        signal, noise = np.maximum(self.signal.h, least), np.maximum(self.noise.h, least)
+        s, c = np.maximum(self.signal.weight, 0) / signal**2, np.maximum(self.noise.weight, 0) / self.noise.probes
+        zeros = np.zeros_like
+        return Spectrum(np.concatenate([signal, noise]), np.concatenate([zeros(s), c]), np.concatenate([s, zeros(c)]),
+                        note={"fit": self.note, "offset": self.loss - float((signal * s).sum() / 2)})  # fmt: skip
+
+    @cached_property
+    def problem(self) -> Quadratic:
+        return Quadratic(self.spectrum)
+
+    @property
+    def offset(self) -> float:
+        """The least loss of the quadratic: add it to the losses of ``problem``."""
+        return self.loss - self.spectrum.initial_loss
+
+    @property
+    def noise_scale(self) -> Estimate:
+        """tr C / |g|^2: the batch size at which noise and signal of a gradient are alike."""
+        from .measure import bootstrap
+
+        g = self.signal.integral(np.ones_like)
+        return bootstrap(self.noise.each(np.ones_like), lambda trace: trace / g)
+
+    @property
+    def curvature_noise_scale(self) -> Estimate:
+        """tr GC / g'Gg: the same for what a step does to the loss."""
+        from .measure import bootstrap
+
+        bent = self.signal.integral(lambda h: h)
+        return bootstrap(self.noise.each(lambda h: h), lambda trace: trace / bent)
+
+    @property
+    def noise_exponent(self) -> tuple[float, float]:
+        """Slope of log c against log h over the largest curvatures, and the spread of log c around the line.
+
+        The paper's C = H is a slope of 1.
+        """
+        h, c = self.top["h"], self.top["c"]
+        fine = (h > 0) & (c > 0)
+        if fine.sum() < 3:
+            return math.nan, math.nan
+        x, y = np.log(h[fine]), np.log(c[fine])
+        slope, level = np.polyfit(x, y, 1)
+        return float(slope), float(np.std(y - slope * x - level))
+
+    def to_dict(self) -> dict[str, Any]:
+        """What ``nqm fit --json`` prints; files have the nodes besides."""
+        slope, spread = self.noise_exponent
+        return {
+            "loss": self.loss, "offset": self.offset, "examples": self.examples,
+            "largest_curvature": float(self.signal.h.max()), "trace_noise": self.noise.integral(np.ones_like),
+            "gradient_norm": math.sqrt(self.signal.integral(np.ones_like)),
+            "noise_scale": self.noise_scale.to_dict(), "curvature_noise_scale": self.curvature_noise_scale.to_dict(),
+            "noise_exponent": slope, "noise_exponent_spread": spread, **self.note,
+        }  # fmt: skip
+
+    def save(self, path: str | Path) -> None:
+        """Write to ``.json`` or ``.npz``, as the ending says; `load` reads it back exactly."""
+        path = Path(path)
+        measures = {kind: getattr(self, kind) for kind in KINDS if getattr(self, kind) is not None}
+        columns = {f"{kind}_{k}": v for kind, measure in measures.items() for k, v in measure.to_dict().items()}
+        columns |= {f"top_{k}": v for k, v in self.top.items()}
+        about = {"format": FORMAT, "loss": self.loss, "examples": self.examples, "note": self.note}
+        if path.suffix == ".npz":
+            np.savez(path, about=json.dumps(about), **columns)
+        elif path.suffix == ".json":
+            path.write_text(json.dumps({**about, **{k: v.tolist() for k, v in columns.items()}}) + "\n")
+        else:
+            raise ValueError(f"save: a fit is written as .json or .npz, not {path.suffix or 'without an ending'!r}")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Fit:
+        """Read what `save` wrote."""
+        path = Path(path)
+        if not path.is_file():
+            raise ValueError(f"there is no fit file {str(path)!r}")
+        try:
+            return cls._parsed(_read(path))
+        except (OSError, UnicodeDecodeError, ValueError, TypeError, KeyError, EOFError) as error:
+            raise ValueError(f"{path.name!r} is not a fit that nqm wrote: {error}") from None
+
+    @classmethod
+    def _parsed(cls, data: dict[str, Any]) -> Fit:
+        from .measure import Measure
+
+        if data.get("format") != FORMAT:
+            raise ValueError(f"its format is {data.get('format')!r}, not {FORMAT!r}")
+        measures = {
+            kind: Measure(
+                np.asarray(data[f"{kind}_h"], float), np.asarray(data[f"{kind}_weight"], float),
+                np.asarray(data[f"{kind}_probe"], int),
+            )
+            for kind in KINDS
+            if f"{kind}_h" in data
+        }  # fmt: skip
+        top = {k.removeprefix("top_"): np.asarray(v, float) for k, v in data.items() if k.startswith("top_")}
+        loss, examples, note = float(data["loss"]), int(data["examples"]), dict(data["note"])
+        return cls(measures["signal"], measures["noise"], loss, examples, top, measures.get("density"), note)
+
+
+def fit(
+    network: Network,
+    *,
+    steps: int = 40,
+    noise_vectors: int = 8,
+    noise_steps: int = 20,
+    probes: int = 0,
+    curvature: str | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Fit:
+    """Measure signal and noise of a network at its checkpoint.
+
+    Parameters
+    ----------
+    steps : Lanczos steps from the gradient, each a product with the curvature.
+    noise_vectors : random combinations of per-example gradients; their scatter gives the intervals.
+    noise_steps : Lanczos steps from each of them, and from each probe.
+    probes : random vectors for the density of eigenvalues; the prediction does not need them.
+    curvature : "gauss_newton" (default), "hessian", "fisher" or "empirical_fisher".
+    progress : called with (done, total). Ctrl-C keeps the Lanczos steps made so far, and the note says how many.
+    """
+    import torch
+
+    from . import measure as m
+    from .curvature import curvature_of
+
+    wanted = {
+        "steps": (steps, 2),
+        "noise_vectors": (noise_vectors, 1),
+        "noise_steps": (noise_steps, 2),
+        "probes": (probes, 0),
+    }
+    for name, (value, least) in wanted.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(f"fit: {name} must be a whole number of at least {least}, got {value!r}")
+    began = perf_counter()
+    generator = torch.Generator().manual_seed(seed)
+    noise, g = m.noise_vectors(network, noise_vectors, generator)
+    if not bool((g != 0).any()):
+        raise ValueError("the gradient is zero at this checkpoint: there is nothing to train")
+    operator, total = curvature_of(network, curvature), steps + (noise_vectors + probes) * noise_steps
+    starts = torch.cat([noise, torch.randn(probes, network.dim, generator=generator, dtype=g.dtype)])
+
+    def show(done: int, _: int) -> None:
+        if progress:
+            progress(operator.products, total)
+
+    (signal,) = m.krylov_spaces(operator, g[None], steps, keep=True, progress=show)
+    found = m.krylov_spaces(operator, starts, noise_steps, progress=show)
+    note = {
+        "network": network.name, "step": network.step, "parameters": network.dim, "curvature": operator.name,
+        "lanczos_steps": len(signal), "noise_vectors": min(noise_vectors, len(found)), "noise_steps": len(found[0]),
+        "probes": max(0, len(found) - noise_vectors), "seed": seed, "products": operator.products,
+        "notes": list(network.notes), "seconds": round(perf_counter() - began, 2),
+    }  # fmt: skip
+    density = m.Measure.of(found[noise_vectors:]) if len(found) > noise_vectors else None
+    return Fit(
+        m.Measure.of([signal]), m.Measure.of(found[:noise_vectors]), network.full_loss(), network.examples,
+        _top(network, signal, g), density, note,
+    )  # fmt: skip
+
+
+def _top(network: Network, found: Any, g: Any, most: int = 16) -> dict[str, Array]:
+    """The largest Ritz values from the gradient, and signal and noise variance along their vectors."""
+    from .transforms import pushed_forward, vmap
+
+    values, vectors = found.ritz()
+    k = min(most, max(1, len(found) // 2))
+    y, second = vectors[:k].to(g.dtype), np.zeros(k)
+    for batch, share in network.batches(k):
+        along = vmap(lambda v, b=batch: pushed_forward(lambda t: network.losses(t, b), network.theta, v)[1])(y)
+        second += share * (along.double() ** 2).mean(1).numpy()
+    c = second - ((y @ g).double() ** 2).numpy()
+    return {"h": values[:k], "c": c, "g": (y @ g).double().numpy()}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if path.suffix == ".json":
+        data = json.loads(path.read_text())
+        if not isinstance(data, dict):
+            raise ValueError("it should be an object")
+        return data
+    if path.suffix != ".npz":
+        raise ValueError("a fit is read from .json or .npz")
+    import zipfile
+
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {**json.loads(str(file["about"])), **{k: file[k] for k in file.files if k != "about"}}
+    except zipfile.BadZipFile as error:
+        raise ValueError(str(error)) from None
