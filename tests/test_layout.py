@@ -62,7 +62,7 @@ INNER = {  # inside a sub-package, the same rule
         {"curvature", "train"},
         {"lanczos"},
         {"measure"},
-        {"fit"},
+        {"fit", "similarity"},
         {"workloads"},
     ],
 }

@@ -74,7 +74,7 @@ def test_resnet8_runs_and_has_its_weights(folder: Path) -> None:
 
 def test_the_text_is_cut_into_sequences(folder: Path) -> None:
     (folder / "moby_dick").mkdir(parents=True)
-    text = "CHAPTER 1.\n\n" + "A whale—“so he says”, isn’t it Œ? ϰ. " * 8
+    text = "CHAPTER 1.\n\n" + "A whale—“so he says”, isn\u2019t it Œ? ϰ. " * 8
     (folder / "moby_dick" / "chapter_1.txt").write_text(text, encoding="utf-8")
     (folder / "moby_dick" / "chapter_2.txt").write_text("The end. " * 40, encoding="utf-8")
     x, y = moby_dick.data(6)

@@ -12,7 +12,7 @@ SOURCE = Source("moby_dick", how("moby_dick"))
 CHAPTERS = 135
 LENGTH = 32  # characters that a sequence predicts
 SYMBOLS = "\n" + "".join(map(chr, range(32, 127)))
-PLAIN = str.maketrans({"—": "-", "’": "'", "‘": "'", "“": '"', "”": '"', "Œ": "OE"})
+PLAIN = str.maketrans({"\u2014": "-", "\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u0152": "OE"})
 
 
 def encoded(text: str) -> Tensor:
