@@ -104,7 +104,7 @@ def main(ctx: click.Context) -> None:
 @options.plot
 def curve(
     optimizer: Optimizer, batch_size: float, steps: int, schedule: Schedule | None, problem: Quadratic | LeastSquares,
-    grid: Any, points: int, replicas: int | None, noise: str, seed: int,
+    grid: Any, points: int, replicas: int | None, noise: str, seed: int, rotation: int | None,
     as_json: bool, csv: str | None, plot: str | None,
 ) -> None:  # fmt: skip
     """Loss over steps of one setting: exact, split into signal and noise, or the mean over sampled replicas.
@@ -113,10 +113,11 @@ def curve(
     """
     sink, sampled = Sink(as_json, csv, plot), None
     with progress(f"{optimizer}") as report:
-        if replicas is not None or not optimizer.linear or noise != "gaussian":  # the exact loss knows no law
+        asked = replicas is not None or rotation is not None or noise != "gaussian"  # the exact loss knows neither
+        if asked or not optimizer.linear:
             sampled = problem.sample(
                 optimizer, batch_size, steps, schedule, replicas=64 if replicas is None else replicas,
-                noise=noise, seed=seed, grid=grid, points=points, progress=report,
+                noise=noise, seed=seed, rotation=rotation, grid=grid, points=points, progress=report,
             )  # fmt: skip
         exact = problem.run(optimizer, batch_size, steps, schedule, grid, points) if optimizer.linear else None
     run = exact or sampled
