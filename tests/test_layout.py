@@ -28,10 +28,11 @@ LAYERS: list[set[str]] = [
     {"bounds"},
     {"batch"},
     {"parse"},
-    {"nets"},
     {"plot"},
+    {"nets"},
     {"paper"},
     {"output", "options"},
+    {"netverbs"},
     {"cli"},
     {"__main__"},
 ]
@@ -44,19 +45,21 @@ INNER = {  # inside a sub-package, the same rule
         {"adam", "adamw", "clipped", "diagonal", "drifting", "estimated", "normalised", "rmsprop", "sign"},
     ],
     "nets": [
-        {"trees", "transforms"},
+        {"estimates", "transforms", "trees"},
         {"checks"},
         {"network"},
         {"curvature", "train"},
         {"lanczos"},
-        {"measure"},
+        {"measure", "descent"},
         {"fit"},
-        {"workloads"},
+        {"predict"},
+        {"check", "advise"},
+        {"pictures", "workloads"},
     ],
     "search": [{"hits", "minimise"}, {"family"}, {"tune"}, {"schedules"}],
 }
-LATE = {("network", "train")}
-"""A problem's ``run`` calls the module that trains it, when called and not before."""
+LATE = {("network", "train"), ("fit", "predict"), ("fit", "pictures"), ("predict", "pictures"), ("check", "pictures")}
+"""A method calls the module that does its work, when called and not before."""
 DRAWS = {("run", "plot"), ("batch", "plot"), ("search", "plot")}
 """A result's ``plot`` method calls the module that draws it, when called and not before."""
 

@@ -1,12 +1,29 @@
 """Real networks: read a noisy quadratic off one, predict its training, and check the prediction. Needs the extra ``nets``."""
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .advise import Advice, advise
+    from .check import Check, check
+    from .curvature import curvature_of
+    from .fit import Fit, fit
+    from .lanczos import lanczos, top_eigenpairs
+    from .network import Network
+    from .predict import Prediction, predict
+    from .train import train
+    from .workloads import network_of, workload
 
 _HOME = {
-    "Network": "network",
-}
-__all__ = ["Network"]
+    "Advice": "advise", "Check": "check", "Fit": "fit", "Network": "network", "Prediction": "predict",
+    "advise": "advise", "check": "check", "curvature_of": "curvature", "fit": "fit", "lanczos": "lanczos",
+    "network_of": "workloads", "predict": "predict", "top_eigenpairs": "lanczos", "train": "train",
+    "workload": "workloads",
+}  # fmt: skip
+__all__ = [
+    "Advice", "Check", "Fit", "Network", "Prediction", "advise", "check", "curvature_of", "fit", "lanczos", "network_of",
+    "predict", "top_eigenpairs", "train", "workload",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
