@@ -53,8 +53,10 @@ class Horizon:
         return {"within_2": number(self.within_2), "within_5": number(self.within_5), "source": self.source}
 
 
-USUAL = Horizon(60.0, 100.0, "checks of the built-in workloads")
-"""From the table in docs/nets.md, for a fit that has not been checked itself."""
+USUAL = Horizon(300.0, 300.0, "checks of the built-in workloads")
+"""From the table in docs/nets.md, which goes no further: for a fit that has not been checked itself."""
+PLAIN = Horizon(10.0, 30.0, "checks of the built-in workloads, without a descent,")
+"""The same for the plain quadratic, on the workload that it suits least."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +155,7 @@ def predict(
         run, loss=loss, signal=signal, floor=run.floor + fit.offset, batch_size=check_batch_size(batch_size),
         band_signal=None, band_noise=None, band_edges=None, noise_scale=None, curvature_noise_scale=None,
     )  # fmt: skip
-    return Prediction(shifted, low, high, reach, horizon_of(fit))
+    return Prediction(shifted, low, high, reach, horizon_of(fit, bent))
 
 
 def _bent(fit: Fit, signal: Array, noise: Array, bent: bool) -> Array:
@@ -163,12 +165,15 @@ def _bent(fit: Fit, signal: Array, noise: Array, bent: bool) -> Array:
     return fit.bend(signal + noise * fit.bend(signal) / fit.loss)
 
 
-def horizon_of(fit: Fit) -> Horizon:
-    """That of the fit's own checks, if there were any."""
+def horizon_of(fit: Fit, bent: bool = True) -> Horizon:
+    """That of the fit's own checks, if there were any; else what is usual, as far as the fit's descent goes."""
+    if fit.descent is None or not bent:
+        return PLAIN
     own = fit.note.get("horizon")
-    if own is None:
-        return USUAL
-    return Horizon(float(own["within_2"] or 0), float(own["within_5"] or 0), str(own["source"]))
+    if own is not None:
+        return Horizon(float(own["within_2"] or 0), float(own["within_5"] or 0), str(own["source"]))
+    end = max(float(fit.descent.steps[-1]), PLAIN.within_2)  # at lr = 1 / largest curvature a step is a reach of 1
+    return Horizon(min(USUAL.within_2, end), min(USUAL.within_5, end), USUAL.source)
 
 
 def _probes(fit: Fit) -> list[Spectrum]:

@@ -100,7 +100,7 @@ OPTIMIZERS = [SGD(0.5), HeavyBall(0.2, 0.8), Nesterov(0.2, 0.8), EMA(SGD(0.7), 0
 def test_prediction_is_measurement_on_a_quadratic(optimizer: Any) -> None:
     network = quadratic()
     found = fitted()
-    there = train(network, optimizer, 8, [1, 5, 20], seeds=50, seed=1)
+    there = train(network, optimizer, 8, [1, 5, 20], seeds=100, seed=1)
     here = found.problem.run(optimizer, 8, [1, 5, 20])
     assert there.stderr is not None
     # The noise vectors' own scatter counts too: about sqrt(2/200) of the noise part on each mode, less on several.

@@ -16,7 +16,7 @@ from nqm.nets.check import Check, check, settings
 from nqm.nets.descent import Bend, Descent, descend
 from nqm.nets.fit import Fit, fit
 from nqm.nets.network import Network
-from nqm.nets.predict import USUAL, Horizon
+from nqm.nets.predict import PLAIN, USUAL, Horizon
 from nqm.nets.train import train
 from nqm.nets.workloads import workload
 
@@ -55,7 +55,9 @@ def test_the_horizon_follows_the_errors() -> None:
     assert "within 2%" in Horizon(50, 90, "checks").sentence(40)
     assert "within 5%" in Horizon(50, 90, "checks").sentence(60)
     assert "direction" in Horizon(50, 90, "checks").sentence(100)
-    assert digits()[1].predict(SGD(0.01), 64, 10).horizon is USUAL
+    usual = digits()[1].predict(SGD(0.01), 64, 10).horizon
+    assert (usual.within_2, usual.source) == (120, USUAL.source)  # as far as the descent went
+    assert digits()[1].predict(SGD(0.01), 64, 10, bent=False).horizon is PLAIN
 
 
 def test_outside_stability_nothing_is_predicted() -> None:
