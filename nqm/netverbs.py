@@ -11,9 +11,9 @@ from .options import FAILED, NUMBER, OPTIMIZER, WHOLE, OutputFile, Parsed, Verb
 from .output import Sink, made, progress, show_pairs, show_table, wrote
 
 if TYPE_CHECKING:
-    from .nets.check import Check
-    from .nets.fit import Fit
-    from .nets.predict import Prediction
+    from .nets.checking import Check
+    from .nets.fitting import Fit
+    from .nets.prediction import Prediction
     from .optimizers import Optimizer
     from .schedule import Schedule
 
@@ -64,7 +64,7 @@ def fit(
     own, in the current directory too, that returns an nqm.nets.Network.
     """
     _needs_torch()
-    from .nets.fit import fit as measure
+    from .nets.fitting import fit as measure
 
     sink = Sink(as_json, plot=plot)
     network = _network(workload, train_steps, examples, seed)
@@ -103,7 +103,7 @@ def predict(
     schedule: Schedule | None, epochs: bool, quadratic: bool, as_json: bool, csv: str | None, plot: str | None,
 ) -> None:  # fmt: skip
     """Predict training loss from a fit: over the next steps of one setting, or the way to a target on one page."""
-    from .nets.fit import Fit
+    from .nets.fitting import Fit
 
     sink, found = Sink(as_json, csv, plot), Fit.load(file)
     if (optimizer is None) == (target is None) or (optimizer is None) != (steps is None):
@@ -153,10 +153,10 @@ def check(
 ) -> None:  # fmt: skip
     """Branch real training from a checkpoint over settings and seeds, and set it beside what was predicted."""
     _needs_torch()
-    from .nets.check import STEPS
-    from .nets.check import check as run
-    from .nets.fit import Fit
-    from .nets.fit import fit as measure
+    from .nets.checking import STEPS
+    from .nets.checking import check as run
+    from .nets.fitting import Fit
+    from .nets.fitting import fit as measure
 
     sink = Sink(as_json, csv, plot)
     network = _network(workload, train_steps, examples, seed)
@@ -187,7 +187,7 @@ def _network(text: str, steps: int | None, examples: int | None, seed: int) -> A
 
 
 def _advise(fit: Fit, target: float, batch_size: float, sink: Sink) -> None:
-    from .nets.advise import advise
+    from .nets.advice import advise
 
     with progress("tuning") as report:
         advice = advise(fit, target, batch_size, progress=report)

@@ -48,17 +48,19 @@ INNER = {  # inside a sub-package, the same rule
         {"estimates", "transforms", "trees"},
         {"checks"},
         {"network"},
-        {"curvature", "train"},
-        {"lanczos"},
+        {"curvature", "training"},
+        {"krylov"},
         {"measure", "descent"},
-        {"fit"},
-        {"predict"},
-        {"check", "advise"},
+        {"fitting"},
+        {"prediction"},
+        {"checking", "advice"},
         {"pictures", "workloads"},
     ],
     "search": [{"hits", "minimise"}, {"family"}, {"tune"}, {"schedules"}],
 }
-LATE = {("network", "train"), ("fit", "predict"), ("fit", "pictures"), ("predict", "pictures"), ("check", "pictures")}
+LATE = {("network", "training"), ("fitting", "prediction")} | {
+    (name, "pictures") for name in ("fitting", "prediction", "checking")
+}
 """A method calls the module that does its work, when called and not before."""
 DRAWS = {("run", "plot"), ("batch", "plot"), ("search", "plot")}
 """A result's ``plot`` method calls the module that draws it, when called and not before."""

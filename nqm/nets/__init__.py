@@ -4,20 +4,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .advise import Advice, advise
-    from .check import Check, check
+    from .advice import Advice, advise
+    from .checking import Check, check
     from .curvature import curvature_of
-    from .fit import Fit, fit
-    from .lanczos import lanczos, top_eigenpairs
+    from .fitting import Fit, fit
+    from .krylov import lanczos, top_eigenpairs
     from .network import Network
-    from .predict import Prediction, predict
-    from .train import train
+    from .prediction import Prediction, predict
+    from .training import train
     from .workloads import network_of, workload
 
 _HOME = {
-    "Advice": "advise", "Check": "check", "Fit": "fit", "Network": "network", "Prediction": "predict",
-    "advise": "advise", "check": "check", "curvature_of": "curvature", "fit": "fit", "lanczos": "lanczos",
-    "network_of": "workloads", "predict": "predict", "top_eigenpairs": "lanczos", "train": "train",
+    "Advice": "advice", "Check": "checking", "Fit": "fitting", "Network": "network", "Prediction": "prediction",
+    "advise": "advice", "check": "checking", "curvature_of": "curvature", "fit": "fitting", "lanczos": "krylov",
+    "network_of": "workloads", "predict": "prediction", "top_eigenpairs": "krylov", "train": "training",
     "workload": "workloads",
 }  # fmt: skip
 __all__ = [

@@ -24,7 +24,7 @@ from ..problem import report_steps
 
 if TYPE_CHECKING:
     from ..problem import Quadratic
-    from .lanczos import Progress
+    from .krylov import Progress
     from .network import Network
 
 POINTS = 40

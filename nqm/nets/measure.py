@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from .curvature import Curvature
-from .lanczos import Krylov, Progress, lanczos
+from .krylov import Krylov, Progress, lanczos
 from .network import Network
 from .transforms import pulled_back, vmap
 

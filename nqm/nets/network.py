@@ -192,8 +192,8 @@ class Network(Problem):
         self, optimizer: Optimizer, batch_size: float, steps: int | Sequence[int], schedule: AnySchedule = None,
         **options: Any,
     ) -> Run:  # fmt: skip
-        """Train for real from this checkpoint, over some seeds; the options are those of `train.train`."""
-        from .train import train
+        """Train for real from this checkpoint, over some seeds; the options are those of `training.train`."""
+        from .training import train
 
         return train(self, optimizer, batch_size, steps, schedule, **options)
 

@@ -9,9 +9,9 @@ import numpy as np
 from ..plot import BLACK, GREY, PALETTE, Line, Panel, chart, wrap
 
 if TYPE_CHECKING:
-    from .check import Check
-    from .fit import Fit
-    from .predict import Prediction
+    from .checking import Check
+    from .fitting import Fit
+    from .prediction import Prediction
 
 
 def plot_fit(fit: Fit, path: str | None = None) -> Any:

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from nqm.cli import main
-from nqm.nets.fit import Fit
+from nqm.nets.fitting import Fit
 
 MINE = """
 import torch

@@ -15,10 +15,10 @@ from torch import nn
 from nqm import EMA, SGD, HeavyBall, Nesterov
 from nqm.nets.curvature import GaussNewton
 from nqm.nets.estimates import Measure, bootstrap
-from nqm.nets.fit import Fit, fit
+from nqm.nets.fitting import Fit, fit
 from nqm.nets.measure import noise_vectors
 from nqm.nets.network import Network
-from nqm.nets.train import train
+from nqm.nets.training import train
 
 
 class Point(nn.Module):

@@ -11,13 +11,13 @@ import torch
 from models import mlp
 
 from nqm import EMA, SGD, Adam, HeavyBall, Nesterov, linear
-from nqm.nets.advise import advise
-from nqm.nets.check import Check, check, settings
+from nqm.nets.advice import advise
+from nqm.nets.checking import Check, check, settings
 from nqm.nets.descent import Bend, Descent, descend
-from nqm.nets.fit import Fit, fit
+from nqm.nets.fitting import Fit, fit
 from nqm.nets.network import Network
-from nqm.nets.predict import PLAIN, USUAL, Horizon
-from nqm.nets.train import train
+from nqm.nets.prediction import PLAIN, USUAL, Horizon
+from nqm.nets.training import train
 from nqm.nets.workloads import workload
 
 

@@ -23,7 +23,7 @@ from ..spectrum import Spectrum
 from .estimates import bootstrap
 
 if TYPE_CHECKING:
-    from .fit import Fit
+    from .fitting import Fit
 
 
 @dataclass(frozen=True)

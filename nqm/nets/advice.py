@@ -22,8 +22,8 @@ from ..run import number
 from ..search import Tuned, optimal_schedule, tune
 from ..spectrum import Spectrum
 from .estimates import Estimate
-from .fit import Fit
-from .predict import horizon_of
+from .fitting import Fit
+from .prediction import horizon_of
 
 BATCH_SIZES = (4, 16, 64, 256, 1024, 4096, 16384)
 PIECES = 5

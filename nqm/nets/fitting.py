@@ -31,7 +31,7 @@ from .estimates import Estimate, Measure, bootstrap
 if TYPE_CHECKING:
     from ..optimizers.base import Optimizer
     from .network import Network
-    from .predict import Prediction
+    from .prediction import Prediction
 
 FLAT = 1e-7  # of the largest curvature: smaller ones act as straight slopes for 10^5 steps, and are set to this
 FORMAT = "nqm fit 1"
@@ -112,7 +112,7 @@ class Fit:
         *, replacement: bool = True, bent: bool = True,
     ) -> Prediction:  # fmt: skip
         """Expected training loss over the next steps, with its interval and how far it can be trusted: see `predict`."""
-        from .predict import predict
+        from .prediction import predict
 
         return predict(self, optimizer, batch_size, steps, schedule, replacement=replacement, bent=bent)
 

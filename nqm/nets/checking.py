@@ -12,9 +12,9 @@ from ..moments import Array
 from ..optimizers import EMA, SGD, HeavyBall, Nesterov
 from ..optimizers.base import Optimizer
 from ..run import Run, numbers
-from .fit import Fit
-from .predict import Horizon, Prediction, predict
-from .train import train
+from .fitting import Fit
+from .prediction import Horizon, Prediction, predict
+from .training import train
 
 if TYPE_CHECKING:
     from .network import Network
