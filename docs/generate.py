@@ -1,4 +1,7 @@
-"""Write docs/cli.md from the commands: ``python docs/generate.py``; with ``--check``, fail if it has drifted."""
+"""Write docs/cli.md from the commands: ``python docs/generate.py``; with ``--check``, fail if it has drifted.
+
+``--claims`` measures every claim and writes docs/claims.md, which takes a minute; the tests measure its numbers again.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,16 @@ from typing import Any
 
 import click
 
+from nqm.claims import CLAIMS, Checked, run_all
+from nqm.claims.page import summary
 from nqm.cli import COMPLETION_LINES, main
 from nqm.options import Verb
 from nqm.parse import known_optimizers, known_schedules, known_spectra
+from nqm.tables import markdown
 from nqm.text import argument_names
 
 PAGE = Path(__file__).with_name("cli.md")
+CLAIMS_PAGE = Path(__file__).with_name("claims.md")
 
 HEAD = """\
 <!-- Written by docs/generate.py from the commands; edit those, then run `python docs/generate.py`. -->
@@ -75,6 +82,73 @@ written go to standard error, progress only if that is a terminal.
 
 `NQM_TRACEBACK=1` in the environment shows where an error came from.
 """
+
+
+CLAIMS_HEAD = """\
+<!-- Written by `python docs/generate.py --claims` from the claims; edit those, then run it again. -->
+
+# Claims
+
+`nqm claims` measures what Zhang et al. (2019) claim, as far as it needs no network: for each claim the statement, what was
+measured, the number, and the verdict. A verdict follows from the number and a tolerance, for which a reason is given; random
+numbers are seeded. `nqm claims --out claims` writes a picture of each and one page of all, as Markdown and as a
+single HTML file, in about half a minute on two cores.
+
+```sh
+nqm claims --list
+nqm claims stationary_covariance preconditioning_before_after --turn
+```
+
+Every claim rests on a premise, and each names the one that turns its verdict. `--turn` measures with that premise
+broken too. In Python the premises are arguments:
+
+```python
+>>> from nqm.claims import check
+>>> check("stationary_covariance").sentence
+'holds within 0.5% at lr h = 0.01'
+>>> check("stationary_covariance", x=1.9).sentence
+'does not hold when lr h = 1.9: it is off by 95%'
+>>> found = check("lr_momentum_interchangeable", settings=[(0.001, 0.9)])
+>>> found.verdict.name, round(found.number, 3), found.tolerance, found.reason
+('holds', 0.047, 0.05, '5% of a loss is the width of a line in a figure over decades')
+
+```
+
+## What they say, and what was measured
+"""
+
+CLAIMS_TAIL = """\
+## A claim of your own
+
+One file in [`nqm/claims/`](../nqm/claims) is one claim; it is found by being there.
+
+| name | what it is |
+|---|---|
+| `STATEMENT`, `SOURCE` | what is claimed, and where |
+| `measure(...)` | takes the premises as arguments and returns a `Measured`: table, number, tolerance, verdict |
+| `study` | an argument of `measure` that shares tuned sweeps with other claims |
+| `draw(table)` | the picture, from the table alone |
+| `TURN` | words and arguments of the premise that turns the verdict |
+| `questions(study)` | optional: searches that workers may begin before they are asked for |
+| `NEEDS` | optional: a module and the extra that brings it, such as `("torch", "nets")`; without it the claim says what to install |
+"""
+
+
+def claims_page(checked: list[Checked]) -> str:
+    """The claims in a table: what is said, the number, the verdict, and the verdict once the premise is broken."""
+    rows = [
+        (f"`{c.claim.name}`", c.claim.statement, f"{c.measured.number:.3g}", c.measured.sentence, _turned(c))
+        for c in checked
+    ]
+    table = markdown(["name", "claim", "number", "verdict", "with its premise broken"], rows)
+    numbers = "\n".join(f"- `{c.claim.name}`: {c.measured.what}, against {c.measured.tolerance:.3g}." for c in checked)
+    what = f"The numbers are:\n\n{numbers}"
+    return "\n\n".join([CLAIMS_HEAD.rstrip(), summary(checked), table, what, CLAIMS_TAIL])
+
+
+def _turned(one: Checked) -> str:
+    assert one.turned is not None
+    return f"{one.claim.turned_by}: {one.turned.sentence}"
 
 
 def signature(function: Callable[..., Any]) -> str:
@@ -144,6 +218,9 @@ if __name__ == "__main__":
     if "--check" in sys.argv[1:]:
         if not PAGE.exists() or PAGE.read_text() != page():
             sys.exit(f"{PAGE.name} has drifted from the commands; run python docs/generate.py")
+    elif "--claims" in sys.argv[1:]:
+        CLAIMS_PAGE.write_text(claims_page(run_all(list(CLAIMS), turn=True, workers=2)))
+        print(f"wrote {CLAIMS_PAGE}")
     else:
         PAGE.write_text(page())
         print(f"wrote {PAGE}")

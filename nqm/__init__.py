@@ -7,6 +7,7 @@ np.float64(0.3605)
 """
 
 from .batch import Sweep, sweep
+from .least_squares import LeastSquares
 from .optimizers import (
     EMA,
     SGD,
@@ -55,6 +56,7 @@ __all__ = [
     "EstimatedPreconditioned",
     "HeavyBall",
     "Hit",
+    "LeastSquares",
     "Lookahead",
     "Nesterov",
     "NormalisedSGD",

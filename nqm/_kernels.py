@@ -1,9 +1,9 @@
 """The inner loops of the engine, for numba and for plain NumPy: same arguments, same answers.
 
-`compose` is the product of two moment maps; `move` takes a state through t like steps by repeated squaring, `end` reads
-the moments after them; `scan` steps a state through time one by one and records signal and noise. `balance` finds slot
-scales. The compiled versions walk the modes in chunks that stay in
-cache, modes innermost and indexed from zero so that every loop vectorises.
+`compose` is the product of two moment maps, `square` a map's with itself; `move` takes a state through t like steps by
+repeated squaring, `end` reads the moments after them and `seen` those after a power; `chain` takes a state through a row of
+maps; `scan` steps it through time one by one and records signal and noise; `balance` finds slot scales. The compiled
+versions walk the modes in chunks that stay in cache, modes innermost and indexed from zero so that every loop vectorises.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ class Kernels:
     """The inner loops in use."""
 
     compose: Callable[..., tuple[Any, Any, Any]]
+    square: Callable[..., tuple[Any, Any, Any]]
     move: Callable[..., tuple[Any, Any]]
+    seen: Callable[..., tuple[Any, Any]]
     end: Callable[..., tuple[Any, Any]]
+    chain: Callable[..., tuple[Any, Any]]
     balance: Callable[[Any], Any]
     scan: Callable[..., tuple[Any, Any]]
     compiled: bool
@@ -39,19 +42,37 @@ def kernels() -> Kernels:
         return plain_kernels()
 
     # The loops call these by their global names, compiled or not.
-    global _matmul, _sandwich, _diagonal, _axpy, _dot, _square_pair, _move_pair, _move_pairs, _move, _exponent
+    global \
+        _matmul, \
+        _sandwich, \
+        _diagonal, \
+        _axpy, \
+        _dot, \
+        _square_pair, \
+        _move_pair, \
+        _pair, \
+        _move_pairs, \
+        _move, \
+        _exponent, \
+        _compose, \
+        _seen
     jit = numba.njit(cache=True, fastmath={"contract", "nsz"}, error_model="numpy", nogil=True)
     _matmul, _sandwich, _diagonal, _axpy = jit(_matmul), jit(_sandwich), jit(_diagonal), jit(_axpy)
     _dot = numba.njit(cache=True, fastmath=True, nogil=True)(_dot)  # sums in any order
-    _square_pair, _move_pair = jit(_square_pair), jit(_move_pair)
+    _square_pair, _move_pair, _pair = jit(_square_pair), jit(_move_pair), jit(_pair)
     _move_pairs, _exponent = jit(_move_pairs), jit(_exponent)
-    _move = jit(_move)
-    return Kernels(jit(_compose), _move, jit(_end), jit(_balance), jit(_scan), compiled=True)
+    _compose, _move, _seen = jit(_compose), jit(_move), jit(_seen)
+    return Kernels(
+        _compose, jit(_square), _move, _seen, jit(_end), jit(_chain), jit(_balance), jit(_scan), compiled=True
+    )
 
 
 def plain_kernels() -> Kernels:
     """The same in NumPy."""
-    return Kernels(compose_numpy, move_numpy, end_numpy, balance_numpy, scan_numpy, compiled=False)
+    return Kernels(
+        compose_numpy, lambda A, d, Q: compose_numpy(A, d, Q, A, d, Q), move_numpy, seen_numpy, end_numpy, chain_numpy,
+        balance_numpy, scan_numpy, compiled=False,
+    )  # fmt: skip
 
 
 def compose_numpy(A2: Any, d2: Any, Q2: Any, A1: Any, d1: Any, Q1: Any) -> tuple[Any, Any, Any]:
@@ -84,7 +105,21 @@ def end_numpy(G: Any, b: Any, x: Any, r: Any, t: int) -> tuple[Any, Any]:
     k, _, n = G.shape
     A = G + np.eye(k)[..., None]
     X, N = move_numpy(A, np.einsum("iix->ix", G), b[:, None] * b[None], x[:, None], np.zeros((k, k, n)), t)
-    return np.einsum("ix,ix->x", r, X[:, 0]) ** 2, np.einsum("ix,ijx,jx->x", r, N, r)
+    return seen_numpy(X, N, np.ones((1, n)), r)
+
+
+def seen_numpy(A: Any, Q: Any, x: Any, r: Any) -> tuple[Any, Any]:
+    """Second moments of ``r . A x``, and of r over the noise Q."""
+    return np.einsum("ix,ijx,jx->x", r, A, x) ** 2, np.einsum("ix,ijx,jx->x", r, Q, r)
+
+
+def chain_numpy(A: Any, Q: Any, x: Any, N: Any) -> tuple[Any, Any]:
+    """The state (x, N) before each of a row of maps (A, Q) and after the last."""
+    states = [(x, N)]
+    for a, q in zip(A, Q, strict=True):
+        x, N = np.einsum("ijx,jx->ix", a, x), np.einsum("ilx,lmx,jmx->ijx", a, N, a) + q
+        states.append((x, N))
+    return np.stack([x for x, _ in states]), np.stack([N for _, N in states])
 
 
 def balance_numpy(G: Any) -> Any:
@@ -194,21 +229,21 @@ def _square_pair(a: Any, d: Any, q: Any) -> None:
 
     The same as `_matmul`, `_diagonal` and `_sandwich`, with every entry of a mode in a register: four times faster.
     """
+    A00, A01, A10, A11, D0, D1, Q00, Q01, Q11 = a[0], a[1], a[2], a[3], d[0], d[1], q[0], q[1], q[2]
     for x in range(a.shape[1]):
-        a00, a01, a10, a11 = a[0, x], a[1, x], a[2, x], a[3, x]
-        d0, d1 = d[0, x], d[1, x]
-        loop = a01 * a10
+        a00, a01, a10, a11, d0, d1 = A00[x], A01[x], A10[x], A11[x], D0[x], D1[x]
+        loop, trace = a01 * a10, a00 + a11
         e0, e1 = d0 + d0 + d0 * d0 + loop, d1 + d1 + d1 * d1 + loop
         near0, near1 = abs(e0) < 0.5, abs(e1) < 0.5
         b00 = 1.0 + e0 if near0 else a00 * a00 + loop
         b11 = 1.0 + e1 if near1 else a11 * a11 + loop
-        a[0, x], a[1, x], a[2, x], a[3, x] = b00, a01 * (a00 + a11), a10 * (a00 + a11), b11
-        d[0, x], d[1, x] = e0 if near0 else b00 - 1.0, e1 if near1 else b11 - 1.0
-        u, v, w = q[0, x], q[1, x], q[2, x]
+        A00[x], A01[x], A10[x], A11[x] = b00, a01 * trace, a10 * trace, b11
+        D0[x], D1[x] = e0 if near0 else b00 - 1.0, e1 if near1 else b11 - 1.0
+        u, v, w = Q00[x], Q01[x], Q11[x]
         p0, p1, r0, r1 = a00 * u + a01 * v, a00 * v + a01 * w, a10 * u + a11 * v, a10 * v + a11 * w
-        q[0, x] = u + (p0 * a00 + p1 * a01)
-        q[1, x] = v + (p0 * a10 + p1 * a11)
-        q[2, x] = w + (r0 * a10 + r1 * a11)
+        Q00[x] = u + (p0 * a00 + p1 * a01)
+        Q01[x] = v + (p0 * a10 + p1 * a11)
+        Q11[x] = w + (r0 * a10 + r1 * a11)
 
 
 def _move_pair(a: Any, q: Any, x: Any, n: Any) -> None:
@@ -224,15 +259,31 @@ def _move_pair(a: Any, q: Any, x: Any, n: Any) -> None:
         n[2, z] = q[2, z] + (r0 * a10 + r1 * a11)
 
 
+def _pair(A: Any, Q: Any) -> tuple[Any, Any]:
+    """A and Q of two slots by their different entries."""
+    a, q = np.empty((4, A.shape[2])), np.empty((3, A.shape[2]))
+    a[0], a[1], a[2], a[3] = A[0, 0], A[0, 1], A[1, 0], A[1, 1]
+    q[0], q[1], q[2] = Q[0, 0], Q[0, 1], Q[1, 1]
+    return a, q
+
+
+def _square(A: Any, d: Any, Q: Any) -> tuple[Any, Any, Any]:
+    if len(A) != 2:
+        return _compose(A, d, Q, A, d, Q)
+    (a, q), d = _pair(A, Q), d.copy()
+    _square_pair(a, d, q)
+    A, Q = np.empty_like(A), np.empty_like(Q)
+    A[0, 0], A[0, 1], A[1, 0], A[1, 1] = a[0], a[1], a[2], a[3]
+    Q[0, 0], Q[0, 1], Q[1, 0], Q[1, 1] = q[0], q[1], q[1], q[2]
+    return A, d, Q
+
+
 def _move_pairs(A: Any, d: Any, Q: Any, X: Any, N: Any, t: int) -> tuple[Any, Any]:
     n = A.shape[2]
     X_end, N_end = np.empty((2, 1, n)), np.empty((2, 2, n))
     for lo in range(0, n, CHUNK):
         hi = min(lo + CHUNK, n)
-        a, q, cov = np.empty((4, hi - lo)), np.empty((3, hi - lo)), np.empty((3, hi - lo))
-        a[0], a[1], a[2], a[3] = A[0, 0, lo:hi], A[0, 1, lo:hi], A[1, 0, lo:hi], A[1, 1, lo:hi]
-        q[0], q[1], q[2] = Q[0, 0, lo:hi], Q[0, 1, lo:hi], Q[1, 1, lo:hi]
-        cov[0], cov[1], cov[2] = N[0, 0, lo:hi], N[0, 1, lo:hi], N[1, 1, lo:hi]
+        (a, q), (_, cov) = _pair(A[:, :, lo:hi], Q[:, :, lo:hi]), _pair(A[:, :, lo:hi], N[:, :, lo:hi])
         x, drift = X[:, 0, lo:hi].copy(), d[:, lo:hi].copy()
         left = t
         while left:
@@ -286,12 +337,31 @@ def _end(G: Any, b: Any, x: Any, r: Any, t: int) -> tuple[Any, Any]:
         for j in range(k):
             Q[i, j] = b[i] * b[j]
     X, N = _move(A, d, Q, x.reshape(k, 1, n), np.zeros((k, k, n)), t)
+    return _seen(X, N, np.ones((1, n)), r)
+
+
+def _seen(A: Any, Q: Any, x: Any, r: Any) -> tuple[Any, Any]:
+    k, columns, n = A.shape
     signal, noise = np.zeros(n), np.zeros(n)
     for i in range(k):
-        signal += r[i] * X[i, 0]
+        for j in range(columns):
+            for z in range(n):
+                signal[z] += r[i, z] * A[i, j, z] * x[j, z]
         for j in range(k):
-            noise += r[i] * r[j] * N[i, j]
+            for z in range(n):
+                noise[z] += r[i, z] * r[j, z] * Q[i, j, z]
     return signal * signal, noise
+
+
+def _chain(A: Any, Q: Any, x: Any, N: Any) -> tuple[Any, Any]:
+    pieces, k, _, n = A.shape
+    X, cov, work = np.empty((pieces + 1, k, 1, n)), np.empty((pieces + 1, k, k, n)), np.empty((k, k, n))
+    X[0, :, 0], cov[0] = x, N
+    for p in range(pieces):
+        _matmul(X[p + 1], A[p], X[p])
+        cov[p + 1] = Q[p]
+        _sandwich(cov[p + 1], A[p], cov[p], work)
+    return X[:, :, 0], cov
 
 
 def _exponent(x: Any) -> Any:

@@ -13,12 +13,14 @@ from typing import Any, Literal
 import numpy as np
 
 from .bounds import bayes_bound, conjugate_gradient_steps, knee, paper_bound
+from .least_squares import LeastSquares
 from .moments import Array
 from .optimizers.base import Optimizer, parameters
 from .optimizers.preconditioned import Preconditioned
 from .problem import MAX_STEPS, Quadratic, check_batch_size, check_target
 from .run import number, numbers
-from .search.tune import Tuned, Tuner
+from .search.answer import Tuned
+from .search.tune import tuner
 from .spectrum import Spectrum
 
 Definition = Literal["20%", "2x", "ratio", "knee"]
@@ -36,7 +38,8 @@ class Sweep:
     """Tuned steps to a target over batch sizes.
 
     Where a batch size did not reach the target, steps and settings are NaN and ``messages`` says why. Perfect scaling
-    is drawn through the fewest examples of the sweep; ``smallest_steps`` is the tuned answer without noise.
+    is drawn through the fewest examples of the sweep; ``smallest_steps`` is the tuned answer without noise. The steps of an
+    optimizer that is sampled have standard errors, ``steps_stderr``; those of the others are exact, and it is None.
     """
 
     label: str
@@ -52,13 +55,15 @@ class Sweep:
     smallest_steps: float
     spectrum: Spectrum
     power: float  # of the preconditioner, for the closed forms
+    steps_stderr: Array | None = None
 
     def critical_batch_size(self, definition: Definition = "20%") -> float:
         """Batch size beyond which returns diminish, by a stated definition (`DEFINITIONS`); NaN if the sweep does not bracket it."""
         if definition not in DEFINITIONS:
             raise ValueError(f"definition must be one of {', '.join(DEFINITIONS)}, got {definition!r}")
         if definition == "knee":
-            return knee(self.spectrum, self.target, self.power)
+            # The closed form is that of SGD behind a fixed preconditioner.
+            return knee(self.spectrum, self.target, self.power) if self.steps_stderr is None else math.nan
         if definition == "ratio":
             return float(np.nanmin(self.examples) / self.smallest_steps) if np.isfinite(self.steps).any() else math.nan
         return self._excess_at(1.2 if definition == "20%" else 2.0)
@@ -104,6 +109,7 @@ class Sweep:
                 {
                     "batch_size": number(self.batch_sizes[i]),
                     "steps": number(self.steps[i]),
+                    **({} if self.steps_stderr is None else {"steps_stderr": number(self.steps_stderr[i])}),
                     "examples": number(self.examples[i]),
                     "lr": number(self.lr[i]),
                     "effective_lr": number(self.effective_lr[i]),
@@ -120,6 +126,7 @@ class Sweep:
             "label": self.label,
             "target": self.target,
             **{n: numbers(getattr(self, n)) for n in ("batch_sizes", "steps", "examples", "lr", "effective_lr")},
+            "steps_stderr": None if self.steps_stderr is None else numbers(self.steps_stderr),
             "optimizers": [str(o) if o else None for o in self.optimizers],
             "at_bound": [list(names) for names in self.at_bound],
             "messages": list(self.messages),
@@ -148,7 +155,7 @@ class Sweep:
 
 
 def sweep(
-    problem: Quadratic,
+    problem: Quadratic | LeastSquares,
     optimizer: Optimizer,
     target: float,
     batch_sizes: Sequence[float] | None = None,
@@ -169,15 +176,18 @@ def sweep(
     )
     if not len(sizes):
         raise ValueError("batch_sizes must not be empty")
-    tuner = Tuner(problem, optimizer)
+    solver = tuner(problem, optimizer)
+    # What is reached with some noise is reached with less; races are shortest without any, and begin there.
+    order = [*sizes, math.inf] if optimizer.linear else [math.inf, *sizes[::-1]]
     answers: list[Tuned] = []
-    for done, B in enumerate([*sizes, math.inf]):
+    for done, B in enumerate(order):
         if progress:
-            progress(done, len(sizes) + 1)
+            progress(done, len(order))
         near = answers[-1] if answers and answers[-1].steps is not None else None
-        answers.append(tuner.solve(B, target, max_steps=max_steps, near=near))
+        answers.append(solver.solve(B, target, max_steps=max_steps, near=near))
     if progress:
-        progress(len(sizes) + 1, len(sizes) + 1)
+        progress(len(order), len(order))
+    answers = answers if optimizer.linear else answers[::-1]
     return _collect(problem.spectrum, optimizer, target, sizes, answers)
 
 
@@ -198,9 +208,16 @@ def _collect(spectrum: Spectrum, optimizer: Optimizer, target: float, sizes: Arr
         optimizers=tuple(a.optimizer if ok else None for a, ok in zip(found, reached, strict=True)),
         lr=column(lr), effective_lr=column(lambda o: o.effective_lr),
         at_bound=tuple(a.at_bound for a in found), messages=tuple(a.message for a in found),
-        smallest_steps=math.nan if limit.steps is None else float(limit.steps),
+        smallest_steps=_fewest(limit, steps, optimizer.linear),
         spectrum=spectrum, power=_power(optimizer),
+        steps_stderr=None if optimizer.linear else np.array([math.nan if a.stderr is None else a.stderr for a in found]),
     )  # fmt: skip
+
+
+def _fewest(limit: Tuned, steps: Array, exact: bool) -> float:
+    """The tuned steps without noise, or fewer if a search that is not exact found them with some."""
+    fewest = math.nan if limit.steps is None else float(limit.steps)
+    return fewest if exact else float(np.fmin.reduce(steps, initial=fewest))
 
 
 def _power(optimizer: Optimizer) -> float:

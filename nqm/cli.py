@@ -16,7 +16,9 @@ from .output import Sink, progress, show_pairs, wrote
 
 if TYPE_CHECKING:
     from .batch import Sweep
+    from .least_squares import LeastSquares
     from .optimizers import Optimizer
+    from .problem import Quadratic
     from .run import Outcome
     from .schedule import Schedule
     from .spectrum import Spectrum
@@ -81,33 +83,51 @@ def main(ctx: click.Context) -> None:
         "nqm curve 'HeavyBall(0.1, momentum=0.9)' -b 256 --steps 2000",
         "nqm curve 'SGD(1)' -b 1024 --steps 1000 --schedule 'warmup(100) + cosine(900)' --plot curve.png",
         "nqm curve 'EMA(SGD(0.5), decay=0.99)' -b 2^6 --steps 1e6 --csv curve.csv",
+        "nqm curve 'SGD(0.5)' -b 4 --steps 100 --problem least_squares --label-noise 0.5",
+        "nqm curve 'Adam(0.01, 0.9)' -b 256 --steps 500 --spectrum 'power_law(1000)' --noise 'student_t(5)'",
     ],
 )
 @options.optimizer
 @options.batch_size
 @click.option("--steps", type=WHOLE, metavar="N", required=True, help="Run so many steps.")
 @options.schedule
-@options.spectrum
+@options.problem
 @click.option(
     "--grid", type=click.Choice(["log", "linear"]), default="log", show_default=True, help="Spacing of the steps."
 )
 @click.option(
     "--points", type=click.IntRange(2, 10**6), default=200, show_default=True, help="How many steps to report."
 )
+@options.sampling
 @options.as_json
 @options.csv
 @options.plot
 def curve(
-    optimizer: Optimizer, batch_size: float, steps: int, schedule: Schedule | None, spectrum: Spectrum,
-    grid: Any, points: int, as_json: bool, csv: str | None, plot: str | None,
+    optimizer: Optimizer, batch_size: float, steps: int, schedule: Schedule | None, problem: Quadratic | LeastSquares,
+    grid: Any, points: int, replicas: int | None, noise: str, seed: int,
+    as_json: bool, csv: str | None, plot: str | None,
 ) -> None:  # fmt: skip
-    """Expected loss over steps of one setting, split into signal and noise."""
-    from .problem import Quadratic
+    """Loss over steps of one setting: exact, split into signal and noise, or the mean over sampled replicas.
 
-    sink = Sink(as_json, csv, plot)
-    with progress(f"{optimizer}"):
-        run = Quadratic(spectrum).run(optimizer, batch_size, steps, schedule, grid, points)
-    sink.deliver(run.to_dict, lambda: output.show_curve(run), lambda: output.curve_rows(run), run.plot)
+    An optimizer that is not linear, such as Adam, is always sampled.
+    """
+    sink, sampled = Sink(as_json, csv, plot), None
+    with progress(f"{optimizer}") as report:
+        if replicas is not None or not optimizer.linear or noise != "gaussian":  # the exact loss knows no law
+            sampled = problem.sample(
+                optimizer, batch_size, steps, schedule, replicas=64 if replicas is None else replicas,
+                noise=noise, seed=seed, grid=grid, points=points, progress=report,
+            )  # fmt: skip
+        exact = problem.run(optimizer, batch_size, steps, schedule, grid, points) if optimizer.linear else None
+    run = exact or sampled
+    assert run is not None
+    beside = sampled if exact else None
+    sink.deliver(
+        lambda: run.to_dict() | ({"sampled": beside.to_dict()} if beside else {}),
+        lambda: output.show_curve(run, beside),
+        lambda: output.curve_rows(run, beside),
+        lambda path: run.plot(path, beside),
+    )
     _exit(run.outcome)
 
 
@@ -127,19 +147,18 @@ def curve(
     help="The first step at or below the target, or the step after the last one above it.",
 )  # fmt: skip
 @options.schedule
-@options.spectrum
+@options.problem
 @options.max_steps
 @options.as_json
 def steps(
-    optimizer: Optimizer, batch_size: float, target: float, until: Any, schedule: Schedule | None, spectrum: Spectrum,
+    optimizer: Optimizer, batch_size: float, target: float, until: Any, schedule: Schedule | None, problem: Quadratic | LeastSquares,
     max_steps: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Steps that one setting needs to reach a target loss: the true first hit, also where the loss oscillates."""
-    from .problem import Quadratic
     from .search import steps_to_target
 
     with progress(f"{optimizer}"):
-        hit = steps_to_target(Quadratic(spectrum), optimizer, batch_size, target, schedule, max_steps, until)
+        hit = steps_to_target(problem, optimizer, batch_size, target, schedule, max_steps, until)
 
     def show() -> None:
         click.echo(hit.message)
@@ -157,27 +176,26 @@ def steps(
         "nqm tune HeavyBall -b 1024 --target 0.01",
         "nqm tune 'HeavyBall(momentum=0.9)' -b 2^6 --steps 10000",
         "nqm tune 'EMA(SGD)' -b 64 --examples 1e6 --json",
+        "nqm tune Adam -b 1024 --target 0.1 --spectrum 'power_law(100)'",
+        "nqm tune SGD -b 64 --target 0.01 --problem least_squares",
     ],
 )
 @options.optimizer
 @options.batch_size
 @options.goals
-@options.spectrum
+@options.problem
 @options.max_steps
 @options.as_json
 def tune(
     optimizer: Optimizer, batch_size: float, target: float | None, steps: int | None, examples: float | None,
-    spectrum: Spectrum, max_steps: int, as_json: bool,
+    problem: Quadratic | LeastSquares, max_steps: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Best values of an optimizer's free parameters: fewest steps to a target, or least loss for a budget."""
     options.check_goals(target, steps, examples)
-    from .problem import Quadratic
     from .search import tune as search
 
     with progress(f"tuning {optimizer}"):
-        found = search(
-            Quadratic(spectrum), optimizer, batch_size, target, steps=steps, examples=examples, max_steps=max_steps
-        )
+        found = search(problem, optimizer, batch_size, target, steps=steps, examples=examples, max_steps=max_steps)
     Sink(as_json).deliver(found.to_dict, lambda: output.show_tuned(found))
     _exit(found.outcome)
 
@@ -227,7 +245,9 @@ def schedule(
     examples=[
         "nqm sweep SGD HeavyBall --target 0.01 --plot sweep.png",
         "nqm sweep 'EMA(SGD)' --target 0.1 --batch-sizes 16,64,256",
+        "nqm sweep 'Adam(beta1=0.9)' SGD --target 0.1 --spectrum 'power_law(100)' --batch-sizes 64,512 --plot adam.png",
         "nqm sweep 'Preconditioned(SGD, power=0.5)' --target 0.01 --batch-sizes 2^4..2^16 --csv sweep.csv",
+        "nqm sweep SGD --target 0.1 --batch-sizes 1,4,16,64 --problem least_squares",
     ],
 )
 @options.optimizers
@@ -236,21 +256,21 @@ def schedule(
     "--batch-sizes", type=Parsed("sizes", "parse_batch_sizes"), metavar="SIZES", default="2^2..2^20", show_default=True,
     help="A list 4,16,64, or a range by factors of 4, or of another: 2^2..2^20..2.",
 )  # fmt: skip
-@options.spectrum
+@options.problem
 @options.max_steps
 @options.as_json
 @options.csv
 @options.plot
 @click.option("--plot-lr", type=PICTURE, metavar="FILE", help="Write a picture of the best learning rates.")
 def sweep(
-    optimizers: tuple[Optimizer, ...], target: float, batch_sizes: list[float], spectrum: Spectrum, max_steps: int,
-    as_json: bool, csv: str | None, plot: str | None, plot_lr: str | None,
+    optimizers: tuple[Optimizer, ...], target: float, batch_sizes: list[float], problem: Quadratic | LeastSquares,
+    max_steps: int, as_json: bool, csv: str | None, plot: str | None, plot_lr: str | None,
 ) -> None:  # fmt: skip
     """Tuned steps to a target at each batch size, for one or several optimizers, and where returns diminish."""
     from . import plot as pictures
 
     sink = Sink(as_json, csv, plot)
-    sweeps = _sweeps(spectrum, optimizers, target, batch_sizes, max_steps)
+    sweeps = _sweeps(problem, optimizers, target, batch_sizes, max_steps)
     sink.deliver(
         lambda: {"sweeps": [s.to_dict() for s in sweeps]},
         lambda: output.show_sweeps(sweeps),
@@ -340,6 +360,44 @@ def paper(out: str, only: tuple[str, ...], as_json: bool) -> None:
 
 
 @main.command(
+    short_help="measure the claims of Zhang et al. (2019)",
+    examples=[
+        "nqm claims --list",
+        "nqm claims ema_lowers_floor stationary_covariance --turn",
+        "nqm claims --out claims",
+        "nqm claims lr_momentum_interchangeable --json",
+    ],
+)
+@click.argument("names", metavar="[NAME]...", nargs=-1, type=options.CLAIM)
+@click.option("--list", "listing", is_flag=True, help="List the claims and measure none.")
+@click.option(
+    "--out", type=click.Path(file_okay=False), metavar="DIR",
+    help="Write a picture of each, and one page of all as claims.md and claims.html.",
+)  # fmt: skip
+@click.option("--turn", is_flag=True, help="Measure each again with the premise broken that turns its verdict.")
+@options.as_json
+def claims(names: tuple[str, ...], listing: bool, out: str | None, turn: bool, as_json: bool) -> None:
+    """Measure what Zhang et al. (2019) claim: the statement, what was measured, the number, the verdict.
+
+    Without a NAME all of them, on as many processes as there are processors. A verdict follows from the number and a
+    tolerance, for which a reason is given. Random numbers are seeded.
+    """
+    from .claims import CLAIMS, run_all
+
+    sink = Sink(as_json)
+    if listing:
+        listed = [CLAIMS[name] for name in names or CLAIMS]
+        sink.deliver(lambda: {"claims": [c.to_dict() for c in listed]}, lambda: output.show_claims(listed))
+        return
+    few = 0 < len(names) < 4  # done sooner than processes are started
+    with progress("measuring claims") as report:
+        found = run_all(names, out, turn=turn, progress=report, workers=1 if few else min(4, os.cpu_count() or 1))
+    sink.deliver(lambda: {"claims": [one.to_dict() for one in found]}, lambda: output.show_checked(found))
+    for page in ("claims.md", "claims.html") if out else ():
+        wrote(os.path.join(out or "", page))
+
+
+@main.command(
     short_help="three optimizers over batch sizes, with a picture", examples=["nqm demo", "nqm demo --plot demo.pdf"]
 )
 @click.option(
@@ -351,8 +409,9 @@ def demo(plot: str, as_json: bool) -> None:
     from .optimizers import EMA, SGD, HeavyBall
     from .parse import parse_batch_sizes, parse_spectrum
     from .plot import plot_sweeps
+    from .problem import Quadratic
 
-    problem, sizes = parse_spectrum("power_law(10000)"), parse_batch_sizes("2^2..2^20")
+    problem, sizes = Quadratic(parse_spectrum("power_law(10000)")), parse_batch_sizes("2^2..2^20")
     sweeps = _sweeps(problem, (SGD(), HeavyBall(), EMA(SGD())), 0.01, sizes, 10**9)
     Sink(as_json, plot=plot).deliver(
         lambda: {"sweeps": [s.to_dict() for s in sweeps]},
@@ -368,12 +427,15 @@ def _exit(outcome: Outcome) -> None:
 
 
 def _sweeps(
-    spectrum: Spectrum, optimizers: tuple[Optimizer, ...], target: float, batch_sizes: list[float], max_steps: int
+    problem: Quadratic | LeastSquares,
+    optimizers: tuple[Optimizer, ...],
+    target: float,
+    batch_sizes: list[float],
+    max_steps: int,
 ) -> list[Sweep]:
     from .batch import sweep as run
-    from .problem import Quadratic
 
-    problem, found = Quadratic(spectrum), []
+    found = []
     for optimizer in optimizers:
         with progress(f"sweeping {optimizer}") as report:
             found.append(run(problem, optimizer, target, batch_sizes, max_steps=max_steps, progress=report))

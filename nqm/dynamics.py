@@ -6,6 +6,7 @@ whatever the optimizer is made of. Steps that all differ are walked one by one.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,6 +86,14 @@ class Dynamics:
         first = np.repeat(np.asarray(self.optimizer.initial(), dtype=float)[:, None], self.modes, axis=1)
         return self.basis.column(first)
 
+    def doublings(self) -> Iterator[tuple[Array, Array]]:
+        """What `read` gives after 1, 2, 4, 8, ... steps from the start, where all steps are alike and so is the read-out."""
+        power, column, row = self.step(0), self._column(), self.row(1)
+        while True:
+            signal, noise = kernels().seen(power.A, power.Q, column, row)
+            yield signal.reshape(self.shape), noise.reshape(self.shape)
+            power = power @ power
+
     def end(self, t: int) -> tuple[Array, Array]:
         """What `read` gives after t steps from the start."""
         if self.schedule is not None or self.period != 1 or self.same_until(0) < t:
@@ -94,7 +103,15 @@ class Dynamics:
 
     def row(self, t: int) -> Array:
         """The read-out after t steps, (slots, modes)."""
-        weights = self.optimizer.readout(t)
+        return self.weights(self.optimizer.readout(t))
+
+    def look(self, t: int) -> Array:
+        """The weights of the slots in the point of step t's gradient, (slots, modes)."""
+        held = scaled(self.optimizer, *self.schedule.at(t)[:2]) if self.schedule else self.optimizer
+        return self.weights(held.look(t))
+
+    def weights(self, weights: Any) -> Array:
+        """Weights of the slots in the literature's units as rows for the balanced slots."""
         if all(np.ndim(e) == 0 for e in weights):
             return self.basis.row(np.repeat(np.asarray(weights, dtype=float)[:, None], self.modes, axis=1))
         return self.basis.row(np.stack([np.broadcast_to(e, self.shape).ravel() for e in weights]))
@@ -251,6 +268,14 @@ class Dynamics:
             for j in range(k):
                 full[i, j] = G[i][j]
         return full.reshape(k, k, -1), jolt.reshape(k, -1)
+
+
+def fade(optimizer: Optimizer, times: Any, reference: int) -> Any:
+    """Square of the read-out's factor at ``times`` over that at ``reference`` (an average divides by its length)."""
+    if optimizer.steady:
+        return 1.0
+    size = lambda t: sum(np.max(np.abs(e)) for e in optimizer.readout(int(t)))  # noqa: E731
+    return np.array([size(t) for t in np.atleast_1d(times)]) ** 2 / size(reference) ** 2
 
 
 def _affine(points: list[tuple[float, tuple[Array, Array]]]) -> Affine | None:

@@ -71,6 +71,10 @@ class Geometry:
         """The same with gradients of single examples."""
         return Geometry(self.h, self.rotation, gradient)
 
+    def select(self, rows: Array) -> Geometry:
+        """The same for some of the settings it may hold on a leading axis."""
+        return Geometry(self.h[rows] if self.h.ndim == 3 else self.h, self.rotation, self.gradient)
+
     def turn(self, theta: Array) -> Array:
         """Weights in the eigenbasis, moved to the basis of the run."""
         return theta if self.rotation is None else theta @ self.rotation.T

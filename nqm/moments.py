@@ -60,6 +60,8 @@ class MomentMap:
         return cls(A, np.ascontiguousarray(diagonal), np.zeros((rows, rows, modes)))
 
     def __matmul__(self, first: MomentMap) -> MomentMap:
+        if first is self:
+            return MomentMap(*kernels().square(self.A, self.drift, self.Q))
         return MomentMap(*kernels().compose(self.A, self.drift, self.Q, first.A, first.drift, first.Q))
 
     def __pow__(self, t: int) -> MomentMap:

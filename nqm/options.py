@@ -6,6 +6,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -143,8 +144,28 @@ class OutputFile(click.ParamType):
         return [CompletionItem(incomplete, type="file")]
 
 
+class ClaimName(click.ParamType):
+    """The name of a claim."""
+
+    name = "claim"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from .claims import claim
+
+        try:
+            return claim(value).name
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from .claims import CLAIMS
+
+        return [CompletionItem(name) for name in CLAIMS if name.startswith(incomplete)]
+
+
 NUMBER = Parsed("number", "parse_number")
 WHOLE = Whole("number", "parse_number")
+CLAIM = ClaimName()
 OPTIMIZER = Parsed("optimizer", "parse_optimizer", allow_import=True)
 PICTURE = OutputFile((".png", ".pdf", ".svg"))
 
@@ -157,8 +178,42 @@ spectrum = click.option(
     metavar="SPECTRUM",
     default="power_law(10000)",
     show_default=True,
-    help="The problem: power_law(d, exponent=1, ...), perhaps with .binned(100), or a .json, .npz or .csv file.",
+    help="The modes: power_law(d, exponent=1, ...), perhaps with .binned(100), or a .json, .npz or .csv file.",
 )
+kind = click.option(
+    "--problem",
+    "kind",
+    type=click.Choice(["quadratic", "least_squares"]),
+    default="quadratic",
+    show_default=True,
+    help="Gradient noise of fixed variance, or that of minibatches of a linear regression.",
+)
+label_noise = click.option(
+    "--label-noise",
+    type=NUMBER,
+    metavar="VAR",
+    help="Variance of the labels' noise, for least_squares; c / h of the spectrum if left out.",
+)
+
+
+def problem(function: F) -> F:
+    """--spectrum, --problem and --label-noise, as the one problem they mean."""
+
+    @wraps(function)
+    def verb(*args: Any, spectrum: Any, kind: str, label_noise: float | None, **named: Any) -> Any:
+        if kind == "least_squares":
+            from .least_squares import LeastSquares
+
+            return function(*args, problem=LeastSquares(spectrum, label_noise), **named)
+        if label_noise is not None:
+            raise click.UsageError("--label-noise needs --problem least_squares", click.get_current_context())
+        from .problem import Quadratic
+
+        return function(*args, problem=Quadratic(spectrum), **named)
+
+    return spectrum(kind(label_noise(verb)))  # type: ignore[return-value]
+
+
 batch_size = click.option(
     "--batch-size", "-b", type=NUMBER, metavar="B", required=True, help="Batch size: 1024, 2^10, or inf for no noise."
 )
@@ -172,6 +227,22 @@ schedule = click.option(
 max_steps = click.option(
     "--max-steps", type=WHOLE, metavar="N", default=10**9, show_default="10^9", help="Give up after so many steps."
 )
+
+
+def sampling(function: F) -> F:
+    """--replicas, --noise and --seed."""
+    replicas = click.option(
+        "--replicas", "--sample", "replicas", type=WHOLE, metavar="N",
+        help="Sample so many replicas: 64 if --noise is given or the optimizer is not linear; else only the exact loss.",
+    )  # fmt: skip
+    noise = click.option(
+        "--noise", metavar="LAW", default="gaussian", show_default=True,
+        help="Law of the sampled noise: gaussian, rademacher, laplace, exponential, student_t(df) or cauchy.",
+    )  # fmt: skip
+    seed = click.option("--seed", type=WHOLE, metavar="N", default=0, show_default=True, help="Of the random numbers.")
+    return replicas(noise(seed(function)))
+
+
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 csv = click.option("--csv", type=OutputFile(), metavar="FILE", help="Write the data as CSV; - for standard output.")
 plot = click.option("--plot", type=PICTURE, metavar="FILE", help="Write a picture: .png, .pdf or .svg.")

@@ -6,7 +6,9 @@ import csv
 import io
 import json
 import math
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ from .run import number
 
 if TYPE_CHECKING:
     from .batch import Sweep
+    from .claims import Checked, Claim
     from .run import Run
     from .search import Scheduled, Tuned
     from .spectrum import Spectrum
@@ -184,20 +187,38 @@ def progress(what: str) -> Iterator[Progress | None]:
 # What each result looks like.
 
 
-def curve_rows(run: Run) -> list[Row]:
+def curve_rows(run: Run, sampled: Run | None = None) -> list[Row]:
+    """A row for each step; the mean of a sampled run, its standard error and quantiles beside an exact one."""
+    if run.sampled:
+        return _columns({"steps": run.steps, "loss": run.loss} | _sampled_columns(run))
     names = ("steps", "loss", "signal", "noise", "noise_scale", "curvature_noise_scale")
-    return [
-        dict(zip(names, values, strict=True)) for values in zip(*(getattr(run, n).tolist() for n in names), strict=True)
-    ]
+    table = {name: getattr(run, name) for name in names}
+    if sampled is not None:
+        table |= {"sampled": sampled.loss} | _sampled_columns(sampled)
+    return _columns(table)
 
 
-def show_curve(run: Run) -> None:
-    rows, B = curve_rows(run), run.batch_size
+def _sampled_columns(run: Run) -> Row:
+    return {"stderr": run.stderr} | {f"quantile_{level:g}": band for level, band in (run.quantiles or {}).items()}
+
+
+def _columns(table: Row) -> list[Row]:
+    return [dict(zip(table, row, strict=True)) for row in zip(*(v.tolist() for v in table.values()), strict=True)]
+
+
+def show_curve(run: Run, sampled: Run | None = None) -> None:
+    rows, B = curve_rows(run, sampled), run.batch_size
     ends = range(TABLE_ROWS) if len(rows) > TABLE_ROWS else range(len(rows))
     shown = [rows[round(i * (len(rows) - 1) / max(len(ends) - 1, 1))] for i in ends]  # first and last among them
-    parts = [{"step": r["steps"], "loss": r["loss"], "signal": r["signal"], "noise / B": r["noise"] / B} for r in shown]
+    hidden = ("noise_scale", "curvature_noise_scale")
+    parts = [{k.replace("steps", "step"): v for k, v in row.items() if k not in hidden} for row in shown]
+    if not run.sampled:
+        parts = [
+            {("noise / B" if k == "noise" else k): (v / B if k == "noise" else v) for k, v in r.items()} for r in parts
+        ]
     show_table(parts, f"{run.optimizer}, batch size {B:g}")
-    click.echo(f"{run.message}; steady-state loss {run.floor:.4g}")
+    ending = f"; mean of {run.replicas:,} replicas" if run.sampled else f"; steady-state loss {run.floor:.4g}"
+    click.echo(run.message + ending)
 
 
 def show_tuned(found: Tuned) -> None:
@@ -206,6 +227,7 @@ def show_tuned(found: Tuned) -> None:
     pairs = {"optimizer": str(found.optimizer)}
     pairs |= {name: p.value for name, p in parameters(found.optimizer).items()}
     pairs |= {k: found.to_dict()[k] for k in ("effective_lr", "steps", "examples", "loss", "batch_size")}
+    pairs |= {} if found.stderr is None else {"stderr": found.stderr}
     click.echo(found.message)
     show_pairs(pairs)
     if found.at_bound:
@@ -226,6 +248,35 @@ def schedule_rows(found: Scheduled) -> list[Row]:
 def show_schedule(found: Scheduled) -> None:
     show_table(schedule_rows(found), f"{found.optimizer}")
     click.echo(f"{found.message}; loss {found.loss:.4g}")
+
+
+def show_checked(found: Sequence[Checked]) -> None:
+    """Claims with their measurements, entries under one another; on a terminal the text is wrapped."""
+    from .claims.page import entries, summary
+
+    for one in found:
+        click.secho(one.claim.name, bold=True)
+        for name, text in [("claim", one.claim.statement), *entries(one)]:
+            _show_entry(name, text)
+        click.echo()
+    click.echo(summary(found))
+
+
+def show_claims(claims: Sequence[Claim]) -> None:
+    """What could be measured."""
+    for c in claims:
+        click.secho(c.name, bold=True)
+        _show_entry("", c.statement + (f" ({c.missing})" if c.missing else ""))
+
+
+def _show_entry(name: str, text: str) -> None:
+    lead = f"  {name:<9}  " if name else "  "
+    if sys.stdout.isatty():
+        width = max(shutil.get_terminal_size().columns, 40)
+        text = textwrap.fill(text, width, initial_indent=lead, subsequent_indent=" " * len(lead))
+    else:
+        text = lead + text
+    click.echo(text)
 
 
 def mode_rows(spectrum: Spectrum) -> list[Row]:

@@ -40,7 +40,7 @@ def parse_optimizer(text: str, *, allow_import: bool = False) -> Optimizer:
     EMA(HeavyBall(momentum=0.9), decay=0.992188)
     >>> parse_optimizer("HevyBall")
     Traceback (most recent call last):
-    ValueError: there is no optimizer 'HevyBall' (did you mean HeavyBall?); there are EMA, HeavyBall, ...
+    ValueError: there is no optimizer 'HevyBall' (did you mean HeavyBall?); there are Adam, AdamW, ...
     """
     source = Text("optimizer", text)
     classes = known_optimizers()

@@ -77,7 +77,8 @@ class Line:
     marker: str = ""
     hollow: bool = False
     stairs: bool = False
-    spread: Any = None  # half-width of a shaded band
+    spread: Any = None  # half-width of a shaded band, or its lower and upper side
+    error: Any = None  # half-width of error bars
     tag: str = ""
     tag_at: tuple[float, float] = (3.0, 0.0)  # offset of the tag, in points
 
@@ -159,11 +160,20 @@ def check_path(path: str | Path | None) -> None:
 # What the results of the library look like.
 
 
-def plot_run(run: Run, path: str | Path | None = None) -> Figure:
-    """Loss with its parts, signal and noise / B, over steps; and the loss by decade of curvature."""
+def plot_run(run: Run, path: str | Path | None = None, sampled: Run | None = None) -> Figure:
+    """Loss with its parts, signal and noise / B, over steps; and the loss by decade of curvature.
+
+    A sampled run is its mean loss with quantiles of single replicas; ``sampled`` lays one over an exact run.
+    """
     steps = np.asarray(run.steps, dtype=float)
     scale: Scale = "log" if np.sum(steps > 0) > 1 else "linear"  # a log axis has no step 0
     dot = "o" if len(steps) < 3 else ""
+    # Signal that has died out goes on falling to 1e-300, a run that diverges rises to 1e300; the picture ends before.
+    limits = _around(np.minimum(run.loss, 1e6 * run.loss[0]), 1e-3, 1.6)
+    title = wrap(f"{run.optimizer}, B = {run.batch_size:g}", 44)
+    if run.sampled:
+        lines, room = _sampled_lines(run, BLACK), _around(np.minimum(run.loss, 1e6 * run.loss[0]), 0.3, 2.0)
+        return chart([Panel(lines, "step", "mean loss", scale, "log", title, y_limits=room)], path)
     with np.errstate(invalid="ignore"):
         noise, bands = run.noise / run.batch_size, run.band_signal + run.band_noise / run.batch_size
     parts = [
@@ -174,14 +184,15 @@ def plot_run(run: Run, path: str | Path | None = None) -> Figure:
     ]
     if 0 < run.floor < math.inf:
         parts.append(Line(steps, np.full(len(steps), run.floor), f"steady state {run.floor:.3g}", GREY, "--", 1.0))
+    if sampled is not None:
+        few = np.unique(np.linspace(0, len(steps) - 1, 20).astype(int))
+        name, error = f"mean of {sampled.replicas:,} replicas", np.asarray(sampled.stderr)[few]
+        parts.append(Line(steps[few], sampled.loss[few], name, PALETTE[1], "", marker="o", hollow=True, error=error))
     decades = [
         Line(steps, band, f"{_decade(low)} to {_decade(high)}", color, width=1.1, marker=dot)
         for band, low, high, color in zip(bands, run.band_edges[:-1], run.band_edges[1:], ramp(len(bands)), strict=True)
         if np.any(band > 0)
     ]
-    # Signal that has died out goes on falling to 1e-300, a run that diverges rises to 1e300; the picture ends before.
-    limits = _around(np.minimum(run.loss, 1e6 * run.loss[0]), 1e-3, 1.6)
-    title = wrap(f"{run.optimizer}, B = {run.batch_size:g}", 44)
     return chart(
         [
             Panel(parts, "step", "expected loss", scale, "log", title, "below", y_limits=limits),
@@ -189,6 +200,19 @@ def plot_run(run: Run, path: str | Path | None = None) -> Figure:
         ],
         path,
     )
+
+
+def _sampled_lines(run: Run, color: str) -> list[Line]:
+    """The mean over replicas with its standard error, and the band between the outer quantiles."""
+    dot = "o" if len(run.steps) < 3 else ""
+    lines = [Line(run.steps, run.loss, f"mean of {run.replicas:,} replicas", color, spread=run.stderr, marker=dot)]
+    levels = list(run.quantiles or {})
+    if run.quantiles and len(levels) > 1:
+        sides = run.quantiles[levels[0]], run.quantiles[levels[-1]]
+        name = f"{levels[0]:.0%} to {levels[-1]:.0%} of replicas"
+        lines.append(Line(run.steps, sides[1], name, GREY, width=0.8, spread=sides, marker=dot))
+        lines.append(Line(run.steps, sides[0], "", GREY, width=0.8, marker=dot))
+    return lines
 
 
 def plot_sweeps(sweeps: Sequence[Sweep] | Sweep, path: str | Path | None = None, bounds: bool = True) -> Figure:
@@ -211,7 +235,7 @@ def plot_sweeps(sweeps: Sequence[Sweep] | Sweep, path: str | Path | None = None,
             name += f", critical batch size {_rounded(critical)}"
             marks.append(Line([critical], [curve_at(critical, s.batch_sizes, s.steps)], "", color, "", marker="D"))
         below.append(perfect_scaling(s.batch_sizes, s.steps))
-        curves.append(Line(s.batch_sizes, s.steps, name, color, marker="o"))
+        curves.append(Line(s.batch_sizes, s.steps, name, color, marker="o", error=s.steps_stderr))
     key = [*curves, *(line for line in (*floors, *below) if line.label)]
     if marks:
         key.append(Line([], [], "20% above perfect scaling", GREY, "", marker="D"))
@@ -346,7 +370,7 @@ def _colors(n: int) -> list[str]:
 def _power(sweep: Sweep) -> float | None:
     """The p of a sweep's preconditioner H^-p; None where p was tuned, for then no one curve of CG belongs to it."""
     found = {p.value for o in sweep.optimizers if o for name, p in parameters(o).items() if name.endswith("power")}
-    return sweep.power if len(found) < 2 else None
+    return sweep.power if len(found) < 2 and sweep.steps_stderr is None else None
 
 
 def _rounded(value: float) -> str:
@@ -396,9 +420,14 @@ def _draw(axes: Any, panel: Panel) -> None:
 def _draw_line(axes: Axes, line: Line) -> None:
     x, y = _finite(line.x, line.y)
     if line.spread is not None and len(x):
-        _, half = _finite(line.x, line.spread)
-        if len(half) == len(x):
-            axes.fill_between(x, y - half, y + half, color=line.color, alpha=0.2, linewidth=0)
+        low, high = line.spread if isinstance(line.spread, tuple) else (line.y - line.spread, line.y + line.spread)
+        (below, low), (above, high) = _finite(line.x, low), _finite(line.x, high)
+        if len(below) == len(above):
+            axes.fill_between(below, low, high, color=line.color, alpha=0.2, linewidth=0)
+    if line.error is not None and len(x):
+        known = np.isfinite(line.y) & np.isfinite(line.error)
+        at, error = np.asarray(line.x, dtype=float)[known], np.asarray(line.error)[known]
+        axes.errorbar(at, np.asarray(line.y)[known], error, fmt="none", ecolor=line.color, elinewidth=1, capsize=2)
     axes.plot(x, y, drawstyle="steps-post" if line.stairs else "default", **_look(line))
     if line.tag and len(x):
         look = {"va": "center", "fontsize": 8, "color": line.color}

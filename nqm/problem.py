@@ -50,8 +50,8 @@ class Quadratic(Problem):
 
     @cached_property
     def coarse(self) -> Quadratic:
-        """The same problem on fewer nodes, to 1e-4: what searches look at before they confirm on the full one."""
-        return Quadratic(self.spectrum.compress(1e-4))
+        """The same problem on fewer nodes, to 1e-6: what searches look at before they confirm on the full one."""
+        return Quadratic(self.spectrum.compress(1e-6))
 
     @cached_property
     def coarse_smooth(self) -> Quadratic:
@@ -86,7 +86,7 @@ class Quadratic(Problem):
         times = report_steps(steps, grid, points)
         schedule = as_schedule(schedule, int(times[-1]))
         spectrum = self.spectrum
-        bands = _Bands(spectrum)
+        bands = Bands(spectrum)
         signal, noise = np.empty((2, len(times), len(bands))), None
         g = np.empty((len(times), 2))
         with np.errstate(over="ignore", invalid="ignore"):
@@ -174,6 +174,11 @@ class Quadratic(Problem):
             m_signal, m_noise = dynamics.end(t)
             return m_signal @ self.spectrum.signal_mass, m_noise @ self.spectrum.noise_mass
 
+    def loss(self, optimizer: Optimizer, t: int, batch_size: float, schedule: Schedule | None = None) -> float:
+        """Expected loss after t steps."""
+        signal, noise = self.losses(optimizer, t, schedule)
+        return float(signal + noise / batch_size)
+
     def floor(self, optimizer: Optimizer, batch_size: float, schedule: AnySchedule = None) -> float:
         """Steady-state loss, exactly: infinity where the optimizer is unstable on this spectrum, NaN where nothing moves."""
         require_set(optimizer, "floor")
@@ -238,21 +243,24 @@ class Quadratic(Problem):
             yield dynamics.read(state, now)
 
 
-class _Bands:
+class Bands:
     """Sums over modes by decade of curvature."""
 
     def __init__(self, spectrum: Spectrum) -> None:
         low, high = math.floor(np.log10(spectrum.h.min())), math.ceil(np.log10(spectrum.h.max()))
         self.edges = 10.0 ** np.arange(low, max(high, low + 1) + 1)
         which = np.clip(np.searchsorted(self.edges, spectrum.h, side="left") - 1, 0, len(self.edges) - 2)
-        order = np.eye(len(self.edges) - 1)[:, which]
-        self.signal, self.noise = order * spectrum.signal_mass, order * spectrum.noise_mass
+        self.which = np.eye(len(self.edges) - 1)[:, which]
+        self.signal, self.noise = self.which * spectrum.signal_mass, self.which * spectrum.noise_mass
 
     def __len__(self) -> int:
         return len(self.edges) - 1
 
     def __call__(self, m_signal: Array, m_noise: Array) -> tuple[Array, Array]:
         return self.signal @ m_signal, self.noise @ m_noise
+
+    def split(self, values: Array) -> Array:
+        return self.which @ values
 
 
 def check_batch_size(batch_size: Any) -> float:

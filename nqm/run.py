@@ -89,11 +89,11 @@ class Run:
             "replicas": self.replicas,
         }  # fmt: skip
 
-    def plot(self, path: str | None = None) -> Any:
-        """Loss, signal and noise over steps; a matplotlib figure, written to ``path`` if given."""
+    def plot(self, path: str | None = None, sampled: Run | None = None) -> Any:
+        """Loss, signal and noise over steps, perhaps under a sampled run; a figure, written to ``path`` if given."""
         from .plot import plot_run
 
-        return plot_run(self, path)
+        return plot_run(self, path, sampled)
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from .schedule import Schedule
 from .spectrum import Spectrum
 
 BLOCK = 2**14  # numbers in a block: with what an optimizer remembers and its temporaries it stays within a core's cache
+EXAMPLES = 16  # of a batch that are drawn together
 ROWS = 64  # replicas that go through a dense matrix together
 MAX_MODES = 10**5  # up to here, modes of whole multiplicity are sampled one by one
 KEPT = 2**23  # losses kept for quantiles; of more replicas, the first that many
@@ -95,11 +96,7 @@ class Additive:
         self.initial_loss = float(self.mass @ s)
 
     def begin(self, streams: Streams) -> Array:
-        if self.start == "fixed":
-            theta = np.repeat(self.scale[None], streams.replicas, axis=0)
-        else:
-            theta = streams.draw(gaussian(), self.modes) * self.scale
-        return self.geometry.turn(theta)
+        return self.geometry.turn(_start(streams, self.start, self.scale))
 
     def gradient(self, w: Array, streams: Streams, batch_size: float) -> Array:
         g = self.geometry.multiply(w)
@@ -111,6 +108,56 @@ class Additive:
 
     def losses(self, theta: Array) -> Array:
         return theta**2 @ self.mass
+
+
+class Minibatch:
+    """Least squares itself: each gradient is that of a batch of fresh examples, ``f (f' w - sigma xi)`` on average.
+
+    Features are ``f = R sqrt(H) z``; the law is that of the components of z, and ``labels`` that of xi. The weights are
+    counted from the minimum. Every example costs as many random numbers as there are modes.
+    """
+
+    def __init__(
+        self, spectrum: Spectrum, label_noise: float, features: Law, labels: Law, start: str, rotation: Any = None
+    ) -> None:
+        whole = np.rint(spectrum.count)
+        if np.any(spectrum.count != whole) or spectrum.dim > MAX_MODES:
+            raise ValueError(
+                f"least squares is sampled mode by mode, {MAX_MODES:,} whole modes at most; this spectrum has "
+                f"{len(spectrum):,} nodes that stand for {spectrum.dim:,.6g}; take a smaller one"
+            )
+        h, s = (np.repeat(a, whole.astype(int)) for a in (spectrum.h, spectrum.s))
+        self.features, self.labels, self.start, self.modes = features, labels, start, h.size
+        self.root, self.scale, self.sigma = np.sqrt(h), np.sqrt(s), math.sqrt(label_noise)
+        self.geometry, self.mass = Geometry(h, rotation), h / 2
+        self.initial_loss = float(self.mass @ s)
+
+    def begin(self, streams: Streams) -> Array:
+        return self.geometry.turn(_start(streams, self.start, self.scale))
+
+    def gradient(self, w: Array, streams: Streams, batch_size: float) -> Array:
+        if math.isinf(batch_size):
+            return self.geometry.multiply(w)
+        if batch_size != int(batch_size):
+            raise ValueError(f"batch_size must be a whole number of examples to be sampled, got {batch_size:g}")
+        left, total = int(batch_size), np.zeros_like(w)
+        while left:
+            examples = min(left, EXAMPLES)
+            f = self.geometry.turn(streams.draw(self.features, examples, self.modes) * self.root)
+            off = (f @ w[..., None])[..., 0] - self.sigma * streams.draw(self.labels, examples)
+            total += (off[..., None, :] @ f)[..., 0, :]
+            left -= examples
+        return total / batch_size
+
+    def losses(self, theta: Array) -> Array:
+        return theta**2 @ self.mass
+
+
+def _start(streams: Streams, start: str, scale: Array) -> Array:
+    """theta_0 in the eigenbasis."""
+    if start == "fixed":
+        return np.repeat(scale[None], streams.replicas, axis=0)
+    return streams.draw(gaussian(), scale.size) * scale
 
 
 def expanded(spectrum: Spectrum, optimizer: Optimizer, rotated: bool) -> tuple[Array, Array, Array, Array]:
@@ -126,6 +173,67 @@ def expanded(spectrum: Spectrum, optimizer: Optimizer, rotated: bool) -> tuple[A
             f"that stand for {spectrum.dim:,.6g}; take a smaller one"
         )
     return spectrum.h, spectrum.c, spectrum.s, spectrum.count
+
+
+class Walk:
+    """An optimizer on its way, with one stream of random numbers; all of its settings meet the same ones.
+
+    With ``settings``, its hyper-parameters may be arrays of shape (settings, 1, 1), and weights have that axis first.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        optimizer: Optimizer,
+        batch_size: float,
+        streams: Streams,
+        schedule: Schedule | None = None,
+        settings: int | None = None,
+    ) -> None:
+        self.source, self.optimizer, self.streams = source, optimizer, streams
+        self.batch_size, self.schedule = batch_size, schedule
+        self.geometry = source.geometry.knowing(lambda w: source.gradient(w, streams, 1.0))
+        theta = source.begin(streams)
+        self.state = optimizer.begin(theta if settings is None else np.repeat(theta[None], settings, 0), self.geometry)
+        self.t, self._now, self._batch, self._until = 0, optimizer, batch_size, 0.0
+
+    def to(self, end: int, tick: Callable[[int], None] = lambda steps: None) -> None:
+        """Step until ``end`` steps are done."""
+        source, streams = self.source, self.streams
+        for t in range(self.t, end):
+            if t >= self._until:
+                self._turn(t)
+            g = source.gradient(self._now.point(self.state, t), streams, self._batch)
+            self.state = self._now.update(self.state, g, t)
+            if t % TICK == TICK - 1:
+                tick(TICK)
+        self.t = end
+
+    def weights(self) -> Array:
+        """The weights reported now, in the eigenbasis."""
+        return self.geometry.back(self.optimizer.report(self.state, self.t))
+
+    def mean_to(self, end: int, most: int = 8) -> Array:
+        """Step until ``end`` steps are done; the mean of each replica's loss over these steps, or over ``most`` of them."""
+        times = np.unique(np.linspace(end, self.t, min(most, end - self.t), endpoint=False).astype(int))
+        total: Any = 0.0
+        for t in times:
+            self.to(int(t))
+            total = total + self.source.losses(self.weights())
+        return total / len(times)
+
+    def switch(self, optimizer: Optimizer, state: Any) -> None:
+        """Go on with other settings, or with some of them."""
+        self.optimizer, self.state, self._now, self._until = optimizer, state, optimizer, float(self.t)
+
+    def _turn(self, t: int) -> None:
+        """The settings of step t, and until when they hold."""
+        if self.schedule is None:
+            self._until = math.inf
+            return
+        lr, momentum, batch = self.schedule.at(t)
+        self._now, self._batch = scaled(self.optimizer, lr, momentum), self.batch_size * batch
+        self._until = self.schedule.same_until(t)
 
 
 @dataclass(frozen=True)
@@ -153,32 +261,10 @@ class Plan:
         for optimizer, indices in runs.items():
             for rng, state in zip(streams.generators, states, strict=True):
                 rng.bit_generator.state = state
-            yield from self._run(optimizer, indices, streams, tick)
-
-    def _run(
-        self, optimizer: Optimizer, indices: list[int], streams: Streams, tick: Callable[[int], None]
-    ) -> Iterator[tuple[int, Array]]:
-        source, now = self.source, optimizer
-        geometry = source.geometry.knowing(lambda w: source.gradient(w, streams, 1.0))
-        state = optimizer.begin(source.begin(streams), geometry)
-        t, until, batch = 0, 0.0, self.batch_size
-        for i in indices:
-            while t < self.times[i]:
-                if t >= until:
-                    now, batch, until = self._settings(optimizer, t)
-                g = source.gradient(now.point(state, t), streams, batch)
-                state = now.update(state, g, t)
-                t += 1
-                if t % TICK == 0:
-                    tick(TICK)
-            yield i, geometry.back(optimizer.report(state, t))
-
-    def _settings(self, optimizer: Optimizer, t: int) -> tuple[Optimizer, float, float]:
-        """The optimizer and the batch size of step t, and until when they hold."""
-        if self.schedule is None:
-            return optimizer, self.batch_size, math.inf
-        lr, momentum, batch = self.schedule.at(t)
-        return scaled(optimizer, lr, momentum), self.batch_size * batch, self.schedule.same_until(t)
+            walk = Walk(self.source, optimizer, self.batch_size, streams, self.schedule)
+            for i in indices:
+                walk.to(int(self.times[i]), tick)
+                yield i, walk.weights()
 
     def jobs(self) -> list[list[tuple[int, int]]]:
         """Blocks (index, replicas), grouped by what is worked on together: one, or several through a dense matrix."""

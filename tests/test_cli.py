@@ -105,7 +105,7 @@ def test_every_option_has_help(verb):
 
 
 EXAMPLES = [(verb, e) for verb in VERBS for e in main.commands[verb].examples]  # type: ignore[attr-defined]
-ELSEWHERE = ("paper", "fit", "predict", "check")  # tested below, and with the networks
+ELSEWHERE = ("paper", "claims", "fit", "predict", "check")  # tested below, and with the networks
 TOURED = re.findall(r"^  (nqm .*)$", CliRunner().invoke(main, []).stdout, re.MULTILINE)
 
 
@@ -170,6 +170,26 @@ def test_steps_json(until):
     hit = nqm.steps_to_target(Quadratic(Spectrum([1.0])), HeavyBall(0.05, 0.99), float("inf"), 1e-3, until=until)
     assert found == hit.to_dict()
     assert found["steps"] == {"first": 174, "settled": 616}[until]  # the second is one after the last above
+
+
+def test_least_squares_has_the_same_verbs():
+    problem = nqm.LeastSquares(Spectrum.power_law(100), 0.5)
+    least = ("--spectrum", SMALL, "--problem", "least_squares", "--label-noise", 0.5, "--json")
+    found = strict(call("curve", "SGD(0.2)", "-b", 4, "--steps", 50, *least).stdout)
+    assert found["loss"][-1] == problem.run(SGD(0.2), 4, 50).loss[-1]
+    found = strict(call("steps", "SGD(0.2)", "-b", 8, "--target", 1, *least).stdout)
+    assert found["steps"] == nqm.steps_to_target(problem, SGD(0.2), 8, 1).steps
+    found = strict(call("tune", "SGD", "-b", 8, "--target", 0.5, *least).stdout)
+    assert found["steps"] == nqm.tune(problem, SGD(), 8, 0.5).steps
+    found = strict(call("sweep", "SGD", "--target", 0.5, "--batch-sizes", "4,16", *least).stdout)
+    assert found["sweeps"][0]["steps"] == nqm.sweep(problem, SGD(), 0.5, [4, 16]).steps.tolist()
+    diverged = call("curve", "SGD(1)", "-b", 2, "--steps", 50, "--spectrum", SMALL, "--problem", "least_squares")
+    assert diverged.exit_code == 1
+    assert "the noise of a batch feeds back" in diverged.stdout
+    assert "--label-noise needs" in told(call("tune", "SGD", "-b", 8, "--target", 1, "--label-noise", 1))
+    assert "label_noise must be" in told(call("tune", "SGD", "-b", 8, "--target", 1, *least[:4], "--label-noise", -1))
+    assert "label_noise=" in told(call("tune", "SGD", "-b", 8, "--target", 1, "--problem", "least_squares",
+                                       "--spectrum", "power_law(100, noise_exponent=0.5)"))  # fmt: skip
 
 
 @pytest.mark.parametrize("goal", [("--target", 0.05), ("--steps", 200), ("--examples", "1e4")])

@@ -88,6 +88,19 @@ def test_end(seed: int, k: int, modes: int, t: int) -> None:
 
 
 @needs_numba
+@settings(max_examples=20)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.sampled_from([1, 5, 300]), st.integers(0, 6))
+def test_chain(seed: int, k: int, modes: int, pieces: int) -> None:
+    rng = np.random.default_rng(seed)
+    A, (_, _, N) = rng.standard_normal((pieces, k, k, modes)) / k, random_map(rng, k, k, modes)
+    Q, x = np.stack([*([random_map(rng, k, k, modes)[2]] * pieces), N])[:pieces], rng.standard_normal((k, modes))
+    fast, plain = compiled.chain(A, Q, x, N), module.chain_numpy(A, Q, x, N)
+    assert len(fast[0]) == pieces + 1
+    for a, b in zip(fast, plain, strict=True):
+        assert np.abs(a - b).max() <= ROUNDING * np.abs(b).max()
+
+
+@needs_numba
 @settings(max_examples=40)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.booleans())
 def test_balance(seed: int, k: int, holes: bool) -> None:

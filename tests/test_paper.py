@@ -9,7 +9,8 @@ from matplotlib.image import imread
 
 from nqm import paper
 from nqm.paper import curves, fig2, fig3a, fig3b, fig4a, fig4b, report, schedules, thresholds
-from nqm.paper.study import Finding, Study, Verdict, column, markdown
+from nqm.study import Finding, Study, Verdict
+from nqm.tables import column, markdown
 
 # Steps to 0.01 on the exact spectrum, tuned continuously and with a real-valued horizon, from an independent search.
 SGD_STEPS = {

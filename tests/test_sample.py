@@ -177,6 +177,7 @@ def test_rotations() -> None:
         Quadratic(Spectrum.power_law(2001)).sample(row, 4, 20, rotation=1)
 
 
+@pytest.mark.slow
 def test_the_answer_depends_on_the_seed_and_on_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, row = Quadratic(Spectrum.power_law(300)), EMA(Nesterov(0.2, 0.8), 0.9)
 

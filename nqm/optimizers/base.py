@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import Field, dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
@@ -67,6 +67,10 @@ class Optimizer(ABC):
     @abstractmethod
     def readout(self, t: int) -> Sequence[Any]:
         """The weights r of the slots in the parameters whose loss is reported after t steps."""
+
+    def look(self, t: int) -> Sequence[Any]:
+        """The weights p of the slots in the parameters at which step t takes its gradient: ``G(h) = G(0) + h b p'``."""
+        return [1.0, *(0.0 for _ in self.initial()[1:])]
 
     # The update rule. Arrays end in the axis of the parameters; only operators, abs, ** and .sum(-1, keepdims=True)
     # are used on them, so that any array library will do, and nothing is changed in place.
@@ -146,8 +150,8 @@ class Optimizer(ABC):
         return parameters(self)["lr"].value if "lr" in parameters(self) else math.nan
 
     def __str__(self) -> str:
-        shown = [(f.name, getattr(self, f.name)) for f in fields(self)]
-        return f"{type(self).__name__}({', '.join(_shown(n, v) for n, v in shown if v is not free)})"
+        shown = [(f.name, getattr(self, f.name)) for f in fields(self) if not _left_out(f, getattr(self, f.name))]
+        return f"{type(self).__name__}({', '.join(_shown(n, v) for n, v in shown)})"
 
 
 @dataclass(frozen=True)
@@ -160,6 +164,10 @@ class Wrapper(Optimizer):
         if not isinstance(self.inner, Optimizer):
             raise TypeError(f"{type(self).__name__}: inner must be an optimizer, got {self.inner!r}")
         super().__post_init__()
+
+    def look(self, t: int) -> Sequence[Any]:
+        seen = self.inner.look(t)
+        return [*seen, *(0.0 for _ in self.initial()[len(seen) :])]
 
     def begin(self, theta: Any, geometry: Geometry) -> State:
         return (self.inner.begin(theta, geometry),)
@@ -270,7 +278,7 @@ class Sampled(Optimizer):
 
     def _refuse(self) -> NoReturn:
         raise TypeError(
-            f"{type(self).__name__} is sampled and has no exact moments: use problem.sample for its loss over steps, "
+            f"{type(self).__name__} is sampled and has no exact moments: use problem.sample or nqm curve for its loss over steps, "
             "tune or sweep for its best settings"
         )
 
@@ -358,6 +366,11 @@ def with_values(optimizer: Optimizer, **changes: Any) -> Any:
     result = object.__new__(type(optimizer))
     vars(result).update(vars(optimizer), **changes)
     return result
+
+
+def _left_out(f: Field[Any], value: Any) -> bool:
+    """Whether a field needs no mention: free, or a hyper-parameter at its usual value."""
+    return value is free or ("kind" in f.metadata and np.ndim(value) == 0 and value == f.default)
 
 
 def _shown(name: str, value: Any) -> str:

@@ -49,7 +49,7 @@ def rate() -> Any:
     With v = lr / edge the coordinate is log2(v / (1 - v)), log2 of the rate far below the edge and of the distance to
     it close by, where the best rates for large batches lie. Beyond u = 16 it goes on above the edge, to 64 times.
     """
-    kind = Kind("positive", lambda v: v > 0, -30.0, 22.0, _from_edge, _to_edge, likely=(-12.0, 8.0))
+    kind = Kind("positive", lambda v: v > 0, -44.0, 22.0, _from_edge, _to_edge, likely=(-12.0, 8.0))
     return _parameter(kind)
 
 
@@ -77,8 +77,9 @@ def positive(default: Any = free, low: float = -40.0, high: float = 20.0, zero: 
 
 
 def unit(low: float = 0.0, high: float = 1.0) -> Any:
-    """A number between 0 and 1, searched as it is."""
-    return _parameter(Kind("in [0, 1]", lambda v: (v >= 0) & (v <= 1), low, high, lambda u: u, float))
+    """A number between 0 and 1, searched in eighths, so that a unit matters as much as a doubling of a rate."""
+    valid = lambda v: (v >= 0) & (v <= 1)  # noqa: E731
+    return _parameter(Kind("in [0, 1]", valid, 8 * low, 8 * high, lambda u: u / 8, lambda v: 8 * v))
 
 
 def whole(default: Any = free) -> Any:
@@ -95,13 +96,17 @@ def whole(default: Any = free) -> Any:
 
 
 def beginning() -> Any:
-    """Where an average begins: a fraction of the run, searched as it is, or a whole number of steps."""
+    """Where an average begins: a fraction of the run, or a whole number of steps.
+
+    It is searched in eighths and rounded to 1/128: settings that begin together share a pass, and the loss is flat there.
+    """
 
     def valid(v: Any) -> Any:
         return (v >= 0) & ((v < 1) | (v == np.rint(v)))
 
     allowed = "a fraction in [0, 1) of the run, or a whole number of steps"
-    return _parameter(Kind(allowed, valid, 0.0, 0.99, float, float, structural=True))
+    value, coordinate = lambda u: round(16 * float(u)) / 128, lambda v: 8 * float(v)
+    return _parameter(Kind(allowed, valid, 0.0, 8 * 0.99, value, coordinate, structural=True))
 
 
 def _from_edge(u: Any) -> Any:

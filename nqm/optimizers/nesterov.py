@@ -47,6 +47,9 @@ class Nesterov(Optimizer):
     def readout(self, t: int) -> list[float]:
         return [1.0, 0.0]
 
+    def look(self, t: int) -> list[Any]:
+        return [1.0, self.momentum]
+
     def begin(self, theta: Any, geometry: Any) -> State:
         return theta, 0.0 * theta
 

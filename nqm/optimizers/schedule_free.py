@@ -34,8 +34,7 @@ class ScheduleFree(Optimizer):
 
     def system(self, h: Any, t: int) -> System:
         x, y, c = self.lr * h, self.momentum, self.pace(t)
-        G = [[-x * (1 - y), -x * y], [c * (1 - x * (1 - y)), -c * (1 + x * y)]]
-        return G, [-self.lr, -c * self.lr]
+        return [[-x * (1 - y), -x * y], [c * (1 - x * (1 - y)), -c * (1 + x * y)]], [-self.lr, -c * self.lr]
 
     def initial(self) -> list[float]:
         return [1.0, 1.0]
@@ -43,17 +42,18 @@ class ScheduleFree(Optimizer):
     def readout(self, t: int) -> list[float]:
         return [0.0, 1.0]
 
+    def look(self, t: int) -> list[Any]:
+        return [1 - self.momentum, self.momentum]
+
     def begin(self, theta: Any, geometry: Any) -> State:
         return theta, theta
 
     def point(self, state: State, t: int) -> Any:
-        z, x = state
-        return (1 - self.momentum) * z + self.momentum * x
+        return (1 - self.momentum) * state[0] + self.momentum * state[1]
 
     def update(self, state: State, g: Any, t: int) -> State:
-        z, x = state
-        z = z - self.lr * g
-        return z, x + (z - x) / (t + 1)
+        z = state[0] - self.lr * g
+        return z, state[1] + (z - state[1]) / (t + 1)
 
     def report(self, state: State, t: int) -> Any:
         return state[1]

@@ -6,18 +6,15 @@ the searches it will ask for (``questions``), so that workers run ahead, and add
 
 from __future__ import annotations
 
-import csv
-import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
-from multiprocessing import get_context
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..plot import save
+from ..study import Study
+from ..study import workers as pool_of
+from ..tables import made, write_csv
 from . import curves, fig2, fig3a, fig3b, fig4a, fig4b, report, schedules, thresholds
-from .study import Study, Table
 
 FIGURES: dict[str, Any] = {
     module.__name__.rsplit(".", 1)[-1]: module
@@ -43,29 +40,9 @@ def run_all(
     workers : processes that share the searches. A script that asks for more than one needs the usual
         ``if __name__ == "__main__":``.
     """
-    names, folder, study = _chosen(only), _made(Path(folder)), study or Study()
-    if workers == 1:
-        return _run(names, folder, progress, study)
-    # Started afresh rather than forked: threads of this process do not survive a fork.
-    with _one_thread_each():
-        pool = ProcessPoolExecutor(workers, get_context("spawn"))
-        try:
-            return _run(names, folder, progress, Study(study.batch_sizes, pool))
-        finally:
-            pool.shutdown(cancel_futures=True)  # an interrupt waits for what is under way, not for the rest
-
-
-@contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Workers inherit that linear algebra shall not start threads of its own: the problems are small, waiting is not."""
-    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-    ours = {name: "1" for name in names if name not in os.environ}
-    os.environ.update(ours)
-    try:
-        yield
-    finally:
-        for name in ours:
-            os.environ.pop(name, None)
+    names, folder, study = _chosen(only), made(folder, "report.md"), study or Study()
+    with pool_of(workers) as pool:
+        return _run(names, folder, progress, study.sharing(pool))
 
 
 def _run(names: list[str], folder: Path, progress: Callable[[int, int], None] | None, study: Study) -> list[Path]:
@@ -90,30 +67,12 @@ def _run(names: list[str], folder: Path, progress: Callable[[int, int], None] | 
     return written
 
 
-def write_csv(table: Table, path: Path) -> None:
-    """A table as CSV; the header names every column that a row has, and a missing value is empty."""
-    header = list(dict.fromkeys(name for row in table for name in row))
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, header, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({k: "" if v is None or v != v else v for k, v in row.items()} for row in table)
-
-
 def _chosen(only: Sequence[str] | None) -> list[str]:
     wanted = [only] if isinstance(only, str) else list(only or FIGURES)
     for name in wanted:
         if name not in FIGURES:
             raise ValueError(f"there is no figure {name!r}; the figures are {', '.join(FIGURES)}")
     return [name for name in FIGURES if name in wanted]
-
-
-def _made(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "report.md").touch()
-    except OSError as error:
-        raise ValueError(f"cannot write into the folder {str(folder)!r}: {error.strerror or error}") from None
-    return folder
 
 
 __all__ = ["FIGURES", "Study", "run_all", "write_csv"]

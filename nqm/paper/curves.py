@@ -10,7 +10,8 @@ from ..optimizers import SGD
 from ..plot import GREY, Line, Panel, chart, ramp
 from ..problem import Quadratic
 from ..spectrum import Spectrum
-from .study import Finding, Study, Table, Verdict, column, distinct, spelled
+from ..study import Finding, Study, Verdict
+from ..tables import Table, column, distinct, spelled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..claims import claim
 from ..dynamics import Dynamics
-from ..optimizers import SGD, HeavyBall
+from ..optimizers import HeavyBall
 from ..plot import GREY, PALETTE, Line, Panel, chart
 from ..problem import Quadratic
 from ..spectrum import Spectrum
-from .study import Finding, Study, Table, Verdict, column
+from ..study import Finding, Study, Verdict
+from ..tables import Table, column
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -75,22 +77,5 @@ def findings(table: Table, study: Study) -> list[Finding]:
             f"by 1 / (1 - momentum) = {1 / (1 - momentum[top]):.3g} in essence.",
             Verdict.of(bool(np.all(np.diff(risk) > 0))),
         ),
-        _interchange(),
+        claim("lr_momentum_interchangeable").finding(),
     ]
-
-
-def _interchange(batch_size: float = 10.0) -> Finding:
-    """How far heavy ball at lr (1 - momentum) is from SGD at lr, at worst over the run."""
-    mode = Quadratic(Spectrum([1.0]))
-    gaps = []
-    for x, momentum in ((0.001, 0.5), (0.001, 0.9), (0.01, 0.9)):
-        times = np.unique(np.rint(np.geomspace(1, 30 / x, 400)).astype(int)).tolist()
-        plain = mode.run(SGD(x), batch_size, times).loss
-        heavy = mode.run(HeavyBall(x * (1 - momentum), momentum), batch_size, times).loss
-        gaps.append((x, momentum, float(np.max(np.abs(heavy / plain - 1)))))
-    told = "; ".join(f"{gap:.2g} at lr h = {x:g}, momentum {momentum:g}" for x, momentum, gap in gaps)
-    return Finding(
-        "Learning rate and momentum are interchangeable: heavy ball at lr (1 - momentum) runs like SGD at lr.",
-        f"To first order in lr h. Largest relative gap in the loss of one mode at batch size {batch_size:g}: {told}.",
-        Verdict.of(*(gap < 0.02 for _, _, gap in gaps)),
-    )

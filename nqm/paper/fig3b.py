@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..optimizers import EMA, SGD, Optimizer
-from .pictures import steps_chart
-from .study import POWERS, Finding, Question, Study, Table, Verdict, column, preconditioned, spelled, sweep_rows
+from ..claims import claim
+from ..pictures import steps_chart
+from ..study import POWERS, WITH_AVERAGE, Finding, Question, Study, Verdict
+from ..tables import Table, spelled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,23 +22,13 @@ CAPTION = (
 
 
 def questions(study: Study) -> list[Question]:
-    return [study.to_sweep(method) for power in POWERS for method in _methods(power).values()]
+    return study.to_table(WITH_AVERAGE)
 
 
 def data(study: Study | None = None) -> Table:
     """Tuned steps and settings of SGD and of its average for each preconditioner and batch size, and the bounds."""
     study = study or Study()
-    table = []
-    for power in POWERS:
-        for name, optimizer in _methods(power).items():
-            rows = sweep_rows(study.sweep(optimizer), optimizer=name, power=power)
-            table += [{**row, **study.bounds(row["batch_size"])} for row in rows]
-    return table
-
-
-def _methods(power: float) -> dict[str, Optimizer]:
-    inner = preconditioned(SGD(), power)
-    return {"SGD": inner, "SGD with EMA": EMA(inner)}
+    return [{**row, **study.bounds(row["batch_size"])} for row in study.table(WITH_AVERAGE)]
 
 
 def draw(table: Table) -> Figure:
@@ -45,25 +36,9 @@ def draw(table: Table) -> Figure:
 
 
 def findings(table: Table, study: Study) -> list[Finding]:
-    ratio = {
-        p: column(table, "steps", optimizer="SGD with EMA", power=p) / column(table, "steps", optimizer="SGD", power=p)
-        for p in POWERS
-    }
-    sizes = column(table, "batch_size", optimizer="SGD", power=0.0)
-    small, large = [r[0] for r in ratio.values()], [r[-1] for r in ratio.values()]
-    plain = [study.sweep(preconditioned(SGD(), p)).critical_batch_size() for p in POWERS]
-    averaged = [study.sweep(EMA(preconditioned(SGD(), p))).critical_batch_size() for p in POWERS]
+    plain, averaged = (study.critical(optimizer) for optimizer in WITH_AVERAGE.values())
     return [
-        Finding(
-            "Averaging the weights saves steps at small batch sizes.",
-            f"At B = {sizes[0]:g} the average needs {spelled(small)} of SGD's steps for p = {spelled(POWERS)}.",
-            Verdict.of(*(r < 0.9 for r in small)),
-        ),
-        Finding(
-            "It saves nothing at large ones.",
-            f"At B = {sizes[-1]:,.0f} the share is {spelled(large)}.",
-            Verdict.of(*(r > 0.95 for r in large)),
-        ),
+        claim("ema_small_batch").finding(study),
         Finding(
             "So it reaches diminishing returns at a smaller batch than SGD does.",
             f"Critical batch size (20%) for p = {spelled(POWERS)}: {', '.join(f'{b:,.0f}' for b in averaged)} with the "

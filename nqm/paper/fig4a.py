@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..claims import claim
+from ..claims.lr_linear_then_flat import slopes
 from ..optimizers import SGD
+from ..pictures import curves, keys
 from ..plot import Panel, chart, linear_in_batch
-from .fig3a import METHODS, questions
-from .pictures import curves, keys
-from .study import POWERS, Finding, Study, Table, Verdict, column, preconditioned, spelled, sweep_rows
+from ..study import WITH_MOMENTUM, Finding, Question, Study, Verdict
+from ..tables import Table, column
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,15 +24,13 @@ CAPTION = (
 )
 
 
+def questions(study: Study) -> list[Question]:
+    return study.to_table(WITH_MOMENTUM)
+
+
 def data(study: Study | None = None) -> Table:
     """Best learning rate, momentum and effective learning rate for each method, preconditioner and batch size."""
-    study = study or Study()
-    return [
-        row
-        for power in POWERS
-        for name, optimizer in METHODS.items()
-        for row in sweep_rows(study.sweep(preconditioned(optimizer, power)), optimizer=name, power=power)
-    ]
+    return (study or Study()).table(WITH_MOMENTUM)
 
 
 def draw(table: Table) -> Figure:
@@ -45,31 +45,17 @@ def draw(table: Table) -> Figure:
 
 def findings(table: Table, study: Study) -> list[Finding]:
     sizes = column(table, "batch_size", optimizer="SGD", power=0.0)
-    slopes = {
-        (m, p): np.diff(np.log(column(table, "effective_lr", optimizer=m, power=p))) / np.diff(np.log(sizes))
-        for m in METHODS
-        for p in POWERS
-    }
-    first = [slopes["SGD", p][0] for p in POWERS]
-    last = [slopes["SGD", p][-1] for p in POWERS]
+    rates = {m: column(table, "effective_lr", optimizer=m, power=0.0) for m in WITH_MOMENTUM}
     # Where SGD's rate has gone flat at p = 0: the first doublings beyond twice its critical batch size.
     beyond = int(np.searchsorted(sizes, 2 * study.sweep(SGD()).critical_batch_size()))
     beyond = min(beyond, len(sizes) - 2)
-    plain, heavy = slopes["SGD", 0.0][beyond], slopes["heavy ball", 0.0][beyond]
+    plain, heavy = (float(slopes(sizes, rates[m])[beyond]) for m in WITH_MOMENTUM)
     return [
-        Finding(
-            "SGD's best learning rate grows linearly with batch size, then stays flat.",
-            f"Slope of log lr over log B for p = {spelled(POWERS)}: {spelled(first)} from B = {sizes[0]:g} to "
-            f"{sizes[1]:g}, {spelled(last, '.2g')} from {sizes[-2]:,.0f} to {sizes[-1]:,.0f}.",
-            Verdict.of(all(abs(s - 1) < 0.05 for s in first), all(abs(s) < 0.05 for s in last)),
-        ),
+        claim("lr_linear_then_flat").finding(study),
         Finding(
             "With momentum the best effective learning rate goes on growing where SGD's has gone flat.",
             f"From B = {sizes[beyond]:,.0f} to {sizes[beyond + 1]:,.0f} at p = 0 the slope is {heavy:.3g} for heavy "
             f"ball's effective rate, {plain:.3g} for SGD's.",
-            Verdict.of(bool(heavy > 0.5 and heavy > 3 * plain)),
+            Verdict.of(heavy > 0.5 and heavy > 3 * plain),
         ),
     ]
-
-
-__all__ = ["data", "draw", "findings", "questions"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..optimizers import SGD
-from .pictures import steps_chart
-from .study import POWERS, Finding, Question, ScheduleQuestion, Study, Table, Verdict, column, preconditioned, spelled
+from ..pictures import steps_chart
+from ..study import POWERS, Finding, Question, Study, Verdict, preconditioned
+from ..tables import Table, column, spelled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,11 +23,11 @@ LARGEST = {0.0: 2**20, 0.25: 2**20, 0.5: 2**12, 0.75: 2**12}  # batch sizes up t
 
 
 def questions(study: Study) -> list[Question]:
-    schedules = [ScheduleQuestion(preconditioned(SGD(), p), float(size), PIECES) for p, size in _cases(study)]
+    schedules = [study.to_schedule(preconditioned(SGD(), p), size, PIECES) for p, size in _cases(study)]
     return [*(study.to_sweep(preconditioned(SGD(), p)) for p in POWERS), *schedules]
 
 
-def _cases(study: Study) -> list[tuple[float, int]]:
+def _cases(study: Study) -> list[tuple[float, float]]:
     return [(p, size) for p in POWERS for size in study.batch_sizes if size <= LARGEST[p]]
 
 

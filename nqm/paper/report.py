@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .study import Finding, Study, Verdict, markdown
+from ..study import Finding, Study, Verdict
+from ..tables import markdown
 
 
 @dataclass(frozen=True)

@@ -7,22 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..claims import claim
 from ..optimizers import SGD
 from ..optimizers.base import parameters
 from ..plot import Line, Panel, chart, ramp
-from .study import (
-    Finding,
-    Question,
-    ScheduleQuestion,
-    Study,
-    Table,
-    Verdict,
-    column,
-    distinct,
-    markdown,
-    preconditioned,
-    spelled,
-)
+from ..study import Finding, Question, Study, Verdict, preconditioned
+from ..tables import Table, column, distinct, markdown, spelled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,8 +29,8 @@ COUNTS, COUNTED = (1, 2, 10, 50), (64, 1024)  # pieces and batch sizes of the ta
 
 
 def questions(study: Study) -> list[Question]:
-    drawn = [ScheduleQuestion(preconditioned(SGD(), p), size, PIECES) for p, size in product(SHOWN_POWERS, BATCH_SIZES)]
-    return [*drawn, *(ScheduleQuestion(SGD(), size, count) for size, count in product(COUNTED, COUNTS))]
+    drawn = [study.to_schedule(preconditioned(SGD(), p), b, PIECES) for p, b in product(SHOWN_POWERS, BATCH_SIZES)]
+    return [*drawn, *(study.to_schedule(SGD(), size, count) for size, count in product(COUNTED, COUNTS))]
 
 
 def data(study: Study | None = None) -> Table:
@@ -72,19 +62,15 @@ def draw(table: Table) -> Figure:
 
 
 def findings(table: Table, study: Study) -> list[Finding]:
-    first, fall = {}, {}
-    for power in SHOWN_POWERS:
-        rates = [column(table, "lr", power=power, batch_size=b) for b in BATCH_SIZES]
-        limit = 2 / float(np.max(study.problem.spectrum.h ** (1 - power)))
-        first[power] = [float(lr[0] / limit) for lr in rates]
-        fall[power] = [float(lr.max() / lr[-1]) for lr in rates]
-    told = "; ".join(f"{spelled(v)} at p = {p:g}" for p, v in first.items())
+    premises = {"powers": SHOWN_POWERS, "batch_sizes": BATCH_SIZES, "pieces": PIECES}
+    fall = {
+        power: [
+            rates.max() / rates[-1] for b in BATCH_SIZES for rates in [column(table, "lr", power=power, batch_size=b)]
+        ]
+        for power in SHOWN_POWERS
+    }
     return [
-        Finding(
-            "The optimal schedule starts at the largest stable learning rate.",
-            f"First rate over the stability limit for B = {', '.join(map(str, BATCH_SIZES))}: {told}.",
-            Verdict.of(*(all(v > 0.95 for v in values) for values in first.values())),
-        ),
+        claim("schedule_starts_at_largest_rate").finding(study, **premises),
         Finding(
             "It decays towards the end.",
             f"Largest rate over the last: {'; '.join(f'{spelled(v)} at p = {p:g}' for p, v in fall.items())}.",

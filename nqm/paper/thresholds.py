@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..optimizers import SGD, HeavyBall
+from ..pictures import STYLES
 from ..plot import GREY, Line, Panel, chart, curve_at, ramp
-from .pictures import STYLES
-from .study import Finding, Question, Study, Table, Verdict, column, distinct, spelled, sweep_rows
+from ..study import WITH_MOMENTUM, Finding, Question, Study, Verdict, sweep_rows
+from ..tables import Table, column, distinct, spelled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,11 +20,10 @@ CAPTION = (
     "size, 20% above perfect scaling."
 )
 TARGETS = (0.1, 0.03, 0.01, 0.003, 0.001)
-METHODS = {"SGD": SGD(), "heavy ball": HeavyBall()}
 
 
 def questions(study: Study) -> list[Question]:
-    return [study.to_sweep(optimizer, target) for target in TARGETS for optimizer in METHODS.values()]
+    return [study.to_sweep(optimizer, target) for target in TARGETS for optimizer in WITH_MOMENTUM.values()]
 
 
 def data(study: Study | None = None) -> Table:
@@ -32,7 +31,7 @@ def data(study: Study | None = None) -> Table:
     study = study or Study()
     table = []
     for target in TARGETS:
-        for name, optimizer in METHODS.items():
+        for name, optimizer in WITH_MOMENTUM.items():
             found = study.sweep(optimizer, target)
             critical = found.critical_batch_size()
             table += [{**row, "critical": critical} for row in sweep_rows(found, target=target, optimizer=name)]
@@ -43,7 +42,7 @@ def draw(table: Table) -> Figure:
     targets = distinct(table, "target")
     lines, marks = [], []
     for target, color in zip(targets, ramp(len(targets)), strict=True):
-        for method, style in zip(METHODS, STYLES, strict=True):
+        for method, style in zip(WITH_MOMENTUM, STYLES, strict=True):
             key = {"target": target, "optimizer": method}
             sizes, steps = column(table, "batch_size", **key), column(table, "steps", **key)
             lines.append(Line(sizes, steps, "", color, style, marker="o"))
@@ -51,15 +50,17 @@ def draw(table: Table) -> Figure:
             if np.isfinite(critical):
                 marks.append(Line([critical], [curve_at(critical, sizes, steps)], "", color, "", marker="D"))
     key = [Line([], [], f"target {t:g}", c, width=2.5) for t, c in zip(targets, ramp(len(targets)), strict=True)]
-    key += [Line([], [], m, GREY, s, marker="o") for m, s in zip(METHODS, STYLES, strict=True)]
+    key += [Line([], [], m, GREY, s, marker="o") for m, s in zip(WITH_MOMENTUM, STYLES, strict=True)]
     key.append(Line([], [], "critical batch size", GREY, "", marker="D"))
     panel = Panel([*lines, *marks], "batch size", "steps to target", "log2", "log2", legend="none")
     return chart([panel], size=(5.5, 3.9), key=key)
 
 
 def findings(table: Table, study: Study) -> list[Finding]:
-    critical = {m: np.array([column(table, "critical", target=t, optimizer=m)[0] for t in TARGETS]) for m in METHODS}
-    last = {m: np.array([column(table, "steps", target=t, optimizer=m)[-1] for t in TARGETS]) for m in METHODS}
+    critical = {
+        m: np.array([column(table, "critical", target=t, optimizer=m)[0] for t in TARGETS]) for m in WITH_MOMENTUM
+    }
+    last = {m: np.array([column(table, "steps", target=t, optimizer=m)[-1] for t in TARGETS]) for m in WITH_MOMENTUM}
     scaled = critical["SGD"] * TARGETS
     told = "; ".join(f"{m} {', '.join(f'{b:,.0f}' for b in found)}" for m, found in critical.items())
     gain = last["SGD"] / last["heavy ball"]

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from ..dynamics import Dynamics
-from ..moments import Array, MomentMap
-from ..optimizers.base import Optimizer, Parameter, assign, free_parameters
+from ..moments import Array
+from ..optimizers.base import Optimizer, Parameter, assign, free_parameters, parameters
 from ..problem import Quadratic
 
-PASS = 32768  # settings times nodes in one pass: what stays in cache
+PASS = 32768  # settings times nodes in one pass
+LADDER = 16384  # the same where a pass goes over its maps many times: what stays in cache
 
 
 class Family:
@@ -23,7 +24,7 @@ class Family:
     log2 of the memory 1 / (1 - momentum), and so on (`Kind`).
     """
 
-    def __init__(self, problem: Quadratic, optimizer: Optimizer) -> None:
+    def __init__(self, problem: Any, optimizer: Optimizer) -> None:
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"expected an optimizer such as HeavyBall(), got {optimizer!r}")
         self.problem, self.optimizer = problem, optimizer
@@ -41,6 +42,14 @@ class Family:
         values = {p.name: p.kind.value(x) for p, x in zip(self.free, u, strict=True)}
         return self._fill({k: v if isinstance(v, int) else float(v) for k, v in values.items()})
 
+    def point(self, optimizer: Optimizer) -> Array:
+        """The coordinates of a member."""
+        known = parameters(optimizer)
+        edge = self.edge(optimizer).item()
+        values = [known[p.name].value / (edge if p.path[-1] == "lr" else 1.0) for p in self.free]
+        u = [float(p.kind.coordinate(v)) for p, v in zip(self.free, values, strict=True)]
+        return np.clip(u, self.low, self.high)
+
     def names_at_bound(self, u: Array) -> tuple[str, ...]:
         close = 1e-6 * (self.high - self.low)
         found = []
@@ -53,13 +62,27 @@ class Family:
     def losses(self, U: Array, t: int) -> tuple[Array, Array]:
         """(signal, noise) after t steps at each row of U."""
         signal, noise = np.empty(len(U)), np.empty(len(U))
-        for rows, optimizer in self._passes(U):
+        for rows, optimizer in self.passes(U):
             signal[rows], noise[rows] = self.problem.losses(optimizer, t)
         return signal, noise
 
+    def curve(self, u: Array) -> Callable[[int], tuple[Array, Array]]:
+        """What `losses` gives for one point, as a function of t that is prepared once."""
+        optimizer, spectrum = next(self.passes(u[None]))[1], self.problem.spectrum
+        if optimizer.cycle != 1 or optimizer.at_horizon(1) != optimizer.at_horizon(2):
+            return lambda t: self.losses(u[None], t)
+        dynamics = Dynamics(optimizer, spectrum.h)
+
+        def losses(t: int) -> tuple[Array, Array]:
+            with np.errstate(over="ignore", invalid="ignore"):
+                m_signal, m_noise = dynamics.end(t)
+                return m_signal @ spectrum.signal_mass, m_noise @ spectrum.noise_mass
+
+        return losses
+
     def levels(self, U: Array) -> Iterator[tuple[Array, Array]]:
         """(signal, noise) at each row of U after 1, 2, 4, 8, ... steps; the squares of a pass give them all."""
-        passes = [(rows, _ladder(self.problem, optimizer)) for rows, optimizer in self._passes(U)]
+        passes = [(rows, _ladder(self.problem, optimizer)) for rows, optimizer in self.passes(U, LADDER)]
         while True:
             signal, noise = np.empty(len(U)), np.empty(len(U))
             for rows, ladder in passes:
@@ -78,9 +101,9 @@ class Family:
             g = (1 + g) ** (1 / (p + 1))
         return (0.5 + np.outer(np.arange(1, count + 1), g ** -np.arange(1.0, p + 1))) % 1.0
 
-    def _passes(self, U: Array) -> Iterator[tuple[Array, Optimizer]]:
+    def passes(self, U: Array, most: int = PASS) -> Iterator[tuple[Array, Optimizer]]:
         """Rows of U that one pass can hold, and the optimizer that holds their settings as arrays."""
-        chunk = max(1, PASS // len(self.problem.spectrum))
+        chunk = max(1, most // len(self.problem.spectrum))
         keys: list[tuple[Any, ...]] = [()] * len(U)
         if self.structural.any():
             keys = [tuple(p.kind.value(x) for p, x in zip(self.free, u, strict=True) if p.kind.structural) for u in U]
@@ -117,16 +140,11 @@ def _ladder(problem: Quadratic, optimizer: Optimizer) -> Iterator[tuple[Array, A
     if dynamics is None or math.isfinite(optimizer.same_until(0)):
         yield from _moving_ladder(problem, optimizer)
         return
-    start, row = dynamics.start(), MomentMap.matrix(dynamics.row(1)[None])
-    power = dynamics.step(0)
+    ladder = dynamics.doublings()
     while True:
         with np.errstate(over="ignore", invalid="ignore"):
-            seen = row @ (power @ start)
-            yield (
-                seen.A[0, 0].reshape(dynamics.shape) ** 2 @ spectrum.signal_mass,
-                seen.Q[0, 0].reshape(dynamics.shape) @ spectrum.noise_mass,
-            )
-            power = power @ power
+            m_signal, m_noise = next(ladder)
+            yield m_signal @ spectrum.signal_mass, m_noise @ spectrum.noise_mass
 
 
 def _moving_ladder(problem: Quadratic, optimizer: Optimizer) -> Iterator[tuple[Array, Array]]:

@@ -20,12 +20,14 @@ from typing import Any, Literal
 import numpy as np
 
 from .._kernels import kernels
-from ..dynamics import SCAN, Dynamics, Powers
+from ..dynamics import SCAN, Dynamics, Powers, fade
+from ..least_squares import LeastSquares
 from ..moments import Array, MomentMap
 from ..optimizers.base import Optimizer, require_set
 from ..problem import MAX_STEPS, AnySchedule, Quadratic, check_batch_size, check_target
 from ..run import Hit, Outcome
 from ..schedule import MAX_PIECES, Schedule, as_schedule
+from .walk import walk_to
 
 LEAF = 6  # blocks of 2^LEAF steps are walked
 MAX_WALK = 10**6  # steps walked in all: undamped swings can keep a loss undecided for as long as one likes
@@ -33,7 +35,7 @@ MAX_PHASES = 4096  # of a cycle that is looked at phase by phase
 
 
 def steps_to_target(
-    problem: Quadratic,
+    problem: Quadratic | LeastSquares,
     optimizer: Optimizer,
     batch_size: float,
     target: float,
@@ -43,8 +45,9 @@ def steps_to_target(
 ) -> Hit:
     """The first step at which the expected loss is at or below the target, or the step after the last one above it.
 
-    Exact for every optimizer with whole steps; a `Polyak` average over a fraction of the run is a different run at
-    each horizon, and there the smallest horizon is bracketed on a grid of ratio 1.02 and bisected.
+    Exact for every optimizer with whole steps; on `LeastSquares` every step is looked at, 10^7 at most. A `Polyak` average
+    over a fraction of the run is a different run at each horizon, and there the smallest horizon is bracketed on a grid of
+    ratio 1.02 and bisected.
 
     >>> from nqm import Quadratic, SGD, Spectrum
     >>> steps_to_target(Quadratic(Spectrum.power_law(10_000)), SGD(1.99), batch_size=16, target=4.2).steps
@@ -65,6 +68,8 @@ def steps_to_target(
                     f"until='settled' needs one run, but {optimizer} is another run at each horizon; set its start"
                 )
             steps = _horizon_hit(problem, optimizer, batch_size, target, fixed, int(max_steps))
+        elif isinstance(problem, LeastSquares):
+            steps, max_steps = walk_to(problem, optimizer, batch_size, target, fixed, int(max_steps), until)
         else:
             march = _March(problem, optimizer, batch_size, target, fixed, int(max_steps), until)
             steps, max_steps = march.go(), march.limit
@@ -72,7 +77,7 @@ def steps_to_target(
 
 
 def _answer(
-    problem: Quadratic,
+    problem: Quadratic | LeastSquares,
     optimizer: Optimizer,
     batch_size: float,
     target: float,
@@ -81,8 +86,7 @@ def _answer(
     steps: int | None,
 ) -> Hit:
     def loss_at(t: int) -> float:
-        signal, noise = problem.losses(optimizer, t, schedule)
-        loss = float(signal + noise / batch_size)
+        loss = problem.loss(optimizer, t, batch_size, schedule)
         return loss if math.isfinite(loss) else math.inf
 
     if steps is not None:
@@ -157,12 +161,7 @@ class _March:
         return self._see(np.array([m_signal @ self.ws + m_noise @ self.wn]), self.t)
 
     def _fade(self, times: Any, reference: int) -> Any:
-        """Square of the read-out's factor at ``times`` over that at ``reference`` (an average divides by its length)."""
-        optimizer = self.dynamics.optimizer
-        if optimizer.steady:
-            return 1.0
-        size = lambda t: sum(np.max(np.abs(e)) for e in optimizer.readout(int(t)))  # noqa: E731
-        return np.array([size(t) for t in np.atleast_1d(times)]) ** 2 / size(reference) ** 2
+        return fade(self.dynamics.optimizer, times, reference)
 
     def _phases(self) -> int | None:
         """Steps that repeat in a cycle: each phase of the cycle is a stretch of like steps of its own."""
@@ -327,11 +326,17 @@ class _Bounds:
 
 
 def _horizon_hit(
-    problem: Quadratic, optimizer: Optimizer, batch_size: float, target: float, schedule: Schedule | None, limit: int
+    problem: Quadratic | LeastSquares,
+    optimizer: Optimizer,
+    batch_size: float,
+    target: float,
+    schedule: Schedule | None,
+    limit: int,
 ) -> int | None:
     def below(t: int) -> bool:
-        signal, noise = problem.losses(optimizer, t, schedule)
-        return bool(signal + noise / batch_size <= target)
+        if isinstance(problem, LeastSquares) and schedule is None:
+            return bool(problem.fine.estimate(optimizer, t, batch_size)[0] <= target)
+        return problem.loss(optimizer, t, batch_size, schedule) <= target
 
     if optimizer.at_horizon(1).cycle == 0:
         limit = min(limit, 10**5)  # each horizon is walked anew

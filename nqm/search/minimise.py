@@ -20,8 +20,8 @@ Objective = Callable[[Array], Array]  # points (m, p) -> values (m,)
 
 def minimise(
     f: Objective, starts: list[Array], radius: float, low: Array, high: Array, sharp: float = 0.01, rounds: int = 24
-) -> tuple[Array, float]:
-    """The best point seen and its value, from clouds of size ``radius`` down to ``sharp`` around each start.
+) -> list[tuple[Array, float]]:
+    """The best points seen and their values, best first, from clouds of size ``radius`` down to ``sharp`` around each start.
 
     The searches go side by side, so that their clouds share the cost of a call of f.
     """
@@ -38,7 +38,7 @@ def minimise(
             except StopIteration as end:
                 found.append(end.value)
         searches = going
-    return min(found, key=lambda result: result[1])
+    return sorted(found, key=lambda result: result[1])
 
 
 def _search(
@@ -55,7 +55,7 @@ def _search(
         moved_on = values[i] < least
         if moved_on:
             best, least = X[i], float(values[i])
-        model, axes_next = _fit(X, values, best, radius)
+        model, axes_next = fit_quadratic(X, values, best, radius)
         if model is None:
             center, radius = best, radius * (0.6 if moved_on else 0.35)
             continue
@@ -87,7 +87,7 @@ def _pairs(p: int) -> tuple[Array, Array]:
     return np.triu_indices(p)
 
 
-def _fit(X: Array, values: Array, best: Array, radius: float) -> tuple[Array | None, Array]:
+def fit_quadratic(X: Array, values: Array, best: Array, radius: float) -> tuple[Array | None, Array]:
     """Minimum of the least-squares quadratic, and axes that make its curvature round; no minimum if it has none."""
     p = X.shape[1]
     Z = (X - best) / radius

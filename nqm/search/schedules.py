@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from .._kernels import kernels
 from ..moments import Array, MomentMap, balance
 from ..optimizers.base import Optimizer, Parameter, fill, free, free_parameters, parameters
 from ..problem import MAX_STEPS, Quadratic, check_batch_size, check_target
@@ -86,6 +87,11 @@ def optimal_schedule(
     >>> 28100 < optimal_schedule(problem, SGD(), batch_size=64, target=0.01, pieces=2).steps < 28300
     True
     """
+    if not isinstance(problem, Quadratic):
+        raise TypeError(
+            f"optimal_schedule needs a Quadratic problem, got {type(problem).__name__}; the quadratic next to a "
+            "LeastSquares is its .additive"
+        )
     batch_size = check_batch_size(batch_size)
     if sum(goal is not None for goal in (target, steps, examples)) != 1:
         raise ValueError("optimal_schedule needs exactly one goal: target=, steps= or examples=")
@@ -139,42 +145,35 @@ class Chain:
         """(signal, noise) at the end."""
         with np.errstate(all="ignore"):
             scale = self.scale(u)
-            end = self.states(self.maps(rates, u, scale, None), scale)[-1]
-            seen = MomentMap.matrix(self.row(scale)[None]) @ end
-            return float(seen.A[0, 0] ** 2 @ self.ws), float(seen.Q[0, 0] @ self.wn)
+            x, N = self.states(*self.maps(rates, u, scale, None), scale)
+            y, noise = self._read(x[-1], N[-1], self.row(scale))
+            return float(y**2 @ self.ws), float(noise @ self.wn)
 
     def gradient(self, rates: Array, u: Array, batch_size: float) -> tuple[float, Array]:
         """Loss at the end, and its derivatives by the log of each rate and by each shared parameter."""
         with np.errstate(all="ignore"):
             k, scale = len(self.optimizer.initial()), self.scale(u)
             tangents = [self.maps(rates, u, scale, direction) for direction in range(-1, len(u))]
-            maps = [
-                MomentMap(*(np.ascontiguousarray(a) for a in (m.A[:k, :k], m.drift[:k], m.Q[:k, :k])))
-                for m in tangents[0]
-            ]
-            states, r = self.states(maps, scale), self.row(scale)
-            y = np.einsum("ix,ix->x", r, states[-1].A[:, 0])
-            noise = np.einsum("ix,ijx,jx->x", r, states[-1].Q, r)
+            A, Q = (np.ascontiguousarray(a[:, :k, :k]) for a in tangents[0])
+            (x, N), r = self.states(A, Q, scale), self.row(scale)
+            y, noise = self._read(x[-1], N[-1], r)
             loss = float(y**2 @ self.ws + noise @ self.wn / batch_size)
-            back = self._adjoints(maps, 2 * self.ws * y * r, self.wn / batch_size * r[:, None] * r[None])
-            lam, Lam = np.stack([b.A[:, 0] for b in back]), np.stack([b.Q for b in back])
-            x, N = np.stack([m.A[:, 0] for m in states[:-1]]), np.stack([m.Q for m in states[:-1]])
-            NA = np.einsum("pilx,pjlx->pijx", N, np.stack([m.A for m in maps]))
+            lam, Lam = self._adjoints(A, 2 * self.ws * y * r, self.wn / batch_size * r[:, None] * r[None])
+            NA = np.einsum("pilx,pjlx->pijx", N[:-1], A)
             slopes = []
-            for tangent in tangents:
-                dA = np.stack([m.A[k:, :k] for m in tangent])
-                change = 2 * (np.einsum("pilx,pljx->pijx", dA, NA) + np.stack([m.Q[k:, :k] for m in tangent]))
-                slopes.append(np.einsum("pix,pilx,plx->p", lam, dA, x) + np.einsum("pijx,pijx->p", Lam, change))
+            for dA, dQ in ((a[:, k:, :k], q[:, k:, :k]) for a, q in tangents):
+                change = 2 * (np.einsum("pilx,pljx->pijx", dA, NA) + dQ)
+                slopes.append(np.einsum("pix,pilx,plx->p", lam, dA, x[:-1]) + np.einsum("pijx,pijx->p", Lam, change))
             return loss, np.append(slopes[0], [slope.sum() for slope in slopes[1:]])
 
     def noise_shares(self, rates: Array, u: Array) -> tuple[float, Array]:
         """The signal at the end, and what each piece's noise adds to the loss there per unit 1 / B."""
         with np.errstate(all="ignore"):
             scale = self.scale(u)
-            maps, r = self.maps(rates, u, scale, None), self.row(scale)
+            (A, Q), r = self.maps(rates, u, scale, None), self.row(scale)
             signal, _ = self.losses(rates, u)
-            back = self._adjoints(maps, r, self.wn * r[:, None] * r[None])
-            return signal, np.array([float(np.einsum("ijx,ijx->", b.Q, m.Q)) for b, m in zip(back, maps, strict=True)])
+            _, Lam = self._adjoints(A, r, self.wn * r[:, None] * r[None])
+            return signal, np.einsum("pijx,pijx->p", Lam, Q)
 
     def scale(self, u: Array) -> Array:
         """One balance of the slots for all the pieces, so that states pass from each to the next."""
@@ -183,8 +182,8 @@ class Chain:
         G, _ = fill(plain, {"lr": float(np.min(plain.edge(self.h)))}).system(self.h, 0)
         return balance(np.array([[np.broadcast_to(e, self.h.shape) for e in row] for row in G], dtype=float))
 
-    def maps(self, rates: Array, u: Array, scale: Array, direction: int | None) -> list[MomentMap]:
-        """The map of each piece; with a direction (-1 for log lr, i for shared parameter i) that of (x, dx)."""
+    def maps(self, rates: Array, u: Array, scale: Array, direction: int | None) -> tuple[Array, Array]:
+        """A and Q of each piece, pieces first; with a direction (-1 for log lr, i for shared parameter i) that of (x, dx)."""
         nudge = np.zeros(len(u), dtype=complex)
         lr = rates[:, None].astype(complex)
         if direction is not None and direction >= 0:
@@ -207,43 +206,36 @@ class Chain:
         tangent = _twice(np.real(G), np.imag(G) / STEP.imag)
         return self._powers(MomentMap.step(tangent, np.concatenate([np.real(b), np.imag(b) / STEP.imag])))
 
-    def _powers(self, step: MomentMap) -> list[MomentMap]:
+    def _powers(self, step: MomentMap) -> tuple[Array, Array]:
         """Each piece's power of the step, cut out of the batch."""
         short, pieces = int(self.lengths.min()), len(self.lengths)
         power = step**short
+        A, Q = power.A, power.Q
         if self.lengths.max() > short:
             one_more = np.repeat(self.lengths > short, len(self.h))
             longer = step @ power
-            power = MomentMap(*(np.where(one_more, a, b) for a, b in zip(_fields(longer), _fields(power), strict=True)))
-        cut = []
-        for a in _fields(power):
-            front = a.reshape(*a.shape[:-1], pieces, len(self.h))
-            cut.append(np.ascontiguousarray(np.moveaxis(front, -2, 0)))
-        return [MomentMap(*parts) for parts in zip(*cut, strict=True)]
+            A, Q = np.where(one_more, longer.A, A), np.where(one_more, longer.Q, Q)
+        A, Q = (np.moveaxis(a.reshape(*a.shape[:-1], pieces, len(self.h)), -2, 0) for a in (A, Q))
+        return np.ascontiguousarray(A), np.ascontiguousarray(Q)
 
-    def states(self, maps: list[MomentMap], scale: Array) -> list[MomentMap]:
+    def states(self, A: Array, Q: Array, scale: Array) -> tuple[Array, Array]:
         """The state before each piece and after the last."""
         first = np.asarray(self.optimizer.initial(), dtype=float)[:, None] / scale
-        states = [MomentMap.matrix(first[:, None])]
-        for m in maps:
-            states.append(m @ states[-1])
-        return states
+        return kernels().chain(A, Q, first, np.zeros(Q.shape[1:]))
 
     def row(self, scale: Array) -> Array:
         return np.asarray(self.optimizer.readout(int(self.lengths.sum())), dtype=float)[:, None] * scale
 
-    def _adjoints(self, maps: list[MomentMap], lam: Array, Lam: Array) -> list[MomentMap]:
+    @staticmethod
+    def _read(x: Array, N: Array, r: Array) -> tuple[Array, Array]:
+        return np.einsum("ix,ix->x", r, x), np.einsum("ix,ijx,jx->x", r, N, r)
+
+    @staticmethod
+    def _adjoints(A: Array, lam: Array, Lam: Array) -> tuple[Array, Array]:
         """Derivatives of the loss by the state after each piece: ``A' lambda`` and ``A' Lambda A`` compose as moments do."""
-        last = MomentMap.matrix(lam[:, None])
-        back = [MomentMap(last.A, last.drift, np.ascontiguousarray(Lam))]
-        for m in reversed(maps[1:]):
-            turned = MomentMap(np.ascontiguousarray(m.A.transpose(1, 0, 2)), m.drift, np.zeros_like(m.Q))
-            back.append(turned @ back[-1])
-        return back[::-1]
-
-
-def _fields(m: MomentMap) -> tuple[Array, Array, Array]:
-    return m.A, m.drift, m.Q
+        turned = np.ascontiguousarray(A[:0:-1].transpose(0, 2, 1, 3))
+        lams, Lams = kernels().chain(turned, np.zeros_like(turned), lam, Lam)
+        return lams[::-1], Lams[::-1]
 
 
 def _twice(G: Array, dG: Array) -> Array:
@@ -422,7 +414,7 @@ def _best_batches(problem: Quadratic, optimizer: Optimizer, unit: float, example
     low = np.append(math.log2(pieces), family.low)
     high = np.append(math.log2(min(examples, MAX_STEPS)), family.high)
     first = np.append(math.log2(max(start.steps or pieces, pieces)), tuner_point)
-    best = minimise(values, [np.clip(first, low, high)], 2.0, low, high)[0]
+    best = minimise(values, [np.clip(first, low, high)], 2.0, low, high)[0][0]
     loss, batches, T, chosen = settle(best, problem)
     schedule = Schedule(split(T, pieces), batch_size=batches / unit)
     message = f"least loss for {examples:g} examples is {loss:.4g}, in {T:,} steps with {pieces} pieces"

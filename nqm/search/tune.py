@@ -8,57 +8,30 @@ So it is enough to know, for a horizon T, the least loss that any setting has af
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ..least_squares import LeastSquares
 from ..moments import Array
-from ..optimizers.base import Optimizer, parameters
-from ..problem import MAX_STEPS, Quadratic, check_batch_size, check_target
-from ..run import Outcome, number
+from ..optimizers.base import Optimizer
+from ..problem import MAX_STEPS, Quadratic
+from ..run import Outcome
+from .answer import Goal, Tuned
 from .family import Family
 from .hits import steps_to_target
+from .losses import losses_of
 from .minimise import minimise
+from .quasi import QuasiTuner
 
 CLOSE = 1e-3  # in log loss: near enough for one setting's own curve to find the horizon, to second order
 WIDE, NEAR = 2.0, 0.25  # first cloud of a local search: the spacing of the scan, the shift between close horizons
+APART, FAR = 4, 3.0  # starts, and how far apart: a valley can have several basins along it
 CEILING = 1e100  # stands for the loss of a setting that overflowed
 
 
-@dataclass(frozen=True)
-class Tuned:
-    """Answer of `tune`: the optimizer with every parameter set, and what it reaches.
-
-    ``at_bound`` names the parameters whose best value lies at the edge of its range: momentum at 0 means that momentum
-    does not help here.
-    """
-
-    optimizer: Optimizer
-    steps: int | None
-    loss: float
-    batch_size: float
-    at_bound: tuple[str, ...]
-    outcome: Outcome
-    message: str
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "optimizer": str(self.optimizer),
-            **{name: number(p.value) for name, p in parameters(self.optimizer).items()},
-            "effective_lr": number(self.optimizer.effective_lr),
-            "steps": self.steps,
-            "examples": None if self.steps is None else number(self.steps * self.batch_size),
-            "loss": number(self.loss),
-            "batch_size": number(self.batch_size),
-            "at_bound": list(self.at_bound),
-            "outcome": self.outcome.name,
-            "message": self.message,
-        }
-
-
 def tune(
-    problem: Quadratic,
+    problem: Quadratic | LeastSquares,
     optimizer: Optimizer,
     batch_size: float,
     target: float | None = None,
@@ -80,26 +53,30 @@ def tune(
     >>> tune(Quadratic(Spectrum.power_law(10_000)), HeavyBall(), batch_size=2**14, target=0.01).steps
     341
     """
-    return Tuner(problem, optimizer).solve(batch_size, target, steps=steps, examples=examples, max_steps=max_steps)
+    found = tuner(problem, optimizer)
+    return found.solve(batch_size, target, steps=steps, examples=examples, max_steps=max_steps)
+
+
+def tuner(problem: Quadratic | LeastSquares, optimizer: Optimizer) -> Tuner | QuasiTuner:
+    """What tunes an optimizer: exact moments or, where it has none, quasi-random search."""
+    if isinstance(optimizer, Optimizer) and not optimizer.linear:
+        return QuasiTuner(problem, optimizer)
+    return Tuner(problem, optimizer)
 
 
 class Tuner:
     """One scan of a family's box serves every batch size and target; then a local search for each."""
 
-    def __init__(self, problem: Quadratic, optimizer: Optimizer) -> None:
-        if not isinstance(problem, Quadratic):
-            raise TypeError(f"tune needs a Quadratic problem, got {problem!r:.60}")
+    def __init__(self, problem: Quadratic | LeastSquares, optimizer: Optimizer) -> None:
         self.problem = problem
-        self.family = Family(problem.coarse_for(optimizer), optimizer)
+        self.losses = losses_of(problem, optimizer)
+        self.family = self.losses.family
         p = len(self.family)
         walks = (
             self.family.at((self.family.low + self.family.high) / 2).cycle == 0
         )  # every step is walked, so look at fewer settings
-        self.points = np.vstack([self.family.sample(1 if p == 0 else (24 if walks else 32 * p**2)), *self._faces()])
+        self.points = np.vstack([self.family.sample(1 if p == 0 else (24 if walks else 48 * p**2)), *self._faces()])
         self.limit = 2**20 if walks else MAX_STEPS
-        # Where to begin is seen well enough on the fewest nodes.
-        self._levels = Family(problem.coarse_smooth, optimizer).levels(self.points)
-        self._table: list[tuple[Array, Array]] = []
 
     def solve(
         self,
@@ -112,34 +89,20 @@ class Tuner:
         near: Tuned | None = None,
     ) -> Tuned:
         """Answer one question; ``near`` is the answer at a neighbouring, smaller batch size, to start from."""
-        batch_size = check_batch_size(batch_size)
-        if sum(goal is not None for goal in (target, steps, examples)) != 1:
-            raise ValueError("tune needs exactly one goal: target=, steps= or examples=")
-        if examples is not None:
-            if not (examples >= batch_size and math.isfinite(batch_size)):
-                raise ValueError(f"examples must be at least one batch of {batch_size:g}, got {examples!r}")
-            steps = int(examples // batch_size)
-        if not (1 <= max_steps <= MAX_STEPS):
-            raise ValueError(f"max_steps must be from 1 to 10^9, got {max_steps!r}")
-        if steps is not None:
-            if isinstance(steps, bool) or steps != int(steps) or not 1 <= steps <= MAX_STEPS:
-                raise ValueError(f"steps must be a whole number from 1 to 10^9, got {steps!r}")
-            return self._least_loss(batch_size, int(steps), near)
-        return self._fewest_steps(batch_size, check_target(target), min(int(max_steps), self.limit), near)
+        goal = Goal.of(batch_size, target, steps, examples, max_steps)
+        if goal.target is None:
+            return self._least_loss(goal.batch_size, goal.steps, near)
+        return self._fewest_steps(goal.batch_size, goal.target, min(goal.steps, self.limit), near)
 
     def point(self, optimizer: Optimizer) -> Array:
         """The coordinates of a member of the family: a start for a neighbouring question."""
-        known = parameters(optimizer)
-        edge = self.family.edge(optimizer).item()
-        values = [known[p.name].value / (edge if p.path[-1] == "lr" else 1.0) for p in self.family.free]
-        u = [float(p.kind.coordinate(v)) for p, v in zip(self.family.free, values, strict=True)]
-        return np.clip(u, self.family.low, self.family.high)
+        return self.family.point(optimizer)
 
     def _faces(self) -> list[Array]:
-        """Points with a momentum or a decay of 0: where it does not help, the best lies there."""
+        """Points with a momentum, a decay or a beginning of 0: where it does not help, the best lies there."""
         faces = []
         for i, p in enumerate(self.family.free):
-            if p.kind.low == 0 and not p.kind.structural:
+            if p.kind.low == 0 and not p.kind.integer:
                 faces.append(self.family.sample(24))
                 faces[-1][:, i] = p.kind.low
         return faces
@@ -149,7 +112,7 @@ class Tuner:
         if len(self.family):
             u, _ = self._minimise(steps, batch_size, self._starts(steps.bit_length() - 1, batch_size, near), WIDE)
         optimizer = self.family.at(u)
-        loss = self._loss(optimizer, steps, batch_size)
+        loss = self.losses.exact(optimizer, steps, batch_size)
         outcome = Outcome.finished
         message = f"least loss after {steps:,} steps is {loss:.4g}" + self._remark(u)
         return Tuned(optimizer, steps, loss, batch_size, self.family.names_at_bound(u), outcome, message)
@@ -170,7 +133,7 @@ class Tuner:
         return Tuned(optimizer, T, loss, batch_size, self.family.names_at_bound(u), Outcome.reached, message)
 
     def _bracket(self, batch_size: float, target: float, max_steps: int, near: Tuned | None) -> Any:
-        """A horizon at which the target is reached, the point that does, and the loss there."""
+        """A horizon at which the target is reached, the best point there with its loss, and the next best."""
         level = 0
         while float(np.min(self._scan(level, batch_size))) > target and 2 ** (level + 1) <= max_steps:
             level += 1
@@ -179,11 +142,11 @@ class Tuner:
             u = self.point(near.optimizer)  # less noise, so what was reached there is reached here
             loss = math.exp(float(self._log_losses(u[None], near.steps, batch_size)[0]))
             if loss <= target:
-                return near.steps, u, loss
+                return near.steps, u, loss, []
         while True:
-            u, loss = self._minimise(top, batch_size, self._starts(level, batch_size, near), WIDE, sharp=0.1)
+            (u, loss), *others = self._minima(top, batch_size, self._starts(level, batch_size, near), WIDE, sharp=0.1)
             if loss <= target:
-                return top, u, loss
+                return top, u, loss, [v for v, _ in others]
             if top == max_steps or 2 ** (level + 1) > max_steps:
                 return self._unreached(batch_size, target, max_steps, u, loss)
             level += 1  # the scan's few nodes promised too much
@@ -195,10 +158,13 @@ class Tuner:
         message = "even tuned, " + Outcome.out_of_steps.value.format(**numbers)
         return Tuned(optimizer, None, loss, batch_size, self.family.names_at_bound(u), Outcome.out_of_steps, message)
 
-    def _shrink(self, batch_size: float, target: float, T: int, u: Array, loss: float) -> tuple[int, Array]:
+    def _shrink(
+        self, batch_size: float, target: float, T: int, u: Array, loss: float, others: list[Array]
+    ) -> tuple[int, Array]:
         """The smallest horizon whose least loss is at or below the target: safeguarded Newton in log T, log L.
 
-        By the envelope theorem the slope of L* is that of the best setting's own loss.
+        By the envelope theorem the slope of L* is that of the best setting's own loss. The basins of the others are looked
+        at once more, halfway, as another may be best at shorter horizons.
         """
         goal = math.log(target)
         lo, hi, best, last = 0, T, u, (T, u, math.log(loss))
@@ -209,7 +175,8 @@ class Tuner:
             guess = T * math.exp(np.clip((goal - at) / self._slope(u, T, at, batch_size), -1.0, 1.0))
             margin = max(1, (hi - lo) // 16)
             T = int(np.clip(round(guess), lo + 1 if lo == 0 else lo + margin, hi - margin)) if hi - lo > 2 else lo + 1
-            u, loss = self._minimise(T, batch_size, [best], NEAR, sharp=0.05)
+            u, loss = self._minimise(T, batch_size, [best, *others], NEAR, sharp=0.05)
+            others = []
             if loss <= target:
                 hi, best = T, u
             else:
@@ -225,26 +192,22 @@ class Tuner:
         p = len(self.family)
         if p == 1:
             return T, u
-        many = 2 if T < 1024 else 1  # short horizons have sharper basins, and cost little
-        spread = Family.spread(many * 32 * p, p + 1)
-        offsets = (2 * spread[:, :p] - 1) * (1.5 * 2.0 ** (-6 * spread[:, p:]))
+        count = 32 if T >= 1024 else 64 if T >= 256 else 128  # short horizons have sharper basins
+        spread = Family.spread(count * p, p + 1)
+        offsets = (2 * spread[:, :p] - 1) * (1.5 * 2.0 ** (-4 * spread[:, p:]))
         rng = np.random.default_rng(20190704)
-        chances = 2 if many > 1 else 1
-        for _ in range(16):
-            trial = min(T - 1, int(T * (1 - CLOSE)))
-            if trial < 1 or chances == 0:
-                break
+        while (trial := min(T - 1, int(T * (1 - CLOSE)))) >= 1:
             cloud, losses = self._cloud(u + offsets, trial, batch_size)
+            if losses.min() <= math.log(target):
+                T, u = self._land(cloud[np.argmin(losses)], batch_size, target, trial)
+                continue
             elite = cloud[np.argsort(losses)[: len(cloud) // 8]]
             bend = np.linalg.cholesky(np.cov(elite.T) + 1e-8 * np.eye(p))
             again, more = self._cloud(elite.mean(0) + rng.normal(size=offsets.shape) @ bend.T, trial, batch_size)
             cloud, losses = np.vstack([cloud, again]), np.append(losses, more)
-            order = np.argsort(losses)[: 2 * many]
-            found, loss = self._minimise(trial, batch_size, list(cloud[order]), NEAR / 4, sharp=0.01)
+            found, loss = self._minimise(trial, batch_size, list(cloud[np.argsort(losses)[:3]]), NEAR / 4, sharp=0.01)
             if loss > target:
-                chances -= 1
-                offsets = -offsets
-                continue
+                break
             T, u = self._land(found, batch_size, target, trial)
         return T, u
 
@@ -269,10 +232,10 @@ class Tuner:
 
     def _land(self, u: Array, batch_size: float, target: float, T: int) -> tuple[int, Array]:
         """The time near T at which one setting comes to the target: bracketed, then false position and bisection in turn."""
-        goal = math.log(target)
+        loss, goal = self.losses.curve(u, batch_size), math.log(target)
 
         def height(t: int) -> float:
-            return float(self._log_losses(u[None], t, batch_size)[0]) - goal
+            return float(_log(loss(t))[0]) - goal
 
         lo, at_lo, hi, at_hi = 0, math.inf, T, height(T)
         while at_hi > 0:
@@ -297,59 +260,59 @@ class Tuner:
 
     def _confirm(self, optimizer: Optimizer, batch_size: float, target: float, T: int) -> tuple[int, float]:
         """The horizon on the full spectrum, where the search's nodes were a part in a million off."""
-        loss = self._loss(optimizer, T, batch_size)
+        loss = self.losses.exact(optimizer, T, batch_size)
         step = 1
         while loss > target:
             T, step = T + step, 2 * step
-            loss = self._loss(optimizer, T, batch_size)
+            loss = self.losses.exact(optimizer, T, batch_size)
             if step > max(64, 0.01 * T):
                 hit = steps_to_target(self.problem, optimizer, batch_size, target)
                 return (hit.steps, hit.loss) if hit.steps is not None else (T, loss)
         return T, loss
-
-    def _loss(self, optimizer: Optimizer, t: int, batch_size: float) -> float:
-        signal, noise = self.problem.losses(optimizer, t)
-        return float(signal + noise / batch_size)
 
     def _remark(self, u: Array) -> str:
         names = self.family.names_at_bound(u)
         return f"; the best {' and '.join(names)} lies at the edge of its range" if names else ""
 
     def _scan(self, level: int, batch_size: float) -> Array:
-        while len(self._table) <= level:
-            self._table.append(next(self._levels))
-        signal, noise = self._table[level]
-        loss = signal + noise / batch_size
+        loss = self.losses.scan(self.points, level, batch_size)
         return np.where(np.isfinite(loss), loss, CEILING)
 
     def _starts(self, level: int, batch_size: float, near: Tuned | None) -> list[Array]:
-        """The best of the scan, inside the box and on each of its faces."""
+        """The best of the scan and others far from it, and the best on each face of the box."""
         loss = self._scan(level, batch_size)
         inside = np.all((self.points > self.family.low) | self.family.structural, axis=1)
-        groups = [np.flatnonzero(inside)] + [
-            np.flatnonzero(self.points[:, i] == self.family.low[i]) for i in range(len(self.family))
-        ]
-        picks = [group[np.argsort(loss[group])[: 2 if n == 0 else 1]] for n, group in enumerate(groups) if len(group)]
-        starts = [self.points[i] for pick in picks for i in pick if loss[i] < CEILING]
-        return [
-            *(starts or [self.points[int(np.argmin(loss))]]),
-            *([self.point(near.optimizer)] if near is not None else []),
-        ]
+        order = np.argsort(loss)
+        picks: list[int] = []
+        apart = APART if len(self.family) > 1 else 1  # along a single rate there is one basin
+        for i in order[inside[order]]:
+            if len(picks) < apart and all(np.abs(self.points[i] - self.points[j]).max() > FAR for j in picks):
+                picks.append(int(i))
+        for j in range(len(self.family)):
+            face = np.flatnonzero(self.points[:, j] == self.family.low[j])
+            picks += [int(face[np.argmin(loss[face])])] if len(face) else []
+        starts = [self.points[i] for i in picks if loss[i] < CEILING] or [self.points[order[0]]]
+        return [*starts, *([self.point(near.optimizer)] if near is not None else [])]
 
     def _log_losses(self, U: Array, t: int, batch_size: float) -> Array:
-        signal, noise = self.family.losses(U, t)
-        with np.errstate(invalid="ignore"):
-            loss = signal + noise / batch_size
-        return np.log(np.clip(np.where(np.isfinite(loss), loss, CEILING), 1e-300, CEILING))
+        return _log(self.losses.at(U, t, batch_size))
 
     def _minimise(
         self, t: int, batch_size: float, starts: list[Array], radius: float, sharp: float = 0.01
     ) -> tuple[Array, float]:
         """Least loss after t steps, from each start; the best of them."""
+        return self._minima(t, batch_size, starts, radius, sharp)[0]
+
+    def _minima(
+        self, t: int, batch_size: float, starts: list[Array], radius: float, sharp: float
+    ) -> list[tuple[Array, float]]:
         low, high = self.family.low, self.family.high
 
         def f(U: Array) -> Array:
             return self._log_losses(U, t, batch_size)
 
-        u, value = minimise(f, starts, radius, low, high, sharp)
-        return u, math.exp(value)
+        return [(u, math.exp(value)) for u, value in minimise(f, starts, radius, low, high, sharp)]
+
+
+def _log(loss: Array) -> Array:
+    return np.log(np.clip(np.where(np.isfinite(loss), loss, CEILING), 1e-300, CEILING))

@@ -1,4 +1,4 @@
-"""The picture that three figures share: steps against batch size, colour for preconditioner, dashes for method."""
+"""Pictures of a study: a quantity against batch size, colour for preconditioner, dashes for method."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..plot import GREY, PALETTE, Line, Panel, bound_pair, cg_floors, chart, perfect_scaling
-from .study import TARGET, Table, column, distinct
+from .plot import GREY, PALETTE, Line, Panel, bound_pair, cg_floors, chart, perfect_scaling
+from .study import TARGET
+from .tables import Table, column, distinct
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -16,20 +17,20 @@ if TYPE_CHECKING:
 STYLES = ("--", "-")
 
 
-def curves(table: Table, what: str) -> list[Line]:
+def curves(table: Table, what: str, styles: Sequence[str] = STYLES) -> list[Line]:
     """A column against batch size, one line for each preconditioner and method; the first method is dashed."""
     return [
         Line(column(table, "batch_size", **key), column(table, what, **key), "", color, style, marker="o")
         for power, color in zip(distinct(table, "power"), PALETTE, strict=False)
-        for method, style in zip(distinct(table, "optimizer"), STYLES, strict=True)
+        for method, style in zip(distinct(table, "optimizer"), styles, strict=False)
         for key in [{"power": power, "optimizer": method}]
     ]
 
 
-def keys(table: Table) -> list[Line]:
+def keys(table: Table, styles: Sequence[str] = STYLES) -> list[Line]:
     """Legend entries: colours, then dashes."""
     powers = [Line([], [], f"p = {p:g}", c, width=2.5) for p, c in zip(distinct(table, "power"), PALETTE, strict=False)]
-    methods = [Line([], [], m, GREY, s, marker="o") for m, s in zip(distinct(table, "optimizer"), STYLES, strict=True)]
+    methods = [Line([], [], m, GREY, s, marker="o") for m, s in zip(distinct(table, "optimizer"), styles, strict=False)]
     return [*powers, *methods]
 
 

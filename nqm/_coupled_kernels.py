@@ -1,0 +1,218 @@
+"""The inner loop of least squares, for numba and for plain NumPy: a scan in which modes meet in one sum.
+
+As in `_kernels`, modes lie innermost. The sum over all of them is needed at every step, so chunks of modes take turns
+within a step, and each is laid out on its own so that every loop vectorises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+CHUNK = 256
+
+
+@cache
+def scan_coupled() -> Callable[..., tuple[Any, Any]]:
+    """Compiled where numba is installed, at first use."""
+    try:
+        import numba
+    except ImportError:
+        return scan_coupled_numpy
+
+    # The loops call these by their global names, compiled or not.
+    global _seen, _pad, _unpad, _step, _step_pair, _axpy, _sum
+    jit = numba.njit(cache=True, fastmath={"contract", "nsz"}, error_model="numpy", nogil=True)
+    _seen, _pad, _unpad, _axpy = jit(_seen), jit(_pad), jit(_unpad), jit(_axpy)
+    _step_pair = jit(_step_pair)
+    _step = jit(_step)
+    _sum = numba.njit(cache=True, fastmath=True, nogil=True)(_sum)  # sums in any order
+    return jit(_scan_coupled)
+
+
+def scan_coupled_numpy(
+    G0: Any, G1: Any, b0: Any, b1: Any, pace: Any, loud: Any, X: Any, N: Any,
+    look: Any, row: Any, h: Any, c: Any, s: Any, mass: Any, label_noise: float, per_example: float, nodes: int,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Step a state in place, with the noise of least squares: of variance ``c (h m + tau + label_noise)`` per example on each mode,
+    where c = h, up to the weights of a quadrature rule.
+
+    m is the second moment of ``look . x``, the point of the gradient, and tau its sum with weights ``mass = n h`` over
+    the ``nodes`` modes of a setting. X is (k, modes), the start in units of theta_0; N the moments that noise has added,
+    times the batch size 1 / ``per_example``. Signal and noise are (setting, step).
+    """
+    steps, settings = len(pace), X.shape[1] // nodes
+    signal, noise = np.empty((settings, steps)), np.empty((settings, steps))
+    for t, (p, q) in enumerate(zip(pace, loud, strict=True)):
+        G, b = G0 + p * G1, b0 + p * b1
+        m = s * (look * X).sum(0) ** 2 + per_example * np.einsum("ix,ijx,jx->x", look, N, look)
+        tau = np.repeat((mass * m).reshape(settings, nodes).sum(1), nodes)
+        X += np.einsum("ijx,jx->ix", G, X)
+        GN = np.einsum("ilx,lmx->imx", G, N)
+        jolt = q * c * (h * m + tau + label_noise) * b
+        N += GN + GN.transpose(1, 0, 2) + np.einsum("ilx,jlx->ijx", GN, G) + jolt[:, None] * b[None]
+        signal[:, t] = (mass * s * (row * X).sum(0) ** 2).reshape(settings, nodes).sum(1) / 2
+        noise[:, t] = (mass * np.einsum("ix,ijx,jx->x", row, N, row)).reshape(settings, nodes).sum(1) / 2
+    return signal, noise
+
+
+def _axpy(out: Any, a: float, x: Any, y: Any, i: int) -> None:
+    """out = y[i] + a x[i]."""
+    for j in range(out.shape[1]):
+        for z in range(out.shape[2]):
+            out[0, j, z] = y[i, j, z] + a * x[i, j, z]
+
+
+def _sum(a: Any, i: int, j: int, b: Any) -> float:
+    """a[i, j] . b."""
+    total = 0.0
+    for z in range(b.size):
+        total += a[i, j, z] * b[z]
+    return total
+
+
+def _pad(a: Any, lo: int, hi: int, width: int) -> Any:
+    """The modes lo .. hi of an array (rows, modes) as (chunk, row, ``width``), zeros after the last."""
+    rows, chunks = a.shape[0], -((lo - hi) // width)
+    out = np.zeros((chunks, rows, width))
+    for c in range(chunks):
+        first = lo + c * width
+        for i in range(rows):
+            for x in range(min(width, hi - first)):
+                out[c, i, x] = a[i, first + x]
+    return out
+
+
+def _unpad(out: Any, a: Any, lo: int, hi: int) -> None:
+    width = a.shape[2]
+    for c in range(a.shape[0]):
+        first = lo + c * width
+        for i in range(a.shape[1]):
+            for x in range(min(width, hi - first)):
+                out[i, first + x] = a[c, i, x]
+
+
+# Arrays below are (chunk, row, mode) and come with the chunk i that is meant: to slice one costs as much as a short loop.
+
+
+def _seen(y: Any, v: Any, r: Any, live: Any, x: Any, cov: Any, i: int) -> None:
+    """y = (r . x)^2 and v = r' cov r, over the slots that are ``live``: most have weight zero on every mode."""
+    k, w = r.shape[1], r.shape[2]
+    for z in range(w):
+        y[z] = v[z] = 0.0
+    for a in range(k):
+        if not live[a]:
+            continue
+        for z in range(w):
+            y[z] += r[i, a, z] * x[i, a, z]
+            v[z] += r[i, a, z] * r[i, a, z] * cov[i, a * k + a, z]
+        for b in range(a + 1, k):
+            if live[b]:
+                for z in range(w):
+                    v[z] += 2.0 * r[i, a, z] * r[i, b, z] * cov[i, a * k + b, z]
+    for z in range(w):
+        y[z] *= y[z]
+
+
+def _step(G: Any, b: Any, o: int, var: Any, x: Any, cov: Any, i: int, dx: Any, work: Any, dcov: Any) -> None:
+    """x <- x + G x,  cov <- cov + G cov + cov G' + G cov G' + var b b', in place, with chunk o of G and b."""
+    k, w = b.shape[1], b.shape[2]
+    if k == 1:
+        for z in range(w):
+            g, u = G[o, 0, z], b[o, 0, z]
+            x[i, 0, z] += g * x[i, 0, z]
+            cov[i, 0, z] += g * (2.0 + g) * cov[i, 0, z] + var[z] * u * u
+        return
+    if k == 2:
+        _step_pair(G, b, o, var, x, cov, i)
+        return
+    for a in range(k):
+        for z in range(w):
+            dx[a, z] = G[o, a * k, z] * x[i, 0, z]
+        for l in range(1, k):
+            for z in range(w):
+                dx[a, z] += G[o, a * k + l, z] * x[i, l, z]
+        for e in range(k):
+            for z in range(w):
+                work[a * k + e, z] = G[o, a * k, z] * cov[i, e, z]
+            for l in range(1, k):
+                for z in range(w):
+                    work[a * k + e, z] += G[o, a * k + l, z] * cov[i, l * k + e, z]
+    for a in range(k):
+        for z in range(w):
+            x[i, a, z] += dx[a, z]
+        for e in range(a, k):
+            for z in range(w):
+                dcov[z] = var[z] * b[o, a, z] * b[o, e, z] + work[a * k + e, z] + work[e * k + a, z]
+            for l in range(k):
+                for z in range(w):
+                    dcov[z] += work[a * k + l, z] * G[o, e * k + l, z]
+            for z in range(w):
+                cov[i, a * k + e, z] += dcov[z]
+            if e > a:
+                for z in range(w):
+                    cov[i, e * k + a, z] = cov[i, a * k + e, z]
+
+
+def _step_pair(G: Any, b: Any, o: int, var: Any, x: Any, cov: Any, i: int) -> None:
+    """The same for two slots, with every entry of a mode in a register."""
+    for z in range(b.shape[2]):
+        g00, g01, g10, g11 = G[o, 0, z], G[o, 1, z], G[o, 2, z], G[o, 3, z]
+        u, v = x[i, 0, z], x[i, 1, z]
+        x[i, 0, z], x[i, 1, z] = u + (g00 * u + g01 * v), v + (g10 * u + g11 * v)
+        u, v, w = cov[i, 0, z], cov[i, 1, z], cov[i, 3, z]
+        p0, p1, r0, r1 = g00 * u + g01 * v, g00 * v + g01 * w, g10 * u + g11 * v, g10 * v + g11 * w
+        b0, b1, q = b[o, 0, z], b[o, 1, z], var[z]
+        cov[i, 0, z] = u + (q * b0 * b0 + 2.0 * p0 + (p0 * g00 + p1 * g01))
+        cov[i, 1, z] = cov[i, 2, z] = v + (q * b0 * b1 + p1 + r0 + (p0 * g10 + p1 * g11))
+        cov[i, 3, z] = w + (q * b1 * b1 + 2.0 * r1 + (r0 * g10 + r1 * g11))
+
+
+def _scan_coupled(
+    G0: Any, G1: Any, b0: Any, b1: Any, pace: Any, loud: Any, X: Any, N: Any,
+    look: Any, row: Any, h: Any, c: Any, s: Any, mass: Any, label_noise: float, per_example: float, nodes: int,
+) -> tuple[Any, Any]:  # fmt: skip
+    k, n = X.shape
+    settings, steps, w = n // nodes, len(pace), min(CHUNK, nodes)
+    signal, noise = np.zeros((settings, steps)), np.zeros((settings, steps))
+    moving = G1.any() or b1.any()
+    G, b, var, dcov = np.empty((1, k * k, w)), np.empty((1, k, w)), np.empty(w), np.empty(w)
+    dx, work, y, v = np.empty((k, w)), np.empty((k * k, w)), np.empty(w), np.empty(w)
+    flat0, flat1, flatN = G0.reshape(k * k, n), G1.reshape(k * k, n), N.reshape(k * k, n)
+    about = np.empty((4, n))
+    about[0], about[1], about[2], about[3] = h, c, mass * s, mass
+    watched, read = np.empty(k, dtype=np.bool_), np.empty(k, dtype=np.bool_)
+    for a in range(k):
+        watched[a], read[a] = look[a].any(), row[a].any()
+    for setting in range(settings):
+        lo, hi = setting * nodes, setting * nodes + nodes
+        g0, g1, c0, c1 = _pad(flat0, lo, hi, w), _pad(flat1, lo, hi, w), _pad(b0, lo, hi, w), _pad(b1, lo, hi, w)
+        x, cov, p, r = _pad(X, lo, hi, w), _pad(flatN, lo, hi, w), _pad(look, lo, hi, w), _pad(row, lo, hi, w)
+        data, start = _pad(about, lo, hi, w), _pad(s.reshape(1, n), lo, hi, w)
+        m, tau = np.empty((len(x), w)), 0.0
+        for t in range(-1, steps):
+            total = 0.0
+            for i in range(len(x)):
+                if t >= 0:
+                    for z in range(w):
+                        var[z] = loud[t] * data[i, 1, z] * (data[i, 0, z] * m[i, z] + tau + label_noise)
+                    if moving:
+                        _axpy(G, pace[t], g1, g0, i)
+                        _axpy(b, pace[t], c1, c0, i)
+                        _step(G, b, 0, var, x, cov, i, dx, work, dcov)
+                    else:
+                        _step(g0, c0, i, var, x, cov, i, dx, work, dcov)
+                    _seen(y, v, r, read, x, cov, i)
+                    signal[setting, t] += 0.5 * _sum(data, i, 2, y)
+                    noise[setting, t] += 0.5 * _sum(data, i, 3, v)
+                _seen(y, v, p, watched, x, cov, i)
+                for z in range(w):
+                    m[i, z] = start[i, 0, z] * y[z] + per_example * v[z]
+                total += _sum(data, i, 2, y) + per_example * _sum(data, i, 3, v)
+            tau = total
+        _unpad(X, x, lo, hi)
+        _unpad(flatN, cov, lo, hi)
+    return signal, noise

@@ -1,0 +1,72 @@
+"""What tuning is asked for, and what it answers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from ..optimizers.base import Optimizer, parameters
+from ..problem import MAX_STEPS, check_batch_size, check_target
+from ..run import Outcome, number
+
+
+@dataclass(frozen=True)
+class Goal:
+    """Fewest steps to a target, within ``steps``; or, without a target, the least loss after ``steps``."""
+
+    batch_size: float
+    target: float | None
+    steps: int
+
+    @classmethod
+    def of(cls, batch_size: Any, target: Any, steps: Any, examples: Any, max_steps: Any = MAX_STEPS) -> Goal:
+        """A goal from what a user gave, refused by name."""
+        batch_size = check_batch_size(batch_size)
+        if sum(goal is not None for goal in (target, steps, examples)) != 1:
+            raise ValueError("tune needs exactly one goal: target=, steps= or examples=")
+        if examples is not None:
+            if not (examples >= batch_size and math.isfinite(batch_size)):
+                raise ValueError(f"examples must be at least one batch of {batch_size:g}, got {examples!r}")
+            steps = int(examples // batch_size)
+        if not (1 <= max_steps <= MAX_STEPS):
+            raise ValueError(f"max_steps must be from 1 to 10^9, got {max_steps!r}")
+        if steps is None:
+            return cls(batch_size, check_target(target), int(max_steps))
+        if isinstance(steps, bool) or steps != int(steps) or not 1 <= steps <= MAX_STEPS:
+            raise ValueError(f"steps must be a whole number from 1 to 10^9, got {steps!r}")
+        return cls(batch_size, None, int(steps))
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """Answer of `tune`: the optimizer with every parameter set, and what it reaches.
+
+    ``at_bound`` names the parameters whose best value lies at the edge of its range: momentum at 0 means that momentum
+    does not help here. ``stderr`` is the standard error of the steps, or of the loss for a budget, of an optimizer that is
+    sampled; None where the answer is exact. It is that of measuring this setting: the search may have missed a better one.
+    """
+
+    optimizer: Optimizer
+    steps: int | None
+    loss: float
+    batch_size: float
+    at_bound: tuple[str, ...]
+    outcome: Outcome
+    message: str
+    stderr: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "optimizer": str(self.optimizer),
+            **{name: number(p.value) for name, p in parameters(self.optimizer).items()},
+            "effective_lr": number(self.optimizer.effective_lr),
+            "steps": self.steps,
+            "examples": None if self.steps is None else number(self.steps * self.batch_size),
+            "loss": number(self.loss),
+            "batch_size": number(self.batch_size),
+            "at_bound": list(self.at_bound),
+            "outcome": self.outcome.name,
+            "message": self.message,
+            "stderr": number(self.stderr),
+        }

@@ -1,0 +1,376 @@
+"""Tuning by races, for optimizers that are sampled: settings step side by side on the same noise until one is there.
+
+Settings come from a Sobol sequence and are one more axis of the arrays. The first whose mean loss over replicas is at the
+target ends the race, so that a race takes as many steps as its best setting needs. A wide race is run where that is few,
+at a large batch or on a short budget; the goal is then made harder step by step, each time with a narrow race around
+the last best. The winner is measured again with fresh noise and more replicas: its figure is not the luck of the race,
+and it has a standard error.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..geometry import Geometry
+from ..moments import Array
+from ..noise import gaussian
+from ..optimizers.base import Optimizer, fill, parameters
+from ..problem import Quadratic
+from ..sample import Additive, Streams, Walk
+from ..spectrum import Spectrum
+from .answer import Goal
+from .family import Family
+from .minimise import fit_quadratic
+
+LIMIT = 2**20  # steps that are sampled at most
+SHORT = 256  # steps of a wide race
+FAR = 2**12  # and of one that only tells how far it gets
+JUMP = 16.0  # from one batch size of the ladder to the next, and
+FACTOR = 4  # from one budget to the next
+HUGE = 2.0**36  # a batch as good as infinite
+SAMPLES = (128, 256)  # that stand for all modes of a replica: in a race, in a measurement
+FEWEST, USUAL = 4, 128  # replicas of a race, which compares settings on the same noise; within
+RACE = 2**24  # numbers to step, if the fewest are fewer
+LEAST, MOST = 16, 4096  # replicas of a measurement, within
+BLOCK = 8  # of them share a generator
+WORK = 2**25  # numbers to step, if the least are fewer
+THREAD = 2**13  # numbers that keep one thread busy
+FINE = 1 / 256  # of the time: how often losses are looked at
+WINDOW = 1 / 32  # of the time: over which losses are averaged
+FIELD = 2.0  # times the best loss: settings that tell where the best lies
+LOST = 100.0  # times the initial loss: such a setting is dropped, and
+STALLED = 0.98  # so is one whose loss has met a floor and fell no further in the second half of the time
+NARROW = 3.0  # half-width of a narrow race, in octaves
+GAIN = 0.01  # of the steps: for less no other race is run
+AGAIN = 2**13  # steps that other races may take
+MANY = 2**10  # steps below which a race has four times as many settings
+SEED, FRESH = 20190704, 1
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best points of a race, first to last, or the figures of one; ``steps`` is None if the target was not reached."""
+
+    points: Array
+    steps: int | None
+    loss: float
+    stderr: float = math.nan  # of the steps to a target, or of the loss after a budget
+    within: int = 0  # steps that were looked at, where the target was not reached
+    shape: Array | None = None  # what makes the curvature of the loss round: long along a valley, short across
+
+    @property
+    def u(self) -> Array:
+        return self.points[0]
+
+    def gain(self, before: Found) -> float:
+        """How much better it is: the part of the steps that is saved or, for a budget, of the loss."""
+        if self.steps is None or before.steps is None:
+            return -math.inf if self.steps is None else math.inf
+        return 1 - (self.loss / before.loss if self.steps == before.steps else self.steps / before.steps)
+
+
+class Races:
+    """The settings of one optimizer on one problem.
+
+    An optimizer that treats each parameter by itself is sampled on the nodes of `Quadratic.coarse_smooth`: the second
+    moment of a weight is a smooth function of its h, c and s, and a Gauss rule adds it up, as for SGD. Nodes that stand for
+    many modes are sampled several times, which keeps the scatter over replicas low. Any other is sampled mode by mode.
+    """
+
+    def __init__(self, problem: Quadratic, optimizer: Optimizer) -> None:
+        alone = optimizer.elementwise
+        self.cores = min(4, os.cpu_count() or 1)
+        nodes = problem.coarse_smooth.spectrum if alone else problem.spectrum
+        self.family = Family(Quadratic(nodes), optimizer)
+        self.race_on, self.measure_on = (
+            Additive(spread_out(nodes, n) if alone else nodes, optimizer, gaussian()) for n in SAMPLES
+        )
+        kinds = [p.kind for p in self.family.free]
+        self.likely = np.array([k.likely or (k.low, k.high) for k in kinds]).reshape(-1, 2).T
+        self.width = np.array([min(NARROW, 0.25 * (k.high - k.low)) for k in kinds])
+
+    def best(self, goal: Goal, near: Found | None = None) -> Found:
+        """The best setting, measured; ``near`` is the answer to a goal that is a few times easier."""
+        if len(self.family) == 0:
+            return self.measure(np.empty((1, 0)), goal)
+        found = self._next(goal, near) if near is not None and near.steps else self._ladder(goal)
+        if found.steps is None and near is not None:
+            found = self._ladder(goal)
+        for luck in range(3):  # a setting that passed by luck is not a setting that passes
+            if found.steps is None:
+                break
+            found = self._race(self._around(found, 0.25), goal, found.steps, luck)
+            if found.steps is not None and (sure := self.measure(found.points, goal, found.steps)).steps is not None:
+                return sure
+        return found
+
+    def measure(self, points: Array, goal: Goal, guess: int | None = None) -> Found:
+        """The best of a few settings and its figures, with noise that no race has seen.
+
+        ``guess`` is about the step it will need. With two settings the better is chosen and measured on the same noise, a
+        bias of a part of the standard error.
+        """
+        optimizers = [self.family.at(u).at_horizon(goal.steps) for u in points]
+        work = (guess or min(goal.steps, SHORT)) * self.measure_on.modes
+        blocks = [(i, BLOCK) for i in range(int(np.clip(WORK // work, LEAST, MOST)) // BLOCK)]
+        walks = [Walk(self.measure_on, o, goal.batch_size, Streams(SEED + FRESH, blocks)) for o in optimizers]
+        limit = goal.steps if guess is None else min(goal.steps, 3 * guess)
+        with Together(walks) as together:
+            if goal.target is not None:
+                return _crossing(points, together, goal.target, limit)
+            losses: list[Array] = []
+            for t in looks(goal.steps):
+                _, losses = together.to(t)
+            figures = [_mean(part) for part in losses]
+        first = int(np.argmin([mean for mean, _ in figures]))
+        return Found(points[first][None], goal.steps, *figures[first])
+
+    def _ladder(self, goal: Goal) -> Found:
+        """From a goal that is cheap enough for a wide race to the one that was asked."""
+        batch_size, target, steps = goal.batch_size, goal.target, goal.steps
+        harder: list[Goal] = []
+        if target is None:
+            while steps > SHORT:
+                harder.append(Goal(batch_size, None, steps))
+                steps //= FACTOR
+            found = self._race(self._wide(), Goal(batch_size, None, steps))
+        else:
+            steps = min(SHORT, steps)
+            while (found := self._race(self._wide(), Goal(batch_size, target, steps))).steps is None:
+                if math.isfinite(batch_size):
+                    harder.append(Goal(batch_size, target, goal.steps))
+                    batch_size = batch_size * JUMP if batch_size < HUGE else math.inf
+                elif steps < goal.steps:
+                    steps = min(FACTOR * steps, goal.steps)
+                else:
+                    return self._how_far(goal, found)
+        for rung in reversed(harder or [goal]):
+            found = self._next(rung, found)
+            if found.steps is None:
+                return found if rung == goal else self._how_far(goal, found)
+        return found
+
+    def _how_far(self, goal: Goal, found: Found) -> Found:
+        """How far it gets, for a goal out of reach: even an easier one was not met."""
+        points = np.vstack([found.points, self._wide()])
+        return self._race(points, Goal(goal.batch_size, goal.target, min(FAR, goal.steps)))
+
+    def _next(self, goal: Goal, near: Found) -> Found:
+        """Races around the best points of an easier goal, and all over the box while that is cheap, as long as they gain."""
+        points, guess = self._around(near, 1.0), FACTOR * (near.steps or SHORT)
+        if guess <= FACTOR * SHORT:
+            points = np.vstack([points, self._wide()])
+        found = self._race(points, goal, guess)
+        part, rounds = 0.7, int(np.clip(AGAIN // guess, 0, 4))
+        while found.steps is not None and part > 0.25 and rounds:
+            better = self._race(self._around(found, part), goal, found.steps)
+            part *= 1.0 if better.gain(found) > GAIN else 0.7
+            found, rounds = better if better.gain(found) > 0 else found, rounds - 1
+        return found
+
+    def _wide(self) -> Array:
+        """Points all over where the best may lie."""
+        return self._spread(self.likely[0], self.likely[1], 2 ** min(4 + len(self.family), 7))
+
+    def _around(self, found: Found, part: float) -> Array:
+        """The best points so far, and others in a box around the first, a part of the usual size, drawn out along the valley."""
+        p = len(self.family)
+        many = 2 if (found.steps or SHORT) < MANY else 0
+        cube = 2 * self._spread(np.zeros(p), np.ones(p), 2 ** min(2 + p + many, 7)) - 1
+        shape = np.eye(p) if found.shape is None else found.shape / np.linalg.det(found.shape) ** (1 / p)
+        return np.vstack([found.points, self._inside(found.u + part * self.width * (cube @ shape.T))])
+
+    def _spread(self, low: Array, high: Array, count: int) -> Array:
+        """A Sobol sequence over a box, each point in the middle of its cell."""
+        from scipy.stats import qmc
+
+        return low + (high - low) * (qmc.Sobol(len(low), scramble=False).random(count) + 0.5 / count)
+
+    def _inside(self, u: Array) -> Array:
+        return np.clip(u, self.family.low, self.family.high)
+
+    def _race(self, U: Array, goal: Goal, guess: int = SHORT, luck: int = 0) -> Found:
+        """Step all settings together until one is at the target or the budget is spent."""
+        replicas = int(np.clip(RACE // (len(U) * self.race_on.modes * guess), FEWEST, USUAL)) * 4**luck
+        lanes = list(self._lanes(U, goal, replicas, luck))
+        least, loss = np.full((2, len(U)), math.inf)
+        history: list[tuple[int, Array]] = []  # from half the time on
+        with Together([lane.walk for lane in lanes]) as together:
+            for t in looks(goal.steps):
+                middle, losses = together.to(t)
+                loss = np.full(len(U), math.inf)
+                for lane, part in zip(lanes, losses, strict=True):
+                    loss[lane.rows] = np.fmin(part.mean(-1), math.inf)  # NaN is infinity
+                least = np.minimum(least, loss)
+                if goal.target is not None and loss.min() <= goal.target:
+                    return self._settle(U, loss, round(middle))
+                history.append((t, loss))
+                while len(history) > 1 and history[1][0] <= t // 2:
+                    history.pop(0)
+                alive = self._alive(loss, *history[0], t, goal.target)
+                together.keep([(i, rows) for i, lane in enumerate(lanes) if len(rows := lane.keep(alive))])
+                lanes = [lane for lane in lanes if len(lane.rows)]
+                if not lanes:
+                    break
+        if goal.target is None and lanes:
+            return self._settle(U, loss, goal.steps)
+        first = int(np.argmin(least))
+        return Found(U[first][None], None, float(least[first]), within=history[-1][0])
+
+    def _settle(self, U: Array, loss: Array, steps: int) -> Found:
+        """The first of a race, and the minimum of a quadratic through those close to it, if that has one nearby."""
+        first = int(np.argmin(loss))
+        near = np.flatnonzero(loss < FIELD * loss[first])
+        p, u = len(self.family), U[first]
+        points, shape = [u], None
+        if len(near) > 1 + p + p * (p + 1) // 2:
+            Z, span = (U[near] - u) / self.width, np.ptp(U[near], axis=0) / 2
+            model, shape = fit_quadratic(Z, np.log(loss[near]), np.zeros(p), 1.0)
+            if model is not None:
+                points.append(self._inside(u + np.clip(model * self.width, -span, span)))
+        return Found(np.array(points), steps, float(loss[first]), shape=shape)
+
+    def _alive(self, loss: Array, then: int, before: Array, t: int, target: float | None) -> Array:
+        """Settings to go on with: not diverged and, on the way to a target, not at a floor above it."""
+        initial = self.race_on.initial_loss
+        alive = loss < LOST * initial
+        if target is not None and 32 <= then <= t // 2:
+            alive &= ~((before < 0.5 * initial) & (loss > 1.5 * target) & (loss > STALLED * before))
+        return alive
+
+    def _threads(self, numbers: int) -> int:
+        """How many threads are worth their while for arrays of so many numbers."""
+        return int(np.clip(numbers // THREAD, 1, self.cores))
+
+    def _lanes(self, U: Array, goal: Goal, replicas: int, luck: int) -> Iterator[Lane]:
+        """Settings that can share arrays, in as many lanes as there are cores; every lane meets the same noise."""
+        for rows, optimizer in self.family.passes(U):
+            optimizer = optimizer.at_horizon(goal.steps)
+            lanes = self._threads(len(rows) * replicas * self.race_on.modes)
+            for part in np.array_split(np.arange(len(rows)), min(lanes, len(rows))):
+                streams = Streams(SEED, [(2 + luck, replicas)])
+                some = _settings(optimizer, part, len(rows))
+                yield Lane(Walk(self.race_on, some, goal.batch_size, streams, settings=len(part)), rows[part])
+
+
+class Lane:
+    """Some settings of a race, stepped as one array."""
+
+    def __init__(self, walk: Walk, rows: Array) -> None:
+        self.walk, self.rows = walk, rows
+
+    def keep(self, alive: Array) -> Array:
+        """Drop settings; the places of those that are left."""
+        mine, size = np.flatnonzero(alive[self.rows]), len(self.rows)
+        if 0 < len(mine) < size:
+            self.walk.switch(_settings(self.walk.optimizer, mine, size), _chosen(self.walk.state, mine, size))
+        self.rows = self.rows[mine]
+        return mine
+
+
+class Together:
+    """Walks in step, one thread each; their losses are averaged over the last part of the time.
+
+    A mean over few replicas swings about the expected loss from step to step. Whatever first touches a target would be
+    what swings most; the average over time swings little, and stands for the loss in the middle of its window.
+    """
+
+    def __init__(self, walks: list[Walk]) -> None:
+        self.walks, self.pool = walks, ThreadPoolExecutor(max(len(walks), 1))
+        self.window: deque[tuple[int, int, list[Array]]] = deque()  # from, to, mean loss of each walk in between
+
+    def to(self, t: int) -> tuple[float, list[Array]]:
+        """Go on to step t; the middle of the window, and the losses of each walk there."""
+
+        def losses(walk: Walk) -> Array:
+            with np.errstate(all="ignore"):
+                return walk.mean_to(t)
+
+        first = self.walks[0].t
+        parts = map(losses, self.walks) if len(self.walks) == 1 else self.pool.map(losses, self.walks)
+        self.window.append((first, t, list(parts)))
+        while self.window[0][0] < t * (1 - WINDOW) and len(self.window) > 1:
+            self.window.popleft()
+        first = self.window[0][0]
+        weights = [(end - begin) / (t - first) for begin, end, _ in self.window]
+        means = zip(*(parts for _, _, parts in self.window), strict=True)
+        found: list[Any] = [sum(w * part for w, part in zip(weights, walk, strict=True)) for walk in means]
+        return (first + 1 + t) / 2, found
+
+    def keep(self, kept: list[tuple[int, Any]]) -> None:
+        """Go on with some walks, by their place, and with some of the settings of each."""
+        self.walks = [self.walks[i] for i, _ in kept]
+        self.window = deque((a, b, [parts[i][rows] for i, rows in kept]) for a, b, parts in self.window)
+
+    def __enter__(self) -> Together:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.pool.shutdown(wait=True, cancel_futures=True)
+
+
+def spread_out(spectrum: Spectrum, samples: int) -> Spectrum:
+    """Nodes repeated in proportion to their share of the initial loss, so that about so many samples stand for all modes."""
+    share = spectrum.signal_mass / max(spectrum.initial_loss, 1e-300)
+    copies = np.clip(np.rint(samples * share), 1, np.maximum(np.floor(spectrum.count), 1)).astype(int)
+    h, c, s, count = (np.repeat(a, copies) for a in (spectrum.h, spectrum.c, spectrum.s, spectrum.count / copies))
+    return Spectrum(h, c, s, count)
+
+
+def looks(steps: int) -> Iterator[int]:
+    """The steps at which losses are looked at: all at first, then one in each 256th part of the time."""
+    t = 0
+    while t < steps:
+        t = min(steps, t + max(1, int(t * FINE)))
+        yield t
+
+
+def _settings(optimizer: Optimizer, rows: Array, size: int) -> Optimizer:
+    """The optimizer with these rows of its settings, as arrays of shape (settings, 1, 1)."""
+    arrays = {n: p.value for n, p in parameters(optimizer).items() if np.ndim(p.value) and len(p.value) == size}
+    return fill(optimizer, {name: value[rows].reshape(-1, 1, 1) for name, value in arrays.items()})
+
+
+def _chosen(state: Any, rows: Array, size: int) -> Any:
+    """What an optimizer remembers, for some of its settings."""
+    if isinstance(state, tuple):
+        return tuple(_chosen(part, rows, size) for part in state)
+    if isinstance(state, Geometry):
+        return state.select(rows)
+    return state[rows] if np.ndim(state) == 3 and len(state) == size else state
+
+
+def _mean(losses: Array) -> tuple[float, float]:
+    with np.errstate(all="ignore"):
+        return float(losses.mean()), float(losses.std(ddof=1) / math.sqrt(losses.size))
+
+
+def _crossing(points: Array, together: Together, target: float, limit: int) -> Found:
+    """Where the first mean loss, and then that mean one standard error up or down, comes to the target."""
+    low: list[float] = [math.inf] * len(points)  # where mean - stderr did
+    hit, loss, stderr = None, math.inf, math.inf
+    for t in looks(limit):
+        middle, losses = together.to(t)
+        figures = [_mean(part) for part in losses]
+        low = [min(before, middle) if m - e <= target else before for before, (m, e) in zip(low, figures, strict=True)]
+        best = int(np.argmin([mean for mean, _ in figures]))
+        if hit is None:
+            loss = min(loss, figures[best][0])
+            if loss <= target:
+                hit, points, low, figures = round(middle), points[best][None], [low[best]], [figures[best]]
+                together.keep([(best, slice(None))])
+        if hit is not None:
+            if sum(figures[0]) <= target:
+                stderr = (middle - low[0]) / 2
+                break
+            if t > 2 * hit:
+                break
+    return Found(points[:1], hit, loss, stderr if hit is not None else math.nan, within=limit)

@@ -1,0 +1,111 @@
+"""Optimizers that are sampled, and sampled replicas beside exact runs, on the command line and in pictures."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from nqm import SGD, Adam, Quadratic, Spectrum
+from nqm.cli import main
+
+SMALL = ["--spectrum", "power_law(30)"]
+
+
+def call(*arguments: str) -> Any:
+    return CliRunner().invoke(main, [*arguments, *SMALL], catch_exceptions=False)
+
+
+def test_a_curve_of_adam_is_sampled() -> None:
+    line = ["curve", "Adam(0.05, 0.9)", "-b", "16", "--steps", "20", "--replicas", "50", "--seed", "3"]
+    found = json.loads(call(*line, "--noise", "student_t(5)", "--json").output)
+    problem = Quadratic(Spectrum.power_law(30))
+    run = problem.sample(Adam(0.05, 0.9), 16, 20, replicas=50, seed=3, noise="student_t(5)")
+    assert found["loss"] == run.loss.tolist()
+    assert found["stderr"] == pytest.approx(np.asarray(run.stderr).tolist())
+    assert found["replicas"] == 50
+    assert found["signal"] is None
+    assert list(found["quantiles"]) == ["0.1", "0.5", "0.9"]
+    table = call(*line).output
+    assert "quantile_0.5" in table
+    assert "mean of 50 replicas" in table
+    rows = list(csv.DictReader(io.StringIO(call(*line, "--csv", "-").output)))
+    assert list(rows[0]) == ["steps", "loss", "stderr", "quantile_0.1", "quantile_0.5", "quantile_0.9"]
+
+
+def test_replicas_stand_beside_an_exact_run(tmp_path: Path) -> None:
+    line = ["curve", "SGD(0.5)", "-b", "16", "--steps", "20", "--sample", "40"]
+    found = json.loads(call(*line, "--json").output)
+    exact = Quadratic(Spectrum.power_law(30)).run(SGD(0.5), 16, 20)
+    assert found["loss"] == exact.loss.tolist()
+    z = (np.array(found["sampled"]["loss"]) - exact.loss) / np.array(found["sampled"]["stderr"])
+    assert np.abs(z).max() < 4
+    rows = list(csv.DictReader(io.StringIO(call(*line, "--csv", "-").output)))
+    assert {"loss", "signal", "sampled", "stderr"} < set(rows[0])
+    done = call(*line, "--plot", str(tmp_path / "both.png"))
+    assert done.exit_code == 0
+    assert (tmp_path / "both.png").stat().st_size > 5000
+
+
+def test_a_sweep_of_adam_has_errors(tmp_path: Path) -> None:
+    line = ["sweep", "Adam(beta1=0.9)", "SGD", "--target", "0.3", "--batch-sizes", "16,64"]
+    done = call(*line, "--plot", str(tmp_path / "sweep.png"))
+    assert done.exit_code == 0
+    assert "steps stderr" in done.output
+    assert (tmp_path / "sweep.png").stat().st_size > 5000
+    adam, sgd = json.loads(call(*line, "--json").output)["sweeps"]
+    assert len(adam["steps_stderr"]) == 2
+    assert sgd["steps_stderr"] is None
+
+
+def test_tune_says_its_error() -> None:
+    done = call("tune", "Sign", "-b", "16", "--steps", "30")
+    assert done.exit_code == 0
+    assert "+-" in done.output
+    assert "stderr" in done.output
+
+
+@pytest.mark.parametrize(
+    ("line", "part"),
+    [
+        (["steps", "Adam(0.1, 0.9)", "-b", "4", "--target", "0.1"], "sampled and has no exact moments"),
+        (["schedule", "Adam", "-b", "4", "--steps", "10"], "sampled and has no exact moments"),
+        (["curve", "Adam(0.1)", "-b", "4", "--steps", "10"], "beta1 of Adam(lr=0.1) is free"),
+        (["curve", "SGD(0.1)", "-b", "4", "--steps", "10", "--sample", "0"], "replicas must be"),
+        (["curve", "Sign(0.1)", "-b", "4", "--steps", "10", "--noise", "gausian"], "did you mean gaussian"),
+        (["curve", "Sign(0.1)", "-b", "4", "--steps", "10", "--seed", "-1"], "seed must be"),
+    ],
+)
+def test_wrong_calls_are_one_sentence(line: list[str], part: str) -> None:
+    done = call(*line)
+    assert done.exit_code == 2
+    assert part in done.output
+    assert "Traceback" not in done.output
+
+
+def test_pictures_of_sampled_runs(tmp_path: Path) -> None:
+    problem = Quadratic(Spectrum.power_law(30))
+    run = problem.sample(Adam(0.05, 0.9), 16, 40)
+    figure = run.plot(str(tmp_path / "adam.png"))
+    labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert labels == ["mean of 64 replicas", "10% to 90% of replicas"]
+    assert problem.sample(Adam(0.05, 0.9), 16, [3], quantiles=[]).plot().axes
+    diverged = problem.sample(SGD(3.0), 16, 3000)
+    assert not diverged.outcome.ok
+    assert diverged.plot().axes
+
+
+def test_a_law_of_noise_is_never_ignored() -> None:
+    line = ["curve", "SGD(0.5)", "-b", "16", "--steps", "5", "--json"]
+    assert "sampled" not in json.loads(call(*line).output)
+    found = json.loads(call(*line, "--noise", "laplace").output)
+    assert found["sampled"]["replicas"] == 64
+    refused = call(*line, "--noise", "foo(3)")
+    assert refused.exit_code == 2
+    assert "there is no noise 'foo'" in refused.output
