@@ -207,7 +207,8 @@ def _show_fit(fit: Fit) -> None:
     names = ("network", "step", "parameters", "examples", "loss", "offset", "largest_curvature", "gradient_norm")
     pairs = {name: about[name] for name in names}
     pairs |= {"noise_scale": str(fit.noise_scale), "curvature_noise_scale": str(fit.curvature_noise_scale)}
-    pairs |= {"noise_exponent": about["noise_exponent"], "products": about["products"], "seconds": about["seconds"]}
+    pairs |= {"noise_exponent": about["noise_exponent"], "adam_power": about["adam_power"]}
+    pairs |= {"products": about["products"], "seconds": about["seconds"]}
     show_pairs(pairs)
     for note in about["notes"]:
         click.echo(f"- {note}")

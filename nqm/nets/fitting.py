@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 FLAT = 1e-7  # of the largest curvature: smaller ones act as straight slopes for 10^5 steps, and are set to this
 FORMAT = "nqm fit 1"
+SQUARED = 512  # examples whose gradients are squared for Adam's second moment
+EPS = 1e-8  # Adam's own
 KINDS = ("signal", "noise", "density")
 Progress = Callable[[int, int], None]
 
@@ -43,9 +45,9 @@ Progress = Callable[[int, int], None]
 class Fit:
     """A measured model: two measures over curvature, the loss at the checkpoint, and where they come from.
 
-    ``top`` has the largest curvatures h, and gradient g and noise variance c along each; ``density`` is the distribution of
-    all curvatures, if random probes were asked for; ``descent`` is how the real loss falls along full gradients, by which
-    predictions are bent; ``note`` is provenance.
+    ``top`` has the largest curvatures h, and gradient g, noise variance c and Adam's preconditioner along each. ``density``
+    is the distribution of all curvatures, if random probes were asked for. ``descent`` is how the real loss falls along full
+    gradients, by which predictions are bent. ``note`` is provenance.
     """
 
     signal: Measure
@@ -99,13 +101,17 @@ class Fit:
 
         The paper's C = H is a slope of 1.
         """
-        h, c = self.top["h"], self.top["c"]
-        fine = (h > 0) & (c > 0)
-        if fine.sum() < 3:
-            return math.nan, math.nan
-        x, y = np.log(h[fine]), np.log(c[fine])
-        slope, level = np.polyfit(x, y, 1)
-        return float(slope), float(np.std(y - slope * x - level))
+        return _slope(self.top["h"], self.top["c"])
+
+    @property
+    def adam_power(self) -> tuple[float, float]:
+        """The power p of H^-p that comes closest to Adam's preconditioner here, and the spread around it in logs.
+
+        Adam divides by d, the root of the second moment of single-example gradients. Along the largest curvatures' vectors
+        y, log(y' d^-1 y) against log h has the slope -p; for C = H and a diagonal H it would be 1/2.
+        """
+        slope, spread = _slope(self.top["h"], self.top["adam"])
+        return -slope, spread
 
     def predict(
         self, optimizer: Optimizer, batch_size: float, steps: int | Sequence[int], schedule: AnySchedule = None,
@@ -125,12 +131,14 @@ class Fit:
     def to_dict(self) -> dict[str, Any]:
         """What ``nqm fit --json`` prints; files have the nodes besides."""
         slope, spread = self.noise_exponent
+        power, around = self.adam_power
         return {
             "loss": self.loss, "offset": self.offset, "examples": self.examples,
             "largest_curvature": float(self.signal.h.max()), "trace_noise": self.noise.integral(np.ones_like),
             "gradient_norm": math.sqrt(self.signal.integral(np.ones_like)),
             "noise_scale": self.noise_scale.to_dict(), "curvature_noise_scale": self.curvature_noise_scale.to_dict(),
-            "noise_exponent": slope, "noise_exponent_spread": spread, **self.note,
+            "noise_exponent": slope, "noise_exponent_spread": spread,
+            "adam_power": power, "adam_power_spread": around, **self.note,
         }  # fmt: skip
 
     def save(self, path: str | Path) -> None:
@@ -231,7 +239,7 @@ def fit(
 
     (signal,) = m.krylov_spaces(operator, g[None], steps, keep=True, progress=show)
     found = m.krylov_spaces(operator, starts, noise_steps, progress=show)
-    top = _top(network, signal, g)
+    top = _top(network, signal, g, generator)
     path = descend(network, 1 / float(top["h"].max()), descent, progress) if descent else None
     note = {
         "network": network.name, "step": network.step, "parameters": network.dim, "curvature": operator.name,
@@ -248,8 +256,10 @@ def fit(
     )
 
 
-def _top(network: Network, found: Any, g: Any, most: int = 16) -> dict[str, Array]:
-    """The largest Ritz values from the gradient, and signal and noise variance along their vectors."""
+def _top(network: Network, found: Any, g: Any, generator: Any, most: int = 16) -> dict[str, Array]:
+    """The largest Ritz values from the gradient; signal, noise variance and Adam's preconditioner along their vectors."""
+    import torch
+
     from .transforms import pushed_forward, vmap
 
     values, vectors = found.ritz()
@@ -259,7 +269,20 @@ def _top(network: Network, found: Any, g: Any, most: int = 16) -> dict[str, Arra
         along = vmap(lambda v, b=batch: pushed_forward(lambda t: network.losses(t, b), network.theta, v)[1])(y)
         second += share * (along.double() ** 2).mean(1).numpy()
     c = second - ((y @ g).double() ** 2).numpy()
-    return {"h": values[:k], "c": c, "g": (y @ g).double().numpy()}
+    some = torch.randperm(network.examples, generator=generator)[:SQUARED]
+    squares = sum((rows.double() ** 2).sum(0) for rows in network.example_gradients(index=some)) / len(some)
+    adam = (y.double() ** 2 / (torch.as_tensor(squares) ** 0.5 + EPS)).sum(1).numpy()
+    return {"h": values[:k], "c": c, "g": (y @ g).double().numpy(), "adam": adam}
+
+
+def _slope(x: Array, y: Array) -> tuple[float, float]:
+    """Of log y against log x, and the standard deviation around the line."""
+    fine = (x > 0) & (y > 0)
+    if fine.sum() < 3:
+        return math.nan, math.nan
+    u, v = np.log(x[fine]), np.log(y[fine])
+    slope, level = np.polyfit(u, v, 1)
+    return float(slope), float(np.std(v - slope * u - level))
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -162,16 +162,17 @@ class Network(Problem):
             total += share * torch.autograd.grad(self.batch_loss(theta, piece), theta)[0]
         return total.detach()
 
-    def example_gradients(self, theta: Tensor | None = None) -> Iterator[Tensor]:
-        """Gradients of single examples, (examples, parameters), in pieces of bounded size."""
+    def example_gradients(self, theta: Tensor | None = None, index: Tensor | None = None) -> Iterator[Tensor]:
+        """Gradients of single examples, all or those of an index, as (examples, parameters) in pieces of bounded size."""
         theta = (self.theta if theta is None else theta).detach()
+        index = torch.arange(self.examples) if index is None else index
         rows = max(1, min(self.chunk, ROOM // (theta.element_size() * self.dim)))
 
         def one(theta: Tensor, example: Any) -> Tensor:
             return self.batch_loss(theta, tree_map(lambda t: t[None], example))
 
-        for low in range(0, self.examples, rows):
-            yield vmap(grad(one), in_dims=(None, 0))(theta, self.take(slice(low, low + rows))).detach()
+        for piece in index.split(rows):
+            yield vmap(grad(one), in_dims=(None, 0))(theta, self.take(piece)).detach()
 
     def linearised(self) -> Network:
         """The network whose output is ``f(theta_0) + J (theta - theta_0)``: the same gradient, and a Gauss-Newton Hessian.

@@ -75,7 +75,27 @@ def test_measures_against_dense_matrices() -> None:
     values, vectors = np.linalg.eigh(G.numpy())
     np.testing.assert_allclose(found.top["h"][:3], values[::-1][:3], rtol=1e-8)
     rows = torch.cat(list(network.example_gradients())).numpy()
+    d = (rows**2).mean(0) ** 0.5 + 1e-8
+    np.testing.assert_allclose(found.top["adam"][:3], (vectors[:, ::-1][:, :3].T ** 2 / d).sum(1), rtol=1e-5)
     np.testing.assert_allclose(found.top["c"][:3], (rows @ vectors[:, ::-1][:, :3]).var(0), rtol=1e-5)
+
+
+def test_the_power_of_adam_is_a_half_where_it_must_be() -> None:
+    """Noise of variance h^2 along each coordinate, curvature h^2 too: the root of the second moment is h, p = 1/2."""
+    d, n = 8, 4000
+    h = torch.arange(1, d + 1, dtype=torch.float64) ** -1.0
+    noise = h * torch.randn(n, d, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+    def loss(model: Any, batch: Any) -> torch.Tensor:
+        return ((h * model.w) ** 2).sum() / 2 - (batch @ model.w).mean()
+
+    model = Point(d)
+    model.w.data *= 1e-3
+    found = fit(Network(model, loss, noise, of="model", dtype=torch.float64), steps=16, noise_steps=4, descent=0)
+    power, spread = found.adam_power
+    assert power == pytest.approx(0.5, abs=0.05)
+    assert spread < 0.1
+    assert found.noise_exponent[0] == pytest.approx(1.0, abs=0.05)
 
 
 def test_the_offset_is_the_least_loss() -> None:
