@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import __version__, options, output
+from . import __version__, netverbs, options, output
 from .options import FAILED, NUMBER, PICTURE, WHOLE, OutputFile, Parsed, Verbs
 from .output import Sink, progress, show_pairs, wrote
 
@@ -330,6 +330,10 @@ def spectrum(
     if save:
         found.save(output.made(save))
         wrote(save)
+
+
+for verb in (netverbs.fit, netverbs.predict, netverbs.check):
+    main.add_command(verb)
 
 
 @main.command(
