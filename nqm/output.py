@@ -219,6 +219,8 @@ def show_curve(run: Run, sampled: Run | None = None) -> None:
     show_table(parts, f"{run.optimizer}, batch size {B:g}")
     ending = f"; mean of {run.replicas:,} replicas" if run.sampled else f"; steady-state loss {run.floor:.4g}"
     click.echo(run.message + ending)
+    if sampled is not None:
+        click.echo(f"sampled: {sampled.message}; mean of {sampled.replicas:,} replicas")
 
 
 def show_tuned(found: Tuned) -> None:

@@ -30,12 +30,13 @@ LAYERS: list[set[str]] = [
     {"bounds"},
     {"batch"},
     {"parse", "study"},
-    {"nets"},
     {"plot"},
+    {"nets"},
     {"pictures"},
     {"claims"},
     {"paper"},
     {"output", "options"},
+    {"netverbs"},
     {"cli"},
     {"__main__"},
 ]
@@ -47,6 +48,18 @@ INNER = {  # inside a sub-package, the same rule
         {"ema", "heavy_ball", "lookahead", "nesterov", "polyak", "preconditioned", "schedule_free", "sgd"},
         {"adam", "adamw", "clipped", "diagonal", "drifting", "estimated", "normalised", "rmsprop", "sign"},
     ],
+    "nets": [
+        {"estimates", "transforms", "trees"},
+        {"checks"},
+        {"network"},
+        {"curvature", "training"},
+        {"krylov"},
+        {"measure", "descent"},
+        {"fitting", "similarity"},
+        {"prediction"},
+        {"checking", "advice"},
+        {"pictures", "workloads"},
+    ],
     "search": [
         {"walk", "minimise", "answer"},
         {"hits", "family"},
@@ -55,19 +68,11 @@ INNER = {  # inside a sub-package, the same rule
         {"tune"},
         {"schedules"},
     ],
-    "nets": [
-        {"trees", "transforms"},
-        {"checks"},
-        {"network"},
-        {"curvature", "train"},
-        {"lanczos"},
-        {"measure"},
-        {"fit", "similarity"},
-        {"workloads"},
-    ],
 }
-LATE = {("network", "train")}
-"""A problem's ``run`` calls the module that trains it, when called and not before."""
+LATE = {("network", "training"), ("fitting", "prediction")} | {
+    (name, "pictures") for name in ("fitting", "prediction", "checking")
+}
+"""A method calls the module that does its work, when called and not before."""
 DRAWS = {("run", "plot"), ("batch", "plot"), ("search", "plot")}
 """A result's ``plot`` method calls the module that draws it, when called and not before."""
 

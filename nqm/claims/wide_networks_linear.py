@@ -111,7 +111,7 @@ def _rate(scale: Scale, width: int, lr: float) -> float:
 
 def _distance(network: Network, lr: float, steps: int) -> tuple[float, float]:
     """Between the outputs at the end, over how far the network's have moved; and the network's loss there."""
-    from ..nets.train import Batches, walk
+    from ..nets.training import Batches, walk
 
     still = network.output(network.theta, network.data)
     outputs, losses = [], []

@@ -156,22 +156,23 @@ class Network(Problem):
     def gradient(self, theta: Tensor | None = None, batch: Any = None) -> Tensor:
         """Gradient of the mean loss over a batch, or over all the data."""
         theta = (self.theta if theta is None else theta).detach().requires_grad_()
-        pieces = [(batch, 1.0)] if batch is not None else self.batches()
+        pieces = [(batch, 1.0)] if batch is not None else self.batches(2)  # half a pass stays closer to the cache
         total = torch.zeros_like(theta)
         for piece, share in pieces:
             total += share * torch.autograd.grad(self.batch_loss(theta, piece), theta)[0]
         return total.detach()
 
-    def example_gradients(self, theta: Tensor | None = None) -> Iterator[Tensor]:
-        """Gradients of single examples, (examples, parameters), in pieces of bounded size."""
+    def example_gradients(self, theta: Tensor | None = None, index: Tensor | None = None) -> Iterator[Tensor]:
+        """Gradients of single examples, all or those of an index, as (examples, parameters) in pieces of bounded size."""
         theta = (self.theta if theta is None else theta).detach()
+        index = torch.arange(self.examples) if index is None else index
         rows = max(1, min(self.chunk, ROOM // (theta.element_size() * self.dim)))
 
         def one(theta: Tensor, example: Any) -> Tensor:
             return self.batch_loss(theta, tree_map(lambda t: t[None], example))
 
-        for low in range(0, self.examples, rows):
-            yield vmap(grad(one), in_dims=(None, 0))(theta, self.take(slice(low, low + rows))).detach()
+        for piece in index.split(rows):
+            yield vmap(grad(one), in_dims=(None, 0))(theta, self.take(piece)).detach()
 
     def linearised(self) -> Network:
         """The network whose output is ``f(theta_0) + J (theta - theta_0)``: the same gradient, and a Gauss-Newton Hessian.
@@ -192,8 +193,8 @@ class Network(Problem):
         self, optimizer: Optimizer, batch_size: float, steps: int | Sequence[int], schedule: AnySchedule = None,
         **options: Any,
     ) -> Run:  # fmt: skip
-        """Train for real from this checkpoint, over some seeds; the options are those of `train.train`."""
-        from .train import train
+        """Train for real from this checkpoint, over some seeds; the options are those of `training.train`."""
+        from .training import train
 
         return train(self, optimizer, batch_size, steps, schedule, **options)
 

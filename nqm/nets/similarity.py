@@ -25,10 +25,11 @@ import torch
 from ..moments import Array
 from ..optimizers import Optimizer
 from .curvature import curvature_of
-from .lanczos import Progress, top_eigenpairs
-from .measure import Estimate, Measure, bootstrap, krylov_spaces
+from .estimates import Estimate, Measure, bootstrap
+from .krylov import Progress, top_eigenpairs
+from .measure import krylov_spaces
 from .network import Network
-from .train import Batches, walk
+from .training import Batches, walk
 
 BATCH_SEED = 0x51
 
@@ -125,7 +126,7 @@ def compare(
     for i, network in enumerate(networks):
         operator = curvature_of(network, curvature)
         h, u, r = top_eigenpairs(operator, dim, k, dtype=dtype, seed=seed, tol=tol)
-        spectra.append(Measure.of(krylov_spaces(operator, z, lanczos_steps)))
+        spectra.append(Measure.of([found.measure() for found in krylov_spaces(operator, z, lanczos_steps)]))
         values.append(_filled(h, k))
         residuals.append(_filled(r / abs(h[0]), k))
         vectors.append(u.double().numpy())

@@ -137,4 +137,5 @@ def _ladder(problem: LeastSquares, optimizer: Optimizer, batch_size: float) -> I
     while True:
         with np.errstate(all="ignore"):
             M, t, to = renewal.move(M, t, to), to, 2 * to
-            yield renewal.loss(M, t)
+            found = renewal.loss(M, t)
+        yield found  # outside: a generator that rests inside errstate leaves it on for everybody

@@ -12,7 +12,7 @@ from models import cnn, mlp
 from nqm import SGD
 from nqm.moments import Array
 from nqm.nets.curvature import GaussNewton
-from nqm.nets.measure import Measure
+from nqm.nets.estimates import Measure
 from nqm.nets.network import Network
 from nqm.nets.similarity import Similarity, checkpoints, compare, spectra_distance
 

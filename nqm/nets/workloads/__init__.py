@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ..network import Network
     from .base import Workload
 
 WORKLOADS = {
@@ -23,3 +26,31 @@ def workload(name: str) -> Workload:
     if name not in WORKLOADS:
         raise ValueError(f"there is no workload {name!r}; there are {', '.join(WORKLOADS)}")
     return import_module(f".{name}", __name__).WORKLOAD
+
+
+def network_of(text: str, **options: Any) -> Network:
+    """The network that a text names: a workload at its checkpoint, or ``module:function``, which returns a `Network`.
+
+    The options are those of `Workload.network`; a function of the user's own makes its own checkpoint.
+    """
+    if ":" not in text:
+        return workload(text).network(**options)
+    if given := [name for name, value in options.items() if value is not None and name not in ("progress", "seed")]:
+        raise ValueError(f"{' and '.join(given)} is for built-in workloads; {text} makes its own checkpoint")
+    module_name, name = text.split(":", 1)
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = import_module(module_name)
+    except (Exception, SystemExit) as error:
+        hint = f"; write {module_name[:-3]}:{name}" if module_name.endswith(".py") else ""
+        raise ValueError(f"cannot import {module_name!r} for {text}: {error}{hint}") from None
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise ValueError(f"{module_name} has no function {name!r}; write one that returns an nqm.nets.Network")
+    found = function()
+    from ..network import Network
+
+    if not isinstance(found, Network):
+        raise ValueError(f"{text} returned {type(found).__name__}; it must return an nqm.nets.Network")
+    return found

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from ...optimizers import Optimizer
 from ..network import Network
-from ..train import Batches, walk
+from ..training import Batches, walk
 
 
 @dataclass(frozen=True)

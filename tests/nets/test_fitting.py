@@ -14,10 +14,11 @@ from torch import nn
 
 from nqm import EMA, SGD, HeavyBall, Nesterov
 from nqm.nets.curvature import GaussNewton
-from nqm.nets.fit import Fit, fit
-from nqm.nets.measure import Measure, bootstrap, noise_vectors
+from nqm.nets.estimates import Measure, bootstrap
+from nqm.nets.fitting import Fit, fit
+from nqm.nets.measure import noise_vectors
 from nqm.nets.network import Network
-from nqm.nets.train import train
+from nqm.nets.training import train
 
 
 class Point(nn.Module):
@@ -51,6 +52,7 @@ def test_noise_vectors_have_the_covariance_of_example_gradients() -> None:
     found, g = noise_vectors(network, n, torch.Generator().manual_seed(0))
     torch.testing.assert_close(g, network.gradient(), rtol=1e-10, atol=1e-13)
     v = torch.randn(5, network.dim, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    v[0] = g
     squares = (found @ v.T) ** 2
     z = (squares.mean(0) - (v @ C * v).sum(1)) / (squares.std(0) / n**0.5)
     assert z.abs().max() < 4
@@ -73,7 +75,27 @@ def test_measures_against_dense_matrices() -> None:
     values, vectors = np.linalg.eigh(G.numpy())
     np.testing.assert_allclose(found.top["h"][:3], values[::-1][:3], rtol=1e-8)
     rows = torch.cat(list(network.example_gradients())).numpy()
+    d = (rows**2).mean(0) ** 0.5 + 1e-8
+    np.testing.assert_allclose(found.top["adam"][:3], (vectors[:, ::-1][:, :3].T ** 2 / d).sum(1), rtol=1e-5)
     np.testing.assert_allclose(found.top["c"][:3], (rows @ vectors[:, ::-1][:, :3]).var(0), rtol=1e-5)
+
+
+def test_the_power_of_adam_is_a_half_where_it_must_be() -> None:
+    """Noise of variance h^2 along each coordinate, curvature h^2 too: the root of the second moment is h, p = 1/2."""
+    d, n = 8, 4000
+    h = torch.arange(1, d + 1, dtype=torch.float64) ** -1.0
+    noise = h * torch.randn(n, d, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+    def loss(model: Any, batch: Any) -> torch.Tensor:
+        return ((h * model.w) ** 2).sum() / 2 - (batch @ model.w).mean()
+
+    model = Point(d)
+    model.w.data *= 1e-3
+    found = fit(Network(model, loss, noise, of="model", dtype=torch.float64), steps=16, noise_steps=4, descent=0)
+    power, spread = found.adam_power
+    assert power == pytest.approx(0.5, abs=0.05)
+    assert spread < 0.1
+    assert found.noise_exponent[0] == pytest.approx(1.0, abs=0.05)
 
 
 def test_the_offset_is_the_least_loss() -> None:

@@ -8,7 +8,7 @@ import torch
 from models import mlp
 
 from nqm import EMA, SGD, Adam, HeavyBall, Outcome, Polyak, Preconditioned
-from nqm.nets.train import Batches, train, walk
+from nqm.nets.training import Batches, train, walk
 
 
 @pytest.mark.parametrize(

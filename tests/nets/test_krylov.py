@@ -8,7 +8,7 @@ import torch
 from models import mlp
 
 from nqm.nets.curvature import GaussNewton
-from nqm.nets.lanczos import lanczos, top_eigenpairs
+from nqm.nets.krylov import lanczos, top_eigenpairs
 
 
 def matrix(n: int = 60, seed: int = 0) -> torch.Tensor:
