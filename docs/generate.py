@@ -90,9 +90,10 @@ CLAIMS_HEAD = """\
 # Claims
 
 `nqm claims` measures what Zhang et al. (2019) claim: for each claim the statement, what was measured, the number, and the
-verdict. A verdict follows from the number and a tolerance, for which a reason is given; random numbers are seeded. `nqm claims
---out claims` writes a picture of each and one page of all, as Markdown and as a single HTML file, in about a minute on
-two cores. Claims about networks ({networks}) need the extra `nets`; without it they are left out, and the summary says so.
+verdict. A verdict follows from the number and a tolerance, for which a reason is given; random numbers are seeded.
+`nqm claims --out claims` writes a picture of each and one page of all, as Markdown and as a single HTML file, in about a
+minute on two cores. Those about networks need the extra `nets` and are left out without it, which the summary says:
+{networks}.
 
 ```sh
 nqm claims --list
