@@ -42,6 +42,7 @@ def test_every_claim_on_networks_has_a_test() -> None:
     assert all(CLAIMS[name].needs == ("torch", "nets") and not CLAIMS[name].missing for name in EXPECTED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXPECTED)
 def test_the_verdict_follows_the_premise(name: str) -> None:
     verdict, turned, known = EXPECTED[name]
