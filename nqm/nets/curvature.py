@@ -125,8 +125,18 @@ class Fisher(EmpiricalFisher):
                 with torch.no_grad():
                     out = self.network.output(self.network.theta, batch)
                 drawn = draw_targets(self.network.likelihood, out, generator)
-                total += share / self.samples * self._outer((batch[0], drawn), v).detach()
+                share *= targets_in(self.network.likelihood, drawn) / self.samples
+                total += share * self._outer((batch[0], drawn), v).detach()
         return total
+
+
+def targets_in(likelihood: Any, drawn: Tensor) -> int:
+    """Independent targets of one example, such as the tokens of a sequence.
+
+    A loss that is their mean has gradients of variance 1/T of one target's, and a Gauss-Newton matrix that is their
+    mean: T times as large. Gaussian draws are made as wide as that asks for; a user's own are taken as they are.
+    """
+    return drawn[0].numel() if likelihood in ("categorical", "bernoulli") else 1
 
 
 def draw_targets(likelihood: Any, out: Tensor, generator: torch.Generator) -> Tensor:

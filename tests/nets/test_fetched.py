@@ -14,7 +14,7 @@ import pytest
 import torch
 from matplotlib.image import imsave
 
-from nqm.nets.curvature import GaussNewton
+from nqm.nets.curvature import Fisher, GaussNewton
 from nqm.nets.network import Network
 from nqm.nets.workloads import cifar10, fetch, mnist, moby_dick, workload
 from nqm.nets.workloads.fetch import PACKAGES
@@ -118,6 +118,16 @@ def test_forward_mode_passes_through_the_transformer() -> None:
     p, u = network.output(network.theta, network.data).softmax(1), (ahead - behind) / (2 * e)
     wanted = ((p * u**2).sum(1) - (p * u).sum(1) ** 2).mean()
     torch.testing.assert_close(v @ GaussNewton(network)(v), wanted, rtol=1e-6, atol=0)
+
+
+def test_the_fisher_matrix_of_a_sequence_averages_to_gauss_newton() -> None:
+    """z-scores of v' F v over draws, with a loss that is a mean over 32 characters; without that factor they are off."""
+    network = language_model(4)
+    v = torch.randn(2, network.dim, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    draws = torch.stack([(Fisher(network, seed=s)(v) * v).sum(1) for s in range(24)])
+    exact, error = (GaussNewton(network)(v) * v).sum(1), draws.std(0) / 24**0.5
+    assert ((draws.mean(0) - exact) / error).abs().max() < 4
+    assert ((draws.mean(0) / moby_dick.LENGTH - exact) / error).abs().max() > 6
 
 
 @real("mnist")
