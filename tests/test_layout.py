@@ -55,7 +55,7 @@ INNER = {  # inside a sub-package, the same rule
         {"curvature", "training"},
         {"krylov"},
         {"measure", "descent"},
-        {"fitting"},
+        {"fitting", "similarity"},
         {"prediction"},
         {"checking", "advice"},
         {"pictures", "workloads"},

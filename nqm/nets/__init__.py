@@ -11,18 +11,20 @@ if TYPE_CHECKING:
     from .krylov import lanczos, top_eigenpairs
     from .network import Network
     from .prediction import Prediction, predict
+    from .similarity import Similarity, checkpoints, compare
     from .training import train
     from .workloads import network_of, workload
 
 _HOME = {
     "Advice": "advice", "Check": "checking", "Fit": "fitting", "Network": "network", "Prediction": "prediction",
-    "advise": "advice", "check": "checking", "curvature_of": "curvature", "fit": "fitting", "lanczos": "krylov",
+    "Similarity": "similarity", "advise": "advice", "check": "checking", "checkpoints": "similarity",
+    "compare": "similarity", "curvature_of": "curvature", "fit": "fitting", "lanczos": "krylov",
     "network_of": "workloads", "predict": "prediction", "top_eigenpairs": "krylov", "train": "training",
     "workload": "workloads",
 }  # fmt: skip
 __all__ = [
-    "Advice", "Check", "Fit", "Network", "Prediction", "advise", "check", "curvature_of", "fit", "lanczos", "network_of",
-    "predict", "top_eigenpairs", "train", "workload",
+    "Advice", "Check", "Fit", "Network", "Prediction", "Similarity", "advise", "check", "checkpoints", "compare",
+    "curvature_of", "fit", "lanczos", "network_of", "predict", "top_eigenpairs", "train", "workload",
 ]  # fmt: skip
 
 

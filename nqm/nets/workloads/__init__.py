@@ -15,6 +15,9 @@ WORKLOADS = {
     "digits": "scikit-learn's digits, MLP 64-32-10",
     "fashion_mlp": "Fashion-MNIST, MLP 784-64-32-10",
     "fashion_cnn": "Fashion-MNIST, two strided convolutions and a linear layer",
+    "mnist_cnn": "MNIST, two strided convolutions and a linear layer",
+    "cifar_resnet8": "CIFAR-10, ResNet8 without batch norm",
+    "moby_transformer": "Moby-Dick by characters, Transformer of two layers",
 }
 
 

@@ -28,11 +28,14 @@ class Source:
     package: str = ""
     home: str = ""
     sha256: tuple[tuple[str, str], ...] = ()  # of what is in the files, uncompressed
+    shared: bool = True  # may lie in NQM_DATA itself; not where another data set's files have the same names
 
     def folders(self) -> list[Path]:
         """Where to look, in order."""
         named = os.environ.get("NQM_DATA")
-        found = [Path(named) / self.name, Path(named)] if named else []
+        own = [Path(named) / self.name] if named else []
+        found = [*own, Path(named)] if named and self.shared else own
+        found = [place for folder in found for place in (folder, folder / "data")]  # npm packages have such a folder
         return [*found, *([Path(self.package)] if self.package else []), cache() / self.name]
 
     def file(self, name: str) -> Path:
@@ -70,6 +73,17 @@ def cache() -> Path:
     """Where fetched data is kept."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "nqm"
+
+
+def read_png(path: Path) -> NDArray[np.uint8]:
+    """A PNG file of 8 bits a channel as bytes, (rows, columns, channels)."""
+    from matplotlib.image import imread
+
+    try:
+        shares = imread(path, format="png")  # byte / 255 in float32, which rounds back exactly
+    except (OSError, SyntaxError, ValueError) as error:
+        raise ValueError(f"{path} is not a PNG file: {error}") from None
+    return np.rint(shares * 255).astype(np.uint8)
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
