@@ -79,7 +79,8 @@ class Separate:
         while len(self._table) <= level:
             self._table.append(next(self._levels))
         signal, noise = self._table[level]
-        return signal + noise / batch_size
+        with np.errstate(invalid="ignore"):
+            return signal + noise / batch_size
 
     def exact(self, optimizer: Optimizer, t: int, batch_size: float) -> float:
         return self.problem.loss(optimizer, t, batch_size)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,13 +38,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
     (folder / "mine.py").write_text(MINE)
     if not (folder / "digits.json").exists():
         assert call("fit", "digits", "--out", "digits.json").exit_code == 0
-    return folder
+    yield folder
+    sys.modules.pop("mine", None)  # other tests have a module of that name
 
 
 EXAMPLES = [e for verb in ("fit", "predict", "check") for e in main.commands[verb].examples]  # type: ignore[attr-defined]
