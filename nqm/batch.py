@@ -83,9 +83,12 @@ class Sweep:
     def regimes(self) -> dict[str, tuple[float, float]]:
         """Batch sizes of the three regimes: perfect scaling (within 20%), diminishing returns, maximal data parallelism.
 
-        The last begins where steps come within 20% of the fewest possible.
+        The last begins where steps come within 20% of the fewest possible. NaN where no batch size reached the target.
         """
-        first, last = float(self.batch_sizes[0]), float(self.batch_sizes[-1])
+        sizes = self.batch_sizes[np.isfinite(self.steps)]
+        if not len(sizes):
+            return dict.fromkeys(("perfect", "diminishing", "maximal"), (math.nan, math.nan))
+        first, last = float(sizes[0]), float(sizes[-1])
         leave = self._excess_at(1.2)
         leave = last if math.isnan(leave) else leave
         near = np.flatnonzero(self.steps <= 1.2 * self.smallest_steps)

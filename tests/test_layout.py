@@ -47,7 +47,7 @@ INNER = {  # inside a sub-package, the same rule
         {"adam", "adamw", "clipped", "diagonal", "drifting", "estimated", "normalised", "rmsprop", "sign"},
     ],
     "search": [
-        {"walk", "minimise", "answer"},
+        {"walk", "minimise", "answer", "together"},
         {"hits", "family"},
         {"losses", "races"},
         {"quasi"},
