@@ -48,7 +48,9 @@ class QuasiTuner:
 
     def _answer(self, goal: Goal, found: Found) -> Tuned:
         outcome, message = self._verdict(goal, found)
-        names = self.races.family.names_at_bound(found.u) if outcome is not Outcome.diverged and found.steps != 0 else ()
+        names = (
+            self.races.family.names_at_bound(found.u) if outcome is not Outcome.diverged and found.steps != 0 else ()
+        )
         message += f"; the best {' and '.join(names)} lies at the edge of its range" if names else ""
         optimizer, steps = self.races.family.at(found.u), found.steps if outcome.ok else None
         stderr = found.stderr if outcome.ok else math.nan

@@ -48,7 +48,8 @@ THREAD = 2**13  # numbers that keep one thread busy
 FIELD = 2.0  # times the best loss: settings that tell where the best lies
 LOST = 100.0  # times the initial loss: such a setting is dropped, and so is one that is
 STALLED = 0.98  # times as high as at a quarter of the time, from this step on,
-SETTLED = 256  # if its noise alone is above the target
+SETTLED = 256  # if its noise alone is above the target; looked at when the time has grown by
+OFTEN, QUARTER = math.sqrt(2), 5  # so that the fifth last look was at a quarter of it
 NARROW = 3.0  # half-width of a narrow race, in octaves
 GAIN = 0.01  # of the steps: for less no other race is run
 AGAIN = 2**13  # steps that other races may take
@@ -247,8 +248,7 @@ class Races:
         lanes = list(self._lanes(U, goal, replicas, luck))
         target = math.inf if patient or goal.target is None else goal.target
         loss, known = np.full((2, len(U)), math.inf)
-        history: list[Array] = []  # at each doubling of the time
-        t, check = 0, SETTLED // 4
+        t, floors = 0, Floors(target, self.race_on.mass, len(U))
         with Together([lane.walk for lane in lanes]) as together:
             for t in looks(goal.steps):
                 middle, losses = together.to(t)
@@ -258,10 +258,7 @@ class Races:
                 if goal.target is not None and loss.min() <= goal.target:
                     return self._settle(U, loss, round(middle))
                 alive = loss < LOST * self.race_on.initial_loss
-                if t >= check:
-                    history, check = [*history[-2:], loss], 2 * check
-                    if len(history) == 3:
-                        alive &= ~self._settled(lanes, target, *history)
+                alive &= ~floors.met(t, loss, lanes)
                 together.keep([(i, rows) for i, lane in enumerate(lanes) if len(rows := lane.keep(alive))])
                 lanes = [lane for lane in lanes if len(lane.rows)]
                 if not lanes:
@@ -283,14 +280,6 @@ class Races:
             if model is not None:
                 points.append(self._inside(u + np.clip(model * self.width, -span, span)))
         return Found(np.array(points), steps, float(loss[first]), shape=shape)
-
-    def _settled(self, lanes: list[Lane], target: float, before: Array, _: Array, loss: Array) -> Array:
-        """Settings that are at a floor above the target: they no longer fall, and what they are made of is noise."""
-        settled = np.zeros(len(loss), dtype=bool)
-        for lane in lanes:
-            noise, stderr = noise_part(lane.walk.weights(), lane.start, self.race_on.mass)
-            settled[lane.rows] = noise - SURE * stderr > target
-        return settled & (loss > STALLED * before)
 
     def _threads(self, numbers: int) -> int:
         """How many threads are worth their while for arrays of so many numbers."""
@@ -321,6 +310,32 @@ class Lane:
             self.walk.switch(_settings(self.walk.optimizer, mine, size), _chosen(self.walk.state, mine, size))
         self.rows = self.rows[mine]
         return mine
+
+
+class Floors:
+    """Which settings rest at a floor above a target: they no longer fall, and what they are made of is noise."""
+
+    def __init__(self, target: float, mass: Array, settings: int) -> None:
+        self.target, self.mass, self.check = target, mass, SETTLED // 4
+        self.history: list[Array] = []  # losses since a quarter of the time
+        self.noise, self.variance, self.count = np.zeros(settings), np.zeros(settings), 0
+
+    def met(self, t: int, loss: Array, lanes: list[Lane]) -> Array:
+        """Take in the losses at step t, looked at now and then; the noise is averaged over these looks."""
+        settled = np.zeros(len(loss), dtype=bool)
+        if t < self.check:
+            return settled
+        self.check, self.history = int(OFTEN * t), [*self.history[1 - QUARTER :], loss]
+        if len(self.history) < QUARTER or math.isinf(self.target):
+            return settled
+        self.count += 1
+        for lane in lanes:
+            noise, stderr = noise_part(lane.walk.weights(), lane.start, self.mass)
+            self.noise[lane.rows] += noise
+            self.variance[lane.rows] += stderr**2
+            settled[lane.rows] = True
+        sure = self.noise - SURE * np.sqrt(self.variance) > self.count * self.target
+        return settled & sure & (loss > STALLED * self.history[0])
 
 
 def spread_out(spectrum: Spectrum, samples: int) -> Spectrum:

@@ -16,7 +16,7 @@ from ..sample import Walk
 FINE = 1 / 256  # of the time: how often losses are looked at
 WINDOW = 1 / 32  # of the time: over which losses are averaged
 SURE = 3.0  # standard errors that make a difference
-HUGE = 1e300  # stands for the loss of a setting that overflowed
+HUGE = 1e150  # stands for the loss of a setting that overflowed
 
 
 def looks(steps: int) -> Iterator[int]:
@@ -99,14 +99,15 @@ class Crossing:
     def look(self, middle: float, losses: Array, since: int, last: Array, t: int) -> bool:
         """Take in losses that stand for a step, and the last of them, from ``since`` to t; whether the target is reached."""
         mean, stderr = mean_and_stderr(losses)
-        now = np.fmin(mean + stderr * np.array([-1.0, 0.0, 1.0]), HUGE)
+        mean, stderr = min(mean, HUGE), min(stderr, HUGE)
+        now = np.array([mean - stderr, mean, mean + stderr])
         self.above += (middle - self.at) * _part_above(self.before, now, self.target)
         self.at, self.before = middle, now
         if not self.below and mean > self.target:
             return False
         self.below, self.sum, self.steps = True, self.sum + (t - since) * last, self.steps + t - since
         mean, stderr = mean_and_stderr(self.sum / self.steps)
-        if mean - self.target > SURE * stderr or math.isinf(mean):
+        if mean - self.target > SURE * stderr or mean > HUGE:
             self.below, self.sum, self.steps = False, 0.0, 0
             self.above[:] = middle
         return self.below and self.steps >= WINDOW * t and self.target - mean >= SURE * stderr
@@ -147,6 +148,6 @@ def noise_part(theta: Array, start: Array, mass: Array) -> tuple[Array, Array]:
     """
     freedom = start.shape[0] - 1
     with np.errstate(all="ignore"):
-        rho = (theta * start).sum(-2, keepdims=True) / np.maximum((start**2).sum(-2, keepdims=True), 1 / HUGE)
+        rho = (theta * start).sum(-2, keepdims=True) / np.maximum((start**2).sum(-2, keepdims=True), 1e-300)
         parts = ((theta - rho * start) ** 2).sum(-2) * (mass / freedom)
         return parts.sum(-1), np.sqrt(2 / freedom * (parts**2).sum(-1))
