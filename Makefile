@@ -11,7 +11,7 @@ demo: $(VENV)/core
 	$(BIN)/nqm demo --plot out/demo.png
 
 test: $(VENV)/dev
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	NQM_REQUIRE_TORCH=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(VENV)/dev
 	$(BIN)/ruff check .
@@ -31,7 +31,7 @@ $(VENV)/core: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/dev: $(VENV)/core
-	$(PIP) --editable '.[dev]'
+	$(PIP) --editable '.[dev,nets]'
 	@touch $@
 
 clean:

@@ -89,10 +89,10 @@ CLAIMS_HEAD = """\
 
 # Claims
 
-`nqm claims` measures what Zhang et al. (2019) claim, as far as it needs no network: for each claim the statement, what was
-measured, the number, and the verdict. A verdict follows from the number and a tolerance, for which a reason is given; random
-numbers are seeded. `nqm claims --out claims` writes a picture of each and one page of all, as Markdown and as a
-single HTML file, in about half a minute on two cores.
+`nqm claims` measures what Zhang et al. (2019) claim: for each claim the statement, what was measured, the number, and the
+verdict. A verdict follows from the number and a tolerance, for which a reason is given; random numbers are seeded. `nqm claims
+--out claims` writes a picture of each and one page of all, as Markdown and as a single HTML file, in about a minute on
+two cores. Claims about networks ({networks}) need the extra `nets`; without it they are left out, and the summary says so.
 
 ```sh
 nqm claims --list
@@ -142,8 +142,10 @@ def claims_page(checked: list[Checked]) -> str:
     ]
     table = markdown(["name", "claim", "number", "verdict", "with its premise broken"], rows)
     numbers = "\n".join(f"- `{c.claim.name}`: {c.measured.what}, against {c.measured.tolerance:.3g}." for c in checked)
+    networks = ", ".join(f"`{c.claim.name}`" for c in checked if c.claim.needs)
+    head = CLAIMS_HEAD.replace("{networks}", networks)
     what = f"The numbers are:\n\n{numbers}"
-    return "\n\n".join([CLAIMS_HEAD.rstrip(), summary(checked), table, what, CLAIMS_TAIL])
+    return "\n\n".join([head.rstrip(), summary(checked), table, what, CLAIMS_TAIL])
 
 
 def _turned(one: Checked) -> str:

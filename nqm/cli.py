@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import __version__, options, output
+from . import __version__, netverbs, options, output
 from .options import FAILED, NUMBER, PICTURE, WHOLE, OutputFile, Parsed, Verbs
 from .output import Sink, progress, show_pairs, wrote
 
@@ -104,7 +104,7 @@ def main(ctx: click.Context) -> None:
 @options.plot
 def curve(
     optimizer: Optimizer, batch_size: float, steps: int, schedule: Schedule | None, problem: Quadratic | LeastSquares,
-    grid: Any, points: int, replicas: int | None, noise: str, seed: int,
+    grid: Any, points: int, replicas: int | None, noise: str, seed: int, rotation: int | None,
     as_json: bool, csv: str | None, plot: str | None,
 ) -> None:  # fmt: skip
     """Loss over steps of one setting: exact, split into signal and noise, or the mean over sampled replicas.
@@ -113,10 +113,11 @@ def curve(
     """
     sink, sampled = Sink(as_json, csv, plot), None
     with progress(f"{optimizer}") as report:
-        if replicas is not None or not optimizer.linear or noise != "gaussian":  # the exact loss knows no law
+        asked = replicas is not None or rotation is not None or noise != "gaussian"  # the exact loss knows neither
+        if asked or not optimizer.linear:
             sampled = problem.sample(
                 optimizer, batch_size, steps, schedule, replicas=64 if replicas is None else replicas,
-                noise=noise, seed=seed, grid=grid, points=points, progress=report,
+                noise=noise, seed=seed, rotation=rotation, grid=grid, points=points, progress=report,
             )  # fmt: skip
         exact = problem.run(optimizer, batch_size, steps, schedule, grid, points) if optimizer.linear else None
     run = exact or sampled
@@ -329,6 +330,10 @@ def spectrum(
     if save:
         found.save(output.made(save))
         wrote(save)
+
+
+for verb in (netverbs.fit, netverbs.predict, netverbs.check):
+    main.add_command(verb)
 
 
 @main.command(

@@ -65,7 +65,9 @@ class Geometry:
 
     def preconditioned(self, power: Any) -> Geometry:
         """The geometry behind a preconditioner: that of ``H^(1 - power)``."""
-        return Geometry(self.h ** (1 - power), self.rotation, self.gradient)
+        gradient = self.gradient
+        behind = None if gradient is None else lambda w: self.precondition(gradient(w), power)
+        return Geometry(self.h ** (1 - power), self.rotation, behind)
 
     def knowing(self, gradient: Callable[[Array], Array]) -> Geometry:
         """The same with gradients of single examples."""
@@ -93,6 +95,10 @@ def rotation_matrix(rotation: Any, modes: int, seed: int) -> Array | None:
     if isinstance(rotation, str) and rotation != "random":
         raise ValueError(f"rotation must be None, 'random', a seed or an orthogonal matrix, got {rotation!r}")
     if isinstance(rotation, (str, int, np.integer)) and not isinstance(rotation, bool):
+        if not isinstance(rotation, str) and rotation < 0:
+            raise ValueError(
+                f"rotation must be None, 'random', a seed from 0 or an orthogonal matrix, got {rotation!r}"
+            )
         return _random_orthogonal(modes, seed if isinstance(rotation, str) else int(rotation))
     matrix = np.asarray(rotation, dtype=float)
     if matrix.shape != (modes, modes):

@@ -304,9 +304,9 @@ class LeastSquares(Problem):
             return self.additive.sentence(outcome, optimizer, schedule, **numbers)
         limit = self.stability_limit(optimizer, batch_size) if schedule is None else math.nan
         below = f" below {limit:.6g}" if math.isfinite(limit) else ""
-        gain = f"{steady.gain[0]:.4g}" if steady.own[0] < 1 else "unbounded"
+        gain = f"with a gain of {steady.gain[0]:.4g}, above 1" if steady.own[0] < 1 else "on a single mode already"
         return (
-            f"diverges: at batch size {batch_size:g} the noise of a batch feeds back with a gain of {gain}, above 1; "
+            f"diverges: at batch size {batch_size:g} the noise of a batch feeds back {gain}; "
             f"lower the learning rate{below} or raise the batch size"
         )
 

@@ -230,17 +230,20 @@ max_steps = click.option(
 
 
 def sampling(function: F) -> F:
-    """--replicas, --noise and --seed."""
+    """--replicas, --noise, --seed and --rotation."""
     replicas = click.option(
         "--replicas", "--sample", "replicas", type=WHOLE, metavar="N",
-        help="Sample so many replicas: 64 if --noise is given or the optimizer is not linear; else only the exact loss.",
+        help="Sample so many replicas: 64 with --noise or --rotation, or if the optimizer is not linear.",
     )  # fmt: skip
     noise = click.option(
         "--noise", metavar="LAW", default="gaussian", show_default=True,
         help="Law of the sampled noise: gaussian, rademacher, laplace, exponential, student_t(df) or cauchy.",
     )  # fmt: skip
     seed = click.option("--seed", type=WHOLE, metavar="N", default=0, show_default=True, help="Of the random numbers.")
-    return replicas(noise(seed(function)))
+    rotation = click.option(
+        "--rotation", type=WHOLE, metavar="SEED", help="Sample in a random basis with this seed; 2,000 modes at most."
+    )
+    return replicas(noise(seed(rotation(function))))
 
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")

@@ -219,6 +219,8 @@ def show_curve(run: Run, sampled: Run | None = None) -> None:
     show_table(parts, f"{run.optimizer}, batch size {B:g}")
     ending = f"; mean of {run.replicas:,} replicas" if run.sampled else f"; steady-state loss {run.floor:.4g}"
     click.echo(run.message + ending)
+    if sampled is not None:
+        click.echo(f"sampled: {sampled.message}; mean of {sampled.replicas:,} replicas")
 
 
 def show_tuned(found: Tuned) -> None:
@@ -252,6 +254,7 @@ def show_schedule(found: Scheduled) -> None:
 
 def show_checked(found: Sequence[Checked]) -> None:
     """Claims with their measurements, entries under one another; on a terminal the text is wrapped."""
+    from .claims import left_out
     from .claims.page import entries, summary
 
     for one in found:
@@ -259,7 +262,7 @@ def show_checked(found: Sequence[Checked]) -> None:
         for name, text in [("claim", one.claim.statement), *entries(one)]:
             _show_entry(name, text)
         click.echo()
-    click.echo(summary(found))
+    click.echo(f"{summary(found)} {left_out(found)}".rstrip())
 
 
 def show_claims(claims: Sequence[Claim]) -> None:

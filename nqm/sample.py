@@ -29,6 +29,7 @@ from .spectrum import Spectrum
 
 BLOCK = 2**14  # numbers in a block: with what an optimizer remembers and its temporaries it stays within a core's cache
 EXAMPLES = 16  # of a batch that are drawn together
+FEW = 2**11  # replicas in a block at most, so that the losses it reports stay few
 ROWS = 64  # replicas that go through a dense matrix together
 MAX_MODES = 10**5  # up to here, modes of whole multiplicity are sampled one by one
 KEPT = 2**23  # losses kept for quantiles; of more replicas, the first that many
@@ -266,27 +267,36 @@ class Plan:
                 walk.to(int(self.times[i]), tick)
                 yield i, walk.weights()
 
-    def jobs(self) -> list[list[tuple[int, int]]]:
-        """Blocks (index, replicas), grouped by what is worked on together: one, or several through a dense matrix."""
-        rows = max(1, BLOCK // max(self.source.modes, 1))
-        sizes = [min(rows, self.replicas - first) for first in range(0, self.replicas, rows)]
-        together = 1 if self.source.geometry.rotation is None else math.ceil(ROWS / rows)
-        blocks = iter(enumerate(sizes))
-        return list(iter(lambda: list(islice(blocks, together)), []))
+    @property
+    def rows(self) -> int:
+        """Replicas of a block, whatever is reported of them: the random numbers depend on it."""
+        return max(1, min(BLOCK // max(self.source.modes, 1), FEW))
+
+    @property
+    def together(self) -> int:
+        """Blocks that are worked on together: one, or several through a dense matrix."""
+        return 1 if self.source.geometry.rotation is None else math.ceil(ROWS / self.rows)
+
+    def jobs(self) -> Iterator[list[tuple[int, int]]]:
+        """Blocks (index, replicas), grouped by what is worked on together; made as they are needed."""
+        rows = self.rows
+        blocks = ((i, min(rows, self.replicas - i * rows)) for i in range(math.ceil(self.replicas / rows)))
+        return iter(lambda: list(islice(blocks, self.together)), [])
 
     def each(
         self, work: Callable[[Streams, Callable[[int], None]], Any], workers: int | None, progress: Progress | None
     ) -> Iterator[Any]:
         """The results of ``work`` on each job, in order, whoever finishes first; Ctrl-C ends them all."""
-        jobs = self.jobs()
-        workers = min(len(jobs), workers or os.cpu_count() or 1)
-        clock = _Clock(len(jobs) * max(int(self.times[-1]), 1), progress)
+        count = math.ceil(math.ceil(self.replicas / self.rows) / self.together)
+        workers = min(count, check_workers(workers) or os.cpu_count() or 1)
+        horizons = {self.optimizer.at_horizon(int(t)): int(t) for t in self.times}  # a run of its own for each
+        clock = _Clock(count * max(sum(horizons.values()), 1), progress)
 
         def one(blocks: list[tuple[int, int]]) -> Any:
             with np.errstate(all="ignore"):
                 return work(Streams(self.seed, blocks), clock.tick)
 
-        pool, waiting, left = ThreadPoolExecutor(workers), deque[Future[Any]](), iter(jobs)
+        pool, waiting, left = ThreadPoolExecutor(workers), deque[Future[Any]](), self.jobs()
         try:
             waiting.extend(pool.submit(one, job) for job in islice(left, 2 * workers))
             while waiting:
@@ -411,6 +421,8 @@ def _verdict(plan: Plan, loss: Array) -> tuple[Outcome, str]:
 
 
 def check_quantiles(levels: Sequence[float]) -> tuple[float, ...]:
+    if not isinstance(levels, Sequence) or isinstance(levels, str):
+        raise ValueError(f"quantiles must be a list of numbers between 0 and 1, got {levels!r}")
     found = tuple(sorted({float(level) for level in levels}))
     if not all(0 <= level <= 1 for level in found):
         raise ValueError(f"quantiles must lie between 0 and 1, got {list(levels)}")
@@ -423,6 +435,14 @@ def check_replicas(replicas: Any) -> int:
     if not 1 <= replicas <= 10**9 or replicas != int(replicas):
         raise ValueError(f"replicas must be a whole number from 1 to 10^9, got {replicas!r}")
     return int(replicas)
+
+
+def check_workers(workers: Any) -> int | None:
+    if workers is None:
+        return None
+    if isinstance(workers, bool) or not isinstance(workers, (int, np.integer)) or workers < 1:
+        raise ValueError(f"workers must be a whole number of at least 1, got {workers!r}")
+    return int(workers)
 
 
 def check_seed(seed: Any) -> int:

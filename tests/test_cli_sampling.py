@@ -109,3 +109,14 @@ def test_a_law_of_noise_is_never_ignored() -> None:
     refused = call(*line, "--noise", "foo(3)")
     assert refused.exit_code == 2
     assert "there is no noise 'foo'" in refused.output
+
+
+def test_heavy_tails_are_said_beside_an_exact_run() -> None:
+    output = call("curve", "SGD(0.1)", "-b", "4", "--steps", "20", "--noise", "cauchy").output
+    assert "no mean and no variance" in output
+
+
+def test_a_curve_in_another_basis() -> None:
+    line = ["curve", "Sign(0.01)", "-b", "16", "--steps", "20", "--json"]
+    losses = [json.loads(call(*line, *extra).output)["loss"][-1] for extra in ([], ["--rotation", "3"])]
+    assert abs(losses[1] / losses[0] - 1) > 0.01

@@ -31,10 +31,12 @@ LAYERS: list[set[str]] = [
     {"batch"},
     {"parse", "study"},
     {"plot"},
+    {"nets"},
     {"pictures"},
     {"claims"},
     {"paper"},
     {"output", "options"},
+    {"netverbs"},
     {"cli"},
     {"__main__"},
 ]
@@ -46,6 +48,18 @@ INNER = {  # inside a sub-package, the same rule
         {"ema", "heavy_ball", "lookahead", "nesterov", "polyak", "preconditioned", "schedule_free", "sgd"},
         {"adam", "adamw", "clipped", "diagonal", "drifting", "estimated", "normalised", "rmsprop", "sign"},
     ],
+    "nets": [
+        {"estimates", "transforms", "trees"},
+        {"checks"},
+        {"network"},
+        {"curvature", "training"},
+        {"krylov"},
+        {"measure", "descent"},
+        {"fitting", "similarity"},
+        {"prediction"},
+        {"checking", "advice"},
+        {"pictures", "workloads"},
+    ],
     "search": [
         {"walk", "minimise", "answer", "together"},
         {"hits", "family"},
@@ -55,6 +69,10 @@ INNER = {  # inside a sub-package, the same rule
         {"schedules"},
     ],
 }
+LATE = {("network", "training"), ("fitting", "prediction")} | {
+    (name, "pictures") for name in ("fitting", "prediction", "checking")
+}
+"""A method calls the module that does its work, when called and not before."""
 DRAWS = {("run", "plot"), ("batch", "plot"), ("search", "plot")}
 """A result's ``plot`` method calls the module that draws it, when called and not before."""
 
@@ -110,9 +128,9 @@ def upward(name: tuple[str, ...], source: str, is_package: bool) -> list[str]:
         if target[0] != name[0]:
             if LEVEL[target[0]] >= LEVEL[name[0]]:
                 wrong.append(f"{'.'.join(name)} imports {'.'.join(target)}")
-        elif name[0] in INNER and len(name) > 1 and len(target) > 1:
+        elif name[0] in INNER and len(name) > 1 and len(target) > 1 and name[1] != target[1]:
             level = {module: i for i, layer in enumerate(INNER[name[0]]) for module in layer}
-            if level[target[1]] >= level[name[1]]:
+            if level[target[1]] >= level[name[1]] and not ((name[1], target[1]) in LATE and not at_top):
                 wrong.append(f"{'.'.join(name)} imports {'.'.join(target)}")
     return wrong
 

@@ -278,6 +278,20 @@ def test_memory_does_not_grow_with_replicas(monkeypatch: pytest.MonkeyPatch) -> 
     assert run.quantiles[0.5][0] == pytest.approx(0.2275, abs=0.15)  # 100 of them for the quantiles
 
 
+def test_blocks_are_made_as_they_are_needed() -> None:
+    plan = Plan(Additive(Spectrum.power_law(10_000), SGD(0.1), law("gaussian")), SGD(0.1), 4.0, [1], replicas=10**9)
+    first = next(plan.jobs())
+    assert first == [(0, plan.rows)]
+    assert sum(rows for job in Plan(plan.source, SGD(0.1), 4.0, [1], replicas=7).jobs() for _, rows in job) == 7
+
+
+def test_progress_counts_every_run_of_an_average() -> None:
+    seen: list[tuple[int, int]] = []
+    problem = Quadratic(Spectrum.power_law(2000))
+    problem.sample(Polyak(SGD(0.1), 0.5), 4, [50, 200], replicas=8, progress=lambda *at: seen.append(at), workers=1)
+    assert {total for _, total in seen} == {1 * 250}
+
+
 def test_means_merge() -> None:
     values = np.random.default_rng(0).normal(1e6, 1.0, (2, 1000))
     found = Mean()
@@ -308,6 +322,10 @@ class Silent(Wrapper):
         (ValueError, "replicas", {"replicas": 0}),
         (ValueError, "replicas", {"replicas": "many"}),
         (ValueError, "seed", {"seed": -1}),
+        (ValueError, "rotation", {"rotation": -1}),
+        (ValueError, "workers", {"workers": -1}),
+        (ValueError, "workers", {"workers": "2"}),
+        (ValueError, "quantiles", {"quantiles": 0.5}),
         (ValueError, "seed", {"seed": 0.5}),
         (ValueError, "quantiles", {"quantiles": [2]}),
         (ValueError, "batch_size", {"batch_size": 0}),

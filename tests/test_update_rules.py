@@ -21,6 +21,7 @@ from nqm import (
     DriftingPreconditioned,
     EstimatedPreconditioned,
     HeavyBall,
+    Nesterov,
     NormalisedSGD,
     Optimizer,
     Preconditioned,
@@ -28,6 +29,7 @@ from nqm import (
     RMSProp,
     Sign,
     Spectrum,
+    constant,
     free,
 )
 from nqm.geometry import Geometry
@@ -363,3 +365,32 @@ def test_norms_need_every_mode() -> None:
     assert nodes.sample(Adam(0.1, 0.9), 4, 10, replicas=4).outcome.ok
     with pytest.raises(ValueError, match="at most 2,000 modes"):
         nodes.sample(Adam(0.1, 0.9), 4, 10, rotation=1)
+
+
+@pytest.mark.parametrize("inner", [EMA(SGD(0.1), 0.9), Nesterov(0.1, 0.5), Preconditioned(SGD(0.1), 0.5)], ids=str)
+def test_a_preconditioner_after_momentum_needs_a_plain_optimizer(inner: Optimizer) -> None:
+    with pytest.raises(ValueError, match="needs SGD or HeavyBall inside"):
+        DriftingPreconditioned(inner, 0.5, 0.5, order="after")
+
+
+def test_preconditioners_nest_in_the_eigenbasis() -> None:
+    problem, once = Quadratic(Spectrum.power_law(30)), Preconditioned(SGD(0.5), 0.5)
+    nested = [DiagonalPreconditioned(once, 0.5), Preconditioned(once, 0.5)]
+    first, second = (problem.sample(o, 16, [40]).loss[0] for o in nested)
+    assert first == pytest.approx(second, rel=1e-12)
+
+
+def test_what_is_estimated_behind_a_preconditioner_is_seen_through_it() -> None:
+    geometry = Geometry(np.array([1.0, 0.01])).knowing(lambda w: w)
+    behind = geometry.preconditioned(0.5)
+    assert behind.gradient is not None
+    np.testing.assert_allclose(behind.gradient(np.array([[2.0, 3.0]])), [[2.0, 30.0]])
+    one, same = (EstimatedPreconditioned(SGD(0.5), 0.5, examples=n) for n in (8, 8.0))
+    problem = Quadratic(Spectrum.power_law(5))
+    assert problem.sample(one, 4, [5]).loss[0] == problem.sample(same, 4, [5]).loss[0]
+
+
+def test_a_schedule_of_momentum_is_one_of_beta1() -> None:
+    problem, half = Quadratic(Spectrum.power_law(5)), constant(20, 0.5).on("momentum")
+    planned = problem.sample(Adam(0.1, 0.8), 4, 20, half).loss
+    np.testing.assert_allclose(planned, problem.sample(Adam(0.1, 0.4), 4, 20).loss, rtol=1e-12)

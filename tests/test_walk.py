@@ -184,3 +184,9 @@ def test_a_problem_of_another_kind_is_refused() -> None:
         tune(Spectrum([1.0]), SGD(), 4, 0.1)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"got LeastSquares.*\.additive"):
         optimal_schedule(SMALL, SGD(), 4, 0.1)  # type: ignore[arg-type]
+
+
+def test_a_search_leaves_warnings_as_they_were() -> None:
+    before = np.geterr()
+    tune(SMALL, SGD(), 8, 0.5 * SMALL.spectrum.initial_loss)
+    assert np.geterr() == before

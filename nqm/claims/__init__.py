@@ -78,8 +78,19 @@ def run_all(
             if progress:
                 progress(len(found), len(chosen))
     if folder:
-        page.write(found, folder)
+        page.write(found, folder, left_out(found))
     return found
 
 
-__all__ = ["CLAIMS", "Checked", "Claim", "Measured", "check", "claim", "run_all"]
+def left_out(found: Sequence[Checked]) -> str:
+    """What was not measured for want of an extra, where all else was; empty if there is nothing to say."""
+    absent = [c for c in CLAIMS.values() if c.missing]
+    if not absent or {one.claim.name for one in found} != {c.name for c in CLAIMS.values() if not c.missing}:
+        return ""
+    return " ".join(
+        f"Left out: {', '.join(c.name for c in absent if c.missing == why)} ({why})."
+        for why in dict.fromkeys(c.missing for c in absent)
+    )
+
+
+__all__ = ["CLAIMS", "Checked", "Claim", "Measured", "check", "claim", "left_out", "run_all"]

@@ -33,11 +33,11 @@ dt { font-weight: 600; float: left; clear: left; width: 6.5rem; } dd { margin: 0
 """
 
 
-def write(checked: Sequence[Checked], folder: Path) -> list[Path]:
-    """Write ``claims.md`` and ``claims.html``; the pictures are in the folder already."""
+def write(checked: Sequence[Checked], folder: Path, note: str = "") -> list[Path]:
+    """Write ``claims.md`` and ``claims.html``, with a note after the summary; the pictures are in the folder already."""
     paths = [folder / "claims.md", folder / "claims.html"]
-    paths[0].write_text(as_markdown(checked), encoding="utf-8")
-    paths[1].write_text(as_html(checked, folder), encoding="utf-8")
+    paths[0].write_text(as_markdown(checked, note), encoding="utf-8")
+    paths[1].write_text(as_html(checked, folder, note), encoding="utf-8")
     return paths
 
 
@@ -62,9 +62,9 @@ def entries(one: Checked) -> list[tuple[str, str]]:
     return rows
 
 
-def as_markdown(checked: Sequence[Checked]) -> str:
+def as_markdown(checked: Sequence[Checked], note: str = "") -> str:
     rows = [(f"[{c.claim.name}](#{c.claim.name})", f"{c.measured.number:.3g}", c.measured.sentence) for c in checked]
-    parts = [f"# {TITLE}", ABOUT, summary(checked), markdown(["claim", "number", "verdict"], rows)]
+    parts = [f"# {TITLE}", ABOUT, f"{summary(checked)} {note}".rstrip(), markdown(["claim", "number", "verdict"], rows)]
     for one in checked:
         said = "\n".join(
             f"- {name}: {'**' + text + '**' if name == 'verdict' else text}" for name, text in entries(one)
@@ -86,7 +86,7 @@ def _table(one: Checked) -> str:
     return f"{text}\n\n{_more(one)}" if _more(one) else text
 
 
-def as_html(checked: Sequence[Checked], folder: Path) -> str:
+def as_html(checked: Sequence[Checked], folder: Path, note: str = "") -> str:
     rows = "".join(
         f'<tr><td><a href="#{c.claim.name}">{c.claim.name}</a></td><td class="n">{c.measured.number:.3g}</td>'
         f'<td class="{c.measured.verdict.name}">{html.escape(c.measured.sentence)}</td></tr>\n'
@@ -95,7 +95,7 @@ def as_html(checked: Sequence[Checked], folder: Path) -> str:
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{TITLE}</title>\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<style>{STYLE}</style>\n</head>\n<body>\n'
-        f"<h1>{TITLE}</h1>\n<p>{html.escape(ABOUT)}</p>\n<p>{summary(checked)}</p>\n"
+        f"<h1>{TITLE}</h1>\n<p>{html.escape(ABOUT)}</p>\n<p>{html.escape(f'{summary(checked)} {note}'.rstrip())}</p>\n"
         f"<table>\n<tr><th>claim</th><th>number</th><th>verdict</th></tr>\n{rows}</table>\n"
         + "".join(_html_section(one, folder) for one in checked)
         + "</body>\n</html>\n"

@@ -325,10 +325,13 @@ def fill(optimizer: Optimizer, values: Mapping[str, Any]) -> Optimizer:
 
 
 def scaled(optimizer: Optimizer, lr: Any = 1.0, momentum: Any = 1.0) -> Optimizer:
-    """The optimizer with its learning rates and momenta multiplied: what a schedule does to it."""
-    for name, factor in (("lr", lr), ("momentum", momentum)):
+    """The optimizer with its learning rates and momenta multiplied: what a schedule does to it.
+
+    Adam's beta1 is a momentum, as PyTorch's one-cycle schedule takes it.
+    """
+    for names, factor in ((("lr",), lr), (("momentum", "beta1"), momentum)):
         for p in parameters(optimizer).values():
-            if p.path[-1] == name and not (np.isscalar(factor) and factor == 1.0):
+            if p.path[-1] in names and not (np.isscalar(factor) and factor == 1.0):
                 optimizer = assign(optimizer, p.path, p.value * factor)
     return optimizer
 

@@ -11,13 +11,14 @@ from .base import Number, Sampled, State, Wrapper, positive
 
 @dataclass(frozen=True)
 class Clipped(Sampled, Wrapper):
-    """Scale every gradient down to a norm before another optimizer sees it, as ``clip_grad_norm_`` does.
+    """Scale every gradient down to a norm before another optimizer sees it.
 
     ::
 
         g <- g min(1, norm / |g|)
 
-    The norm is over all parameters, so modes do not move independently of one another.
+    The norm is over all parameters, so modes do not move independently of one another. PyTorch's ``clip_grad_norm_``
+    divides by |g| + 1e-6 instead.
 
     >>> from nqm import SGD, Quadratic, Spectrum
     >>> pair = Quadratic(Spectrum([1.0, 0.01]))

@@ -12,8 +12,8 @@ from .base import Number, Sampled, State, Wrapper, unit
 class DiagonalPreconditioned(Sampled, Wrapper):
     """Multiply every gradient by ``diag(H)^-power``, in the basis the run is in, before another optimizer sees it.
 
-    In the eigenbasis it is `Preconditioned`. In a rotated basis the diagonal of H knows little of its spectrum: the
-    diagonal of a randomly rotated H is nearly constant, and hardly preconditions at all.
+    In the eigenbasis it is `Preconditioned`, and what is inside meets the curvature behind it. In a rotated basis the
+    diagonal of H knows little of its spectrum: that of a randomly rotated H is nearly constant, and hardly preconditions.
 
     >>> from nqm import SGD, Preconditioned, Quadratic, Spectrum
     >>> small = Quadratic(Spectrum([1.0, 0.01]))
@@ -25,7 +25,8 @@ class DiagonalPreconditioned(Sampled, Wrapper):
     power: Number = unit()
 
     def begin(self, theta: Any, geometry: Any) -> State:
-        return self.inner.begin(theta, geometry), geometry.diagonal**-self.power
+        behind = geometry.preconditioned(self.power) if geometry.rotation is None else geometry
+        return self.inner.begin(theta, behind), geometry.diagonal**-self.power
 
     def update(self, state: State, g: Any, t: int) -> State:
         inner, gain = state

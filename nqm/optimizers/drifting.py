@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from .base import Number, Sampled, State, Wrapper, unit, whole
+from .heavy_ball import HeavyBall
+from .sgd import SGD
 
 
 @dataclass(frozen=True)
@@ -17,7 +19,7 @@ class DriftingPreconditioned(Sampled, Wrapper):
 
         P_t = H^-power_t,        power_t = power (1 + drift sin(2 pi t / period))
         before:  the other optimizer sees P_t g
-        after:   the change that it makes to the weights is multiplied by P_t
+        after:   the change that it makes to the weights is multiplied by P_t (SGD and heavy ball)
 
     The two are the same for drift 0, and differ as soon as momentum carries gradients of an earlier P. Velocities stay
     as the other optimizer keeps them. A power beyond 1 turns small curvatures into large ones: keep power (1 + drift)
@@ -40,6 +42,11 @@ class DriftingPreconditioned(Sampled, Wrapper):
         super().__post_init__()
         if self.order not in ("before", "after"):
             raise ValueError(f'DriftingPreconditioned: order must be "before" or "after", got {self.order!r}')
+        if self.order == "after" and not isinstance(self.inner, (SGD, HeavyBall)):
+            raise ValueError(
+                f'DriftingPreconditioned: order="after" needs SGD or HeavyBall inside, got {self.inner}; '
+                "others keep more than weights and a velocity, so that only before is defined"
+            )
 
     def begin(self, theta: Any, geometry: Any) -> State:
         return self.inner.begin(theta, geometry), geometry

@@ -38,7 +38,7 @@ class EstimatedPreconditioned(Sampled, Wrapper):
 
     def begin(self, theta: Any, geometry: Any) -> State:
         total = 0.0
-        for _ in range(self.examples):
+        for _ in range(int(self.examples)):
             g = geometry.gradient(theta)
             total = total + g * g
         gain = (total / self.examples + self.damping) ** -self.power

@@ -144,7 +144,8 @@ def _ladder(problem: Quadratic, optimizer: Optimizer) -> Iterator[tuple[Array, A
     while True:
         with np.errstate(over="ignore", invalid="ignore"):
             m_signal, m_noise = next(ladder)
-            yield m_signal @ spectrum.signal_mass, m_noise @ spectrum.noise_mass
+            found = m_signal @ spectrum.signal_mass, m_noise @ spectrum.noise_mass
+        yield found  # outside: a generator that rests inside errstate leaves it on for everybody
 
 
 def _moving_ladder(problem: Quadratic, optimizer: Optimizer) -> Iterator[tuple[Array, Array]]:
@@ -160,5 +161,6 @@ def _moving_ladder(problem: Quadratic, optimizer: Optimizer) -> Iterator[tuple[A
         with np.errstate(over="ignore", invalid="ignore"):
             state, now = dynamics.move(state, now, t), t
             m_signal, m_noise = dynamics.read(state, now)
-            yield m_signal @ spectrum.signal_mass, m_noise @ spectrum.noise_mass
+            found = m_signal @ spectrum.signal_mass, m_noise @ spectrum.noise_mass
+        yield found
         t *= 2

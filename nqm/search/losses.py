@@ -79,7 +79,8 @@ class Separate:
         while len(self._table) <= level:
             self._table.append(next(self._levels))
         signal, noise = self._table[level]
-        return signal + noise / batch_size
+        with np.errstate(invalid="ignore"):
+            return signal + noise / batch_size
 
     def exact(self, optimizer: Optimizer, t: int, batch_size: float) -> float:
         return self.problem.loss(optimizer, t, batch_size)
@@ -137,4 +138,5 @@ def _ladder(problem: LeastSquares, optimizer: Optimizer, batch_size: float) -> I
     while True:
         with np.errstate(all="ignore"):
             M, t, to = renewal.move(M, t, to), to, 2 * to
-            yield renewal.loss(M, t)
+            found = renewal.loss(M, t)
+        yield found  # outside: a generator that rests inside errstate leaves it on for everybody

@@ -1,0 +1,127 @@
+"""What is checked of a network before minutes are spent, each with a sentence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from .trees import leaves, some, tree_map
+
+if TYPE_CHECKING:
+    from .network import Network
+
+TRIED = 8  # examples that the first checks run on
+MEAN = {torch.float64: 1e-9, torch.float32: 1e-4}  # relative: rounding of a mean of eight losses; half precision below
+
+
+def check_network(network: Network) -> list[str]:
+    """Refuse what would give wrong numbers; the notes say what was changed or left out."""
+    _finite(network)
+    _labels(network)
+    batch = some(network.data, TRIED)
+    seen = _Seen()
+    try:
+        with torch.no_grad(), seen:
+            loss = network.batch_loss(network.theta, batch)
+            again = network.batch_loss(network.theta, batch)
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        raise ValueError(f"the model and its loss do not run on the first {TRIED} examples: {error}") from error
+    _scalar(loss)
+    if float(loss) != float(again):
+        raise ValueError(
+            f"the model is not deterministic: two passes over the same examples gave losses {float(loss):.8g} and "
+            f"{float(again):.8g}; take the randomness out of its forward pass (dropout is off already)"
+        )
+    if not torch.isfinite(loss):
+        raise ValueError(
+            f"the loss of the first {TRIED} examples is {float(loss)}; lower the weights or check the inputs"
+        )
+    _mean(network, batch, loss)
+    return _notes(network, seen)
+
+
+class _Seen(TorchFunctionMode):
+    """Notices attention."""
+
+    attention = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        self.attention |= name in ("scaled_dot_product_attention", "multi_head_attention_forward")
+        return func(*args, **(kwargs or {}))
+
+
+def _finite(network: Network) -> None:
+    bad = int((~torch.isfinite(network.theta)).sum())
+    if bad:
+        names = [n for n, p in network.unflatten(network.theta).items() if not torch.isfinite(p).all()]
+        raise ValueError(
+            f"the model has {bad:,} weights that are NaN or infinite, in {', '.join(names[:3])}; load a sound checkpoint"
+        )
+    for tensor in leaves(network.data):
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise ValueError("data has values that are NaN or infinite; drop those examples")
+
+
+def _labels(network: Network) -> None:
+    """Class labels inside the classes that the model knows."""
+    if network.likelihood != "categorical" or network.of != "output":
+        return
+    target = network.data[1]
+    if not isinstance(target, Tensor) or target.is_floating_point():
+        return
+    low, high = int(target.min()), int(target.max())
+    with torch.no_grad():
+        try:
+            out = network.output(network.theta, some(network.data, 1))
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise ValueError(f"the model does not run on the first example: {error}") from error
+    classes = out.shape[1] if target.ndim == 1 else max(out.shape[1:])
+    if low < 0 or high >= classes:
+        raise ValueError(
+            f"labels must lie from 0 to {classes - 1}, as the model has {classes} outputs; data has {low} to {high}"
+        )
+
+
+def _scalar(loss: Any) -> None:
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        shape = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
+        raise ValueError(
+            f"loss must return one number, the mean over the batch; it returned {shape}: use reduction='mean'"
+        )
+
+
+def _mean(network: Network, batch: Any, loss: Tensor) -> None:
+    """A loss of a batch is the mean over its examples, or the noise of a batch is not c / B."""
+    n = len(leaves(batch)[0])
+    with torch.no_grad():
+        alone = [network.batch_loss(network.theta, tree_map(lambda t, i=i: t[i : i + 1], batch)) for i in range(n)]
+    mean = float(torch.stack(alone).mean())
+    tol = MEAN.get(network.theta.dtype, 1e-2) * max(abs(mean), abs(float(loss)), 1e-3)
+    if abs(float(loss) - mean) > tol:
+        raise ValueError(
+            f"loss is not a mean over examples: {n} examples together give {float(loss):.6g}, one by one they average "
+            f"{mean:.6g}; use reduction='mean', and a model that treats each example by itself"
+        )
+
+
+def _notes(network: Network, seen: _Seen) -> list[str]:
+    modules = list(network.model.modules())
+    notes = []
+    if any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in modules):
+        notes.append("batch norm runs in eval mode, on its running averages, which stay as they are")
+    if any(isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0 for m in modules):
+        notes.append("dropout is off")
+    if seen.attention:
+        notes.append("attention runs on the math kernel, the one that forward-mode differentiation passes through")
+    still = sum(p.numel() for p in network.model.parameters()) - network.dim
+    if still > 0:
+        notes.append(f"{still:,} parameters stay fixed")
+    if network.of == "model":
+        notes.append(
+            "the loss is a function of the model, so there is no Gauss-Newton matrix: curvature is the Hessian"
+        )
+    return notes

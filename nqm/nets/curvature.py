@@ -1,0 +1,163 @@
+"""Products with curvature matrices of a network, exact and never formed.
+
+With outputs f(theta; x), J their Jacobian, L the loss of one example and means over N examples:
+
+    GaussNewton      G = mean J' (d^2 L / df^2) J       positive semi-definite for a convex loss; the default
+    Hessian          H = d^2 (mean L) / d theta^2
+    Fisher           F = mean g g',  g the gradient of L at targets drawn from the model
+    EmpiricalFisher  E = mean g g',  g the gradient of L at the data's targets
+
+Each takes several vectors at once, (vectors, parameters), in passes over pieces of the data whose size bounds memory. A
+product with G costs one forward-mode and one reverse-mode pass: about three gradients.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .network import Network
+from .transforms import grad, pulled_back, pushed_forward, vmap
+
+SAMPLER_SEED = 0x0F15  # apart from the seeds of probes
+
+
+class Curvature(ABC):
+    """A symmetric matrix at the checkpoint of a network, known by its products."""
+
+    def __init__(self, network: Network, vectors: int = 8) -> None:
+        self.network, self.vectors, self.products = network, vectors, 0
+
+    @property
+    def name(self) -> str:
+        return type(self).__name__
+
+    def __call__(self, v: Tensor) -> Tensor:
+        """The product with a vector, or with each row of several."""
+        rows = v.detach().reshape(-1, self.network.dim).to(self.network.theta.dtype)
+        self.products += len(rows)
+        parts = [self._pass(group) for group in rows.split(self.vectors)]
+        return torch.cat(parts).reshape(v.shape).to(v.dtype)
+
+    def _pass(self, v: Tensor) -> Tensor:
+        total = torch.zeros_like(v)
+        for i, (batch, share) in enumerate(self.network.batches(len(v))):
+            total += share * self._product(batch, v, i).detach()
+        return total
+
+    @abstractmethod
+    def _product(self, batch: Any, v: Tensor, i: int) -> Tensor:
+        """The product of the i-th piece of the data, a mean over its examples, with each row of v."""
+
+    def dense(self) -> Tensor:
+        """The matrix itself, for small networks."""
+        return self(torch.eye(self.network.dim, dtype=self.network.theta.dtype))
+
+
+class GaussNewton(Curvature):
+    """``J' L'' J v``: push v through the network, multiply by the loss's Hessian in the outputs, pull back."""
+
+    def __init__(self, network: Network, vectors: int = 8) -> None:
+        if network.of == "model":
+            raise ValueError("a loss of the model has no outputs, so no Gauss-Newton matrix; use curvature='hessian'")
+        super().__init__(network, vectors)
+
+    def _product(self, batch: Any, v: Tensor, i: int) -> Tensor:
+        network = self.network
+
+        def outputs(theta: Tensor) -> Tensor:
+            return network.output(theta, batch)
+
+        out, pull = pulled_back(outputs, network.theta)
+        pushed = vmap(lambda one: pushed_forward(outputs, network.theta, one)[1])(v)
+        _, bend = pulled_back(grad(lambda o: network.loss(o, batch[1])), out)
+        return vmap(pull)(vmap(bend)(pushed))
+
+
+class Hessian(Curvature):
+    """``H v``, the gradient pulled back along v: reverse over reverse, which every operation of torch supports."""
+
+    def _product(self, batch: Any, v: Tensor, i: int) -> Tensor:
+        _, pull = pulled_back(grad(lambda theta: self.network.batch_loss(theta, batch)), self.network.theta)
+        return vmap(pull)(v)
+
+
+class EmpiricalFisher(Curvature):
+    """``mean g (g' v)`` over the gradients of single examples, which are never formed."""
+
+    def _product(self, batch: Any, v: Tensor, i: int) -> Tensor:
+        return self._outer(batch, v)
+
+    def _outer(self, batch: Any, v: Tensor) -> Tensor:
+        def losses(theta: Tensor) -> Tensor:
+            return self.network.losses(theta, batch)
+
+        found, pull = pulled_back(losses, self.network.theta)
+        along = vmap(lambda one: pushed_forward(losses, self.network.theta, one)[1])(v)
+        return vmap(pull)(along / len(found))
+
+
+class Fisher(EmpiricalFisher):
+    """The same with targets drawn from the model: its mean over draws is the Gauss-Newton matrix of a log-likelihood.
+
+    Draws depend on ``seed`` alone, so that every product is one with the same matrix.
+    """
+
+    def __init__(self, network: Network, vectors: int = 8, samples: int = 1, seed: int = 0) -> None:
+        if network.of == "model" or network.likelihood is None:
+            raise ValueError(
+                "the Fisher matrix needs a model that draws targets: give Network a likelihood, 'categorical', "
+                "'gaussian', 'bernoulli' or a function (output, generator) -> target"
+            )
+        super().__init__(network, vectors)
+        self.samples, self.seed = samples, seed
+
+    def _pass(self, v: Tensor) -> Tensor:
+        total = torch.zeros_like(v)
+        for s in range(self.samples):
+            generator = torch.Generator().manual_seed((SAMPLER_SEED + self.seed) * 10**6 + s)
+            # Drawn over pieces of one size, whatever the number of vectors, so that the targets stay the same.
+            for batch, share in self.network.batches(self.vectors):
+                with torch.no_grad():
+                    out = self.network.output(self.network.theta, batch)
+                drawn = draw_targets(self.network.likelihood, out, generator)
+                total += share / self.samples * self._outer((batch[0], drawn), v).detach()
+        return total
+
+
+def draw_targets(likelihood: Any, out: Tensor, generator: torch.Generator) -> Tensor:
+    """Targets as the model draws them, for the loss that is a mean of negative log-likelihoods."""
+    if likelihood == "categorical":
+        classes = out if out.ndim == 2 else out.movedim(1, -1)
+        flat = torch.multinomial(classes.softmax(-1).reshape(-1, classes.shape[-1]), 1, generator=generator)
+        return flat.reshape(classes.shape[:-1])
+    if likelihood == "gaussian":  # (o - y)^2 averaged over the outputs of an example: variance half their number
+        width = math.sqrt(out[0].numel() / 2)
+        return out + width * torch.randn(out.shape, generator=generator, dtype=out.dtype)
+    if likelihood == "bernoulli":
+        return (torch.rand(out.shape, generator=generator, dtype=out.dtype) < out.sigmoid()).to(out.dtype)
+    if callable(likelihood):
+        drawn: Any = likelihood(out, generator)
+        return drawn
+    raise ValueError(f"likelihood must be 'categorical', 'gaussian', 'bernoulli' or a function, got {likelihood!r}")
+
+
+CURVATURES: dict[str, type[Curvature]] = {
+    "gauss_newton": GaussNewton,
+    "hessian": Hessian,
+    "fisher": Fisher,
+    "empirical_fisher": EmpiricalFisher,
+}
+
+
+def curvature_of(network: Network, kind: str | None = None, **options: Any) -> Curvature:
+    """The curvature by its name; Gauss-Newton if left out, or the Hessian where there are no outputs."""
+    if kind is None:
+        kind = "hessian" if network.of == "model" else "gauss_newton"
+    if kind not in CURVATURES:
+        raise ValueError(f"curvature must be one of {', '.join(CURVATURES)}, got {kind!r}")
+    return CURVATURES[kind](network, **options)

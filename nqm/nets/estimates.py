@@ -1,0 +1,73 @@
+"""Measures over curvature as nodes and weights, and numbers with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..moments import Array
+
+RESAMPLES = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class Measure:
+    """Nodes and weights over curvature, and the probe that each came from; a mean over probes."""
+
+    h: Array
+    weight: Array
+    probe: Array
+
+    @classmethod
+    def of(cls, parts: Sequence[tuple[Array, Array]]) -> Measure:
+        """From the nodes and weights of each probe."""
+        probe = np.repeat(np.arange(len(parts)), [len(h) for h, _ in parts])
+        return cls(np.concatenate([h for h, _ in parts]), np.concatenate([w for _, w in parts]), probe)
+
+    @property
+    def probes(self) -> int:
+        return int(self.probe.max()) + 1
+
+    def each(self, function: Callable[[Array], Array]) -> Array:
+        """The integral of a function of h, by each probe."""
+        return np.bincount(self.probe, self.weight * function(self.h), self.probes)
+
+    def integral(self, function: Callable[[Array], Array]) -> float:
+        """The mean over probes of the integral."""
+        return float(self.each(function).mean())
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"h": self.h, "weight": self.weight, "probe": self.probe}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its 90% interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def to_dict(self) -> dict[str, float]:
+        return {"value": self.value, "low": self.low, "high": self.high}
+
+    def __str__(self) -> str:
+        return f"{self.value:.4g} ({self.low:.4g} to {self.high:.4g})"
+
+
+def bootstrap(values: Array, function: Callable[[Array], Any] = lambda mean: mean, seed: int = 0) -> Estimate:
+    """A function of the mean over probes, with the interval of Student's t by resampling probes with replacement.
+
+    Few probes make a plain percentile interval too short; its half-widths are stretched by sqrt(n / (n - 1)).
+    """
+    n = len(values)
+    centre = values.mean(0)
+    if n < 2:
+        return Estimate(float(function(centre)), float("nan"), float("nan"))
+    picks = np.random.default_rng([0xB007, seed]).integers(n, size=(RESAMPLES, n))
+    means = centre + (values[picks].mean(1) - centre) * np.sqrt(n / (n - 1))
+    low, high = np.quantile([float(function(m)) for m in means], [0.05, 0.95])
+    return Estimate(float(function(centre)), float(low), float(high))

@@ -1,0 +1,302 @@
+"""Fit: a network at a checkpoint as a noisy quadratic that the exact engine takes as it is.
+
+With signal nodes (h, g^2) and noise nodes (h, c) of `measure`, the loss after t steps is expected at
+
+    loss(t) = loss - sum g^2 / (2 h) + 1/2 sum h (g^2 / h^2) m_s(h, t) + (1/B) 1/2 sum h c m_n(h, t)
+
+where m_s and m_n are the second moments that the optimizer makes of a unit start and of unit noise on curvature h. So
+signal nodes are modes with s = g^2 / h^2 and c = 0, noise nodes modes with s = 0, and both live in one `Spectrum`. What is
+left when both have died away is the ``offset``, the least loss of the quadratic; it may lie below zero.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..moments import Array
+from ..problem import AnySchedule, Quadratic
+from ..spectrum import Spectrum
+from .descent import Bend, Descent, descend
+from .estimates import Estimate, Measure, bootstrap
+
+if TYPE_CHECKING:
+    from ..optimizers.base import Optimizer
+    from .network import Network
+    from .prediction import Prediction
+
+FLAT = 1e-7  # of the largest curvature: smaller ones act as straight slopes for 10^5 steps, and are set to this
+FORMAT = "nqm fit 1"
+SQUARED = 512  # examples whose gradients are squared for Adam's second moment
+EPS = 1e-8  # Adam's own
+KINDS = ("signal", "noise", "density")
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A measured model: two measures over curvature, the loss at the checkpoint, and where they come from.
+
+    ``top`` has the largest curvatures h, and gradient g, noise variance c and Adam's preconditioner along each. ``density``
+    is the distribution of all curvatures, if random probes were asked for. ``descent`` is how the real loss falls along full
+    gradients, by which predictions are bent. ``note`` is provenance.
+    """
+
+    signal: Measure
+    noise: Measure
+    loss: float
+    examples: int
+    top: dict[str, Array] = field(default_factory=dict)
+    density: Measure | None = None
+    descent: Descent | None = None
+    note: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def spectrum(self) -> Spectrum:
+        """Signal nodes (c = 0) and noise nodes (s = 0) as modes of one spectrum."""
+        least = FLAT * max(self.signal.h.max(), self.noise.h.max())
+        signal, noise = np.maximum(self.signal.h, least), np.maximum(self.noise.h, least)
+        s, c = np.maximum(self.signal.weight, 0) / signal**2, np.maximum(self.noise.weight, 0) / self.noise.probes
+        zeros = np.zeros_like
+        return Spectrum(np.concatenate([signal, noise]), np.concatenate([zeros(s), c]), np.concatenate([s, zeros(c)]),
+                        note={"fit": self.note, "offset": self.loss - float((signal * s).sum() / 2)})  # fmt: skip
+
+    @cached_property
+    def problem(self) -> Quadratic:
+        return Quadratic(self.spectrum)
+
+    @property
+    def offset(self) -> float:
+        """The least loss of the quadratic: add it to the losses of ``problem``."""
+        return self.loss - self.spectrum.initial_loss
+
+    @cached_property
+    def bend(self) -> Bend | None:
+        """From losses of the quadratic to losses of the network, if a descent was measured."""
+        return None if self.descent is None else Bend(self.descent, self.problem, self.offset)
+
+    @property
+    def noise_scale(self) -> Estimate:
+        """tr C / |g|^2: the batch size at which noise and signal of a gradient are alike."""
+        g = self.signal.integral(np.ones_like)
+        return bootstrap(self.noise.each(np.ones_like), lambda trace: trace / g)
+
+    @property
+    def curvature_noise_scale(self) -> Estimate:
+        """tr GC / g'Gg: the same for what a step does to the loss."""
+        bent = self.signal.integral(lambda h: h)
+        return bootstrap(self.noise.each(lambda h: h), lambda trace: trace / bent)
+
+    @property
+    def noise_exponent(self) -> tuple[float, float]:
+        """Slope of log c against log h over the largest curvatures, and the spread of log c around the line.
+
+        The paper's C = H is a slope of 1.
+        """
+        return _slope(self.top["h"], self.top["c"])
+
+    @property
+    def adam_power(self) -> tuple[float, float]:
+        """The power p of H^-p that comes closest to Adam's preconditioner here, and the spread around it in logs.
+
+        Adam divides by d, the root of the second moment of single-example gradients. Along the largest curvatures' vectors
+        y, log(y' d^-1 y) against log h has the slope -p; for C = H and a diagonal H it would be 1/2.
+        """
+        slope, spread = _slope(self.top["h"], self.top["adam"])
+        return -slope, spread
+
+    def predict(
+        self, optimizer: Optimizer, batch_size: float, steps: int | Sequence[int], schedule: AnySchedule = None,
+        *, replacement: bool = True, bent: bool = True,
+    ) -> Prediction:  # fmt: skip
+        """Expected training loss over the next steps, with its interval and how far it can be trusted: see `predict`."""
+        from .prediction import predict
+
+        return predict(self, optimizer, batch_size, steps, schedule, replacement=replacement, bent=bent)
+
+    def plot(self, path: str | None = None) -> Any:
+        """Signal and noise over curvature, and noise against curvature."""
+        from .pictures import plot_fit
+
+        return plot_fit(self, path)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What ``nqm fit --json`` prints; files have the nodes besides."""
+        slope, spread = self.noise_exponent
+        power, around = self.adam_power
+        return {
+            "loss": self.loss, "offset": self.offset, "examples": self.examples,
+            "largest_curvature": float(self.signal.h.max()), "trace_noise": self.noise.integral(np.ones_like),
+            "gradient_norm": math.sqrt(self.signal.integral(np.ones_like)),
+            "noise_scale": self.noise_scale.to_dict(), "curvature_noise_scale": self.curvature_noise_scale.to_dict(),
+            "noise_exponent": slope, "noise_exponent_spread": spread,
+            "adam_power": power, "adam_power_spread": around, **self.note,
+        }  # fmt: skip
+
+    def save(self, path: str | Path) -> None:
+        """Write to ``.json`` or ``.npz``, as the ending says; `load` reads it back exactly."""
+        path = Path(path)
+        measures = {kind: getattr(self, kind) for kind in KINDS if getattr(self, kind) is not None}
+        columns = {f"{kind}_{k}": v for kind, measure in measures.items() for k, v in measure.to_dict().items()}
+        columns |= {f"top_{k}": v for k, v in self.top.items()}
+        columns |= {f"descent_{k}": v for k, v in (self.descent.to_dict() if self.descent else {}).items()}
+        about = {"format": FORMAT, "loss": self.loss, "examples": self.examples, "note": self.note}
+        if path.suffix == ".npz":
+            np.savez(path, about=json.dumps(about), **columns)
+        elif path.suffix == ".json":
+            path.write_text(json.dumps({**about, **{k: v.tolist() for k, v in columns.items()}}) + "\n")
+        else:
+            raise ValueError(f"save: a fit is written as .json or .npz, not {path.suffix or 'without an ending'!r}")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Fit:
+        """Read what `save` wrote."""
+        path = Path(path)
+        if not path.is_file():
+            raise ValueError(f"there is no fit file {str(path)!r}")
+        try:
+            return cls._parsed(_read(path))
+        except (OSError, UnicodeDecodeError, ValueError, TypeError, KeyError, EOFError) as error:
+            raise ValueError(f"{path.name!r} is not a fit that nqm wrote: {error}") from None
+
+    @classmethod
+    def _parsed(cls, data: dict[str, Any]) -> Fit:
+        if data.get("format") != FORMAT:
+            raise ValueError(f"its format is {data.get('format')!r}, not {FORMAT!r}")
+        measures = {
+            kind: Measure(
+                np.asarray(data[f"{kind}_h"], float), np.asarray(data[f"{kind}_weight"], float),
+                np.asarray(data[f"{kind}_probe"], int),
+            )
+            for kind in KINDS
+            if f"{kind}_h" in data
+        }  # fmt: skip
+        top = {k.removeprefix("top_"): np.asarray(v, float) for k, v in data.items() if k.startswith("top_")}
+        path = {k: np.asarray(data[f"descent_{k}"]) for k in ("lr", "steps", "loss") if f"descent_{k}" in data}
+        descent = Descent(float(path["lr"][0]), path["steps"].astype(int), path["loss"].astype(float)) if path else None
+        loss, examples, note = float(data["loss"]), int(data["examples"]), dict(data["note"])
+        return cls(measures["signal"], measures["noise"], loss, examples, top, measures.get("density"), descent, note)
+
+
+def fit(
+    network: Network,
+    *,
+    steps: int = 40,
+    noise_vectors: int = 6,
+    noise_steps: int = 20,
+    probes: int = 0,
+    descent: int = 300,
+    curvature: str | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Fit:
+    """Measure signal and noise of a network at its checkpoint.
+
+    Parameters
+    ----------
+    steps : Lanczos steps from the gradient, each a product with the curvature.
+    noise_vectors : random combinations of per-example gradients; their scatter gives the intervals.
+    noise_steps : Lanczos steps from each of them, and from each probe.
+    probes : random vectors for the density of eigenvalues; the prediction does not need them.
+    descent : full gradients along which the real loss is followed, at lr = 1 / largest curvature; 0 for none. Predictions
+        hold about as far as it goes: lr x steps x largest curvature.
+    curvature : "gauss_newton" (default), "hessian", "fisher" or "empirical_fisher".
+    progress : called with (done, total). Ctrl-C keeps the Lanczos steps made so far, and the note says how many.
+    """
+    import torch
+
+    from . import measure as m
+    from .curvature import curvature_of
+
+    wanted = {
+        "steps": (steps, 2),
+        "noise_vectors": (noise_vectors, 1),
+        "noise_steps": (noise_steps, 2),
+        "probes": (probes, 0),
+    }
+    for name, (value, least) in wanted.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(f"fit: {name} must be a whole number of at least {least}, got {value!r}")
+    began = perf_counter()
+    generator = torch.Generator().manual_seed(seed)
+    noise, g = m.noise_vectors(network, noise_vectors, generator)
+    if not bool((g != 0).any()):
+        raise ValueError("the gradient is zero at this checkpoint: there is nothing to train")
+    operator, total = curvature_of(network, curvature), steps + (noise_vectors + probes) * noise_steps
+    starts = torch.cat([noise, torch.randn(probes, network.dim, generator=generator, dtype=g.dtype)])
+
+    def show(done: int, _: int) -> None:
+        if progress:
+            progress(operator.products, total)
+
+    (signal,) = m.krylov_spaces(operator, g[None], steps, keep=True, progress=show)
+    found = m.krylov_spaces(operator, starts, noise_steps, progress=show)
+    top = _top(network, signal, g, generator)
+    path = descend(network, 1 / float(top["h"].max()), descent, progress) if descent else None
+    note = {
+        "network": network.name, "step": network.step, "parameters": network.dim, "curvature": operator.name,
+        "lanczos_steps": len(signal), "noise_vectors": min(noise_vectors, len(found)), "noise_steps": len(found[0]),
+        "probes": max(0, len(found) - noise_vectors), "seed": seed, "products": operator.products,
+        "full_gradients": 0 if path is None else int(path.steps[-1]),
+        "notes": list(network.notes), "seconds": round(perf_counter() - began, 2),
+    }  # fmt: skip
+    parts = [k.measure() for k in found]
+    noise_measure = Measure.of(parts[:noise_vectors])
+    density = Measure.of(parts[noise_vectors:]) if len(parts) > noise_vectors else None
+    return Fit(
+        Measure.of([signal.measure()]), noise_measure, network.full_loss(), network.examples, top, density, path, note
+    )
+
+
+def _top(network: Network, found: Any, g: Any, generator: Any, most: int = 16) -> dict[str, Array]:
+    """The largest Ritz values from the gradient; signal, noise variance and Adam's preconditioner along their vectors."""
+    import torch
+
+    from .transforms import pushed_forward, vmap
+
+    values, vectors = found.ritz()
+    k = min(most, max(1, len(found) // 2))
+    y, second = vectors[:k].to(g.dtype), np.zeros(k)
+    for batch, share in network.batches(k):
+        along = vmap(lambda v, b=batch: pushed_forward(lambda t: network.losses(t, b), network.theta, v)[1])(y)
+        second += share * (along.double() ** 2).mean(1).numpy()
+    c = second - ((y @ g).double() ** 2).numpy()
+    some = torch.randperm(network.examples, generator=generator)[:SQUARED]
+    squares = sum((rows.double() ** 2).sum(0) for rows in network.example_gradients(index=some)) / len(some)
+    adam = (y.double() ** 2 / (torch.as_tensor(squares) ** 0.5 + EPS)).sum(1).numpy()
+    return {"h": values[:k], "c": c, "g": (y @ g).double().numpy(), "adam": adam}
+
+
+def _slope(x: Array, y: Array) -> tuple[float, float]:
+    """Of log y against log x, and the standard deviation around the line."""
+    fine = (x > 0) & (y > 0)
+    if fine.sum() < 3:
+        return math.nan, math.nan
+    u, v = np.log(x[fine]), np.log(y[fine])
+    slope, level = np.polyfit(u, v, 1)
+    return float(slope), float(np.std(v - slope * u - level))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if path.suffix == ".json":
+        data = json.loads(path.read_text())
+        if not isinstance(data, dict):
+            raise ValueError("it should be an object")
+        return data
+    if path.suffix != ".npz":
+        raise ValueError("a fit is read from .json or .npz")
+    import zipfile
+
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {**json.loads(str(file["about"])), **{k: file[k] for k in file.files if k != "about"}}
+    except zipfile.BadZipFile as error:
+        raise ValueError(str(error)) from None

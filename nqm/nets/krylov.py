@@ -1,0 +1,147 @@
+"""Lanczos with full reorthogonalisation, on several start vectors side by side.
+
+From a start vector v, k products with a symmetric matrix G give an orthonormal basis Q of the Krylov space and the
+tridiagonal ``T = Q' G Q``. Its eigenvalues are Ritz values; with the squared first entries of its eigenvectors, times
+|v|^2, they are the nodes and weights of the Gauss quadrature of the measure ``f -> v' f(G) v``: exact for polynomials up
+to degree 2k - 1, so for the first 2k - 1 powers of G that an optimizer's steps are made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..moments import Array
+
+Progress = Callable[[int, int], None]
+SPENT = {
+    torch.float64: 1e-11,
+    torch.float32: 1e-5,
+}  # a residual below this share of |T| is rounding: the space is whole
+
+
+@dataclass(frozen=True, eq=False)
+class Krylov:
+    """What Lanczos found from one start vector: the tridiagonal matrix and, if kept, the basis, (steps, parameters)."""
+
+    alpha: Array
+    beta: Array
+    norm: float
+    basis: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.alpha)
+
+    def _eigen(self) -> tuple[Array, Array]:
+        T = np.diag(self.alpha) + np.diag(self.beta, 1) + np.diag(self.beta, -1)
+        return np.linalg.eigh(T)
+
+    def measure(self) -> tuple[Array, Array]:
+        """Nodes and weights of ``f -> v' f(G) v``; the weights sum to |v|^2."""
+        values, vectors = self._eigen()
+        return values, self.norm**2 * vectors[0] ** 2
+
+    def ritz(self) -> tuple[Array, Tensor]:
+        """Ritz values, largest first, and vectors as rows."""
+        if self.basis is None:
+            raise ValueError("the basis was not kept; call lanczos with keep=True")
+        values, vectors = self._eigen()
+        order = np.argsort(-values)
+        turn = torch.as_tensor(vectors[:, order].T.copy(), dtype=self.basis.dtype)
+        return values[order], turn @ self.basis
+
+    def residuals(self, last: float) -> Array:
+        """``|G y - value y|`` of each Ritz pair, largest value first, from the entry of T that would come next."""
+        values, vectors = self._eigen()
+        return last * np.abs(vectors[-1, np.argsort(-values)])
+
+
+def lanczos(
+    product: Callable[[Tensor], Tensor],
+    start: Tensor,
+    steps: int,
+    *,
+    keep: bool = False,
+    progress: Progress | None = None,
+) -> list[Krylov]:
+    """Run Lanczos from each row of ``start``, one product with all of them at a time.
+
+    Parameters
+    ----------
+    product : (vectors, parameters) -> the same shape, each row multiplied by the matrix.
+    start : a vector, or several as rows; none zero.
+    steps : products for each vector; fewer are made where its Krylov space ends sooner.
+    keep : hold on to the basis, for Ritz vectors.
+    progress : called with (done, total). Ctrl-C ends the run with the steps made so far.
+
+    Every new vector is made orthogonal to all before it, twice: without it, copies of the largest eigenvalues appear.
+    """
+    start = start.detach().reshape(-1, start.shape[-1])
+    norms = torch.linalg.vector_norm(start.double(), dim=1)
+    if not bool((norms > 0).all()) or not bool(torch.isfinite(norms).all()):
+        raise ValueError("lanczos needs start vectors that are finite and not zero")
+    k, steps = len(start), min(steps, start.shape[1])
+    basis = torch.empty(k, steps + 1, start.shape[1], dtype=start.dtype)
+    basis[:, 0] = start / norms.to(start.dtype)[:, None]
+    alpha, beta = np.zeros((k, steps)), np.zeros((k, steps))
+    length = np.full(k, steps)
+    made = 0
+    try:
+        for j in range(steps):
+            _advance(product, basis, alpha, beta, j)
+            made = j + 1
+            scale = np.abs(alpha[:, :made]).max(1) + np.abs(beta[:, :made]).max(1)
+            spent = beta[:, j] <= SPENT.get(start.dtype, 1e-3) * scale
+            length = np.where(spent & (length == steps), made, length)
+            if progress:
+                progress(made, steps)
+            if (length <= made).all():
+                break
+    except KeyboardInterrupt:
+        if made == 0:
+            raise
+    length = np.minimum(length, made)
+    return [
+        Krylov(alpha[i, :n], beta[i, : n - 1], float(norms[i]), basis[i, :n].clone() if keep else None)
+        for i, n in enumerate(length)
+    ]
+
+
+def _advance(product: Callable[[Tensor], Tensor], basis: Tensor, alpha: Array, beta: Array, j: int) -> None:
+    """One step: multiply the newest vectors, take out all earlier ones, and keep what is left as the next."""
+    v = product(basis[:, j])
+    alpha[:, j] = (v * basis[:, j]).sum(1).double().numpy()
+    old = basis[:, : j + 1]
+    for _ in range(2):
+        v = v - torch.einsum("kj,kjp->kp", torch.einsum("kjp,kp->kj", old, v), old)
+    left = torch.linalg.vector_norm(v, dim=1)
+    beta[:, j] = left.double().numpy()
+    basis[:, j + 1] = v / left.clamp(min=torch.finfo(v.dtype).tiny)[:, None]
+
+
+def top_eigenpairs(
+    product: Callable[[Tensor], Tensor], dim: int, k: int, *, dtype: torch.dtype, seed: int = 0, tol: float = 1e-3,
+    most: int = 200, progress: Progress | None = None,
+) -> tuple[Array, Tensor, Array]:  # fmt: skip
+    """The k largest eigenvalues, their vectors as rows, and the residual norm of each.
+
+    Lanczos is run on until every residual is below ``tol`` of the largest value, or ``most`` products are made.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    start = torch.randn(dim, generator=generator, dtype=dtype)
+    steps = min(dim, max(2 * k + 10, 20))
+    while True:
+        (found,) = lanczos(product, start, steps, keep=True, progress=progress)
+        values, vectors = found.ritz()
+        top = vectors[:k]
+        residual = torch.linalg.vector_norm(
+            product(top) - torch.as_tensor(values[: len(top)], dtype=dtype)[:, None] * top, dim=1
+        )
+        errors = residual.double().numpy()
+        if errors.max() <= tol * abs(values[0]) or len(found) < steps or steps >= min(most, dim):
+            return values[: len(top)], top, errors
+        steps = min(2 * steps, most, dim)

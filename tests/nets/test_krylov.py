@@ -1,0 +1,88 @@
+"""Lanczos against dense eigen-decompositions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from models import mlp
+
+from nqm.nets.curvature import GaussNewton
+from nqm.nets.krylov import lanczos, top_eigenpairs
+
+
+def matrix(n: int = 60, seed: int = 0) -> torch.Tensor:
+    """Eigenvalues i^-1.5, turned at random: clusters near zero, where Lanczos without reorthogonalisation loses itself."""
+    generator = torch.Generator().manual_seed(seed)
+    q = torch.linalg.qr(torch.randn(n, n, dtype=torch.float64, generator=generator))[0]
+    return (q * torch.arange(1, n + 1, dtype=torch.float64) ** -1.5) @ q.T
+
+
+def test_all_steps_give_the_whole_spectrum() -> None:
+    A = matrix()
+    start = torch.randn(2, 60, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    for found, v in zip(lanczos(lambda v: v @ A, start, 60, keep=True), start, strict=True):
+        nodes, weights = found.measure()
+        values, vectors = np.linalg.eigh(A.numpy())
+        np.testing.assert_allclose(nodes, values, atol=1e-12)
+        np.testing.assert_allclose(weights, (vectors.T @ v.numpy()) ** 2, rtol=1e-4, atol=1e-10)
+        assert found.basis is not None
+        torch.testing.assert_close(found.basis @ found.basis.T, torch.eye(60, dtype=torch.float64), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("steps", [3, 10, 25])
+def test_k_steps_integrate_powers_up_to_2k_minus_1(steps: int) -> None:
+    A = matrix()
+    v = torch.randn(60, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    nodes, weights = lanczos(lambda v: v @ A, v, steps)[0].measure()
+    power, total = v, weights.sum()
+    for degree in range(2 * steps):
+        assert (weights * nodes**degree).sum() == pytest.approx(float(v @ power), rel=1e-10), degree
+        power = A @ power
+    assert total == pytest.approx(float(v @ v), rel=1e-13)
+    power = np.linalg.matrix_power(A.numpy(), 2 * steps)
+    assert abs((weights * nodes ** (2 * steps)).sum() - v.numpy() @ power @ v.numpy()) > 0  # and no further
+
+
+def test_an_invariant_space_ends_it() -> None:
+    A = torch.diag(torch.tensor([3.0, 3.0, 1.0, 1.0, 0.0, 0.0], dtype=torch.float64))
+    v = torch.tensor([1.0, 2.0, 1.0, 0.0, 0.0, 2.0], dtype=torch.float64)
+    (found,) = lanczos(lambda v: v @ A, v, 6)
+    nodes, weights = found.measure()
+    np.testing.assert_allclose(nodes, [0, 1, 3], atol=1e-12)
+    np.testing.assert_allclose(weights, [4, 1, 5], atol=1e-12)
+
+
+def test_top_eigenpairs_put_back_into_the_equation() -> None:
+    A = matrix(120, seed=3)
+    values, vectors, errors = top_eigenpairs(lambda v: v @ A, 120, 5, dtype=torch.float64, tol=1e-8)
+    np.testing.assert_allclose(values, np.arange(1, 6) ** -1.5, rtol=1e-8)
+    assert (vectors @ A - torch.as_tensor(values)[:, None] * vectors).norm(dim=1).max() < 2e-8
+    assert errors.max() < 1e-8
+
+
+def test_ritz_values_of_a_network() -> None:
+    network = mlp()
+    operator = GaussNewton(network)
+    values, _, _ = top_eigenpairs(operator, network.dim, 3, dtype=torch.float64, tol=1e-9)
+    np.testing.assert_allclose(values, np.linalg.eigvalsh(operator.dense().numpy())[::-1][:3], rtol=1e-9)
+
+
+def test_interrupt_keeps_what_is_done() -> None:
+    A, calls = matrix(), []
+
+    def product(v: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        if len(calls) > 7:
+            raise KeyboardInterrupt
+        return v @ A
+
+    v = torch.randn(60, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    (found,) = lanczos(product, v, 30)
+    (there,) = lanczos(lambda v: v @ A, v, 7)
+    np.testing.assert_array_equal(found.alpha, there.alpha)
+
+
+def test_a_zero_start_is_refused() -> None:
+    with pytest.raises(ValueError, match="not zero"):
+        lanczos(lambda v: v, torch.zeros(4), 2)

@@ -1,0 +1,142 @@
+"""Networks as functions of a flat vector: against the module itself, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from models import NETWORKS, mlp
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+from nqm.nets.network import Network
+
+X, Y = torch.randn(10, 4, generator=torch.Generator().manual_seed(0)), torch.arange(10) % 3
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_gradient_is_that_of_the_module(name: str) -> None:
+    network = NETWORKS[name]()
+    model = network.model
+    for p in model.parameters():
+        p.grad = None
+    loss = network.loss(model(network.data[0]), network.data[1])
+    loss.backward()
+    there = torch.cat([p.grad.reshape(-1) for p in model.parameters() if p.grad is not None])
+    network.chunk = 7  # pieces of unequal size
+    assert network.full_loss() == pytest.approx(loss.item(), rel=1e-13)
+    torch.testing.assert_close(network.gradient(), there, rtol=1e-11, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_example_gradients_average_to_the_gradient(name: str) -> None:
+    network = NETWORKS[name]()
+    network.chunk = 5
+    rows = torch.cat(list(network.example_gradients()))
+    assert rows.shape == (network.examples, network.dim)
+    torch.testing.assert_close(rows.mean(0), network.gradient(), rtol=1e-10, atol=1e-14)
+    losses = network.losses(network.theta, network.data)
+    assert float(losses.mean()) == pytest.approx(network.full_loss(), rel=1e-12)
+
+
+def test_the_model_given_is_not_changed() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5)).train()
+    before = [p.clone() for p in model.parameters()]
+    network = Network(model, F.cross_entropy, (X, Y), dtype=torch.float64)
+    network.theta.zero_()
+    assert model.training
+    assert all(torch.equal(a, b) and b.dtype == torch.float32 for a, b in zip(before, model.parameters(), strict=True))
+    assert any("dropout" in note for note in network.notes)
+
+
+def test_weights_come_back_as_a_state_dict() -> None:
+    network = NETWORKS["cnn"]()
+    other = NETWORKS["cnn"]().model
+    other.load_state_dict(network.state_dict(network.theta + 1.0), strict=False)
+    again = torch.cat([p.detach().reshape(-1) for p in other.parameters()])
+    torch.testing.assert_close(again, network.theta + 1.0)
+
+
+@pytest.mark.parametrize("kind", ["dataset", "loader", "dict"])
+def test_every_form_of_data_gives_the_same(kind: str) -> None:
+    model = nn.Linear(4, 3)
+    plain = Network(model, F.cross_entropy, (X, Y))
+    if kind == "dict":
+        other = Network(model, lambda m, b: F.cross_entropy(m(b["x"]), b["y"]), {"x": X, "y": Y}, of="model")
+    else:
+        dataset = TensorDataset(X, Y)
+        other = Network(model, F.cross_entropy, dataset if kind == "dataset" else DataLoader(dataset, batch_size=3))
+    torch.testing.assert_close(other.gradient(), plain.gradient())
+    assert (kind == "loader") == any("DataLoader" in note for note in other.notes)
+    torch.testing.assert_close(torch.cat(list(other.example_gradients())), torch.cat(list(plain.example_gradients())))
+
+
+def test_some_of_the_parameters() -> None:
+    whole = mlp()
+    part = mlp(parameters="2.*")
+    assert part.dim == 24
+    torch.testing.assert_close(part.gradient(), whole.gradient()[-24:])
+    assert any("stay fixed" in note for note in part.notes)
+    assert part.full_loss() == whole.full_loss()
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_linearised_network_touches_at_the_checkpoint(name: str) -> None:
+    network = NETWORKS[name]()
+    linear = network.linearised()
+    torch.testing.assert_close(linear.gradient(), network.gradient(), rtol=1e-10, atol=1e-13)
+    step = torch.randn(network.dim, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    outs = [linear.output(linear.theta + a * step, linear.data) for a in (0.0, 1.0, 2.0)]
+    torch.testing.assert_close(outs[2] - outs[1], outs[1] - outs[0])
+
+
+class Noisy(nn.Linear):
+    def forward(self, input: Any) -> Any:
+        return super().forward(input) + torch.randn(len(input), 3)
+
+
+class Crossing(nn.Linear):
+    def forward(self, input: Any) -> Any:
+        return super().forward(input - input.mean(0))
+
+
+def spoiled(value: float) -> nn.Module:
+    model = nn.Linear(4, 3)
+    model.weight.data[0, 0] = value
+    return model
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (
+            lambda: Network(spoiled(float("nan")), F.cross_entropy, (X, Y)),
+            "1 weights that are NaN or infinite, in weight",
+        ),
+        (lambda: Network(nn.Linear(4, 3), F.cross_entropy, (X[:0], Y[:0])), "data is empty"),
+        (lambda: Network(nn.Linear(4, 3), F.cross_entropy, (X, Y + 1)), "labels must lie from 0 to 2"),
+        (lambda: Network(nn.Linear(4, 3), F.cross_entropy, (X, Y - 1)), "labels must lie from 0 to 2"),
+        (lambda: Network(nn.Linear(4, 3), nn.CrossEntropyLoss(reduction="sum"), (X, Y)), "not a mean over examples"),
+        (lambda: Network(nn.Linear(4, 3), nn.CrossEntropyLoss(reduction="none"), (X, Y)), "must return one number"),
+        (lambda: Network(Noisy(4, 3), F.cross_entropy, (X, Y)), "not deterministic"),
+        (lambda: Network(Crossing(4, 3), F.cross_entropy, (X, Y)), "treats each example by itself"),
+        (lambda: Network(nn.Linear(5, 3), F.cross_entropy, (X, Y)), "does not run on the first example"),
+        (lambda: Network(nn.Linear(4, 3), F.cross_entropy, (X, Y[:4])), "as many inputs as targets"),
+        (lambda: Network(nn.Linear(4, 3), F.cross_entropy, (X / 0, Y)), "data has values that are NaN"),
+        (lambda: Network(nn.Linear(4, 3), F.cross_entropy, (X, Y), parameters="none"), "match none of the model's"),
+        (lambda: Network(nn.Flatten(), F.cross_entropy, (X, Y)), "nothing to train"),
+        (lambda: Network(nn.Linear(4, 3), F.cross_entropy, "digits"), "must be tensors"),
+        (lambda: Network(nn.Linear(4, 3), F.cross_entropy, (X, Y), chunk=0), "chunk must be"),
+        (lambda: Network(F.relu, F.cross_entropy, (X, Y)), "must be a torch.nn.Module"),  # type: ignore[arg-type]
+    ],
+)
+def test_bad_input_gets_a_sentence(call: Any, sentence: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=sentence):
+        call()
+
+
+def test_attention_and_batch_norm_are_said() -> None:
+    assert any("math kernel" in note for note in NETWORKS["attention"]().notes)
+    assert any("batch norm" in note for note in NETWORKS["cnn"]().notes)
