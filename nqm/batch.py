@@ -19,7 +19,7 @@ from .optimizers.base import Optimizer, parameters
 from .optimizers.preconditioned import Preconditioned
 from .problem import MAX_STEPS, Quadratic, check_batch_size, check_target
 from .run import number, numbers
-from .search.answer import Tuned
+from .search.answer import Sampling, Tuned
 from .search.tune import tuner
 from .spectrum import Spectrum
 
@@ -164,9 +164,12 @@ def sweep(
     batch_sizes: Sequence[float] | None = None,
     *,
     max_steps: int = MAX_STEPS,
+    noise: Any = "gaussian",
+    seed: int = 0,
+    rotation: Any = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Sweep:
-    """Tune an optimizer's free parameters at each batch size.
+    """Tune an optimizer's free parameters at each batch size; ``noise``, ``seed`` and ``rotation`` are those of `tune`.
 
     >>> from nqm import HeavyBall, Quadratic, Spectrum
     >>> result = sweep(Quadratic(Spectrum.power_law(10_000)), HeavyBall(), 0.01, [2**10, 2**12])
@@ -179,7 +182,7 @@ def sweep(
     )
     if not len(sizes):
         raise ValueError("batch_sizes must not be empty")
-    solver = tuner(problem, optimizer)
+    solver = tuner(problem, optimizer, Sampling.of(optimizer, noise, seed, rotation))
     # What is reached with some noise is reached with less; races are shortest without any, and begin there.
     order = [*sizes, math.inf] if optimizer.linear else [math.inf, *sizes[::-1]]
     answers: list[Tuned] = []

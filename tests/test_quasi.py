@@ -357,3 +357,48 @@ def test_a_sweep_that_reaches_nothing_has_no_regimes() -> None:
     assert np.isnan(found.steps).all()
     assert np.isnan(list(found.regimes().values())).all()
     assert found.to_dict()["regimes"]["perfect"] == [None, None]
+
+
+def test_the_law_of_the_noise_is_that_of_the_measurement() -> None:
+    heavy = tune(SMALL, Sign(0.02), 16, steps=150, noise="student_t(2.5)")
+    plain = tune(SMALL, Sign(0.02), 16, steps=150)
+    run = SMALL.sample(Sign(0.02), 16, [150], replicas=400, seed=5, noise="student_t(2.5)")
+    assert heavy.stderr is not None
+    assert plain.stderr is not None
+    assert run.stderr is not None
+    assert abs(heavy.loss - run.loss[0]) < 4 * math.hypot(heavy.stderr, run.stderr[0])
+    assert abs(heavy.loss - plain.loss) > 5 * math.hypot(heavy.stderr, plain.stderr)  # signs gain by heavy tails
+
+
+def test_a_rotated_basis_is_that_of_the_measurement() -> None:
+    problem = Quadratic(Spectrum.power_law(30))
+    turned = tune(problem, Sign(0.03), 64, steps=80, rotation=3)
+    plain = tune(problem, Sign(0.03), 64, steps=80)
+    run = problem.sample(Sign(0.03), 64, [80], replicas=2000, seed=5, rotation=3)
+    assert turned.stderr is not None
+    assert plain.stderr is not None
+    assert run.stderr is not None
+    assert abs(turned.loss - run.loss[0]) < 4 * math.hypot(turned.stderr, run.stderr[0])
+    assert abs(turned.loss - plain.loss) > 5 * math.hypot(turned.stderr, plain.stderr)
+    found = tune(problem, Adam(beta1=0.9), 64, 0.3, rotation=3)
+    assert found.steps is not None
+    run = problem.sample(found.optimizer, 64, [found.steps], replicas=500, seed=5, rotation=3)
+    assert run.stderr is not None
+    assert abs(run.loss[0] - 0.3) < 4 * run.stderr[0] + 0.03  # a step is worth some percent
+
+
+def test_seeds_differ_within_their_errors() -> None:
+    first, same, other = (tune(SMALL, Sign(0.02), 16, steps=100, seed=seed) for seed in (1, 1, 2))
+    assert first.loss == same.loss != other.loss
+    assert first.stderr is not None
+    assert other.stderr is not None
+    assert abs(first.loss - other.loss) < 4 * math.hypot(first.stderr, other.stderr)
+
+
+def test_noise_without_a_variance_is_refused_where_it_would_be_ignored() -> None:
+    with pytest.raises(ValueError, match="take a law with a variance"):
+        tune(SMALL, SGD(), 16, TARGET, noise="cauchy")
+    assert tune(SMALL, SGD(), 16, TARGET, noise="laplace", rotation=1).steps == tune(SMALL, SGD(), 16, TARGET).steps
+    assert "cauchy" in (said := tune(SMALL, Sign(0.02), 16, steps=10, noise="cauchy").message) or "student_t(1)" in said
+    with pytest.raises(ValueError, match="seed must be a whole number"):
+        tune(SMALL, Sign(), 16, TARGET, seed=-1)

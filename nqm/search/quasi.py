@@ -8,19 +8,19 @@ from typing import Any
 from ..optimizers.base import Optimizer
 from ..problem import MAX_STEPS, Problem, Quadratic
 from ..run import Outcome
-from .answer import Goal, Tuned
+from .answer import PLAIN, Goal, Sampling, Tuned
 from .races import LIMIT, LOST, Found, Races
 
 
 class QuasiTuner:
     """Tunes by `Races`; asked from large batches to small ones, each answer is the start for the next."""
 
-    def __init__(self, problem: Problem, optimizer: Optimizer) -> None:
+    def __init__(self, problem: Problem, optimizer: Optimizer, sampling: Sampling = PLAIN) -> None:
         if not isinstance(problem, Quadratic):
             raise TypeError(
                 f"{optimizer} is sampled, and tuned on a Quadratic problem only, not on a {type(problem).__name__}"
             )
-        self.races = Races(problem, optimizer)
+        self.races, self.warning = Races(problem, optimizer, sampling), sampling.law.warning
         self.optimizer, self.initial_loss = optimizer, problem.spectrum.initial_loss
 
     def solve(
@@ -52,6 +52,7 @@ class QuasiTuner:
             self.races.family.names_at_bound(found.u) if outcome is not Outcome.diverged and found.steps != 0 else ()
         )
         message += f"; the best {' and '.join(names)} lies at the edge of its range" if names else ""
+        message += f"; {self.warning}" if self.warning else ""
         optimizer, steps = self.races.family.at(found.u), found.steps if outcome.ok else None
         stderr = found.stderr if outcome.ok else math.nan
         return Tuned(optimizer, steps, found.loss, goal.batch_size, names, outcome, message, stderr=stderr)

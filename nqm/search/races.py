@@ -17,14 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from ..geometry import Geometry
+from ..geometry import Geometry, rotation_matrix
 from ..moments import Array
-from ..noise import gaussian
 from ..optimizers.base import Optimizer, fill, parameters
 from ..problem import Quadratic
 from ..sample import Additive, Streams, Walk
 from ..spectrum import Spectrum
-from .answer import Goal
+from .answer import PLAIN, Goal, Sampling
 from .family import Family
 from .minimise import fit_quadratic
 from .together import SURE, Crossing, Together, looks, mean_and_stderr, noise_part
@@ -85,16 +84,20 @@ class Races:
 
     An optimizer that treats each parameter by itself is sampled on the nodes of `Quadratic.coarse_smooth`: the second
     moment of a weight is a smooth function of its h, c and s, and a Gauss rule adds it up, as for SGD. Nodes that stand for
-    many modes are sampled several times, which keeps the scatter over replicas low. Any other is sampled mode by mode.
+    many modes are sampled several times, which keeps the scatter over replicas low. Any other is sampled mode by mode, and
+    so is a problem in a rotated basis.
     """
 
-    def __init__(self, problem: Quadratic, optimizer: Optimizer) -> None:
-        alone = optimizer.elementwise
+    def __init__(self, problem: Quadratic, optimizer: Optimizer, sampling: Sampling = PLAIN) -> None:
+        self.seed = SEED + 2 * sampling.seed
+        turned = rotation_matrix(sampling.rotation, round(problem.spectrum.dim), sampling.seed)
+        alone = optimizer.elementwise and turned is None
         self.cores = min(4, os.cpu_count() or 1)
         nodes = problem.coarse_smooth.spectrum if alone else problem.spectrum
         self.family = Family(Quadratic(nodes), optimizer)
         self.race_on, self.measure_on = (
-            Additive(spread_out(nodes, n) if alone else nodes, optimizer, gaussian()) for n in SAMPLES
+            Additive(spread_out(nodes, n) if alone else nodes, optimizer, sampling.law, rotation=turned)
+            for n in SAMPLES
         )
         kinds = [p.kind for p in self.family.free]
         self.likely = np.array([k.likely or (k.low, k.high) for k in kinds]).reshape(-1, 2).T
@@ -141,7 +144,7 @@ class Races:
         optimizers = [self.family.at(u).at_horizon(goal.steps) for u in points]
         replicas = int(np.clip(WORK // (guess * self.measure_on.modes), LEAST, MOST))
         blocks = [(i, BLOCK) for i in range(replicas // BLOCK)]
-        walks = [Walk(self.measure_on, o, goal.batch_size, Streams(SEED + FRESH, blocks)) for o in optimizers]
+        walks = [Walk(self.measure_on, o, goal.batch_size, Streams(self.seed + FRESH, blocks)) for o in optimizers]
         with Together(walks) as together:
             if goal.target is not None:
                 return self._cross(points, together, goal.target, min(goal.steps, 3 * guess))
@@ -291,7 +294,7 @@ class Races:
             optimizer = optimizer.at_horizon(goal.steps)
             lanes = self._threads(len(rows) * replicas * self.race_on.modes)
             for part in np.array_split(np.arange(len(rows)), min(lanes, len(rows))):
-                streams = Streams(SEED, [(2 + luck, replicas)])
+                streams = Streams(self.seed, [(2 + luck, replicas)])
                 some = _settings(optimizer, part, len(rows))
                 yield Lane(Walk(self.race_on, some, goal.batch_size, streams, settings=len(part)), rows[part])
 
