@@ -19,7 +19,7 @@ from .optimizers.base import Optimizer, parameters
 from .optimizers.preconditioned import Preconditioned
 from .problem import MAX_STEPS, Quadratic, check_batch_size, check_target
 from .run import number, numbers
-from .search.answer import Tuned
+from .search.answer import Sampling, Tuned
 from .search.tune import tuner
 from .spectrum import Spectrum
 
@@ -83,9 +83,12 @@ class Sweep:
     def regimes(self) -> dict[str, tuple[float, float]]:
         """Batch sizes of the three regimes: perfect scaling (within 20%), diminishing returns, maximal data parallelism.
 
-        The last begins where steps come within 20% of the fewest possible.
+        The last begins where steps come within 20% of the fewest possible. NaN where no batch size reached the target.
         """
-        first, last = float(self.batch_sizes[0]), float(self.batch_sizes[-1])
+        sizes = self.batch_sizes[np.isfinite(self.steps)]
+        if not len(sizes):
+            return dict.fromkeys(("perfect", "diminishing", "maximal"), (math.nan, math.nan))
+        first, last = float(sizes[0]), float(sizes[-1])
         leave = self._excess_at(1.2)
         leave = last if math.isnan(leave) else leave
         near = np.flatnonzero(self.steps <= 1.2 * self.smallest_steps)
@@ -161,9 +164,12 @@ def sweep(
     batch_sizes: Sequence[float] | None = None,
     *,
     max_steps: int = MAX_STEPS,
+    noise: Any = "gaussian",
+    seed: int = 0,
+    rotation: Any = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Sweep:
-    """Tune an optimizer's free parameters at each batch size.
+    """Tune an optimizer's free parameters at each batch size; ``noise``, ``seed`` and ``rotation`` are those of `tune`.
 
     >>> from nqm import HeavyBall, Quadratic, Spectrum
     >>> result = sweep(Quadratic(Spectrum.power_law(10_000)), HeavyBall(), 0.01, [2**10, 2**12])
@@ -176,7 +182,7 @@ def sweep(
     )
     if not len(sizes):
         raise ValueError("batch_sizes must not be empty")
-    solver = tuner(problem, optimizer)
+    solver = tuner(problem, optimizer, Sampling.of(optimizer, noise, seed, rotation))
     # What is reached with some noise is reached with less; races are shortest without any, and begin there.
     order = [*sizes, math.inf] if optimizer.linear else [math.inf, *sizes[::-1]]
     answers: list[Tuned] = []

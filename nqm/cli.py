@@ -186,17 +186,24 @@ def steps(
 @options.goals
 @options.problem
 @options.max_steps
+@options.laws
 @options.as_json
 def tune(
     optimizer: Optimizer, batch_size: float, target: float | None, steps: int | None, examples: float | None,
-    problem: Quadratic | LeastSquares, max_steps: int, as_json: bool,
+    problem: Quadratic | LeastSquares, max_steps: int, noise: str, seed: int, rotation: int | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Best values of an optimizer's free parameters: fewest steps to a target, or least loss for a budget."""
+    """Best values of an optimizer's free parameters: fewest steps to a target, or least loss for a budget.
+
+    --noise, --seed and --rotation are for optimizers that are sampled; the expected loss of the others feels none of them.
+    """
     options.check_goals(target, steps, examples)
     from .search import tune as search
 
     with progress(f"tuning {optimizer}"):
-        found = search(problem, optimizer, batch_size, target, steps=steps, examples=examples, max_steps=max_steps)
+        found = search(
+            problem, optimizer, batch_size, target, steps=steps, examples=examples, max_steps=max_steps,
+            noise=noise, seed=seed, rotation=rotation,
+        )  # fmt: skip
     Sink(as_json).deliver(found.to_dict, lambda: output.show_tuned(found))
     _exit(found.outcome)
 
@@ -247,6 +254,7 @@ def schedule(
         "nqm sweep SGD HeavyBall --target 0.01 --plot sweep.png",
         "nqm sweep 'EMA(SGD)' --target 0.1 --batch-sizes 16,64,256",
         "nqm sweep 'Adam(beta1=0.9)' SGD --target 0.1 --spectrum 'power_law(100)' --batch-sizes 64,512 --plot adam.png",
+        "nqm sweep 'Adam(beta1=0.9)' SGD --target 0.3 --spectrum 'power_law(30)' --batch-sizes 16,64 --noise 'student_t(3)'",
         "nqm sweep 'Preconditioned(SGD, power=0.5)' --target 0.01 --batch-sizes 2^4..2^16 --csv sweep.csv",
         "nqm sweep SGD --target 0.1 --batch-sizes 1,4,16,64 --problem least_squares",
     ],
@@ -259,19 +267,23 @@ def schedule(
 )  # fmt: skip
 @options.problem
 @options.max_steps
+@options.laws
 @options.as_json
 @options.csv
 @options.plot
 @click.option("--plot-lr", type=PICTURE, metavar="FILE", help="Write a picture of the best learning rates.")
 def sweep(
     optimizers: tuple[Optimizer, ...], target: float, batch_sizes: list[float], problem: Quadratic | LeastSquares,
-    max_steps: int, as_json: bool, csv: str | None, plot: str | None, plot_lr: str | None,
+    max_steps: int, noise: str, seed: int, rotation: int | None,
+    as_json: bool, csv: str | None, plot: str | None, plot_lr: str | None,
 ) -> None:  # fmt: skip
     """Tuned steps to a target at each batch size, for one or several optimizers, and where returns diminish."""
     from . import plot as pictures
 
     sink = Sink(as_json, csv, plot)
-    sweeps = _sweeps(problem, optimizers, target, batch_sizes, max_steps)
+    sweeps = _sweeps(
+        problem, optimizers, target, batch_sizes, max_steps=max_steps, noise=noise, seed=seed, rotation=rotation
+    )
     sink.deliver(
         lambda: {"sweeps": [s.to_dict() for s in sweeps]},
         lambda: output.show_sweeps(sweeps),
@@ -413,7 +425,7 @@ def demo(plot: str, as_json: bool) -> None:
     from .problem import Quadratic
 
     problem, sizes = Quadratic(parse_spectrum("power_law(10000)")), parse_batch_sizes("2^2..2^20")
-    sweeps = _sweeps(problem, (SGD(), HeavyBall(), EMA(SGD())), 0.01, sizes, 10**9)
+    sweeps = _sweeps(problem, (SGD(), HeavyBall(), EMA(SGD())), 0.01, sizes)
     Sink(as_json, plot=plot).deliver(
         lambda: {"sweeps": [s.to_dict() for s in sweeps]},
         lambda: output.show_sweeps(sweeps, settings=False),
@@ -432,12 +444,20 @@ def _sweeps(
     optimizers: tuple[Optimizer, ...],
     target: float,
     batch_sizes: list[float],
-    max_steps: int,
+    *,
+    max_steps: int = 10**9,
+    noise: str = "gaussian",
+    seed: int = 0,
+    rotation: int | None = None,
 ) -> list[Sweep]:
     from .batch import sweep as run
 
     found = []
     for optimizer in optimizers:
         with progress(f"sweeping {optimizer}") as report:
-            found.append(run(problem, optimizer, target, batch_sizes, max_steps=max_steps, progress=report))
+            one = run(
+                problem, optimizer, target, batch_sizes, max_steps=max_steps,
+                noise=noise, seed=seed, rotation=rotation, progress=report,
+            )  # fmt: skip
+            found.append(one)
     return found

@@ -229,12 +229,8 @@ max_steps = click.option(
 )
 
 
-def sampling(function: F) -> F:
-    """--replicas, --noise, --seed and --rotation."""
-    replicas = click.option(
-        "--replicas", "--sample", "replicas", type=WHOLE, metavar="N",
-        help="Sample so many replicas: 64 with --noise or --rotation, or if the optimizer is not linear.",
-    )  # fmt: skip
+def laws(function: F) -> F:
+    """--noise, --seed and --rotation."""
     noise = click.option(
         "--noise", metavar="LAW", default="gaussian", show_default=True,
         help="Law of the sampled noise: gaussian, rademacher, laplace, exponential, student_t(df) or cauchy.",
@@ -243,7 +239,16 @@ def sampling(function: F) -> F:
     rotation = click.option(
         "--rotation", type=WHOLE, metavar="SEED", help="Sample in a random basis with this seed; 2,000 modes at most."
     )
-    return replicas(noise(seed(rotation(function))))
+    return noise(seed(rotation(function)))
+
+
+def sampling(function: F) -> F:
+    """--replicas, --noise, --seed and --rotation."""
+    replicas = click.option(
+        "--replicas", "--sample", "replicas", type=WHOLE, metavar="N",
+        help="Sample so many replicas: 64 with --noise or --rotation, or if the optimizer is not linear.",
+    )  # fmt: skip
+    return replicas(laws(function))
 
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")

@@ -120,3 +120,17 @@ def test_a_curve_in_another_basis() -> None:
     line = ["curve", "Sign(0.01)", "-b", "16", "--steps", "20", "--json"]
     losses = [json.loads(call(*line, *extra).output)["loss"][-1] for extra in ([], ["--rotation", "3"])]
     assert abs(losses[1] / losses[0] - 1) > 0.01
+
+
+def test_tuning_takes_a_law_a_seed_and_a_basis() -> None:
+    line = ["tune", "Sign(0.03)", "-b", "64", "--steps", "40", "--json"]
+    plain, *others = (
+        json.loads(call(*line, *more).output)["loss"]
+        for more in ([], ["--noise", "student_t(2.5)"], ["--seed", "7"], ["--rotation", "3"])
+    )
+    assert len({plain, *others}) == 4
+    swept = json.loads(
+        call("sweep", "Sign", "--target", "0.4", "--batch-sizes", "64", "--rotation", "3", "--json").output
+    )
+    aligned = json.loads(call("sweep", "Sign", "--target", "0.4", "--batch-sizes", "64", "--json").output)
+    assert swept["sweeps"][0]["steps"] != aligned["sweeps"][0]["steps"]

@@ -61,7 +61,7 @@ INNER = {  # inside a sub-package, the same rule
         {"pictures", "workloads"},
     ],
     "search": [
-        {"walk", "minimise", "answer"},
+        {"walk", "minimise", "answer", "together"},
         {"hits", "family"},
         {"losses", "races"},
         {"quasi"},

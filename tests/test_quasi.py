@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from nqm import (
     SGD,
     Adam,
     Clipped,
+    DiagonalPreconditioned,
     HeavyBall,
     Lookahead,
     NormalisedSGD,
@@ -29,8 +30,9 @@ from nqm import (
     tune,
 )
 from nqm.search import races
+from nqm.search.answer import Goal
 from nqm.search.quasi import QuasiTuner
-from nqm.search.races import Races, looks, spread_out
+from nqm.search.races import Races, spread_out
 
 SMALL = Quadratic(Spectrum.power_law(100))
 TARGET = 0.2  # of an initial loss of 2.6
@@ -216,8 +218,187 @@ def test_nodes_stand_for_all_modes_of_a_rule_that_treats_each_by_itself() -> Non
         assert np.abs(z).max() < 4
 
 
-def test_looks_are_dense_and_end_at_the_end() -> None:
-    seen = list(looks(5000))
-    assert seen[:300] == list(range(1, 301))
-    assert seen[-1] == 5000
-    assert max(b / a for a, b in pairwise(seen[300:])) < 1.01
+PLATEAU = Quadratic(
+    Spectrum([1.0, 1e-4], s=[1.0, 3000.0])
+)  # SGD rests at 0.15 from step 10 to step 1,000, and then falls
+
+
+def test_a_plateau_is_no_floor() -> None:
+    tuner = QuasiTuner(PLATEAU, Clipped(SGD(), 1e9)).races
+    exact = tune(PLATEAU, SGD(), 64, 0.05)
+    assert exact.steps is not None
+    points = tuner.family.point(Clipped(exact.optimizer, 1e9)) + np.array([[-0.2], [0.0], [0.1]])
+    found = tuner._race(points, Goal(64, 0.05, 40_000), exact.steps)
+    assert found.steps == pytest.approx(exact.steps, rel=0.2)
+
+
+def test_a_floor_is_no_plateau() -> None:
+    tuner = QuasiTuner(SMALL, SGD(0.5)).races
+    found = tuner._race(np.empty((1, 0)), Goal(4, 0.5 * SMALL.floor(SGD(0.5), 4), 2**20), 2**20)
+    assert found.settled
+    assert found.within < 20_000
+
+
+@pytest.mark.slow
+def test_tuning_goes_beyond_a_plateau() -> None:
+    found = tune(PLATEAU, Clipped(SGD(), 1e9), 64, 0.05, max_steps=40_000)
+    exact = tune(PLATEAU, SGD(), 64, 0.05)
+    assert found.steps is not None
+    assert exact.steps is not None
+    assert found.stderr is not None
+    own = steps_to_target(PLATEAU, found.optimizer.inner, 64, 0.05).steps  # type: ignore[attr-defined]
+    assert own is not None
+    assert own < 1.05 * exact.steps
+    assert abs(found.steps - own) < 4 * found.stderr
+
+
+@pytest.mark.parametrize("batch_size", [4.0, 1e6])
+def test_the_loss_of_a_budget_is_that_of_its_last_step(batch_size: float) -> None:
+    found = tune(SMALL, Clipped(SGD(0.5), 1e9), batch_size, steps=500)
+    exact = SMALL.loss(SGD(0.5), 500, batch_size)
+    assert found.stderr is not None
+    assert abs(found.loss - exact) < 3.5 * found.stderr
+    assert found.stderr < 0.03 * exact  # a window over the last 1/32 of the run is 9% off at the large batch
+
+
+def test_a_target_below_the_floor_is_not_reached() -> None:
+    problem = Quadratic(Spectrum.power_law(20))
+    floor = problem.floor(SGD(0.5), 4)
+    same = DiagonalPreconditioned(SGD(0.5), 0.0)
+    found = tune(problem, same, 4, 0.99 * floor, max_steps=3000)
+    assert found.steps is None
+    assert "even tuned" not in found.message
+    assert found.loss == pytest.approx(floor, rel=0.1)
+    above = tune(problem, same, 4, 1.1 * floor, max_steps=3000)
+    exact = steps_to_target(problem, SGD(0.5), 4, 1.1 * floor).steps
+    assert above.steps is not None
+    assert exact is not None
+    assert above.stderr is not None
+    assert 0 < above.stderr < math.inf
+    assert abs(above.steps - exact) < 4 * above.stderr + 1
+
+
+def test_a_setting_at_its_floor_is_told_soon() -> None:
+    found = tune(SMALL, Adam(0.1, 0.9), 4, 0.001)
+    assert found.outcome is Outcome.above_floor
+    assert found.message.startswith("never reaches 0.001: the steady-state loss at batch size 4 is")
+    loss, stderr = sampled(found.optimizer, 4, 1000)
+    assert found.loss == pytest.approx(loss, abs=8 * stderr)
+
+
+def test_the_loss_of_what_is_out_of_reach_is_that_after_the_steps_it_had() -> None:
+    found = tune(SMALL, Clipped(SGD(0.5), 1e9), 256, 1e-3, max_steps=90)
+    assert "still at" in found.message
+    assert "after 90 steps" in found.message
+    assert found.loss == pytest.approx(SMALL.loss(SGD(0.5), 90, 256), rel=0.05)
+
+
+def test_what_diverges_says_so() -> None:
+    for goal in ({"steps": 2000}, {"target": 0.1}):
+        found = tune(SMALL, Clipped(SGD(5.0), 1e300), 4, **goal)  # type: ignore[arg-type]
+        assert found.outcome is Outcome.diverged
+        assert found.steps is None
+        assert "diverges: the mean loss over replicas is" in found.message
+        assert "nan" not in found.message
+
+
+def test_nan_is_not_the_best_of_two() -> None:
+    tuner = QuasiTuner(SMALL, Clipped(SGD(), 1e300)).races
+    good, bad = tuner.family.point(Clipped(SGD(0.5), 1e300)), tuner.family.high
+    for goal in (Goal(64, None, 1500), Goal(64, TARGET, 1500)):
+        found = tuner.measure(np.array([bad, good]), goal, 1500)
+        assert np.array_equal(found.u, good)
+        assert math.isfinite(found.loss)
+
+
+def test_few_steps_have_an_error_too() -> None:
+    found = tune(SMALL, Adam(beta1=0.9), 2**16, 1.0)
+    assert found.steps is not None
+    assert found.steps < 10
+    assert found.stderr is not None
+    assert 0.1 < found.stderr < 1
+
+
+def test_a_target_above_the_initial_loss_is_reached_at_step_0() -> None:
+    found, exact = (tune(SMALL, o, 4, 5.0) for o in (Adam(), SGD()))
+    assert found.steps == exact.steps == 0
+    assert found.stderr == 0
+    assert found.message == exact.message
+
+
+def test_measurements_have_noise_that_no_race_has_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: dict[str, set[tuple[int, int]]] = {"race": set(), "measure": set()}
+    now = "race"
+
+    class Watched(races.Streams):
+        def __init__(self, seed: int, blocks: Any) -> None:
+            drawn[now].update((seed, key) for key, _ in blocks)
+            super().__init__(seed, blocks)
+
+    measure = Races.measure
+
+    def watched(*args: Any) -> Any:
+        nonlocal now
+        now = "measure"
+        found = measure(*args)
+        now = "race"
+        return found
+
+    monkeypatch.setattr(races, "Streams", Watched)
+    monkeypatch.setattr(Races, "measure", watched)
+    tune(SMALL, Adam(beta1=0.9), 64, TARGET)
+    assert drawn["race"]
+    assert drawn["measure"]
+    assert not drawn["race"] & drawn["measure"]
+
+
+def test_a_sweep_that_reaches_nothing_has_no_regimes() -> None:
+    found = sweep(SMALL, Adam(0.1, 0.9), 1e-3, [4, 16], max_steps=300)
+    assert np.isnan(found.steps).all()
+    assert np.isnan(list(found.regimes().values())).all()
+    assert found.to_dict()["regimes"]["perfect"] == [None, None]
+
+
+def test_the_law_of_the_noise_is_that_of_the_measurement() -> None:
+    heavy = tune(SMALL, Sign(0.02), 16, steps=150, noise="student_t(2.5)")
+    plain = tune(SMALL, Sign(0.02), 16, steps=150)
+    run = SMALL.sample(Sign(0.02), 16, [150], replicas=400, seed=5, noise="student_t(2.5)")
+    assert heavy.stderr is not None
+    assert plain.stderr is not None
+    assert run.stderr is not None
+    assert abs(heavy.loss - run.loss[0]) < 4 * math.hypot(heavy.stderr, run.stderr[0])
+    assert abs(heavy.loss - plain.loss) > 5 * math.hypot(heavy.stderr, plain.stderr)  # signs gain by heavy tails
+
+
+def test_a_rotated_basis_is_that_of_the_measurement() -> None:
+    problem = Quadratic(Spectrum.power_law(30))
+    turned = tune(problem, Sign(0.03), 64, steps=80, rotation=3)
+    plain = tune(problem, Sign(0.03), 64, steps=80)
+    run = problem.sample(Sign(0.03), 64, [80], replicas=2000, seed=5, rotation=3)
+    assert turned.stderr is not None
+    assert plain.stderr is not None
+    assert run.stderr is not None
+    assert abs(turned.loss - run.loss[0]) < 4 * math.hypot(turned.stderr, run.stderr[0])
+    assert abs(turned.loss - plain.loss) > 5 * math.hypot(turned.stderr, plain.stderr)
+    found = tune(problem, Adam(beta1=0.9), 64, 0.3, rotation=3)
+    assert found.steps is not None
+    run = problem.sample(found.optimizer, 64, [found.steps], replicas=500, seed=5, rotation=3)
+    assert run.stderr is not None
+    assert abs(run.loss[0] - 0.3) < 4 * run.stderr[0] + 0.03  # a step is worth some percent
+
+
+def test_seeds_differ_within_their_errors() -> None:
+    first, same, other = (tune(SMALL, Sign(0.02), 16, steps=100, seed=seed) for seed in (1, 1, 2))
+    assert first.loss == same.loss != other.loss
+    assert first.stderr is not None
+    assert other.stderr is not None
+    assert abs(first.loss - other.loss) < 4 * math.hypot(first.stderr, other.stderr)
+
+
+def test_noise_without_a_variance_is_refused_where_it_would_be_ignored() -> None:
+    with pytest.raises(ValueError, match="take a law with a variance"):
+        tune(SMALL, SGD(), 16, TARGET, noise="cauchy")
+    assert tune(SMALL, SGD(), 16, TARGET, noise="laplace", rotation=1).steps == tune(SMALL, SGD(), 16, TARGET).steps
+    assert "cauchy" in (said := tune(SMALL, Sign(0.02), 16, steps=10, noise="cauchy").message) or "student_t(1)" in said
+    with pytest.raises(ValueError, match="seed must be a whole number"):
+        tune(SMALL, Sign(), 16, TARGET, seed=-1)

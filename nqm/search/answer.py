@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from ..noise import Law, gaussian, law
 from ..optimizers.base import Optimizer, parameters
 from ..problem import MAX_STEPS, check_batch_size, check_target
 from ..run import Outcome, number
+from ..sample import check_seed
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,29 @@ class Goal:
         if isinstance(steps, bool) or steps != int(steps) or not 1 <= steps <= MAX_STEPS:
             raise ValueError(f"steps must be a whole number from 1 to 10^9, got {steps!r}")
         return cls(batch_size, None, int(steps))
+
+
+@dataclass(frozen=True, eq=False)
+class Sampling:
+    """How an optimizer that is sampled meets the problem: the law of the noise, its seed, the basis.
+
+    The mean loss of a linear optimizer feels neither the law, of variance 1, nor the basis.
+    """
+
+    law: Law = field(default_factory=gaussian)
+    seed: int = 0
+    rotation: Any = None
+
+    @classmethod
+    def of(cls, optimizer: Any, noise: Any, seed: Any, rotation: Any) -> Sampling:
+        """From what a user gave, refused by name."""
+        found = law(noise)
+        if found.warning and isinstance(optimizer, Optimizer) and optimizer.linear:
+            raise ValueError(f"noise: {optimizer} cannot be tuned, as {found.warning}; take a law with a variance")
+        return cls(found, check_seed(seed), rotation)
+
+
+PLAIN = Sampling()
 
 
 @dataclass(frozen=True)

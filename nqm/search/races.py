@@ -11,28 +11,29 @@ from __future__ import annotations
 
 import math
 import os
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ..geometry import Geometry
+from ..geometry import Geometry, rotation_matrix
 from ..moments import Array
-from ..noise import gaussian
 from ..optimizers.base import Optimizer, fill, parameters
 from ..problem import Quadratic
 from ..sample import Additive, Streams, Walk
 from ..spectrum import Spectrum
-from .answer import Goal
+from .answer import PLAIN, Goal, Sampling
 from .family import Family
 from .minimise import fit_quadratic
+from .together import SURE, Crossing, Together, looks, mean_and_stderr, noise_part
 
 LIMIT = 2**20  # steps that are sampled at most
 SHORT = 256  # steps of a wide race
-FAR = 2**12  # and of one that only tells how far it gets
+FAR = 2**12  # and of one that tells what gets furthest, of which
+FEW = 4  # are walked again before a target is called out of reach, for
+PATIENCE = 2**17  # steps at most
+MORE = 64  # times the steps at a batch a `JUMP` larger: with perfect scaling it takes 16 times as many
 JUMP = 16.0  # from one batch size of the ladder to the next, and
 FACTOR = 4  # from one budget to the next
 HUGE = 2.0**36  # a batch as good as infinite
@@ -43,11 +44,11 @@ LEAST, MOST = 16, 4096  # replicas of a measurement, within
 BLOCK = 8  # of them share a generator
 WORK = 2**25  # numbers to step, if the least are fewer
 THREAD = 2**13  # numbers that keep one thread busy
-FINE = 1 / 256  # of the time: how often losses are looked at
-WINDOW = 1 / 32  # of the time: over which losses are averaged
 FIELD = 2.0  # times the best loss: settings that tell where the best lies
-LOST = 100.0  # times the initial loss: such a setting is dropped, and
-STALLED = 0.98  # so is one whose loss has met a floor and fell no further in the second half of the time
+LOST = 100.0  # times the initial loss: such a setting is dropped, and so is one that is
+STALLED = 0.98  # times as high as at a quarter of the time, from this step on,
+SETTLED = 256  # if its noise alone is above the target; looked at when the time has grown by
+OFTEN, QUARTER = math.sqrt(2), 5  # so that the fifth last look was at a quarter of it
 NARROW = 3.0  # half-width of a narrow race, in octaves
 GAIN = 0.01  # of the steps: for less no other race is run
 AGAIN = 2**13  # steps that other races may take
@@ -63,7 +64,8 @@ class Found:
     steps: int | None
     loss: float
     stderr: float = math.nan  # of the steps to a target, or of the loss after a budget
-    within: int = 0  # steps that were looked at, where the target was not reached
+    within: int = 0  # steps that were looked at
+    settled: bool = False  # whether every setting was seen to diverge, or to rest at a floor above the target
     shape: Array | None = None  # what makes the curvature of the loss round: long along a valley, short across
 
     @property
@@ -82,16 +84,20 @@ class Races:
 
     An optimizer that treats each parameter by itself is sampled on the nodes of `Quadratic.coarse_smooth`: the second
     moment of a weight is a smooth function of its h, c and s, and a Gauss rule adds it up, as for SGD. Nodes that stand for
-    many modes are sampled several times, which keeps the scatter over replicas low. Any other is sampled mode by mode.
+    many modes are sampled several times, which keeps the scatter over replicas low. Any other is sampled mode by mode, and
+    so is a problem in a rotated basis.
     """
 
-    def __init__(self, problem: Quadratic, optimizer: Optimizer) -> None:
-        alone = optimizer.elementwise
+    def __init__(self, problem: Quadratic, optimizer: Optimizer, sampling: Sampling = PLAIN) -> None:
+        self.seed = SEED + 2 * sampling.seed
+        turned = rotation_matrix(sampling.rotation, round(problem.spectrum.dim), sampling.seed)
+        alone = optimizer.elementwise and turned is None
         self.cores = min(4, os.cpu_count() or 1)
         nodes = problem.coarse_smooth.spectrum if alone else problem.spectrum
         self.family = Family(Quadratic(nodes), optimizer)
         self.race_on, self.measure_on = (
-            Additive(spread_out(nodes, n) if alone else nodes, optimizer, gaussian()) for n in SAMPLES
+            Additive(spread_out(nodes, n) if alone else nodes, optimizer, sampling.law, rotation=turned)
+            for n in SAMPLES
         )
         kinds = [p.kind for p in self.family.free]
         self.likely = np.array([k.likely or (k.low, k.high) for k in kinds]).reshape(-1, 2).T
@@ -99,39 +105,71 @@ class Races:
 
     def best(self, goal: Goal, near: Found | None = None) -> Found:
         """The best setting, measured; ``near`` is the answer to a goal that is a few times easier."""
+        found = self._search(goal, near)
+        if found.steps is None and goal.target is not None and len(self.family):
+            found = self._further(goal, found)
+        for luck in (1, 2):  # a setting that passed by luck is not a setting that passes
+            if found.steps is None:
+                return self._last(goal, found)
+            if (sure := self.measure(found.points, goal, found.steps)).steps is not None:
+                return sure
+            found = self._race(self._around(found, 0.25), goal, found.steps, luck)
+        if found.steps is None:
+            return self._last(goal, found)
+        return self.measure(found.points, goal, min(goal.steps, max(3 * found.steps, PATIENCE)))
+
+    def _last(self, goal: Goal, found: Found) -> Found:
+        """A setting that does not reach the target, with its loss after the steps it was given measured as others are."""
+        if goal.target is None or not 0 < found.within <= PATIENCE:
+            return found
+        sure = self.measure(found.points[:1], Goal(goal.batch_size, None, found.within), found.within)
+        return replace(found, points=sure.points, loss=sure.loss)
+
+    def _search(self, goal: Goal, near: Found | None) -> Found:
+        """The best settings that races find."""
         if len(self.family) == 0:
-            return self.measure(np.empty((1, 0)), goal)
+            point = np.empty((1, 0))
+            return Found(point, goal.steps, math.nan) if goal.target is None else self._race(point, goal, goal.steps)
         found = self._next(goal, near) if near is not None and near.steps else self._ladder(goal)
         if found.steps is None and near is not None:
             found = self._ladder(goal)
-        for luck in range(3):  # a setting that passed by luck is not a setting that passes
-            if found.steps is None:
-                break
-            found = self._race(self._around(found, 0.25), goal, found.steps, luck)
-            if found.steps is not None and (sure := self.measure(found.points, goal, found.steps)).steps is not None:
-                return sure
-        return found
+        return found if found.steps is None else self._race(self._around(found, 0.25), goal, found.steps)
 
-    def measure(self, points: Array, goal: Goal, guess: int | None = None) -> Found:
+    def measure(self, points: Array, goal: Goal, guess: int) -> Found:
         """The best of a few settings and its figures, with noise that no race has seen.
 
         ``guess`` is about the step it will need. With two settings the better is chosen and measured on the same noise, a
         bias of a part of the standard error.
         """
         optimizers = [self.family.at(u).at_horizon(goal.steps) for u in points]
-        work = (guess or min(goal.steps, SHORT)) * self.measure_on.modes
-        blocks = [(i, BLOCK) for i in range(int(np.clip(WORK // work, LEAST, MOST)) // BLOCK)]
-        walks = [Walk(self.measure_on, o, goal.batch_size, Streams(SEED + FRESH, blocks)) for o in optimizers]
-        limit = goal.steps if guess is None else min(goal.steps, 3 * guess)
+        replicas = int(np.clip(WORK // (guess * self.measure_on.modes), LEAST, MOST))
+        blocks = [(i, BLOCK) for i in range(replicas // BLOCK)]
+        walks = [Walk(self.measure_on, o, goal.batch_size, Streams(self.seed + FRESH, blocks)) for o in optimizers]
         with Together(walks) as together:
             if goal.target is not None:
-                return _crossing(points, together, goal.target, limit)
-            losses: list[Array] = []
+                return self._cross(points, together, goal.target, min(goal.steps, 3 * guess))
             for t in looks(goal.steps):
-                _, losses = together.to(t)
-            figures = [_mean(part) for part in losses]
+                together.to(t)
+            figures = [mean_and_stderr(part) for part in together.now()]
         first = int(np.argmin([mean for mean, _ in figures]))
-        return Found(points[first][None], goal.steps, *figures[first])
+        return Found(points[first][None], goal.steps, *figures[first], within=goal.steps)
+
+    def _cross(self, points: Array, together: Together, target: float, limit: int) -> Found:
+        """Which comes to the target first, and when. A dip that began within the limit may prove itself after it."""
+        crossings = [Crossing(target, self.measure_on.initial_loss) for _ in points]
+        last, first = math.inf, 0
+        for t in looks(2 * limit):
+            middle, losses = together.to(t)
+            since, _, parts = together.window[-1]
+            for i, one in enumerate(crossings):
+                if one.look(middle, losses[i], since, parts[i], t) and one.hit <= limit:
+                    return Found(points[i][None], one.hit, mean_and_stderr(losses[i])[0], one.stderr, t)
+            if t <= limit:
+                means = [mean_and_stderr(part)[0] for part in losses]
+                first, last = int(np.argmin(means)), min(means)
+            if t >= limit and not any(one.below and one.hit <= limit for one in crossings):
+                break
+        return Found(points[first][None], None, last, within=limit)
 
     def _ladder(self, goal: Goal) -> Found:
         """From a goal that is cheap enough for a wide race to the one that was asked."""
@@ -148,24 +186,32 @@ class Races:
                 if math.isfinite(batch_size):
                     harder.append(Goal(batch_size, target, goal.steps))
                     batch_size = batch_size * JUMP if batch_size < HUGE else math.inf
-                elif steps < goal.steps:
-                    steps = min(FACTOR * steps, goal.steps)
+                elif steps < min(goal.steps, PATIENCE):
+                    steps = min(FACTOR * steps, goal.steps, PATIENCE)
                 else:
-                    return self._how_far(goal, found)
+                    return found
+            if steps > SHORT:  # noise was not in the way, and may not be with the batch that was asked for
+                harder = [goal, *(harder if (sooner := self._next(goal, found)).steps is None else [])]
+                found = found if sooner.steps is None else sooner
         for rung in reversed(harder or [goal]):
             found = self._next(rung, found)
             if found.steps is None:
-                return found if rung == goal else self._how_far(goal, found)
+                break
         return found
 
-    def _how_far(self, goal: Goal, found: Found) -> Found:
-        """How far it gets, for a goal out of reach: even an easier one was not met."""
+    def _further(self, goal: Goal, found: Found) -> Found:
+        """Before a target is called out of reach: what gets furthest, walked on though it may seem to stand still."""
         points = np.vstack([found.points, self._wide()])
-        return self._race(points, Goal(goal.batch_size, goal.target, min(FAR, goal.steps)))
+        some = self._race(points, replace(goal, steps=min(FAR, goal.steps)), FAR, patient=True)
+        if some.steps is None and goal.steps > FAR:
+            some = self._race(some.points, replace(goal, steps=min(PATIENCE, goal.steps)), goal.steps, patient=True)
+        return some
 
     def _next(self, goal: Goal, near: Found) -> Found:
         """Races around the best points of an easier goal, and all over the box while that is cheap, as long as they gain."""
         points, guess = self._around(near, 1.0), FACTOR * (near.steps or SHORT)
+        if goal.target is not None:
+            goal = replace(goal, steps=min(goal.steps, max(FAR, MORE * (near.steps or SHORT))))
         if guess <= FACTOR * SHORT:
             points = np.vstack([points, self._wide()])
         found = self._race(points, goal, guess)
@@ -183,6 +229,8 @@ class Races:
     def _around(self, found: Found, part: float) -> Array:
         """The best points so far, and others in a box around the first, a part of the usual size, drawn out along the valley."""
         p = len(self.family)
+        if p == 0:
+            return found.points
         many = 2 if (found.steps or SHORT) < MANY else 0
         cube = 2 * self._spread(np.zeros(p), np.ones(p), 2 ** min(2 + p + many, 7)) - 1
         shape = np.eye(p) if found.shape is None else found.shape / np.linalg.det(found.shape) ** (1 / p)
@@ -197,33 +245,31 @@ class Races:
     def _inside(self, u: Array) -> Array:
         return np.clip(u, self.family.low, self.family.high)
 
-    def _race(self, U: Array, goal: Goal, guess: int = SHORT, luck: int = 0) -> Found:
-        """Step all settings together until one is at the target or the budget is spent."""
+    def _race(self, U: Array, goal: Goal, guess: int = SHORT, luck: int = 0, patient: bool = False) -> Found:
+        """Step all settings together until one is at the target or the budget is spent; with patience drop none at a floor."""
         replicas = int(np.clip(RACE // (len(U) * self.race_on.modes * guess), FEWEST, USUAL)) * 4**luck
         lanes = list(self._lanes(U, goal, replicas, luck))
-        least, loss = np.full((2, len(U)), math.inf)
-        history: list[tuple[int, Array]] = []  # from half the time on
+        target = math.inf if patient or goal.target is None else goal.target
+        loss, known = np.full((2, len(U)), math.inf)
+        t, floors = 0, Floors(target, self.race_on.mass, len(U))
         with Together([lane.walk for lane in lanes]) as together:
             for t in looks(goal.steps):
                 middle, losses = together.to(t)
                 loss = np.full(len(U), math.inf)
                 for lane, part in zip(lanes, losses, strict=True):
-                    loss[lane.rows] = np.fmin(part.mean(-1), math.inf)  # NaN is infinity
-                least = np.minimum(least, loss)
+                    loss[lane.rows] = known[lane.rows] = np.fmin(part.mean(-1), math.inf)  # NaN is infinity
                 if goal.target is not None and loss.min() <= goal.target:
                     return self._settle(U, loss, round(middle))
-                history.append((t, loss))
-                while len(history) > 1 and history[1][0] <= t // 2:
-                    history.pop(0)
-                alive = self._alive(loss, *history[0], t, goal.target)
+                alive = loss < LOST * self.race_on.initial_loss
+                alive &= ~floors.met(t, loss, lanes)
                 together.keep([(i, rows) for i, lane in enumerate(lanes) if len(rows := lane.keep(alive))])
                 lanes = [lane for lane in lanes if len(lane.rows)]
                 if not lanes:
                     break
         if goal.target is None and lanes:
             return self._settle(U, loss, goal.steps)
-        first = int(np.argmin(least))
-        return Found(U[first][None], None, float(least[first]), within=history[-1][0])
+        best = np.argsort(loss if lanes else known)[:FEW]
+        return Found(U[best], None, float((loss if lanes else known)[best[0]]), within=t, settled=not lanes)
 
     def _settle(self, U: Array, loss: Array, steps: int) -> Found:
         """The first of a race, and the minimum of a quadratic through those close to it, if that has one nearby."""
@@ -238,14 +284,6 @@ class Races:
                 points.append(self._inside(u + np.clip(model * self.width, -span, span)))
         return Found(np.array(points), steps, float(loss[first]), shape=shape)
 
-    def _alive(self, loss: Array, then: int, before: Array, t: int, target: float | None) -> Array:
-        """Settings to go on with: not diverged and, on the way to a target, not at a floor above it."""
-        initial = self.race_on.initial_loss
-        alive = loss < LOST * initial
-        if target is not None and 32 <= then <= t // 2:
-            alive &= ~((before < 0.5 * initial) & (loss > 1.5 * target) & (loss > STALLED * before))
-        return alive
-
     def _threads(self, numbers: int) -> int:
         """How many threads are worth their while for arrays of so many numbers."""
         return int(np.clip(numbers // THREAD, 1, self.cores))
@@ -256,7 +294,7 @@ class Races:
             optimizer = optimizer.at_horizon(goal.steps)
             lanes = self._threads(len(rows) * replicas * self.race_on.modes)
             for part in np.array_split(np.arange(len(rows)), min(lanes, len(rows))):
-                streams = Streams(SEED, [(2 + luck, replicas)])
+                streams = Streams(self.seed, [(2 + luck, replicas)])
                 some = _settings(optimizer, part, len(rows))
                 yield Lane(Walk(self.race_on, some, goal.batch_size, streams, settings=len(part)), rows[part])
 
@@ -266,6 +304,7 @@ class Lane:
 
     def __init__(self, walk: Walk, rows: Array) -> None:
         self.walk, self.rows = walk, rows
+        self.start = walk.weights()[0]  # the same for every setting
 
     def keep(self, alive: Array) -> Array:
         """Drop settings; the places of those that are left."""
@@ -276,45 +315,30 @@ class Lane:
         return mine
 
 
-class Together:
-    """Walks in step, one thread each; their losses are averaged over the last part of the time.
+class Floors:
+    """Which settings rest at a floor above a target: they no longer fall, and what they are made of is noise."""
 
-    A mean over few replicas swings about the expected loss from step to step. Whatever first touches a target would be
-    what swings most; the average over time swings little, and stands for the loss in the middle of its window.
-    """
+    def __init__(self, target: float, mass: Array, settings: int) -> None:
+        self.target, self.mass, self.check = target, mass, SETTLED // 4
+        self.history: list[Array] = []  # losses since a quarter of the time
+        self.noise, self.variance, self.count = np.zeros(settings), np.zeros(settings), 0
 
-    def __init__(self, walks: list[Walk]) -> None:
-        self.walks, self.pool = walks, ThreadPoolExecutor(max(len(walks), 1))
-        self.window: deque[tuple[int, int, list[Array]]] = deque()  # from, to, mean loss of each walk in between
-
-    def to(self, t: int) -> tuple[float, list[Array]]:
-        """Go on to step t; the middle of the window, and the losses of each walk there."""
-
-        def losses(walk: Walk) -> Array:
-            with np.errstate(all="ignore"):
-                return walk.mean_to(t)
-
-        first = self.walks[0].t
-        parts = map(losses, self.walks) if len(self.walks) == 1 else self.pool.map(losses, self.walks)
-        self.window.append((first, t, list(parts)))
-        while self.window[0][0] < t * (1 - WINDOW) and len(self.window) > 1:
-            self.window.popleft()
-        first = self.window[0][0]
-        weights = [(end - begin) / (t - first) for begin, end, _ in self.window]
-        means = zip(*(parts for _, _, parts in self.window), strict=True)
-        found: list[Any] = [sum(w * part for w, part in zip(weights, walk, strict=True)) for walk in means]
-        return (first + 1 + t) / 2, found
-
-    def keep(self, kept: list[tuple[int, Any]]) -> None:
-        """Go on with some walks, by their place, and with some of the settings of each."""
-        self.walks = [self.walks[i] for i, _ in kept]
-        self.window = deque((a, b, [parts[i][rows] for i, rows in kept]) for a, b, parts in self.window)
-
-    def __enter__(self) -> Together:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self.pool.shutdown(wait=True, cancel_futures=True)
+    def met(self, t: int, loss: Array, lanes: list[Lane]) -> Array:
+        """Take in the losses at step t, looked at now and then; the noise is averaged over these looks."""
+        settled = np.zeros(len(loss), dtype=bool)
+        if t < self.check:
+            return settled
+        self.check, self.history = int(OFTEN * t), [*self.history[1 - QUARTER :], loss]
+        if len(self.history) < QUARTER or math.isinf(self.target):
+            return settled
+        self.count += 1
+        for lane in lanes:
+            noise, stderr = noise_part(lane.walk.weights(), lane.start, self.mass)
+            self.noise[lane.rows] += noise
+            self.variance[lane.rows] += stderr**2
+            settled[lane.rows] = True
+        sure = self.noise - SURE * np.sqrt(self.variance) > self.count * self.target
+        return settled & sure & (loss > STALLED * self.history[0])
 
 
 def spread_out(spectrum: Spectrum, samples: int) -> Spectrum:
@@ -323,14 +347,6 @@ def spread_out(spectrum: Spectrum, samples: int) -> Spectrum:
     copies = np.clip(np.rint(samples * share), 1, np.maximum(np.floor(spectrum.count), 1)).astype(int)
     h, c, s, count = (np.repeat(a, copies) for a in (spectrum.h, spectrum.c, spectrum.s, spectrum.count / copies))
     return Spectrum(h, c, s, count)
-
-
-def looks(steps: int) -> Iterator[int]:
-    """The steps at which losses are looked at: all at first, then one in each 256th part of the time."""
-    t = 0
-    while t < steps:
-        t = min(steps, t + max(1, int(t * FINE)))
-        yield t
 
 
 def _settings(optimizer: Optimizer, rows: Array, size: int) -> Optimizer:
@@ -346,31 +362,3 @@ def _chosen(state: Any, rows: Array, size: int) -> Any:
     if isinstance(state, Geometry):
         return state.select(rows)
     return state[rows] if np.ndim(state) == 3 and len(state) == size else state
-
-
-def _mean(losses: Array) -> tuple[float, float]:
-    with np.errstate(all="ignore"):
-        return float(losses.mean()), float(losses.std(ddof=1) / math.sqrt(losses.size))
-
-
-def _crossing(points: Array, together: Together, target: float, limit: int) -> Found:
-    """Where the first mean loss, and then that mean one standard error up or down, comes to the target."""
-    low: list[float] = [math.inf] * len(points)  # where mean - stderr did
-    hit, loss, stderr = None, math.inf, math.inf
-    for t in looks(limit):
-        middle, losses = together.to(t)
-        figures = [_mean(part) for part in losses]
-        low = [min(before, middle) if m - e <= target else before for before, (m, e) in zip(low, figures, strict=True)]
-        best = int(np.argmin([mean for mean, _ in figures]))
-        if hit is None:
-            loss = min(loss, figures[best][0])
-            if loss <= target:
-                hit, points, low, figures = round(middle), points[best][None], [low[best]], [figures[best]]
-                together.keep([(best, slice(None))])
-        if hit is not None:
-            if sum(figures[0]) <= target:
-                stderr = (middle - low[0]) / 2
-                break
-            if t > 2 * hit:
-                break
-    return Found(points[:1], hit, loss, stderr if hit is not None else math.nan, within=limit)

@@ -17,7 +17,7 @@ from ..moments import Array
 from ..optimizers.base import Optimizer
 from ..problem import MAX_STEPS, Quadratic
 from ..run import Outcome
-from .answer import Goal, Tuned
+from .answer import PLAIN, Goal, Sampling, Tuned
 from .family import Family
 from .hits import steps_to_target
 from .losses import losses_of
@@ -39,6 +39,9 @@ def tune(
     steps: int | None = None,
     examples: float | None = None,
     max_steps: int = MAX_STEPS,
+    noise: Any = "gaussian",
+    seed: int = 0,
+    rotation: Any = None,
 ) -> Tuned:
     """Best values of the free parameters: fewest steps to a target loss, or least loss for a budget.
 
@@ -48,19 +51,21 @@ def tune(
     batch_size : positive; infinity for no noise.
     target : reach this loss in the fewest steps; or
     steps, examples : reach the least loss in so many steps, or in so many examples (``examples // batch_size`` steps).
+    noise, seed, rotation : as in `Quadratic.sample`, for an optimizer that is sampled; the expected loss of the others
+        depends on neither.
 
     >>> from nqm import HeavyBall, Quadratic, Spectrum
     >>> tune(Quadratic(Spectrum.power_law(10_000)), HeavyBall(), batch_size=2**14, target=0.01).steps
     341
     """
-    found = tuner(problem, optimizer)
+    found = tuner(problem, optimizer, Sampling.of(optimizer, noise, seed, rotation))
     return found.solve(batch_size, target, steps=steps, examples=examples, max_steps=max_steps)
 
 
-def tuner(problem: Quadratic | LeastSquares, optimizer: Optimizer) -> Tuner | QuasiTuner:
+def tuner(problem: Quadratic | LeastSquares, optimizer: Optimizer, sampling: Sampling = PLAIN) -> Tuner | QuasiTuner:
     """What tunes an optimizer: exact moments or, where it has none, quasi-random search."""
     if isinstance(optimizer, Optimizer) and not optimizer.linear:
-        return QuasiTuner(problem, optimizer)
+        return QuasiTuner(problem, optimizer, sampling)
     return Tuner(problem, optimizer)
 
 
