@@ -60,8 +60,8 @@ def fit(
 ) -> None:  # fmt: skip
     """Measure where gradient signal and noise of a network sit over its curvature.
 
-    WORKLOAD is digits, fashion_mlp or fashion_cnn, trained to its checkpoint first; or MODULE:FUNCTION, a function of your
-    own, in the current directory too, that returns an nqm.nets.Network.
+    WORKLOAD is digits, fashion_mlp, fashion_cnn, mnist_cnn, cifar_resnet8 or moby_transformer, trained to its checkpoint
+    first; or MODULE:FUNCTION, a function of your own, in the current directory too, that returns an nqm.nets.Network.
     """
     _needs_torch()
     from .nets.fitting import fit as measure
