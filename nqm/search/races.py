@@ -217,6 +217,8 @@ class Races:
         if guess <= FACTOR * SHORT:
             points = np.vstack([points, self._wide()])
         found = self._race(points, goal, guess)
+        if found.settled:  # the best lies outside of the box, beyond what got furthest
+            found = self._race(self._around(found, 1.0), goal, guess)
         part, rounds = 0.7, int(np.clip(AGAIN // guess, 0, 4))
         while found.steps is not None and part > 0.25 and rounds:
             better = self._race(self._around(found, part), goal, found.steps)
