@@ -224,12 +224,14 @@ PLATEAU = Quadratic(
 
 
 def test_a_plateau_is_no_floor() -> None:
-    tuner = QuasiTuner(PLATEAU, Clipped(SGD(), 1e9)).races
-    exact = tune(PLATEAU, SGD(), 64, 0.05)
+    longer = Quadratic(Spectrum([1.0, 2.5e-5], s=[1.0, 12_000.0]))
+    tuner = QuasiTuner(longer, Clipped(SGD(), 1e9)).races
+    exact = tune(longer, SGD(), 64, 0.05)
     assert exact.steps is not None
     points = tuner.family.point(Clipped(exact.optimizer, 1e9)) + np.array([[-0.2], [0.0], [0.1]])
-    found = tuner._race(points, Goal(64, 0.05, 40_000), exact.steps)
-    assert found.steps == pytest.approx(exact.steps, rel=0.2)
+    found = tuner._race(points, Goal(64, 0.05, 400_000), exact.steps)
+    assert found.steps is not None
+    assert 0.5 < found.steps / exact.steps < 2  # a few replicas of one slow mode start from far and near
 
 
 def test_a_floor_is_no_plateau() -> None:
@@ -253,12 +255,13 @@ def test_tuning_goes_beyond_a_plateau() -> None:
 
 
 @pytest.mark.parametrize("batch_size", [4.0, 1e6])
-def test_the_loss_of_a_budget_is_that_of_its_last_step(batch_size: float) -> None:
+def test_the_loss_of_a_budget_is_that_of_its_last_step(batch_size: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(races, "WORK", 2**25)
     found = tune(SMALL, Clipped(SGD(0.5), 1e9), batch_size, steps=500)
     exact = SMALL.loss(SGD(0.5), 500, batch_size)
     assert found.stderr is not None
     assert abs(found.loss - exact) < 3.5 * found.stderr
-    assert found.stderr < 0.03 * exact  # a window over the last 1/32 of the run is 9% off at the large batch
+    assert found.stderr < 0.015 * exact  # a window over the last 1/32 of the run is 9% off at the large batch
 
 
 def test_a_target_below_the_floor_is_not_reached() -> None:

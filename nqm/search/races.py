@@ -50,6 +50,7 @@ STALLED = 0.98  # times as high as at a quarter of the time, from this step on,
 SETTLED = 256  # if its noise alone is above the target; looked at when the time has grown by
 OFTEN, QUARTER = math.sqrt(2), 5  # so that the fifth last look was at a quarter of it
 NARROW = 3.0  # half-width of a narrow race, in octaves
+CAUTION = 0.95  # times the target, for another race where the winner of one was but lucky
 GAIN = 0.01  # of the steps: for less no other race is run
 AGAIN = 2**13  # steps that other races may take
 MANY = 2**10  # steps below which a race has four times as many settings
@@ -113,7 +114,8 @@ class Races:
                 return self._last(goal, found)
             if (sure := self.measure(found.points, goal, found.steps)).steps is not None:
                 return sure
-            found = self._race(self._around(found, 0.25), goal, found.steps, luck)
+            harder = goal if goal.target is None else replace(goal, target=goal.target * CAUTION**luck)
+            found = self._race(self._around(found, 0.5), harder, found.steps, luck)
         if found.steps is None:
             return self._last(goal, found)
         return self.measure(found.points, goal, min(goal.steps, max(3 * found.steps, PATIENCE)))
@@ -209,12 +211,14 @@ class Races:
 
     def _next(self, goal: Goal, near: Found) -> Found:
         """Races around the best points of an easier goal, and all over the box while that is cheap, as long as they gain."""
-        points, guess = self._around(near, 1.0), FACTOR * (near.steps or SHORT)
+        points, guess = self._around(near, 1.5), FACTOR * (near.steps or SHORT)
         if goal.target is not None:
             goal = replace(goal, steps=min(goal.steps, max(FAR, MORE * (near.steps or SHORT))))
         if guess <= FACTOR * SHORT:
             points = np.vstack([points, self._wide()])
         found = self._race(points, goal, guess)
+        if found.settled:  # the best lies outside of the box, beyond what got furthest
+            found = self._race(self._around(found, 1.0), goal, guess)
         part, rounds = 0.7, int(np.clip(AGAIN // guess, 0, 4))
         while found.steps is not None and part > 0.25 and rounds:
             better = self._race(self._around(found, part), goal, found.steps)
