@@ -18,7 +18,7 @@ from nqm.nets.training import Batches, train, walk
         (HeavyBall(0.1, 0.9), lambda p: torch.optim.SGD(p, 0.1, momentum=0.9)),
         (Adam(0.05, 0.9, 0.99, 1e-8), lambda p: torch.optim.Adam(p, 0.05, betas=(0.9, 0.99))),
     ],
-    ids=str,
+    ids=["sgd", "heavy_ball", "adam"],
 )
 def test_steps_are_those_of_pytorch(ours: object, theirs: object) -> None:
     network = mlp()
