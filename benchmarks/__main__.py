@@ -70,7 +70,7 @@ def heavy_ball_point() -> str:
     problem = paper()
     problem.coarse  # noqa: B018  the nodes are made once for a problem
     return ", ".join(
-        f"B = 2^{e}: {1000 * cpu(lambda e=e: tune(problem, HeavyBall(), 2**e, 0.01), 3):.0f} ms" for e in (6, 10, 14)
+        f"B = 2^{e}: {1000 * cpu(lambda e=e: tune(problem, HeavyBall(), 2**e, 0.01), 10):.0f} ms" for e in (6, 10, 14)
     )
 
 

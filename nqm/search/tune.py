@@ -26,7 +26,7 @@ from .quasi import QuasiTuner
 
 CLOSE = 1e-3  # in log loss: near enough for one setting's own curve to find the horizon, to second order
 WIDE, NEAR = 2.0, 0.25  # first cloud of a local search: the spacing of the scan, the shift between close horizons
-APART, FAR = 4, 3.0  # starts, and how far apart: a valley can have several basins along it
+FAR = 3.0  # between the starts of a search: a valley can have several basins along it
 CEILING = 1e100  # stands for the loss of a setting that overflowed
 
 
@@ -289,7 +289,7 @@ class Tuner:
         inside = np.all((self.points > self.family.low) | self.family.structural, axis=1)
         order = np.argsort(loss)
         picks: list[int] = []
-        apart = APART if len(self.family) > 1 else 1  # along a single rate there is one basin
+        apart = 1 + len(self.family) if len(self.family) > 1 else 1  # along a single rate there is one basin
         for i in order[inside[order]]:
             if len(picks) < apart and all(np.abs(self.points[i] - self.points[j]).max() > FAR for j in picks):
                 picks.append(int(i))
