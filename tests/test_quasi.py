@@ -405,3 +405,14 @@ def test_noise_without_a_variance_is_refused_where_it_would_be_ignored() -> None
     assert "cauchy" in (said := tune(SMALL, Sign(0.02), 16, steps=10, noise="cauchy").message) or "student_t(1)" in said
     with pytest.raises(ValueError, match="seed must be a whole number"):
         tune(SMALL, Sign(), 16, TARGET, seed=-1)
+
+
+@pytest.mark.slow
+def test_a_small_batch_is_reached_by_several_jumps() -> None:
+    """From the batch of a wide race Adam's best rate falls many octaves, further than one narrow race looks."""
+    problem = Quadratic(Spectrum.power_law(100))
+    found = tune(problem, Adam(), 1.0, 0.05)
+    assert found.steps is not None
+    easier = tune(problem, Adam(), 64.0, 0.05)
+    assert easier.steps is not None
+    assert 4 * easier.steps < found.steps < 256 * easier.steps
