@@ -1,0 +1,18 @@
+"""The lab: train at every batch size, tune every optimizer there, keep every result. Knows nothing of torch.
+
+>>> from nqm.lab import Study
+>>> Study("small", "digits", 0.1, [8, 32], {"SGD": {"lr": {"low": 0.01, "high": 10}}}).trials
+20
+"""
+
+from .executors import Crew
+from .results import Interval, Point, Results
+from .runner import LabError, Snapshot, run
+from .space import Space
+from .store import Store
+from .study import Entry, Study
+from .trial import Result, Trial
+
+__all__ = [
+    "Crew", "Entry", "Interval", "LabError", "Point", "Result", "Results", "Snapshot", "Space", "Store", "Study", "Trial", "run",
+]  # fmt: skip

@@ -1,0 +1,168 @@
+"""Where trials run: in this process, in processes of this machine, or on a Dask cluster.
+
+A *crew* is anything with ``submit(function, *arguments)`` that returns a future, as in `concurrent.futures`, together with
+what the lab needs besides: how many rounds to hand over at a time, and how to start anew when workers were lost.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import BrokenExecutor, CancelledError, Future, ProcessPoolExecutor
+from importlib.util import find_spec
+from typing import Any
+
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+CONNECT = 10  # seconds to look for a scheduler
+
+
+class Here:
+    """Runs what it is given at once, in this process."""
+
+    def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(function(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+class Crew:
+    """An executor, how many rounds it is handed at a time, and how it is begun, renewed and ended."""
+
+    def __init__(
+        self, start: Callable[[], Any], slots: int | None, stop: Callable[[Any], None] | None = None, *, size: int = 1
+    ) -> None:
+        self.start, self.slots, self.stop, self.size = start, slots, stop, size
+        self.executor: Any = start()
+
+    @property
+    def renewable(self) -> bool:
+        return self.stop is not None
+
+    def submit(self, function: Callable[..., Any], *args: Any) -> Any:
+        return self.executor.submit(function, *args)
+
+    def renew(self) -> None:
+        """Begin again with new workers."""
+        self.close()
+        self.executor = self.start()
+
+    def close(self) -> None:
+        """End the workers, whatever they are doing; an executor that was given to the lab is left to its owner."""
+        if self.stop:
+            self.stop(self.executor)
+
+
+def here() -> Crew:
+    """Everything in this process."""
+    return Crew(Here, 1)
+
+
+def given(executor: Any, size: int | None = None) -> Crew:
+    """An executor of your own."""
+    if not callable(getattr(executor, "submit", None)):
+        raise TypeError(f"executor must have submit(), as those of concurrent.futures, got {executor!r:.80}")
+    count: int = size or getattr(executor, "_max_workers", None) or os.cpu_count() or 1
+    return Crew(lambda: executor, count + 1, size=count)
+
+
+def local(workers: int | None = None) -> Crew:
+    """Processes of this machine, each with one thread; as many as it has cores if nothing is said."""
+    size = workers or os.cpu_count() or 1
+    context = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
+    return Crew(lambda: ProcessPoolExecutor(size, context, initializer=_begin), size + 1, _end_pool, size=size)
+
+
+class Dask:
+    """A client of a scheduler, and the cluster if it is ours."""
+
+    def __init__(self, address: str | None, size: int) -> None:
+        from distributed import Client, LocalCluster
+
+        make: Any = LocalCluster  # whose hints know neither a number of workers nor the absence of a dashboard
+        self.cluster: Any = None
+        if address is None:
+            self.cluster = make(
+                n_workers=size, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=logging.ERROR
+            )
+        try:
+            self.client = Client(address or self.cluster, timeout=CONNECT)
+        except (OSError, ValueError) as error:
+            raise ValueError(f"no Dask scheduler answers at {address}: {error}") from None
+        self.executor = self.client.get_executor(pure=False)
+
+    def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
+        return self.executor.submit(function, *args)
+
+    def close(self) -> None:
+        self.executor.shutdown(wait=False)
+        self.client.close()
+        if self.cluster:
+            self.cluster.close()
+
+
+def dask(address: str | None = None, workers: int | None = None) -> Crew:
+    """A Dask cluster: that of a scheduler, or one of this machine with so many processes of one thread."""
+    if not find_spec("distributed"):
+        raise ValueError("a Dask cluster needs the extra cluster: pip install 'nqm[cluster]'")
+    size = workers or os.cpu_count() or 1
+    crew = Crew(lambda: Dask(address, size), None, Dask.close, size=size)
+    if address:
+        crew.size = max(1, sum(crew.executor.client.nthreads().values()))
+    return crew
+
+
+def crew(on: str, workers: int | None = None) -> Crew:
+    """From the command line's words: ``local``, ``here``, ``dask``, or the address of a Dask scheduler."""
+    if on == "local":
+        return local(workers)
+    if on == "here":
+        return here()
+    if on == "dask":
+        return dask(workers=workers)
+    if "://" in on:
+        return dask(on)
+    raise ValueError(f"--on must be local, here, dask, or an address such as tcp://host:8786, got {on!r}")
+
+
+def lost(error: BaseException) -> bool:
+    """Whether an error says that workers went away, and nothing of what they were doing."""
+    if isinstance(error, BrokenExecutor | CancelledError):
+        return True
+    return type(error).__name__ in ("KilledWorker", "CommClosedError", "FutureCancelledError", "CancelledError")
+
+
+def spares_others(error: BaseException) -> bool:
+    """Whether only one round was lost: Dask replaces a worker that died, a broken pool is gone as a whole."""
+    return type(error).__name__ == "KilledWorker"
+
+
+def _begin() -> None:
+    """In a new worker: one thread before libraries start more, Ctrl-C left to the runner, and an end with it."""
+    for name in THREADS:
+        os.environ[name] = "1"
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: Any) -> None:
+    """A runner that is killed cannot end its workers, which would wait for it for ever."""
+    parent.join()
+    os._exit(1)
+
+
+def _end_pool(pool: Any) -> None:
+    processes = list((pool._processes or {}).values())
+    pool.shutdown(wait=False, cancel_futures=True)
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.join()

@@ -1,0 +1,218 @@
+"""How the search of one cell goes on: which trials come next, given those that have ended.
+
+A *cell* is an optimizer at a batch size. Its trials come in rounds of quasi-random points; the trials of a round stop
+half as far again as the best of earlier rounds. A round follows from the results of those before it and from nothing else,
+so that a study has the same table on one process, on a cluster, and after any number of interruptions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from .space import Box, edges, points, volume
+from .study import Study
+from .trial import RAW, SLACK, Result, Trial, averaged
+
+CANDIDATES = 3  # settings that are tried with fresh seeds, as long as the seeds do not bear out the search
+LUCK = 1.5  # median steps of fresh seeds over those of the search, above which the search was lucky
+CONFIRM_STEPS = 4  # times the tuned steps, after which a training with another seed is given up
+WIDENINGS = 6  # of a range, after which it is left as it is: by then it has grown 4^6 times
+
+Rounds = Generator[list[Trial], list[Result], None]
+Widen = Callable[["Cell", Box], Box]
+
+
+@dataclass(frozen=True)
+class Best:
+    """The trial of a cell in which a read-out came to the target soonest, and that read-out."""
+
+    trial: Trial
+    readout: str
+    decay: float | None
+    steps: int
+
+
+class Cell:
+    """An optimizer at a batch size: its trials so far and those to come.
+
+    ``boxes`` are its search space and what it was widened to. ``widen`` is asked for a wider one when the best trial lies
+    at an end: it gets the cell and a proposal, and returns what is to be searched. Without it a cell stays in its boxes.
+    """
+
+    def __init__(self, study: Study, label: str, batch_size: int, boxes: list[Box], widen: Widen | None = None) -> None:
+        self.study, self.label, self.batch_size, self.boxes, self.widen = study, label, batch_size, list(boxes), widen
+        self.entry = study.optimizers[label]
+        self.done: list[tuple[Trial, Result]] = []
+        self.best: dict[str, Best] = {}  # of RAW, and of the averages together
+        self.arrived: dict[str, list[Best]] = {}  # every trial that came to the target
+        self.confirmed: dict[str, list[tuple[Trial, Result]]] = {}
+        self.quota = study.trials
+        self.phase = "search"
+        self._rounds = self._all_rounds()
+        self.round: list[Trial] | None = next(self._rounds, None)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What is tuned for itself: the weights, and if there are averages, the best of these."""
+        return (self.label, f"EMA({self.label})") if self.entry.averages else (self.label,)
+
+    @property
+    def feasible(self) -> int:
+        return sum(result.feasible for _, result in self.done)
+
+    def trials(self) -> Iterator[Trial]:
+        """All that have ended, in search and confirmation."""
+        for pairs in (self.done, *self.confirmed.values()):
+            yield from (trial for trial, _ in pairs)
+
+    def count(self, outcome: str) -> int:
+        return sum(result.outcome == outcome for _, result in self.done)
+
+    @property
+    def broken(self) -> str | None:
+        """The message of a round that failed as a whole, which ends the cell."""
+        return next((r.message for _, r in self.done[-1:] if self.phase == "broken"), None)
+
+    def advance(self, known: Mapping[str, Result]) -> None:
+        """Go on as far as results are known."""
+        while self.round is not None and all(trial.key in known for trial in self.round):
+            try:
+                self.round = self._rounds.send([known[trial.key] for trial in self.round])
+            except StopIteration:
+                self.round = None
+
+    def at_edge(self, name: str) -> dict[str, str]:
+        """Settings of the best trial that lie at an end of their range, and at which end."""
+        best = self.best.get(name)
+        return edges(best.trial.settings, self.boxes[-1], self.study.trials) if best else {}
+
+    def wider(self) -> Box | None:
+        """The search space with more beyond the ends at which best trials lie; None if they do at none."""
+        ends: dict[str, list[str]] = {}
+        for name in self.best:
+            for setting, end in self.at_edge(name).items():
+                ends.setdefault(setting, []).append(end)
+        if not ends or len(self.boxes) > WIDENINGS:
+            return None
+        return {name: space.widened(ends.get(name, [])) for name, space in self.boxes[-1].items()}
+
+    def _all_rounds(self) -> Rounds:
+        generation = 0
+        while generation < len(self.boxes):
+            yield from self._search(generation)
+            if self.phase == "broken":
+                return
+            generation += 1
+            if generation == len(self.boxes) and self.widen and (box := self.wider()):
+                self.boxes.append(self.widen(self, box))
+        self.phase = "confirm"
+        for name in self.names:
+            if name in self.best:
+                yield from self._confirm(name)
+        self.phase = "done"
+
+    def _search(self, generation: int) -> Rounds:
+        """Rounds in one box, until enough trials are feasible or too many are not."""
+        wanted = self._wanted(generation)
+        self.quota = wanted + self.feasible
+        left = math.ceil(self.study.max_trials * wanted / self.study.trials)
+        source = points(self.boxes[: generation + 1], self._seed(generation))
+        while self.feasible < self.quota and left > 0:
+            settings = list(islice(source, min(self.study.round, self.quota - self.feasible, left)))
+            if not settings:
+                return
+            limit = self._limit()
+            trials = [self.study.trial(self.label, self.batch_size, s, limit=limit) for s in settings]
+            results = yield trials
+            left -= len(trials)
+            for trial, result in zip(trials, results, strict=True):
+                self._record(trial, result)
+            if not self.feasible and all(result.outcome == "failed" for result in results):
+                self.phase = "broken"
+                return
+
+    def _wanted(self, generation: int) -> int:
+        """Feasible trials in a box: in what was added as dense as in the first, and no less than a round."""
+        if generation == 0:
+            return self.study.trials
+        before, now = volume(self.boxes[generation - 1]), volume(self.boxes[generation])
+        dense = math.ceil(self.study.trials * (now - before) / volume(self.boxes[0]))
+        return max(dense, min(self.study.round, self.study.trials))
+
+    def _seed(self, generation: int) -> tuple[int, ...]:
+        fresh = (self.batch_size,) if self.study.points == "fresh" else ()
+        return (self.study.seed, generation, *fresh)
+
+    def _limit(self) -> int | None:
+        """Beyond this a trial is not worth while: some way past the largest of the best steps, once all are known."""
+        if len(self.best) < len(self.names):
+            return None
+        return math.ceil(SLACK * max(1, *(best.steps for best in self.best.values())))
+
+    def _record(self, trial: Trial, result: Result) -> None:
+        self.done.append((trial, result))
+        for decay in (None, *trial.averages):
+            name = self.label if decay is None else self.names[1]
+            readout = RAW if decay is None else averaged(decay)
+            steps = result.steps.get(readout) if result.outcome != "failed" else None
+            if steps is None:
+                continue
+            found = Best(trial, readout, decay, steps)
+            self.arrived.setdefault(name, []).append(found)
+            if name not in self.best or steps < self.best[name].steps:
+                self.best[name] = found
+
+    def _confirm(self, name: str) -> Rounds:
+        """The best setting with fresh seeds.
+
+        With one seed the best of many trials may have been lucky: at the edge of stability one training comes down at once and
+        the next blows up. So where fresh seeds take far longer than the search did, the next best setting is tried, and the
+        one with the least median stands.
+        """
+        least = math.inf
+        for best in self._candidates(name):
+            trials = self._fresh(best)
+            if not trials:
+                return
+            results = yield trials
+            middle = median([result.steps.get(best.readout) for result in results])
+            if middle < least or name not in self.confirmed:
+                least, self.best[name] = middle, best
+                self.confirmed[name] = list(zip(trials, results, strict=True))
+            if least <= LUCK * best.steps:
+                return
+
+    def _candidates(self, name: str) -> list[Best]:
+        """The best trials, one read-out of each, the soonest first."""
+        found: dict[str, Best] = {}
+        for best in sorted(self.arrived[name], key=lambda best: best.steps):
+            found.setdefault(best.trial.key, best)
+        return list(found.values())[:CANDIDATES]
+
+    def _fresh(self, best: Best) -> list[Trial]:
+        """A setting with fresh seeds, and no read-out beside the one in question."""
+        limit, averages = CONFIRM_STEPS * max(1, best.steps), () if best.decay is None else (best.decay,)
+        return [
+            self.study.trial(
+                self.label, self.batch_size, best.trial.settings, seed=seed, averages=averages, limit=limit
+            )
+            for seed in range(self.study.seed + 1, self.study.seed + 1 + self.study.seeds)
+        ]
+
+
+def median(steps: Sequence[int | None]) -> float:
+    """Of steps, with infinity for a training that did not arrive."""
+    ordered = sorted(math.inf if s is None else float(s) for s in steps)
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+
+
+def cells(study: Study, boxes: Callable[[Study, str, int], list[Box]], widen: Widen | None = None) -> list[Cell]:
+    """Those of a study, in its order: batch size by batch size, as small ones take longest."""
+    return [
+        Cell(study, label, size, boxes(study, label, size), widen)
+        for size in study.batch_sizes
+        for label in study.optimizers
+    ]

@@ -1,0 +1,240 @@
+"""What a study has found: for each optimizer and batch size the best trial, and its steps with other seeds.
+
+A row is called ``HeavyBall``, or ``EMA(HeavyBall)`` for the best of its averages, whose decay is chosen at each batch size.
+
+*Tuned* steps are those of the best of many trials with one seed, and flatter: the luckiest is chosen. *Confirmed* steps
+are those of its setting with fresh seeds. Their median is given with an interval from order statistics, which assumes
+nothing about their law: with n seeds the k-th smallest and the k-th largest hold the median between them with probability
+1 - 2 P(Binomial(n, 1/2) < k). The largest k with 95% is taken; where even the extremes have less (below six seeds) they
+are given with what they have, 93.75% for five. A training that does not arrive counts as later than all others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .plan import Cell, cells, median
+from .store import Kept, Store
+from .study import Study
+from .trial import Trial
+
+COVERAGE = 0.95
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Median of steps over seeds, and between which it lies; None stands for a training that does not arrive."""
+
+    median: float | None
+    low: int | None
+    high: int | None
+    coverage: float
+
+    @classmethod
+    def of(cls, steps: Sequence[int | None]) -> Interval | None:
+        """From the steps of each seed.
+
+        >>> Interval.of([12, 10, 11, 15, 13])
+        Interval(median=12.0, low=10, high=15, coverage=0.9375)
+        >>> Interval.of([12, None, 11]).median
+        12.0
+        """
+        if not steps:
+            return None
+        ordered = sorted(math.inf if s is None else float(s) for s in steps)
+        n = len(ordered)
+        k = max((k for k in range(1, n // 2 + 1) if _coverage(n, k) >= COVERAGE), default=1)
+        middle = median(steps)
+        low, high = (int(s) if math.isfinite(s) else None for s in (ordered[k - 1], ordered[n - k]))
+        return cls(middle if math.isfinite(middle) else None, low, high, _coverage(n, k))
+
+
+def _coverage(n: int, k: int) -> float:
+    """Probability that the median lies between the k-th smallest and the k-th largest of n."""
+    return max(0.0, 1 - 2 * sum(math.comb(n, i) for i in range(k)) / 2**n)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One row of a study: an optimizer, or the average of one, at a batch size.
+
+    ``trial`` is the best one, None if no trial came to the target; ``steps`` are its own. ``seeds`` are the steps of the
+    same setting with fresh seeds, None where one did not arrive. ``at_edge`` names settings at an end of their range.
+    """
+
+    name: str
+    label: str
+    batch_size: int
+    trial: Trial | None
+    readout: str
+    decay: float | None
+    steps: int | None
+    seeds: tuple[int | None, ...]
+    feasible: int
+    infeasible: int
+    failed: int
+    wanted: int
+    at_edge: Mapping[str, str]
+    state: str
+    message: str
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return dict(self.trial.settings) if self.trial else {}
+
+    @property
+    def examples(self) -> int | None:
+        return None if self.steps is None else self.steps * self.batch_size
+
+    @property
+    def confirmed(self) -> Interval | None:
+        return Interval.of(self.seeds)
+
+    def row(self) -> dict[str, Any]:
+        """The point as a row of a table."""
+        interval = self.confirmed
+        return {
+            "optimizer": self.name, "batch_size": self.batch_size, "steps": self.steps, "examples": self.examples,
+            "confirmed": interval and interval.median, "low": interval and interval.low,
+            "high": interval and interval.high, "coverage": interval and interval.coverage,
+            "seeds": len(self.seeds), "arrived": sum(s is not None for s in self.seeds),
+            **self.settings, **({} if self.decay is None else {"ema_decay": self.decay}),
+            "feasible": self.feasible, "infeasible": self.infeasible, "failed": self.failed,
+            "at_edge": ", ".join(f"{name} {end}" for name, end in self.at_edge.items()), "state": self.state,
+            "message": self.message, "key": self.trial.key if self.trial else "",
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Results:
+    """A study and what has been found so far: a point for each row and batch size, in the study's order.
+
+    ``keys`` are those of its trials that have ended.
+    """
+
+    study: Study
+    points: tuple[Point, ...]
+    path: Path
+    keys: frozenset[str]
+
+    @classmethod
+    def open(cls, path: str | Path, study: str | None = None) -> Results:
+        """From a store, or from the TOML file of a study that has one beside it.
+
+        ``study`` is the name or the key of one of those in the store; the latest if left out.
+        """
+        path = Path(path)
+        if path.suffix == ".toml":
+            made = Study.load(path)
+            if study not in (None, made.name, made.key):
+                raise ValueError(
+                    f"{str(path)!r} is the study {made.name!r}, not {study!r}; name the store to choose among its studies"
+                )
+            with Store.open(path.with_suffix(".db")) as store:
+                return cls.of(made, store)
+        with Store.open(path) as store:
+            return cls.of(chosen(store, study), store)
+
+    @classmethod
+    def of(cls, study: Study, store: Store) -> Results:
+        """From an open store: the search is gone through again, with results for trials."""
+        known, _ = store.results(study.worker)
+        found = cells(study, store.boxes)
+        for cell in found:
+            cell.advance(known)
+        points = [point(cell, name) for cell in found for name in cell.names]
+        order = list(dict.fromkeys(name for cell in found for name in cell.names))
+        points.sort(key=lambda p: (order.index(p.name), p.batch_size))
+        return cls(study, tuple(points), store.path, frozenset(trial.key for cell in found for trial in cell.trials()))
+
+    @property
+    def names(self) -> list[str]:
+        return list(dict.fromkeys(point.name for point in self.points))
+
+    @property
+    def finished(self) -> bool:
+        return all(point.state == "done" for point in self.points)
+
+    def __getitem__(self, name: str) -> list[Point]:
+        """The points of one row, by batch size."""
+        found = [point for point in self.points if point.name == name]
+        if not found:
+            raise KeyError(f"no {name!r} in this study; there are {', '.join(self.names)}")
+        return found
+
+    def table(self) -> list[dict[str, Any]]:
+        """A row for each point; the same for the same study, wherever it ran."""
+        return [point.row() for point in self.points]
+
+    def edges(self) -> list[str]:
+        """A sentence for each best setting at an end of its range."""
+        return [
+            f"{p.name} at batch size {p.batch_size}: the best {name} = {p.settings[name]:.4g} lies at the "
+            f"{'lower' if end == 'low' else 'upper'} end of its range"
+            for p in self.points
+            for name, end in p.at_edge.items()
+        ]
+
+    def trials(self) -> list[Kept]:
+        """Those that have ended, in the order in which they did; also those that another study ran first."""
+        with Store.open(self.path) as store:
+            return [kept for kept in store.trials() if kept.trial.key in self.keys or kept.study == self.study.key]
+
+    def curve(self, point: Point) -> tuple[list[int], list[float]]:
+        """Steps, and the metric at them, of the best trial."""
+        if point.trial is None:
+            return [], []
+        with Store.open(self.path) as store:
+            times, curves = store.curve(store.find(point.trial.key).id)
+        return times, curves.get(point.readout, [])
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"study": self.study.to_dict(), "key": self.study.key, "store": str(self.path), "table": self.table()}
+
+
+def chosen(store: Store, study: str | None) -> Study:
+    """The study of this name or key in a store; the latest if nothing is said."""
+    found = store.studies()
+    matching = [s for s in found if study is None or study in (s.name, s.key)]
+    if not found:
+        raise ValueError(f"the store {str(store.path)!r} has no study yet")
+    if not matching:
+        known = ", ".join(f"{s.name} ({s.key})" for s in found)
+        raise ValueError(f"the store {str(store.path)!r} has no study {study!r}; there are {known}")
+    return matching[0]
+
+
+def point(cell: Cell, name: str) -> Point:
+    """One row of a cell, as far as it has come."""
+    best = cell.best.get(name)
+    readout = best.readout if best else ""
+    seeds = tuple(result.steps.get(readout) for _, result in cell.confirmed.get(name, ()))
+    return Point(
+        name=name, label=cell.label, batch_size=cell.batch_size, trial=best.trial if best else None, readout=readout,
+        decay=best.decay if best else None, steps=best.steps if best else None, seeds=seeds, feasible=cell.feasible,
+        infeasible=cell.count("diverged"), failed=cell.count("failed"), wanted=cell.quota, at_edge=cell.at_edge(name),
+        state=cell.phase, message=sentence(cell, name),
+    )  # fmt: skip
+
+
+def sentence(cell: Cell, name: str) -> str:
+    """What a reader should know of a row."""
+    target, best = cell.study.target, cell.best.get(name)
+    if cell.broken:
+        return f"every trial of a round failed: {cell.broken}"
+    if not cell.done:
+        return "not begun"
+    if best is None:
+        if cell.count("diverged") == len(cell.done):
+            return f"all {len(cell.done)} trials diverged: search lower learning rates"
+        tried = f"none of {len(cell.done)} trials" + (" so far" if cell.phase == "search" else "")
+        return f"{tried} reached {target:g} within {cell.study.steps_at(cell.batch_size):,} steps"
+    if cell.phase == "done" and cell.feasible < cell.quota:
+        return (
+            f"reached {target:g} in {best.steps:,} steps; only {cell.feasible} of {len(cell.done)} trials were feasible"
+        )
+    return f"reached {target:g} in {best.steps:,} steps, best of {cell.feasible} feasible trials"

@@ -1,0 +1,349 @@
+"""Runs a study: hands rounds of trials to workers, keeps what comes back, and goes on from whatever is there already."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import queue
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import executors, work
+from .executors import Crew
+from .plan import Cell, cells
+from .results import Results
+from .space import Box
+from .store import LEASE, Store
+from .study import Study
+from .trial import Result, Trial
+
+STACKING = ("auto", "always", "never")
+TRIES = 4  # of a round whose workers are lost
+SUSPECT = 2  # losses after which a round runs alone, so that it harms no other
+LOOK = 0.5  # seconds between looks at what other runners have done
+PACKAGES = ("nqm", "numpy", "scipy", "torch", "distributed")
+
+
+class LabError(RuntimeError):
+    """A run could not be brought to its end; what had ended by then is kept."""
+
+
+@dataclass(eq=False)
+class Round:
+    """Trials of a cell in the hands of a worker."""
+
+    cell: Cell
+    trials: list[Trial]
+    tries: int = 0
+
+    @property
+    def keys(self) -> list[str]:
+        return [trial.key for trial in self.trials]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """How far a run has come, for a view of it.
+
+    ``new`` are the trials that it ran itself, ``seconds`` the time since it began, ``spent`` the time of its trials.
+    """
+
+    study: Study
+    cells: Sequence[Cell]
+    running: int
+    new: int
+    seconds: float
+    spent: float
+    workers: int
+    note: str = ""
+    finished: bool = False
+
+
+Watch = Callable[[Snapshot], None]
+
+
+def run(
+    study: Study | str | Path,
+    *,
+    store: str | Path | None = None,
+    executor: Any = None,
+    worker: str | None = None,
+    stacking: str = "auto",
+    widen: bool = False,
+    retry_failed: bool = False,
+    watch: Watch | None = None,
+) -> Results:
+    """Run a study to its end and return its results; what the store has already is not run again.
+
+    Parameters
+    ----------
+    study : a `Study`, or the path of a TOML file.
+    store : file of the results; that of the study with the ending .db if left out.
+    executor : anything with ``submit`` as in `concurrent.futures`, or a `Crew`; this process if left out.
+    worker : function that trains, ``module:function``, instead of the study's own.
+    stacking : whether workers train several trials at once: ``auto``, ``always`` or ``never``.
+    widen : where a best setting lies at an end of its range, extend the range and search there.
+    retry_failed : run trials again that an exception ended.
+    watch : called with a `Snapshot` whenever something has changed.
+    """
+    path = store or default_store(study)
+    study = study if isinstance(study, Study) else Study.load(study)
+    if worker:
+        study = Study.from_dict({**study.to_dict(), "study": {**study.to_dict()["study"], "worker": worker}})
+    if stacking not in STACKING:
+        raise ValueError(f"stacking must be one of {', '.join(STACKING)}, got {stacking!r}")
+    crew = executors.here() if executor is None else executor
+    crew = crew if isinstance(crew, Crew) else executors.given(crew)
+    with Store.open(path, write=True) as opened:
+        _check_budget(study, opened)
+        opened.register(study)
+        if retry_failed:
+            opened.forget_failed(study)
+        with _enlisted(opened, study) as name:
+            _Runner(study, opened, crew, name, stacking, widen, watch or (lambda _: None)).run()
+        return Results.of(study, opened)
+
+
+def _check_budget(study: Study, store: Store) -> None:
+    """Refuse fewer trials than before: those that stopped behind a rival would seem not to arrive, with the rival gone."""
+    for before in store.studies():
+        if before.key == study.key and before.trials > study.trials:
+            raise ValueError(
+                f"{str(store.path)!r} was searched with trials = {before.trials}, and {study.trials} are fewer: trials that stopped "
+                "behind others would count for nothing; take as many, or another store (--store)"
+            )
+
+
+def default_store(study: Study | str | Path) -> Path:
+    """The file of results that goes with a study: beside its TOML file, or in the current directory."""
+    return Path(f"{study.name}.db") if isinstance(study, Study) else Path(study).with_suffix(".db")
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of what is installed that a result may depend on."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+@contextmanager
+def _enlisted(store: Store, study: Study) -> Iterator[str]:
+    """A runner's name, known to the store as long as this lasts; a thread says that it is alive."""
+    name, over = uuid.uuid4().hex[:12], threading.Event()
+    store.enlist(name, study, versions())
+
+    def beat() -> None:
+        with Store.open(store.path, write=True) as own:
+            while not over.wait(LEASE / 6):
+                own.beat(name)
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield name
+    finally:
+        over.set()
+        thread.join()
+        store.discharge(name)
+
+
+@dataclass(eq=False)
+class _Runner:
+    study: Study
+    store: Store
+    crew: Crew
+    name: str
+    stacking: str
+    widen: bool
+    watch: Watch
+    flying: set[Round] = field(default_factory=set)
+    waiting: list[Round] = field(default_factory=list)  # lost, to be handed over again
+    given_up: dict[Cell, str] = field(default_factory=dict)
+    stopping: bool = False
+    mending: bool = False  # workers are begun anew once none is at work
+
+    def run(self) -> None:
+        self.ended: queue.SimpleQueue[tuple[Round, Any] | None] = queue.SimpleQueue()
+        self.began, self.new, self.spent, self.seen, self.looked = time.monotonic(), 0, 0.0, 0, 0.0
+        self.known: dict[str, Result] = {}
+        self.cells = cells(self.study, self.store.boxes, self._widened if self.widen else None)
+        self._look()
+        try:
+            with self._between_calls():
+                self._check()
+                while not self.stopping and self._hand_over():
+                    self._collect()
+            if self.stopping:
+                raise KeyboardInterrupt
+            self._show(finished=True)
+        finally:
+            self.crew.close()
+        if self.given_up:
+            raise LabError("; ".join(self.given_up.values()))
+
+    @contextmanager
+    def _between_calls(self) -> Iterator[None]:
+        """Ctrl-C takes effect between two calls of an executor, which it could leave with half a worker.
+
+        A second one takes effect at once, and so does the first if trials run in this process.
+        """
+        if isinstance(self.crew.executor, executors.Here) or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def stop(*_: object) -> None:
+            if self.stopping:
+                raise KeyboardInterrupt
+            self.stopping = True
+            self.ended.put(None)  # whoever waits wakes up
+
+        before = signal.signal(signal.SIGINT, stop)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _check(self) -> None:
+        """Let the worker refuse what it cannot do, before anything is trained."""
+        first = [cell.round[0].to_dict() for cell in self.cells if cell.round and not cell.done]
+        if not first:
+            return
+        try:
+            future, done = self.crew.submit(work.check, self.study.worker, first), threading.Event()
+            future.add_done_callback(lambda _: done.set())
+            while not done.wait(LOOK):
+                if self.stopping:
+                    return
+            future.result()
+        except Exception as error:
+            if not executors.lost(error):
+                raise
+            raise LabError(
+                "workers could not be started; in a script, call run() under if __name__ == '__main__'"
+            ) from error
+
+    def _widened(self, cell: Cell, box: Box) -> Box:
+        generation = len(cell.boxes)
+        self.store.widen(self.study, cell.label, cell.batch_size, generation, box)
+        return self.store.boxes(self.study, cell.label, cell.batch_size)[generation]
+
+    def _look(self) -> None:
+        """Take in what other runners have stored."""
+        found, self.seen = self.store.results(self.study.worker, self.seen)
+        self.known |= found
+        self.looked = time.monotonic()
+        for cell in self.cells:
+            cell.advance(self.known)
+
+    def _hand_over(self) -> bool:
+        """Give rounds to workers that are free; says whether there is anything left to wait for."""
+        busy = {flight.cell for flight in self.flying} | {r.cell for r in self.waiting} | set(self.given_up)
+        idle = sorted((c for c in self.cells if c.round and c not in busy), key=lambda c: len(c.done))
+        for cell in idle:
+            if not self._free():
+                break
+            missing = [trial for trial in cell.round or () if trial.key not in self.known]
+            if self.store.claim(self.name, self.study.worker, [trial.key for trial in missing]):
+                self._submit(Round(cell, missing))
+        for flight in list(self.waiting):
+            if self._free() and (flight.tries < SUSPECT or not self.flying):
+                self.waiting.remove(flight)
+                self._submit(flight)
+        self._show()
+        return bool(self.flying or self.waiting or idle)
+
+    def _free(self) -> bool:
+        if self.mending or any(flight.tries >= SUSPECT for flight in self.flying):
+            return False
+        return self.crew.slots is None or len(self.flying) < self.crew.slots
+
+    def _submit(self, flight: Round) -> None:
+        self.flying.add(flight)
+        try:
+            trials, race = [trial.to_dict() for trial in flight.trials], flight.cell.phase == "search"
+            future = self.crew.submit(work.call, self.study.worker, trials, self.stacking, race)
+        except Exception as error:  # the executor itself is gone
+            self.ended.put((flight, error))
+        else:
+            future.add_done_callback(lambda future: self.ended.put((flight, future)))
+
+    def _collect(self) -> None:
+        """Wait for a round to end, and keep what it found."""
+        try:
+            item = self.ended.get(timeout=LOOK)
+        except queue.Empty:
+            self._look()
+            return
+        if item is None:
+            return
+        flight, future = item
+        self.flying.discard(flight)
+        error = _error(future)
+        if error is None:
+            self._keep(flight, future.result())
+        elif executors.lost(error):
+            self._lost(flight, error)
+        else:
+            raise _told(self.study.worker, error)
+        if self.mending and not self.flying:
+            self.crew.renew()
+            self.mending = False
+        if time.monotonic() - self.looked > LOOK:
+            self._look()
+
+    def _keep(self, flight: Round, data: Any) -> None:
+        pairs = list(zip(flight.trials, map(Result.from_dict, data), strict=True))
+        kind = "confirm" if flight.cell.phase == "confirm" else "search"
+        self.new += self.store.add(self.name, self.study, flight.cell.label, kind, pairs)
+        self.spent += sum(result.seconds for _, result in pairs)
+        self.known |= {result.key: result for _, result in pairs if result.key not in self.known}
+        flight.cell.advance(self.known)
+
+    def _lost(self, flight: Round, error: BaseException) -> None:
+        """Workers went away with a round: hand it over again, a few times."""
+        flight.tries += 1
+        what = f"{flight.cell.label} at batch size {flight.cell.batch_size}"
+        if flight.tries >= TRIES or not self.crew.renewable:
+            self.store.release(self.study.worker, flight.keys)
+            self.given_up[flight.cell] = (
+                f"workers were lost {flight.tries} times while they trained {what} ({type(error).__name__}); "
+                "perhaps the machine ran out of memory: use fewer workers, and run the same command again"
+            )
+        else:
+            self.waiting.append(flight)
+        self.mending = self.mending or (self.crew.renewable and not executors.spares_others(error))
+        self._show(f"a worker was lost with {what}; its trials are handed over again")
+
+    def _show(self, note: str = "", finished: bool = False) -> None:
+        running = sum(len(flight.trials) for flight in self.flying)
+        seconds = time.monotonic() - self.began
+        self.watch(
+            Snapshot(self.study, self.cells, running, self.new, seconds, self.spent, self.crew.size, note, finished)
+        )
+
+
+def _error(future: Any) -> BaseException | None:
+    if isinstance(future, BaseException):
+        return future
+    try:
+        return future.exception()
+    except Exception as error:  # a future that was cancelled says so by raising
+        return error
+
+
+def _told(worker: str, error: BaseException) -> BaseException:
+    """What a worker raised, which ends the run: a trial that fails is a result, so this concerns them all."""
+    if isinstance(error, ValueError | TypeError):
+        return error
+    return LabError(f"the worker {worker} raised {type(error).__name__}: {error}")

@@ -1,0 +1,157 @@
+"""Search spaces: ranges of settings on the scale on which they matter, and quasi-random points in them.
+
+A learning rate is searched in its logarithm, a momentum or a decay m in the logarithm of 1 - m, its inverse memory.
+A *box* is a range for each setting that is searched. Where the best trial lies at an end of its range, the range may be
+widened; points are then drawn in what was added.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+SCALES = ("log", "1-x", "linear")
+EDGE = 0.05  # of the range, at either end: one point in ten of a parameter that does not matter
+WIDER = 4.0  # by this factor a logarithmic range grows; a linear one grows by its width
+MEMORIES = ("momentum", "decay", "beta", "beta1", "beta2", "ema_decay", "factor_decay", "alpha", "rho")
+Box = dict[str, "Space"]
+
+
+@dataclass(frozen=True)
+class Space:
+    """A range of one setting and its scale: ``log``, ``1-x`` (the logarithm of 1 - x) or ``linear``.
+
+    >>> Space(0.01, 1, "log").at(0.5), Space(0.9, 0.999, "1-x").at(0.5)
+    (0.1, 0.99)
+    >>> Space(0.01, 1, "log").edge(0.95), Space(0.01, 1, "log").widened(["high"])
+    ('high', Space(low=0.01, high=4.0, scale='log'))
+    """
+
+    low: float
+    high: float
+    scale: str = "log"
+
+    def __post_init__(self) -> None:
+        if self.scale not in SCALES:
+            raise ValueError(f"scale must be one of {', '.join(SCALES)}, got {self.scale!r}")
+        for name in ("low", "high"):
+            object.__setattr__(self, name, float(getattr(self, name)))
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+            raise ValueError(f"low must be below high and both finite, got low = {self.low:g} and high = {self.high:g}")
+        if self.scale == "log" and self.low <= 0:
+            raise ValueError(f"low must be above 0 on a log scale, got {self.low:g}")
+        if self.scale == "1-x" and not (self.low >= 0 and self.high < 1):
+            raise ValueError(
+                f"a 1-x scale lies within 0 and 1, without 1, got low = {self.low:g} and high = {self.high:g}"
+            )
+
+    @staticmethod
+    def scale_of(name: str) -> str:
+        """The scale on which a setting of this name matters, if nothing else is said.
+
+        >>> Space.scale_of("lr"), Space.scale_of("momentum"), Space.scale_of("weight_decay")
+        ('log', '1-x', 'log')
+        """
+        return "1-x" if name in MEMORIES else "log"
+
+    def at(self, u: float) -> float:
+        """The setting at a fraction of the range.
+
+        Six digits are kept, so that another machine's arithmetic finds the same trial.
+        """
+        a, b = self._to_scale(self.low), self._to_scale(self.high)
+        return self._from_scale(a + (b - a) * u)
+
+    def where(self, value: float) -> float:
+        """The fraction of the range at which a setting lies: the inverse of `at`."""
+        a, b = self._to_scale(self.low), self._to_scale(self.high)
+        return (self._to_scale(value) - a) / (b - a)
+
+    def _to_scale(self, x: float) -> float:
+        return {"log": lambda: math.log(x), "1-x": lambda: -math.log1p(-x), "linear": lambda: x}[self.scale]()
+
+    def _from_scale(self, y: float) -> float:
+        if self.scale == "1-x":
+            return float(f"{1 - _six(math.exp(-y)):.15g}")
+        return _six(math.exp(y) if self.scale == "log" else y)
+
+    @property
+    def width(self) -> float:
+        """Length of the range on its scale."""
+        return self._to_scale(self.high) - self._to_scale(self.low)
+
+    def edge(self, value: float, margin: float = EDGE) -> str | None:
+        """``low`` or ``high`` if a setting lies at an end beyond which there is more."""
+        u = self.where(value)
+        if u <= margin and self._beyond("low") < self.low:
+            return "low"
+        return "high" if u >= 1 - margin and self._beyond("high") > self.high else None
+
+    def widened(self, ends: list[str]) -> Space:
+        """The range with more beyond some ends, as far as the scale allows."""
+        low, high = (self._beyond(e) if e in ends else getattr(self, e) for e in ("low", "high"))
+        return Space(low, high, self.scale)
+
+    def _beyond(self, end: str) -> float:
+        if self.scale == "log":
+            return self.low / WIDER if end == "low" else self.high * WIDER
+        if self.scale == "1-x":
+            return max(0.0, 1 - WIDER * (1 - self.low)) if end == "low" else 1 - (1 - self.high) / WIDER
+        width = self.high - self.low
+        if end == "high":
+            share = self.low >= 0 and self.high < 1  # a momentum or a share stays one
+            return min(self.high + width, 1 - (1 - self.high) / WIDER) if share else self.high + width
+        return max(0.0, self.low - width) if self.low >= 0 else self.low - width  # what is positive remains so
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"low": self.low, "high": self.high, "scale": self.scale}
+
+
+def _six(x: float) -> float:
+    return float(f"{x:.6g}")
+
+
+def volume(box: Mapping[str, Space]) -> float:
+    return math.prod(space.width for space in box.values())
+
+
+def inside(settings: Mapping[str, Any], box: Mapping[str, Space]) -> bool:
+    """Whether the searched settings lie in a box; six digits decide."""
+    return all(-1e-6 <= space.where(settings[name]) <= 1 + 1e-6 for name, space in box.items())
+
+
+def edges(settings: Mapping[str, Any], box: Mapping[str, Space], trials: int) -> dict[str, str]:
+    """Settings at an end of their range, and at which; the outermost of n points lies 1 / (n + 1) from it on average."""
+    margin = max(EDGE, 1 / (trials + 1))
+    found = {name: space.edge(settings[name], margin) for name, space in box.items()}
+    return {name: end for name, end in found.items() if end is not None}
+
+
+def points(boxes: list[Box], seed: tuple[int, ...], most: int = 2**16) -> Iterator[dict[str, float]]:
+    """Settings in the last box and outside those before it, as scrambled Sobol points visit them.
+
+    After ``most`` points of the sequence there are no more: a box that hardly grew leaves little to draw from.
+    """
+    box = boxes[-1]
+    if not box:
+        yield {}  # nothing is searched: one trial says all
+        return
+    for u in islice(_sobol(len(box), seed), most):
+        settings = {name: space.at(float(x)) for (name, space), x in zip(box.items(), u, strict=True)}
+        if not any(inside(settings, earlier) for earlier in boxes[:-1]):
+            yield settings
+
+
+def _sobol(dimension: int, seed: tuple[int, ...]) -> Iterator[np.ndarray]:
+    """A scrambled Sobol sequence (Matousek's linear scrambling and a shift), in blocks that keep its balance."""
+    from scipy.stats import qmc
+
+    make: Any = qmc.Sobol  # its argument was renamed from seed to rng, and takes both names
+    sampler = make(dimension, scramble=True, seed=np.random.default_rng(seed))
+    for block in (6, *range(6, 24)):
+        yield from sampler.random(2**block)

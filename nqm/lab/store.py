@@ -1,0 +1,393 @@
+"""Where results are kept: one SQLite file, in which a trial is found by the hash of what decides its outcome.
+
+Only runners write, each in short transactions, and a result is written once: whatever ends a runner, the file holds all
+trials that had ended. A runner *claims* the trials it sends to workers. Its claims lapse when it ends, when its process
+is gone, or when it has not been heard of for a minute, so that several runners share the work on one file, on one
+machine; workers may be anywhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import quote
+
+from .space import Box, Space
+from .study import Study
+from .trial import Result, Trial
+
+if TYPE_CHECKING:
+    import sqlite3
+
+APPLICATION = 0x6E716D4C  # "nqmL": the file says whose it is
+VERSION = 1
+LEASE = 60.0  # seconds after which a silent runner's claims lapse
+PATIENCE = 60.0  # seconds to wait while another runner writes
+CURVE_DIGITS = 6
+
+SCHEMA = f"""
+CREATE TABLE studies(key TEXT PRIMARY KEY, name TEXT, data TEXT, used REAL);
+CREATE TABLE boxes(optimizer TEXT, batch_size INTEGER, generation INTEGER, box TEXT,
+  PRIMARY KEY(optimizer, batch_size, generation));
+CREATE TABLE runners(id TEXT PRIMARY KEY, study TEXT, place TEXT, pid INTEGER, started REAL, beat REAL, ended REAL,
+  versions TEXT);
+CREATE TABLE claims(worker TEXT, key TEXT, runner TEXT, PRIMARY KEY(worker, key));
+CREATE TABLE trials(id INTEGER PRIMARY KEY AUTOINCREMENT, worker TEXT, key TEXT, study TEXT, label TEXT, kind TEXT,
+  trial TEXT, outcome TEXT, steps TEXT, seconds REAL, message TEXT, how TEXT, runner TEXT, finished REAL,
+  UNIQUE(worker, key));
+CREATE TABLE curves(id INTEGER PRIMARY KEY, data BLOB);
+PRAGMA application_id = {APPLICATION};
+PRAGMA user_version = {VERSION};
+"""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A trial as the store has it; its curve is asked for by `Store.curve`."""
+
+    id: int
+    trial: Trial
+    result: Result
+    study: str
+    label: str
+    kind: str
+    runner: str
+    finished: float
+
+
+class Store:
+    """The file; use it as a context, and make it with `Store.open`."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self.path, self.db = path, connection
+
+    @classmethod
+    def open(cls, path: str | Path, *, write: bool = False) -> Store:
+        """Open a store, or begin one if it is to be written; a file that is not a store is refused and left as it is."""
+        import sqlite3
+
+        path = Path(path)
+        fresh = not path.exists() or (write and path.stat().st_size == 0)
+        if fresh and not write:
+            raise ValueError(f"there is no store {str(path)!r}; nqm lab run makes one")
+        try:
+            if fresh:
+                _create(path)
+            _recognise(path)
+            return cls(path, _connect(path, write))
+        except sqlite3.Error as error:
+            raise ValueError(f"cannot open the store {str(path)!r}: {error}") from None
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.db.close()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """A transaction: all of it is kept, or nothing."""
+        self.db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self.db.rollback()
+            raise
+        self.db.commit()
+
+    # Studies.
+
+    def register(self, study: Study) -> None:
+        """Note the study, so that the file explains itself."""
+        with self.writing():
+            self.db.execute(
+                "INSERT OR REPLACE INTO studies VALUES (?, ?, ?, ?)",
+                (study.key, study.name, json.dumps(study.to_dict()), time.time()),
+            )
+
+    def studies(self) -> list[Study]:
+        """Those that were run on this file, the latest first."""
+        rows = self.db.execute("SELECT data FROM studies ORDER BY used DESC, key")
+        return [Study.from_dict(json.loads(data)) for (data,) in rows]
+
+    def boxes(self, study: Study, label: str, batch_size: int) -> list[Box]:
+        """The search space of a cell and its extensions, in order."""
+        rows = self.db.execute(
+            "SELECT box FROM boxes WHERE optimizer = ? AND batch_size = ? ORDER BY generation",
+            (study.key_of(label), batch_size),
+        )
+        wider = [{name: Space(**space) for name, space in json.loads(box).items()} for (box,) in rows]
+        return [dict(study.optimizers[label].box), *wider]
+
+    def widen(self, study: Study, label: str, batch_size: int, generation: int, box: Box) -> None:
+        """Record an extension; where another runner has recorded one, that one stands."""
+        text = json.dumps({name: space.to_dict() for name, space in box.items()})
+        with self.writing():
+            self.db.execute(
+                "INSERT OR IGNORE INTO boxes VALUES (?, ?, ?, ?)", (study.key_of(label), batch_size, generation, text)
+            )
+
+    # Results.
+
+    def results(self, worker: str, after: int = 0) -> tuple[dict[str, Result], int]:
+        """Results by key, without their curves, that were stored after one of this number; and the last number."""
+        rows = self.db.execute(
+            "SELECT id, key, outcome, steps, seconds, message, how FROM trials WHERE worker = ? AND id > ?",
+            (worker, after),
+        ).fetchall()
+        found = {key: Result(key, outcome, json.loads(s), {}, [], *rest) for _, key, outcome, s, *rest in rows}
+        return found, max((row[0] for row in rows), default=after)
+
+    def trials(self) -> Iterator[Kept]:
+        """Everything that is kept, in the order in which it came."""
+        return self._kept("", ())
+
+    def _kept(self, where: str, values: Sequence[Any]) -> Iterator[Kept]:
+        rows = self.db.execute(
+            "SELECT id, trial, key, outcome, steps, seconds, message, how, study, label, kind, runner, finished "
+            f"FROM trials {where} ORDER BY id",
+            values,
+        )
+        for number, trial, key, outcome, s, seconds, message, how, *rest in rows:
+            result = Result(key, outcome, json.loads(s), {}, [], seconds, message, how)
+            yield Kept(number, Trial.from_json(trial), result, *rest)
+
+    def find(self, key: str) -> Kept:
+        """The one trial whose key begins so."""
+        found = list(self._kept("WHERE substr(key, 1, ?) = ?", (len(key), key)))
+        if len(found) != 1:
+            raise ValueError(f"{'several trials have' if found else 'no trial has'} a key that begins with {key!r}")
+        return found[0]
+
+    def curve(self, number: int) -> tuple[list[int], dict[str, list[float]]]:
+        """Steps, and the metric at them for each read-out."""
+        (data,) = self.db.execute("SELECT data FROM curves WHERE id = ?", (number,)).fetchone()
+        found = json.loads(zlib.decompress(data))
+        return found["times"], {
+            name: [float("nan") if v is None else v for v in curve] for name, curve in found["curves"].items()
+        }
+
+    def add(self, runner: str, study: Study, label: str, kind: str, pairs: Iterable[tuple[Trial, Result]]) -> int:
+        """Keep results, each once, and give up the claims on them; says how many were new."""
+        rows = [(trial, result, _packed(result)) for trial, result in pairs]
+        with self.writing():
+            return sum(self._add(runner, study, label, kind, *row) for row in rows)
+
+    def _add(
+        self, runner: str, study: Study, label: str, kind: str, trial: Trial, result: Result, curve: bytes
+    ) -> bool:
+        done = self.db.execute(
+            "INSERT OR IGNORE INTO trials VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (study.worker, trial.key, study.key, label, kind, trial.to_json(), result.outcome, json.dumps(result.steps),
+             result.seconds, result.message, result.how, runner, time.time()),
+        )  # fmt: skip
+        new = done.rowcount == 1
+        if new:
+            self.db.execute("INSERT INTO curves VALUES (?, ?)", (done.lastrowid, curve))
+        self.db.execute("DELETE FROM claims WHERE worker = ? AND key = ?", (study.worker, trial.key))
+        return new
+
+    def forget_failed(self, study: Study) -> int:
+        """Drop trials that an exception ended, so that they are run again; says how many."""
+        with self.writing():
+            where = "FROM trials WHERE worker = ? AND outcome = 'failed'"
+            self.db.execute(f"DELETE FROM curves WHERE id IN (SELECT id {where})", (study.worker,))
+            return self.db.execute(f"DELETE {where}", (study.worker,)).rowcount
+
+    # Runners and what they are at.
+
+    def enlist(self, runner: str, study: Study, versions: dict[str, str]) -> None:
+        with self.writing():
+            self.db.execute(
+                "INSERT INTO runners VALUES (?, ?, ?, ?, ?, ?, NULL, ?)",
+                (runner, study.key, place(), os.getpid(), time.time(), time.time(), json.dumps(versions)),
+            )
+
+    def beat(self, runner: str) -> None:
+        """Say that the runner is alive."""
+        with self.writing():
+            self.db.execute("UPDATE runners SET beat = ? WHERE id = ?", (time.time(), runner))
+
+    def discharge(self, runner: str) -> None:
+        """The runner ends, and its claims with it."""
+        with self.writing():
+            self.db.execute("DELETE FROM claims WHERE runner = ?", (runner,))
+            self.db.execute("UPDATE runners SET ended = ? WHERE id = ?", (time.time(), runner))
+
+    def claim(self, runner: str, worker: str, keys: Sequence[str]) -> bool:
+        """Take trials in hand, all or none: none if one of them is kept already or in the hands of a living runner."""
+        marks = ", ".join("?" * len(keys))
+        with self.writing():
+            if self.db.execute(
+                f"SELECT 1 FROM trials WHERE worker = ? AND key IN ({marks})", (worker, *keys)
+            ).fetchone():
+                return False
+            held = self.db.execute(
+                f"SELECT DISTINCT runner FROM claims WHERE worker = ? AND key IN ({marks})", (worker, *keys)
+            ).fetchall()
+            for (holder,) in held:
+                if holder != runner and self._lives(holder):
+                    return False
+            self.db.executemany("INSERT OR REPLACE INTO claims VALUES (?, ?, ?)", [(worker, k, runner) for k in keys])
+            return True
+
+    def release(self, worker: str, keys: Sequence[str]) -> None:
+        """Give up claims without a result."""
+        with self.writing():
+            self.db.executemany("DELETE FROM claims WHERE worker = ? AND key = ?", [(worker, key) for key in keys])
+
+    def running(self, worker: str) -> int:
+        """Trials in the hands of living runners."""
+        rows = self.db.execute("SELECT runner, COUNT(*) FROM claims WHERE worker = ? GROUP BY runner", (worker,))
+        return sum(count for runner, count in rows.fetchall() if self._lives(runner))
+
+    def _lives(self, runner: str) -> bool:
+        row = self.db.execute("SELECT place, pid, beat, ended FROM runners WHERE id = ?", (runner,)).fetchone()
+        if row is None or row[3] is not None or time.time() - row[2] > LEASE:
+            return False
+        return row[0] != place() or _alive(row[1])
+
+    def versions(self) -> list[dict[str, str]]:
+        """Distinct sets of versions with which the file was written."""
+        rows = self.db.execute("SELECT DISTINCT versions FROM runners ORDER BY started")
+        return [json.loads(text) for (text,) in rows]
+
+
+def place() -> str:
+    """The machine, and the space of process numbers: containers may share a name."""
+    with suppress(OSError):
+        return f"{socket.gethostname()}/{os.stat('/proc/self/ns/pid').st_ino}"
+    return socket.gethostname()
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass  # it is there, and someone else's
+    return True
+
+
+def _packed(result: Result) -> bytes:
+    curves = {
+        name: [float(f"{v:.{CURVE_DIGITS}g}") if v is not None else None for v in curve]
+        for name, curve in result.to_dict()["curves"].items()
+    }
+    return zlib.compress(json.dumps({"times": list(result.times), "curves": curves}).encode())
+
+
+def _recognise(path: Path) -> None:
+    """Whether the file is a store; it is read as a database that no one changes, and nothing is written.
+
+    It must be SQLite that opens it, never ``open``: a process that closes a file loses all its locks on it, also those of
+    connections that go on, and another process would then take away the log that they write to.
+    """
+    import sqlite3
+
+    name = repr(str(path))
+    try:
+        with closing(_at(path, "immutable=1")) as connection:
+            ((application,), (version,)) = (
+                connection.execute(f"PRAGMA {pragma}").fetchone() for pragma in ("application_id", "user_version")
+            )
+    except sqlite3.OperationalError:
+        raise
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
+            _damaged(path, str(error))
+        raise ValueError(f"{name} is not a store of nqm lab: it is no SQLite file; it was left as it is") from None
+    if application != APPLICATION:
+        raise ValueError(f"{name} is not a store of nqm lab: it is another program's SQLite file; it was left as it is")
+    if version > VERSION:
+        raise ValueError(f"{name} was written by a later version of nqm (format {version}, this one knows {VERSION})")
+    _examine(path)
+
+
+def _examine(path: Path) -> None:
+    """Whether the pages hang together; nothing is written, neither into the file nor beside it."""
+    log = path.with_name(path.name + "-wal")
+    in_use = log.exists()
+    found = _checked(path, "mode=ro" if in_use else "immutable=1")
+    if found != "ok" and log.exists() and not in_use:
+        found = _checked(path, "mode=ro")  # a runner began to write in the meantime
+    if found != "ok":
+        _damaged(path, found)
+
+
+def _checked(path: Path, how: str) -> str:
+    import sqlite3
+
+    try:
+        with closing(_at(path, how)) as connection:
+            found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+            connection.execute("SELECT COUNT(*) FROM runners").fetchone()
+            return found
+    except sqlite3.OperationalError as error:
+        if "no such table" not in str(error):
+            raise  # locked, or not readable: not the file's fault
+        return str(error)
+    except sqlite3.DatabaseError as error:
+        return str(error)
+
+
+def _damaged(path: Path, why: str) -> NoReturn:
+    raise ValueError(
+        f"the store {str(path)!r} is damaged ({' '.join(why.split())}); it was left as it is: "
+        "restore a copy, or move it away to begin again"
+    )
+
+
+def _connect(path: Path, write: bool) -> sqlite3.Connection:
+    """Writing or reading. A reader that may write tidies up behind a runner that was killed; else it reads as it can."""
+    import sqlite3
+
+    if write:
+        connection = _at(path, "mode=rwc")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        return connection
+    if os.access(path, os.W_OK) and os.access(path.absolute().parent, os.W_OK):
+        connection = _at(path, "mode=rw")
+        connection.execute("PRAGMA query_only = 1")
+        return connection
+    try:
+        connection = _at(path, "mode=ro")
+        connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError:  # no room for the index of a write-ahead log: then no one is writing either
+        connection = _at(path, "immutable=1")
+    return connection
+
+
+def _at(path: Path, how: str) -> sqlite3.Connection:
+    import sqlite3
+
+    uri = f"file:{quote(str(path.absolute()))}?{how}"
+    return sqlite3.connect(uri, uri=True, timeout=PATIENCE, isolation_level=None)
+
+
+def _create(path: Path) -> None:
+    """Make an empty store beside the path and then move it there: no one ever sees half of one."""
+    path.absolute().parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f"{path.name}.{os.getpid()}.new")
+    new.unlink(missing_ok=True)
+    connection = _connect(new, write=True)
+    connection.executescript(f"BEGIN; {SCHEMA} COMMIT; PRAGMA journal_mode = WAL;")
+    connection.close()
+    if path.exists() and path.stat().st_size == 0:
+        new.replace(path)
+        return
+    try:
+        path.hardlink_to(new)  # fails if another runner was quicker
+    except FileExistsError:
+        pass
+    finally:
+        new.unlink()

@@ -1,0 +1,164 @@
+"""What a run shows while it lasts: a table that changes on a terminal, plain lines elsewhere; both on standard error."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TextIO
+
+from .plan import Cell
+from .runner import Snapshot, Watch
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+REFRESH = 0.25  # seconds between two pictures on a terminal
+LINE = 10.0  # seconds between two lines elsewhere
+RECENT = 10  # trials that tell what the next ones will cost
+
+
+@contextmanager
+def view(stream: TextIO) -> Iterator[Watch]:
+    """A watcher of a run: live on a terminal, in lines elsewhere."""
+    if not stream.isatty():
+        yield Lines(stream)
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    with Live(console=Console(file=stream), auto_refresh=False, transient=True) as live:
+        yield _Live(live)
+
+
+class _Live:
+    """Redraws the table a few times a second."""
+
+    def __init__(self, live: Any) -> None:
+        self.live, self.shown = live, 0.0
+
+    def __call__(self, at: Snapshot) -> None:
+        if at.note:
+            self.live.console.print(at.note, highlight=False)
+        if time.monotonic() - self.shown > REFRESH or at.finished:
+            self.live.update(table(at), refresh=True)
+            self.shown = time.monotonic()
+
+
+class Lines:
+    """A line for each cell that ends, and one every few seconds that says how far everything is."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream, self.told, self.shown = stream, set[Cell](), time.monotonic()
+
+    def __call__(self, at: Snapshot) -> None:
+        first = not self.told and not at.new  # what an earlier run had ended is not news
+        for cell in at.cells:
+            if cell.round is None and cell not in self.told:
+                self.told.add(cell)
+                if not first:
+                    self._say(f"{cell.label} at batch size {cell.batch_size}: {summary(cell)}")
+        if at.note:
+            self._say(at.note)
+        if time.monotonic() - self.shown > LINE:
+            self._say(headline(at))
+
+    def _say(self, text: str) -> None:
+        print(text, file=self.stream, flush=True)
+        self.shown = time.monotonic()
+
+
+def headline(at: Snapshot) -> str:
+    """Everything in one line."""
+    ended, trials, infeasible = progress(at)
+    left = time_left(at)
+    parts = [
+        f"{at.study.name}: {ended} of {len(at.cells)} cells done", f"{trials} trials", f"{at.running} running",
+        f"{infeasible} infeasible", f"{duration(at.seconds)} so far",
+    ]  # fmt: skip
+    return ", ".join(parts + ([f"about {duration(left)} left"] if left else []))
+
+
+def progress(at: Snapshot) -> tuple[int, int, int]:
+    """Cells that have ended; trials that have; and infeasible ones among these."""
+    trials = sum(len(cell.done) + sum(map(len, cell.confirmed.values())) for cell in at.cells)
+    infeasible = sum(cell.count("diverged") + cell.count("failed") for cell in at.cells)
+    return sum(cell.round is None for cell in at.cells), trials, infeasible
+
+
+def summary(cell: Cell) -> str:
+    """How a cell ended."""
+    if cell.broken:
+        return f"failed: {cell.broken}"
+    found = [
+        f"{best.steps:,} steps" + (f" as {name}" if name != cell.label else "") for name, best in cell.best.items()
+    ]
+    edges = {f"{setting} {end}" for name in cell.best for setting, end in cell.at_edge(name).items()}
+    text = " and ".join(found) or "the target was not reached"
+    return text + (f"; at the edge of its range: {', '.join(sorted(edges))}" if edges else "")
+
+
+def time_left(at: Snapshot) -> float | None:
+    """Seconds until the end, from what recent trials took; None while nothing is known."""
+    costs = [_cost(cell) for cell in at.cells]
+    known = [cost for cost in costs if cost is not None]
+    if not known:
+        return None
+    typical = sum(known) / len(known)
+    work = sum(_ahead(cell) * (typical if cost is None else cost) for cell, cost in zip(at.cells, costs, strict=True))
+    # Trials may count processor time, and workers wait for one another: what a second of theirs took so far.
+    dilation = at.seconds * at.workers / at.spent if at.spent else 1.0
+    return work / at.workers * min(max(dilation, 1.0), 10.0)
+
+
+def _cost(cell: Cell) -> float | None:
+    recent = [result.seconds for _, result in cell.done[-RECENT:]]
+    return sum(recent) / len(recent) if recent else None
+
+
+def _ahead(cell: Cell) -> float:
+    """Trials that a cell has still to run, if as many are infeasible as before."""
+    if cell.round is None:
+        return 0.0
+    if cell.phase == "confirm":
+        return cell.study.seeds * (len(cell.best) - len(cell.confirmed))
+    share = max(cell.feasible / len(cell.done), 0.2) if cell.done else 1.0
+    return max(cell.quota - cell.feasible, 0) / share + cell.study.seeds * len(cell.names)
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(7), duration(95), duration(7300)
+    ('7 s', '1 min 35 s', '2 h 1 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def table(at: Snapshot) -> Table:
+    """Best steps so far for each batch size and optimizer, and how many trials they rest on."""
+    from rich.table import Table
+
+    found = Table(title=headline(at), title_justify="left", box=None, pad_edge=False)
+    found.add_column("batch size", justify="right")
+    names = list(dict.fromkeys(name for cell in at.cells for name in cell.names))
+    for name in names:
+        found.add_column(name, justify="right")
+    for size in at.study.batch_sizes:
+        here = {name: cell for cell in at.cells if cell.batch_size == size for name in cell.names}
+        found.add_row(f"{size:,}", *(_shown(here[name], name) for name in names))
+    return found
+
+
+def _shown(cell: Cell, name: str) -> str:
+    best = cell.best.get(name)
+    steps = f"{best.steps:,}" if best else "-"
+    if cell.broken:
+        return "failed"
+    if cell.round is None:
+        return f"[bold]{steps}[/]"
+    return f"{steps} [dim]{'confirming' if cell.phase == 'confirm' else f'{cell.feasible}/{cell.quota}'}[/]"

@@ -1,0 +1,80 @@
+"""Workers of the lab's tests, without torch: one curvature, whose steps to a target have a formula."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from nqm.lab import Result, Trial
+from nqm.lab.trial import RAW, averaged
+
+
+def check_trial(trial: Trial) -> None:
+    if trial.optimizer not in ("SGD", "HeavyBall"):
+        raise ValueError(f"there is no optimizer {trial.optimizer!r} here")
+
+
+def run_trials(trials: Sequence[Trial], *, stacking: str) -> list[Result]:
+    """Curvature 1: the loss after t steps of rate r is |1 - r|^t + r / B; an average has less noise and comes later."""
+    return [train(trial) for trial in trials]
+
+
+def logged(trials: Sequence[Trial], *, stacking: str) -> list[Result]:
+    """The same, slower, with a line in a file for each trial that begins."""
+    with Path(os.environ["NQM_TEST_LOG"]).open("a") as log:
+        log.write("".join(f"{os.getpid()} {trial.key}\n" for trial in trials))
+    time.sleep(0.05)
+    return run_trials(trials, stacking=stacking)
+
+
+def dies_once(trials: Sequence[Trial], *, stacking: str) -> list[Result]:
+    """Takes its process along, the first time it is called."""
+    mark = Path(os.environ["NQM_TEST_LOG"])
+    if not mark.exists():
+        mark.touch()
+        os._exit(9)
+    return run_trials(trials, stacking=stacking)
+
+
+def dies_at_four(trials: Sequence[Trial], *, stacking: str) -> list[Result]:
+    """Takes its process along whenever the batch size is 4."""
+    if trials[0].batch_size == 4:
+        os._exit(9)
+    return run_trials(trials, stacking=stacking)
+
+
+def raises(trials: Sequence[Trial], *, stacking: str) -> list[Result]:
+    raise ZeroDivisionError("on purpose")
+
+
+def short(trials: Sequence[Trial], *, stacking: str) -> list[Result]:
+    return run_trials(trials[1:], stacking=stacking)
+
+
+def train(trial: Trial) -> Result:
+    rate = trial.settings["lr"] / (1 - trial.settings.get("momentum", 0.0))
+    if trial.settings.get("broken"):
+        return Result(trial.key, "failed", {}, {}, [], 0.0, "it broke", "plain")
+    if rate >= 2:
+        return Result(trial.key, "diverged", dict.fromkeys(trial.readouts), {}, [], 0.0, "too fast", "plain")
+    luck = random.Random(f"{trial.seed} {trial.batch_size} {rate}").uniform(0.95, 1.05)
+    steps = {RAW: hit(rate, luck, rate / trial.batch_size, trial)}
+    for decay in trial.averages:
+        later = luck * (1 + 0.1 / (1 - decay))
+        steps[averaged(decay)] = hit(rate, later, rate * (1 - decay) / trial.batch_size, trial)
+    reached = all(s is not None for s in steps.values())
+    outcome = "reached" if reached else "out_of_steps" if trial.limit is None else "stopped"
+    curves = {name: [1.0, trial.target] for name in steps}
+    return Result(trial.key, outcome, steps, curves, [1, trial.steps_allowed], 0.001, outcome, "plain")
+
+
+def hit(rate: float, luck: float, floor: float, trial: Trial) -> int | None:
+    room = trial.target - floor
+    if room <= 0 or rate == 1:
+        return None
+    steps = math.ceil(luck * math.log(room) / math.log(abs(1 - rate)))
+    return steps if steps <= trial.steps_allowed else None

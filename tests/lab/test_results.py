@@ -1,0 +1,128 @@
+"""Results: held against the stored trials themselves, and intervals against their probability."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from lab_studies import Table, small
+
+from nqm.lab import Interval, Results, Study, run
+from nqm.lab.results import COVERAGE
+from nqm.lab.view import duration
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return run(small(), store=tmp_path_factory.mktemp("results") / "small.db")
+
+
+def test_every_number_again_from_the_trials(found: Results) -> None:
+    """A second route: least steps over stored trials, without the search."""
+    kept = found.trials()
+    for p in found.points:
+        mine = [k for k in kept if k.label == p.label and k.trial.batch_size == p.batch_size]
+        search = [k for k in mine if k.kind == "search"]
+        names = ["raw"] if p.name == p.label else ["ema(0.9)", "ema(0.99)"]
+        steps = {(s, n): k for k in reversed(search) for n in names if (s := k.result.steps.get(n)) is not None}
+        least = min(s for s, _ in steps)
+        assert p.steps == least
+        assert p.examples == least * p.batch_size
+        assert p.trial is not None
+        assert p.trial.key in {k.trial.key for (s, _), k in steps.items() if s == least}
+        assert p.feasible == sum(k.result.outcome != "diverged" for k in search) == 6
+        assert p.infeasible == len(search) - 6
+        again = [
+            k for k in mine if k.kind == "confirm" and k.trial.settings == p.settings and p.readout in k.result.steps
+        ]
+        assert sorted(p.seeds, key=str) == sorted((k.result.steps[p.readout] for k in again[-3:]), key=str)
+        assert p.confirmed is not None
+        assert p.confirmed.median == np.median([s for s in p.seeds if s is not None])
+
+
+def test_rows_name_their_fields(found: Results) -> None:
+    table = found.table()
+    row = next(r for r in table if r["optimizer"] == "EMA(HeavyBall)")
+    assert list(row)[:5] == ["optimizer", "batch_size", "steps", "examples", "confirmed"]
+    assert row["ema_decay"] in (0.9, 0.99)
+    assert {"lr", "momentum", "low", "high", "coverage", "seeds", "arrived", "at_edge", "state", "key"} <= set(row)
+    assert found.names == ["SGD", "HeavyBall", "EMA(HeavyBall)"]
+    assert [p.batch_size for p in found["SGD"]] == [4, 16, 64]
+    with pytest.raises(KeyError, match="no 'Adam'"):
+        found["Adam"]
+
+
+def test_curves_of_best_trials(found: Results) -> None:
+    times, values = found.curve(found["EMA(HeavyBall)"][0])
+    assert times[0] == 1
+    assert values == [1.0, 0.05]
+
+
+def test_a_study_that_has_not_begun(study: Study, tmp_path: Path) -> None:
+    path = tmp_path / "small.db"
+    run(small(batch_sizes=[4]), store=path)
+    from nqm.lab import Store
+
+    with Store.open(path) as store:
+        found = Results.of(study, store)
+    assert not found.finished
+    assert [p.message for p in found["SGD"]][1:] == ["not begun", "not begun"]
+    assert found.table()[1]["steps"] is None
+
+
+def test_a_target_out_of_reach_is_said(tmp_path: Path) -> None:
+    found = run(small(target=1e-9, max_steps=50, batch_sizes=[4]), store=tmp_path / "small.db")
+    assert found["SGD"][0].message.startswith("none of 6 trials reached 1e-09 within 50 steps")
+    assert found.curve(found["SGD"][0]) == ([], [])
+
+
+def test_few_feasible_trials_are_said(tmp_path: Path) -> None:
+    study = small(optimizers={"SGD": {"lr": {"low": 1, "high": 60}}}, max_trials=8, batch_sizes=[64])
+    (p,) = run(study, store=tmp_path / "small.db").points
+    assert p.feasible < 6
+    assert f"only {p.feasible} of 8 trials were feasible" in p.message
+
+
+# Intervals over seeds.
+
+
+@pytest.mark.parametrize("n", [3, 5, 6, 9, 20])
+def test_intervals_hold_the_median_as_often_as_they_say(n: int) -> None:
+    """Of a law with a long tail, whose median is 100; z-score of 4,000 seeded draws, of which a planted bug is far off."""
+    draws = np.random.default_rng(n).lognormal(np.log(100), 1, (4000, n))
+    intervals = [Interval.of([int(1000 * x) for x in row]) for row in draws]
+    held = np.mean([i is not None and (i.low or 0) <= 100_000 <= (i.high or 0) for i in intervals])
+    said = intervals[0].coverage  # type: ignore[union-attr]
+    z = (held - said) / np.sqrt(said * (1 - said) / 4000)
+    assert abs(z) < 4
+    assert said >= COVERAGE or n < 6
+    k = sorted(int(1000 * x) for x in draws[0]).index(intervals[0].low) + 1  # type: ignore[union-attr, arg-type]
+    narrower = np.mean(
+        [np.sort(row)[k] <= 100 <= np.sort(row)[-k - 1] for row in draws]
+    )  # one order statistic further in
+    assert said - narrower > 4 * np.sqrt(said * (1 - said) / 4000)
+
+
+def test_intervals_of_trainings_that_do_not_arrive() -> None:
+    assert Interval.of([]) is None
+    one = Interval.of([7])
+    assert (one.median, one.low, one.high, one.coverage) == (7, 7, 7, 0)  # type: ignore[union-attr]
+    late = Interval.of([5, None, 6, None, 7])
+    assert (late.median, late.low, late.high) == (7, 5, None)  # type: ignore[union-attr]
+    never = Interval.of([None, None, 6])
+    assert (never.median, never.low) == (None, 6)  # type: ignore[union-attr]
+
+
+def test_tables_survive_csv(found: Results, tmp_path: Path) -> None:
+    from nqm.tables import write_csv
+
+    path = tmp_path / "table.csv"
+    write_csv(found.table(), path)
+    rows: Table = list(csv.DictReader(path.open()))
+    assert [float(row["steps"]) for row in rows] == [p.steps for p in found.points]
+
+
+def test_durations() -> None:
+    assert [duration(s) for s in (0.4, 59.7, 3599, 86400)] == ["0 s", "1 min 0 s", "59 min 59 s", "24 h 0 min"]

@@ -1,0 +1,179 @@
+"""Running a study: the same table in any process, after any interruption, by however many runners."""
+
+from __future__ import annotations
+
+from collections import Counter
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab_studies import Table, begun, small, stored
+
+from nqm.lab import LabError, Results, Snapshot, Store, Study, executors, run
+from nqm.lab.executors import Crew
+
+
+def test_the_table_is_complete(undisturbed: Table, study: Study) -> None:
+    assert [row["optimizer"] for row in undisturbed] == ["SGD"] * 3 + ["HeavyBall"] * 3 + ["EMA(HeavyBall)"] * 3
+    assert [row["batch_size"] for row in undisturbed] == [4, 16, 64] * 3
+    assert all(row["state"] == "done" and row["steps"] and row["seeds"] == 3 for row in undisturbed)
+    assert all(row["feasible"] == study.trials for row in undisturbed)
+
+
+@pytest.mark.parametrize("how", ["threads", "local", pytest.param("dask", marks=pytest.mark.slow)])
+def test_every_executor_gives_the_same_table(how: str, undisturbed: Table, study: Study, tmp_path: Path) -> None:
+    if how == "dask":
+        pytest.importorskip("distributed")
+    made = {
+        "threads": lambda: ThreadPoolExecutor(3),
+        "local": lambda: executors.local(2),
+        "dask": lambda: executors.dask(workers=2),
+    }[how]()
+    assert run(study, store=tmp_path / "small.db", executor=made).table() == undisturbed
+
+
+def test_again_repeats_nothing_and_more_goes_on(undisturbed: Table, log: Path, tmp_path: Path) -> None:
+    path = tmp_path / "small.db"
+    first = run(small(worker="logged", batch_sizes=[4, 16]), store=path)
+    before = Counter(begun(log))
+    again = run(small(worker="logged", batch_sizes=[4, 16]), store=path)
+    assert again.table() == first.table()
+    assert Counter(begun(log)) == before
+    more = run(small(worker="logged"), store=path)
+    assert more.table() == undisturbed
+    ended = set(before)
+    assert not ended & set(begun(log)[before.total() :])
+
+
+def test_another_study_lives_in_the_same_file(undisturbed: Table, study: Study, tmp_path: Path) -> None:
+    path = tmp_path / "small.db"
+    run(study, store=path)
+    other = run(small(target=0.1, name="easier"), store=path)
+    assert other.table() != undisturbed
+    assert Results.open(path).study.name == "easier"
+    assert Results.open(path, "small").table() == undisturbed
+    assert Results.open(path, study.key).table() == undisturbed
+    with pytest.raises(ValueError, match=r"has no study 'none'; there are easier \(\w+\), small"):
+        Results.open(path, "none")
+
+
+def test_a_wrong_study_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    path = tmp_path / "small.db"
+    with pytest.raises(ValueError, match="no optimizer 'Adam' here"):
+        run(small(optimizers={"Adam": {"lr": {"low": 0.1, "high": 1}}}), store=path)
+    assert stored(path) == []
+    with pytest.raises(ValueError, match="cannot import the worker nowhere:run"):
+        run(small(), store=path, worker="nowhere:run")
+    with pytest.raises(ValueError, match="has no function nothing"):
+        run(small(worker="nothing"), store=path)
+    with pytest.raises(TypeError, match=r"submit\(\)"):
+        run(small(), store=path, executor=3)
+    with pytest.raises(ValueError, match="stacking must be one of"):
+        run(small(), store=path, stacking="maybe")
+
+
+@pytest.mark.parametrize(
+    ("worker", "error", "why"),
+    [("raises", LabError, "raised ZeroDivisionError: on purpose"), ("short", ValueError, "one result for each trial")],
+)
+def test_a_worker_that_breaks_its_contract(worker: str, error: type[Exception], why: str, tmp_path: Path) -> None:
+    path = tmp_path / "small.db"
+    with pytest.raises(error, match=why):
+        run(small(worker=worker), store=path)
+    with Store.open(path) as store:
+        assert store.running(f"lab_workers:{worker}") == 0  # its claims are given up
+
+
+def test_failed_trials_are_told_and_run_again_when_asked(log: Path, tmp_path: Path) -> None:
+    study = small(optimizers={"SGD": {"lr": {"low": 0.1, "high": 1}, "broken": True}}, worker="logged")
+    path = tmp_path / "small.db"
+    found = run(study, store=path)
+    assert {p.message for p in found.points} == {"every trial of a round failed: it broke"}
+    run(study, store=path)
+    assert max(Counter(begun(log)).values()) == 1
+    run(study, store=path, retry_failed=True)
+    assert set(Counter(begun(log)).values()) == {2}
+
+
+def test_widening_is_kept(tmp_path: Path) -> None:
+    study = small(optimizers={"SGD": {"lr": {"low": 1e-4, "high": 0.01}}}, trials=16)
+    path = tmp_path / "small.db"
+    narrow = run(study, store=path)
+    assert len(narrow.edges()) == 3
+    assert "batch size 16: the best lr = " in narrow.edges()[1]
+    wide = run(study, store=path, widen=True)
+    assert wide.edges() == []
+    assert Results.open(path).table() == run(study, store=path).table() == wide.table()
+    for before, after in zip(narrow.points, wide.points, strict=True):
+        assert after.feasible > before.feasible == 16
+        assert (after.steps or 0) < (before.steps or 0)
+    fresh = run(study, store=tmp_path / "fresh.db", widen=True)
+    assert fresh.table() == wide.table()
+
+
+# Workers that are lost.
+
+
+def test_a_broken_pool_is_replaced(undisturbed: Table, log: Path, tmp_path: Path) -> None:
+    notes: list[str] = []
+    crew = executors.local(2)
+    watch = lambda at: notes.append(at.note) if at.note else None  # noqa: E731
+    found = run(small(worker="dies_once"), store=tmp_path / "small.db", executor=crew, watch=watch)
+    assert found.table() == undisturbed
+    assert log.exists()
+    assert any("a worker was lost with" in note for note in notes)
+
+
+def test_a_round_that_kills_its_workers_is_given_up_alone(undisturbed: Table, tmp_path: Path) -> None:
+    path = tmp_path / "small.db"
+    with pytest.raises(LabError, match=r"lost 4 times while they trained (SGD|HeavyBall) at batch size 4"):
+        run(small(worker="dies_at_four"), store=path, executor=executors.local(1))
+    found = Results.open(path)
+    assert [row for row in found.table() if row["batch_size"] != 4] == [r for r in undisturbed if r["batch_size"] != 4]
+    assert {p.message for p in found.points if p.batch_size == 4} == {"not begun"}
+
+
+class Dropping:
+    """An executor that loses every other call."""
+
+    calls = 0
+
+    def submit(self, function: Any, *args: Any) -> Future[Any]:
+        self.calls += 1
+        future: Future[Any] = Future()
+        if self.calls % 2 == 0:
+            future.cancel()
+        else:
+            future.set_result(function(*args))
+        return future
+
+
+def test_calls_that_are_lost_are_handed_over_again(undisturbed: Table, study: Study, tmp_path: Path) -> None:
+    dropping = Dropping()
+    crew = Crew(lambda: dropping, 1, lambda _: None)
+    assert run(study, store=tmp_path / "small.db", executor=crew).table() == undisturbed
+
+
+def test_an_executor_of_ones_own_is_not_replaced(study: Study, tmp_path: Path) -> None:
+    with pytest.raises(LabError, match="were lost 1 times"):
+        run(study, store=tmp_path / "small.db", executor=Dropping())
+
+
+def test_what_a_run_says_of_itself(study: Study, tmp_path: Path) -> None:
+    seen: list[Snapshot] = []
+    run(study, store=tmp_path / "small.db", watch=seen.append)
+    assert seen[-1].finished
+    assert (
+        seen[-1].new == sum(len(list(cell.trials())) for cell in seen[-1].cells) == len(stored(tmp_path / "small.db"))
+    )
+    assert [s.new for s in seen] == sorted(s.new for s in seen)
+
+
+def test_no_scheduler_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("distributed")
+    monkeypatch.setattr(executors, "CONNECT", 0.5)
+    with pytest.raises(ValueError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:1"):
+        executors.crew("tcp://127.0.0.1:1")
+    with pytest.raises(ValueError, match="--on must be local, here, dask, or an address"):
+        executors.crew("cloud")

@@ -1,0 +1,255 @@
+"""The store: keeps each result once, recognises what is not its own, and shares out work."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab_studies import small
+from lab_workers import train
+
+from nqm.lab import Study, Trial
+from nqm.lab import store as module
+from nqm.lab.store import Store
+
+KEYS = ["a", "b", "c"]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "new folder" / "with space?.db"
+
+
+def trials(study: Study, count: int = 3) -> list[Trial]:
+    return [study.trial("HeavyBall", 16, {"lr": 0.1 * (i + 1), "momentum": 0.5}) for i in range(count)]
+
+
+def test_what_is_kept_comes_back(path: Path, study: Study) -> None:
+    pairs = [(trial, train(trial)) for trial in trials(study)]
+    with Store.open(path, write=True) as store:
+        store.register(study)
+        assert store.add("me", study, "HeavyBall", "search", pairs) == 3
+        assert store.add("you", study, "HeavyBall", "search", pairs) == 0  # each once
+    with Store.open(path) as store:
+        assert store.studies() == [study]
+        kept = list(store.trials())
+        assert [k.trial for k in kept] == [trial for trial, _ in pairs]
+        assert [k.runner for k in kept] == ["me"] * 3
+        for k, (trial, result) in zip(kept, pairs, strict=True):
+            assert (k.result.outcome, k.result.steps) == (result.outcome, result.steps)
+            assert store.curve(k.id) == (result.times, result.curves)
+            assert store.find(trial.key[:10]) == k
+        known, last = store.results(study.worker)
+        assert set(known) == {trial.key for trial, _ in pairs}
+        assert store.results(study.worker, last) == ({}, last)
+        assert store.results("another:worker")[0] == {}
+    assert [p.name for p in path.parent.iterdir()] == [path.name]  # one file, once no one is at it
+
+
+def test_find_names_what_is_wrong(path: Path, study: Study) -> None:
+    with Store.open(path, write=True) as store:
+        store.add("me", study, "HeavyBall", "search", [(t, train(t)) for t in trials(study)])
+        with pytest.raises(ValueError, match="no trial has"):
+            store.find("x")
+        with pytest.raises(ValueError, match="several trials have"):
+            store.find("")
+
+
+def test_failed_trials_can_be_forgotten(path: Path) -> None:
+    study = small(optimizers={"HeavyBall": {"broken": True}})
+    with Store.open(path, write=True) as store:
+        store.add("me", study, "HeavyBall", "search", [(t, train(t)) for t in trials(study)])
+        assert store.forget_failed(study) == 3
+        assert store.results(study.worker)[0] == {}
+
+
+# Files that are not stores.
+
+
+def test_there_must_be_one_to_read(path: Path) -> None:
+    with pytest.raises(ValueError, match="there is no store"):
+        Store.open(path)
+    assert not path.exists()
+
+
+def foreign(path: Path) -> None:
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE mine(x)")
+    db.close()
+
+
+def newer(path: Path) -> None:
+    Store.open(path, write=True).__exit__()
+    with sqlite3.connect(path) as db:
+        db.execute(f"PRAGMA user_version = {module.VERSION + 1}")
+    db.close()
+
+
+def torn(path: Path) -> None:
+    """A store whose pages hold something else, from the second on."""
+    filled(path)
+    data = path.read_bytes()
+    path.write_bytes(data[:4096] + b"\xa5" * (len(data) - 4096))
+
+
+def cut(path: Path) -> None:
+    filled(path)
+    path.write_bytes(path.read_bytes()[:-8192])
+
+
+def emptied(path: Path) -> None:
+    """A file that says it is ours and has none of our tables."""
+    with sqlite3.connect(path) as db:
+        db.execute(f"PRAGMA application_id = {module.APPLICATION}")
+        db.execute("CREATE TABLE mine(x)")
+    db.close()
+
+
+def filled(path: Path) -> None:
+    study = small()
+    with Store.open(path, write=True) as store:
+        store.register(study)
+        store.add("me", study, "HeavyBall", "search", [(t, train(t)) for t in trials(study, 40)])
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda path: path.write_text("[study]\n"), "no SQLite file"),
+        (lambda path: path.write_bytes(b"SQLite format 3\0"), "no SQLite file"),
+        (foreign, "another program's SQLite file"),
+        (newer, "a later version of nqm"),
+        (torn, "is damaged"),
+        (cut, "is damaged"),
+        (emptied, "is damaged"),
+    ],
+    ids=["text", "stump", "foreign", "newer", "torn", "cut", "emptied"],
+)
+@pytest.mark.parametrize("write", [True, False], ids=["write", "read"])
+def test_what_is_not_a_store_is_refused_and_left_alone(make, why: str, write: bool, tmp_path: Path) -> None:
+    path = tmp_path / "some.db"
+    make(path)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match=why):
+        Store.open(path, write=write)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["some.db"]
+
+
+def test_an_empty_file_becomes_a_store(tmp_path: Path, study: Study) -> None:
+    path = tmp_path / "some.db"
+    path.touch()
+    with Store.open(path, write=True) as store:
+        store.register(study)
+    with Store.open(path) as store:
+        assert store.studies() == [study]
+
+
+def test_a_store_in_a_folder_that_cannot_be_written_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "some.db"
+    filled(path)
+    connect = sqlite3.connect
+
+    class Refuses:
+        def execute(self, *_: object) -> None:
+            raise sqlite3.OperationalError("unable to open database file")
+
+        def close(self) -> None:
+            pass
+
+    def refuse(name: str, **extra: Any) -> Any:
+        return Refuses() if "mode=ro" in name else connect(name, **extra)
+
+    monkeypatch.setattr(sqlite3, "connect", refuse)
+    monkeypatch.setattr(module.os, "access", lambda *_: False)
+    with Store.open(path) as store:
+        assert len(list(store.trials())) == 40
+
+
+# Who does what.
+
+
+def test_claims_are_exclusive_until_given_up(path: Path, study: Study) -> None:
+    with Store.open(path, write=True) as one, Store.open(path, write=True) as two:
+        one.enlist("one", study, {})
+        two.enlist("two", study, {})
+        assert one.claim("one", study.worker, ["a", "b"])
+        assert not two.claim("two", study.worker, ["b", "c"])  # all or none
+        assert two.claim("two", study.worker, ["c"])
+        assert two.claim("two", "another:worker", ["a"])
+        assert one.running(study.worker) == 3
+        one.release(study.worker, ["b"])
+        assert two.claim("two", study.worker, ["b"])
+        one.discharge("one")
+        assert two.claim("two", study.worker, ["a"])
+
+
+def test_what_is_kept_cannot_be_claimed(path: Path, study: Study) -> None:
+    (trial,) = trials(study, 1)
+    with Store.open(path, write=True) as store:
+        store.enlist("one", study, {})
+        assert store.claim("one", study.worker, [trial.key])
+        store.add("one", study, "HeavyBall", "search", [(trial, train(trial))])
+        assert store.running(study.worker) == 0
+        assert not store.claim("one", study.worker, [trial.key])
+
+
+def test_claims_lapse_with_a_silent_runner(path: Path, study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Store.open(path, write=True) as store:
+        store.enlist("one", study, {})
+        store.enlist("two", study, {})
+        assert store.claim("one", study.worker, KEYS)
+        now = time.time()
+        monkeypatch.setattr(module.time, "time", lambda: now + module.LEASE - 5)
+        store.beat("one")
+        monkeypatch.setattr(module.time, "time", lambda: now + 2 * module.LEASE - 10)
+        assert not store.claim("two", study.worker, KEYS)
+        monkeypatch.setattr(module.time, "time", lambda: now + 2 * module.LEASE)
+        assert store.claim("two", study.worker, KEYS)
+
+
+def test_claims_lapse_with_a_dead_process(path: Path, study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    with Store.open(path, write=True) as store:
+        monkeypatch.setattr(module.os, "getpid", lambda: gone.pid)
+        store.enlist("one", study, {})
+        assert store.claim("one", study.worker, KEYS)
+        assert store.claim("two", study.worker, KEYS)
+        elsewhere = module.place()
+        store.enlist("three", study, {})
+        assert store.claim("three", study.worker, KEYS)
+        monkeypatch.setattr(module, "place", lambda: elsewhere + " elsewhere")
+        assert not store.claim("two", study.worker, KEYS)  # of another machine's processes nothing is known
+
+
+def test_wider_boxes_are_kept_and_the_first_stands(path: Path, study: Study) -> None:
+    box = study.optimizers["SGD"].box
+    wider = {name: space.widened(["high"]) for name, space in box.items()}
+    with Store.open(path, write=True) as store:
+        assert store.boxes(study, "SGD", 16) == [box]
+        store.widen(study, "SGD", 16, 1, wider)
+        store.widen(study, "SGD", 16, 1, dict(box))
+        assert store.boxes(study, "SGD", 16) == [box, wider]
+        assert store.boxes(study, "SGD", 64) == [box]
+        assert store.boxes(small(trials=50), "SGD", 16) == [box, wider]
+        assert store.boxes(small(target=0.2), "SGD", 16) == [box]
+
+
+def test_a_reader_does_not_take_the_log_away_from_a_runner(path: Path, study: Study) -> None:
+    """A process that opens its store twice keeps its locks: what it writes after others have looked is there for all."""
+    look = f"from nqm.lab import Store\nwith Store.open({str(path)!r}) as s: print(len(list(s.trials())))"
+    with Store.open(path, write=True) as store:
+        store.register(study)
+        with Store.open(path, write=True) as second:  # as the thread that says that a runner is alive
+            second.beat("nobody")
+            for count, trial in enumerate(trials(study)):
+                assert store.add("me", study, "HeavyBall", "search", [(trial, train(trial))]) == 1
+                seen = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True).stdout
+                assert seen.strip() == str(count + 1)
+                assert path.with_name(path.name + "-wal").exists()
