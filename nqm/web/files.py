@@ -1,0 +1,180 @@
+"""Files that a user opens: what `nqm fit` and `nqm spectrum` write, read from bytes, with limits and without pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import tempfile
+import zipfile
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..nets.fitting import Fit
+from ..spectrum import Spectrum
+from . import limits
+from .fields import Refused
+
+ZIP = b"PK\x03\x04"
+UNPACKED_BYTES = 2**25  # of an .npz: 20,000 modes take 640 kB
+PROBES = 1_000
+KEPT = 8  # files that a process keeps read
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """A file that was read: its spectrum, and the fit it comes from, if it is one."""
+
+    id: str
+    name: str
+    spectrum: Spectrum
+    fit: Fit | None = None
+
+    @property
+    def kind(self) -> str:
+        return "spectrum" if self.fit is None else "fit"
+
+    def to_json(self) -> dict[str, Any]:
+        """The content as the JSON file would have it."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "file.json")
+            (self.fit or self.spectrum).save(path)
+            return json.loads(path.read_text())
+
+
+class Shelf:
+    """The files that this process has read, by the hash of their content; others are asked for."""
+
+    def __init__(self) -> None:
+        self.ask: Callable[[str], tuple[bytes, str] | None] = lambda _: None
+        self._read: OrderedDict[str, Opened] = OrderedDict()
+
+    def opened(self, content: bytes, name: str = "") -> Opened:
+        """Read a file from its bytes."""
+        key = identity(content)
+        if key not in self._read:
+            self._read[key] = read(content, key, name)
+        elif name:  # opened again under another name
+            known = self._read[key]
+            self._read[key] = replace(known, name=_tidy(name, known.name))
+        return self._recent(key)
+
+    def get(self, key: str) -> Opened:
+        """A file by its id."""
+        if key in self._read:
+            return self._recent(key)
+        kept = self.ask(key)
+        if kept is None:
+            raise ValueError(f"there is no upload {key[:40]!r} any more; open the file again")
+        return self.opened(*kept)
+
+    def _recent(self, key: str) -> Opened:
+        self._read.move_to_end(key)
+        while len(self._read) > KEPT:
+            self._read.popitem(last=False)
+        return self._read[key]
+
+
+SHELF = Shelf()
+
+
+def identity(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
+def read(content: bytes, key: str, name: str = "") -> Opened:
+    """A fit or a spectrum, told by the content; what is neither is refused with a sentence."""
+    if len(content) > limits.UPLOAD_BYTES:
+        raise Refused(f"a file may have {limits.UPLOAD_BYTES:,} bytes, this one has {len(content):,}", None, 413)
+    try:
+        fit, spectrum = _load(content)
+    except Refused:
+        raise
+    except ValueError as error:
+        raise Refused(f"this is no file of nqm fit or nqm spectrum: {_reason(error)}") from None
+    except Exception as error:  # a damaged file can break its reader anywhere
+        raise Refused(f"this is no file of nqm fit or nqm spectrum: {type(error).__name__}") from None
+    if len(spectrum) > limits.NODES:
+        raise Refused(
+            f"a file may have {limits.NODES:,} modes, this one has {len(spectrum):,}; nqm spectrum --compress"
+        )
+    return Opened(key, _tidy(name, "spectrum.json" if fit is None else "fit.json"), spectrum, fit)
+
+
+def _load(content: bytes) -> tuple[Fit | None, Spectrum]:
+    packed = content.startswith(ZIP)
+    names = _packed_names(content) if packed else _json_names(content)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "file.npz" if packed else "file.json")
+        path.write_bytes(content)
+        if "about" in names or "format" in names:
+            fit = Fit.load(path)
+            _check(fit)
+            return fit, fit.spectrum
+        return None, Spectrum.load(path)
+
+
+def _packed_names(content: bytes) -> set[str]:
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as file:
+            members = file.infolist()
+    except zipfile.BadZipFile as error:
+        raise ValueError(str(error)) from None
+    if sum(member.file_size for member in members) > UNPACKED_BYTES:
+        raise ValueError(f"it would take more than {UNPACKED_BYTES:,} bytes unpacked")
+    return {Path(member.filename).stem for member in members}
+
+
+def _json_names(content: bytes) -> set[str]:
+    data = json.loads(content.decode())
+    if not isinstance(data, dict):
+        raise ValueError("it should be a JSON object")
+    return set(data)
+
+
+def _check(fit: Fit) -> None:
+    """Refuse a fit whose numbers no measurement gives, before anything computes with them."""
+    for name in ("signal", "noise", "density"):
+        measure = getattr(fit, name)
+        if measure is None:
+            continue
+        if not (measure.h.ndim == 1 and 0 < len(measure.h) == len(measure.weight) == len(measure.probe)):
+            raise ValueError(f"{name} should have one weight and one probe for each h")
+        if not (np.isfinite(measure.h).all() and np.isfinite(measure.weight).all()):
+            raise ValueError(f"{name} should be finite numbers")
+        if measure.probe.min() < 0 or measure.probe.max() >= PROBES:
+            raise ValueError(f"{name} should come from probes 0 to {PROBES - 1}")
+    if not (np.isfinite(fit.loss) and fit.examples >= 1):
+        raise ValueError("loss and examples should be positive numbers")
+    if fit.descent is not None:
+        lr, steps, loss = fit.descent.lr, fit.descent.steps, fit.descent.loss
+        rising = (
+            0 < len(steps) == len(loss) and steps[0] >= 0 and steps[-1] <= 10**6 and bool(np.all(np.diff(steps) > 0))
+        )
+        if not (rising and lr > 0 and np.isfinite(lr) and np.isfinite(loss).all() and np.all(loss > 0)):
+            raise ValueError("its descent should be positive losses at rising steps")
+    alike = {values.shape for values in fit.top.values()}
+    if {"h", "c", "adam"} - set(fit.top) or len(alike) != 1 or len(*alike) != 1:
+        raise ValueError("it should have h, c and adam along the largest curvatures")
+    if not all(np.isfinite(values).all() for values in fit.top.values()):
+        raise ValueError("h, c and adam along the largest curvatures should be finite numbers")
+    fit.to_dict()
+
+
+def _reason(error: ValueError) -> str:
+    """The reader's sentence, without the name of the temporary file; Python's own words about kinds of values are none."""
+    if isinstance(error.__context__, TypeError):
+        return "a value in it is of the wrong kind"
+    return re.sub(r"^'file\.\w+' (is not a (spectrum|fit that nqm wrote): )?", "", str(error))
+
+
+def _tidy(name: str, otherwise: str) -> str:
+    """A name fit for a command line."""
+    kept = re.sub(r"[^\w.-]", "_", Path(name).name, flags=re.ASCII).lstrip("-.")[-60:]
+    return kept if kept.lower().endswith((".json", ".npz")) else otherwise

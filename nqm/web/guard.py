@@ -1,0 +1,96 @@
+"""Who may ask: the Host and Origin of requests, and the headers that protect the page."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from starlette.responses import Response
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+POLICY = (
+    "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+class Guard:
+    """Around everything: refuse a Host or an Origin that is not this server, and add the headers that protect the page.
+
+    A page elsewhere whose name is made to point to this machine sends its own name as Host; a form elsewhere sends its
+    Origin. Neither can be forged by a page.
+    """
+
+    def __init__(self, app: Any, host: str) -> None:
+        self.app, self.host = app, host
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        host = headers.get("host", "")
+        app = self.app
+        if not allowed_host(host, self.host):
+            app = refusal(403, f"this server does not answer to the host {host!r:.60}")
+        elif scope["method"] not in ("GET", "HEAD") and not same_origin(headers, host):
+            app = refusal(403, "this server answers to its own page only, and to programs that send no Origin")
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [
+                    *message["headers"],
+                    *((name.encode(), value.encode()) for name, value in HEADERS.items()),
+                ]
+            await send(message)
+
+        await app(scope, receive, guarded)
+
+
+def allowed_host(given: str, host: str) -> bool:
+    """Whether a Host header names this server: the loopback names, or the address it was told to listen on.
+
+    An address of digits cannot be made to point elsewhere, so a server on all interfaces takes any.
+
+    >>> [allowed_host(name, "127.0.0.1") for name in ("localhost:8777", "[::1]:8777", "evil.example:8777", "10.0.0.7")]
+    [True, True, False, False]
+    >>> [allowed_host(name, "0.0.0.0") for name in ("10.0.0.7:8777", "evil.example")]
+    [True, False]
+    """
+    name = given.rsplit("]", 1)[0].lstrip("[") if given.startswith("[") else given.rsplit(":", 1)[0]
+    if name.lower() in (*LOOPBACK, host.lower()):
+        return True
+    return host in ("0.0.0.0", "::") and is_address(name)
+
+
+def is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def same_origin(headers: dict[str, str], host: str) -> bool:
+    """Whether a request comes from this server's own page, or from no page at all."""
+    origin = headers.get("origin")
+    site = headers.get("sec-fetch-site", "none")
+    return (origin is None or origin in (f"http://{host}", f"https://{host}")) and site in ("none", "same-origin")
+
+
+def refusal(status: int, sentence: str, field: str | None = None, **headers: str) -> Response:
+    content = json.dumps({"error": sentence, "field": field})
+    return Response(content, status, media_type="application/json", headers={"cache-control": "no-store", **headers})

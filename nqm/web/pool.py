@@ -1,0 +1,278 @@
+"""Worker processes that compute answers, and can be ended in the middle of one.
+
+Long requests may have all workers but one, so that a curve under a moving slider never waits behind a sweep. A request
+past its time limit, or whose client went away, takes its process down with it; a fork server that has everything
+loaded makes the next one in milliseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+import traceback
+from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from . import limits
+
+WARM = "nqm.web.warm"
+QUICK = frozenset({"curve", "steps", "spectrum", "upload", "predict"})
+ATTEMPTS = 5  # to bring a worker up
+GRACE = 0.3  # seconds that an abandoned computation may still take: a curve is done sooner than a worker is made
+STARTING = 300.0  # seconds for a worker to come up: the first one of an installation compiles the inner loops
+
+
+@dataclass(frozen=True)
+class Job:
+    """A request to a worker."""
+
+    endpoint: str
+    body: bytes
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A worker's answer, as it goes to the client."""
+
+    status: int
+    content: bytes
+
+
+class Uploads:
+    """Files that were uploaded, by id; the one not asked for longest is forgotten."""
+
+    def __init__(self, most: int = limits.UPLOADS, most_bytes: int = limits.STORE_BYTES) -> None:
+        self.most, self.most_bytes = most, most_bytes
+        self._files: OrderedDict[str, tuple[bytes, str]] = OrderedDict()
+
+    def keep(self, key: str, content: bytes, name: str) -> None:
+        self._files[key] = (content, name)
+        self._files.move_to_end(key)
+        while len(self._files) > self.most or sum(len(c) for c, _ in self._files.values()) > self.most_bytes:
+            self._files.popitem(last=False)
+
+    def get(self, key: str) -> tuple[bytes, str] | None:
+        if key in self._files:
+            self._files.move_to_end(key)
+        return self._files.get(key)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
+class Worker:
+    """One process and the pipe to it; used by one thread at a time."""
+
+    def __init__(self, context: Any) -> None:
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=serve, args=(theirs,), daemon=True, name="nqm-worker")
+        self.process.start()
+        theirs.close()
+
+    def ready(self) -> bool:
+        """Wait until it is up."""
+        try:
+            return self.pipe.poll(STARTING) and self.pipe.recv() == "ready"
+        except (EOFError, OSError):
+            return False
+
+    def ask(self, job: Job, uploads: Uploads) -> Reply | None:
+        """Its answer; None if it ended before it had one."""
+        try:
+            self.pipe.send(job)
+            while isinstance(told := self.pipe.recv(), tuple):
+                match told:
+                    case "need", key:
+                        self.pipe.send(uploads.get(key))
+                    case "keep", key, name:
+                        uploads.keep(key, job.body, name)
+            return told
+        except (EOFError, OSError):
+            return None
+
+    def end(self) -> None:
+        """Stop it, whatever it does."""
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+
+
+class Pool:
+    """Workers for requests; used on one event loop, except for `start`."""
+
+    def __init__(
+        self, size: int | None = None, time_limit: float = limits.TIME_LIMIT, waiting: int = limits.WAITING
+    ) -> None:
+        self.size = size or (os.cpu_count() or 1) + 1
+        self.time_limit, self.most_waiting = time_limit, waiting
+        self.uploads = Uploads()
+        self.waiting = 0
+        self._context = _context()
+        self._threads = ThreadPoolExecutor(self.size + 1, "nqm-pool")
+        self._free: asyncio.LifoQueue[Worker] = asyncio.LifoQueue()  # the last one used has warm caches
+        self._long = asyncio.Semaphore(max(1, self.size - 1))
+        self._workers: set[Worker] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failures = 0
+        self._closed = False
+
+    def start(self) -> None:
+        """Bring the workers up, in the background."""
+        for _ in range(self.size):
+            self._spawn()
+
+    async def close(self) -> None:
+        """End all workers."""
+        self._closed = True
+        for worker in list(self._workers):
+            worker.process.kill()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for worker in list(self._workers):
+            worker.end()
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+    @property
+    def processes(self) -> list[int]:
+        """Process ids of the workers."""
+        return [worker.process.pid for worker in self._workers if worker.process.pid]
+
+    async def run(self, job: Job) -> Reply | None:
+        """An answer, or None where the time limit ended it; `OverflowError` if too many requests wait."""
+        if self.waiting >= self.most_waiting:
+            raise OverflowError
+        self.waiting += 1
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                if job.endpoint not in QUICK:
+                    await stack.enter_async_context(self._long)
+                worker = await self._free.get()
+            finally:
+                self.waiting -= 1
+            return await self._ask(worker, job)
+
+    async def _ask(self, worker: Worker, job: Job) -> Reply | None:
+        asked = asyncio.get_running_loop().run_in_executor(self._threads, worker.ask, job, self.uploads)
+        reply: Reply | None = None
+        try:
+            await asyncio.wait({asked}, timeout=self.time_limit)
+            reply = asked.result() if asked.done() else None
+        except asyncio.CancelledError:  # the client has gone
+            self._task(self._abandon(worker, asked))
+            raise
+        if reply is None:
+            self._replace(worker)
+        else:
+            self._free.put_nowait(worker)
+        return reply
+
+    async def _abandon(self, worker: Worker, asked: asyncio.Future[Reply | None]) -> None:
+        await asyncio.wait({asked}, timeout=GRACE)
+        if asked.done() and asked.result() is not None:
+            self._free.put_nowait(worker)
+        else:
+            self._replace(worker)
+
+    def _replace(self, worker: Worker) -> None:
+        worker.process.kill()  # at once; the thread that waits for it sees the pipe close
+        self._workers.discard(worker)
+        self._task(asyncio.to_thread(worker.end))
+        if not self._closed:
+            self._spawn()
+
+    def _spawn(self) -> None:
+        self._task(self._bring_up())
+
+    async def _bring_up(self) -> None:
+        loop, worker = asyncio.get_running_loop(), None
+        with contextlib.suppress(OSError, EOFError, RuntimeError):  # the system is out of processes, or going down
+            worker = await loop.run_in_executor(self._threads, Worker, self._context)
+        if worker is not None:
+            self._workers.add(worker)
+            if await loop.run_in_executor(self._threads, worker.ready):
+                self._free.put_nowait(worker)
+                self._failures = 0
+                return
+            self._workers.discard(worker)
+            worker.end()
+        self._failures += 1
+        if not self._closed and self._failures <= ATTEMPTS:
+            print(f"nqm serve: a worker did not start, attempt {self._failures} of {ATTEMPTS}", file=sys.stderr)
+            await asyncio.sleep(self._failures)
+            self._spawn()
+
+    def _task(self, coroutine: Any) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _context() -> Any:
+    """Processes forked from a server that has everything loaded, or, where there is none, fresh ones."""
+    for library in ("OPENBLAS", "OMP", "MKL"):  # they inherit it: the systems are tiny, more threads only spin
+        os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([WARM])
+    return context
+
+
+def serve(pipe: Connection) -> None:
+    """What a worker does: answer until the pipe closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's; it closes the pipe
+    import numpy as np
+
+    from . import warm  # noqa: F401 - done before, where this was forked from a fork server
+    from .api import respond
+    from .files import SHELF, identity
+
+    _bound_memory()
+    np.seterr(all="ignore")  # what overflows is said in the outcome
+
+    def ask(key: str) -> Any:
+        pipe.send(("need", key))
+        return pipe.recv()
+
+    SHELF.ask = ask
+    with contextlib.suppress(EOFError, OSError, BrokenPipeError):
+        pipe.send("ready")
+        while True:
+            job = pipe.recv()
+            status, content = _guarded(respond, job)
+            if job.endpoint == "upload" and status == 200:
+                pipe.send(("keep", identity(job.body), job.name))
+            pipe.send(Reply(status, content))
+
+
+def _guarded(respond: Any, job: Job) -> tuple[int, bytes]:
+    """An answer also where there is a mistake in the program: status 500, and where it is on standard error."""
+    import json
+
+    try:
+        return respond(job.endpoint, job.body, job.name)
+    except Exception as error:
+        traceback.print_exc()
+        sentence = f"internal error, {type(error).__name__}: {error}; this is a mistake in nqm, please report it"
+        return 500, json.dumps({"error": sentence, "field": None}).encode()
+
+
+def _bound_memory() -> None:
+    """Let the process grow by so much and no further; where the system has no such bound, there is none."""
+    try:
+        import resource
+
+        with open("/proc/self/statm") as file:
+            size = int(file.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (size + limits.MEMORY_BYTES, resource.RLIM_INFINITY))
+    except (ImportError, OSError, ValueError):
+        pass

@@ -1,0 +1,143 @@
+// The problem: which spectrum, how much noise, which loss to reach.
+
+import { element, labelled, menu, rebuild, textField } from "../dom.js";
+import { argument, parseCall, printCall, withArgument, withNames } from "../grammar.js";
+import { slider } from "../slider.js";
+import { plain } from "../format.js";
+import { DEFAULTS } from "../state.js";
+import { openFile, openExample } from "../upload.js";
+
+const PAPER = DEFAULTS.spectrum;
+const BINNED = "power_law(10000).binned(100)";
+const LAW = ["d", "exponent", "noise_exponent", "start_exponent", "scale", "noise", "start"];
+const KINDS = [
+  ["paper", "Paper's: 10,000 modes, C = H"],
+  ["binned", "Paper's notebook: 100 bins"],
+  ["law", "Power law"],
+  ["file", "Measured network (file)"],
+  ["text", "Constructor text"],
+];
+
+export class ProblemCard {
+  constructor(box, update) {
+    this.box = box;
+    this.update = update;
+    this.shape = null;
+    this.wish = null; // a kind that was chosen but changes nothing yet, such as a file before it is opened
+  }
+
+  kind(state) {
+    if (state.data) return "file";
+    if (state.spectrum === BINNED) return "binned";
+    if (this.wish) return this.wish;
+    const call = law(state.spectrum);
+    if (!call) return "text";
+    return call.args.every(({ name, value }) => name === "noise" || (name === "d" && value === "10000")) ? "paper" : "law";
+  }
+
+  show(state, views) {
+    const kind = this.kind(state);
+    const shape = `${kind} ${state.name} ${views.sizes}`;
+    if (shape === this.shape) {
+      this.parts.forEach((sync) => sync(state));
+      return;
+    }
+    this.shape = shape;
+    this.parts = [];
+    rebuild(this.box, element("h2", { id: "problem-heading" }, "Problem"), this.chooser(kind), ...this.inside(kind, state), ...this.goal(state, views));
+  }
+
+  chooser(kind) {
+    return labelled("Spectrum", menu(KINDS, kind, (next) => this.choose(next)), "spectrum", "spectrum-kind");
+  }
+
+  choose(kind) {
+    this.wish = kind === "paper" || kind === "binned" ? null : kind;
+    this.shape = null;
+    if (kind === "paper") this.update({ spectrum: PAPER, data: "", name: "" });
+    if (kind === "binned") this.update({ spectrum: BINNED, data: "", name: "" });
+    if (kind === "law" || kind === "text") this.update({ spectrum: PAPER, data: "", name: "" });
+    this.update({}); // the card is drawn anew in any case
+  }
+
+  inside(kind, state) {
+    if (kind === "law") return this.lawFields(state);
+    if (kind === "paper") return this.lawFields(state).slice(-1); // its noise alone
+    if (kind === "file") return [this.fileField(state)];
+    if (kind !== "text") return [];
+    const field = textField(state.spectrum, (spectrum) => this.update({ spectrum }), { class: "code" });
+    this.parts.push((next) => field !== document.activeElement && (field.value = next.spectrum));
+    return [labelled("Constructor", field, null, "spectrum-text")];
+  }
+
+  lawFields(state) {
+    const call = law(state.spectrum);
+    const set = (name, text) => this.update({ spectrum: printCall(withArgument(law(state.spectrum) ?? call, name, text)) });
+    const current = (name, of) => argument(law(of.spectrum) ?? call, name);
+    const make = (name, label, term, low, high, scale, fallback) => {
+      const value = (of) => current(name, of) ?? fallback(of);
+      const part = slider({
+        id: `law-${name}`, label, term, scale, low, high, whole: name === "d", value: value(state), digits: 3,
+        onmove: (text) => {
+          state = { ...state, spectrum: printCall(withArgument(law(state.spectrum) ?? call, name, text)) };
+          set(name, text);
+        },
+      }); // prettier-ignore
+      this.parts.push((next) => {
+        state = next;
+        part.show(value(next));
+      });
+      return part.node;
+    };
+    return [
+      make("d", "Dimension d", "dimension", 10, 1e12, "log", () => "10000"),
+      make("exponent", "Curvature exponent", "exponent", 0.25, 3, "linear", () => "1"),
+      make("noise_exponent", "Noise exponent", "noise_exponent", 0, 3, "linear", (of) => current("exponent", of) ?? "1"),
+      make("noise", "Noise level", "noise_level", 0.01, 100, "log", () => "1"),
+    ];
+  }
+
+  fileField(state) {
+    const input = element("input", { type: "file", accept: ".json,.npz", id: "file", "aria-label": "A file made by nqm fit or nqm spectrum" });
+    input.addEventListener("change", () => input.files[0] && openFile(input.files[0], this.update));
+    const box = element(
+      "div",
+      { class: "drop" },
+      state.name ? element("p", {}, element("strong", {}, state.name)) : "Drop a file made by nqm fit or nqm spectrum, or choose one.",
+      input,
+      element("p", {}, element("button", { class: "quiet", type: "button", id: "sample", onclick: () => openExample(this.update) }, "Use the sample: digits.json")),
+    );
+    box.addEventListener("dragover", (event) => {
+      event.preventDefault();
+      box.classList.add("over");
+    });
+    box.addEventListener("dragleave", () => box.classList.remove("over"));
+    box.addEventListener("drop", (event) => {
+      event.preventDefault();
+      box.classList.remove("over");
+      if (event.dataTransfer.files[0]) openFile(event.dataTransfer.files[0], this.update);
+    });
+    return element("div", { class: "field" }, box);
+  }
+
+  goal(state, views) {
+    const target = slider({
+      id: "target", label: "Target loss", term: "target", scale: "log", low: 1e-4, high: 3, value: state.target, digits: 3,
+      onmove: (text) => this.update({ target: text }), format: plain,
+    }); // prettier-ignore
+    this.parts.push((next) => target.show(next.target));
+    if (!views.sizes) return [target.node];
+    const sizes = textField(state.sizes, (text) => this.update({ sizes: text }));
+    this.parts.push((next) => sizes !== document.activeElement && (sizes.value = next.sizes));
+    return [target.node, labelled("Batch sizes", sizes, "sizes", "sizes")];
+  }
+}
+
+function law(text) {
+  try {
+    const call = parseCall(text);
+    return call.name === "power_law" ? withNames(call, () => LAW) : null;
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,105 @@
+// One setting: an optimizer with every number set, moved by sliders; and how it is run.
+
+import { element, labelled, rebuild, textField } from "../dom.js";
+import { composer, freed, parametersOf, readTree } from "../composer.js";
+import { layers } from "../grammar.js";
+import { start } from "../catalogue.js";
+import { slider } from "../slider.js";
+import { plain } from "../format.js";
+
+export class SettingCard {
+  constructor(box, update, tune) {
+    this.box = box;
+    this.update = update;
+    this.tune = tune;
+    this.shape = null;
+  }
+
+  show(state, views) {
+    const tree = readTree(state.run);
+    const shape = `${tree ? layers(tree).map((layer) => layer.name).join(" ") : "?"} ${views.steps}`;
+    this.state = state;
+    if (shape === this.shape) {
+      this.parts.forEach((sync) => sync(state));
+      return;
+    }
+    this.shape = shape;
+    this.parts = [];
+    const heading = element("h2", { id: "setting-heading" }, "Setting");
+    heading.dataset.term = "setting";
+    rebuild(this.box, heading, this.text(state), ...(tree ? this.sliders(tree) : []), this.menus(state), ...this.running(state, views), this.buttons(tree));
+  }
+
+  text(state) {
+    const field = textField(state.run, (run) => run && this.update({ run }), { class: "code", id: "setting-text", "aria-label": "Optimizer, constructor text" });
+    field.dataset.term = "constructor";
+    this.parts.push((next) => field !== document.activeElement && (field.value = next.run));
+    return element("div", { class: "field" }, field);
+  }
+
+  menus(state) {
+    const box = element("div", {});
+    let shown = null;
+    const sync = (next) => {
+      if (shown === next.run) return;
+      shown = next.run;
+      rebuild(box, composer(next.run, (run) => this.update({ run }), { all: true, prefix: "setting-menu" }));
+    };
+    sync(state);
+    this.parts.push(sync);
+    return element("details", { class: "compose", id: "setting-menus" }, element("summary", {}, "Compose"), box);
+  }
+
+  sliders(tree) {
+    return parametersOf(tree).flatMap(({ parameter }, i) => {
+      if (parameter.scale === "choice") return [];
+      const find = () => parametersOf(readTree(this.state.run))[i];
+      const part = slider({
+        id: `setting-${parameter.name}-${i}`, label: parameter.name, term: parameter.name, scale: parameter.scale,
+        low: parameter.low, high: parameter.high, whole: parameter.whole, value: find().value ?? start(parameter),
+        onmove: (text) => {
+          const run = find().with(text);
+          this.state = { ...this.state, run };
+          this.update({ run });
+        },
+        format: precise(parameter.scale),
+      }); // prettier-ignore
+      this.parts.push((next) => {
+        this.state = next;
+        if (readTree(next.run)) part.show(find().value ?? start(parameter));
+      });
+      return [part.node];
+    });
+  }
+
+  running(state, views) {
+    const batch = slider({
+      id: "batch", label: "Batch size", term: "batch_size", scale: "log2", low: 1, high: 2 ** 20, whole: true, value: state.batch,
+      onmove: (text) => this.update({ batch: text }),
+    }); // prettier-ignore
+    this.parts.push((next) => batch.show(next.batch));
+    if (!views.steps) return [batch.node];
+    const steps = slider({
+      id: "steps", label: "Steps", term: "horizon", scale: "log", low: 10, high: 1e7, whole: true, value: state.steps, digits: 2,
+      onmove: (text) => this.update({ steps: text }),
+    }); // prettier-ignore
+    this.parts.push((next) => steps.show(next.steps));
+    return [batch.node, steps.node];
+  }
+
+  buttons(tree) {
+    const button = element("button", { class: "strong", type: "button", id: "tune", onclick: () => this.tune(freed(readTree(this.state.run))) }, "Tune at this batch size");
+    button.dataset.term = "tune";
+    button.disabled = !tree;
+    return element("div", { class: "buttons" }, button);
+  }
+}
+
+/** A decay near 1 needs its digits behind the nines. */
+function precise(scale) {
+  if (scale !== "memory") return plain;
+  return (value) => {
+    const nines = Math.max(0, Math.floor(-Math.log10(Math.max(1 - value, 1e-12))));
+    return String(Number(value.toFixed(3 + nines)));
+  };
+}

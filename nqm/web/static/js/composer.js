@@ -1,0 +1,127 @@
+// An optimizer from menus: what it is, what it is wrapped in, and its numbers; the text beside them says the same.
+
+import { argument, layers, nest, parseCall, printTidy, withArgument } from "./grammar.js";
+import { bases, optimizer, start, understood, wrappers } from "./catalogue.js";
+import { element, labelled, menu, textField } from "./dom.js";
+
+/** The tree behind a text, or null where only the server can read it. */
+export function readTree(text) {
+  try {
+    return understood(parseCall(text));
+  } catch {
+    return null;
+  }
+}
+
+/** Rows of menus for a text; `onchange(text)` is told of every change. With `all`, no number is left free. */
+export function composer(text, onchange, { all = false, prefix = "composer" } = {}) {
+  const tree = readTree(text);
+  if (!tree) return element("p", { class: "note" }, "The menus show what they can read; correct the text above.");
+  const list = layers(tree);
+  const say = (next) => onchange(printTidy(nest(next)));
+  const rows = list.map((layer, i) => layerRow(layer, i, list, say, all, `${prefix}-${i}`));
+  return element("div", {}, ...rows, wrapMenu(list, say, all, `${prefix}-wrap`));
+}
+
+function layerRow(layer, i, list, say, all, id) {
+  const innermost = i === list.length - 1;
+  const others = innermost ? bases() : wrappers();
+  const replace = (next) => say(list.map((one, k) => (k === i ? next : one)));
+  const choose = menu(
+    others.map((one) => [one.name, one.name]),
+    layer.name,
+    (name) => replace(changed(layer, name, all)),
+    { id, "aria-label": innermost ? "Optimizer" : `Wrapper ${i + 1}` },
+  );
+  choose.dataset.term = layer.name;
+  const drop = innermost
+    ? element("span", {})
+    : element("button", { class: "icon", type: "button", "aria-label": `Take ${layer.name} away`, onclick: () => say(list.filter((one, k) => k !== i)) }, "×");
+  const numbers = all ? [] : optimizer(layer.name).parameters.map((p) => numberField(p, layer, replace, `${id}-${p.name}`));
+  return element(
+    "div",
+    { class: "layer" },
+    element("span", { class: "of" }, i ? "of" : ""),
+    choose,
+    drop,
+    numbers.length ? element("div", { class: "values" }, ...numbers) : null,
+  );
+}
+
+function numberField(parameter, layer, replace, id) {
+  const value = argument(layer, parameter.name);
+  const set = (text) => replace(withArgument(layer, parameter.name, text.trim() || null));
+  if (parameter.scale === "choice") {
+    const options = [["", "default"], ...parameter.choices.map((one) => [JSON.stringify(one), one])];
+    return labelled(parameter.name, menu(options, value ?? "", set), parameter.name, id);
+  }
+  const placeholder = parameter.default === null ? "free" : String(parameter.default);
+  return labelled(parameter.name, textField(value ?? "", set, { placeholder }), parameter.name, id);
+}
+
+function wrapMenu(list, say, all, id) {
+  const options = [["", "Wrap in …"], ...wrappers().map((one) => [one.name, one.name])];
+  const choose = menu(options, "", (name) => name && say([changed({ args: [] }, name, all), ...list]), {
+    id,
+    "aria-label": "Wrap the optimizer in another",
+  });
+  return element("div", { class: "wrap" }, choose);
+}
+
+/** Another optimizer in the same place keeps the numbers that both have. */
+function changed(layer, name, all) {
+  const one = optimizer(name);
+  const kept = one.parameters
+    .map((p) => ({ name: p.name, value: argument(layer, p.name) ?? (all && p.default === null ? start(p) : undefined) }))
+    .filter((arg) => arg.value !== undefined);
+  const inner = layer.args.filter((arg) => arg.name === "inner");
+  return { name, args: one.wraps ? [...inner, ...kept] : kept };
+}
+
+/** Every parameter of an optimizer with its layer, innermost last, and how to set it. */
+export function parametersOf(tree) {
+  const list = layers(tree);
+  return list.flatMap((layer, i) =>
+    optimizer(layer.name).parameters.map((parameter) => ({
+      parameter,
+      value: argument(layer, parameter.name),
+      with: (text) => printTidy(nest(list.map((one, k) => (k === i ? withArgument(layer, parameter.name, text) : one)))),
+    })),
+  );
+}
+
+/** Names of the parameters as the engine tells them apart: by their path where two layers share one. */
+export function uniqueNames(tree) {
+  const found = layers(tree).flatMap((layer, depth) =>
+    optimizer(layer.name).parameters.map((p) => ({ name: p.name, path: [...Array(depth).fill("inner"), p.name].join("."), parameter: p })),
+  );
+  const count = (name) => found.filter((one) => one.name === name).length;
+  return found.map((one) => ({ ...one, name: count(one.name) > 1 ? one.path : one.name }));
+}
+
+/** Every parameter of a text by its unique name. */
+export function named(text) {
+  const tree = readTree(text);
+  if (!tree) return [];
+  const names = uniqueNames(tree);
+  return parametersOf(tree).map((one, i) => ({ ...one, name: names[i].name }));
+}
+
+/** A text with numbers put in as they are; canonical text has six digits, and near the end of stability more matter. */
+export function withValues(text, values) {
+  return Object.entries(values).reduce((now, [name, value]) => {
+    const one = typeof value === "number" ? named(now).find((found) => found.name === name) : null;
+    return one ? one.with(String(value)) : now;
+  }, text);
+}
+
+/** The same optimizer with rates, momenta and decays left out, for tuning. */
+export function freed(tree) {
+  const list = layers(tree).map((layer) => ({
+    name: layer.name,
+    args: layer.args.filter(({ name }) => name === "inner" || !tunable(optimizer(layer.name).parameters.find((p) => p.name === name))),
+  }));
+  return printTidy(nest(list));
+}
+
+const tunable = (p) => p && p.default === null && !p.whole && (p.scale === "log" || p.scale === "memory");

@@ -1,0 +1,89 @@
+// Elements without HTML strings: whatever a server or a link says is text, never markup.
+
+/** An element: element("button", {class: "quiet", onclick: f, "aria-label": "..."}, "text", child, ...). */
+export function element(tag, attributes = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (name in node && typeof value !== "string") node[name] = value;
+    else node.setAttribute(name, value === true ? "" : value);
+  }
+  node.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  return node;
+}
+
+export const byId = (id) => document.getElementById(id);
+
+let serial = 0;
+
+/** A fresh id, to tie labels to their controls. */
+export function freshId(prefix) {
+  serial += 1;
+  return `${prefix}-${serial}`;
+}
+
+/** A labelled control, one above the other. */
+export function labelled(label, control, term = null, id = null) {
+  control.id = id ?? (control.id || freshId("control"));
+  const name = element("label", { for: control.id }, label);
+  if (term) name.dataset.term = term;
+  return element("div", { class: "field" }, name, control);
+}
+
+/** Build a box's content anew; whoever had the focus has it again. */
+export function rebuild(box, ...children) {
+  const id = box.contains(document.activeElement) ? document.activeElement.id : "";
+  const open = new Set([...box.querySelectorAll("details[open]")].map((node) => node.id));
+  box.replaceChildren(...children.flat().filter(Boolean));
+  for (const node of box.querySelectorAll("details")) if (open.has(node.id)) node.open = true;
+  if (id) byId(id)?.focus();
+}
+
+/** A text field that speaks when it is left or Enter is pressed. */
+export function textField(value, onchange, attributes = {}) {
+  const node = element("input", { type: "text", autocomplete: "off", spellcheck: "false", ...attributes });
+  node.value = value;
+  node.addEventListener("change", () => onchange(node.value.trim()));
+  return node;
+}
+
+/** Put a value into a field, unless somebody is writing in it. */
+export function put(node, value) {
+  if (node && document.activeElement !== node && node.value !== value) node.value = value;
+}
+
+/** A select from [value, text] pairs. */
+export function menu(options, value, onchange, attributes = {}) {
+  const node = element("select", { ...attributes, onchange: () => onchange(node.value) });
+  for (const [key, text] of options) node.append(element("option", { value: key, selected: key === value }, text));
+  return node;
+}
+
+/** A button that puts text on the clipboard and says so. */
+export function copyButton(text, what) {
+  const button = element("button", { class: "quiet copy", type: "button", "aria-label": `Copy ${what}` }, "Copy");
+  button.addEventListener("click", async () => {
+    const wanted = typeof text === "function" ? await text() : text;
+    const done = await copy(wanted);
+    button.textContent = done ? "Copied" : "Press Ctrl+C";
+    setTimeout(() => (button.textContent = "Copy"), 1500);
+  });
+  return button;
+}
+
+async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    // No permission, or no secure context when another host serves the page: the old way.
+    const area = element("textarea", { class: "offscreen" });
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    const done = document.execCommand("copy");
+    area.remove();
+    return done;
+  }
+}

@@ -1,0 +1,142 @@
+// Numbers and ticks as text. The only arithmetic on this side of the wire: where ticks go and how a number is written.
+
+const SUPERSCRIPTS = { "-": "⁻", 0: "⁰", 1: "¹", 2: "²", 3: "³", 4: "⁴", 5: "⁵", 6: "⁶", 7: "⁷", 8: "⁸", 9: "⁹" };
+
+export function superscript(exponent) {
+  return [...String(exponent)].map((c) => SUPERSCRIPTS[c]).join("");
+}
+
+/** A number for a reader: four digits, thousands apart, powers of ten where it is tiny or huge. */
+export function readable(value, digits = 4) {
+  if (value === null || value === undefined || Number.isNaN(value)) return "–";
+  if (!Number.isFinite(value)) return value > 0 ? "∞" : "-∞";
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  if (Number.isInteger(value) && size < 1e9) return value.toLocaleString("en-US");
+  if (size >= 1e7 || size < 1e-4) {
+    const [mantissa, exponent] = value.toExponential(digits - 2).split("e");
+    return `${mantissa}·10${superscript(Number(exponent))}`;
+  }
+  if (size >= 1e4) return Math.round(value).toLocaleString("en-US");
+  return String(Number(value.toPrecision(digits)));
+}
+
+/** The same number in a form that the parsers read back: no signs that are not theirs. */
+export function plain(value, digits = 6) {
+  return String(Number(Number(value).toPrecision(digits)));
+}
+
+/** 1024 as 2¹⁰ where that is what it is. */
+export function batchText(value) {
+  const k = Math.log2(value);
+  return Number.isInteger(k) && k > 3 ? `2${superscript(k)}` : readable(value);
+}
+
+const LINEAR_STEPS = [1, 2, 2.5, 5, 10];
+
+function linearTicks(low, high, room) {
+  const rough = (high - low) / Math.max(1, room);
+  const unit = 10 ** Math.floor(Math.log10(rough));
+  const step = unit * (LINEAR_STEPS.find((s) => s * unit >= rough) ?? 10);
+  const ticks = [];
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; i += 1) ticks.push(i * step);
+  return ticks.map((v) => ({ value: v, text: readable(Number(v.toPrecision(10))) }));
+}
+
+/** Powers of a base, thinned to what there is room for; within one power, ticks at 1, 2 and 5 times. */
+function logTicks(low, high, room, base) {
+  const log = (v) => Math.log(v) / Math.log(base);
+  const first = Math.ceil(log(low) - 1e-9);
+  const last = Math.floor(log(high) + 1e-9);
+  if (last - first < 1) return within(low, high, base);
+  const stride = [1, 2, 4, 5, 10, 20, 50, 100].find((s) => (last - first) / s <= room) ?? 200;
+  const ticks = [];
+  for (let k = Math.ceil(first / stride) * stride; k <= last; k += stride) {
+    ticks.push({ value: base ** k, text: powerText(base, k) });
+  }
+  return ticks;
+}
+
+function powerText(base, k) {
+  if (base === 10 && k >= -2 && k <= 3) return readable(base ** k);
+  return k === 0 ? "1" : `${base}${superscript(k)}`;
+}
+
+function within(low, high, base) {
+  const unit = base ** Math.floor(Math.log(low) / Math.log(base));
+  const ticks = [];
+  for (const m of [1, 1.5, 2, 3, 5, 7, 10, 15, 20]) {
+    if (m * unit >= low && m * unit <= high) ticks.push({ value: m * unit, text: readable(m * unit) });
+  }
+  return ticks.length > 1 ? ticks : linearTicks(low, high, 4);
+}
+
+/** Decays near 1: 0, 0.9, 0.99, ... lie equally far apart on the scale -log10(1 - v). */
+function memoryTicks(low, high) {
+  const ticks = [];
+  for (let k = 0; k <= 9; k += 1) {
+    const value = 1 - 10 ** -k;
+    if (value >= low - 1e-12 && value <= high + 1e-12) ticks.push({ value, text: k ? `0.${"9".repeat(k)}` : "0" });
+  }
+  const half = { value: 0.5, text: "0.5" };
+  if (ticks.length < 4 && low <= 0.5 && high >= 0.5) ticks.push(half);
+  return ticks.sort((a, b) => a.value - b.value);
+}
+
+/** Ticks of a scale between two values, at most about `room` of them. */
+export function ticksOf(scale, low, high, room) {
+  if (!(high > low && Number.isFinite(high - low))) return [{ value: low, text: readable(low) }];
+  if (scale === "log2") return logTicks(low, high, room, 2);
+  if (scale === "log") return logTicks(low, high, room, 10);
+  if (scale === "memory") return memoryTicks(low, high);
+  return linearTicks(low, high, room);
+}
+
+const LEAST = 1e-12; // 1 - a decay of 1 would be infinitely far away
+
+/** Where a value lies on a scale, as a number whose differences are distances on paper; and back. */
+export const forward = {
+  linear: (v) => v,
+  log: (v) => Math.log10(v),
+  log2: (v) => Math.log2(v),
+  memory: (v) => -Math.log10(Math.max(1 - v, LEAST)),
+};
+export const backward = {
+  linear: (u) => u,
+  log: (u) => 10 ** u,
+  log2: (u) => 2 ** u,
+  memory: (u) => 1 - 10 ** -u,
+};
+export const isLog = (scale) => scale === "log" || scale === "log2";
+
+const HUGE = 1e200; // of a run that diverges: beyond it arithmetic on axes overflows
+
+/** Whether an axis can show a value. */
+export function showable(value, scale) {
+  return value !== null && Math.abs(value) <= HUGE && !(isLog(scale) && value <= 0);
+}
+
+/** What an axis spans: its own limits, or the values that can be shown on its scale, with a little air. */
+export function limitsOf(axis, columns) {
+  let low = Infinity;
+  let high = -Infinity;
+  for (const column of columns) {
+    for (const value of column) {
+      if (!showable(value, axis.scale)) continue;
+      if (value < low) low = value;
+      if (value > high) high = value;
+    }
+  }
+  if (low > high) [low, high] = isLog(axis.scale) ? [1, 10] : [0, 1];
+  const to = forward[axis.scale];
+  const from = backward[axis.scale];
+  const air = axis.air ?? 0.04;
+  let [a, b] = [to(axis.min ?? low), to(axis.max ?? high)];
+  if (b - a < 1e-9) [a, b] = [a - 0.5, b + 0.5];
+  const margin = (b - a) * air;
+  const lowest = from(a - margin - (b - a) * (axis.below ?? 0)); // room along the bottom, where something else is drawn
+  return [
+    axis.min ?? (axis.scale === "memory" ? Math.max(0, lowest) : lowest),
+    axis.max ?? from(b + margin),
+  ];
+}

@@ -1,0 +1,276 @@
+// The explorer: what the address says is asked of the server, drawn, and explained.
+
+import { Latest, get, isAbort } from "./api.js";
+import { learn } from "./catalogue.js";
+import { DEFAULTS, link, state, subscribe, update } from "./state.js";
+import { byId, element } from "./dom.js";
+import { drawFigure } from "./figure.js";
+import { showCode, showErrors, showFacts, showTables } from "./report.js";
+import { save } from "./save.js";
+import { startTerms } from "./terms.js";
+import { startTheme } from "./theme.js";
+import { startTours } from "./tour.js";
+import { ask, startUploads } from "./upload.js";
+import { withValues } from "./composer.js";
+import { ProblemCard } from "./cards/problem.js";
+import { FamiliesCard } from "./cards/families.js";
+import { SettingCard } from "./cards/setting.js";
+import { steps } from "./views/steps.js";
+import { loss } from "./views/loss.js";
+import { settings } from "./views/settings.js";
+import { schedule } from "./views/schedule.js";
+import { map } from "./views/map.js";
+import { network } from "./views/network.js";
+
+const VIEWS = [steps, loss, settings, schedule, map, network];
+const FORMATS = ["png", "svg", "csv", "json", "html"];
+const CHOICES = ["x", "y", "run", "critical", "rate", "pieces", "cells", "grid"]; // what the controls above a figure show
+const SETTLE = 250; // ms after a slider's last move until the exact answer is asked for
+const PATIENCE = 400; // ms that a quick answer may take before a newer question replaces it
+
+// What is shown, for downloads and for whoever tests the page.
+const nqm = { shown: null, timings: [], busy: true, state, update };
+window.nqm = nqm;
+
+const questions = new Latest();
+const searches = new Latest();
+let figure = null;
+let moved = 0; // when the user last moved something
+let asked = 0; // when the question under way was asked
+let again = false; // whether another is to follow it
+let settling = null;
+let cards = [];
+
+const viewOf = (of) => VIEWS.find((view) => view.id === of.view) ?? steps;
+
+async function start() {
+  startTheme(byId("theme"), () => nqm.shown && draw(nqm.shown.answers, nqm.shown.state));
+  byId("share").addEventListener("click", share);
+  byId("reset").addEventListener("click", () => update({ ...DEFAULTS, o: [...DEFAULTS.o], view: state().view }));
+  if (matchMedia("(max-width: 980px)").matches) byId("drawer").open = false;
+  buildTabs();
+  buildDownloads();
+  say("Starting …", true);
+  try {
+    learn(await get("/api/describe"));
+  } catch (error) {
+    showErrors([error]);
+    say("", false);
+    return;
+  }
+  cards = [
+    ["problem", new ProblemCard(byId("problem"), change), () => true],
+    ["families", new FamiliesCard(byId("families"), change), (view) => view.cards.families],
+    ["setting", new SettingCard(byId("setting"), change, tune), (view) => view.cards.setting],
+  ];
+  startTerms();
+  startUploads((error) => showErrors([error]));
+  startTours(change);
+  subscribe(onChange);
+  showView();
+  refresh();
+}
+
+/** Every change that a person makes comes through here; the time it took to be seen is counted from now. */
+function change(changes) {
+  moved = performance.now();
+  if (Object.keys(changes).length) update(changes);
+  else showCards(state());
+}
+
+function onChange(next, changed) {
+  const view = viewOf(next);
+  const adapted = view.adapt?.(next, changed);
+  if (adapted) return update(adapted); // comes back here with the rest
+  if (changed.has("view")) showView();
+  else if (CHOICES.some((key) => changed.has(key))) showControls(next);
+  showCards(next);
+  if (view.edit) view.edit(byId("editor"), next, change);
+  if (changed.has("view") || [...changed].some((key) => view.uses.includes(key))) refresh(changed);
+}
+
+function showView() {
+  const view = viewOf(state());
+  byId("figure-heading").textContent = view.title;
+  byId("blurb").textContent = view.blurb;
+  document.title = `${view.tab} – nqm explorer`;
+  for (const tab of byId("tabs").children) {
+    const on = tab.dataset.view === view.id;
+    tab.setAttribute("aria-selected", String(on));
+    tab.tabIndex = on ? 0 : -1;
+    if (on) tab.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }
+  searches.cancel();
+  byId("editor").hidden = !view.edit;
+  showControls(state());
+  showCards(state());
+  if (view.edit) view.edit(byId("editor"), state(), change);
+}
+
+function showControls(of) {
+  const box = byId("view-controls");
+  const held = box.contains(document.activeElement) ? document.activeElement.id : "";
+  box.replaceChildren(...(viewOf(of).controls?.(of, change, search) ?? []));
+  if (held) byId(held)?.focus();
+}
+
+function showCards(of) {
+  const view = viewOf(of);
+  for (const [id, card, wanted] of cards) {
+    byId(id).hidden = !wanted(view);
+    if (wanted(view)) card.show(of, view.cards);
+  }
+}
+
+/** Ask what the address asks. A view that is quick is asked while a slider moves, and exactly once it rests. */
+function refresh(changed = new Set(["view"])) {
+  const view = viewOf(state());
+  const moving = Boolean(view.quick) && !changed.has("view");
+  clearTimeout(settling);
+  if (moving) settling = setTimeout(() => run(view, false), SETTLE);
+  if (moving && asked && performance.now() - asked < PATIENCE) {
+    again = true; // its answer is near: let it come, so that the picture follows the hand
+    return;
+  }
+  run(view, moving);
+}
+
+async function run(view, moving) {
+  const of = state();
+  const signal = questions.next();
+  const began = performance.now();
+  const since = moved || began;
+  asked = began;
+  again = false;
+  nqm.busy = true;
+  if (!moving) {
+    say("Computing …", true);
+    byId("figure").classList.toggle("stale", nqm.shown?.state.view !== of.view);
+  }
+  const progress = (answers) => !signal.aborted && answers.some(Boolean) && draw(answers, of);
+  try {
+    const answers = await view.ask(of, signal, progress, moving);
+    if (signal.aborted) return;
+    const answered = performance.now();
+    draw(answers, of);
+    finished(view, answers, { began, since, answered }, moving);
+  } catch (error) {
+    if (isAbort(error) || signal.aborted) return;
+    failed(error);
+  }
+  asked = 0;
+  if (again && viewOf(state()) === view) run(view, true);
+}
+
+function finished(view, answers, { began, since, answered }, moving) {
+  showErrors(view.errors?.(answers) ?? []);
+  const now = performance.now();
+  say(moving ? "" : `${sampled(answers) ? "Sampled" : "Exact"}, in ${Math.round(now - began)} ms.`, moving);
+  nqm.busy = moving;
+  // After the next frame the picture is on the screen.
+  requestAnimationFrame(() => nqm.timings.push({ view: view.id, moving, server: answered - began, draw: now - answered, ms: performance.now() - since }));
+}
+
+/** Whether an answer has an error of its own: optimizers that are not linear are sampled. */
+function sampled(answers) {
+  return answers.some((answer) => answer?.replicas || answer?.sweeps?.some((sweep) => sweep.steps_stderr));
+}
+
+function failed(error) {
+  showErrors([error]);
+  say("No answer.", false);
+  nqm.busy = false;
+  byId("figure").classList.add("stale");
+}
+
+function draw(answers, of) {
+  const view = viewOf(of);
+  const model = view.figure(answers, of);
+  figure?.destroy();
+  byId("figure").classList.toggle("pair", Boolean(view.pair) && model.panels.length !== 3);
+  byId("figure").classList.toggle("triple", Boolean(view.pair) && model.panels.length === 3);
+  byId("figure").classList.remove("stale");
+  figure = drawFigure(byId("figure"), { ...model, panels: model.panels.filter((panel) => !panel.edited) }, view.pick ? (...at) => pick(view, answers, model, at) : null);
+  const commands = (view.commands?.(answers) ?? answers).filter((answer) => answer?.command);
+  showFacts(view.facts?.(answers, of) ?? [], view.summary?.(answers));
+  showTables(() => view.tables?.(answers, of) ?? []);
+  showCode(commands);
+  nqm.shown = { view: view.id, figure: model, answers, state: of, commands: commands.map(({ command, python }) => ({ command, python })), link: link(of) };
+}
+
+function pick(view, answers, model, at) {
+  const changes = view.pick(answers, model, ...at, state());
+  if (changes) change(changes);
+}
+
+/** A search that a button starts, and that changes what is shown. */
+async function search(question) {
+  const signal = searches.next();
+  say("Searching …", true);
+  nqm.busy = true;
+  try {
+    const { changes, message } = await question(signal);
+    if (signal.aborted) return;
+    if (changes) change(changes);
+    else showErrors([new Error(message)]);
+    if (!changes || !nqm.busy) say(message ?? "", false);
+  } catch (error) {
+    if (!isAbort(error)) failed(error);
+  }
+}
+
+function tune(family) {
+  search(async (signal) => {
+    const of = state();
+    const found = await ask("/api/tune", of, { optimizer: family, batch_size: of.batch, target: of.target }, signal);
+    if (found.steps === null) return { message: found.message };
+    const { steps: count, examples, loss: reached, batch_size, ...values } = found; // what is left are hyper-parameters
+    return { changes: { run: withValues(found.optimizer, values) }, message: found.message };
+  });
+}
+
+function say(text, busy) {
+  const box = byId("status");
+  box.textContent = text;
+  box.classList.toggle("busy", busy);
+  byId("figure").setAttribute("aria-busy", String(busy));
+}
+
+function buildTabs() {
+  const tabs = VIEWS.map((view) => {
+    const tab = element("button", { type: "button", role: "tab", "aria-controls": "main", id: `tab-${view.id}`, onclick: () => change({ view: view.id }) }, view.tab);
+    tab.dataset.view = view.id;
+    return tab;
+  });
+  byId("tabs").replaceChildren(...tabs);
+  byId("tabs").addEventListener("keydown", (event) => {
+    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!by) return;
+    const at = tabs.indexOf(document.activeElement);
+    const next = tabs[(at + by + tabs.length) % tabs.length];
+    next.focus();
+    next.click();
+  });
+}
+
+function buildDownloads() {
+  const names = { html: "One-file page" };
+  const buttons = FORMATS.map((kind) => {
+    const get = () => nqm.shown && save(kind, nqm.shown).catch((error) => showErrors([error]));
+    return element("button", { class: "quiet", type: "button", id: `save-${kind}`, onclick: get }, names[kind] ?? kind.toUpperCase());
+  });
+  byId("downloads").replaceChildren("Download what is shown:", ...buttons);
+}
+
+async function share() {
+  const button = byId("share");
+  try {
+    await navigator.clipboard.writeText(link());
+    button.textContent = "Link copied";
+  } catch {
+    button.textContent = "Copy it from the address bar";
+  }
+  setTimeout(() => (button.textContent = "Copy link"), 1500);
+}
+
+start();

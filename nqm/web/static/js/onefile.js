@@ -1,0 +1,35 @@
+// The shown figure as one HTML file that needs no server: data, drawing code and style sheet travel inside it.
+
+import { element } from "./dom.js";
+
+// In the order in which they need one another; their names do not clash, so they can be put in one script.
+const PARTS = ["format.js", "theme.js", "dom.js", "colormap.js", "model.js", "script.js", "paint.js", "legend.js", "figure.js", "viewer.js"];
+
+export async function pageOf(shown) {
+  const here = new URL(".", import.meta.url);
+  const read = async (path) => (await fetch(new URL(path, here))).text();
+  const [library, look, page, chart] = await Promise.all(
+    ["../vendor/uplot/uPlot.iife.min.js", "../css/theme.css", "../css/figure.css", "../vendor/uplot/uPlot.min.css"].map(read),
+  );
+  const code = joined(await Promise.all(PARTS.map(read)));
+  const { figure, commands, link, state } = shown;
+  const data = { figure, commands, link, target: state.target, theme: document.documentElement.dataset.theme ?? "" };
+  const title = element("title", {}, `${figure.title} – nqm`).outerHTML; // the element escapes the text
+  return [
+    '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+    '<meta name="viewport" content="width=device-width, initial-scale=1">',
+    `${title}<style>${chart}\n${look}\n${page}</style></head>`,
+    '<body class="onefile"><main id="onefile"></main>',
+    `<script type="application/json" id="data">${inScript(JSON.stringify(data))}</script>`,
+    `<script>${inScript(library)}</script><script>${inScript(code)}</script></body></html>\n`,
+  ].join("\n");
+}
+
+/** Modules as one script: their imports are above them, their exports are plain names. */
+function joined(sources) {
+  const bare = sources.map((source) => source.replace(/^import[^;]*;\n/gm, "").replace(/^export /gm, ""));
+  return `"use strict";\n{\n${bare.join("\n")}\n}`;
+}
+
+/** What would end a script element early is written another way, which JSON and JavaScript strings read the same. */
+const inScript = (text) => text.replace(/<(?=\/script|!--)/gi, "\\u003c");

@@ -1,0 +1,69 @@
+// A schedule's pieces as text and back: Schedule([100, 300], [1, 0.1]) is 100 steps at the rate, 300 at a tenth of it.
+
+import { plain } from "./format.js";
+
+const FORM = /^Schedule\(\s*\[([^\]]*)\]\s*,\s*(?:lr\s*=\s*)?\[([^\]]*)\]\s*\)$/;
+
+/** {lengths, lr}, or null for a schedule of another make. */
+export function readPieces(text) {
+  const found = FORM.exec(text.trim());
+  if (!found) return null;
+  const [lengths, lr] = found.slice(1).map((list) => list.split(",").map(Number));
+  const fine = lengths.length === lr.length && lengths.every((n) => Number.isInteger(n) && n > 0) && lr.every((v) => v >= 0);
+  return fine ? { lengths, lr } : null;
+}
+
+export function printPieces({ lengths, lr }) {
+  return `Schedule([${lengths.join(", ")}], [${lr.map((v) => plain(v, 4)).join(", ")}])`;
+}
+
+/** Stretches of equal length at the full rate. */
+export function equalPieces(steps, count) {
+  const most = Math.max(1, Math.min(count, steps));
+  const ends = Array.from({ length: most + 1 }, (_, i) => Math.round((i * steps) / most));
+  return { lengths: ends.slice(1).map((end, i) => end - ends[i]), lr: Array(most).fill(1) };
+}
+
+/** The same pieces over another number of steps. */
+export function stretched({ lengths, lr }, steps) {
+  const total = lengths.reduce((a, b) => a + b, 0);
+  if (total === steps || steps < lengths.length) return { lengths, lr };
+  let past = 0;
+  let before = 0;
+  const next = lengths.map((n, i) => {
+    past += n;
+    const left = lengths.length - 1 - i; // each later piece needs a step
+    const end = Math.min(steps - left, Math.max(before + 1, Math.round((past * steps) / total)));
+    const length = end - before;
+    before = end;
+    return length;
+  });
+  return { lengths: next, lr };
+}
+
+/** Piece i at another multiplier. */
+export function raised({ lengths, lr }, i, value) {
+  return { lengths, lr: lr.map((v, k) => (k === i ? value : v)) };
+}
+
+/** The end of piece i moved by some steps, at the cost of its neighbour. */
+export function moved({ lengths, lr }, i, by) {
+  if (i + 1 >= lengths.length) return { lengths, lr };
+  const shift = Math.max(1 - lengths[i], Math.min(lengths[i + 1] - 1, Math.round(by)));
+  return { lengths: lengths.map((n, k) => (k === i ? n + shift : k === i + 1 ? n - shift : n)), lr };
+}
+
+/** Piece i in two halves. */
+export function halved({ lengths, lr }, i) {
+  if (lengths[i] < 2) return { lengths, lr };
+  const first = Math.floor(lengths[i] / 2);
+  const spread = (list, pair) => [...list.slice(0, i), ...pair, ...list.slice(i + 1)];
+  return { lengths: spread(lengths, [first, lengths[i] - first]), lr: spread(lr, [lr[i], lr[i]]) };
+}
+
+/** Piece i taken away, its steps given to a neighbour. */
+export function merged({ lengths, lr }, i) {
+  if (lengths.length < 2) return { lengths, lr };
+  const to = i > 0 ? i - 1 : 1;
+  return { lengths: lengths.map((n, k) => (k === to ? n + lengths[i] : n)).filter((n, k) => k !== i), lr: lr.filter((v, k) => k !== i) };
+}

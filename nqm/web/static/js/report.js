@@ -1,0 +1,73 @@
+// What stands around the figure: facts, tables, commands, errors.
+
+import { byId, copyButton, element } from "./dom.js";
+import { readable } from "./format.js";
+import { together } from "./script.js";
+
+const INPUTS = {
+  target: "target-text", batch_sizes: "sizes", batch_size: "batch-text", steps: "steps-text", schedule: "schedule-text",
+  optimizer: "setting-text", "problem.spectrum": "spectrum-text", "x.low": "map-xrange", "x.high": "map-xrange", "y.low": "map-yrange", "y.high": "map-yrange",
+}; // prettier-ignore
+
+export function showFacts(facts, summary) {
+  const boxes = facts.map(({ name, value, note, term, wide }) => {
+    const label = element("div", { class: "name" }, element("span", term ? { tabindex: "0" } : {}, name));
+    if (term) label.firstChild.dataset.term = term;
+    return element("div", { class: wide ? "fact wide" : "fact" }, label, element("div", { class: "number" }, value), note ? element("div", { class: "name" }, note) : null);
+  });
+  byId("facts").replaceChildren(...boxes, ...(summary ? [table(summary)] : []));
+}
+
+/** Hundreds of rows are made when somebody looks, not at every move. */
+export function showTables(make) {
+  const box = byId("numbers");
+  const fill = () => byId("tables").replaceChildren(...(box.open ? make().map(table) : []));
+  box.ontoggle = fill;
+  fill();
+}
+
+function table({ caption, columns, rows, roles }) {
+  const cell = (value, i, row) => {
+    const text = typeof value === "string" ? value : readable(value, 5);
+    const dot = i === 0 && roles ? [element("span", { class: `dot ${roles[row]}`, "aria-hidden": "true" }), " "] : [];
+    return element("td", typeof value === "string" ? { class: "text" } : {}, ...dot, text);
+  };
+  const head = element("tr", {}, ...columns.map((name) => element("th", { scope: "col" }, name)));
+  const body = rows.map((row, k) => element("tr", {}, ...row.map((value, i) => cell(value, i, k))));
+  return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, element("table", {}, element("caption", {}, caption), element("thead", {}, head), element("tbody", {}, ...body)));
+}
+
+/** The command line and the Python lines that give the same answer. */
+export function showCode(answers) {
+  const block = (title, text) => element("div", { class: "code-block" }, element("h3", {}, title), element("div", { class: "code-block" }, element("pre", {}, element("code", {}, text)), copyButton(text, title.toLowerCase())));
+  const commands = answers.map((answer) => answer.command).join("\n");
+  const python = together(answers.map((answer) => answer.python));
+  byId("code").replaceChildren(
+    element("h2", { id: "code-heading" }, "The same answer from a terminal and from Python"),
+    block("Command line", commands),
+    block("Python", python),
+  );
+}
+
+/** Errors in one place for all to read, and at the fields they are about. */
+export function showErrors(errors) {
+  for (const node of document.querySelectorAll('[aria-invalid="true"]')) node.removeAttribute("aria-invalid");
+  for (const node of document.querySelectorAll(".problem-text")) node.hidden = true;
+  const box = byId("error");
+  box.hidden = !errors.length;
+  box.textContent = errors.map((error) => sentence(error.message)).join(" ");
+  for (const error of errors) {
+    const input = byId(error.input ?? INPUTS[error.field] ?? "");
+    input?.setAttribute("aria-invalid", "true");
+    const own = error.input ? byId(error.input.replace("-text", "-problem")) : null;
+    if (own) {
+      own.textContent = sentence(error.message);
+      own.hidden = false;
+    }
+  }
+}
+
+function sentence(text) {
+  const whole = text.charAt(0).toUpperCase() + text.slice(1);
+  return /[.!?]$/.test(whole) ? whole : `${whole}.`;
+}

@@ -1,0 +1,52 @@
+// Downloads of what is shown: picture, numbers, and a page that works without a server.
+
+import { svgOf } from "./svg.js";
+import { rowsOf } from "./model.js";
+import { colours } from "./theme.js";
+import { element } from "./dom.js";
+import { pageOf } from "./onefile.js";
+
+const SCALE = 2; // pixels of a PNG for each of its SVG
+
+/** Save the shown figure; `shown` is {figure, answers, state, commands, link}. */
+export async function save(kind, shown) {
+  const name = `nqm-${shown.state.view}`;
+  const svg = () => svgOf(shown.figure, colours());
+  if (kind === "svg") return give(new Blob([svg()], { type: "image/svg+xml" }), `${name}.svg`);
+  if (kind === "png") return give(await raster(svg()), `${name}.png`);
+  if (kind === "csv") return give(new Blob([csv(rowsOf(shown.figure))], { type: "text/csv" }), `${name}.csv`);
+  if (kind === "json") return give(new Blob([jsonOf(shown)], { type: "application/json" }), `${name}.json`);
+  return give(new Blob([await pageOf(shown)], { type: "text/html" }), `${name}.html`);
+}
+
+/** The server's own answers, and what was asked. */
+export function jsonOf({ answers, state, commands, link }) {
+  const { data, ...asked } = state;
+  return `${JSON.stringify({ view: state.view, link, state: asked, commands, answers }, null, 1)}\n`;
+}
+
+function csv(rows) {
+  const cell = (value) => (/[",\n]/.test(String(value)) ? `"${String(value).replace(/"/g, '""')}"` : String(value));
+  return `${rows.map((row) => row.map(cell).join(",")).join("\n")}\n`;
+}
+
+async function raster(svg) {
+  const url = URL.createObjectURL(new Blob([svg], { type: "image/svg+xml" }));
+  try {
+    const image = new Image();
+    image.src = url;
+    await image.decode();
+    const canvas = element("canvas", { width: image.naturalWidth * SCALE, height: image.naturalHeight * SCALE });
+    canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+    return await new Promise((done) => canvas.toBlob(done, "image/png"));
+  } finally {
+    URL.revokeObjectURL(url);
+  }
+}
+
+function give(blob, name) {
+  const url = URL.createObjectURL(blob);
+  const anchor = element("a", { href: url, download: name });
+  anchor.click();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+}

@@ -1,0 +1,111 @@
+// Everything that decides what is shown, kept in the address: a link is a figure.
+
+export const DEFAULTS = {
+  view: "steps",
+  spectrum: "power_law(10000)",
+  target: "0.01",
+  sizes: "2^2..2^20",
+  o: ["SGD()", "HeavyBall()", "EMA(SGD())"],
+  critical: "20%",
+  rate: "effective_lr",
+  run: "HeavyBall(lr=0.05, momentum=0.9)",
+  batch: "256",
+  steps: "100000",
+  grid: "log",
+  schedule: "",
+  pieces: "10",
+  x: "lr",
+  y: "momentum",
+  xrange: "",
+  yrange: "",
+  cells: "48",
+  data: "", // a measured spectrum, packed, so that a link outlives the server's memory
+  name: "", // of the file it came from
+};
+
+const LISTS = new Set(["o"]);
+const MOST = 6; // optimizers side by side: as many as there are colours
+
+let current = fromHash(location.hash);
+const listeners = new Set();
+let writing = null;
+
+export const state = () => current;
+
+/** Be told (next, changed keys) whenever something changes. */
+export function subscribe(listener) {
+  listeners.add(listener);
+}
+
+/** Change some of it. A change of view is a place to come back to; a slider's move is not. */
+export function update(changes) {
+  const next = { ...current, ...changes };
+  const changed = Object.keys(next).filter((key) => JSON.stringify(next[key]) !== JSON.stringify(current[key]));
+  if (!changed.length) return;
+  current = next;
+  remember(changed.includes("view"));
+  for (const listener of listeners) listener(current, new Set(changed));
+}
+
+export function link(of = current) {
+  return `${location.origin}${location.pathname}${toHash(of)}`;
+}
+
+/** Only what differs from the defaults is written, readable where it can be. */
+export function toHash(of) {
+  const parts = [];
+  for (const [key, value] of Object.entries(of)) {
+    if (!(key in DEFAULTS) || JSON.stringify(value) === JSON.stringify(DEFAULTS[key])) continue;
+    for (const one of LISTS.has(key) ? value : [value]) parts.push(`${key}=${encode(one)}`);
+  }
+  return `#${parts.join("&")}`;
+}
+
+export function fromHash(hash) {
+  const found = { ...DEFAULTS, o: [...DEFAULTS.o] };
+  const lists = {};
+  for (const part of hash.replace(/^#/, "").split("&")) {
+    const at = part.indexOf("=");
+    const key = part.slice(0, at);
+    if (at < 1 || !(key in DEFAULTS)) continue;
+    const value = decode(part.slice(at + 1));
+    if (LISTS.has(key)) lists[key] = [...(lists[key] ?? []), value].slice(0, MOST);
+    else found[key] = value;
+  }
+  return { ...found, ...lists };
+}
+
+const encode = (text) => encodeURIComponent(text).replace(/%20/g, "+").replace(/%2C/g, ",").replace(/%3D/g, "=").replace(/%5E/g, "^");
+
+function decode(text) {
+  try {
+    return decodeURIComponent(text.replace(/\+/g, " "));
+  } catch {
+    return text; // a stray percent sign is what it is
+  }
+}
+
+function remember(place) {
+  clearTimeout(writing);
+  const write = () => history[place ? "pushState" : "replaceState"](null, "", toHash(current));
+  if (place) write();
+  else writing = setTimeout(write, 150); // browsers refuse hundreds of addresses a second
+}
+
+addEventListener("popstate", () => update(fromHash(location.hash)));
+addEventListener("hashchange", () => update(fromHash(location.hash)));
+
+/** Text packed for an address, and back. */
+export async function pack(text) {
+  const stream = new Blob([text]).stream().pipeThrough(new CompressionStream("deflate-raw"));
+  const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
+  let binary = "";
+  for (const byte of bytes) binary += String.fromCharCode(byte);
+  return btoa(binary).replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "");
+}
+
+export async function unpack(packed) {
+  const binary = atob(packed.replace(/-/g, "+").replace(/_/g, "/"));
+  const bytes = Uint8Array.from(binary, (c) => c.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"))).text();
+}

@@ -1,0 +1,66 @@
+// A measured network: the file goes to the server once, and into the link, packed, so that the link needs no file.
+
+import { get, post, send } from "./api.js";
+import { DEFAULTS, pack, state, unpack } from "./state.js";
+
+const FORGOTTEN = "problem.spectrum";
+const EXAMPLE = "examples/digits.json";
+const LONGEST = 60_000; // characters of a link; what is longer stays on the server, and its link with it
+const SHORT = { steps: "1000", batch: "32" }; // how far a measurement at a checkpoint reaches
+const KEPT = "id:";
+const ids = new Map(); // packed content -> id on the server
+let complain = () => {};
+
+export function startUploads(onerror) {
+  complain = onerror;
+}
+
+/** Send a file, and make it the problem. */
+export async function openFile(file, update) {
+  try {
+    const answer = await submit(file, file.name);
+    const packed = await pack(JSON.stringify(answer.file));
+    const data = packed.length > LONGEST ? `${KEPT}${answer.id}` : packed;
+    ids.set(data, answer.id);
+    update({ data, name: answer.name, view: "network", ...reachable(answer), ...(state().steps === DEFAULTS.steps ? SHORT : {}) });
+  } catch (error) {
+    complain(error);
+  }
+}
+
+function submit(file, name) {
+  return send(`/api/upload?name=${encodeURIComponent(name)}`, file, { "Content-Type": "application/octet-stream" });
+}
+
+export async function openExample(update) {
+  try {
+    const content = await get(EXAMPLE);
+    await openFile(new File([JSON.stringify(content)], "digits.json", { type: "application/json" }), update);
+  } catch (error) {
+    complain(error);
+  }
+}
+
+/** A target that a network can reach: the paper's lies above many a loss that is left. */
+function reachable(answer) {
+  if (Number(state().target) < answer.initial_loss) return {};
+  return { target: String(Number((answer.initial_loss / 4).toPrecision(2))) };
+}
+
+/** Ask about the problem; a server that does not know the file, or has forgotten it, is given it again. */
+export async function ask(path, of, body, signal) {
+  if (!of.data) return post(path, { problem: { spectrum: of.spectrum }, ...body }, signal);
+  const kept = of.data.startsWith(KEPT);
+  let id = kept ? of.data.slice(KEPT.length) : ids.get(of.data);
+  if (id) {
+    try {
+      return await post(path, { problem: { spectrum: { upload: id } }, ...body }, signal);
+    } catch (error) {
+      if (kept || error.field !== FORGOTTEN) throw error;
+    }
+  }
+  const name = of.name || "network.json";
+  id = (await submit(new File([await unpack(of.data)], name), name)).id;
+  ids.set(of.data, id);
+  return post(path, { problem: { spectrum: { upload: id } }, ...body }, signal);
+}

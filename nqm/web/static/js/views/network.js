@@ -1,0 +1,126 @@
+// View (f): a measured network, or any spectrum: where signal and noise sit over curvature.
+
+import { readable } from "../format.js";
+import { ask } from "../upload.js";
+import { isAbort } from "../api.js";
+
+const LOG = (label) => ({ label, scale: "log" });
+
+export const network = {
+  id: "network",
+  tab: "Your network",
+  title: "What the problem is made of",
+  blurb: "Open a file that nqm fit made: its curvature, gradient signal and noise become the problem of every other view. Built-in spectra show theirs too.",
+  cards: { setting: true, steps: true },
+  uses: ["spectrum", "data", "run", "batch", "steps"],
+  pair: true,
+
+  async ask(state, signal, progress) {
+    const answer = await ask("/api/spectrum", state, {}, signal);
+    if (!answer.fit) return [answer];
+    progress([answer]);
+    try {
+      return [answer, await ask("/api/predict", state, { optimizer: state.run, batch_size: state.batch, steps: state.steps }, signal)];
+    } catch (error) {
+      if (isAbort(error)) throw error;
+      return [answer, { error }]; // the spectrum stands, whatever the setting
+    }
+  },
+
+  errors: ([, predicted]) => (predicted?.error ? [predicted.error] : []),
+  commands: (answers) => answers.filter((answer) => answer?.command),
+
+  figure([answer, predicted], state) {
+    const panels = answer.fit ? fitPanels(answer.fit) : plainPanels(answer);
+    if (predicted?.loss) panels.push(prediction(predicted));
+    return { title: state.name && state.data ? state.name : state.spectrum, panels };
+  },
+
+  facts([answer, predicted]) {
+    const { fit } = answer;
+    const common = [
+      estimated("noise scale", "noise_scale", fit?.noise_scale, answer.noise_scale),
+      estimated("curvature noise scale", "curvature_noise_scale", fit?.curvature_noise_scale, answer.curvature_noise_scale),
+      { name: "largest curvature", value: readable(answer.largest_curvature), term: "curvature" },
+      { name: "loss above the minimum", value: readable(answer.initial_loss), term: "loss" },
+    ];
+    if (!fit) return [...common, { name: "modes", value: readable(answer.modes), term: "dimension" }];
+    return [
+      ...common,
+      { name: "loss of the network", value: readable(fit.loss) },
+      { name: "parameters", value: readable(fit.parameters) },
+      { name: "noise exponent (C = H: 1)", value: readable(fit.noise_exponent, 3), term: "noise_exponent" },
+      ...(predicted?.message ? [{ name: "how far the prediction holds", value: predicted.message, term: "reach", wide: true }] : []),
+    ];
+  },
+
+  tables([answer]) {
+    const { h, c, s, count } = answer.nodes_shown;
+    return [{ caption: "Nodes of the spectrum", columns: ["h", "c", "s", "count"], rows: h.map((value, i) => [value, c[i], s[i], count[i]]) }];
+  },
+};
+
+/** A number, or an estimate with its interval below. */
+function estimated(name, term, estimate, value) {
+  if (!estimate) return { name, term, value: readable(value) };
+  return { name, term, value: readable(estimate.value, 3), note: `90%: ${readable(estimate.low, 3)} to ${readable(estimate.high, 3)}` };
+}
+
+const dots = (label, nodes, role, key) => ({ label, x: nodes.h, y: nodes[key], role, points: true, width: 0 });
+
+function fitPanels(fit) {
+  const panels = [
+    {
+      title: "Gradient noise over curvature, largest directions",
+      x: LOG("curvature h"), y: LOG("noise variance c of one example"), height: 340,
+      lines: [dots("c along the largest curvatures", sorted(fit.top), "c1", "c")],
+    },
+    {
+      title: "Where signal and noise sit",
+      x: LOG("curvature h"), y: LOG("weight"), height: 340,
+      lines: [dots("gradient signal g²", sorted(fit.signal), "c0", "weight"), dots("gradient noise", sorted(fit.noise), "c1", "weight")],
+    },
+  ]; // prettier-ignore
+  if (fit.density) {
+    panels.push({ title: "Density of curvatures", x: LOG("curvature h"), y: LOG("directions, by weight"), height: 340, lines: [dots("density", sorted(fit.density), "c2", "weight")] });
+  }
+  return panels;
+}
+
+function plainPanels(answer) {
+  const { edges, signal, noise } = answer.bands;
+  const nodes = sorted(answer.nodes_shown);
+  const stairs = (label, y, role) => ({ label, x: edges, y: [...y, y.at(-1)], role, stairs: true, width: 2.4 });
+  return [
+    {
+      title: "Gradient noise over curvature",
+      x: LOG("curvature h"), y: LOG("noise variance c of one example"), height: 360,
+      lines: [dots("modes", nodes, "c1", "c")],
+    },
+    {
+      title: "Where signal and noise sit, by decade of curvature",
+      x: LOG("curvature h"), y: LOG("part of the initial loss; of the noise"), height: 360,
+      lines: [stairs("signal", signal, "c0"), stairs("noise", noise, "c1")],
+    },
+  ]; // prettier-ignore
+}
+
+function prediction(run) {
+  const line = (label, y, look) => ({ label, x: run.steps, y, ...look });
+  return {
+    title: `Predicted training loss: ${run.optimizer}, batch size ${readable(run.batch_size)}`,
+    x: LOG("step"), y: LOG("loss of the network"), height: 340,
+    lines: [
+      line("predicted", run.loss, { role: "c0", width: 2.6 }),
+      line("90% interval", run.low, { role: "c0", dash: "dot", width: 1.3 }),
+      line("90% interval", run.high, { role: "c0", dash: "dot", width: 1.3, unlisted: true }),
+    ],
+    marks: run.horizon ? [{ kind: "v", at: run.horizon, role: "muted", label: "the measurement reaches so far" }] : [],
+  }; // prettier-ignore
+}
+
+/** Nodes in rising order of curvature, which a chart needs. */
+function sorted(nodes) {
+  const order = nodes.h.map((h, i) => i).sort((a, b) => nodes.h[a] - nodes.h[b]);
+  return Object.fromEntries(Object.entries(nodes).filter(([, column]) => Array.isArray(column)).map(([key, column]) => [key, order.map((i) => column[i])]));
+}

@@ -1,0 +1,116 @@
+// View (d): a schedule of the learning rate, dragged piece by piece, beside the constant rate and the best there is.
+
+import { readable } from "../format.js";
+import { ask } from "../upload.js";
+import { lossAxis } from "./axes.js";
+import { state as now } from "../state.js";
+import { byId, element, labelled, menu, textField } from "../dom.js";
+import { ScheduleEditor } from "../editor.js";
+import { parametersOf, readTree } from "../composer.js";
+import { equalPieces, printPieces, readPieces, stretched } from "../pieces.js";
+
+const COUNTS = ["1", "2", "5", "10", "20", "50"].map((n) => [n, n]);
+const KEYS = "Drag a piece up or down, or its right end sideways. With the keyboard: arrows move (Shift: finer), Home resets, + splits, Delete removes.";
+
+export const schedule = {
+  id: "schedule",
+  tab: "Schedule",
+  title: "A schedule of the learning rate",
+  blurb: "Multipliers on the setting's learning rate, piece by piece. The exact loss follows as you drag; one button finds the best.",
+  cards: { setting: true, steps: true },
+  uses: ["spectrum", "data", "run", "batch", "steps", "schedule", "pieces", "target"],
+  quick: true,
+
+  controls(state, update, run) {
+    const text = textField(state.schedule || printPieces(piecesOf(state)), (next) => update({ schedule: next }), { class: "code", size: "26" });
+    const best = (goal) => run((signal) => bestOf(now(), goal, signal)); // sliders have moved since this was built
+    return [
+      labelled("Schedule", text, "schedule", "schedule-text"),
+      labelled("Pieces", menu(COUNTS, state.pieces, (pieces) => update({ pieces, schedule: "" })), "pieces", "pieces"),
+      element("button", { class: "strong", type: "button", id: "best-loss", onclick: () => best("steps") }, "Best for these steps"),
+      element("button", { class: "quiet", type: "button", id: "best-steps", onclick: () => best("target") }, "Fewest steps to the target"),
+    ];
+  },
+
+  /** The editor stays while the loss below it is redrawn. */
+  edit(box, state, update) {
+    if (!this.editor) {
+      this.box = element("div", {});
+      this.editor = new ScheduleEditor(this.box, (pieces) => this.tell(pieces));
+    }
+    this.tell = (pieces) => update({ schedule: printPieces(pieces) });
+    if (this.box.parentNode !== box) box.replaceChildren(this.box, element("p", { class: "note" }, KEYS));
+    const pieces = piecesOf(state);
+    if (pieces) this.editor.show(pieces);
+    else this.box.replaceChildren(element("p", { class: "note" }, "This schedule changes at every step; choose a number of pieces to drag them instead."));
+    const field = byId("schedule-text");
+    if (field && field !== document.activeElement) field.value = state.schedule || printPieces(pieces);
+  },
+
+  /** Another number of steps stretches the pieces along. */
+  adapt(state, changed) {
+    const pieces = state.schedule && changed.has("steps") ? readPieces(state.schedule) : null;
+    const steps = Number(state.steps);
+    if (!pieces || !Number.isInteger(steps) || changed.has("schedule")) return null;
+    return { schedule: printPieces(stretched(pieces, steps)) };
+  },
+
+  async ask(state, signal, progress, moving) {
+    const body = { optimizer: state.run, batch_size: state.batch, steps: state.steps, grid: "linear", points: moving ? 80 : 200, quick: moving };
+    const pieces = piecesOf(state);
+    const given = { ...body, schedule: pieces ? { lengths: pieces.lengths, lr: pieces.lr } : state.schedule };
+    const [scheduled, constant] = await Promise.all([ask("/api/curve", state, given, signal), ask("/api/curve", state, body, signal)]);
+    if (moving) return [scheduled, constant];
+    progress([scheduled, constant]);
+    const hit = { optimizer: state.run, batch_size: state.batch, target: state.target, schedule: given.schedule };
+    return [scheduled, constant, await ask("/api/steps", state, hit, signal)];
+  },
+
+  figure([scheduled, constant], state) {
+    const lines = [
+      { label: "constant rate", x: constant.steps, y: constant.loss, role: "muted", dash: "dash", width: 1.8, loose: constant.outcome === "diverged" },
+      { label: "with the schedule", x: scheduled.steps, y: scheduled.loss, role: "c0", width: 3 },
+      { label: "its signal", x: scheduled.steps, y: scheduled.signal ?? [], role: "c4", dash: "dot", width: 1.4, loose: true },
+      { label: "its noise / batch size", x: scheduled.steps, y: scheduled.noise_loss ?? [], role: "c1", dash: "dot", width: 1.4, loose: true },
+    ].filter((line) => line.y.length);
+    const marks = [{ kind: "h", at: Number(state.target), role: "c2", dash: "dot", label: `target ${state.target}`, side: "left", inside: true }];
+    const rate = { label: "multiplier of the learning rate", x: scheduled.steps, y: scheduled.multipliers?.lr ?? [], role: "c3", stairs: true };
+    const loss = { title: "Loss", x: { label: "step", scale: "linear" }, y: lossAxis(scheduled, constant), lines, marks, height: 360 };
+    // Pieces stand in the editor already; what is saved has them as a panel.
+    const edited = Boolean(piecesOf(state));
+    const shape = { title: "Schedule", edited, x: { label: "step", scale: "linear" }, y: { label: "× learning rate", scale: "linear" }, lines: [rate], height: 220 };
+    return { title: `${scheduled.optimizer} with a schedule, batch size ${readable(scheduled.batch_size)}`, panels: [shape, loss] };
+  },
+
+  facts([scheduled, constant, hit]) {
+    return [
+      { name: "loss with the schedule", value: readable(scheduled.loss.at(-1)), term: "loss" },
+      { name: "loss at the constant rate", value: readable(constant.loss.at(-1)), term: "loss" },
+      { name: "steps to the target", value: hit ? (hit.steps === null ? hit.outcome.replaceAll("_", " ") : readable(hit.steps)) : "…", term: "target" },
+      ...(scheduled.outcome === "diverged" ? [{ name: "outcome", value: scheduled.message, wide: true }] : []),
+    ];
+  },
+
+  tables([scheduled]) {
+    const rows = scheduled.steps.map((step, i) => [step, scheduled.multipliers?.lr[i] ?? 1, scheduled.loss[i]]);
+    return [{ caption: scheduled.message, columns: ["step", "× lr", "loss"], rows }];
+  },
+};
+
+/** The pieces in force; null for a schedule that is not made of a few. */
+function piecesOf(state) {
+  if (state.schedule) return readPieces(state.schedule);
+  const steps = Number(state.steps);
+  return equalPieces(Number.isInteger(steps) && steps > 0 ? steps : 1000, Number(state.pieces));
+}
+
+/** The best schedule, as changes to what is shown: the learning rate it multiplies, its pieces, its steps. */
+async function bestOf(state, goal, signal) {
+  const tree = readTree(state.run);
+  const rate = tree ? parametersOf(tree).find((one) => one.parameter.name === "lr") : null;
+  const body = { optimizer: rate ? rate.with(null) : state.run, batch_size: state.batch, pieces: Number(state.pieces), [goal]: state[goal] };
+  const found = await ask("/api/schedule", state, body, signal);
+  if (!found.steps) return { message: found.message };
+  const { lengths, lr } = found.schedule;
+  return { changes: { run: found.optimizer, steps: String(found.steps), schedule: printPieces({ lengths, lr }) }, message: found.message };
+}

@@ -1,0 +1,29 @@
+"""Importing this module compiles or loads the inner loops and prepares the paper's problem.
+
+A fork server imports it once, before it forks the first worker, so that every worker is born warm.
+"""
+
+from __future__ import annotations
+
+from ..batch import sweep
+from ..optimizers import EMA, SGD, HeavyBall, Lookahead
+from ..problem import Quadratic
+from ..search import optimal_schedule, steps_to_target
+from .api import curve as _curve  # noqa: F401 - everything an endpoint needs is loaded with it
+from .bodies import Given
+
+
+def warm() -> None:
+    """One small call of everything that a compiled loop stands behind."""
+    problem = Given().problem
+    assert isinstance(problem, Quadratic)
+    nodes = problem.coarse  # and those of SGD, which the sweep finds
+    for optimizer in (SGD(0.1), HeavyBall(0.1, 0.9), EMA(HeavyBall(0.1, 0.9), 0.9), Lookahead(SGD(0.1), 0.5, 5)):
+        nodes.run(optimizer, 64, 100, points=4)
+        steps_to_target(nodes, optimizer, 1024, 1.0)
+    sweep(problem, HeavyBall(), 1.0, [2**12])
+    sweep(problem, SGD(), 1.0, [2**12])
+    optimal_schedule(problem, SGD(), 1024, steps=20, pieces=2)
+
+
+warm()

@@ -1,0 +1,35 @@
+"""A fit as `nqm fit` would write it, without a network: a few nodes of signal and noise, three probes, a descent."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nqm.nets.descent import Descent
+from nqm.nets.estimates import Measure
+from nqm.nets.fitting import Fit
+
+
+def small_fit() -> Fit:
+    h = np.geomspace(4.0, 0.01, 8)
+    signal = Measure(h, 0.02 * h, np.zeros(8, int))
+    rng = np.random.default_rng(0)
+    noise = Measure(np.tile(h, 3), np.tile(0.5 * h, 3) * rng.uniform(0.8, 1.2, 24), np.repeat(np.arange(3), 8))
+    top = {"h": h[:4], "c": 0.5 * h[:4], "g": np.sqrt(0.02 * h[:4]), "adam": h[:4] ** -0.5}
+    descent = Descent(0.25, 0.5, np.array([0, 1, 3, 10, 30, 100]), np.array([0.6, 0.59, 0.57, 0.53, 0.5, 0.47]))
+    return Fit(signal, noise, 0.6, 1000, top, signal, descent, {"network": "small", "parameters": 100})
+
+
+def fit_bytes(ending: str = ".json") -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "fit" + ending)
+        small_fit().save(path)
+        return path.read_bytes()
+
+
+def fit_json() -> dict[str, Any]:
+    return json.loads(fit_bytes())

@@ -1,0 +1,84 @@
+"""Bodies drawn from the endpoints' own schema, through the real server: never an internal error."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+httpx = pytest.importorskip("httpx")
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+
+from live import hurried  # noqa: E402
+from schemas import bodies  # noqa: E402
+
+from nqm.web.bodies import schemas  # noqa: E402
+
+SCHEMAS = {path.rsplit("/", 1)[1]: schema for path, schema in schemas().items()}
+EXAMPLES = {"curve": 20, "steps": 20, "tune": 12, "sweep": 8, "schedule": 12, "map": 20}  # these take longer
+MISTAKES = (
+    "broadcast",
+    "operand",
+    "shapes",
+    "NoneType",
+    "unexpected keyword",
+    "positional argument",
+    "not subscriptable",
+    "numpy",
+)
+EXPECTED = {200, 400, 422, 503}  # 503: stopped at the time limit
+
+
+@pytest.fixture(scope="module")
+def client() -> Any:
+    with httpx.Client(base_url=hurried().address, timeout=120) as found:
+        yield found
+
+
+def check(answer: Any) -> None:
+    assert answer.status_code in EXPECTED, answer.text
+    found = json.loads(answer.content, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    if answer.status_code == 200:
+        assert {"command", "python", "optimizer"} <= set(found)
+    else:
+        assert set(found) == {"error", "field"}
+        assert found["error"]
+        assert "\n" not in found["error"]
+        # These would be errors of the program's, not of the question.
+        assert not [word for word in MISTAKES if word in found["error"]], found["error"]
+
+
+@pytest.mark.parametrize("endpoint", SCHEMAS)
+def test_no_body_of_the_schema_is_too_much(endpoint: str, client: Any) -> None:
+    statuses = set()
+
+    @settings(max_examples=EXAMPLES.get(endpoint, 30))
+    @given(bodies(endpoint, SCHEMAS[endpoint]))
+    def try_one(body: Any) -> None:
+        content = json.dumps(body).encode()
+        answer = client.post(f"/api/{endpoint}", content=content, headers={"content-type": "application/json"})
+        check(answer)
+        statuses.add(answer.status_code)
+
+    try_one()
+    assert 200 in statuses  # the fuzz asks sensible questions too
+
+
+BYTES = st.one_of(st.binary(max_size=40), st.text(max_size=40).map(str.encode))
+FILES = st.one_of(st.binary(max_size=200), st.binary(max_size=200).map(lambda tail: b"PK\x03\x04" + tail))
+
+
+@pytest.mark.parametrize(("endpoint", "drawn"), [("curve", BYTES), ("upload", FILES)], ids=["body", "file"])
+def test_no_bytes_are_too_much(endpoint: str, drawn: st.SearchStrategy[bytes], client: Any) -> None:
+    kind = {"content-type": "application/octet-stream" if endpoint == "upload" else "application/json"}
+
+    @settings(max_examples=30)
+    @given(drawn)
+    def try_one(content: bytes) -> None:
+        check(client.post(f"/api/{endpoint}", content=content, headers=kind))
+
+    try_one()
