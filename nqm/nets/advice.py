@@ -15,18 +15,21 @@ from typing import Any
 import numpy as np
 
 from ..batch import Sweep, sweep
+from ..moments import Array
 from ..optimizers import EMA, SGD, HeavyBall, Nesterov
 from ..optimizers.base import Optimizer
 from ..problem import Quadratic, check_batch_size, check_target
 from ..run import number
 from ..search import Tuned, optimal_schedule, tune
 from ..spectrum import Spectrum
-from .estimates import Estimate
+from .estimates import Estimate, bootstrap
 from .fitting import Fit
 from .prediction import horizon_of
 
 BATCH_SIZES = (4, 16, 64, 256, 1024, 4096, 16384)
 PIECES = 5
+NEAR = 20.0  # times the critical batch size, to either side: what decides it
+RESAMPLES = 40  # of the noise vectors, for its interval
 SWEPT: tuple[Optimizer, ...] = (SGD(), HeavyBall())  # over batch sizes
 TUNED: tuple[Optimizer, ...] = (EMA(SGD()), Nesterov())  # at the one asked for
 Progress = Callable[[int, int], None]
@@ -69,10 +72,10 @@ def advise(
     target, batch_size = check_target(target), check_batch_size(batch_size)
     if target >= fit.loss:
         raise ValueError(f"target {target:g} is not below the loss at the checkpoint, {fit.loss:.4g}")
-    goal = target if fit.bend is None else fit.bend.inverse(target)
-    if goal is None or goal <= fit.offset:
-        return Advice(target, batch_size, False, (_too_far(fit, target, goal),))
-    problem, goal = _problem(fit, target), goal - fit.offset
+    found = quadratic_at(fit, target)
+    if isinstance(found, str):
+        return Advice(target, batch_size, False, (found,))
+    problem, goal = found
     sizes = sorted({*batch_sizes, batch_size, 2 * batch_size})
     jobs = len(SWEPT) + len(TUNED) + 1
     sweeps, tuned, here = [], [], sizes.index(batch_size)
@@ -86,27 +89,44 @@ def advise(
         if progress:
             progress(len(tuned), jobs)
     decay = optimal_schedule(problem, SGD(), batch_size, goal, pieces=PIECES) if tuned[0].steps else None
-    critical = _critical(fit, sweeps[0])
+    critical = _critical(fit, target, goal, sweeps[0])
     steps = None if decay is None else float(decay.steps)
     said = _sentences(fit, target, batch_size, tuned, sweeps[0], here, critical, steps)
     return Advice(target, batch_size, True, tuple(said), tuple(tuned), tuple(sweeps), critical, steps)
 
 
-def _problem(fit: Fit, target: float) -> Quadratic:
-    """The fit with its noise as it will be at the target."""
+def quadratic_at(fit: Fit, target: float) -> tuple[Quadratic, float] | str:
+    """The fit with its noise as it will be at the target, and the loss there that stands for it; or why there is none."""
+    goal = target if fit.bend is None else fit.bend.inverse(target)
+    if goal is None or goal <= fit.offset:
+        return _too_far(fit, target, goal)
+    return _problem(fit, target), goal - fit.offset
+
+
+def _problem(fit: Fit, target: float, spectrum: Spectrum | None = None) -> Quadratic:
+    """The fit, or another spectrum of its network, with its noise as it will be at the target."""
+    given = fit.spectrum if spectrum is None else spectrum
     if fit.bend is None:
-        return fit.problem
-    given = fit.spectrum
+        return Quadratic(given)
     return Quadratic(Spectrum(given.h, given.c * target / fit.loss, given.s))
 
 
-def _critical(fit: Fit, found: Sweep) -> Estimate | None:
-    """Where steps are twice perfect scaling; scaled noise is a scaled batch, so the noise's interval carries over."""
+def _critical(fit: Fit, target: float, goal: float, found: Sweep) -> Estimate | None:
+    """Where SGD's steps are twice perfect scaling, with an interval: noise vectors drawn anew, each time swept again."""
     value = found.critical_batch_size("2x")
     if not math.isfinite(value):
         return None
-    noise = fit.curvature_noise_scale
-    return Estimate(value, value * noise.low / noise.value, value * noise.high / noise.value)
+    sizes = found.batch_sizes
+    near = np.unique([sizes[0], *sizes[(sizes > value / NEAR) & (sizes < value * NEAR)]])
+    rows = np.arange(fit.noise.probes)[:, None] == fit.noise.probe
+
+    def critical(noise: Array) -> float:
+        return sweep(_problem(fit, target, fit.spectrum_with(noise)), SGD(), goal, near.tolist()).critical_batch_size(
+            "2x"
+        )
+
+    interval = bootstrap(rows * fit.noise.weight, critical, resamples=RESAMPLES)
+    return Estimate(value, min(interval.low, value), max(interval.high, value))
 
 
 def _too_far(fit: Fit, target: float, goal: float | None) -> str:

@@ -58,7 +58,9 @@ class Estimate:
         return f"{self.value:.4g} ({self.low:.4g} to {self.high:.4g})"
 
 
-def bootstrap(values: Array, function: Callable[[Array], Any] = lambda mean: mean, seed: int = 0) -> Estimate:
+def bootstrap(
+    values: Array, function: Callable[[Array], Any] = lambda mean: mean, seed: int = 0, resamples: int = RESAMPLES
+) -> Estimate:
     """A function of the mean over probes, with the interval of Student's t by resampling probes with replacement.
 
     Few probes make a plain percentile interval too short; its half-widths are stretched by sqrt(n / (n - 1)).
@@ -67,7 +69,7 @@ def bootstrap(values: Array, function: Callable[[Array], Any] = lambda mean: mea
     centre = values.mean(0)
     if n < 2:
         return Estimate(float(function(centre)), float("nan"), float("nan"))
-    picks = np.random.default_rng([0xB007, seed]).integers(n, size=(RESAMPLES, n))
+    picks = np.random.default_rng([0xB007, seed]).integers(n, size=(resamples, n))
     means = centre + (values[picks].mean(1) - centre) * np.sqrt(n / (n - 1))
-    low, high = np.quantile([float(function(m)) for m in means], [0.05, 0.95])
+    low, high = np.nanquantile([float(function(m)) for m in means], [0.05, 0.95])
     return Estimate(float(function(centre)), float(low), float(high))

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -37,8 +37,11 @@ FLAT = 1e-7  # of the largest curvature: smaller ones act as straight slopes for
 FORMAT = "nqm fit 1"
 SQUARED = 512  # examples whose gradients are squared for Adam's second moment
 EPS = 1e-8  # Adam's own
+SETTLED = 0.02  # of a curvature: a Ritz vector with a smaller residual is taken as an eigenvector
+TIMED = 3  # gradients, to say what products cost
 KINDS = ("signal", "noise", "density")
 Progress = Callable[[int, int], None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,12 +65,17 @@ class Fit:
     @cached_property
     def spectrum(self) -> Spectrum:
         """Signal nodes (c = 0) and noise nodes (s = 0) as modes of one spectrum."""
+        return self.spectrum_with(self.noise.weight / self.noise.probes)
+
+    def spectrum_with(self, noise: Array) -> Spectrum:
+        """The spectrum with other weights on the noise nodes; nodes that are one curvature are one mode."""
         least = FLAT * max(self.signal.h.max(), self.noise.h.max())
-        signal, noise = np.maximum(self.signal.h, least), np.maximum(self.noise.h, least)
-        s, c = np.maximum(self.signal.weight, 0) / signal**2, np.maximum(self.noise.weight, 0) / self.noise.probes
-        zeros = np.zeros_like
-        return Spectrum(np.concatenate([signal, noise]), np.concatenate([zeros(s), c]), np.concatenate([s, zeros(c)]),
-                        note={"fit": self.note, "offset": self.loss - float((signal * s).sum() / 2)})  # fmt: skip
+        h, where = np.unique(np.maximum(np.append(self.signal.h, self.noise.h), least), return_inverse=True)
+        signals = len(self.signal.h)
+        g2 = np.bincount(where[:signals], np.maximum(self.signal.weight, 0), len(h))
+        c = np.maximum(np.bincount(where[signals:], noise, len(h)), 0)
+        note = {"fit": self.note, "offset": self.loss - float((g2 / h).sum() / 2)}
+        return Spectrum(h[::-1], c[::-1], (g2 / h**2)[::-1], note=note)
 
     @cached_property
     def problem(self) -> Quadratic:
@@ -180,8 +188,9 @@ class Fit:
             if f"{kind}_h" in data
         }  # fmt: skip
         top = {k.removeprefix("top_"): np.asarray(v, float) for k, v in data.items() if k.startswith("top_")}
-        path = {k: np.asarray(data[f"descent_{k}"]) for k in ("lr", "steps", "loss") if f"descent_{k}" in data}
-        descent = Descent(float(path["lr"][0]), path["steps"].astype(int), path["loss"].astype(float)) if path else None
+        names = ("lr", "momentum", "steps", "loss")
+        path = [np.asarray(data[f"descent_{k}"], float) for k in names] if "descent_lr" in data else []
+        descent = Descent(float(path[0][0]), float(path[1][0]), path[2].astype(int), path[3]) if path else None
         loss, examples, note = float(data["loss"]), int(data["examples"]), dict(data["note"])
         return cls(measures["signal"], measures["noise"], loss, examples, top, measures.get("density"), descent, note)
 
@@ -191,9 +200,9 @@ def fit(
     *,
     steps: int = 40,
     noise_vectors: int = 6,
-    noise_steps: int = 20,
+    noise_steps: int = 12,
     probes: int = 0,
-    descent: int = 300,
+    descent: int = 150,
     curvature: str | None = None,
     seed: int = 0,
     progress: Progress | None = None,
@@ -203,11 +212,12 @@ def fit(
     Parameters
     ----------
     steps : Lanczos steps from the gradient, each a product with the curvature.
-    noise_vectors : random combinations of per-example gradients; their scatter gives the intervals.
+    noise_vectors : random combinations of per-example gradients, for the noise beside the largest curvatures, along which
+        it is found exactly; their scatter gives the intervals.
     noise_steps : Lanczos steps from each of them, and from each probe.
     probes : random vectors for the density of eigenvalues; the prediction does not need them.
-    descent : full gradients along which the real loss is followed, at lr = 1 / largest curvature; 0 for none. Predictions
-        hold about as far as it goes: lr x steps x largest curvature.
+    descent : full gradients along which the real loss is followed; 0 for none. Each comes 2 / largest curvature further in
+        effective learning rate x steps, and predictions hold about as far as it goes: see `descent`.
     curvature : "gauss_newton" (default), "hessian", "fisher" or "empirical_fisher".
     progress : called with (done, total). Ctrl-C keeps the Lanczos steps made so far, and the note says how many.
     """
@@ -215,6 +225,7 @@ def fit(
 
     from . import measure as m
     from .curvature import curvature_of
+    from .krylov import SPENT
 
     wanted = {
         "steps": (steps, 2),
@@ -231,39 +242,59 @@ def fit(
     if not bool((g != 0).any()):
         raise ValueError("the gradient is zero at this checkpoint: there is nothing to train")
     operator, total = curvature_of(network, curvature), steps + (noise_vectors + probes) * noise_steps
-    starts = torch.cat([noise, torch.randn(probes, network.dim, generator=generator, dtype=g.dtype)])
 
     def show(done: int, _: int) -> None:
         if progress:
             progress(operator.products, total)
 
-    (signal,) = m.krylov_spaces(operator, g[None], steps, keep=True, progress=show)
-    found = m.krylov_spaces(operator, starts, noise_steps, progress=show)
-    top = _top(network, signal, g, generator)
+    (signal,), alone = _timed(lambda: m.krylov_spaces(operator, g[None], steps, keep=True, progress=show))
+    top, along = _top(network, signal, g, generator)
+    settled = top["residual"] <= SETTLED * top["h"]
+    rest = m.without(noise, along[torch.as_tensor(settled)])
+    if rest.norm() <= SPENT.get(g.dtype, 1e-3) * noise.norm():  # those vectors span all that moves
+        rest = rest[:0]
+    starts = torch.cat([rest, torch.randn(probes, network.dim, generator=generator, dtype=g.dtype)])
+    spaces, together = _timed(lambda: m.krylov_spaces(operator, starts, noise_steps, progress=show))
+    parts = [space.measure() for space in spaces]
+    apart = parts[: len(rest)] if len(rest) else [(np.empty(0), np.empty(0))] * noise_vectors
+    density = parts[len(rest) :]
+    known = top["h"][settled], np.maximum(top["c"][settled], 0)
+    gradient = sum(_timed(network.gradient)[1] for _ in range(TIMED)) / TIMED
     path = descend(network, 1 / float(top["h"].max()), descent, progress) if descent else None
     note = {
         "network": network.name, "step": network.step, "parameters": network.dim, "curvature": operator.name,
-        "lanczos_steps": len(signal), "noise_vectors": min(noise_vectors, len(found)), "noise_steps": len(found[0]),
-        "probes": max(0, len(found) - noise_vectors), "seed": seed, "products": operator.products,
-        "full_gradients": 0 if path is None else int(path.steps[-1]),
+        "lanczos_steps": len(signal), "noise_vectors": len(apart), "noise_steps": max(map(len, spaces), default=0),
+        "noise_settled": int(settled.sum()), "probes": len(density), "seed": seed, "products": operator.products,
+        "full_gradients": 0 if path is None else int(path.steps[-1]), "chunk": network.chunk,
+        "gradient_seconds": gradient, "product_cost": alone / len(signal) / gradient,
+        "product_cost_together": together / max(operator.products - len(signal), 1) / gradient,
         "notes": list(network.notes), "seconds": round(perf_counter() - began, 2),
     }  # fmt: skip
-    parts = [k.measure() for k in found]
-    noise_measure = Measure.of(parts[:noise_vectors])
-    density = Measure.of(parts[noise_vectors:]) if len(parts) > noise_vectors else None
     return Fit(
-        Measure.of([signal.measure()]), noise_measure, network.full_loss(), network.examples, top, density, path, note
-    )
+        Measure.of([signal.measure()]),
+        Measure.of([(np.append(known[0], h), np.append(known[1], c)) for h, c in apart]),
+        network.full_loss(), network.examples, top, Measure.of(density) if density else None, path, note,
+    )  # fmt: skip
 
 
-def _top(network: Network, found: Any, g: Any, generator: Any, most: int = 16) -> dict[str, Array]:
-    """The largest Ritz values from the gradient; signal, noise variance and Adam's preconditioner along their vectors."""
+def _timed(work: Callable[[], T]) -> tuple[T, float]:
+    """What the work gives, and the seconds that it took."""
+    began = perf_counter()
+    found = work()
+    return found, perf_counter() - began
+
+
+def _top(network: Network, found: Any, g: Any, generator: Any, most: int = 16) -> tuple[dict[str, Array], Any]:
+    """The largest Ritz values from the gradient; signal, noise variance and Adam's preconditioner along their vectors.
+
+    The vectors themselves come second.
+    """
     import torch
 
     from .transforms import pushed_forward, vmap
 
     values, vectors = found.ritz()
-    k = min(most, max(1, len(found) // 2))
+    k = min(most, len(found))
     y, second = vectors[:k].to(g.dtype), np.zeros(k)
     for batch, share in network.batches(k):
         along = vmap(lambda v, b=batch: pushed_forward(lambda t: network.losses(t, b), network.theta, v)[1])(y)
@@ -272,7 +303,8 @@ def _top(network: Network, found: Any, g: Any, generator: Any, most: int = 16) -
     some = torch.randperm(network.examples, generator=generator)[:SQUARED]
     squares = sum((rows.double() ** 2).sum(0) for rows in network.example_gradients(index=some)) / len(some)
     adam = (y.double() ** 2 / (torch.as_tensor(squares) ** 0.5 + EPS)).sum(1).numpy()
-    return {"h": values[:k], "c": c, "g": (y @ g).double().numpy(), "adam": adam}
+    columns = {"h": values[:k], "c": c, "g": (y @ g).double().numpy(), "adam": adam, "residual": found.residuals()[:k]}
+    return columns, y
 
 
 def _slope(x: Array, y: Array) -> tuple[float, float]:
@@ -283,6 +315,19 @@ def _slope(x: Array, y: Array) -> tuple[float, float]:
     u, v = np.log(x[fine]), np.log(y[fine])
     slope, level = np.polyfit(u, v, 1)
     return float(slope), float(np.std(v - slope * u - level))
+
+
+def is_fit(path: str | Path) -> bool:
+    """Whether a file is one that `Fit.save` wrote, and not a spectrum."""
+    import zipfile
+
+    try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as file:
+                return "about.npy" in file.namelist()
+        return f'"format": "{FORMAT}"' in Path(path).read_text()[:1000]
+    except (OSError, UnicodeDecodeError, zipfile.BadZipFile):
+        return False
 
 
 def _read(path: Path) -> dict[str, Any]:

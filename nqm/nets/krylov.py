@@ -26,12 +26,16 @@ SPENT = {
 
 @dataclass(frozen=True, eq=False)
 class Krylov:
-    """What Lanczos found from one start vector: the tridiagonal matrix and, if kept, the basis, (steps, parameters)."""
+    """What Lanczos found from one start vector: the tridiagonal matrix and, if kept, the basis, (steps, parameters).
+
+    ``last`` is the entry of T that would come next.
+    """
 
     alpha: Array
     beta: Array
     norm: float
     basis: Tensor | None = None
+    last: float = 0.0
 
     def __len__(self) -> int:
         return len(self.alpha)
@@ -54,10 +58,10 @@ class Krylov:
         turn = torch.as_tensor(vectors[:, order].T.copy(), dtype=self.basis.dtype)
         return values[order], turn @ self.basis
 
-    def residuals(self, last: float) -> Array:
-        """``|G y - value y|`` of each Ritz pair, largest value first, from the entry of T that would come next."""
+    def residuals(self) -> Array:
+        """``|G y - value y|`` of each Ritz pair, largest value first."""
         values, vectors = self._eigen()
-        return last * np.abs(vectors[-1, np.argsort(-values)])
+        return self.last * np.abs(vectors[-1, np.argsort(-values)])
 
 
 def lanczos(
@@ -106,7 +110,7 @@ def lanczos(
             raise
     length = np.minimum(length, made)
     return [
-        Krylov(alpha[i, :n], beta[i, : n - 1], float(norms[i]), basis[i, :n].clone() if keep else None)
+        Krylov(alpha[i, :n], beta[i, : n - 1], float(norms[i]), basis[i, :n].clone() if keep else None, beta[i, n - 1])
         for i, n in enumerate(length)
     ]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..plot import BLACK, GREY, PALETTE, Line, Panel, chart, wrap
+from ..chart import BLACK, GREY, PALETTE, Line, Panel, chart, wrap
 
 if TYPE_CHECKING:
     from .checking import Check

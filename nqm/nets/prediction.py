@@ -53,8 +53,8 @@ class Horizon:
         return {"within_2": number(self.within_2), "within_5": number(self.within_5), "source": self.source}
 
 
-USUAL = Horizon(300.0, 300.0, "checks of the built-in workloads")
-"""From the table in docs/nets.md, which goes no further: for a fit that has not been checked itself."""
+USUAL = Horizon(300.0, 300.0, "checks of the built-in workloads, whose descents end at 300,")
+"""For a fit that has not been checked itself: pooled from the checks in docs/checks, whose files the tests read again."""
 PLAIN = Horizon(10.0, 30.0, "checks of the built-in workloads, without a descent,")
 """The same for the plain quadratic, on the workload that it suits least."""
 
@@ -172,7 +172,7 @@ def horizon_of(fit: Fit, bent: bool = True) -> Horizon:
     own = fit.note.get("horizon")
     if own is not None:
         return Horizon(float(own["within_2"] or 0), float(own["within_5"] or 0), str(own["source"]))
-    end = max(float(fit.descent.steps[-1]), PLAIN.within_2)  # at lr = 1 / largest curvature a step is a reach of 1
+    end = max(fit.descent.reach * float(fit.spectrum.h.max()), PLAIN.within_2)
     return Horizon(min(USUAL.within_2, end), min(USUAL.within_5, end), USUAL.source)
 
 

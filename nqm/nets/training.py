@@ -27,7 +27,7 @@ GROWN = 1e6  # times the initial loss: a training that is above has diverged
 Progress = Callable[[int, int], None]
 
 
-class _Unknown(Geometry):
+class Unknown(Geometry):
     """What an optimizer may know of a network: nothing of its curvature."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ def walk(
         raise ValueError(
             f"{optimizer} depends on the length of the run; start its average at a step, such as Polyak(..., 100)"
         )
-    state, now = optimizer.begin(network.theta, _Unknown()), optimizer
+    state, now = optimizer.begin(network.theta, Unknown()), optimizer
     t, until, size = 0, 0.0, batch_size
     for i, last in enumerate(times):
         while t < last:
@@ -110,33 +110,63 @@ def train(
         else go through shuffled epochs.
     progress : called with (done, total). Ctrl-C ends the run with the seeds done so far.
     """
+    size = check_setting(optimizer, batch_size)
+    times, seeds, seed = report_steps(steps, grid, points), check_replicas(seeds), check_seed(seed)
+    schedule = as_schedule(schedule, int(times[-1]))
+    rows: list[Any] = []
+    try:
+        for s in range(seeds):
+            show = None if progress is None else part_of(progress, s, seeds)
+            batches = batches_of(network, seed, s, replacement)
+            rows.append(losses(network, optimizer, size, times, schedule, batches=batches, progress=show))
+    except KeyboardInterrupt:
+        if not rows:
+            raise
+    return mean_run(optimizer, size, times, rows)
+
+
+def check_setting(optimizer: Optimizer, batch_size: float) -> float:
+    """The batch size, for an optimizer that can be trained with it."""
     require_set(optimizer, "train")
     size = check_batch_size(batch_size)
     if math.isfinite(size) and size != int(size):
         raise ValueError(f"training needs a whole batch_size, got {batch_size!r}")
-    times, seeds, seed = report_steps(steps, grid, points), check_replicas(seeds), check_seed(seed)
-    schedule = as_schedule(schedule, int(times[-1]))
-    total, done = seeds * max(int(times[-1]), 1), 0
+    return size
+
+
+def batches_of(network: Network, seed: int, s: int, replacement: bool = True) -> Batches:
+    """The batches of the s-th training of a seed."""
+    return Batches(network.examples, (0x7A1, seed, s), replacement)
+
+
+def part_of(progress: Progress, i: int, parts: int) -> Progress:
+    """Progress of the i-th of some parts of one length, as progress of the whole."""
+    return lambda done, total: progress(i * total + done, parts * total)
+
+
+def losses(
+    network: Network, optimizer: Optimizer, size: float, times: Any, schedule: Any = None, *, batches: Batches,
+    progress: Progress | None = None,
+) -> Any:  # fmt: skip
+    """Full-data losses of one training at the reported steps; infinite from where it has diverged."""
+    found, initial, done = np.full(len(times), np.inf), network.full_loss(), 0
 
     def tick() -> None:
         nonlocal done
         done += 1
         if progress and done % 10 == 0:
-            progress(done, total)
+            progress(done, int(times[-1]))
 
-    mean, rows, initial = Mean(), [], network.full_loss()
-    try:
-        for s in range(seeds):
-            losses = np.full(len(times), np.inf)
-            batches = Batches(network.examples, (0x7A1, seed, s), replacement)
-            for i, theta in walk(network, optimizer, size, times, schedule, batches=batches, tick=tick):
-                losses[i] = network.full_loss(theta)
-                if not losses[i] < GROWN * initial:
-                    break
-            rows.append(losses)
-    except KeyboardInterrupt:
-        if not rows:
-            raise
+    for i, theta in walk(network, optimizer, size, times, schedule, batches=batches, tick=tick):
+        found[i] = network.full_loss(theta)
+        if not found[i] < GROWN * initial:
+            break
+    return found
+
+
+def mean_run(optimizer: Optimizer, size: float, times: Any, rows: Sequence[Any]) -> Run:
+    """The mean over trainings, each a row of losses, with its standard error."""
+    mean = Mean()
     with np.errstate(all="ignore"):
         mean.add(np.stack(rows, axis=1))
     fine = bool(np.isfinite(mean.mean[-1]))

@@ -86,3 +86,13 @@ def test_interrupt_keeps_what_is_done() -> None:
 def test_a_zero_start_is_refused() -> None:
     with pytest.raises(ValueError, match="not zero"):
         lanczos(lambda v: v, torch.zeros(4), 2)
+
+
+def test_residuals_are_those_of_the_ritz_pairs() -> None:
+    A = matrix()
+    v = torch.randn(60, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    (found,) = lanczos(lambda v: v @ A, v, 12, keep=True)
+    values, vectors = found.ritz()
+    there = torch.linalg.vector_norm(vectors @ A - torch.as_tensor(values.copy())[:, None] * vectors, dim=1)
+    np.testing.assert_allclose(found.residuals(), there.numpy(), atol=1e-12)
+    assert found.residuals()[0] < 1e-3 < found.residuals().max()

@@ -17,10 +17,10 @@ from nqm.claims.fisher_is_gauss_newton import exact_fisher
 from nqm.claims.nets import digits, gap, gauss_newton, one_thread
 from nqm.claims.wide_networks_linear import _distance, _network, _rate
 from nqm.nets.curvature import Fisher, GaussNewton
-from nqm.study import Verdict
+from nqm.study import JUDGED, Verdict
 from nqm.tables import column
 
-holds, partly, fails = Verdict
+holds, partly, fails = JUDGED
 
 EXPECTED: dict[str, tuple[Verdict, Verdict, Callable[[float], bool]]] = {
     "fisher_is_gauss_newton": (holds, fails, lambda x: x < 1e-14),

@@ -25,6 +25,9 @@ def network():
 
 def other():
     return 3
+
+def broken():
+    return {}["weights"]
 """
 
 
@@ -71,6 +74,10 @@ def test_a_fit_of_a_users_own_function(here: Path) -> None:
         (("fit", "mnist"), "there is no workload 'mnist'"),
         (("fit", "mine:other"), "returned int"),
         (("fit", "mine:none"), "has no function 'none'"),
+        (("fit", "mine:broken"), "mine:broken fails: KeyError: 'weights'"),
+        (("fit", "digits", "--examples", "-5"), "examples must be a whole number of at least 2, got -5"),
+        (("fit", "digits", "--train-steps", "-1"), "steps must be a whole number of at least 0, got -1"),
+        (("check", "digits", "--rates", "0"), "rates must be positive"),
         (("fit", "nowhere:network"), "cannot import 'nowhere'"),
         (("fit", "mine:network", "--train-steps", "3"), "is for built-in workloads"),
         (("predict", "digits.json", "-b", "64"), "give an OPTIMIZER with --steps, or --target alone"),

@@ -25,7 +25,7 @@ from nqm.nets.workloads import workload
 def digits() -> tuple[Network, Fit]:
     torch.set_num_threads(1)
     network = workload("digits").network()
-    return network, fit(network, descent=120)
+    return network, fit(network, descent=60)
 
 
 @cache
@@ -56,7 +56,7 @@ def test_the_horizon_follows_the_errors() -> None:
     assert "within 5%" in Horizon(50, 90, "checks").sentence(60)
     assert "direction" in Horizon(50, 90, "checks").sentence(100)
     usual = digits()[1].predict(SGD(0.01), 64, 10).horizon
-    assert (usual.within_2, usual.source) == (120, USUAL.source)  # as far as the descent went
+    assert (usual.within_2, usual.source) == (pytest.approx(120), USUAL.source)  # as far as the descent went
     assert digits()[1].predict(SGD(0.01), 64, 10, bent=False).horizon is PLAIN
 
 
@@ -90,7 +90,7 @@ def test_without_replacement_the_noise_is_smaller() -> None:
     """Real epochs at a batch of two thirds of the data: the correction of the noise must be seen."""
     network = mlp(n=24)
     found = fit(network, steps=40, noise_steps=20, noise_vectors=40, descent=20)
-    here = found.predict(SGD(0.05), 16, [20], replacement=False).loss[0]
+    here = found.predict(SGD(0.05), 16, [20], replacement=False, bent=False).loss[0]
     real = train(network, SGD(0.05), 16, [20], seeds=30, replacement=False)
     assert real.stderr is not None
     assert abs(here - real.loss[0]) < 5 * real.stderr[0] + 0.002 * real.loss[0]
@@ -100,13 +100,17 @@ def test_the_bend_is_the_descent() -> None:
     _, found = digits()
     assert found.bend is not None
     assert found.descent is not None
-    q = found.problem.run(SGD(found.descent.lr), math.inf, found.descent.steps.tolist()).signal + found.offset
-    np.testing.assert_allclose(found.bend(q), found.descent.loss, rtol=1e-9)
+    q = (
+        found.problem.run(HeavyBall(found.descent.lr, 0.5), math.inf, found.descent.steps.tolist()).signal
+        + found.offset
+    )
+    used = (found.descent.steps == 0) | (found.descent.steps >= 10)  # it swings before
+    np.testing.assert_allclose(found.bend(q)[used], found.descent.loss[used], rtol=1e-9)
     assert found.bend(found.loss + 0.3) == pytest.approx(found.loss + 0.3)
     grid = np.linspace(found.offset - 0.1, found.loss + 0.2, 200)
     assert (np.diff(found.bend(grid)) >= 0).all()
     assert (found.bend(grid) > 0).all()
-    middle = float(found.descent.loss[10])
+    middle = float(found.descent.loss[-5])
     assert found.bend(found.bend.inverse(middle)) == pytest.approx(middle)
     assert found.bend.inverse(found.descent.loss[-1] / 2) is None
 
@@ -116,7 +120,7 @@ def test_a_descent_stops_where_the_loss_rises() -> None:
     path = descend(network, 1e3, 50)
     assert len(path.steps) < 40
     assert (np.diff(path.loss) < 0).all()
-    short = Descent(0.1, np.array([0]), np.array([network.full_loss()]))
+    short = Descent(0.1, 0.5, np.array([0]), np.array([network.full_loss()]))
     problem = fit(network, steps=4, noise_steps=2, descent=0).problem
     assert Bend(short, problem, 0.0)(0.3) == 0.3
 
@@ -126,7 +130,8 @@ def test_advice_is_what_the_engine_finds() -> None:
     advice = advise(found, 0.1, 64, batch_sizes=[16, 256, 1024])
     assert advice.reachable
     assert advice.critical_batch_size is not None
-    assert 20 < advice.critical_batch_size.low < advice.critical_batch_size.value < advice.critical_batch_size.high
+    critical = advice.critical_batch_size
+    assert 20 < critical.low <= critical.value <= critical.high < 1.2 * critical.low
     text = " ".join(advice.sentences)
     for phrase in ("of the critical size", "soonest", "heavy ball", "Nesterov", "decaying", "doubling the batch saves"):
         assert phrase in text
@@ -135,7 +140,8 @@ def test_advice_is_what_the_engine_finds() -> None:
     predicted = found.predict(sgd.optimizer, 64, [sgd.steps])
     assert 0.092 < predicted.loss[0] < 0.1005  # linearised at the target, where there is more noise: on the safe side
     real = train(network, sgd.optimizer, 64, [sgd.steps], seeds=4)
-    assert real.loss[0] == pytest.approx(0.1, rel=0.1)
+    assert real.stderr is not None
+    assert abs(real.loss[0] - predicted.loss[0]) < 0.05 * predicted.loss[0] + 3 * real.stderr[0]
 
 
 def test_targets_out_of_reach() -> None:

@@ -37,6 +37,16 @@ def network_of(text: str, **options: Any) -> Network:
         return workload(text).network(**options)
     if given := [name for name, value in options.items() if value is not None and name not in ("progress", "seed")]:
         raise ValueError(f"{' and '.join(given)} is for built-in workloads; {text} makes its own checkpoint")
+    found = object_named(text)
+    from ..network import Network
+
+    if not isinstance(found, Network):
+        raise ValueError(f"{text} returned {type(found).__name__}; it must return an nqm.nets.Network")
+    return found
+
+
+def object_named(text: str) -> Any:
+    """What the user's function ``module:function`` returns; modules of the current folder can be named."""
     module_name, name = text.split(":", 1)
     if (here := os.getcwd()) not in sys.path:
         sys.path.insert(0, here)
@@ -48,9 +58,9 @@ def network_of(text: str, **options: Any) -> Network:
     function = getattr(module, name, None)
     if not callable(function):
         raise ValueError(f"{module_name} has no function {name!r}; write one that returns an nqm.nets.Network")
-    found = function()
-    from ..network import Network
-
-    if not isinstance(found, Network):
-        raise ValueError(f"{text} returned {type(found).__name__}; it must return an nqm.nets.Network")
-    return found
+    try:
+        return function()
+    except (ValueError, TypeError, ImportError):  # sentences of Network's own
+        raise
+    except Exception as error:
+        raise ValueError(f"{text} fails: {type(error).__name__}: {error}") from error

@@ -21,6 +21,7 @@ class Workload:
 
     ``data(n)`` gives the first n examples as tensors (inputs, targets), ``model()`` a fresh model. A checkpoint is
     ``steps`` steps of ``optimizer`` at ``batch_size`` away from it; ``target`` is a training loss worth reaching.
+    ``val(n)`` gives held-out examples, none of them among the first n and scaled as those are, where there are any.
     """
 
     name: str
@@ -34,17 +35,21 @@ class Workload:
     target: float
     loss: Callable[..., Tensor] = F.cross_entropy
     chunk: int = 2048
+    val: Callable[[int], tuple[Tensor, Tensor]] | None = None
 
     def network(
         self, steps: int | None = None, *, seed: int = 0, examples: int | None = None, dtype: Any = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> Network:  # fmt: skip
         """The network at its checkpoint: after ``steps`` steps from a start that depends on ``seed`` alone."""
-        steps = self.steps if steps is None else steps
+        steps, examples = self.steps if steps is None else steps, self.examples if examples is None else examples
+        for name, value, least in (("steps", steps, 0), ("examples", examples, 2)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(f"{self.name}: {name} must be a whole number of at least {least}, got {value!r}")
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             model = self.model()
-        data = self.data(self.examples if examples is None else examples)
+        data = self.data(examples)
         network = Network(model, self.loss, data, dtype=dtype, chunk=self.chunk, name=self.name, step=0)
         batches, done = Batches(network.examples, (0xC4, seed)), 0
 
@@ -60,6 +65,7 @@ class Workload:
         return network.at(theta, steps)
 
 
-def standardised(x: Tensor) -> Tensor:
-    """Inputs of mean 0 and variance 1, over all of them together."""
-    return (x - x.mean()) / x.std()
+def standardised(x: Tensor, like: Tensor | None = None) -> Tensor:
+    """Inputs of mean 0 and variance 1, over all of them together; or moved and scaled as those of ``like`` would be."""
+    like = x if like is None else like
+    return (x - like.mean()) / like.std()

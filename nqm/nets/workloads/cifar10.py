@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,14 +16,29 @@ SIDE = 32
 
 
 def data(n: int) -> tuple[Tensor, Tensor]:
-    """The first n training pictures: a row of ``data_batch_k.png`` is one, its 1,024 pixels in reading order."""
+    """The first n training pictures."""
     labels = json.loads(SOURCE.file("train_lables.json").read_text())
+    x = _first(n)
+    return standardised(x), torch.tensor(labels[: len(x)], dtype=torch.int64)
+
+
+def val(n: int) -> tuple[Tensor, Tensor]:
+    """The 10,000 test pictures."""
+    labels = json.loads(SOURCE.file("test_lables.json").read_text())
+    return standardised(_pictures("test_batch"), like=_first(n)), torch.tensor(labels, dtype=torch.int64)
+
+
+def _first(n: int) -> Tensor:
     files, left = [], n
     while left > 0 and len(files) < 5:
-        pixels = read_png(SOURCE.file(f"data_batch_{len(files) + 1}.png"))
-        if pixels.ndim != 3 or pixels.shape[1] != SIDE**2 or pixels.shape[2] < 3:
-            raise ValueError(f"a batch of CIFAR-10 has 1,024 RGB pixels in a row; this has shape {pixels.shape}")
-        files.append(pixels[:left, :, :3])
-        left -= len(pixels)
-    x = torch.from_numpy(np.concatenate(files)).view(-1, SIDE, SIDE, 3).permute(0, 3, 1, 2).float()
-    return standardised(x).contiguous(), torch.tensor(labels[: len(x)], dtype=torch.int64)
+        files.append(_pictures(f"data_batch_{len(files) + 1}")[:left])
+        left -= len(files[-1])
+    return torch.cat(files)
+
+
+def _pictures(name: str) -> Tensor:
+    """The pictures of a file, (examples, 3, rows, columns): a row of it is one, its 1,024 pixels in reading order."""
+    pixels = read_png(SOURCE.file(f"{name}.png"))
+    if pixels.ndim != 3 or pixels.shape[1] != SIDE**2 or pixels.shape[2] < 3:
+        raise ValueError(f"a batch of CIFAR-10 has 1,024 RGB pixels in a row; this has shape {pixels.shape}")
+    return torch.from_numpy(pixels[:, :, :3]).view(-1, SIDE, SIDE, 3).permute(0, 3, 1, 2).float().contiguous()

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from ...optimizers import SGD
 from .base import Workload
-from .cifar10 import data
+from .cifar10 import data, val
 
 
 class Block(nn.Module):
@@ -38,5 +38,5 @@ def model() -> nn.Module:
 
 WORKLOAD = Workload(
     "cifar_resnet8", "ResNet8 without batch norm on 2,000 of CIFAR-10", data, model,
-    examples=2_000, optimizer=SGD(0.02), batch_size=32, steps=400, target=1.7, chunk=512,
+    examples=2_000, optimizer=SGD(0.02), batch_size=32, steps=400, target=1.7, chunk=512, val=val,
 )  # fmt: skip

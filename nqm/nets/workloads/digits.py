@@ -8,12 +8,27 @@ from torch import Tensor, nn
 from ...optimizers import SGD
 from .base import Workload, standardised
 
+HELD_OUT = 1500  # examples from this one on are held out
+
 
 def data(n: int) -> tuple[Tensor, Tensor]:
+    x, y = _all()
+    return standardised(x[:n]), y[:n]
+
+
+def val(n: int) -> tuple[Tensor, Tensor]:
+    """The last 297 examples."""
+    if n > HELD_OUT:
+        raise ValueError(f"digits holds out its last 297 examples for validation: train on {HELD_OUT} at most, not {n}")
+    x, y = _all()
+    return standardised(x[HELD_OUT:], like=x[:n]), y[HELD_OUT:]
+
+
+def _all() -> tuple[Tensor, Tensor]:
     from sklearn.datasets import load_digits
 
     x, y = load_digits(return_X_y=True)
-    return standardised(torch.tensor(x[:n], dtype=torch.float32)), torch.tensor(y[:n], dtype=torch.int64)
+    return torch.tensor(x, dtype=torch.float32), torch.tensor(y, dtype=torch.int64)
 
 
 def model() -> nn.Module:
@@ -22,5 +37,5 @@ def model() -> nn.Module:
 
 WORKLOAD = Workload(
     "digits", "MLP 64-32-10 on scikit-learn's digits", data, model,
-    examples=1797, optimizer=SGD(0.1), batch_size=64, steps=300, target=0.2,
+    examples=1797, optimizer=SGD(0.1), batch_size=64, steps=300, target=0.2, val=val,
 )  # fmt: skip

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from .base import standardised
-from .sources import Source, read_idx
+from .pictures import pictures
+from .sources import Source
 
 SOURCE = Source(
     "fashion-mnist",
@@ -17,11 +17,18 @@ SOURCE = Source(
     sha256=(
         ("train-images-idx3-ubyte.gz", "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888"),
         ("train-labels-idx1-ubyte.gz", "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9"),
+        ("t10k-images-idx3-ubyte.gz", "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b"),
+        ("t10k-labels-idx1-ubyte.gz", "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34"),
     ),
 )
 
 
 def data(n: int) -> tuple[Tensor, Tensor]:
-    x = read_idx(SOURCE.file("train-images-idx3-ubyte.gz"))[:n]
-    y = read_idx(SOURCE.file("train-labels-idx1-ubyte.gz"))[:n]
-    return standardised(torch.tensor(x, dtype=torch.float32)[:, None]), torch.tensor(y, dtype=torch.int64)
+    x, y = pictures(SOURCE, "train")
+    return standardised(x[:n]), y[:n]
+
+
+def val(n: int) -> tuple[Tensor, Tensor]:
+    """The 10,000 pictures of the test files."""
+    x, y = pictures(SOURCE, "t10k")
+    return standardised(x, like=pictures(SOURCE, "train")[0][:n]), y

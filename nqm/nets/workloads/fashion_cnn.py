@@ -6,7 +6,7 @@ from torch import nn
 
 from ...optimizers import SGD
 from .base import Workload
-from .fashion import data
+from .fashion import data, val
 
 
 def model() -> nn.Module:
@@ -19,5 +19,5 @@ def model() -> nn.Module:
 
 WORKLOAD = Workload(
     "fashion_cnn", "two strided convolutions and a linear layer on 10,000 of Fashion-MNIST", data, model,
-    examples=10_000, optimizer=SGD(0.05), batch_size=64, steps=600, target=0.3,
+    examples=10_000, optimizer=SGD(0.05), batch_size=64, steps=600, target=0.3, val=val,
 )  # fmt: skip

@@ -6,7 +6,7 @@ from torch import nn
 
 from ...optimizers import SGD
 from .base import Workload
-from .fashion import data
+from .fashion import data, val
 
 
 def model() -> nn.Module:
@@ -15,5 +15,5 @@ def model() -> nn.Module:
 
 WORKLOAD = Workload(
     "fashion_mlp", "MLP 784-64-32-10 on 10,000 of Fashion-MNIST", data, model,
-    examples=10_000, optimizer=SGD(0.05), batch_size=64, steps=600, target=0.3,
+    examples=10_000, optimizer=SGD(0.05), batch_size=64, steps=600, target=0.3, val=val,
 )  # fmt: skip

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from .base import standardised
 from .fetch import how
-from .sources import Source, read_idx
+from .pictures import pictures
+from .sources import Source
 
 SOURCE = Source("mnist", how("mnist"), shared=False)  # Fashion-MNIST has files of the same names
 
 
 def data(n: int) -> tuple[Tensor, Tensor]:
-    x = read_idx(SOURCE.file("train-images-idx3-ubyte.gz"))[:n]
-    y = read_idx(SOURCE.file("train-labels-idx1-ubyte.gz"))[:n]
-    return standardised(torch.tensor(x, dtype=torch.float32)[:, None]), torch.tensor(y, dtype=torch.int64)
+    x, y = pictures(SOURCE, "train")
+    return standardised(x[:n]), y[:n]
+
+
+def val(n: int) -> tuple[Tensor, Tensor]:
+    """The 10,000 digits of the test files."""
+    x, y = pictures(SOURCE, "t10k")
+    return standardised(x, like=pictures(SOURCE, "train")[0][:n]), y

@@ -10,6 +10,7 @@ from .sources import Source
 
 SOURCE = Source("moby_dick", how("moby_dick"))
 CHAPTERS = 135
+HELD_OUT = 1024  # sequences
 LENGTH = 32  # characters that a sequence predicts
 SYMBOLS = "\n" + "".join(map(chr, range(32, 127)))
 PLAIN = str.maketrans({"\u2014": "-", "\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u0152": "OE"})
@@ -33,3 +34,11 @@ def data(n: int) -> tuple[Tensor, Tensor]:
     rows = min(n, (len(symbols) - 1) // LENGTH)
     ends = rows * LENGTH
     return symbols[:ends].view(rows, LENGTH), symbols[1 : ends + 1].view(rows, LENGTH)
+
+
+def val(n: int) -> tuple[Tensor, Tensor]:
+    """The 1,024 sequences that come after the first n."""
+    x, y = data(n + HELD_OUT)
+    if len(x) <= n:
+        raise ValueError(f"the book has {len(x):,} sequences of {LENGTH} characters: none is left after {n:,}")
+    return x[n:], y[n:]

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from ...optimizers import SGD
 from .base import Workload
-from .moby_dick import LENGTH, SYMBOLS, data
+from .moby_dick import LENGTH, SYMBOLS, data, val
 
 WIDTH, HEADS, LAYERS = 32, 2, 2
 
@@ -50,5 +50,5 @@ def model() -> nn.Module:
 
 WORKLOAD = Workload(
     "moby_transformer", "two-layer Transformer on 4,096 sequences of 32 characters of Moby-Dick", data, model,
-    examples=4_096, optimizer=SGD(0.3), batch_size=32, steps=1_000, target=2.2, chunk=256,
+    examples=4_096, optimizer=SGD(0.3), batch_size=32, steps=1_000, target=2.2, chunk=256, val=val,
 )  # fmt: skip
