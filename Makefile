@@ -4,6 +4,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+# Another library's curvature products, for the tests to compare ours with. A part of it asks for torchvision, which it uses in
+# examples alone and which must match torch to the release: so these without what they ask for, and what they use by name.
+ORACLE := curvlinops-for-pytorch backpack-for-pytorch einconv unfoldNd
+ORACLE_USES := einops linear_operator opt-einsum tqdm
 
 .PHONY: demo test check bench docs clean
 
@@ -31,7 +35,8 @@ $(VENV)/core: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/dev: $(VENV)/core
-	$(PIP) --editable '.[dev,nets]'
+	$(PIP) --editable '.[dev,nets,cluster,web]' $(ORACLE_USES)
+	$(PIP) --no-deps $(ORACLE)
 	@touch $@
 
 clean:

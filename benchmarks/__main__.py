@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks import lab
 from benchmarks.plain import bandwidth, grid, sample_heavy_ball, steps_for_setting
 from nqm import SGD, Adam, HeavyBall, Preconditioned, Quadratic, Spectrum, optimal_schedule, sweep, tune
 from nqm._kernels import kernels
@@ -207,8 +208,14 @@ def all_figures() -> str:
         return f"{seconds:.1f} s of CPU, {time.perf_counter() - start:.1f} s by the clock"
 
 
+def lab_overhead() -> str:
+    count, fresh, again = lab.overhead()
+    return f"{fresh:.2f} ms of CPU a trial of nqm lab, {again:.2f} ms once it is in the store ({count} trials that do nothing)"
+
+
 BENCHMARKS = [
-    figure_3a, heavy_ball_point, schedule_50, dimension, long_run, compiled, sampling, sampled_sweep, start_up, all_figures,
+    figure_3a, heavy_ball_point, schedule_50, dimension, long_run, compiled, sampling, sampled_sweep, start_up, lab_overhead,
+    all_figures,
 ]  # fmt: skip
 
 

@@ -1,27 +1,35 @@
-"""Write docs/cli.md from the commands: ``python docs/generate.py``; with ``--check``, fail if it has drifted.
+"""Write docs/cli.md from the commands, and the table of docs/nets.md from docs/checks: ``python docs/generate.py``.
 
-``--claims`` measures every claim and writes docs/claims.md, which takes a minute; the tests measure its numbers again.
+``--check`` fails if they have drifted. The files of docs/checks are what ``nqm check ... --csv`` wrote. ``--claims``
+measures every claim and writes docs/claims.md, which takes a minute; the tests measure its numbers again.
 """
 
 from __future__ import annotations
 
+import csv
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from nqm.claims import CLAIMS, Checked, run_all
 from nqm.claims.page import summary
 from nqm.cli import COMPLETION_LINES, main
-from nqm.options import Verb
+from nqm.options import Verb, verbs
 from nqm.parse import known_optimizers, known_schedules, known_spectra
-from nqm.tables import markdown
+from nqm.tables import markdown, percent
 from nqm.text import argument_names
 
 PAGE = Path(__file__).with_name("cli.md")
 CLAIMS_PAGE = Path(__file__).with_name("claims.md")
+NETS_PAGE = Path(__file__).with_name("nets.md")
+CHECKS = Path(__file__).with_name("checks")
+WORKLOADS = ("digits", "fashion_mlp", "fashion_cnn", "moby_transformer", "cifar_resnet8")
+RANGE = 0.5  # effective rates x curvature up to this are the range of ten that is checked everywhere
 
 HEAD = """\
 <!-- Written by docs/generate.py from the commands; edit those, then run `python docs/generate.py`. -->
@@ -154,6 +162,40 @@ def _turned(one: Checked) -> str:
     return f"{one.claim.turned_by}: {one.turned.sentence}"
 
 
+def checked_rows(name: str) -> list[dict[str, Any]]:
+    """What ``nqm check`` wrote for a workload, numbers as numbers."""
+    with (CHECKS / f"{name}.csv").open() as file:
+        rows = [
+            {k: v if k == "optimizer" else float(v or "nan") for k, v in row.items()} for row in csv.DictReader(file)
+        ]
+    return [{**row, "rate": row["reach"] / row["steps"]} for row in rows]
+
+
+def checks_table() -> str:
+    """Median and worst error over settings of every workload that was checked."""
+    lines, steps = [], [10, 30, 100, 300, 1000]
+    for name in (name for name in WORKLOADS if (CHECKS / f"{name}.csv").exists()):
+        rows = checked_rows(name)
+        for rates, inside in (("0.03 to 0.3", True), ("1", False)):
+            kept = [row for row in rows if (row["rate"] <= RANGE) == inside]
+            for model, column in (("bent", "error"), ("plain quadratic", "plain_error")) if kept else ():
+                errors = [[abs(r[column]) for r in kept if r["steps"] == t] for t in steps]
+                first = (f"`{name}`", rates) if model == "bent" else ("", "")
+                lines.append((*first, model, *map(_median_and_worst, errors)))
+    return markdown(["workload", "rates", "model", *(f"{t:,} steps" for t in steps)], lines)
+
+
+def _median_and_worst(errors: list[float]) -> str:
+    return f"{percent(float(np.median(errors)))} ({percent(max(errors))})" if errors else ""
+
+
+def nets_page() -> str:
+    """The page with its table as the files give it."""
+    text = NETS_PAGE.read_text()
+    begin, end = "<!-- from docs/checks, by docs/generate.py -->", "<!-- end -->"
+    return re.sub(f"{begin}.*?{end}", lambda _: f"{begin}\n\n{checks_table()}\n\n{end}", text, flags=re.S)
+
+
 def signature(function: Callable[..., Any]) -> str:
     return ", ".join(f"`{name}`" for name in argument_names(function))
 
@@ -211,19 +253,26 @@ def section(name: str, verb: Verb) -> str:
 
 def page() -> str:
     """The whole page; nothing in it depends on the terminal."""
-    verbs = [section(name, verb) for name, verb in main.commands.items() if isinstance(verb, Verb)]
-    parts = [HEAD, *verbs, OPTIMIZER, constructors(known_optimizers()), OWN]
+    parts = [
+        HEAD,
+        *(section(name, verb) for name, verb in verbs(main).items()),
+        OPTIMIZER,
+        constructors(known_optimizers()),
+        OWN,
+    ]
     parts += [SCHEDULE, constructors(known_schedules()), SPECTRUM, constructors(known_spectra()), OUTPUT, completion()]
     return "\n".join(parts)
 
 
 if __name__ == "__main__":
     if "--check" in sys.argv[1:]:
-        if not PAGE.exists() or PAGE.read_text() != page():
-            sys.exit(f"{PAGE.name} has drifted from the commands; run python docs/generate.py")
+        for path, made in ((PAGE, page), (NETS_PAGE, nets_page)):
+            if not path.exists() or path.read_text() != made():
+                sys.exit(f"{path.name} has drifted; run python docs/generate.py")
     elif "--claims" in sys.argv[1:]:
         CLAIMS_PAGE.write_text(claims_page(run_all(list(CLAIMS), turn=True, workers=2)))
         print(f"wrote {CLAIMS_PAGE}")
     else:
-        PAGE.write_text(page())
-        print(f"wrote {PAGE}")
+        for path, made in ((PAGE, page), (NETS_PAGE, nets_page)):
+            path.write_text(made())
+            print(f"wrote {path}")

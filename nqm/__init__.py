@@ -40,7 +40,7 @@ from .optimizers import (
 from .problem import Problem, Quadratic
 from .run import Hit, Outcome, Run
 from .schedule import Schedule, constant, cosine, exponential, linear, step, warmup, wsd
-from .search import Scheduled, Tuned, optimal_schedule, steps_to_target, tune
+from .search import Axis, PhaseMap, Scheduled, Tuned, optimal_schedule, phase_map, steps_to_target, tune
 from .spectrum import Spectrum
 
 __version__ = "0.1.0"
@@ -50,6 +50,7 @@ __all__ = [
     "SGD",
     "Adam",
     "AdamW",
+    "Axis",
     "Clipped",
     "DiagonalPreconditioned",
     "DriftingPreconditioned",
@@ -62,6 +63,7 @@ __all__ = [
     "NormalisedSGD",
     "Optimizer",
     "Outcome",
+    "PhaseMap",
     "Polyak",
     "Preconditioned",
     "Problem",
@@ -84,6 +86,7 @@ __all__ = [
     "free",
     "linear",
     "optimal_schedule",
+    "phase_map",
     "positive",
     "rate",
     "step",

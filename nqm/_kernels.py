@@ -54,6 +54,8 @@ def kernels() -> Kernels:
         _move_pairs, \
         _move, \
         _exponent, \
+        _balance, \
+        _end_pairs, \
         _compose, \
         _seen
     jit = numba.njit(cache=True, fastmath={"contract", "nsz"}, error_model="numpy", nogil=True)
@@ -61,10 +63,9 @@ def kernels() -> Kernels:
     _dot = numba.njit(cache=True, fastmath=True, nogil=True)(_dot)  # sums in any order
     _square_pair, _move_pair, _pair = jit(_square_pair), jit(_move_pair), jit(_pair)
     _move_pairs, _exponent = jit(_move_pairs), jit(_exponent)
+    _balance, _end_pairs = jit(_balance), jit(_end_pairs)
     _compose, _move, _seen = jit(_compose), jit(_move), jit(_seen)
-    return Kernels(
-        _compose, jit(_square), _move, _seen, jit(_end), jit(_chain), jit(_balance), jit(_scan), compiled=True
-    )
+    return Kernels(_compose, jit(_square), _move, _seen, jit(_end), jit(_chain), _balance, jit(_scan), compiled=True)
 
 
 def plain_kernels() -> Kernels:
@@ -101,8 +102,13 @@ def move_numpy(A: Any, d: Any, Q: Any, X: Any, N: Any, t: int) -> tuple[Any, Any
 
 
 def end_numpy(G: Any, b: Any, x: Any, r: Any, t: int) -> tuple[Any, Any]:
-    """Second moments of ``r . x`` after t steps of ``x <- x + G x + b eps`` from x: of the signal, and of the noise."""
+    """Second moments of ``r . x`` after t steps of ``x <- x + G x + b eps`` from x: of the signal, and of the noise.
+
+    Slots come as they are and are balanced here.
+    """
     k, _, n = G.shape
+    scale = balance_numpy(G)
+    G, b, x, r = G * scale[None] / scale[:, None], b / scale, x / scale, r * scale
     A = G + np.eye(k)[..., None]
     X, N = move_numpy(A, np.einsum("iix->ix", G), b[:, None] * b[None], x[:, None], np.zeros((k, k, n)), t)
     return seen_numpy(X, N, np.ones((1, n)), r)
@@ -330,14 +336,50 @@ def _move(A: Any, d: Any, Q: Any, X: Any, N: Any, t: int) -> tuple[Any, Any]:
 
 def _end(G: Any, b: Any, x: Any, r: Any, t: int) -> tuple[Any, Any]:
     k, _, n = G.shape
-    A, d, Q = G.copy(), np.empty((k, n)), np.empty((k, k, n))
+    if k == 2:
+        return _end_pairs(G, b, x, r, t)
+    scale = _balance(G)
+    A, d, Q = np.empty((k, k, n)), np.empty((k, n)), np.empty((k, k, n))
     for i in range(k):
         d[i] = G[i, i]
-        A[i, i] += 1.0
         for j in range(k):
-            Q[i, j] = b[i] * b[j]
-    X, N = _move(A, d, Q, x.reshape(k, 1, n), np.zeros((k, k, n)), t)
-    return _seen(X, N, np.ones((1, n)), r)
+            A[i, j] = G[i, j] * scale[j] / scale[i]
+            Q[i, j] = b[i] / scale[i] * (b[j] / scale[j])
+        A[i, i] += 1.0
+    X, N = _move(A, d, Q, (x / scale).reshape(k, 1, n), np.zeros((k, k, n)), t)
+    return _seen(X, N, np.ones((1, n)), r * scale)
+
+
+def _end_pairs(G: Any, b: Any, x: Any, r: Any, t: int) -> tuple[Any, Any]:
+    """`_end` for two slots, each chunk of modes from start to finish while it is in cache."""
+    n = G.shape[2]
+    signal, noise = np.empty(n), np.empty(n)
+    a, d, q = np.empty((4, CHUNK)), np.empty((2, CHUNK)), np.empty((3, CHUNK))
+    state, cov = np.empty((2, CHUNK)), np.empty((3, CHUNK))
+    for lo in range(0, n, CHUNK):
+        w = min(CHUNK, n - lo)
+        f = _balance(G[:, :, lo : lo + w])[1]
+        for z in range(w):
+            g, up, i = f[z], 1 / f[z], lo + z
+            d[0, z], d[1, z] = G[0, 0, i], G[1, 1, i]
+            a[0, z], a[1, z], a[2, z], a[3, z] = 1.0 + G[0, 0, i], G[0, 1, i] * g, G[1, 0, i] * up, 1.0 + G[1, 1, i]
+            b0, b1 = b[0, i], b[1, i] * up
+            q[0, z], q[1, z], q[2, z] = b0 * b0, b0 * b1, b1 * b1
+            state[0, z], state[1, z] = x[0, i], x[1, i] * up
+            cov[0, z], cov[1, z], cov[2, z] = 0.0, 0.0, 0.0
+        left = t
+        while left:
+            if left & 1:
+                _move_pair(a[:, :w], q[:, :w], state[:, :w], cov[:, :w])
+            left >>= 1
+            if left:
+                _square_pair(a[:, :w], d[:, :w], q[:, :w])
+        for z in range(w):
+            r0, r1 = r[0, lo + z], r[1, lo + z] * f[z]
+            seen = r0 * state[0, z] + r1 * state[1, z]
+            signal[lo + z] = seen * seen
+            noise[lo + z] = r0 * r0 * cov[0, z] + 2 * (r0 * r1 * cov[1, z]) + r1 * r1 * cov[2, z]
+    return signal, noise
 
 
 def _seen(A: Any, Q: Any, x: Any, r: Any) -> tuple[Any, Any]:

@@ -30,6 +30,7 @@ DEFINITIONS: dict[Definition, str] = {
     "ratio": "fewest examples over fewest steps, Emin / Smin",
     "knee": "closed form tr(P^-1 C) / (2 max(h / P) target)",
 }
+EXCESS: dict[Definition, float] = {"20%": 1.2, "2x": 2.0}
 DEFAULT_BATCH_SIZES = tuple(2**e for e in range(2, 21, 2))
 
 
@@ -66,19 +67,7 @@ class Sweep:
             return knee(self.spectrum, self.target, self.power) if self.steps_stderr is None else math.nan
         if definition == "ratio":
             return float(np.nanmin(self.examples) / self.smallest_steps) if np.isfinite(self.steps).any() else math.nan
-        return self._excess_at(1.2 if definition == "20%" else 2.0)
-
-    def _excess_at(self, factor: float) -> float:
-        """Where examples first exceed ``factor`` times their minimum, interpolated in logs."""
-        ok = np.isfinite(self.steps)
-        B, excess = self.batch_sizes[ok], self.examples[ok] / np.min(self.examples[ok], initial=math.inf)
-        above = np.flatnonzero(excess > factor)
-        above = above[above > np.argmin(excess)] if len(excess) else above
-        if not len(above):
-            return math.nan
-        i = int(above[0])
-        part = math.log(factor / excess[i - 1]) / math.log(excess[i] / excess[i - 1])
-        return float(math.exp(math.log(B[i - 1]) + part * math.log(B[i] / B[i - 1])))
+        return excess_at(self.batch_sizes, self.examples, EXCESS[definition])
 
     def regimes(self) -> dict[str, tuple[float, float]]:
         """Batch sizes of the three regimes: perfect scaling (within 20%), diminishing returns, maximal data parallelism.
@@ -89,11 +78,19 @@ class Sweep:
         if not len(sizes):
             return dict.fromkeys(("perfect", "diminishing", "maximal"), (math.nan, math.nan))
         first, last = float(sizes[0]), float(sizes[-1])
-        leave = self._excess_at(1.2)
+        leave = excess_at(self.batch_sizes, self.examples, EXCESS["20%"])
         leave = last if math.isnan(leave) else leave
         near = np.flatnonzero(self.steps <= 1.2 * self.smallest_steps)
         arrive = max(float(self.batch_sizes[near[0]]), leave) if len(near) else last
         return {"perfect": (first, leave), "diminishing": (leave, arrive), "maximal": (arrive, last)}
+
+    def perfect_scaling(self) -> Array:
+        """Steps at each batch size if the fewest examples of the sweep served them all; NaN if none reached the target."""
+        return (
+            np.fmin.reduce(self.examples, initial=math.inf) / self.batch_sizes
+            if np.isfinite(self.steps).any()
+            else self.steps
+        )
 
     def bounds(self) -> dict[str, Any]:
         """Steps that the paper's bound and the Bayes bound allow at each batch size, and conjugate gradients' without noise."""
@@ -155,6 +152,19 @@ class Sweep:
         from .plot import plot_sweeps
 
         return plot_sweeps([self], path)
+
+
+def excess_at(batch_sizes: Array, examples: Array, factor: float) -> float:
+    """Where examples to the target first exceed ``factor`` times their minimum, interpolated in logs; NaN if nowhere."""
+    ok = np.isfinite(examples)
+    B, excess = batch_sizes[ok], examples[ok] / np.min(examples[ok], initial=math.inf)
+    above = np.flatnonzero(excess > factor)
+    above = above[above > np.argmin(excess)] if len(excess) else above
+    if not len(above):
+        return math.nan
+    i = int(above[0])
+    part = math.log(factor / excess[i - 1]) / math.log(excess[i] / excess[i - 1])
+    return float(math.exp(math.log(B[i - 1]) + part * math.log(B[i] / B[i - 1])))
 
 
 def sweep(

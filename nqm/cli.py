@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import __version__, netverbs, options, output
+from . import __version__, compareverbs, netverbs, options, output, webverbs
 from .options import FAILED, NUMBER, PICTURE, WHOLE, OutputFile, Parsed, Verbs
 from .output import Sink, progress, show_pairs, wrote
 
@@ -27,7 +27,7 @@ TOUR = """\
 nqm tells you what batch size, momentum, averaging, preconditioning and learning-rate schedules
 do to training: exactly and in milliseconds, on a noisy quadratic model.
 
-Five to try:
+Six to try:
 
   nqm demo
       SGD, heavy ball and averaging tuned over batch sizes; a table and a picture
@@ -39,6 +39,8 @@ Five to try:
       the best piecewise-constant learning-rate schedule
   nqm sweep 'EMA(SGD)' --target 0.01
       tuned steps against batch size, and the critical batch size
+  nqm serve
+      all of this in the browser, on a page where every control moves exact curves
 
 An optimizer is written as its constructor; what you leave out is tuned. The default problem is
 that of Zhang et al. (2019); --spectrum takes your own. All verbs: nqm --help. Examples: nqm VERB --help
@@ -306,7 +308,7 @@ def sweep(
         "nqm spectrum 'power_law(10000, noise_exponent=0.5)' --compress 1e-9 --csv -",
     ],
 )
-@click.argument("problem", metavar="[SPECTRUM]", type=Parsed("spectrum", "parse_spectrum"), required=False)
+@click.argument("problem", metavar="[SPECTRUM]", type=options.SPECTRUM, required=False)
 @options.spectrum
 @click.option("--compress", type=NUMBER, metavar="TOL", help="Replace modes by fewer nodes, to this error in the loss.")
 @click.option(
@@ -329,22 +331,14 @@ def spectrum(
         from .parse import compressed
 
         found = compressed(found, compress)
-    about = {
-        "modes": float(f"{found.dim:.12g}"),  # a sum of quadrature weights, whole up to rounding
-        "nodes": len(found),
-        "trace": found.trace,
-        "initial_loss": found.initial_loss,
-        "noise_trace": float(found.count @ found.c),
-        "largest_curvature": float(found.h.max()),
-        "smallest_curvature": float(found.h.min()),
-    }
+    about = found.summary()
     sink.deliver(lambda: about, lambda: show_pairs(about), lambda: output.mode_rows(found))
     if save:
         found.save(output.made(save))
         wrote(save)
 
 
-for verb in (netverbs.fit, netverbs.predict, netverbs.check):
+for verb in (netverbs.fit, netverbs.predict, netverbs.check, compareverbs.lab, webverbs.map_, webverbs.serve):
     main.add_command(verb)
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ._kernels import kernels
 from .moments import Array, Basis, MomentMap
-from .optimizers.base import Optimizer, scaled
+from .optimizers.base import Optimizer, parameters, scaled
 from .schedule import Schedule
 
 MAX_WALK = 10**7  # steps that are followed one by one
@@ -69,22 +70,33 @@ class Dynamics:
         self.optimizer, self.h, self.schedule = optimizer, h, schedule
         G, b = optimizer.system(h, 0)
         entries = [*(e for row in G for e in row), *b]
-        self.shape = np.broadcast_shapes(h.shape, *(np.shape(e) for e in entries))
-        raw, jolt = self._arrays(G, b)
-        self.basis = Basis(raw)
-        self.modes = raw.shape[2]
-        self._first = self.basis.system(raw, jolt)
+        # A later step of a cycle may be the first to show a setting.
+        later = [p.value for p in parameters(optimizer).values()] if optimizer.cycle != 1 else []
+        self.shape = np.broadcast_shapes(h.shape, *(np.shape(e) for e in (*entries, *later)))
+        self._raw = self._arrays(G, b)
+        self.basis = Basis(self._raw[0])
+        self.modes = self._raw[1].shape[1]
         self.period = optimizer.cycle
         self.settled = max(optimizer.settled, schedule.settled if schedule else 0)
         self._powers: dict[Any, Powers] = {}
+
+    @cached_property
+    def _first(self) -> tuple[Array, Array]:
+        """G and b of the first step in the balanced slots."""
+        return self.basis.system(*self._raw)
 
     def start(self) -> MomentMap:
         """theta_0 spread over the slots: a map with one column."""
         return MomentMap.matrix(self._column()[:, None])
 
     def _column(self) -> Array:
-        first = np.repeat(np.asarray(self.optimizer.initial(), dtype=float)[:, None], self.modes, axis=1)
-        return self.basis.column(first)
+        return self.basis.column(self._spread(self.optimizer.initial()))
+
+    def _spread(self, slots: Any) -> Array:
+        """One number for each slot, or one for each setting and mode too, as (slots, modes)."""
+        if all(np.ndim(e) == 0 for e in slots):
+            return np.repeat(np.asarray(slots, dtype=float)[:, None], self.modes, axis=1)
+        return np.stack([np.broadcast_to(e, self.shape).ravel() for e in slots])
 
     def doublings(self) -> Iterator[tuple[Array, Array]]:
         """What `read` gives after 1, 2, 4, 8, ... steps from the start, where all steps are alike and so is the read-out."""
@@ -98,7 +110,10 @@ class Dynamics:
         """What `read` gives after t steps from the start."""
         if self.schedule is not None or self.period != 1 or self.same_until(0) < t:
             return self.read(self.move(self.start(), 0, t), t)
-        signal, noise = kernels().end(*self._first, self._column(), self.row(t), t)
+        G, b = self.basis.sheared(self._raw[0]), self.basis.sheared_column(self._raw[1])
+        x = self.basis.sheared_column(self._spread(self.optimizer.initial()))
+        r = self.basis.sheared_row(self._spread(self.optimizer.readout(t)))
+        signal, noise = kernels().end(G, b, x, r, t)
         return signal.reshape(self.shape), noise.reshape(self.shape)
 
     def row(self, t: int) -> Array:
@@ -112,9 +127,7 @@ class Dynamics:
 
     def weights(self, weights: Any) -> Array:
         """Weights of the slots in the literature's units as rows for the balanced slots."""
-        if all(np.ndim(e) == 0 for e in weights):
-            return self.basis.row(np.repeat(np.asarray(weights, dtype=float)[:, None], self.modes, axis=1))
-        return self.basis.row(np.stack([np.broadcast_to(e, self.shape).ravel() for e in weights]))
+        return self.basis.row(self._spread(weights))
 
     def read(self, state: MomentMap, t: int) -> tuple[Array, Array]:
         """Second moments of the reported weights: of the signal per unit s, of the noise per unit c / B."""

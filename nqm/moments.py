@@ -20,6 +20,7 @@ Arrays are (row, column, mode): the long axis lies last and contiguous, and sett
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -118,6 +119,7 @@ class Basis:
     """
 
     def __init__(self, G: Array) -> None:
+        self.first = G
         self.far = np.zeros(0, dtype=np.intp)
         if len(G) > 1 and (trace := G[0, 0] + G[1, 1]).min() < -2:
             half = (G[0, 0] - G[1, 1]) / 2
@@ -125,27 +127,40 @@ class Basis:
             self.far = np.flatnonzero((trace < -2) & (G[0, 1] != 0) & alike)
             if len(self.far):
                 self.tilt = half[self.far] / G[0, 1, self.far]
-        self.scale = balance(self._sheared(G))
+
+    @cached_property
+    def scale(self) -> Array:
+        """The unit of each slot, (slots, modes)."""
+        return balance(self.sheared(self.first))
 
     def system(self, G: Array, b: Array) -> tuple[Array, Array]:
         """G and b in these slots."""
-        return self._sheared(G) * self.scale[None] / self.scale[:, None], self.column(b)
+        return self.sheared(G) * self.scale[None] / self.scale[:, None], self.column(b)
 
     def column(self, x: Array) -> Array:
         """A vector over the slots, such as the start."""
-        if len(self.far):
-            x = x.copy()
-            x[1, self.far] += self.tilt * x[0, self.far]
-        return x / self.scale
+        return self.sheared_column(x) / self.scale
 
     def row(self, r: Array) -> Array:
         """Weights of the slots, such as a read-out."""
+        return self.sheared_row(r) * self.scale
+
+    def sheared_column(self, x: Array) -> Array:
+        """A vector over the slots, before they are scaled."""
+        if len(self.far):
+            x = x.copy()
+            x[1, self.far] += self.tilt * x[0, self.far]
+        return x
+
+    def sheared_row(self, r: Array) -> Array:
+        """Weights of the slots, before they are scaled."""
         if len(self.far):
             r = r.copy()
             r[0, self.far] -= self.tilt * r[1, self.far]
-        return r * self.scale
+        return r
 
-    def _sheared(self, G: Array) -> Array:
+    def sheared(self, G: Array) -> Array:
+        """A step's change, before the slots are scaled."""
         if not len(self.far):
             return G
         part, tilt = G[:, :, self.far].astype(np.longdouble), self.tilt.astype(np.longdouble)

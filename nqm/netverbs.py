@@ -44,7 +44,7 @@ seed = click.option("--seed", type=WHOLE, metavar="N", default=0, show_default=T
 @click.option("--noise-vectors", type=click.IntRange(1), default=6, show_default=True, help="Random noise vectors.")
 @click.option("--probes", type=click.IntRange(0), default=0, show_default=True, help="Random vectors for the density.")
 @click.option(
-    "--descent", type=click.IntRange(0), default=300, show_default=True,
+    "--descent", type=click.IntRange(0), default=150, show_default=True,
     help="Full gradients along which the real loss is followed; 0 for the plain quadratic.",
 )  # fmt: skip
 @click.option(
@@ -121,7 +121,7 @@ def predict(
     "check", cls=Verb, short_help="predictions against real training",
     examples=[
         "nqm check digits 'SGD(0.05)' 'HeavyBall(0.01, 0.9)' --fit digits.json --batch-sizes 64 --steps 100 --plot check.png",
-        "nqm check fashion_mlp --out fashion.json",
+        "nqm check fashion_mlp --seeds 3 --store trainings.jsonl --out fashion.json",
     ],
 )  # fmt: skip
 @workload
@@ -138,22 +138,30 @@ def predict(
 @seed
 @click.option(
     "--batch-sizes", type=Parsed("sizes", "parse_batch_sizes"), metavar="SIZES", default="16..4096", show_default=True,
-    help="Of the OPTIMIZERs; without any, twelve settings are chosen.",
+    help="With each OPTIMIZER all of them; without any, in turn.",
+)  # fmt: skip
+@click.option(
+    "--rates", type=Parsed("rates", "parse_rates"), metavar="RATES", default="0.03,0.1,0.3", show_default=True,
+    help="Without OPTIMIZERs, SGD, heavy ball, Nesterov and EMA at these effective learning rates x largest curvature.",
 )  # fmt: skip
 @click.option("--steps", type=WHOLE, metavar="N", default=1000, show_default=True, help="Train so many steps.")
-@click.option("--seeds", type=click.IntRange(1), default=2, show_default=True, help="Trainings of each setting.")
+@click.option(
+    "--seeds", type=click.IntRange(1), default=2, show_default=True,
+    help="Trainings of each setting; above batches of 2,048 fewer, down to one.",
+)  # fmt: skip
+@click.option("--store", type=OutputFile(), metavar="FILE", help="Keep every training here, and make none twice.")
 @click.option("--out", type=OutputFile((".json", ".npz")), metavar="FILE", help="Write the fit with the horizon found.")
 @options.as_json
 @options.csv
 @options.plot
 def check(
     workload: str, optimizers: tuple[Optimizer, ...], file: str | None, train_steps: int | None, examples: int | None,
-    seed: int, batch_sizes: list[float], steps: int, seeds: int, out: str | None, as_json: bool, csv: str | None,
-    plot: str | None,
+    seed: int, batch_sizes: list[float], rates: list[float], steps: int, seeds: int, store: str | None, out: str | None,
+    as_json: bool, csv: str | None, plot: str | None,
 ) -> None:  # fmt: skip
     """Branch real training from a checkpoint over settings and seeds, and set it beside what was predicted."""
     _needs_torch()
-    from .nets.checking import STEPS
+    from .nets.checking import STEPS, settings
     from .nets.checking import check as run
     from .nets.fitting import Fit
     from .nets.fitting import fit as measure
@@ -162,10 +170,12 @@ def check(
     network = _network(workload, train_steps, examples, seed)
     with progress(f"fitting {workload}") as report:
         fitted = Fit.load(file) if file else measure(network, seed=seed, progress=report)
-    chosen = [(o, b) for o in optimizers for b in batch_sizes] or None
+    chosen = [(o, b) for o in optimizers for b in batch_sizes] or settings(fitted, rates, batch_sizes)
     times = sorted({*(t for t in STEPS if t < steps), steps})
     with progress("training") as report:
-        found = run(network, fitted, chosen, steps=times, seeds=seeds, seed=seed, progress=report)
+        found = run(
+            network, fitted, chosen, steps=times, seeds=seeds, seed=seed, store=store and made(store), progress=report
+        )
     if out:
         found.checked().save(made(out))
         wrote(out)
@@ -210,6 +220,12 @@ def _show_fit(fit: Fit) -> None:
     pairs |= {"noise_exponent": about["noise_exponent"], "adam_power": about["adam_power"]}
     pairs |= {"products": about["products"], "seconds": about["seconds"]}
     show_pairs(pairs)
+    if "product_cost" in about:
+        click.echo(
+            f"- a full gradient takes {about['gradient_seconds']:.2g} s; a product costs {about['product_cost']:.2g} of them "
+            f"alone and {about['product_cost_together']:.2g} with {about['noise_vectors'] + about['probes']} together"
+        )
+        click.echo(f"- memory is that of passes over {about['chunk']:,} examples, and fewer with several vectors")
     for note in about["notes"]:
         click.echo(f"- {note}")
 
@@ -224,11 +240,8 @@ def _show_prediction(prediction: Prediction) -> None:
 def _show_check(check: Check) -> None:
     last = [row for row in check.table() if row["steps"] == check.steps[-1]]
     show_table(last, f"Predicted and trained loss after {check.steps[-1]:,} steps")
-    median = [
-        {"steps": int(t), "median error": f"{100 * e:.2f}%"}
-        for t, e in zip(check.steps, check.median_error, strict=True)
-    ]
-    show_table(median, f"Over {len(check.rows)} settings")
+    shares = [{k: v if k == "steps" else f"{100 * v:.2g}%" for k, v in row.items()} for row in check.summary()]
+    show_table([{k.replace("_", " "): v for k, v in row.items()} for row in shares], f"Over {len(check.rows)} settings")
     horizon = check.horizon()
     click.echo(
         f"within 2% up to lr x steps x curvature = {horizon.within_2:.3g}, within 5% up to {horizon.within_5:.3g}"

@@ -74,6 +74,17 @@ class Verbs(click.Group):
         return list(self.commands)  # in the order in which one meets them
 
 
+def verbs(group: click.Group, prefix: str = "") -> dict[str, Verb]:
+    """Every verb by what is typed after the name of the program, those of groups among them."""
+    found: dict[str, Verb] = {}
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            found |= verbs(command, f"{prefix}{name} ")
+        elif isinstance(command, Verb):
+            found[prefix + name] = command
+    return found
+
+
 def _interrupted(error: BaseException | None) -> bool:
     """Whether Ctrl-C is behind an error: compiled code wraps the interrupt in a `SystemError`, sometimes twice."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
@@ -165,6 +176,7 @@ class ClaimName(click.ParamType):
 
 NUMBER = Parsed("number", "parse_number")
 WHOLE = Whole("number", "parse_number")
+AXIS = Parsed("axis", "parse_axis")
 CLAIM = ClaimName()
 OPTIMIZER = Parsed("optimizer", "parse_optimizer", allow_import=True)
 PICTURE = OutputFile((".png", ".pdf", ".svg"))
@@ -172,13 +184,30 @@ PICTURE = OutputFile((".png", ".pdf", ".svg"))
 optimizer = click.argument("optimizer", type=OPTIMIZER)
 optimizers = click.argument("optimizers", metavar="OPTIMIZER...", type=OPTIMIZER, nargs=-1, required=True)
 
+
+class SpectrumText(Parsed):
+    """A spectrum as text or as a file, which may also be one of ``nqm fit``: then it is the quadratic of that fit."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, str) and Path(value).suffix.lower() in (".json", ".npz") and Path(value).is_file():
+            from .nets.fitting import Fit, is_fit
+
+            try:
+                if is_fit(value):
+                    return Fit.load(value).spectrum
+            except ValueError as error:
+                self.fail(str(error), param, ctx)
+        return super().convert(value, param, ctx)
+
+
+SPECTRUM = SpectrumText("spectrum", "parse_spectrum")
 spectrum = click.option(
     "--spectrum",
-    type=Parsed("spectrum", "parse_spectrum"),
+    type=SPECTRUM,
     metavar="SPECTRUM",
     default="power_law(10000)",
     show_default=True,
-    help="The modes: power_law(d, exponent=1, ...), perhaps with .binned(100), or a .json, .npz or .csv file.",
+    help="The modes: power_law(d, exponent=1, ...), perhaps with .binned(100), or a .json, .npz or .csv file; or a fit.",
 )
 kind = click.option(
     "--problem",

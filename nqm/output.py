@@ -71,14 +71,15 @@ def to_json(data: Any) -> str:
       "loss": null
     }
     """
-    return json.dumps(_plain(data), indent=2, allow_nan=False)
+    return json.dumps(plain(data), indent=2, allow_nan=False)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Data as strict JSON has it: lists for tuples, None for what is not finite."""
     if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
+        return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
+        return [plain(v) for v in value]
     if isinstance(value, float):
         return number(value) if not math.isfinite(value) else value
     return value
@@ -95,7 +96,7 @@ def to_csv(rows: Sequence[Row]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, columns(rows), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(_plain(row) for row in rows)
+    writer.writerows(plain(row) for row in rows)
     return text.getvalue()
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from . import optimizers, schedule
 from .optimizers import Optimizer, free
 from .schedule import Schedule
+from .search import Axis
 from .spectrum import Spectrum
 from .text import EXAMPLES, MAX_LENGTH, Text, bind, make, unknown
 
@@ -106,10 +107,39 @@ def parse_batch_sizes(text: str) -> list[float]:
         raise ValueError(f"a range of batch sizes is FIRST..LAST or FIRST..LAST..FACTOR, got {text!r:.60}")
     if len(parts) > 1:
         return _range(*(parse_number(part) for part in parts))
-    sizes = [parse_number(part) for part in text.split(",")]
-    if min(sizes) <= 0:
-        raise ValueError(f"batch sizes must be positive, got {min(sizes):g}")
-    return sizes
+    return _positive("batch sizes", text)
+
+
+def parse_rates(text: str) -> list[float]:
+    """Learning rates as a list.
+
+    >>> parse_rates("0.03, 0.1")
+    [0.03, 0.1]
+    """
+    if not isinstance(text, str) or len(text) > MAX_LENGTH:
+        raise ValueError(f"rates are a list such as 0.03,0.1,0.3, got {text!r:.60}")
+    return _positive("rates", text)
+
+
+def _positive(what: str, text: str) -> list[float]:
+    numbers = [parse_number(part) for part in text.split(",")]
+    if min(numbers) <= 0:
+        raise ValueError(f"{what} must be positive, got {min(numbers):g}")
+    return numbers
+
+
+def parse_axis(text: str) -> Axis:
+    """An axis of a map as ``lr=0.001..4``, with 32 values, or with others: ``momentum=0..0.999..40``.
+
+    >>> parse_axis("batch_size=2^2..2^20..10")
+    Axis(name='batch_size', low=4, high=1048576, n=10)
+    """
+    name, equals, values = text.partition("=") if isinstance(text, str) and len(text) <= MAX_LENGTH else ("", "", "")
+    parts = values.split("..")
+    if not equals or not name.strip() or not 2 <= len(parts) <= 3:
+        raise ValueError(f"an axis is NAME=LOW..HIGH or NAME=LOW..HIGH..N, such as lr=0.001..4..40, got {text!r:.60}")
+    low, high, *count = (parse_number(part) for part in parts)
+    return Axis(name.strip(), low, high, *(int(n) if n == n // 1 else n for n in count))  # type: ignore[arg-type]
 
 
 def known_optimizers() -> dict[str, type[Optimizer]]:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .plot import GREY, PALETTE, Line, Panel, bound_pair, cg_floors, chart, perfect_scaling
+from .chart import GREY, PALETTE, Line, Panel, chart
+from .plot import bound_pair, cg_floors, perfect_scaling
 from .study import TARGET
 from .tables import Table, column, distinct
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -111,7 +112,7 @@ class Hit:
 
 def number(value: Any) -> float | int | None:
     """A number as JSON has it: None for what is not finite."""
-    if value is None or not np.isfinite(value):
+    if value is None or not math.isfinite(value):
         return None
     return int(value) if float(value).is_integer() and abs(value) < 2**53 else float(value)
 
@@ -119,4 +120,4 @@ def number(value: Any) -> float | int | None:
 def numbers(values: Any) -> list[Any]:
     """An array as nested lists of JSON numbers."""
     array = np.asarray(values)
-    return [numbers(row) for row in array] if array.ndim > 1 else [number(v) for v in array]
+    return [numbers(row) for row in array] if array.ndim > 1 else [number(v) for v in array.tolist()]

@@ -126,6 +126,18 @@ class Spectrum:
     def initial_loss(self) -> float:
         return float(self.signal_mass.sum())
 
+    def summary(self) -> dict[str, Any]:
+        """The spectrum in seven numbers, as ``nqm spectrum --json`` prints them."""
+        return {
+            "modes": float(f"{self.dim:.12g}"),  # a sum of quadrature weights, whole up to rounding
+            "nodes": len(self),
+            "trace": self.trace,
+            "initial_loss": self.initial_loss,
+            "noise_trace": float(self.count @ self.c),
+            "largest_curvature": float(self.h.max()),
+            "smallest_curvature": float(self.h.min()),
+        }
+
     def __len__(self) -> int:
         return self.h.size
 

@@ -206,11 +206,15 @@ class Verdict(Enum):
     holds = "holds"
     partly = "holds in part"
     fails = "not supported"
+    open = "not decided"
 
     @classmethod
     def of(cls, *checks: bool) -> Verdict:
         """All of its parts hold, some, or none."""
         return cls.holds if all(checks) else cls.partly if any(checks) else cls.fails
+
+
+JUDGED = (Verdict.holds, Verdict.partly, Verdict.fails)
 
 
 @dataclass(frozen=True)

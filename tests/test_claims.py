@@ -17,10 +17,10 @@ from nqm import SGD, HeavyBall, free
 from nqm.claims import CLAIMS, Claim, Measured, check, claim
 from nqm.claims.quadratic_near_minimum import Logistic
 from nqm.claims.stationary_covariance import _exact, _turned
-from nqm.study import Study, Verdict
+from nqm.study import JUDGED, Study, Verdict
 from nqm.tables import column
 
-holds, partly, fails = Verdict
+holds, partly, fails = JUDGED
 
 EXPECTED: dict[str, tuple[Verdict, Verdict, Callable[[float], bool]]] = {
     # the verdict, the verdict with its premise broken, and what is known of the number from elsewhere

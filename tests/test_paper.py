@@ -9,7 +9,7 @@ from matplotlib.image import imread
 
 from nqm import paper
 from nqm.paper import curves, fig2, fig3a, fig3b, fig4a, fig4b, report, schedules, thresholds
-from nqm.study import Finding, Study, Verdict
+from nqm.study import JUDGED, Finding, Study, Verdict
 from nqm.tables import column, markdown
 
 # Steps to 0.01 on the exact spectrum, tuned continuously and with a real-valued horizon, from an independent search.
@@ -150,7 +150,7 @@ def test_a_whole_run_writes_every_file(study, tmp_path):
         "4.893803",
     ):  # of the instance, whatever the batch sizes
         assert number in text
-    for verdict in Verdict:
+    for verdict in JUDGED:
         assert f"**{verdict.value}**" in text
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert all("nan" not in row for row in rows)
@@ -195,7 +195,7 @@ def test_verdicts_follow_the_numbers():
     assert all(f.verdict is Verdict.holds for f in curves.findings(table, study))
     doctored = [{**row, "signal": row["lr"], "floor": -row["lr"]} for row in table]
     assert curves.findings(doctored, study)[0].verdict is Verdict.fails
-    assert [Verdict.of(*c) for c in ([True, True], [True, False], [False])] == list(Verdict)
+    assert [Verdict.of(*c) for c in ([True, True], [True, False], [False])] == list(JUDGED)
 
 
 def test_report_words():

@@ -11,7 +11,8 @@ from matplotlib.text import Text
 
 from nqm import EMA, SGD, HeavyBall, Outcome, Preconditioned, Quadratic, Schedule, Scheduled, Spectrum, sweep
 from nqm.bounds import bayes_bound, conjugate_gradient_steps, paper_bound
-from nqm.plot import Line, Panel, chart, plot_lr, plot_run, plot_schedule, plot_sweeps, save
+from nqm.chart import Line, Panel, chart, save
+from nqm.plot import plot_lr, plot_run, plot_schedule, plot_sweeps
 
 SMALL = Quadratic(Spectrum.power_law(40))
 SIZES = [1, 4, 16, 64, 256, 1024]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nqm import EMA, SGD, HeavyBall, Preconditioned, Quadratic, Spectrum, sweep, tune
-from nqm.study import POWERS, WITH_AVERAGE, Study, Verdict, instance, preconditioned, workers
+from nqm.study import JUDGED, POWERS, WITH_AVERAGE, Study, Verdict, instance, preconditioned, workers
 
 SIZES = (16.0, 1024.0)
 
@@ -77,4 +77,4 @@ def test_preconditioned_averages_are_averages_of_the_preconditioned() -> None:
 
 
 def test_verdicts() -> None:
-    assert [Verdict.of(*c) for c in ([True, True], [True, False], [False])] == list(Verdict)
+    assert [Verdict.of(*c) for c in ([True, True], [True, False], [False])] == list(JUDGED)

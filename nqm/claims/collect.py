@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..plot import save
+from ..chart import save
 from ..study import Study
 from ..tables import Table
 from .base import Claim, Measured

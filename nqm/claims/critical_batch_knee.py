@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..chart import GREY, PALETTE, Line, Panel, chart
 from ..optimizers import SGD, HeavyBall, Optimizer
-from ..plot import GREY, PALETTE, Line, Panel, chart
 from ..study import POWERS, Question, Study, Verdict, preconditioned
 from ..tables import Table, column
 from .base import Measured

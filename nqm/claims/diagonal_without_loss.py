@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..chart import GREY, Line, Panel, chart, ramp
 from ..optimizers import SGD, Adam, HeavyBall, Nesterov, Optimizer, Sign
-from ..plot import GREY, Line, Panel, chart, ramp
 from ..study import Verdict, instance
 from ..tables import Table, column, distinct
 from .base import Measured

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..chart import PALETTE, Line, Panel, chart
 from ..optimizers import EMA, SGD, HeavyBall
-from ..plot import PALETTE, Line, Panel, chart
 from ..study import Verdict, instance
 from ..tables import Table, column, distinct, spelled
 from .base import Measured

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..chart import GREY, Line, Panel, chart
 from ..pictures import curves, keys
-from ..plot import GREY, Line, Panel, chart
 from ..study import POWERS, WITH_AVERAGE, Question, Study, Verdict
 from ..tables import Table, column, distinct, spelled
 from .base import Measured

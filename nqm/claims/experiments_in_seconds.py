@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ..batch import sweep
+from ..chart import PALETTE, Line, Panel, chart
 from ..optimizers import SGD, HeavyBall
-from ..plot import PALETTE, Line, Panel, chart
 from ..study import BATCH_SIZES, TARGET, Verdict, instance
 from ..tables import Table, column
 from .base import Measured

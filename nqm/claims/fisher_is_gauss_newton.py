@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from ..plot import GREY, PALETTE, Line, Panel, chart
+from ..chart import GREY, PALETTE, Line, Panel, chart
 from ..study import Verdict
 from ..tables import Table, column
 from .base import Measured

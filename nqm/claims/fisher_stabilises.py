@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..plot import GREY, PALETTE, Line, Panel, chart
+from ..chart import GREY, PALETTE, Line, Panel, chart
 from ..study import Verdict
 from ..tables import Table, column, percent
 from .base import Measured

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..chart import Panel, chart
 from ..optimizers import SGD
 from ..pictures import curves, keys
-from ..plot import Panel, chart, linear_in_batch
+from ..plot import linear_in_batch
 from ..study import POWERS, Question, Study, Verdict
 from ..tables import Table, column, spelled
 from .base import Measured

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..chart import GREY, PALETTE, Line, Panel, chart
 from ..optimizers import SGD, HeavyBall
-from ..plot import GREY, PALETTE, Line, Panel, chart
 from ..problem import Quadratic
 from ..spectrum import Spectrum
 from ..study import Verdict

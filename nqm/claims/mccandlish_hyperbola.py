@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from ..chart import GREY, PALETTE, Line, Panel, chart
 from ..optimizers import SGD
-from ..plot import GREY, PALETTE, Line, Panel, chart
 from ..study import Question, Study, Verdict
 from ..tables import Table, column, percent
 from .base import Measured

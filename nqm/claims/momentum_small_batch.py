@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..chart import GREY, PALETTE, Line, Panel, chart
 from ..optimizers import SGD, HeavyBall, free
-from ..plot import GREY, PALETTE, Line, Panel, chart
 from ..study import POWERS, Methods, Question, Study, Verdict
 from ..tables import Table, column, distinct, percent, spelled
 from .base import Measured

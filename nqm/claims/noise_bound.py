@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..bounds import bayes_bound, paper_bound
+from ..chart import GREY, PALETTE, Line, Panel, chart
 from ..optimizers import EMA, SGD, HeavyBall
-from ..plot import GREY, PALETTE, Line, Panel, chart
 from ..study import Question, Study, Verdict
 from ..tables import Table, column
 from .base import Measured

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..chart import BLACK, Line, Panel, chart, ramp
 from ..optimizers import HeavyBall
-from ..plot import BLACK, Line, Panel, chart, ramp
 from ..study import Verdict, instance
 from ..tables import Table, column, distinct, percent
 from .base import Measured

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from ..chart import BLACK, GREY, PALETTE, Line, Panel, chart
 from ..optimizers import SGD
-from ..plot import BLACK, GREY, PALETTE, Line, Panel, chart
 from ..study import Question, Study, Verdict
 from ..tables import Table, column
 from .base import Measured

@@ -7,7 +7,7 @@ import html
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..study import Verdict
+from ..study import JUDGED
 from ..tables import header, markdown, short
 from .collect import Checked
 
@@ -43,7 +43,7 @@ def write(checked: Sequence[Checked], folder: Path, note: str = "") -> list[Path
 
 def summary(checked: Sequence[Checked]) -> str:
     """How many hold."""
-    held, partly, failed = (sum(c.measured.verdict is v for c in checked) for v in Verdict)
+    held, partly, failed = (sum(c.measured.verdict is v for c in checked) for v in JUDGED)
     claims = "1 claim" if len(checked) == 1 else f"{len(checked)} claims"
     return f"Of {claims} {held} hold, {partly} within limits, {failed} not."
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..chart import GREY, PALETTE, Line, Panel, chart
 from ..optimizers import DriftingPreconditioned, HeavyBall
-from ..plot import GREY, PALETTE, Line, Panel, chart
 from ..study import Verdict, instance
 from ..tables import Table, column
 from .base import Measured

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..chart import Panel, chart
 from ..optimizers import SGD
 from ..pictures import curves, keys
-from ..plot import Panel, chart
 from ..study import POWERS, WITH_MOMENTUM, Methods, Question, Study, Verdict
 from ..tables import Table, column, spelled
 from .base import Measured

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..chart import GREY, PALETTE, Line, Panel, chart
 from ..optimizers import SGD
-from ..plot import GREY, PALETTE, Line, Panel, chart
 from ..problem import Quadratic
 from ..spectrum import Spectrum
 from ..study import Verdict

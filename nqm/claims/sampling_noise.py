@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..chart import GREY, PALETTE, Line, Panel, chart
 from ..least_squares import LeastSquares
 from ..optimizers import SGD
-from ..plot import GREY, PALETTE, Line, Panel, chart
 from ..search import tune
 from ..study import Verdict, instance
 from ..tables import Table, column, spelled

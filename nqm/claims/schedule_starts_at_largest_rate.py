@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..chart import GREY, Line, Panel, chart, ramp
 from ..optimizers import SGD
 from ..optimizers.base import parameters
-from ..plot import GREY, Line, Panel, chart, ramp
 from ..study import Question, Study, Verdict, preconditioned
 from ..tables import Table, column, distinct, percent, spelled
 from .base import Measured

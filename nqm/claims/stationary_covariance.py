@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..chart import GREY, PALETTE, Line, Panel, chart
 from ..dynamics import Dynamics
 from ..optimizers import SGD
-from ..plot import GREY, PALETTE, Line, Panel, chart
 from ..study import Verdict
 from ..tables import Table, column, percent
 from .base import Measured

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from ..chart import GREY, PALETTE, Line, Panel, chart
 from ..optimizers import SGD
-from ..plot import GREY, PALETTE, Line, Panel, chart
 from ..study import Verdict
 from ..tables import Table, column, spelled
 from .base import Measured
@@ -42,8 +42,7 @@ def measure(
     """Slope of the distance between network and linearisation over the width, in logarithms.
 
     Both take the same steps of full-batch gradient descent from the same start. The distance is that of their outputs
-    on the data, over how far those of the network have moved. Lee et al. bound it by width^-1/2; Dyer and Gur-Ari (2020)
-    expect width^-1.
+    on the data, over how far those of the network have moved. Lee et al. bound it by width^-1/2.
 
     Parameters
     ----------

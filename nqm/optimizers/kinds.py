@@ -41,6 +41,7 @@ class Kind:
     integer: bool = False
     structural: bool = False  # decides which steps are alike, so settings cannot share a pass
     likely: tuple[float, float] | None = None  # where a random search looks first, if not in the whole box
+    scale: str = "log"  # on which values are shown: "log", "memory" for log(1 - value), or "linear"
 
 
 def rate() -> Any:
@@ -65,7 +66,16 @@ def stride(high: float = 4.0) -> Any:
 
 def decay(default: Any = free) -> Any:
     """A momentum or an averaging decay in [0, 1), searched in log2 of its memory 1 / (1 - value)."""
-    kind = Kind("in [0, 1)", lambda v: (v >= 0) & (v < 1), 0.0, 27.0, _from_memory, _to_memory, likely=(0.0, 8.0))
+    kind = Kind(
+        "in [0, 1)",
+        lambda v: (v >= 0) & (v < 1),
+        0.0,
+        27.0,
+        _from_memory,
+        _to_memory,
+        likely=(0.0, 8.0),
+        scale="memory",
+    )
     return _parameter(kind, default)
 
 
@@ -79,7 +89,7 @@ def positive(default: Any = free, low: float = -40.0, high: float = 20.0, zero: 
 def unit(low: float = 0.0, high: float = 1.0) -> Any:
     """A number between 0 and 1, searched in eighths, so that a unit matters as much as a doubling of a rate."""
     valid = lambda v: (v >= 0) & (v <= 1)  # noqa: E731
-    return _parameter(Kind("in [0, 1]", valid, 8 * low, 8 * high, lambda u: u / 8, lambda v: 8 * v))
+    return _parameter(Kind("in [0, 1]", valid, 8 * low, 8 * high, lambda u: u / 8, lambda v: 8 * v, scale="linear"))
 
 
 def whole(default: Any = free) -> Any:
@@ -106,7 +116,7 @@ def beginning() -> Any:
 
     allowed = "a fraction in [0, 1) of the run, or a whole number of steps"
     value, coordinate = lambda u: round(16 * float(u)) / 128, lambda v: 8 * float(v)
-    return _parameter(Kind(allowed, valid, 0.0, 8 * 0.99, value, coordinate, structural=True))
+    return _parameter(Kind(allowed, valid, 0.0, 8 * 0.99, value, coordinate, structural=True, scale="linear"))
 
 
 def _from_edge(u: Any) -> Any:

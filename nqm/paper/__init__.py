@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..plot import save
+from ..chart import save
 from ..study import Study
 from ..study import workers as pool_of
 from ..tables import made, write_csv

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..chart import GREY, Line, Panel, chart, ramp
 from ..optimizers import SGD
-from ..plot import GREY, Line, Panel, chart, ramp
 from ..problem import Quadratic
 from ..spectrum import Spectrum
 from ..study import Finding, Study, Verdict

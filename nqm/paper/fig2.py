@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..chart import GREY, PALETTE, Line, Panel, chart
 from ..claims import claim
 from ..dynamics import Dynamics
 from ..optimizers import HeavyBall
-from ..plot import GREY, PALETTE, Line, Panel, chart
 from ..problem import Quadratic
 from ..spectrum import Spectrum
 from ..study import Finding, Study, Verdict

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..chart import Panel, chart
 from ..claims import claim
 from ..claims.lr_linear_then_flat import slopes
 from ..optimizers import SGD
 from ..pictures import curves, keys
-from ..plot import Panel, chart, linear_in_batch
+from ..plot import linear_in_batch
 from ..study import WITH_MOMENTUM, Finding, Question, Study, Verdict
 from ..tables import Table, column
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..study import Finding, Study, Verdict
+from ..study import JUDGED, Finding, Study
 from ..tables import markdown
 
 
@@ -24,7 +24,7 @@ def write(sections: Sequence[Section], left_out: Mapping[str, str], study: Study
     """The report as Markdown. ``left_out`` maps figures that were not asked for to their titles."""
     spectrum = study.problem.spectrum
     found = [finding for section in sections for finding in section.findings]
-    held, partly, failed = (sum(f.verdict is v for f in found) for v in Verdict)
+    held, partly, failed = (sum(f.verdict is v for f in found) for v in JUDGED)
     parts = [
         "# The noisy quadratic figures of Zhang et al. (2019)",
         "Every number below was computed when this file was written; none is copied. Statements are those of "

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..chart import Line, Panel, chart, ramp
 from ..claims import claim
 from ..optimizers import SGD
 from ..optimizers.base import parameters
-from ..plot import Line, Panel, chart, ramp
 from ..study import Finding, Question, Study, Verdict, preconditioned
 from ..tables import Table, column, distinct, markdown, spelled
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..chart import GREY, Line, Panel, chart, ramp
 from ..pictures import STYLES
-from ..plot import GREY, Line, Panel, chart, curve_at, ramp
+from ..plot import curve_at
 from ..study import WITH_MOMENTUM, Finding, Question, Study, Verdict, sweep_rows
 from ..tables import Table, column, distinct, spelled
 

@@ -1,8 +1,19 @@
-"""Searches over time and hyper-parameters: first hits, tuning, optimal schedules."""
+"""Searches over time and hyper-parameters: first hits, tuning, maps, optimal schedules."""
 
 from .answer import Tuned
 from .hits import steps_to_target
+from .phase import Axis, PhaseMap, phase_map
 from .schedules import Scheduled, optimal_schedule
 from .tune import Tuner, tune
 
-__all__ = ["Scheduled", "Tuned", "Tuner", "optimal_schedule", "steps_to_target", "tune"]
+__all__ = [
+    "Axis",
+    "PhaseMap",
+    "Scheduled",
+    "Tuned",
+    "Tuner",
+    "optimal_schedule",
+    "phase_map",
+    "steps_to_target",
+    "tune",
+]

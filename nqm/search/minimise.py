@@ -92,7 +92,8 @@ def fit_quadratic(X: Array, values: Array, best: Array, radius: float) -> tuple[
     p = X.shape[1]
     Z = (X - best) / radius
     rise = values - values.min()
-    weight = 1 / (1 + (rise / max(float(np.sort(rise)[len(rise) // 2]), 1e-12)) ** 2)  # far walls are not quadratic
+    middle = max(float(np.partition(rise, len(rise) // 2)[len(rise) // 2]), 1e-12)
+    weight = 1 / (1 + (rise / middle) ** 2)  # far walls are not quadratic
     i, j = _pairs(p)
     terms = np.ones((len(Z), 1 + p + len(i)))
     terms[:, 1 : 1 + p], terms[:, 1 + p :] = Z, Z[:, i] * Z[:, j]
@@ -102,12 +103,11 @@ def fit_quadratic(X: Array, values: Array, best: Array, radius: float) -> tuple[
     coef = np.linalg.solve(normal, weighted @ np.minimum(rise, 50.0))
     H = np.zeros((p, p))
     H[i, j] = coef[1 + p :]
-    H = H + H.T
-    size, axes = np.linalg.eigh(H)
-    top = float(size.max(initial=0.0))
+    size, axes = np.linalg.eigh(H + H.T)
+    top = float(size[-1]) if p else 0.0
     if top <= 0:
         return None, np.eye(p)
     bent = np.maximum(size, 1e-3 * top)
     step = -axes @ ((axes.T @ coef[1 : 1 + p]) / bent)
-    shape = axes * np.minimum(np.sqrt(bent.max() / bent), 12.0) @ axes.T
+    shape = axes * np.minimum(np.sqrt(top / bent), 12.0) @ axes.T
     return best + radius * step, shape

@@ -1,0 +1,283 @@
+"""Pictures: every matplotlib line in the project.
+
+A picture is data first: a `Line` is points with a look, a `Panel` is lines on axes, and `chart` alone knows matplotlib.
+Matplotlib is imported where it is used, through its object interface: no window, no global state, no `pyplot`. The
+colours are those of Okabe and Ito (2008), told apart by colour-blind readers too; the same data gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+
+Scale = Literal["linear", "log", "log2"]
+
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+BLACK, GREY = "#000000", "#808080"
+ENDINGS = (".png", ".pdf", ".svg")
+HUGE = 1e200  # of a run that diverged; matplotlib's own arithmetic overflows beyond
+STYLE: Any = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib, so a picture looks alike everywhere
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.labelsize": 9,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "legend.handlelength": 2.2,
+    "legend.columnspacing": 1.4,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.7,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": "#e8e8e8",
+    "grid.linewidth": 0.6,
+    "xtick.major.width": 0.7,
+    "ytick.major.width": 0.7,
+    "pdf.fonttype": 42,
+    "svg.hashsalt": "nqm",
+    "savefig.dpi": 200,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """Points and how they look; points that are not finite, or all but, are left out.
+
+    ``tag`` is written at the line's last point, ``label`` in the legend. ``stairs`` holds each value up to the next x.
+    """
+
+    x: Any
+    y: Any
+    label: str = ""
+    color: str = PALETTE[0]
+    style: str = "-"
+    width: float = 1.5
+    marker: str = ""
+    hollow: bool = False
+    stairs: bool = False
+    spread: Any = None  # half-width of a shaded band, or its lower and upper side
+    error: Any = None  # half-width of error bars
+    tag: str = ""
+    tag_at: tuple[float, float] = (3.0, 0.0)  # offset of the tag, in points
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """Lines on axes with their names.
+
+    ``legend`` is a matplotlib location, "below" or "none"; ``key`` replaces the lines' own labels in it.
+    """
+
+    lines: Sequence[Line]
+    x: str
+    y: str
+    x_scale: Scale = "linear"
+    y_scale: Scale = "linear"
+    title: str = ""
+    legend: str = "best"
+    key: Sequence[Line] = ()
+    x_limits: tuple[float, float] | None = None
+    y_limits: tuple[float, float] | None = None
+    x_ticks: dict[float, str] | None = None
+
+
+def chart(
+    panels: Sequence[Panel],
+    path: str | Path | None = None,
+    size: tuple[float, float] | None = None,
+    key: Sequence[Line] = (),
+) -> Figure:
+    """Panels side by side as a figure, written to ``path`` if given.
+
+    Parameters
+    ----------
+    size : width and height in inches; a text column's 5.5 for one panel, 7.2 for more.
+    key : lines whose labels make one legend below all panels, which adds its height.
+    """
+    check_path(path)
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=size or ((5.5, 3.5) if len(panels) == 1 else (7.2, 3.2)), layout="constrained")
+        FigureCanvasAgg(figure)
+        for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+            _draw(axes, panel)
+        if key:
+            _legend_below(figure, _handles(key))
+    if path is not None:
+        save(figure, path)
+    return figure
+
+
+def save(figure: Figure, *paths: str | Path) -> None:
+    """Write a figure as PNG, PDF or SVG, as the endings say, making the folders if need be."""
+    import matplotlib
+
+    # Dates and version numbers would make two runs differ.
+    stamps = {".png": {"Software": None}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
+    for path in map(Path, paths):
+        check_path(path)
+        with matplotlib.rc_context(STYLE):
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                figure.savefig(path, metadata=stamps[path.suffix.lower()])
+            except OSError as error:
+                raise ValueError(f"cannot write the picture {str(path)!r}: {error.strerror or error}") from None
+        if len(paths) > 1:
+            figure.set_layout_engine("none")  # the first has laid it out, and that takes as long as drawing it
+
+
+def png(figure: Figure, dpi: float = 160) -> bytes:
+    """A figure as the bytes of a PNG file, for a page that holds it."""
+    import matplotlib
+
+    out = io.BytesIO()
+    with matplotlib.rc_context(STYLE):
+        figure.savefig(out, format="png", dpi=dpi, metadata={"Software": None})
+    return out.getvalue()
+
+
+def check_path(path: str | Path | None) -> None:
+    """Refuse a picture that could not be written for its ending, before the work is done."""
+    if path is not None and Path(path).suffix.lower() not in ENDINGS:
+        raise ValueError(f"a picture is written as {', '.join(ENDINGS)}; {Path(path).name!r} ends in none of them")
+
+
+def ramp(n: int) -> list[str]:
+    """n colours in an order that the eye follows, dark to light (viridis, without its pale end)."""
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    return [to_hex(c) for c in colormaps["viridis"](np.linspace(0.0, 0.85, max(n, 1)))][:n]
+
+
+def wrap(text: str, width: int = 60) -> str:
+    return "\n".join(textwrap.wrap(text, width, break_long_words=False))
+
+
+def finite(x: Any, y: Any) -> tuple[Any, Any]:
+    x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    keep = np.isfinite(x) & (np.abs(y) < HUGE)
+    return x[keep], y[keep]
+
+
+def around(values: Any, below: float, above: float) -> tuple[float, float] | None:
+    """Limits of a log axis: the finite positive values with room."""
+    values = np.asarray(values, dtype=float)
+    values = values[np.isfinite(values) & (values > 0)]
+    return (float(values.min() * below), float(values.max() * above)) if values.size else None
+
+
+# How a panel becomes axes.
+
+
+def _draw(axes: Any, panel: Panel) -> None:
+    for line in panel.lines:
+        _draw_line(axes, line)
+    axes.set(xlabel=panel.x, ylabel=panel.y)
+    if panel.title:
+        axes.set_title(panel.title)
+    _scale(axes, "x", panel.x_scale, panel.x_limits, [line.x for line in panel.lines])
+    _scale(axes, "y", panel.y_scale, panel.y_limits, [line.y for line in panel.lines])
+    if panel.x_ticks:
+        axes.xaxis.set_ticks(list(panel.x_ticks), labels=list(panel.x_ticks.values()))
+        axes.xaxis.set_ticks([], minor=True)
+    entries = panel.key or [line for line in panel.lines if line.label]
+    if entries and panel.legend != "none":
+        if panel.legend == "below":
+            axes.legend(handles=_handles(entries), loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
+        else:
+            axes.legend(handles=_handles(entries), loc=panel.legend)
+
+
+def _draw_line(axes: Axes, line: Line) -> None:
+    x, y = finite(line.x, line.y)
+    if line.spread is not None and len(x):
+        low, high = line.spread if isinstance(line.spread, tuple) else (line.y - line.spread, line.y + line.spread)
+        (below, low), (above, high) = finite(line.x, low), finite(line.x, high)
+        if len(below) == len(above):
+            axes.fill_between(below, low, high, color=line.color, alpha=0.2, linewidth=0)
+    if line.error is not None and len(x):
+        known = np.isfinite(line.y) & np.isfinite(line.error)
+        at, error = np.asarray(line.x, dtype=float)[known], np.asarray(line.error)[known]
+        axes.errorbar(at, np.asarray(line.y)[known], error, fmt="none", ecolor=line.color, elinewidth=1, capsize=2)
+    axes.plot(x, y, drawstyle="steps-post" if line.stairs else "default", **_look(line))
+    if line.tag and len(x):
+        look = {"va": "center", "fontsize": 8, "color": line.color}
+        axes.annotate(line.tag, (x[-1], y[-1]), xytext=line.tag_at, textcoords="offset points", **look)
+
+
+def _look(line: Line) -> dict[str, Any]:
+    return {
+        "color": line.color,
+        "linestyle": line.style or "none",
+        "linewidth": line.width,
+        "marker": line.marker or None,
+        "markersize": {"D": 6.0}.get(line.marker, 3.5),
+        "markerfacecolor": "white" if line.hollow else line.color,
+        "markeredgecolor": "white" if line.marker == "D" else line.color,
+        "markeredgewidth": 0.8,
+        "label": line.label or None,
+    }
+
+
+def _legend_below(figure: Figure, handles: list[Any]) -> None:
+    """A legend read by rows, as few as the figure's width allows and as even as can be."""
+    for rows in range(1, len(handles) + 1):
+        columns = math.ceil(len(handles) / rows)
+        by_rows = [handle for j in range(columns) for handle in handles[j::columns]]  # matplotlib fills columns first
+        legend = figure.legend(handles=by_rows, loc="outside lower center", ncols=columns)
+        box = legend.get_window_extent()
+        if columns == 1 or box.width <= figure.get_figwidth() * figure.dpi:
+            figure.set_figheight(figure.get_figheight() + box.height / figure.dpi)
+            return
+        legend.remove()
+
+
+def _handles(lines: Sequence[Line]) -> list[Any]:
+    from matplotlib.lines import Line2D
+
+    seen: dict[str, Line] = {}
+    for line in lines:
+        seen.setdefault(line.label, line)
+    return [Line2D([], [], **_look(line)) for line in seen.values()]
+
+
+def _scale(axes: Axes, name: str, scale: Scale, limits: tuple[float, float] | None, data: Sequence[Any]) -> None:
+    if scale != "linear":
+        getattr(axes, f"set_{name}scale")("log", base=2 if scale == "log2" else 10, nonpositive="mask")
+    if scale == "log2":
+        found = around(np.concatenate([np.ravel(np.asarray(d, dtype=float)) for d in data]), 0.8, 1.25)
+        limits = _powers_of_two(getattr(axes, f"{name}axis"), limits or found or (1.0, 2.0))
+    if limits:
+        getattr(axes, f"set_{name}lim")(*limits)
+
+
+def _powers_of_two(axis: Axis, limits: tuple[float, float]) -> tuple[float, float]:
+    """Ticks at powers of two, at most ten, written as such; the limits widened until they hold two."""
+    low, high = limits
+    if math.floor(math.log2(high)) <= math.ceil(math.log2(low)):
+        low, high = 2.0 ** math.floor(math.log2(low)) * 0.9, 2.0 ** math.ceil(math.log2(high)) * 1.1
+    first, last = math.ceil(math.log2(low)), math.floor(math.log2(high))
+    stride = next(n for n in (1, 2, 4, 8, 16, 32, 64, 128, 256) if (last - first) / n < 11)
+    ticks = [k for k in range(first, last + 1) if k % stride == 0]
+    axis.set_ticks([2.0**k for k in ticks], labels=[f"$2^{{{k}}}$" for k in ticks])
+    axis.set_ticks([], minor=True)
+    return low, high
