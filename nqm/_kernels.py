@@ -55,6 +55,8 @@ def kernels() -> Kernels:
         _move, \
         _exponent, \
         _balance, \
+        _balance_pair, \
+        _start_pair, \
         _end_pairs, \
         _compose, \
         _seen
@@ -63,7 +65,8 @@ def kernels() -> Kernels:
     _dot = numba.njit(cache=True, fastmath=True, nogil=True)(_dot)  # sums in any order
     _square_pair, _move_pair, _pair = jit(_square_pair), jit(_move_pair), jit(_pair)
     _move_pairs, _exponent = jit(_move_pairs), jit(_exponent)
-    _balance, _end_pairs = jit(_balance), jit(_end_pairs)
+    _balance, _balance_pair, _start_pair = jit(_balance), jit(_balance_pair), jit(_start_pair)
+    _end_pairs = jit(_end_pairs)
     _compose, _move, _seen = jit(_compose), jit(_move), jit(_seen)
     return Kernels(_compose, jit(_square), _move, _seen, jit(_end), jit(_chain), _balance, jit(_scan), compiled=True)
 
@@ -356,16 +359,14 @@ def _end_pairs(G: Any, b: Any, x: Any, r: Any, t: int) -> tuple[Any, Any]:
     signal, noise = np.empty(n), np.empty(n)
     a, d, q = np.empty((4, CHUNK)), np.empty((2, CHUNK)), np.empty((3, CHUNK))
     state, cov = np.empty((2, CHUNK)), np.empty((3, CHUNK))
+    scale = np.empty(CHUNK)
     for lo in range(0, n, CHUNK):
         w = min(CHUNK, n - lo)
-        f = _balance(G[:, :, lo : lo + w])[1]
+        hi = lo + w
+        _balance_pair(scale[:w], G[1, 0, lo:hi], G[0, 1, lo:hi])
+        _start_pair(a[:, :w], d[:, :w], q[:, :w], G[:, :, lo:hi], b[:, lo:hi], scale[:w])
         for z in range(w):
-            g, up, i = f[z], 1 / f[z], lo + z
-            d[0, z], d[1, z] = G[0, 0, i], G[1, 1, i]
-            a[0, z], a[1, z], a[2, z], a[3, z] = 1.0 + G[0, 0, i], G[0, 1, i] * g, G[1, 0, i] * up, 1.0 + G[1, 1, i]
-            b0, b1 = b[0, i], b[1, i] * up
-            q[0, z], q[1, z], q[2, z] = b0 * b0, b0 * b1, b1 * b1
-            state[0, z], state[1, z] = x[0, i], x[1, i] * up
+            state[0, z], state[1, z] = x[0, lo + z], x[1, lo + z] / scale[z]
             cov[0, z], cov[1, z], cov[2, z] = 0.0, 0.0, 0.0
         left = t
         while left:
@@ -375,7 +376,7 @@ def _end_pairs(G: Any, b: Any, x: Any, r: Any, t: int) -> tuple[Any, Any]:
             if left:
                 _square_pair(a[:, :w], d[:, :w], q[:, :w])
         for z in range(w):
-            r0, r1 = r[0, lo + z], r[1, lo + z] * f[z]
+            r0, r1 = r[0, lo + z], r[1, lo + z] * scale[z]
             seen = r0 * state[0, z] + r1 * state[1, z]
             signal[lo + z] = seen * seen
             noise[lo + z] = r0 * r0 * cov[0, z] + 2 * (r0 * r1 * cov[1, z]) + r1 * r1 * cov[2, z]
@@ -431,6 +432,26 @@ def _balance(G: Any) -> Any:
                     size[j, i] *= f
             scale[i] *= f
     return scale
+
+
+def _balance_pair(scale: Any, row: Any, column: Any) -> None:
+    """`_balance` of two slots: the second slot's scale, from the entries of G off its diagonal."""
+    up, down, bits = row.view(np.int64), column.view(np.int64), scale.view(np.int64)
+    for z in range(scale.size):
+        half = (((up[z] >> 52) & 2047) - ((down[z] >> 52) & 2047)) >> 1
+        bits[z] = (half + 1023 if row[z] != 0 and column[z] != 0 else 1023) << 52
+
+
+def _start_pair(a: Any, d: Any, q: Any, G: Any, b: Any, scale: Any) -> None:
+    """A step's map of two slots by its different entries, slots scaled."""
+    G00, G01, G10, G11, b0, b1 = G[0, 0], G[0, 1], G[1, 0], G[1, 1], b[0], b[1]
+    for z in range(scale.size):
+        g = scale[z]
+        up = 1 / g
+        d[0, z], d[1, z] = G00[z], G11[z]
+        a[0, z], a[1, z], a[2, z], a[3, z] = 1.0 + G00[z], G01[z] * g, G10[z] * up, 1.0 + G11[z]
+        u, v = b0[z], b1[z] * up
+        q[0, z], q[1, z], q[2, z] = u * u, u * v, v * v
 
 
 def _scan(

@@ -73,9 +73,10 @@ class Dynamics:
         # A later step of a cycle may be the first to show a setting.
         later = [p.value for p in parameters(optimizer).values()] if optimizer.cycle != 1 else []
         self.shape = np.broadcast_shapes(h.shape, *(np.shape(e) for e in (*entries, *later)))
-        self._raw = self._arrays(G, b)
-        self.basis = Basis(self._raw[0])
-        self.modes = self._raw[1].shape[1]
+        change, jolt = self._arrays(G, b)
+        self.basis = Basis(change)
+        self._jolt = self.basis.sheared_column(jolt)
+        self.modes = jolt.shape[1]
         self.period = optimizer.cycle
         self.settled = max(optimizer.settled, schedule.settled if schedule else 0)
         self._powers: dict[Any, Powers] = {}
@@ -83,7 +84,7 @@ class Dynamics:
     @cached_property
     def _first(self) -> tuple[Array, Array]:
         """G and b of the first step in the balanced slots."""
-        return self.basis.system(*self._raw)
+        return self.basis.scaled(self.basis.first), self._jolt / self.basis.scale
 
     def start(self) -> MomentMap:
         """theta_0 spread over the slots: a map with one column."""
@@ -110,10 +111,9 @@ class Dynamics:
         """What `read` gives after t steps from the start."""
         if self.schedule is not None or self.period != 1 or self.same_until(0) < t:
             return self.read(self.move(self.start(), 0, t), t)
-        G, b = self.basis.sheared(self._raw[0]), self.basis.sheared_column(self._raw[1])
         x = self.basis.sheared_column(self._spread(self.optimizer.initial()))
         r = self.basis.sheared_row(self._spread(self.optimizer.readout(t)))
-        signal, noise = kernels().end(G, b, x, r, t)
+        signal, noise = kernels().end(self.basis.first, self._jolt, x, r, t)
         return signal.reshape(self.shape), noise.reshape(self.shape)
 
     def row(self, t: int) -> Array:

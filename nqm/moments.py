@@ -116,26 +116,32 @@ class Basis:
     eigenvalues of A come to -1: it is nearly defective with large entries, and powers in such slots cancel t^2-fold. There
     slot 1 is first sheared, ``x1 + tilt x0``, until the two diagonal entries are equal; scaling then makes A nearly
     normal. The entry that is left of the cancellation is formed in extended precision, where the machine has it.
+
+    Arrays that come in are taken over: shearing writes into them, as most modes need none.
     """
 
     def __init__(self, G: Array) -> None:
-        self.first = G
         self.far = np.zeros(0, dtype=np.intp)
-        if len(G) > 1 and (trace := G[0, 0] + G[1, 1]).min() < -2:
-            half = (G[0, 0] - G[1, 1]) / 2
-            alike = half**2 + G[0, 1] * G[1, 0] < half**2 / 2  # eigenvalues closer than the entries look
-            self.far = np.flatnonzero((trace < -2) & (G[0, 1] != 0) & alike)
-            if len(self.far):
-                self.tilt = half[self.far] / G[0, 1, self.far]
+        if len(G) > 1:
+            far = np.flatnonzero(G[0, 0] + G[1, 1] < -2)
+            half, loop = (G[0, 0, far] - G[1, 1, far]) / 2, G[0, 1, far] * G[1, 0, far]
+            alike = (G[0, 1, far] != 0) & (loop < -(half**2) / 2)  # eigenvalues closer than the entries look
+            self.far = far[alike]
+            self.tilt = half[alike] / G[0, 1, self.far]
+        self.first = self.sheared(G)
 
     @cached_property
     def scale(self) -> Array:
         """The unit of each slot, (slots, modes)."""
-        return balance(self.sheared(self.first))
+        return balance(self.first)
 
     def system(self, G: Array, b: Array) -> tuple[Array, Array]:
         """G and b in these slots."""
-        return self.sheared(G) * self.scale[None] / self.scale[:, None], self.column(b)
+        return self.scaled(self.sheared(G)), self.column(b)
+
+    def scaled(self, sheared: Array) -> Array:
+        """A step's change from sheared slots to these."""
+        return sheared * self.scale[None] / self.scale[:, None]
 
     def column(self, x: Array) -> Array:
         """A vector over the slots, such as the start."""
@@ -146,28 +152,24 @@ class Basis:
         return self.sheared_row(r) * self.scale
 
     def sheared_column(self, x: Array) -> Array:
-        """A vector over the slots, before they are scaled."""
+        """A vector over the slots before they are scaled, in place."""
         if len(self.far):
-            x = x.copy()
             x[1, self.far] += self.tilt * x[0, self.far]
         return x
 
     def sheared_row(self, r: Array) -> Array:
-        """Weights of the slots, before they are scaled."""
+        """Weights of the slots before they are scaled, in place."""
         if len(self.far):
-            r = r.copy()
             r[0, self.far] -= self.tilt * r[1, self.far]
         return r
 
     def sheared(self, G: Array) -> Array:
-        """A step's change, before the slots are scaled."""
-        if not len(self.far):
-            return G
-        part, tilt = G[:, :, self.far].astype(np.longdouble), self.tilt.astype(np.longdouble)
-        part[1] += tilt * part[0]
-        part[:, 0] -= tilt * part[:, 1]
-        G = G.copy()
-        G[:, :, self.far] = part
+        """A step's change before the slots are scaled, in place."""
+        if len(self.far):
+            part, tilt = G[:, :, self.far].astype(np.longdouble), self.tilt.astype(np.longdouble)
+            part[1] += tilt * part[0]
+            part[:, 0] -= tilt * part[:, 1]
+            G[:, :, self.far] = part
         return G
 
 

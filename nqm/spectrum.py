@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from numbers import Real
 from pathlib import Path
@@ -63,9 +64,7 @@ class Spectrum:
             if np.any(array < 0):
                 i = int(np.argmax(array < 0))
                 raise ValueError(f"{name} must not be negative, got {array[i]:g} at index {i}")
-            array = np.broadcast_to(array, h.shape).copy()
-            array.flags.writeable = False
-            object.__setattr__(self, name, array)
+            object.__setattr__(self, name, _frozen(np.broadcast_to(array, h.shape).copy()))
         with np.errstate(over="ignore"):
             if not np.isfinite((self.count * h * (self.s + self.c)).sum()):
                 raise ValueError("the total loss of these modes overflows; rescale h, c, s or count")
@@ -112,15 +111,15 @@ class Spectrum:
         """tr H."""
         return float((self.count * self.h).sum())
 
-    @property
+    @cached_property
     def signal_mass(self) -> Array:
         """n h s / 2 of each mode: its initial loss."""
-        return self.count * self.h * self.s / 2
+        return _frozen(self.count * self.h * self.s / 2)
 
-    @property
+    @cached_property
     def noise_mass(self) -> Array:
         """n h c / 2 of each mode."""
-        return self.count * self.h * self.c / 2
+        return _frozen(self.count * self.h * self.c / 2)
 
     @property
     def initial_loss(self) -> float:
@@ -227,6 +226,10 @@ def _column(name: str, value: Any) -> Array:
     if not np.all(np.isfinite(array)):
         i = int(np.argmin(np.isfinite(array)))
         raise ValueError(f"{name} must be finite, got {array[i]} at index {i}")
+    return _frozen(array)
+
+
+def _frozen(array: Array) -> Array:
     array.flags.writeable = False
     return array
 
