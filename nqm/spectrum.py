@@ -21,7 +21,7 @@ from .moments import Array
 from .quadrature import compress_block, uniform_rule
 
 EXACT_DIM = 2**14  # a power law up to this size keeps every mode
-HEAD = 128  # leading modes of a larger one that are kept as they are
+HEAD = 128  # leading modes of a larger one that are kept as they are when it is compressed
 END = 0.02  # of the initial loss: about where a run ends, and an error should be small beside that
 BLOCK = 4.0  # curvature ratio of a block that is compressed
 RATIO = 2.0  # index ratio of a block of the rest
@@ -158,10 +158,10 @@ class Spectrum:
         c = np.bincount(group, weight * self.c / self.h) * edges[used]
         return Spectrum(edges[used], c, s, np.bincount(group, self.count))
 
-    def compress(self, tol: float = 1e-9, swings: bool = True) -> Spectrum:
+    def compress(self, tol: float = 1e-9, swings: bool = True, head: int = HEAD) -> Spectrum:
         """Fewer modes with the same signal and noise measures, to a relative error of ``tol`` in the loss.
 
-        The largest curvatures stay as they are; blocks of the rest are replaced by Gauss nodes of their total mass,
+        The ``head`` largest curvatures stay as they are; blocks of the rest are replaced by Gauss nodes of their total mass,
         with weights for signal and for noise. A block's rule is accepted when it reproduces the block's response to
         SGD and to near-critical heavy ball at every time scale (`quadrature.error`) to ``tol``; else it gets more
         nodes, and in the end keeps its modes. Without ``swings`` only SGD's responses count, and fewer nodes do.
@@ -169,7 +169,6 @@ class Spectrum:
         _real("compress", tol=tol)
         if not 0 < tol < 1:
             raise ValueError(f"compress: tol must lie between 0 and 1, got {tol!r}")
-        head = HEAD if swings else HEAD // 4
         if len(self) <= head:
             return self
         order = np.argsort(-self.h, kind="stable")

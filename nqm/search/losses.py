@@ -10,7 +10,7 @@ import numpy as np
 from ..least_squares import LeastSquares
 from ..moments import Array
 from ..optimizers.base import Optimizer
-from ..problem import MAX_STEPS, Problem, Quadratic
+from ..problem import MAX_STEPS, SHORT, Problem, Quadratic
 from ..renewal import Renewal
 from .family import Family
 
@@ -54,33 +54,35 @@ class Separate:
     def __init__(self, problem: Quadratic, optimizer: Optimizer) -> None:
         self.problem = problem
         self.family = Family(problem.coarse_for(optimizer), optimizer)
+        swings = self.family.problem is problem.coarse
+        self._short = Family(problem.coarse_short, optimizer) if swings else self.family
         # Where to begin is seen well enough on the fewest nodes.
         self._scanned = Family(problem.coarse_smooth, optimizer)
         self._levels: Iterator[tuple[Array, Array]] | None = None
         self._table: list[tuple[Array, Array]] = []
 
     def at(self, U: Array, t: int, batch_size: float) -> Array:
-        signal, noise = self.family.losses(U, t)
-        with np.errstate(invalid="ignore"):
-            return signal + noise / batch_size
+        return _total(*self._within(t).losses(U, t), batch_size)
 
     def curve(self, u: Array, batch_size: float) -> Callable[[int], Array]:
-        losses = self.family.curve(u)
+        curves: dict[int, Callable[[int], tuple[Array, Array]]] = {}
 
         def loss(t: int) -> Array:
-            signal, noise = losses(t)
-            with np.errstate(invalid="ignore"):
-                return signal + noise / batch_size
+            family = self._within(t)
+            if id(family) not in curves:
+                curves[id(family)] = family.curve(u)
+            return _total(*curves[id(family)](t), batch_size)
 
         return loss
+
+    def _within(self, t: int) -> Family:
+        return self._short if t <= SHORT else self.family
 
     def scan(self, points: Array, level: int, batch_size: float) -> Array:
         self._levels = self._levels or self._scanned.levels(points)
         while len(self._table) <= level:
             self._table.append(next(self._levels))
-        signal, noise = self._table[level]
-        with np.errstate(invalid="ignore"):
-            return signal + noise / batch_size
+        return _total(*self._table[level], batch_size)
 
     def exact(self, optimizer: Optimizer, t: int, batch_size: float) -> float:
         return self.problem.loss(optimizer, t, batch_size)
@@ -123,6 +125,11 @@ class Sampled:
             for rows, ladder in passes:
                 found[rows] = next(ladder)
             yield found
+
+
+def _total(signal: Array, noise: Array, batch_size: float) -> Array:
+    with np.errstate(invalid="ignore"):
+        return signal + noise / batch_size
 
 
 def _ladder(problem: LeastSquares, optimizer: Optimizer, batch_size: float) -> Iterator[Array]:

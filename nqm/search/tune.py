@@ -8,6 +8,7 @@ So it is enough to know, for a horizon T, the least loss that any setting has af
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -138,20 +139,19 @@ class Tuner:
         return Tuned(optimizer, T, loss, batch_size, self.family.names_at_bound(u), Outcome.reached, message)
 
     def _bracket(self, batch_size: float, target: float, max_steps: int, near: Tuned | None) -> Any:
-        """A horizon at which the target is reached, the best point there with its loss, and the next best."""
+        """A horizon at which the target is reached, the best point there, and the next best."""
         level = 0
         while float(np.min(self._scan(level, batch_size))) > target and 2 ** (level + 1) <= max_steps:
             level += 1
         top = min(2**level, max_steps)
         if near is not None and near.steps is not None and near.steps <= top and near.batch_size <= batch_size:
             u = self.point(near.optimizer)  # less noise, so what was reached there is reached here
-            loss = math.exp(float(self._log_losses(u[None], near.steps, batch_size)[0]))
-            if loss <= target:
-                return near.steps, u, loss, []
+            if float(self.losses.at(u[None], near.steps, batch_size)[0]) <= target:
+                return near.steps, u, []
         while True:
-            (u, loss), *others = self._minima(top, batch_size, self._starts(level, batch_size, near), WIDE, sharp=0.1)
+            (u, loss), *others = self._minima(top, batch_size, self._starts(level, batch_size, near), WIDE, sharp=0.3)
             if loss <= target:
-                return top, u, loss, [v for v, _ in others]
+                return top, u, [v for v, _ in others]
             if top == max_steps or 2 ** (level + 1) > max_steps:
                 return self._unreached(batch_size, target, max_steps, u, loss)
             level += 1  # the scan's few nodes promised too much
@@ -163,58 +163,59 @@ class Tuner:
         message = "even tuned, " + Outcome.out_of_steps.value.format(**numbers)
         return Tuned(optimizer, None, loss, batch_size, self.family.names_at_bound(u), Outcome.out_of_steps, message)
 
-    def _shrink(
-        self, batch_size: float, target: float, T: int, u: Array, loss: float, others: list[Array]
-    ) -> tuple[int, Array]:
-        """The smallest horizon whose least loss is at or below the target: safeguarded Newton in log T, log L.
+    def _shrink(self, batch_size: float, target: float, T: int, u: Array, others: list[Array]) -> tuple[int, Array]:
+        """From a horizon that is long enough to the shortest of this basin: the best setting there, where that one lands, ...
 
-        By the envelope theorem the slope of L* is that of the best setting's own loss. The basins of the others are looked
-        at once more, halfway, as another may be best at shorter horizons.
+        The losses of the best setting touch the least losses L* from above, so landing is a Newton step that stays long
+        enough. The basins of the others are looked at once, as another may be best at shorter horizons.
         """
-        goal = math.log(target)
-        lo, hi, best, last = 0, T, u, (T, u, math.log(loss))
-        for _ in range(12):
-            T, u, at = last
-            if hi - lo <= 1 or abs(at - goal) < CLOSE:
-                break
-            guess = T * math.exp(np.clip((goal - at) / self._slope(u, T, at, batch_size), -1.0, 1.0))
-            margin = max(1, (hi - lo) // 16)
-            T = int(np.clip(round(guess), lo + 1 if lo == 0 else lo + margin, hi - margin)) if hi - lo > 2 else lo + 1
-            u, loss = self._minimise(T, batch_size, [best, *others], NEAR, sharp=0.05)
-            others = []
-            if loss <= target:
-                hi, best = T, u
-            else:
-                lo = T
-            last = (T, u, math.log(loss))
-        return self._land(last[1] if abs(last[2] - goal) < CLOSE else best, batch_size, target, hi)
+        T, u = self._land(u, batch_size, target, T)
+        while True:
+            best, loss = self._minimise(T, batch_size, [u, *others], NEAR, sharp=0.05)
+            if loss > target:
+                return T, u
+            others, before = [], T
+            T, u = self._land(best, batch_size, target, T)
+            if before * (1 - CLOSE) - 1 <= T:
+                return T, u
 
     def _explore(self, batch_size: float, target: float, T: int, u: Array) -> tuple[int, Array]:
-        """Look for a better basin just below the horizon: a cloud of all widths, one shaped by its best, local searches.
+        """Look for a better basin just below the horizon, until there is none.
 
         With few steps and little noise the top modes' last swings cut the valley into dozens of sharp basins.
         """
         p = len(self.family)
         if p == 1:
             return T, u
-        count = 32 if T >= 1024 else 64 if T >= 256 else 128  # short horizons have sharper basins
+        count = 32 if T >= 1024 else 64 if T >= 256 else 96  # short horizons have sharper basins
         spread = Family.spread(count * p, p + 1)
         offsets = (2 * spread[:, :p] - 1) * (1.5 * 2.0 ** (-4 * spread[:, p:]))
         rng = np.random.default_rng(20190704)
         while (trial := min(T - 1, int(T * (1 - CLOSE)))) >= 1:
-            cloud, losses = self._cloud(u + offsets, trial, batch_size)
-            if losses.min() <= math.log(target):
-                T, u = self._land(cloud[np.argmin(losses)], batch_size, target, trial)
-                continue
-            elite = cloud[np.argsort(losses)[: len(cloud) // 8]]
-            bend = np.linalg.cholesky(np.cov(elite.T) + 1e-8 * np.eye(p))
-            again, more = self._cloud(elite.mean(0) + rng.normal(size=offsets.shape) @ bend.T, trial, batch_size)
-            cloud, losses = np.vstack([cloud, again]), np.append(losses, more)
-            found, loss = self._minimise(trial, batch_size, list(cloud[np.argsort(losses)[:3]]), NEAR / 4, sharp=0.01)
-            if loss > target:
+            found = self._below(batch_size, target, trial, u + offsets, rng)
+            if found is None:
                 break
             T, u = self._land(found, batch_size, target, trial)
         return T, u
+
+    def _below(self, batch_size: float, target: float, t: int, points: Array, rng: np.random.Generator) -> Array | None:
+        """A point at or below the target after t steps: in a cloud of all widths, in one that is shaped by its best and
+        twice as wide, in local searches from the best of both.
+        """
+        goal, p = math.log(target), points.shape[1]
+        cloud, losses = self._cloud(points, t, batch_size)
+        for _ in range(1 if t >= 256 else 2):
+            if losses.min() <= goal:
+                break
+            elite = cloud[np.argsort(losses)[: len(points) // 8]]
+            bend = 2 * np.linalg.cholesky(np.cov(elite.T) + 1e-8 * np.eye(p))
+            again, more = self._cloud(elite.mean(0) + rng.normal(size=points.shape) @ bend.T, t, batch_size)
+            cloud, losses = np.vstack([cloud, again]), np.append(losses, more)
+            if more.min() > goal:
+                found, loss = self._minimise(t, batch_size, list(cloud[np.argsort(losses)[:4]]), NEAR / 4, sharp=0.01)
+                if loss <= target:
+                    return found
+        return cloud[np.argmin(losses)] if losses.min() <= goal else None
 
     def _cloud(self, points: Array, t: int, batch_size: float) -> tuple[Array, Array]:
         points = np.clip(points, self.family.low, self.family.high)
@@ -227,53 +228,17 @@ class Tuner:
             T, u = self._land(u, batch_size, target, T)
         return T, u
 
-    def _slope(self, u: Array, T: int, here: float, batch_size: float) -> float:
-        """d log L / d log T of one setting, kept away from zero."""
-        before = max(1, T - max(1, T // 64))
-        if before == T:
-            return -1.0
-        there = float(self._log_losses(u[None], before, batch_size)[0])
-        return min((here - there) / math.log(T / before), -0.1)
-
     def _land(self, u: Array, batch_size: float, target: float, T: int) -> tuple[int, Array]:
-        """The time near T at which one setting comes to the target: bracketed, then false position and bisection in turn."""
-        loss, goal = self.losses.curve(u, batch_size), math.log(target)
-
-        def height(t: int) -> float:
-            return float(_log(loss(t))[0]) - goal
-
-        lo, at_lo, hi, at_hi = 0, math.inf, T, height(T)
-        while at_hi > 0:
-            lo, at_lo = hi, at_hi
-            hi += max(1, math.ceil(1.5 * hi * min(at_hi, 1.0)))
-            at_hi = height(hi)
-        while math.isinf(at_lo):
-            t = hi - max(1, math.ceil(1.5 * hi * min(-at_hi, 0.5)))
-            at = height(t) if t > 0 else math.inf
-            if at > 0:
-                lo, at_lo = t, at
-                break
-            hi, at_hi = t, at
-        for turn in range(200):
-            if hi - lo <= 1:
-                break
-            part = at_lo / (at_lo - at_hi) if turn % 3 < 2 and math.isfinite(at_lo) else 0.5
-            t = min(max(lo + 1, round(lo + part * (hi - lo))), hi - 1)
-            at = height(t)
-            lo, at_lo, hi, at_hi = (t, at, hi, at_hi) if at > 0 else (lo, at_lo, t, at)
-        return hi, u
+        loss = self.losses.curve(u, batch_size)
+        return land(lambda t: float(loss(t)[0]), target, T)[0], u
 
     def _confirm(self, optimizer: Optimizer, batch_size: float, target: float, T: int) -> tuple[int, float]:
-        """The horizon on the full spectrum, where the search's nodes were a part in a million off."""
-        loss = self.losses.exact(optimizer, T, batch_size)
-        step = 1
-        while loss > target:
-            T, step = T + step, 2 * step
-            loss = self.losses.exact(optimizer, T, batch_size)
-            if step > max(64, 0.01 * T):
-                hit = steps_to_target(self.problem, optimizer, batch_size, target)
-                return (hit.steps, hit.loss) if hit.steps is not None else (T, loss)
-        return T, loss
+        """Where the setting lands on the full spectrum, whose loss the search's nodes know to a part in a million."""
+        T, loss = land(lambda t: self.losses.exact(optimizer, t, batch_size), target, T)
+        if loss <= target:
+            return T, loss
+        hit = steps_to_target(self.problem, optimizer, batch_size, target)
+        return (hit.steps, hit.loss) if hit.steps is not None else (T, loss)
 
     def _remark(self, u: Array) -> str:
         names = self.family.names_at_bound(u)
@@ -317,6 +282,39 @@ class Tuner:
             return self._log_losses(U, t, batch_size)
 
         return [(u, math.exp(value)) for u, value in minimise(f, starts, radius, low, high, sharp)]
+
+
+def land(loss: Callable[[int], float], target: float, T: int) -> tuple[int, float]:
+    """The time near T at which one setting comes to the target, with its loss there; a loss above it if that is far from T.
+
+    Bracketed by steps of the size that a slope of -2/3 asks for, then false position and bisection in turn.
+    """
+    goal, seen, far = math.log(target), {}, 2 * T + 64
+
+    def height(t: int) -> float:
+        seen[t] = loss(t)
+        return float(_log(np.array(seen[t]))) - goal
+
+    lo, at_lo, hi, at_hi = 0, math.inf, T, height(T)
+    while at_hi > 0 and hi < far:
+        lo, at_lo = hi, at_hi
+        hi += max(1, hi - T, math.ceil(1.5 * hi * min(at_hi, 1.0)))
+        at_hi = height(hi)
+    while math.isinf(at_lo):
+        t = hi - max(1, math.ceil(1.5 * hi * min(-at_hi, 0.5)))
+        at = height(t) if t > 0 else math.inf
+        if at > 0:
+            lo, at_lo = t, at
+            break
+        hi, at_hi = t, at
+    for turn in range(200):
+        if hi - lo <= 1:
+            break
+        part = at_lo / (at_lo - at_hi) if turn % 3 < 2 and math.isfinite(at_lo) else 0.5
+        t = min(max(lo + 1, round(lo + part * (hi - lo))), hi - 1)
+        at = height(t)
+        lo, at_lo, hi, at_hi = (t, at, hi, at_hi) if at > 0 else (lo, at_lo, t, at)
+    return hi, seen[hi]
 
 
 def _log(loss: Array) -> Array:
