@@ -28,6 +28,7 @@ from .quasi import QuasiTuner
 CLOSE = 1e-3  # in log loss: near enough for one setting's own curve to find the horizon, to second order
 WIDE, NEAR = 2.0, 0.25  # first cloud of a local search: the spacing of the scan, the shift between close horizons
 FAR = 3.0  # between the starts of a search: a valley can have several basins along it
+MORE = (1, 1, 2, 4, 8, 16)  # steps added where a setting just misses the target
 CEILING = 1e100  # stands for the loss of a setting that overflowed
 
 
@@ -132,11 +133,9 @@ class Tuner:
         if isinstance(bracket, Tuned):
             return bracket
         T, u = self._explore(batch_size, target, *self._shrink(batch_size, target, *bracket))
-        T, u = self._polish(batch_size, target, T, u)
-        optimizer = self.family.at(u)
-        T, loss = self._confirm(optimizer, batch_size, target, T)
+        T, u, loss = self._confirm(batch_size, target, *self._polish(batch_size, target, T, u))
         message = Outcome.reached.value.format(target=target, steps=T) + self._remark(u)
-        return Tuned(optimizer, T, loss, batch_size, self.family.names_at_bound(u), Outcome.reached, message)
+        return Tuned(self.family.at(u), T, loss, batch_size, self.family.names_at_bound(u), Outcome.reached, message)
 
     def _bracket(self, batch_size: float, target: float, max_steps: int, near: Tuned | None) -> Any:
         """A horizon at which the target is reached, the best point there, and the next best."""
@@ -188,8 +187,8 @@ class Tuner:
         if p == 1:
             return T, u
         count = 32 if T >= 1024 else 64 if T >= 256 else 96  # short horizons have sharper basins
-        spread = Family.spread(count * p, p + 1)
-        offsets = (2 * spread[:, :p] - 1) * (1.5 * 2.0 ** (-4 * spread[:, p:]))
+        spread = Family.spread(count * p, 2 * p)
+        offsets = (2 * spread[:, :p] - 1) * (1.5 * 2.0 ** (-4 * spread[:, p:]))  # widths of all sizes along each axis
         rng = np.random.default_rng(20190704)
         while (trial := min(T - 1, int(T * (1 - CLOSE)))) >= 1:
             found = self._below(batch_size, target, trial, u + offsets, rng)
@@ -219,26 +218,38 @@ class Tuner:
 
     def _cloud(self, points: Array, t: int, batch_size: float) -> tuple[Array, Array]:
         points = np.clip(points, self.family.low, self.family.high)
-        return points, self._log_losses(points, t, batch_size)
+        return points, _log(self.losses.at(points, t, batch_size))
 
     def _polish(self, batch_size: float, target: float, T: int, u: Array) -> tuple[int, Array]:
-        """The best setting at the horizon itself, sharper each time, and where that one lands."""
+        """The best setting at the horizon itself, sharper each time, and where that one lands.
+
+        On finer nodes it may just miss the target. Its own loss swings and may come back much later, so it is tuned for some
+        steps more instead.
+        """
         for radius in (0.06, 0.015):
-            u, _ = self._minimise(T, batch_size, [u], radius, sharp=radius / 10)
-            T, u = self._land(u, batch_size, target, T)
+            for more in MORE:
+                u, loss = self._minimise(T, batch_size, [u], radius, sharp=radius / 10, fine=True)
+                if loss <= target:
+                    break
+                T += more
+            T, u = self._land(u, batch_size, target, T, fine=True)
         return T, u
 
-    def _land(self, u: Array, batch_size: float, target: float, T: int) -> tuple[int, Array]:
-        loss = self.losses.curve(u, batch_size)
+    def _land(self, u: Array, batch_size: float, target: float, T: int, fine: bool = False) -> tuple[int, Array]:
+        loss = self.losses.curve(u, batch_size, fine)
         return land(lambda t: float(loss(t)[0]), target, T)[0], u
 
-    def _confirm(self, optimizer: Optimizer, batch_size: float, target: float, T: int) -> tuple[int, float]:
+    def _confirm(self, batch_size: float, target: float, T: int, u: Array) -> tuple[int, Array, float]:
         """Where the setting lands on the full spectrum, whose loss the search's nodes know to a part in a million."""
-        T, loss = land(lambda t: self.losses.exact(optimizer, t, batch_size), target, T)
-        if loss <= target:
-            return T, loss
-        hit = steps_to_target(self.problem, optimizer, batch_size, target)
-        return (hit.steps, hit.loss) if hit.steps is not None else (T, loss)
+        for more in MORE:
+            optimizer = self.family.at(u)
+            end, loss = land(lambda t: self.losses.exact(optimizer, t, batch_size), target, T)  # noqa: B023
+            if loss <= target and end <= max(T + 1, T * (1 + CLOSE)):
+                return end, u, loss
+            T += more
+            u, _ = self._minimise(T, batch_size, [u], 0.015, sharp=0.0015, fine=True)
+        hit = steps_to_target(self.problem, self.family.at(u), batch_size, target)
+        return (T, u, loss) if hit.steps is None else (hit.steps, u, hit.loss)
 
     def _remark(self, u: Array) -> str:
         names = self.family.names_at_bound(u)
@@ -264,22 +275,19 @@ class Tuner:
         starts = [self.points[i] for i in picks if loss[i] < CEILING] or [self.points[order[0]]]
         return [*starts, *([self.point(near.optimizer)] if near is not None else [])]
 
-    def _log_losses(self, U: Array, t: int, batch_size: float) -> Array:
-        return _log(self.losses.at(U, t, batch_size))
-
     def _minimise(
-        self, t: int, batch_size: float, starts: list[Array], radius: float, sharp: float = 0.01
+        self, t: int, batch_size: float, starts: list[Array], radius: float, sharp: float = 0.01, fine: bool = False
     ) -> tuple[Array, float]:
         """Least loss after t steps, from each start; the best of them."""
-        return self._minima(t, batch_size, starts, radius, sharp)[0]
+        return self._minima(t, batch_size, starts, radius, sharp, fine)[0]
 
     def _minima(
-        self, t: int, batch_size: float, starts: list[Array], radius: float, sharp: float
+        self, t: int, batch_size: float, starts: list[Array], radius: float, sharp: float, fine: bool = False
     ) -> list[tuple[Array, float]]:
         low, high = self.family.low, self.family.high
 
         def f(U: Array) -> Array:
-            return self._log_losses(U, t, batch_size)
+            return _log(self.losses.at(U, t, batch_size, fine))
 
         return [(u, math.exp(value)) for u, value in minimise(f, starts, radius, low, high, sharp)]
 
@@ -300,6 +308,8 @@ def land(loss: Callable[[int], float], target: float, T: int) -> tuple[int, floa
         lo, at_lo = hi, at_hi
         hi += max(1, hi - T, math.ceil(1.5 * hi * min(at_hi, 1.0)))
         at_hi = height(hi)
+    if at_hi > 0:
+        return hi, seen[hi]
     while math.isinf(at_lo):
         t = hi - max(1, math.ceil(1.5 * hi * min(-at_hi, 0.5)))
         at = height(t) if t > 0 else math.inf
