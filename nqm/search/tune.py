@@ -241,6 +241,7 @@ class Tuner:
 
     def _confirm(self, batch_size: float, target: float, T: int, u: Array) -> tuple[int, Array, float]:
         """Where the setting lands on the full spectrum, whose loss the search's nodes know to a part in a million."""
+        loss = math.inf
         for more in MORE:
             optimizer = self.family.at(u)
             end, loss = land(lambda t: self.losses.exact(optimizer, t, batch_size), target, T)  # noqa: B023
