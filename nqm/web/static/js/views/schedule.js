@@ -83,7 +83,7 @@ export const schedule = {
     ].filter((line) => line.y.length);
     const marks = [{ kind: "h", at: Number(state.target), role: "c2", dash: "dot", label: `target ${state.target}`, side: "left", inside: true }];
     const rate = { label: "multiplier of the learning rate", x: scheduled.steps, y: scheduled.multipliers?.lr ?? [], role: "c3", stairs: true };
-    const loss = { title: "Loss", x: { label: "step", scale: "linear" }, y: lossAxis(scheduled, constant), lines, marks, height: 360 };
+    const loss = { title: "Loss", x: { label: "step", scale: "linear", air: 0 }, y: lossAxis(scheduled, constant), lines, marks, height: 360 };
     // Pieces stand in the editor already; what is saved has them as a panel.
     const edited = Boolean(piecesOf(state));
     const shape = { title: "Schedule", edited, x: { label: "step", scale: "linear" }, y: { label: "× learning rate", scale: "linear" }, lines: [rate], height: 220 };
