@@ -380,7 +380,16 @@ def test_a_port_that_is_taken_is_said() -> None:
         done = CliRunner().invoke(main, ["serve", "--no-open", "--port", str(taken.getsockname()[1])])
     assert done.exit_code == 2
     assert "cannot listen" in done.stderr
+    assert done.stderr.endswith("Address already in use; try --port 0\n")
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no address"])
+def test_an_address_of_another_machine_is_said(host: str) -> None:
+    done = CliRunner().invoke(main, ["serve", "--no-open", "--port", "0", "--host", host])
+    assert done.exit_code == 2
+    assert "this machine has no such address; leave --host out" in done.stderr
+    assert "Listening" not in done.stderr
 
 
 @pytest.mark.parametrize("missing", ["starlette", "uvicorn"])
