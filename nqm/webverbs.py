@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import socket
 from typing import TYPE_CHECKING
 
 import click
@@ -109,20 +112,27 @@ def serve(port: int, host: str, no_open: bool, time_limit: float) -> None:
         if missing in ("starlette", "uvicorn"):
             raise click.ClickException(f"nqm serve needs {missing}: pip install 'nqm[web]'") from None
         raise
+    try:
+        listening = server.listen(host, port)
+    except OSError as error:
+        raise click.ClickException(f"cannot listen on {host}, port {port}: {_why(error)}") from None
+    port = listening.getsockname()[1]
     if host not in guard.LOOPBACK:
         click.echo(
             f"Listening on {host}: whoever reaches this machine on port {port} can use its processors; there is no password.",
             err=True,
         )
-
-    try:
-        listening = server.listen(host, port)
-    except OSError as error:
-        raise click.ClickException(f"cannot listen on {host}, port {port}: {error.strerror}; try --port 0") from None
-    address = server.address(host, listening.getsockname()[1])
+    address = server.address(host, port)
     click.echo(f"nqm explorer on {address} (Ctrl-C ends it)")
     if not no_open:
         import webbrowser
 
         webbrowser.open(address)
     server.run(listening, host, time_limit)
+
+
+def _why(error: OSError) -> str:
+    """What keeps a server from listening, and what to do."""
+    if error.errno in (errno.EADDRNOTAVAIL, socket.EAI_NONAME, socket.EAI_AGAIN):
+        return "this machine has no such address; leave --host out, or give one that it has"
+    return f"{os.strerror(error.errno or 0)}; try --port 0"

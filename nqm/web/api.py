@@ -8,7 +8,6 @@ from typing import Any
 
 from ..batch import Sweep
 from ..batch import sweep as run_sweep
-from ..least_squares import LeastSquares
 from ..optimizers import Optimizer, free
 from ..optimizers.base import assign, parameters
 from ..output import plain
@@ -32,7 +31,8 @@ def curve(
 ) -> Answer:  # fmt: skip
     """Loss over steps of one setting; of an optimizer that is not linear, the mean over replicas."""
     exact = optimizer.linear
-    quick = quick and exact and isinstance(problem.problem, Quadratic)
+    limit = None if quick else _limit(problem, optimizer, batch_size)
+    quick = exact and (quick or problem.takes_long(steps))
     where, plan = problem.quick if quick else problem.problem, schedule and schedule.schedule
     sampling: dict[str, Any] = {} if exact else {"replicas": replicas, "seed": seed}
     if exact:
@@ -52,7 +52,7 @@ def curve(
         "noise_loss": None if run.noise is None else numbers(run.noise / divisor),
         "band_noise_loss": None if run.band_noise is None else numbers(run.band_noise / divisor),
         "initial_loss": where.spectrum.initial_loss,
-        "stability_limit": None if quick else _limit(problem.problem, optimizer),
+        "stability_limit": limit,
         "multipliers": None if plan is None else _multipliers(plan, run.steps),
         "quick": quick,
         "command": recipes.command("curve", recipes.source(optimizer), options=options),
@@ -68,18 +68,20 @@ def _multipliers(schedule: Any, steps: Any) -> dict[str, list[float]]:
     return {name: [values[i] for values in at] for i, name in enumerate(("lr", "momentum", "batch_size"))}
 
 
-def _limit(problem: Quadratic | LeastSquares, optimizer: Optimizer) -> float | None:
+def _limit(given: Given, optimizer: Optimizer, batch_size: float) -> float | None:
     """The learning rate at which the setting loses stability, where that is quick to say."""
-    if isinstance(problem, LeastSquares) or not optimizer.linear or "lr" not in parameters(optimizer):
+    if not optimizer.linear or "lr" not in parameters(optimizer) or optimizer.at_horizon(MAX_STEPS).cycle > 1:
         return None
-    return number(problem.stability_limit(optimizer)) if optimizer.at_horizon(MAX_STEPS).cycle == 1 else None
+    problem = given.problem
+    if isinstance(problem, Quadratic):
+        return number(problem.stability_limit(optimizer))
+    return number(problem.fine.stability_limit(optimizer, batch_size))
 
 
 def steps(
     problem: Given, optimizer: Optimizer, batch_size: float, target: float, schedule: Scheduled | None, quick: bool, until: Any
 ) -> Answer:  # fmt: skip
     """Steps that one setting needs to reach a loss."""
-    quick = quick and isinstance(problem.problem, Quadratic)
     where, plan = problem.quick if quick else problem.problem, schedule and schedule.schedule
     hit = steps_to_target(where, optimizer, batch_size, target, plan, until=until)
     options = [
@@ -154,7 +156,7 @@ def schedule(
 ) -> Answer:  # fmt: skip
     """The best piecewise-constant schedule of the learning rate or of the batch size."""
     if not isinstance(problem.problem, Quadratic):
-        raise Refused("best schedules need the kind quadratic", "problem.kind")
+        raise Refused("best schedules need noise of fixed variance, the kind quadratic", "problem.kind")
     goals = {"target": target, "steps": steps, "examples": examples}
     found = optimal_schedule(
         problem.problem, optimizer, batch_size, target, steps=steps, examples=examples, pieces=pieces, on=on
@@ -175,7 +177,7 @@ def schedule(
 def phases(problem: Given, optimizer: Optimizer, target: float, batch_size: float | None, x: Axis, y: Axis) -> Answer:
     """Steps to a target over two settings."""
     if not isinstance(problem.problem, Quadratic):
-        raise Refused("maps need the kind quadratic", "problem.kind")
+        raise Refused("maps need noise of fixed variance, the kind quadratic", "problem.kind")
     # What an axis holds need not be free: the text of a page keeps the setting that was clicked.
     for axis in (x, y):
         if axis.name in (known := parameters(optimizer)):

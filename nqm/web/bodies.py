@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..batch import DEFAULT_BATCH_SIZES
-from ..least_squares import LeastSquares
+from ..least_squares import MUCH, LeastSquares
 from ..nets.fitting import Fit
 from ..optimizers import Optimizer
 from ..parse import parse_batch_sizes, parse_optimizer, parse_schedule, parse_spectrum
@@ -55,6 +55,9 @@ class Given:
         try:
             self.problem  # noqa: B018 - refused here, where the field is known
         except ValueError as error:
+            what, _, remedy = str(error).partition("; ")
+            if "label_noise" in remedy:
+                raise Refused(f"{what}; set label_noise", "problem.label_noise") from None
             raise Refused(str(error), "problem.spectrum") from None
 
     @property
@@ -63,9 +66,13 @@ class Given:
 
     @property
     def quick(self) -> Quadratic | LeastSquares:
-        """The same on quadrature nodes good to 1e-6."""
+        """The same on quadrature nodes good to 1e-6; of a regression to 1e-9, as it takes hardly more of them."""
         problem = self.problem
-        return problem.coarse if isinstance(problem, Quadratic) else problem
+        return problem.coarse if isinstance(problem, Quadratic) else problem.fine
+
+    def takes_long(self, steps: int) -> bool:
+        """Whether so many steps on every mode take seconds: a regression has to walk them one by one."""
+        return isinstance(self.problem, LeastSquares) and steps * len(self.problem.spectrum) > MUCH
 
     @property
     def fit(self) -> Fit | None:
@@ -151,27 +158,31 @@ steps = Number(0, limits.STEPS, whole=True)
 seed = Field(Number(0, 2**31, whole=True), 0)
 multipliers = Field(Items(Number(0, HUGE), limits.SCHEDULE_PIECES), None)
 
+modes = {
+    "spectrum": Field(
+        Either(
+            Text(_spectrum_text),
+            Object(
+                {
+                    "upload": Field(Text(str, 64), None),
+                    "file": Field(Any_(), None),
+                    "name": Field(Text(str, 200), ""),
+                },
+                _spectrum_file,
+            ),
+        ),
+        Source(PAPER),
+    )
+}
 problem = Object(
     {
-        "spectrum": Field(
-            Either(
-                Text(_spectrum_text),
-                Object(
-                    {
-                        "upload": Field(Text(str, 64), None),
-                        "file": Field(Any_(), None),
-                        "name": Field(Text(str, 200), ""),
-                    },
-                    _spectrum_file,
-                ),
-            ),
-            Source(PAPER),
-        ),
+        **modes,
         "kind": Field(Choice(("quadratic", "least_squares")), "quadratic"),
         "label_noise": Field(Number(0, HUGE), None),
     },
     Given,
 )
+measured = Object(modes, Given)  # where the noise is the spectrum's own
 schedule = Either(
     Text(_schedule_text),
     Object(
@@ -195,6 +206,7 @@ axis = Object(
 )
 
 given = {"problem": Field(problem, Given())}
+as_it_is = {"problem": Field(measured, Given())}
 optimizer = {"optimizer": Field(Text(_optimizer))}
 at = {"batch_size": Field(batch_size)}
 planned = {"schedule": Field(schedule, None)}
@@ -236,10 +248,10 @@ BODIES: dict[str, Object] = {
         }
     ),
     "map": Object({**given, **optimizer, **target, "batch_size": Field(batch_size, None), "x": Field(axis), "y": Field(axis)}),
-    "spectrum": Object({**given}),
+    "spectrum": Object({**as_it_is}),
     "predict": Object(
         {
-            **given, **optimizer, **at, "steps": Field(steps), **planned,
+            **as_it_is, **optimizer, **at, "steps": Field(steps), **planned,
             "epochs": Field(Flag(), False), "quadratic": Field(Flag(), False),
         }
     ),

@@ -44,8 +44,8 @@ def written(value: Any) -> str:
 
 
 def spectrum_text(given: Given, quick: bool = False) -> str:
-    """The spectrum as text of the command line."""
-    if given.spectrum.opened:
+    """The spectrum as text of the command line; a file's and a regression's are not worth other nodes there."""
+    if given.spectrum.opened or given.kind != "quadratic":
         return given.spectrum.text
     return f"{given.spectrum.text}.{QUICK}" if quick else given.spectrum.text
 

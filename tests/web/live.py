@@ -68,7 +68,7 @@ def hurried() -> Live:
     """One server for all tests of a process, with little patience."""
     stack = ExitStack()
     atexit.register(stack.close)
-    return stack.enter_context(serving("--time-limit", "2"))
+    return stack.enter_context(serving("--time-limit", "1"))
 
 
 def _descendants(pid: int) -> list[int]:

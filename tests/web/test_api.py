@@ -91,6 +91,19 @@ def test_a_quick_curve_is_good_to_a_millionth() -> None:
     assert quick["loss"] == pytest.approx(exact["loss"], rel=1e-5)
 
 
+def test_a_long_curve_of_a_regression_is_on_nodes() -> None:
+    problem = {"spectrum": "power_law(2000, noise_exponent=2)", "kind": "least_squares", "label_noise": 0.5}
+    exact = nqm.LeastSquares(nqm.Spectrum.power_law(2000), 0.5)
+    body = {"problem": problem, "optimizer": "SGD(0.1)", "batch_size": 4, "points": 4}
+    for steps, quick, nodes in [(200, False, False), (200, True, True), (60_000, False, True)]:
+        answer = post("curve", **body, steps=steps, quick=quick)
+        assert answer["quick"] is nodes
+        assert (answer["stability_limit"] is None) is quick
+        if steps == 200:
+            assert answer["loss"] == pytest.approx(exact.run(nqm.SGD(0.1), 4, 200, points=4).loss, rel=1e-9)
+    assert answer["stability_limit"] == pytest.approx(exact.stability_limit(nqm.SGD(), 4), rel=1e-8)
+
+
 def test_a_curve_with_pieces_and_one_with_text() -> None:
     pieces = {"lengths": [10, 20], "lr": [1, 0.5], "batch_size": [1, 2]}
     answer = post(
@@ -201,7 +214,14 @@ ELSEWHERE = {
     "curve of a regression": {
         "problem": {**SMALL, "kind": "least_squares", "label_noise": 0.3}, "optimizer": "SGD(0.1)", "batch_size": 4, "steps": 100,
     },
+    "curve of a regression, quick": {
+        "problem": {**SMALL, "kind": "least_squares"}, "optimizer": "SGD(0.1)", "batch_size": 4, "steps": 100, "points": 5,
+        "quick": True,
+    },
     "steps": {"problem": SMALL, "optimizer": "SGD(0.1)", "batch_size": 64, "target": 0.1, "until": "settled"},
+    "steps of a regression": {
+        "problem": {**SMALL, "kind": "least_squares"}, "optimizer": "SGD(0.1)", "batch_size": 64, "target": 0.5, "quick": True,
+    },
     "tune": {"problem": SMALL, "optimizer": "Preconditioned(SGD, power=0.5)", "batch_size": 64, "steps": 200},
     "sweep": {
         "problem": {"spectrum": "Spectrum([1, 0.1], c=[2, 0.3])"}, "optimizers": ["SGD", "EMA(SGD)"], "target": 0.01,
@@ -406,6 +426,10 @@ WRONG: list[tuple[str, dict[str, Any], str | None, str]] = [
     ("curve", {"problem": {"spectrum": {}}}, "problem.spectrum", "exactly one of"),
     ("curve", {"problem": {"spectrum": {"file": {"h": []}}}}, "problem.spectrum", "non-empty"),
     ("curve", {"problem": {"label_noise": 1}}, "problem.label_noise", "least_squares"),
+    ("curve", {"problem": {"spectrum": "power_law(9, noise_exponent=2)", "kind": "least_squares"}}, "problem.label_noise",
+     "noise; set label_noise"),
+    ("spectrum", {"problem": {"kind": "least_squares"}}, "problem.kind", "kind"),
+    ("map", {"problem": {"kind": "least_squares"}}, "problem.kind", "fixed variance"),
     ("curve", {"problem": []}, "problem", "must be an object"),
     ("predict", {}, "problem.spectrum", "nqm fit"),
     ("steps", {"target": -1}, "target", "from 1e-300"),

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from live import ROOT
 
-from nqm import SGD, HeavyBall, Quadratic, Schedule, Spectrum, optimal_schedule, steps_to_target, sweep
+from nqm import SGD, HeavyBall, LeastSquares, Quadratic, Schedule, Spectrum, optimal_schedule, steps_to_target, sweep
 from nqm.nets import Fit
 
 pytestmark = pytest.mark.slow
@@ -106,6 +106,113 @@ def test_schedule_editor(open_page):
     # The page writes learning rate and multipliers with a few digits, and the optimum is flat.
     assert page.line("with the schedule")[-1] == pytest.approx(best.loss, rel=1e-4)
     assert min(page.colours()) > 10
+
+
+def ends(page: Any) -> list[float]:
+    return [float(node.get_attribute("aria-valuenow")) for node in page.page.locator(".edge").all()]
+
+
+def test_ends_of_pieces_are_dragged_and_moved_by_keys(open_page):
+    page = open_page(
+        "view=schedule&run=SGD(lr=0.5)&batch=256&steps=3000&schedule=Schedule([1000,1000,1000],[1,0.3,0.1])"
+    )
+    grip = page.page.locator(".edge .grip").nth(0)
+    assert grip.evaluate("node => getComputedStyle(node).stroke") not in ("none", "rgba(0, 0, 0, 0)")  # to be seen
+    box = grip.bounding_box()
+    page.page.mouse.move(box["x"] + 2, box["y"] + 9)
+    page.page.mouse.down()
+    page.page.mouse.move(box["x"] + 62, box["y"] + 30, steps=3)
+    page.page.mouse.up()
+    page.settle()
+    first, second = ends(page)
+    assert second == 2000
+    assert 1100 < first < 1500
+    assert page.page.evaluate("window.nqm.state().schedule") == (
+        f"Schedule([{first:g}, {2000 - first:g}, 1000], [1, 0.3, 0.1])"
+    )
+    assert f"End of piece 1 of 3: step {first:,.0f}" in page.text(".editor .readout")
+    plan = Schedule([int(first), 2000 - int(first), 1000], [1, 0.3, 0.1])
+    close(page.line("with the schedule"), PAPER.run(SGD(0.5), 256, 3000, plan, grid="linear").loss)
+    page.page.focus(".edge >> nth=1")
+    for key in ("ArrowRight", "Shift+ArrowRight", "PageDown"):
+        page.page.keyboard.press(key)
+    assert ends(page) == [first, 2000 + 30 + 3 - 300]
+    page.page.keyboard.press("Home")
+    assert ends(page) == [first, first + 1]
+    page.page.keyboard.press("End")
+    assert ends(page) == [first, 2999]
+    page.settle()
+
+
+def touch(page: Any, start: tuple[float, float], by: tuple[float, float]) -> None:
+    """A finger that goes down, moves and leaves."""
+    client = page.page.context.new_cdp_session(page.page)
+    for kind, part in [("touchStart", 0), ("touchMove", 0.5), ("touchMove", 1), ("touchEnd", None)]:
+        at = [] if part is None else [{"x": start[0] + part * by[0], "y": start[1] + part * by[1]}]
+        client.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": at})
+
+
+def test_pieces_on_a_phone(open_page):
+    page = open_page("view=schedule&run=SGD(lr=0.5)&batch=256&steps=3000&pieces=10", has_touch=True)
+    page.page.set_viewport_size({"width": 390, "height": 740})
+    page.page.locator(".edge .grip").nth(4).scroll_into_view_if_needed()
+    box = page.page.locator(".edge .touch").nth(4).bounding_box()
+    assert box["width"] >= 20  # as much as ten pieces leave
+    assert box["height"] >= 24
+    touch(page, (box["x"] + box["width"] / 2, box["y"] + box["height"] / 2), (12, 0))
+    page.settle()
+    assert ends(page)[4] > 1510
+    assert ends(page)[3::2] == [1200, 1800, 2400]
+    box = page.page.locator(".piece .knob").nth(2).bounding_box()
+    touch(page, (box["x"] + 6, box["y"] + 6), (0, 30))
+    page.settle()
+    schedule = page.page.evaluate("window.nqm.state().schedule")
+    lr = json.loads(schedule[schedule.rindex("[") : -1])
+    assert lr[2] < 0.8
+    assert lr[:2] == lr[3:5] == [1, 1]
+    box = page.page.locator(".piece .bar").nth(7).bounding_box()
+    touch(page, (box["x"] + box["width"] / 2, box["y"] + box["height"] - 40), (0, -60))  # scrolls the page
+    page.settle()
+    assert page.page.evaluate("window.nqm.state().schedule") == schedule
+
+
+def test_noise_of_minibatches(open_page):
+    page = open_page("view=loss&spectrum=power_law(300,noise=2)&run=SGD(lr=0.3)&batch=4&steps=2000&target=1")
+    page.page.select_option("#noise-kind", "least_squares")
+    page.page.locator("#label-noise").wait_for()
+    page.settle()
+    assert page.page.input_value("#label-noise-text") == "2"  # as noisy as the spectrum was
+    assert page.page.locator("#law-noise").count() == 0
+    page.set("#label-noise-text", "0.5")
+    problem = LeastSquares(Spectrum.power_law(300), label_noise=0.5)
+    close(page.line("loss"), problem.run(SGD(0.3), 4, 2000).loss)
+    assert f"{problem.stability_limit(SGD(), 4):.4g}" in page.text("#facts")
+    curve, hit = page.shown("commands")
+    assert curve["command"].endswith("--problem least_squares --label-noise 0.5")
+    scope: dict[str, Any] = {}
+    exec(hit["python"], scope)
+    assert scope["answer"].steps == steps_to_target(problem, SGD(0.3), 4, 1).steps
+    again = open_page(page.page.url.partition("#")[2])
+    assert again.shown("figure") == page.shown("figure")
+    page.view("schedule")
+    close(page.line("constant rate"), problem.run(SGD(0.3), 4, 2000, grid="linear").loss)
+    assert page.page.is_disabled("#best-loss")
+    assert "fixed variance only" in page.text("#view-controls")
+    page.view("map")
+    assert "Maps need noise of fixed variance" in page.text("#error")
+    assert page.page.locator(".plot").count() == 0  # the loss of the view before does not pass for a map
+    assert page.page.is_hidden("#code")
+    page.view("network")
+    assert "The noise here is the spectrum's own" in page.text("#facts")
+    page.page.select_option("#noise-kind", "quadratic")
+    page.view("loss")
+    close(page.line("loss"), Quadratic(Spectrum.power_law(300, noise=2)).run(SGD(0.3), 4, 2000).loss)
+
+
+def test_a_sweep_of_a_regression(open_page):
+    page = open_page("view=steps&o=SGD()&spectrum=power_law(20)&kind=least_squares&label_noise=1&sizes=4,64&target=0.1")
+    exact = sweep(LeastSquares(Spectrum.power_law(20), label_noise=1.0), SGD(), 0.1, [4, 64])
+    close(page.line("SGD()"), exact.steps)
 
 
 def test_phase_map_and_its_points(open_page):
@@ -208,6 +315,39 @@ def test_wrong_input_is_one_sentence_at_its_field(open_page):
     page.page.locator("#error", has_text=".").wait_for()
 
 
+def test_a_wrong_number_can_be_mended(open_page):
+    page = open_page(f"view=loss&{SETTING}")
+    before = page.page.evaluate("window.nqm.state().run")
+    page.set("#setting-lr-0-text", "0,1")  # would be two arguments of the optimizer
+    assert page.text("#error").startswith("'0,1' is not a number")
+    assert page.page.get_attribute("#setting-lr-0-text", "aria-invalid") == "true"
+    assert page.page.evaluate("window.nqm.state().run") == before
+    page.set("#setting-lr-0-text", "0.05")
+    assert page.page.is_hidden("#error")
+    page.set("#setting-lr-0-text", "-1")
+    assert page.page.get_attribute("#setting-lr-0-text", "aria-invalid") == "true"
+    page.set("#setting-lr-0-text", "0.05")
+    for field in ("#batch-text", "#setting-text", "#setting-lr-0-text"):
+        shown = page.page.input_value(field)
+        assert page.set(field, "").page.input_value(field) == shown
+    page.set("#batch-text", "0")
+    assert page.text("#error").startswith("Batch size must be a number")
+    page.set("#batch-text", "256")
+    page.set("#law-noise-text", "-1")
+    assert page.text("#error").startswith("power_law: noise must be positive")
+    assert page.page.get_attribute("#law-noise-text", "aria-invalid") == "true"
+    page.set("#law-noise-text", "1")
+    page.page.evaluate("window.nqm.update({view: 'schedule', schedule: 'Schedule([2000, 1000], [1, 0.5])'})")
+    page.settle()
+    page.set("#steps-text", "-1")
+    assert page.text("#error").startswith("Steps must be a whole number")
+    page.set("#steps-text", "3000")
+    page.page.evaluate("window.nqm.update({view: 'map', cells: '4', target: '1'})")
+    page.settle()
+    page.set("#map-xrange", "2..1")
+    assert page.page.get_attribute("#map-xrange", "aria-invalid") == "true"
+
+
 def test_stale_questions_are_cancelled(open_page):
     page = open_page(f"view=steps&o=SGD()&{SIZES}")
     failed: list[str] = []
@@ -291,7 +431,7 @@ def test_keyboard_reaches_everything(open_page):
             """() => {
                 const node = document.activeElement;
                 const style = getComputedStyle(node);
-                const inner = node.querySelector?.(".knob");
+                const inner = node.querySelector?.(".knob, .grip");
                 const labels = [...(node.labels ?? [])].map((label) => label.textContent).join(" ");
                 const name = node.getAttribute("aria-label") || labels || node.textContent.trim();
                 const ring = style.outlineStyle !== "none" || (inner && parseFloat(getComputedStyle(inner).strokeWidth) > 3);
@@ -311,6 +451,7 @@ def test_keyboard_reaches_everything(open_page):
         "schedule-text",
         "best-loss",
         "piece",
+        "edge",
         "plot",
         "save-html",
     } <= set(seen)
@@ -368,7 +509,7 @@ def test_every_view_fits_a_phone(open_page, colour):
 
 
 def test_guided_examples(open_page):
-    page = open_page("")
+    page = open_page("view=network&kind=least_squares&label_noise=1")  # which the examples do not mean
     for tour in range(3):
         page.page.click("#examples summary")
         page.page.click(f"#example-list li:nth-child({tour + 1}) button")

@@ -2,7 +2,8 @@
 
 import { argument, layers, nest, parseCall, printTidy, withArgument } from "./grammar.js";
 import { bases, optimizer, start, understood, wrappers } from "./catalogue.js";
-import { element, labelled, menu, textField } from "./dom.js";
+import { element, labelled, menu, numberField } from "./dom.js";
+import { showWrong } from "./report.js";
 
 /** The tree behind a text, or null where only the server can read it. */
 export function readTree(text) {
@@ -37,7 +38,7 @@ function layerRow(layer, i, list, say, all, id) {
   const drop = innermost
     ? element("span", {})
     : element("button", { class: "icon", type: "button", "aria-label": `Take ${layer.name} away`, onclick: () => say(list.filter((one, k) => k !== i)) }, "×");
-  const numbers = all ? [] : optimizer(layer.name).parameters.map((p) => numberField(p, layer, replace, `${id}-${p.name}`));
+  const numbers = all ? [] : optimizer(layer.name).parameters.map((p) => valueField(p, layer, replace, `${id}-${p.name}`));
   return element(
     "div",
     { class: "layer" },
@@ -48,7 +49,7 @@ function layerRow(layer, i, list, say, all, id) {
   );
 }
 
-function numberField(parameter, layer, replace, id) {
+function valueField(parameter, layer, replace, id) {
   const value = argument(layer, parameter.name);
   const set = (text) => replace(withArgument(layer, parameter.name, text.trim() || null));
   if (parameter.scale === "choice") {
@@ -56,7 +57,7 @@ function numberField(parameter, layer, replace, id) {
     return labelled(parameter.name, menu(options, value ?? "", set), parameter.name, id);
   }
   const placeholder = parameter.default === null ? "free" : String(parameter.default);
-  return labelled(parameter.name, textField(value ?? "", set, { placeholder }), parameter.name, id);
+  return labelled(parameter.name, numberField(value ?? "", set, { placeholder, onwrong: showWrong }), parameter.name, id);
 }
 
 function wrapMenu(list, say, all, id) {

@@ -40,11 +40,32 @@ export function rebuild(box, ...children) {
   if (id) byId(id)?.focus();
 }
 
-/** A text field that speaks when it is left or Enter is pressed. */
-export function textField(value, onchange, attributes = {}) {
+/** A text field that speaks when it is left or Enter is pressed; one that is `needed` takes its text back when emptied. */
+export function textField(value, onchange, { needed = false, ...attributes } = {}) {
   const node = element("input", { type: "text", autocomplete: "off", spellcheck: "false", ...attributes });
+  let kept = value;
   node.value = value;
-  node.addEventListener("change", () => onchange(node.value.trim()));
+  node.addEventListener("focus", () => (kept = node.value));
+  node.addEventListener("change", () => {
+    const text = node.value.trim();
+    if (needed && !text) node.value = kept;
+    else onchange(text);
+    kept = node.value;
+  });
+  return node;
+}
+
+const NUMBER = /^([\d.eE+\-*/^() ]+|inf)$/; // what the server reads as one, and nothing that could pass for two
+
+/** A text field for a number. What is none is said at once, as inside a constructor it could become something else. */
+export function numberField(value, onchange, { onwrong, ...attributes }) {
+  const check = (text) => {
+    const fine = !text || NUMBER.test(text);
+    if (!fine) onwrong(Object.assign(new Error(`'${text}' is not a number; write one such as 0.1, 2^10 or 1 - 2^-7`), { input: node.id }));
+    else if (node.getAttribute("aria-invalid")) onwrong(null);
+    if (fine) onchange(text);
+  };
+  const node = textField(value, check, attributes);
   return node;
 }
 

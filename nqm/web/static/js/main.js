@@ -24,7 +24,7 @@ import { network } from "./views/network.js";
 
 const VIEWS = [steps, loss, settings, schedule, map, network];
 const FORMATS = ["png", "svg", "csv", "json", "html"];
-const CHOICES = ["x", "y", "run", "critical", "rate", "pieces", "cells", "grid"]; // what the controls above a figure show
+const CHOICES = ["kind", "x", "y", "run", "critical", "rate", "pieces", "cells", "grid"]; // what the controls above a figure show
 const SETTLE = 250; // ms after a slider's last move until the exact answer is asked for
 const PATIENCE = 400; // ms that a quick answer may take before a newer question replaces it
 
@@ -50,6 +50,7 @@ async function start() {
   if (matchMedia("(max-width: 980px)").matches) byId("drawer").open = false;
   buildTabs();
   buildDownloads();
+  blank(true);
   say("Starting …", true);
   try {
     learn(await get("/api/describe"));
@@ -110,7 +111,7 @@ function showView() {
 function showControls(of) {
   const box = byId("view-controls");
   const held = box.contains(document.activeElement) ? document.activeElement.id : "";
-  box.replaceChildren(...(viewOf(of).controls?.(of, change, search) ?? []));
+  box.replaceChildren(...(viewOf(of).controls?.(of, change, search) ?? []).filter(Boolean));
   if (held) byId(held)?.focus();
 }
 
@@ -180,7 +181,17 @@ function failed(error) {
   showErrors([error]);
   say("No answer.", false);
   nqm.busy = false;
-  byId("figure").classList.add("stale");
+  if (nqm.shown?.view === viewOf(state()).id) return byId("figure").classList.add("stale");
+  figure?.destroy(); // of another view: it would pass for this one's
+  figure = nqm.shown = null;
+  byId("figure").replaceChildren();
+  byId("figure").classList.remove("stale");
+  blank(true);
+}
+
+/** Whatever stands below a figure needs one. */
+function blank(nothing) {
+  for (const id of ["facts", "downloads", "code", "numbers"]) byId(id).hidden = nothing;
 }
 
 function draw(answers, of) {
@@ -195,6 +206,7 @@ function draw(answers, of) {
   showFacts(view.facts?.(answers, of) ?? [], view.summary?.(answers));
   showTables(() => view.tables?.(answers, of) ?? []);
   showCode(commands);
+  blank(false);
   nqm.shown = { view: view.id, figure: model, answers, state: of, commands: commands.map(({ command, python }) => ({ command, python })), link: link(of) };
 }
 

@@ -6,7 +6,7 @@ import { together } from "./script.js";
 
 const INPUTS = {
   target: "target-text", batch_sizes: "sizes", batch_size: "batch-text", steps: "steps-text", schedule: "schedule-text",
-  optimizer: "setting-text", "problem.spectrum": "spectrum-text", "x.low": "map-xrange", "x.high": "map-xrange", "y.low": "map-yrange", "y.high": "map-yrange",
+  optimizer: "setting-text", "problem.spectrum": "spectrum-text", "problem.kind": "noise-kind", "problem.label_noise": "label-noise-text", x: "map-xrange", y: "map-yrange", "x.low": "map-xrange", "x.high": "map-xrange", "y.low": "map-yrange", "y.high": "map-yrange",
 }; // prettier-ignore
 
 export function showFacts(facts, summary) {
@@ -57,8 +57,7 @@ export function showErrors(errors) {
   box.hidden = !errors.length;
   box.textContent = errors.map((error) => sentence(error.message)).join(" ");
   for (const error of errors) {
-    const input = byId(error.input ?? INPUTS[error.field] ?? "");
-    input?.setAttribute("aria-invalid", "true");
+    inputOf(error)?.setAttribute("aria-invalid", "true");
     const own = error.input ? byId(error.input.replace("-text", "-problem")) : null;
     if (own) {
       own.textContent = sentence(error.message);
@@ -67,7 +66,22 @@ export function showErrors(errors) {
   }
 }
 
+/** What is wrong with a field before the server is asked; null once it is mended. */
+export function showWrong(error) {
+  showErrors(error ? [error] : []);
+}
+
+/** The field that an error is about: the number it names, else the text that holds it. */
+function inputOf({ input, field, message }) {
+  const [, name] = /: (\w+) must be /.exec(message) ?? [];
+  const holder = { "problem.spectrum": "law", optimizer: "setting" }[field];
+  const own = name && holder ? document.querySelector(`input[type="text"][id^="${holder}-${name}-"]`) : null;
+  return own ?? byId(input ?? INPUTS[field] ?? "");
+}
+
+/** A sentence for a reader: paths of fields in words, names before a colon as they are. */
 function sentence(text) {
-  const whole = text.charAt(0).toUpperCase() + text.slice(1);
+  const words = text.replace(/^(?:[a-z]+\.)*[a-z_]+(?= )/, (path) => path.split(".").at(-1).replaceAll("_", " "));
+  const whole = /^\w+:/.test(words) ? words : words.charAt(0).toUpperCase() + words.slice(1);
   return /[.!?]$/.test(whole) ? whole : `${whole}.`;
 }

@@ -3,6 +3,8 @@
 export const DEFAULTS = {
   view: "steps",
   spectrum: "power_law(10000)",
+  kind: "quadratic", // of gradient noise: a fixed variance, or "least_squares"
+  label_noise: "", // of least squares; what the spectrum says if empty
   target: "0.01",
   sizes: "2^2..2^20",
   o: ["SGD()", "HeavyBall()", "EMA(SGD())"],

@@ -9,6 +9,7 @@ const OWN = {
   curvature: "How steeply the loss bends along a direction, h; training is fast where it is large.",
   exponent: "How quickly curvature falls from one direction to the next: the i-th is i to the minus this power.",
   noise_exponent: "How quickly gradient noise falls over directions; the same as the curvature's, C = H, if left out.",
+  noise_kind: "Whether a gradient's noise has the same variance everywhere, or is that of minibatches of a linear regression and falls with the loss.",
   noise_level: "Factor on the variance of the gradient noise of a single example.",
   dimension: "How many directions, or parameters, the problem has.",
   sizes: "Batch sizes to tune for: a range such as 2^2..2^20, or a list such as 4,16,64.",

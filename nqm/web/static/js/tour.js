@@ -46,7 +46,7 @@ export function startTours(update) {
     const [text, changes, sample] = tour.steps[at];
     menu.open = false;
     if (sample) await openExample(update);
-    update(changes);
+    update({ kind: DEFAULTS.kind, label_noise: DEFAULTS.label_noise, ...changes });
     const go = (to, words, kind) => element("button", { class: kind, type: "button", onclick: () => show(tour, to) }, words);
     const close = element("button", { class: "quiet", type: "button", onclick: () => (box.hidden = true) }, "Close");
     box.hidden = false;

@@ -47,14 +47,21 @@ function reachable(answer) {
   return { target: String(Number((answer.initial_loss / 4).toPrecision(2))) };
 }
 
+/** How gradients are noisy, as the server takes it: a fixed variance need not be named. */
+function noiseOf({ kind, label_noise }) {
+  if (kind === "quadratic") return {};
+  return label_noise ? { kind, label_noise } : { kind };
+}
+
 /** Ask about the problem; a server that does not know the file, or has forgotten it, is given it again. */
 export async function ask(path, of, body, signal) {
-  if (!of.data) return post(path, { problem: { spectrum: of.spectrum }, ...body }, signal);
+  const about = (spectrum) => post(path, { problem: { spectrum, ...noiseOf(of) }, ...body }, signal);
+  if (!of.data) return about(of.spectrum);
   const kept = of.data.startsWith(KEPT);
   let id = kept ? of.data.slice(KEPT.length) : ids.get(of.data);
   if (id) {
     try {
-      return await post(path, { problem: { spectrum: { upload: id } }, ...body }, signal);
+      return await about({ upload: id });
     } catch (error) {
       if (kept || error.field !== FORGOTTEN) throw error;
     }
@@ -62,5 +69,10 @@ export async function ask(path, of, body, signal) {
   const name = of.name || "network.json";
   id = (await submit(new File([await unpack(of.data)], name), name)).id;
   ids.set(of.data, id);
-  return post(path, { problem: { spectrum: { upload: id } }, ...body }, signal);
+  return about({ upload: id });
+}
+
+/** Ask about the spectrum itself, whatever noise it is used with. */
+export function askSpectrum(path, of, body, signal) {
+  return ask(path, { ...of, kind: "quadratic" }, body, signal);
 }

@@ -26,7 +26,7 @@ export class FamiliesCard {
 
   row(text, i, all) {
     const set = (next) => this.update({ o: all.map((one, k) => (k === i ? next : one)) });
-    const field = textField(text, (next) => next && set(next), { class: "code", id: `family-${i}-text`, "aria-label": `Optimizer ${i + 1}, constructor text` });
+    const field = textField(text, set, { needed: true, class: "code", id: `family-${i}-text`, "aria-label": `Optimizer ${i + 1}, constructor text` });
     field.dataset.term = "constructor";
     const drop = element("button", { class: "icon", type: "button", "aria-label": `Remove ${text}`, onclick: () => this.update({ o: all.filter((one, k) => k !== i) }) }, "×");
     drop.disabled = all.length < 2;

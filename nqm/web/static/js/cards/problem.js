@@ -5,7 +5,7 @@ import { argument, parseCall, printCall, withArgument, withNames } from "../gram
 import { slider } from "../slider.js";
 import { plain } from "../format.js";
 import { DEFAULTS } from "../state.js";
-import { openFile, openExample } from "../upload.js";
+import { askSpectrum, openFile, openExample } from "../upload.js";
 
 const PAPER = DEFAULTS.spectrum;
 const BINNED = "power_law(10000).binned(100)";
@@ -17,6 +17,12 @@ const KINDS = [
   ["file", "Measured network (file)"],
   ["text", "Constructor text"],
 ];
+const NOISES = [
+  ["quadratic", "Fixed variance, as in the paper"],
+  ["least_squares", "Of minibatches, falls with the loss"],
+];
+const FEW = "16,256,4096,65536"; // a regression takes about ten times as long to tune
+const SLOW = "A linear regression, exactly. It takes longer to tune; phase maps and best schedules need fixed variance.";
 
 export class ProblemCard {
   constructor(box, update) {
@@ -37,14 +43,14 @@ export class ProblemCard {
 
   show(state, views) {
     const kind = this.kind(state);
-    const shape = `${kind} ${state.name} ${views.sizes}`;
+    const shape = `${kind} ${state.kind} ${state.name} ${views.sizes}`;
     if (shape === this.shape) {
       this.parts.forEach((sync) => sync(state));
       return;
     }
     this.shape = shape;
     this.parts = [];
-    rebuild(this.box, element("h2", { id: "problem-heading" }, "Problem"), this.chooser(kind), ...this.inside(kind, state), ...this.goal(state, views));
+    rebuild(this.box, element("h2", { id: "problem-heading" }, "Problem"), this.chooser(kind), ...this.inside(kind, state), ...this.noise(state), ...this.goal(state, views));
   }
 
   chooser(kind) {
@@ -62,10 +68,10 @@ export class ProblemCard {
 
   inside(kind, state) {
     if (kind === "law") return this.lawFields(state);
-    if (kind === "paper") return this.lawFields(state).slice(-1); // its noise alone
+    if (kind === "paper") return fixed(state) ? this.lawFields(state).slice(-1) : []; // its noise alone
     if (kind === "file") return [this.fileField(state)];
     if (kind !== "text") return [];
-    const field = textField(state.spectrum, (spectrum) => this.update({ spectrum }), { class: "code" });
+    const field = textField(state.spectrum, (spectrum) => this.update({ spectrum }), { needed: true, class: "code" });
     this.parts.push((next) => field !== document.activeElement && (field.value = next.spectrum));
     return [labelled("Constructor", field, null, "spectrum-text")];
   }
@@ -89,9 +95,13 @@ export class ProblemCard {
       });
       return part.node;
     };
-    return [
+    const shape = [
       make("d", "Dimension d", "dimension", 10, 1e12, "log", () => "10000"),
       make("exponent", "Curvature exponent", "exponent", 0.25, 3, "linear", () => "1"),
+    ];
+    if (!fixed(state)) return shape; // its noise follows from the rest
+    return [
+      ...shape,
       make("noise_exponent", "Noise exponent", "noise_exponent", 0, 3, "linear", (of) => current("exponent", of) ?? "1"),
       make("noise", "Noise level", "noise_level", 0.01, 100, "log", () => "1"),
     ];
@@ -120,6 +130,27 @@ export class ProblemCard {
     return element("div", { class: "field" }, box);
   }
 
+  /** Which noise gradients have; that of a regression is set by the noise of its labels. */
+  noise(state) {
+    const choose = labelled("Gradient noise", menu(NOISES, state.kind, (kind) => this.chooseNoise(kind, state)), "noise_kind", "noise-kind");
+    this.parts.push((next) => (state = next));
+    if (fixed(state)) return [choose];
+    const labels = slider({
+      id: "label-noise", label: "Label noise", term: "label_noise", scale: "log", low: 0.001, high: 1000, value: state.label_noise, digits: 3,
+      onmove: (text) => this.update({ label_noise: text }), format: plain,
+    }); // prettier-ignore
+    this.parts.push((next) => labels.show(next.label_noise));
+    return [choose, element("p", { class: "note" }, SLOW), labels.node];
+  }
+
+  /** Labels start as noisy as the spectrum's gradients are in total, which is the same problem near its minimum. */
+  async chooseNoise(kind, { sizes, ...state }) {
+    if (kind === "quadratic") return this.update({ kind, label_noise: "", ...(sizes === FEW ? { sizes: DEFAULTS.sizes } : {}) });
+    const fewer = sizes === DEFAULTS.sizes ? { sizes: FEW } : {};
+    const found = await askSpectrum("/api/spectrum", state, {}).catch(() => null); // a wrong spectrum is complained of elsewhere
+    this.update({ kind, label_noise: found ? plain(found.noise_trace / found.trace, 3) : "1", ...fewer });
+  }
+
   goal(state, views) {
     const target = slider({
       id: "target", label: "Target loss", term: "target", scale: "log", low: 1e-4, high: 3, value: state.target, digits: 3,
@@ -127,11 +158,13 @@ export class ProblemCard {
     }); // prettier-ignore
     this.parts.push((next) => target.show(next.target));
     if (!views.sizes) return [target.node];
-    const sizes = textField(state.sizes, (text) => this.update({ sizes: text }));
+    const sizes = textField(state.sizes, (text) => this.update({ sizes: text }), { needed: true });
     this.parts.push((next) => sizes !== document.activeElement && (sizes.value = next.sizes));
     return [target.node, labelled("Batch sizes", sizes, "sizes", "sizes")];
   }
 }
+
+const fixed = (state) => state.kind !== "least_squares";
 
 function law(text) {
   try {

@@ -31,7 +31,7 @@ export class SettingCard {
   }
 
   text(state) {
-    const field = textField(state.run, (run) => run && this.update({ run }), { class: "code", id: "setting-text", "aria-label": "Optimizer, constructor text" });
+    const field = textField(state.run, (run) => this.update({ run }), { needed: true, class: "code", id: "setting-text", "aria-label": "Optimizer, constructor text" });
     field.dataset.term = "constructor";
     this.parts.push((next) => field !== document.activeElement && (field.value = next.run));
     return element("div", { class: "field" }, field);

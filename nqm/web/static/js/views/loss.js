@@ -11,7 +11,7 @@ export const loss = {
   title: "Loss over steps of one setting",
   blurb: "The loss is signal, the start that is not yet forgotten, plus gradient noise over the batch size. Noise keeps the loss above its floor.",
   cards: { setting: true, steps: true },
-  uses: ["spectrum", "data", "run", "batch", "steps", "grid", "target"],
+  uses: ["spectrum", "data", "kind", "label_noise", "run", "batch", "steps", "grid", "target"],
   quick: true,
   pair: true,
 

@@ -21,7 +21,7 @@ export const map = {
   title: "Phase map: steps to the target over two settings",
   blurb: "Each cell is one setting. Choose a cell to open it under Loss over steps; everything but the two axes stays as the setting has it.",
   cards: { setting: true },
-  uses: ["spectrum", "data", "run", "batch", "target", "x", "y", "xrange", "yrange", "cells"],
+  uses: ["spectrum", "data", "kind", "label_noise", "run", "batch", "target", "x", "y", "xrange", "yrange", "cells"],
 
   controls(state, update) {
     const names = axisNames(state.run).map((name) => [name, name.replace("_", " ")]);
@@ -29,7 +29,7 @@ export const map = {
     const pickX = menu(names, x.name, (name) => update({ x: name, xrange: "", ...(name === y.name ? { y: x.name, yrange: "" } : {}) }));
     const pickY = menu(names, y.name, (name) => update({ y: name, yrange: "", ...(name === x.name ? { x: y.name, xrange: "" } : {}) }));
     const range = (axis, key, id) =>
-      labelled(`${axis.name.replace("_", " ")} range`, textField(`${axis.low}..${axis.high}`, (text) => update({ [key]: text }), { size: "12" }), null, id);
+      labelled(`${axis.name.replace("_", " ")} range`, textField(`${axis.low}..${axis.high}`, (text) => update({ [key]: text }), { needed: true, size: "12" }), null, id);
     return [
       labelled("Across", pickX, null, "map-x"),
       range(x, "xrange", "map-xrange"),

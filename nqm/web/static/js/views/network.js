@@ -1,9 +1,10 @@
 // View (f): a measured network, or any spectrum: where signal and noise sit over curvature.
 
 import { readable } from "../format.js";
-import { ask } from "../upload.js";
+import { askSpectrum } from "../upload.js";
 import { isAbort } from "../api.js";
 
+const OWN_NOISE = "The noise here is the spectrum's own. Minibatches of a regression have another, which follows from its loss and its label noise.";
 const LOG = (label) => ({ label, scale: "log" });
 
 export const network = {
@@ -12,15 +13,15 @@ export const network = {
   title: "What the problem is made of",
   blurb: "Open a file that nqm fit made: its curvature, gradient signal and noise become the problem of every other view. Built-in spectra show theirs too.",
   cards: { setting: true, steps: true },
-  uses: ["spectrum", "data", "run", "batch", "steps"],
+  uses: ["spectrum", "data", "kind", "run", "batch", "steps"],
   pair: true,
 
   async ask(state, signal, progress) {
-    const answer = await ask("/api/spectrum", state, {}, signal);
+    const answer = await askSpectrum("/api/spectrum", state, {}, signal);
     if (!answer.fit) return [answer];
     progress([answer]);
     try {
-      return [answer, await ask("/api/predict", state, { optimizer: state.run, batch_size: state.batch, steps: state.steps }, signal)];
+      return [answer, await askSpectrum("/api/predict", state, { optimizer: state.run, batch_size: state.batch, steps: state.steps }, signal)];
     } catch (error) {
       if (isAbort(error)) throw error;
       return [answer, { error }]; // the spectrum stands, whatever the setting
@@ -36,21 +37,23 @@ export const network = {
     return { title: state.name && state.data ? state.name : state.spectrum, panels };
   },
 
-  facts([answer, predicted]) {
+  facts([answer, predicted], state) {
     const { fit } = answer;
+    const noise = state.kind === "quadratic" ? [] : [{ name: "noise", value: OWN_NOISE, wide: true }];
     const common = [
       estimated("noise scale", "noise_scale", fit?.noise_scale, answer.noise_scale),
       estimated("curvature noise scale", "curvature_noise_scale", fit?.curvature_noise_scale, answer.curvature_noise_scale),
       { name: "largest curvature", value: readable(answer.largest_curvature), term: "curvature" },
       { name: "loss above the minimum", value: readable(answer.initial_loss), term: "loss" },
     ];
-    if (!fit) return [...common, { name: "modes", value: readable(answer.modes), term: "dimension" }];
+    if (!fit) return [...common, { name: "modes", value: readable(answer.modes), term: "dimension" }, ...noise];
     return [
       ...common,
       { name: "loss of the network", value: readable(fit.loss) },
       { name: "parameters", value: readable(fit.parameters) },
       { name: "noise exponent (C = H: 1)", value: readable(fit.noise_exponent, 3), term: "noise_exponent" },
       ...(predicted?.message ? [{ name: "how far the prediction holds", value: predicted.message, term: "reach", wide: true }] : []),
+      ...noise,
     ];
   },
 

@@ -10,7 +10,7 @@ import { parametersOf, readTree } from "../composer.js";
 import { equalPieces, printPieces, readPieces, stretched } from "../pieces.js";
 
 const COUNTS = ["1", "2", "5", "10", "20", "50"].map((n) => [n, n]);
-const KEYS = "Drag a piece up or down, or its right end sideways. With the keyboard: arrows move (Shift: finer), Home resets, + splits, Delete removes.";
+const KEYS = "Drag the top of a piece up or down, and the grips along the axis to where pieces end. With the keyboard: arrows move (Shift: finer); on a piece, Home resets, + splits and Delete removes.";
 
 export const schedule = {
   id: "schedule",
@@ -18,17 +18,24 @@ export const schedule = {
   title: "A schedule of the learning rate",
   blurb: "Multipliers on the setting's learning rate, piece by piece. The exact loss follows as you drag; one button finds the best.",
   cards: { setting: true, steps: true },
-  uses: ["spectrum", "data", "run", "batch", "steps", "schedule", "pieces", "target"],
+  uses: ["spectrum", "data", "kind", "label_noise", "run", "batch", "steps", "schedule", "pieces", "target"],
   quick: true,
 
   controls(state, update, run) {
     const text = textField(state.schedule || printPieces(piecesOf(state)), (next) => update({ schedule: next }), { class: "code", size: "26" });
     const best = (goal) => run((signal) => bestOf(now(), goal, signal)); // sliders have moved since this was built
+    const fixed = state.kind === "quadratic";
+    const button = (look, id, goal, words) => {
+      const node = element("button", { class: look, type: "button", id, onclick: () => best(goal) }, words);
+      node.disabled = !fixed;
+      return node;
+    };
     return [
       labelled("Schedule", text, "schedule", "schedule-text"),
       labelled("Pieces", menu(COUNTS, state.pieces, (pieces) => update({ pieces, schedule: "" })), "pieces", "pieces"),
-      element("button", { class: "strong", type: "button", id: "best-loss", onclick: () => best("steps") }, "Best for these steps"),
-      element("button", { class: "quiet", type: "button", id: "best-steps", onclick: () => best("target") }, "Fewest steps to the target"),
+      button("strong", "best-loss", "steps", "Best for these steps"),
+      button("quiet", "best-steps", "target", "Fewest steps to the target"),
+      fixed ? null : element("p", { class: "note" }, "Best schedules are found for gradient noise of fixed variance only."),
     ];
   },
 
@@ -52,7 +59,8 @@ export const schedule = {
     const pieces = state.schedule && changed.has("steps") ? readPieces(state.schedule) : null;
     const steps = Number(state.steps);
     if (!pieces || !Number.isInteger(steps) || changed.has("schedule")) return null;
-    return { schedule: printPieces(stretched(pieces, steps)) };
+    const next = printPieces(stretched(pieces, steps));
+    return next === state.schedule ? null : { schedule: next };
   },
 
   async ask(state, signal, progress, moving) {
@@ -75,7 +83,7 @@ export const schedule = {
     ].filter((line) => line.y.length);
     const marks = [{ kind: "h", at: Number(state.target), role: "c2", dash: "dot", label: `target ${state.target}`, side: "left", inside: true }];
     const rate = { label: "multiplier of the learning rate", x: scheduled.steps, y: scheduled.multipliers?.lr ?? [], role: "c3", stairs: true };
-    const loss = { title: "Loss", x: { label: "step", scale: "linear" }, y: lossAxis(scheduled, constant), lines, marks, height: 360 };
+    const loss = { title: "Loss", x: { label: "step", scale: "linear", air: 0 }, y: lossAxis(scheduled, constant), lines, marks, height: 360 };
     // Pieces stand in the editor already; what is saved has them as a panel.
     const edited = Boolean(piecesOf(state));
     const shape = { title: "Schedule", edited, x: { label: "step", scale: "linear" }, y: { label: "× learning rate", scale: "linear" }, lines: [rate], height: 220 };

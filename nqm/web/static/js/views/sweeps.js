@@ -6,7 +6,7 @@ import { ask } from "../upload.js";
 import { readable } from "../format.js";
 import { withValues } from "../composer.js";
 
-export const USES = ["spectrum", "data", "target", "sizes", "o"];
+export const USES = ["spectrum", "data", "kind", "label_noise", "target", "sizes", "o"];
 
 const SHARED = ["problem", "target", "batch_sizes"]; // what is wrong with these is wrong for all
 
