@@ -16,6 +16,7 @@ from nqm.lab.trial import SLACK, Result, Trial
 from nqm.nets import groups
 from nqm.nets.groups import evaluation_steps
 from nqm.nets.metrics import FIRST, Metric, shuffled
+from nqm.nets.rules.kfac import KFAC
 from nqm.nets.stacks import Draws
 from nqm.nets.tasks import task_of
 from nqm.nets.training import walk
@@ -297,3 +298,26 @@ def test_trials_begin_at_the_checkpoint_of_a_fit() -> None:
     assert found.outcome == "reached"
     with pytest.raises(ValueError, match="start must be a whole number"):
         check_trial(trial("SGD", settings={"lr": 0.3}, options={"start": -1}))
+
+
+@pytest.mark.parametrize("stacking", ["always", "never"])
+def test_a_training_that_blows_up_between_two_looks_has_diverged(
+    stacking: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """K-FAC draws targets from the model's outputs, from which nothing can be drawn then; a neighbour in the stack goes on."""
+    whole = KFAC.precondition
+
+    def blown(rule: KFAC, g: torch.Tensor) -> torch.Tensor:
+        d = whole(rule, g)
+        d[0, :] = math.nan if rule.seen == 3 else d[0]
+        return d
+
+    monkeypatch.setattr(KFAC, "precondition", blown)
+    trials = [
+        trial("KFAC", settings={"lr": 0.1, "damping": d}, growth=30.0, max_steps=25, target=1.0) for d in (0.1, 0.2)
+    ]
+    first, other = run_trials(trials, stacking=stacking)
+    assert (first.outcome, first.times) == ("diverged", [0, 1, 25])
+    assert "the loss is nan at step 25" in first.message
+    assert other.outcome == "reached"
+    assert other.how == ("stacked(2)" if stacking == "always" else "plain")
