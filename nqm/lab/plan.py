@@ -19,6 +19,7 @@ from .trial import RAW, SLACK, Result, Trial, averaged
 CANDIDATES = 3  # settings that are tried with fresh seeds, as long as the seeds do not bear out the search
 LUCK = 1.5  # median steps of fresh seeds over those of the search, above which the search was lucky
 CONFIRM_STEPS = 4  # times the tuned steps, after which a training with another seed is given up
+INSIDE = 1e-3  # of a range, from its end: points never lie on it, and 0 or 1 may be the end of what is allowed
 WIDENINGS = 6  # of a range, after which it is left as it is: by then it has grown 4^6 times
 
 Rounds = Generator[list[Trial], list[Result], None]
@@ -88,6 +89,12 @@ class Cell:
         """Settings of the best trial that lie at an end of their range, and at which end."""
         best = self.best.get(name)
         return edges(best.trial.settings, self.boxes[-1], self.study.trials) if best else {}
+
+    def extremes(self) -> Iterator[Trial]:
+        """Trials at the ends of the search space, just inside: what is wrong with a range shows there."""
+        for u in (INSIDE, 1 - INSIDE):
+            settings = {name: space.at(u) for name, space in self.boxes[-1].items()}
+            yield self.study.trial(self.label, self.batch_size, settings)
 
     def wider(self) -> Box | None:
         """The search space with more beyond the ends at which best trials lie; None if they do at none."""

@@ -216,7 +216,8 @@ class _Runner:
 
     def _check(self) -> None:
         """Let the worker refuse what it cannot do, before anything is trained."""
-        first = [cell.round[0].to_dict() for cell in self.cells if cell.round and not cell.done]
+        begun = [cell for cell in self.cells if cell.round and not cell.done]
+        first = [trial.to_dict() for cell in begun for trial in (*(cell.round or ())[:1], *cell.extremes())]
         if not first:
             return
         try:

@@ -16,6 +16,8 @@ from nqm.lab.trial import RAW, averaged
 def check_trial(trial: Trial) -> None:
     if trial.optimizer not in ("SGD", "HeavyBall"):
         raise ValueError(f"there is no optimizer {trial.optimizer!r} here")
+    if not 0 <= trial.settings.get("momentum", 0) < 1:
+        raise ValueError(f"momentum must be in [0, 1), got {trial.settings['momentum']}")
 
 
 def run_trials(trials: Sequence[Trial], *, stacking: str) -> list[Result]:

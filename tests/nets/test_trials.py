@@ -181,11 +181,15 @@ def test_a_metric_far_above_the_target_is_an_estimate(monkeypatch: pytest.Monkey
         ({"workload": "digit"}, "no workload 'digit'"),
         ({"options": {"example": 4}}, "no option 'example'; it has examples"),
         ({"options": {"examples": 0}}, "examples must be a whole number"),
+        ({"options": {"examples": "abc"}}, r"options\.examples must be a whole number of at least 2, got 'abc'"),
+        ({"options": {"examples": 5000}}, r"options\.examples is 5,000, and digits has 1,797"),
+        ({"target": -1.0}, "target is -1, and the loss of digits is never below 0"),
         ({"options": {"examples": 40, "replacement": False}, "batch_size": 41}, "shuffled epochs have no such"),
         ({"options": {}, "metric": "val_loss"}, "digits holds out its last 297"),
         ({"workload": "nowhere:f"}, "cannot import 'nowhere'"),
     ],
-    ids=["optimizer", "lr", "setting", "target", "metric", "share", "averages", "workload", "option", "examples", "epochs",
+    ids=["optimizer", "lr", "setting", "target", "metric", "share", "averages", "workload", "option", "examples",
+         "text", "too_many", "negative", "epochs",
          "held_out", "module"],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_before_training(changes: dict[str, Any], said: str) -> None:
