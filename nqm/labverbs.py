@@ -124,7 +124,7 @@ def status(file: str, study: str | None, as_json: bool, csv: str | None) -> None
 
 @lab.command(
     "list", short_help="trials in a store",
-    examples=["nqm lab list digits.db --optimizer SGD --batch-size 32", "nqm lab list digits.db --outcome failed --csv -"],
+    examples=["nqm lab list digits.db --optimizer SGD --batch-size 16", "nqm lab list digits.db --outcome failed --csv -"],
 )  # fmt: skip
 @file
 @study_name
@@ -145,9 +145,11 @@ def listing(
     if outcome and outcome not in OUTCOMES:
         raise unknown("outcome", outcome, OUTCOMES)
     sink, found = Sink(as_json, csv), Results.open(file, study)
+    trials = found.trials()
+    _check_filters(found, trials, optimizer, batch_size)
     rows = [
         trial_row(kept)
-        for kept in found.trials()
+        for kept in trials
         if optimizer in (None, kept.label)
         and batch_size in (None, kept.trial.batch_size)
         and outcome in (None, kept.result.outcome)
@@ -216,6 +218,22 @@ def export(file: str, study: str | None, what: str, out: str | None, as_json: bo
         wrote(out)
     csv = None if parquet else out or (None if as_json else "-")
     Sink(as_json, csv).deliver(lambda: rows, lambda: None, lambda: rows)
+
+
+def _check_filters(found: Results, trials: list[Kept], optimizer: str | None, batch_size: int | None) -> None:
+    """Refuse a filter that neither the study nor any of its trials can match."""
+    from .text import unknown
+
+    labels = dict.fromkeys([*found.study.optimizers, *(kept.label for kept in trials)])
+    if optimizer is not None and optimizer not in labels:
+        of = next((p.label for p in found.points if p.name == optimizer), None)
+        if of is not None:
+            raise ValueError(f"{optimizer} is read out of the trials of {of}: --optimizer {of} lists them")
+        raise unknown(f"optimizer in {found.study.name} called", optimizer, labels)
+    sizes = sorted({*found.study.batch_sizes, *(kept.trial.batch_size for kept in trials)})
+    if batch_size is not None and batch_size not in sizes:
+        known = ", ".join(map(str, sizes))
+        raise ValueError(f"there is no batch size {batch_size} in {found.study.name}; there are {known}")
 
 
 def trial_row(kept: Kept) -> Row:

@@ -148,6 +148,12 @@ def test_a_worker_that_fails_is_one_sentence(inside: Path) -> None:
         (("run", "digits.toml", "--stacking", "maybe"), "'maybe' is not one of"),
         (("status", "digits.db", "--study", "none"), "has no study 'none'; there are digits"),
         (("list", "digits.db", "--outcome", "won"), "there is no outcome 'won'"),
+        (("list", "digits.db", "--optimizer", "sgd"), "no optimizer in digits called 'sgd'"),
+        (
+            ("list", "digits.db", "--optimizer", "EMA(HeavyBall)"),
+            "read out of the trials of HeavyBall: --optimizer HeavyBall",
+        ),
+        (("list", "digits.db", "-b", "7"), "no batch size 7 in digits; there are 4, 16, 64"),
         (("show", "digits.db", "xyz"), "no trial has a key that begins with 'xyz'"),
         (("export", "digits.db", "--out", "some.xls"), "should end in .csv, .parquet"),
         (("rum",), "did you mean run?"),
@@ -175,6 +181,20 @@ def test_examples_parse(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.importorskip("pyarrow")
     result = call(*words[2:])
     assert result.exit_code == 0, result.output
+
+
+def test_brackets_in_names_are_printed(inside: Path) -> None:
+    """A label, a name or a message that looks like markup, or like the name of a picture, is neither."""
+    label = "[red]SGD[/] :smile:"
+    text = TOML.format(worker="run_trials").replace("optimizers.SGD]", f"optimizers.'{label}']\noptimizer = 'SGD'")
+    (inside / "odd.toml").write_text(text.replace("[study]", "[study]\nname = '[bold]x'"))
+    result = call("run", "odd.toml", "--on", "here")
+    assert result.exit_code == 0, result.output
+    assert f"{label}, steps to train_loss" in result.stdout
+    assert f"{label} at batch size 4: " in result.stderr
+    assert label in call("list", "odd.db", "--optimizer", label).stdout
+    assert f"called '[/x]'; there are {label}, HeavyBall" in told("list", "odd.db", "--optimizer", "[/x]")
+    assert "there are [bold]x (" in told("status", "odd.db", "--study", "[/x]")
 
 
 def test_alone_it_shows_its_verbs() -> None:
