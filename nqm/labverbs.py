@@ -53,7 +53,7 @@ def lab(ctx: click.Context) -> None:
     help="Where to train: local (processes), here (this process), dask (a local cluster), or a scheduler's address.",
 )  # fmt: skip
 @click.option(
-    "--workers", type=click.IntRange(1), metavar="N", help="Processes; as many as there are cores if left out."
+    "--workers", type=click.IntRange(1), metavar="N", help="Processes, with --on local or dask; as many as there are cores if left out."
 )
 @click.option(
     "--stacking", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True,
@@ -168,15 +168,17 @@ def listing(
 )
 @file
 @click.argument("key")
+@study_name
 @options.as_json
 @options.csv
-def show(file: str, key: str, as_json: bool, csv: str | None) -> None:
+def show(file: str, key: str, study: str | None, as_json: bool, csv: str | None) -> None:
     """A trial by the beginning of its key: all that decided it, how it ended, and the metric over its steps."""
+    from .lab.results import Results
     from .lab.store import Store
 
-    sink = Sink(as_json, csv)
-    with Store.open(_store_of(file)) as store:
-        kept = store.find(key)
+    sink, found = Sink(as_json, csv), Results.open(file, study)
+    with Store.open(found.path) as store:
+        kept = store.find(key, found.study.worker)
         times, curves = store.curve(kept.id)
     rows = [dict(zip(("step", *curves), row, strict=True)) for row in zip(times, *curves.values(), strict=True)]
     about = trial_row(kept) | {"study": kept.study, "runner": kept.runner}
@@ -273,10 +275,6 @@ def _write_parquet(path: str, rows: list[Row]) -> None:
     except ImportError:
         raise click.ClickException("Parquet needs pyarrow: pip install pyarrow, or write a .csv file") from None
     parquet.write_table(pyarrow.table({name: [row.get(name) for row in rows] for name in columns(rows)}), path)
-
-
-def _store_of(file: str) -> Path:
-    return Path(file).with_suffix(".db") if Path(file).suffix == ".toml" else Path(file)
 
 
 def _show_results(found: Results) -> None:
