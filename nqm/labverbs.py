@@ -53,7 +53,10 @@ def lab(ctx: click.Context) -> None:
     help="Where to train: local (processes), here (this process), dask (a local cluster), or a scheduler's address.",
 )  # fmt: skip
 @click.option(
-    "--workers", type=click.IntRange(1), metavar="N", help="Processes, with --on local or dask; as many as there are cores if left out."
+    "--workers",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Processes of local and dask; as many as there are cores if left out.",
 )
 @click.option(
     "--stacking", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True,

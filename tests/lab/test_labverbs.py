@@ -144,8 +144,14 @@ def test_a_worker_that_fails_is_one_sentence(inside: Path) -> None:
         (("run", "none.toml"), "does not exist"),
         (("run", "digits.db"), "is not a TOML file"),
         (("run", "digits.toml", "--on", "cloud"), "--on must be local, here, dask"),
-        (("run", "digits.toml", "--on", "here", "--workers", "2"), "with --on here, this process is the only one: leave it"),
-        (("run", "digits.toml", "--on", "tcp://a:1", "--workers", "2"), "a scheduler has the workers it has: leave it out"),
+        (
+            ("run", "digits.toml", "--on", "here", "--workers", "2"),
+            "with --on here, this process is the only one: leave it",
+        ),
+        (
+            ("run", "digits.toml", "--on", "tcp://a:1", "--workers", "2"),
+            "a scheduler has the workers it has: leave it out",
+        ),
         (("run", "digits.toml", "--store", "digits.toml"), "it is no SQLite file; it was left as it is"),
         (("run", "digits.toml", "--stacking", "maybe"), "'maybe' is not one of"),
         (("status", "digits.db", "--study", "none"), "has no study 'none'; there are digits"),
