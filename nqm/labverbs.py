@@ -159,7 +159,8 @@ def listing(
     ]
 
     def show() -> None:
-        show_table([{k: v for k, v in row.items() if k != "message"} for row in rows], f"{found.path}")
+        if rows:
+            show_table([{k: v for k, v in row.items() if k != "message"} for row in rows], f"{found.path}")
         click.echo(f"{len(rows)} trials")
 
     sink.deliver(lambda: rows, show, lambda: rows)

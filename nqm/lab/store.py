@@ -197,7 +197,8 @@ class Store:
         if len({kept.trial.key for kept in found}) == 1:
             found = [kept for kept in found if kept.worker == worker] or found
         if len(found) != 1:
-            raise ValueError(f"{'several trials have' if found else 'no trial has'} a key that begins with {key!r}")
+            many = f"{len(found)} trials have a key that begins with {key!r}; give more of it"
+            raise ValueError(many if found else f"no trial has a key that begins with {key!r}")
         return found[0]
 
     def curve(self, number: int) -> tuple[list[int], dict[str, list[float]]]:

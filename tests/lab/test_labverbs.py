@@ -129,6 +129,8 @@ def test_a_target_out_of_reach_is_status_1(inside: Path) -> None:
     result = call("run", "hard.toml", "--on", "here")
     assert result.exit_code == 1
     assert "trials reached 1e-09 within 40 steps" in result.stdout
+    assert "train_loss 1e-09; take an easier target, or more steps" in told("plot", "hard.toml", "--out", "hard.png")
+    assert call("list", "hard.db", "--outcome", "failed").stdout == "0 trials\n"
 
 
 def test_a_worker_that_fails_is_one_sentence(inside: Path) -> None:

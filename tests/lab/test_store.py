@@ -57,7 +57,7 @@ def test_find_names_what_is_wrong(path: Path, study: Study) -> None:
         store.add("me", study, "HeavyBall", "search", [(t, train(t)) for t in trials(study)])
         with pytest.raises(ValueError, match="no trial has"):
             store.find("x")
-        with pytest.raises(ValueError, match="several trials have"):
+        with pytest.raises(ValueError, match="3 trials have a key that begins with ''; give more of it"):
             store.find("")
 
 
