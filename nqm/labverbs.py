@@ -79,6 +79,8 @@ def run(
     from .lab.runner import default_store
     from .lab.view import view
 
+    if store == "-":
+        raise click.UsageError("--store must be a file, such as results.db, got '-'", click.get_current_context())
     made_study, path = Study.load(study), Path(store) if store else default_store(study)
     again = f"nqm lab run {study}" + (f" --store {store}" if store else "")
     try:

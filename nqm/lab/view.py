@@ -90,9 +90,8 @@ def summary(cell: Cell) -> str:
     """How a cell ended."""
     if cell.broken:
         return f"failed: {cell.broken}"
-    found = [
-        f"{best.steps:,} steps" + (f" as {name}" if name != cell.label else "") for name, best in cell.best.items()
-    ]
+    arrived = [name for name in cell.names if name in cell.best]
+    found = [f"{cell.best[name].steps:,} steps" + (f" as {name}" if name != cell.label else "") for name in arrived]
     edges = {f"{setting} {end}" for name in cell.best for setting, end in cell.at_edge(name).items()}
     text = " and ".join(found) or "the target was not reached"
     return text + (f"; at the edge of its range: {', '.join(sorted(edges))}" if edges else "")

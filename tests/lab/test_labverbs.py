@@ -155,6 +155,7 @@ def test_a_worker_that_fails_is_one_sentence(inside: Path) -> None:
             "a scheduler has the workers it has: leave it out",
         ),
         (("run", "digits.toml", "--store", "digits.toml"), "it is no SQLite file; it was left as it is"),
+        (("run", "digits.toml", "--store", "-"), "--store must be a file"),
         (("run", "digits.toml", "--stacking", "maybe"), "'maybe' is not one of"),
         (("status", "digits.db", "--study", "none"), "has no study 'none'; there are digits"),
         (("list", "digits.db", "--outcome", "won"), "there is no outcome 'won'"),
