@@ -97,8 +97,9 @@ def _measured(file: str, study: str | None) -> tuple[Results, list[Curve]]:
     results = Results.open(file, study)
     curves = curves_of(results.points)
     if not any((curve.searched == curve.searched).any() for curve in curves):
+        advice = "take an easier target, or more steps" if results.finished else "nqm lab run works on it"
         raise click.ClickException(
-            f"no trial of {results.study.name} has come to its target yet; nqm lab run works on it"
+            f"no trial of {results.study.name} has come to its target, {results.study.metric} {results.study.target:g}; {advice}"
         )
     return results, curves
 

@@ -53,7 +53,10 @@ def lab(ctx: click.Context) -> None:
     help="Where to train: local (processes), here (this process), dask (a local cluster), or a scheduler's address.",
 )  # fmt: skip
 @click.option(
-    "--workers", type=click.IntRange(1), metavar="N", help="Processes; as many as there are cores if left out."
+    "--workers",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Processes of local and dask; as many as there are cores if left out.",
 )
 @click.option(
     "--stacking", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True,
@@ -76,6 +79,8 @@ def run(
     from .lab.runner import default_store
     from .lab.view import view
 
+    if store == "-":
+        raise click.UsageError("--store must be a file, such as results.db, got '-'", click.get_current_context())
     made_study, path = Study.load(study), Path(store) if store else default_store(study)
     again = f"nqm lab run {study}" + (f" --store {store}" if store else "")
     try:
@@ -124,7 +129,7 @@ def status(file: str, study: str | None, as_json: bool, csv: str | None) -> None
 
 @lab.command(
     "list", short_help="trials in a store",
-    examples=["nqm lab list digits.db --optimizer SGD --batch-size 32", "nqm lab list digits.db --outcome failed --csv -"],
+    examples=["nqm lab list digits.db --optimizer SGD --batch-size 16", "nqm lab list digits.db --outcome failed --csv -"],
 )  # fmt: skip
 @file
 @study_name
@@ -145,16 +150,19 @@ def listing(
     if outcome and outcome not in OUTCOMES:
         raise unknown("outcome", outcome, OUTCOMES)
     sink, found = Sink(as_json, csv), Results.open(file, study)
+    trials = found.trials()
+    _check_filters(found, trials, optimizer, batch_size)
     rows = [
         trial_row(kept)
-        for kept in found.trials()
+        for kept in trials
         if optimizer in (None, kept.label)
         and batch_size in (None, kept.trial.batch_size)
         and outcome in (None, kept.result.outcome)
     ]
 
     def show() -> None:
-        show_table([{k: v for k, v in row.items() if k != "message"} for row in rows], f"{found.path}")
+        if rows:
+            show_table([{k: v for k, v in row.items() if k != "message"} for row in rows], f"{found.path}")
         click.echo(f"{len(rows)} trials")
 
     sink.deliver(lambda: rows, show, lambda: rows)
@@ -166,15 +174,17 @@ def listing(
 )
 @file
 @click.argument("key")
+@study_name
 @options.as_json
 @options.csv
-def show(file: str, key: str, as_json: bool, csv: str | None) -> None:
+def show(file: str, key: str, study: str | None, as_json: bool, csv: str | None) -> None:
     """A trial by the beginning of its key: all that decided it, how it ended, and the metric over its steps."""
+    from .lab.results import Results
     from .lab.store import Store
 
-    sink = Sink(as_json, csv)
-    with Store.open(_store_of(file)) as store:
-        kept = store.find(key)
+    sink, found = Sink(as_json, csv), Results.open(file, study)
+    with Store.open(found.path) as store:
+        kept = store.find(key, found.study.worker)
         times, curves = store.curve(kept.id)
     rows = [dict(zip(("step", *curves), row, strict=True)) for row in zip(times, *curves.values(), strict=True)]
     about = trial_row(kept) | {"study": kept.study, "runner": kept.runner}
@@ -218,6 +228,22 @@ def export(file: str, study: str | None, what: str, out: str | None, as_json: bo
     Sink(as_json, csv).deliver(lambda: rows, lambda: None, lambda: rows)
 
 
+def _check_filters(found: Results, trials: list[Kept], optimizer: str | None, batch_size: int | None) -> None:
+    """Refuse a filter that neither the study nor any of its trials can match."""
+    from .text import unknown
+
+    labels = dict.fromkeys([*found.study.optimizers, *(kept.label for kept in trials)])
+    if optimizer is not None and optimizer not in labels:
+        of = next((p.label for p in found.points if p.name == optimizer), None)
+        if of is not None:
+            raise ValueError(f"{optimizer} is read out of the trials of {of}: --optimizer {of} lists them")
+        raise unknown(f"optimizer in {found.study.name} called", optimizer, labels)
+    sizes = sorted({*found.study.batch_sizes, *(kept.trial.batch_size for kept in trials)})
+    if batch_size is not None and batch_size not in sizes:
+        known = ", ".join(map(str, sizes))
+        raise ValueError(f"there is no batch size {batch_size} in {found.study.name}; there are {known}")
+
+
 def trial_row(kept: Kept) -> Row:
     """A trial in a row; settings and steps of each read-out are columns of their own."""
     trial, result = kept.trial, kept.result
@@ -255,10 +281,6 @@ def _write_parquet(path: str, rows: list[Row]) -> None:
     except ImportError:
         raise click.ClickException("Parquet needs pyarrow: pip install pyarrow, or write a .csv file") from None
     parquet.write_table(pyarrow.table({name: [row.get(name) for row in rows] for name in columns(rows)}), path)
-
-
-def _store_of(file: str) -> Path:
-    return Path(file).with_suffix(".db") if Path(file).suffix == ".toml" else Path(file)
 
 
 def _show_results(found: Results) -> None:

@@ -141,21 +141,22 @@ def cell(value: Any) -> str:
 
 
 def show_table(rows: Sequence[Row], title: str = "") -> None:
-    """Print rows as a table, numbers to the right."""
+    """Print rows as a table, numbers to the right; brackets in a name are text, not markup."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     terminal = sys.stdout.isatty()
     table = Table(
-        title=title or None, title_justify="left", title_style="bold",
+        title=Text(title) if title else None, title_justify="left", title_style="bold",
         box=box.SIMPLE_HEAD if terminal and "utf" in sys.stdout.encoding.lower() else None, pad_edge=False,
     )  # fmt: skip
     for name in columns(rows):
         text = all(isinstance(row.get(name), (str, type(None))) for row in rows)
-        table.add_column(name, justify="left" if text else "right", no_wrap=not text, overflow="fold")
+        table.add_column(Text(name), justify="left" if text else "right", no_wrap=not text, overflow="fold")
     for row in rows:
-        table.add_row(*(cell(row.get(name)) for name in columns(rows)))
+        table.add_row(*(Text(cell(row.get(name))) for name in columns(rows)))
     page = Console(file=io.StringIO(), force_terminal=terminal, width=None if terminal else PIPE_WIDTH, highlight=False)
     page.print(table)
     lines = [line.rstrip() for line in page.file.getvalue().rstrip().splitlines()]  # type: ignore[attr-defined]
@@ -179,7 +180,7 @@ def progress(what: str) -> Iterator[Progress | None]:
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
 
-    parts = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    parts = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     with Bar(*parts, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

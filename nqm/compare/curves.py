@@ -87,10 +87,18 @@ class Curve:
         )
 
     @property
+    def _intervals(self) -> list[Interval | None]:
+        return [Interval.of([None if math.isinf(x) else int(x) for x in s]) for s in self.seeds]
+
+    @property
+    def coverage(self) -> Array:
+        """Probability with which each interval holds the median; NaN without seeds."""
+        return np.array([math.nan if found is None else found.coverage for found in self._intervals])
+
+    @property
     def interval(self) -> tuple[Array, Array]:
         """Between which steps the median over seeds lies, by order statistics: see `Interval`. NaN without seeds."""
-        found = [Interval.of([None if math.isinf(x) else int(x) for x in s]) for s in self.seeds]
-        ends = [(math.nan, math.nan) if f is None else (f.low, f.high) for f in found]
+        ends = [(math.nan, math.nan) if f is None else (f.low, f.high) for f in self._intervals]
         low, high = np.array([[math.inf if e is None else e for e in pair] for pair in ends], dtype=float).T
         return low, high
 

@@ -23,7 +23,7 @@ def plot_steps(
     for curve, color in zip(curves, colors(curves), strict=True):
         averaged = curve.averaged
         lines.append(
-            Line(curve.batch_sizes, curve.steps, curve.name, color, marker="o", hollow=averaged, spread=_band(curve),
+            Line(curve.batch_sizes, curve.steps, _label(curve), color, marker="o", hollow=averaged, spread=_band(curve),
                  width=1.0 if averaged else 1.5, style=":" if averaged else "-")
         )  # fmt: skip
         guides.append(perfect_scaling(curve.batch_sizes, curve.steps))
@@ -37,7 +37,7 @@ def plot_rates(curves: Sequence[Curve], predicted: Predicted | None = None, path
     """Best learning rate against batch size, effective where there is momentum."""
     plain = [curve for curve in curves if not curve.averaged]
     lines = [
-        Line(curve.batch_sizes, curve.effective_lr, curve.name, color, marker="o")
+        Line(curve.batch_sizes, curve.effective_lr, _label(curve), color, marker="o")
         for curve, color in zip(plain, colors(plain), strict=True)
     ]
     dashed = _dashed(plain, predicted, "effective_lr")
@@ -74,6 +74,11 @@ def _keys(dashed: Sequence[Line]) -> list[Line]:
     return [
         Line([], [], name, BLACK, style, 1.0) for style, name in names.items() if any(d.style == style for d in dashed)
     ]
+
+
+def _label(curve: Curve) -> str:
+    """Its name, in which a dollar is a dollar and begins no formula."""
+    return curve.name.replace("$", r"\$")
 
 
 def _band(curve: Curve) -> Any:

@@ -21,10 +21,6 @@ from .pictures import plot_rates, plot_steps
 from .predicted import Predicted
 
 PACKAGES = ("nqm", "numpy", "scipy", "torch", "scikit-learn", "dask")
-BANDS = (
-    "Medians over fresh seeds at the best setting of each batch size. Bands hold the median by order statistics: with 94% "
-    "from five seeds, with 95% or more from six on."
-)
 LONG = 24  # characters of a cell that is read as text: it may wrap, and stands to the left
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; }
@@ -55,7 +51,7 @@ class Report:
         parts = [
             f"<h1>{escape(self.title)}</h1>", _pairs(self.about), "<h2>Steps against batch size</h2>",
             _picture(plot_steps(self.curves, self.target, self.predicted), "steps to the target against batch size"),
-            f"<p>{BANDS}</p>",
+            f"<p>{bands(self.curves)}</p>",
             *self._notes(), "<h2>Critical batch sizes</h2>", _table(critical_rows(self.curves, self.predicted)),
             "<h2>Learning rates</h2>",
             _picture(plot_rates(self.curves, self.predicted), "best learning rate against batch size"),
@@ -127,6 +123,19 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def bands(curves: Sequence[Curve]) -> str:
+    """What a point and the band around it are."""
+    found = [share for curve in curves for share in curve.coverage if share == share]
+    if not found:
+        return "Steps of the best trial of each search, which flatter: no setting was tried with fresh seeds."
+    if not min(found):
+        return "Steps of one fresh seed at the best setting of each batch size; with more seeds there are bands."
+    return (
+        "Medians over fresh seeds at the best setting of each batch size. Bands hold the median with probability "
+        f"{100 * min(found):.3g}% or more, by order statistics."
+    )
 
 
 def _picture(figure: Any, alt: str) -> str:

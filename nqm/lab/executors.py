@@ -120,6 +120,9 @@ def dask(address: str | None = None, workers: int | None = None) -> Crew:
 
 def crew(on: str, workers: int | None = None) -> Crew:
     """From the command line's words: ``local``, ``here``, ``dask``, or the address of a Dask scheduler."""
+    if workers is not None and (on == "here" or "://" in on):
+        why = "this process is the only one" if on == "here" else "a scheduler has the workers it has"
+        raise ValueError(f"--workers {workers} is for --on local and --on dask; with --on {on}, {why}: leave it out")
     if on == "local":
         return local(workers)
     if on == "here":

@@ -19,6 +19,7 @@ from .trial import RAW, SLACK, Result, Trial, averaged
 CANDIDATES = 3  # settings that are tried with fresh seeds, as long as the seeds do not bear out the search
 LUCK = 1.5  # median steps of fresh seeds over those of the search, above which the search was lucky
 CONFIRM_STEPS = 4  # times the tuned steps, after which a training with another seed is given up
+INSIDE = 1e-3  # of a range, from its end: points never lie on it, and 0 or 1 may be the end of what is allowed
 WIDENINGS = 6  # of a range, after which it is left as it is: by then it has grown 4^6 times
 
 Rounds = Generator[list[Trial], list[Result], None]
@@ -89,6 +90,12 @@ class Cell:
         best = self.best.get(name)
         return edges(best.trial.settings, self.boxes[-1], self.study.trials) if best else {}
 
+    def extremes(self) -> Iterator[Trial]:
+        """Trials at the ends of the search space, just inside: what is wrong with a range shows there."""
+        for u in (INSIDE, 1 - INSIDE):
+            settings = {name: space.at(u) for name, space in self.boxes[-1].items()}
+            yield self.study.trial(self.label, self.batch_size, settings)
+
     def wider(self) -> Box | None:
         """The search space with more beyond the ends at which best trials lie; None if they do at none."""
         ends: dict[str, list[str]] = {}
@@ -100,19 +107,33 @@ class Cell:
         return {name: space.widened(ends.get(name, [])) for name, space in self.boxes[-1].items()}
 
     def _all_rounds(self) -> Rounds:
-        generation = 0
-        while generation < len(self.boxes):
-            yield from self._search(generation)
-            if self.phase == "broken":
-                return
-            generation += 1
-            if generation == len(self.boxes) and self.widen and (box := self.wider()):
-                self.boxes.append(self.widen(self, box))
-        self.phase = "confirm"
-        for name in self.names:
-            if name in self.best:
-                yield from self._confirm(name)
+        """Search every box, confirm, and begin again with a wider box if what stands lies at an end.
+
+        Only then: a trial that was lucky at the edge of stability would lead the search to where nearly all diverge.
+        """
+        generation, going_on = 0, True
+        while going_on:
+            for searched in range(generation, len(self.boxes)):
+                yield from self._search(searched)
+                if self.phase == "broken":
+                    return
+            generation = len(self.boxes)
+            self.phase = "confirm"
+            for name in self.names:
+                if name in self.best:
+                    yield from self._confirm(name)
+            going_on = self._widened()
         self.phase = "done"
+
+    def _widened(self) -> bool:
+        """Take up a wider box, if that is wanted and of use; all is then as if the search had not stopped in between."""
+        box = self.wider() if self.widen else None
+        if box is None or self.widen is None:
+            return False
+        self.boxes.append(self.widen(self, box))
+        self.phase, self.confirmed = "search", {}
+        self.best = {name: min(found, key=lambda best: best.steps) for name, found in self.arrived.items()}
+        return True
 
     def _search(self, generation: int) -> Rounds:
         """Rounds in one box, until enough trials are feasible or too many are not."""

@@ -182,14 +182,18 @@ class Results:
     def trials(self) -> list[Kept]:
         """Those that have ended, in the order in which they did; also those that another study ran first."""
         with Store.open(self.path) as store:
-            return [kept for kept in store.trials() if kept.trial.key in self.keys or kept.study == self.study.key]
+            return [
+                kept
+                for kept in store.trials()
+                if kept.worker == self.study.worker and (kept.trial.key in self.keys or kept.study == self.study.key)
+            ]
 
     def curve(self, point: Point) -> tuple[list[int], list[float]]:
         """Steps, and the metric at them, of the best trial."""
         if point.trial is None:
             return [], []
         with Store.open(self.path) as store:
-            times, curves = store.curve(store.find(point.trial.key).id)
+            times, curves = store.curve(store.find(point.trial.key, self.study.worker).id)
         return times, curves.get(point.readout, [])
 
     def to_dict(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from .executors import Crew
 from .plan import Cell, cells
 from .results import Results
 from .space import Box
-from .store import LEASE, Store
+from .store import LEASE, LabError, Store
 from .study import Study
 from .trial import Result, Trial
 
@@ -29,10 +29,6 @@ TRIES = 4  # of a round whose workers are lost
 SUSPECT = 2  # losses after which a round runs alone, so that it harms no other
 LOOK = 0.5  # seconds between looks at what other runners have done
 PACKAGES = ("nqm", "numpy", "scipy", "torch", "distributed")
-
-
-class LabError(RuntimeError):
-    """A run could not be brought to its end; what had ended by then is kept."""
 
 
 @dataclass(eq=False)
@@ -144,7 +140,10 @@ def _enlisted(store: Store, study: Study) -> Iterator[str]:
     store.enlist(name, study, versions())
 
     def beat() -> None:
-        with Store.open(store.path, write=True) as own:
+        with (
+            suppress(LabError, ValueError),
+            Store.open(store.path, write=True) as own,
+        ):  # the runner meets what is wrong itself
             while not over.wait(LEASE / 6):
                 own.beat(name)
 
@@ -155,7 +154,8 @@ def _enlisted(store: Store, study: Study) -> Iterator[str]:
     finally:
         over.set()
         thread.join()
-        store.discharge(name)
+        with suppress(LabError):  # claims end with the process too
+            store.discharge(name)
 
 
 @dataclass(eq=False)
@@ -216,7 +216,8 @@ class _Runner:
 
     def _check(self) -> None:
         """Let the worker refuse what it cannot do, before anything is trained."""
-        first = [cell.round[0].to_dict() for cell in self.cells if cell.round and not cell.done]
+        begun = [cell for cell in self.cells if cell.round and not cell.done]
+        first = [trial.to_dict() for cell in begun for trial in (*(cell.round or ())[:1], *cell.extremes())]
         if not first:
             return
         try:

@@ -38,7 +38,7 @@ class Space:
 
     def __post_init__(self) -> None:
         if self.scale not in SCALES:
-            raise ValueError(f"scale must be one of {', '.join(SCALES)}, got {self.scale!r}")
+            raise ValueError(f"scale must be one of {', '.join(SCALES)}, got {self.scale!r:.60}")
         for name in ("low", "high"):
             object.__setattr__(self, name, float(getattr(self, name)))
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):

@@ -33,6 +33,13 @@ LEASE = 60.0  # seconds after which a silent runner's claims lapse
 PATIENCE = 60.0  # seconds to wait while another runner writes
 CURVE_DIGITS = 6
 
+REMEDIES = {
+    "SQLITE_FULL": "make room on its disk",
+    "SQLITE_READONLY": "allow writing to the file and its folder, or name another store with --store",
+    "SQLITE_CANTOPEN": "see that its folder is there and can be written, or name another store with --store",
+    "SQLITE_BUSY": "another program holds it: end that one",
+}
+
 SCHEMA = f"""
 CREATE TABLE studies(key TEXT PRIMARY KEY, name TEXT, data TEXT, used REAL);
 CREATE TABLE boxes(optimizer TEXT, batch_size INTEGER, generation INTEGER, box TEXT,
@@ -49,6 +56,10 @@ PRAGMA user_version = {VERSION};
 """
 
 
+class LabError(RuntimeError):
+    """A run could not be brought to its end; what was kept by then is there."""
+
+
 @dataclass(frozen=True)
 class Kept:
     """A trial as the store has it; its curve is asked for by `Store.curve`."""
@@ -61,6 +72,7 @@ class Kept:
     kind: str
     runner: str
     finished: float
+    worker: str
 
 
 class Store:
@@ -82,9 +94,23 @@ class Store:
             if fresh:
                 _create(path)
             _recognise(path)
-            return cls(path, _connect(path, write))
+            store = cls(path, _connect(path, write))
         except sqlite3.Error as error:
-            raise ValueError(f"cannot open the store {str(path)!r}: {error}") from None
+            raise ValueError(_told(f"cannot open the store {str(path)!r}", error)) from None
+        if write:
+            store._check_writable()
+        return store
+
+    def _check_writable(self) -> None:
+        """Find out before anything is trained."""
+        try:
+            with self.writing():
+                self.db.execute(
+                    "DELETE FROM claims WHERE 0"
+                )  # SQLite objects when it is asked to write, not when it begins
+        except LabError as error:
+            self.db.close()
+            raise ValueError(str(error)) from None
 
     def __enter__(self) -> Store:
         return self
@@ -95,13 +121,18 @@ class Store:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """A transaction: all of it is kept, or nothing."""
-        self.db.execute("BEGIN IMMEDIATE")
+        import sqlite3
+
         try:
-            yield
-        except BaseException:
-            self.db.rollback()
-            raise
-        self.db.commit()
+            self.db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self.db.rollback()
+                raise
+            self.db.commit()
+        except sqlite3.OperationalError as error:
+            raise LabError(_told(f"cannot write to the store {str(self.path)!r}", error)) from None
 
     # Studies.
 
@@ -152,7 +183,7 @@ class Store:
 
     def _kept(self, where: str, values: Sequence[Any]) -> Iterator[Kept]:
         rows = self.db.execute(
-            "SELECT id, trial, key, outcome, steps, seconds, message, how, study, label, kind, runner, finished "
+            "SELECT id, trial, key, outcome, steps, seconds, message, how, study, label, kind, runner, finished, worker "
             f"FROM trials {where} ORDER BY id",
             values,
         )
@@ -160,11 +191,14 @@ class Store:
             result = Result(key, outcome, json.loads(s), {}, [], seconds, message, how)
             yield Kept(number, Trial.from_json(trial), result, *rest)
 
-    def find(self, key: str) -> Kept:
-        """The one trial whose key begins so."""
+    def find(self, key: str, worker: str | None = None) -> Kept:
+        """The one trial whose key begins so; that of a worker, if others have trained the same."""
         found = list(self._kept("WHERE substr(key, 1, ?) = ?", (len(key), key)))
+        if len({kept.trial.key for kept in found}) == 1:
+            found = [kept for kept in found if kept.worker == worker] or found
         if len(found) != 1:
-            raise ValueError(f"{'several trials have' if found else 'no trial has'} a key that begins with {key!r}")
+            many = f"{len(found)} trials have a key that begins with {key!r}; give more of it"
+            raise ValueError(many if found else f"no trial has a key that begins with {key!r}")
         return found[0]
 
     def curve(self, number: int) -> tuple[list[int], dict[str, list[float]]]:
@@ -261,6 +295,17 @@ class Store:
         return [json.loads(text) for (text,) in rows]
 
 
+def _told(what: str, error: sqlite3.Error) -> str:
+    """What SQLite said, and what to do about it; its codes have details in their higher bytes."""
+    import sqlite3
+
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    remedy = next(
+        (text for name, text in REMEDIES.items() if getattr(sqlite3, name) == code), "see that its disk is sound"
+    )
+    return f"{what}: {error}; {remedy}"
+
+
 def place() -> str:
     """The machine, and the space of process numbers: containers may share a name."""
     with suppress(OSError):
@@ -296,16 +341,14 @@ def _recognise(path: Path) -> None:
 
     name = repr(str(path))
     try:
-        with closing(_at(path, "immutable=1")) as connection:
-            ((application,), (version,)) = (
-                connection.execute(f"PRAGMA {pragma}").fetchone() for pragma in ("application_id", "user_version")
-            )
+        application, version = _header(path, _untouched(path))
     except sqlite3.OperationalError:
         raise
     except sqlite3.DatabaseError as error:
-        if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
-            _damaged(path, str(error))
-        raise ValueError(f"{name} is not a store of nqm lab: it is no SQLite file; it was left as it is") from None
+        if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
+            raise ValueError(f"{name} is not a store of nqm lab: it is no SQLite file; it was left as it is") from None
+        _examine(path)
+        application, version = _header(path, "mode=ro")  # it is sound: a runner began to write in the meantime
     if application != APPLICATION:
         raise ValueError(f"{name} is not a store of nqm lab: it is another program's SQLite file; it was left as it is")
     if version > VERSION:
@@ -313,12 +356,25 @@ def _recognise(path: Path) -> None:
     _examine(path)
 
 
+def _untouched(path: Path) -> str:
+    """How to read without writing. A file with a log beside it may make sense only together with that."""
+    return "mode=ro" if path.with_name(path.name + "-wal").exists() else "immutable=1"
+
+
+def _header(path: Path, how: str) -> tuple[int, int]:
+    """Whose file it is, and of which format."""
+    with closing(_at(path, how)) as connection:
+        application, version = (
+            connection.execute(f"PRAGMA {pragma}").fetchone()[0] for pragma in ("application_id", "user_version")
+        )
+    return application, version
+
+
 def _examine(path: Path) -> None:
     """Whether the pages hang together; nothing is written, neither into the file nor beside it."""
-    log = path.with_name(path.name + "-wal")
-    in_use = log.exists()
-    found = _checked(path, "mode=ro" if in_use else "immutable=1")
-    if found != "ok" and log.exists() and not in_use:
+    how = _untouched(path)
+    found = _checked(path, how)
+    if found != "ok" and _untouched(path) != how:
         found = _checked(path, "mode=ro")  # a runner began to write in the meantime
     if found != "ok":
         _damaged(path, found)

@@ -6,6 +6,7 @@ built, and an error names the key.
 
 from __future__ import annotations
 
+import datetime
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,8 @@ from .trial import Trial, digest
 
 WORKER = "nqm.nets.trials:run_trials"
 POINTS = ("same", "fresh")
+MOST = 10**6  # trials, seeds and other counts: more of them were never meant
+LARGEST = 10**15  # of other whole numbers
 TRIES = 5  # trials of a cell, feasible or not, for each feasible one that is wanted
 BUDGETS = ("name", "trials", "max_trials", "seeds", "batch_sizes")  # these say how many trials, not which
 
@@ -37,13 +40,15 @@ class Entry:
     def of(cls, label: str, table: Mapping[str, Any]) -> Entry:
         """From a table such as ``{"lr": {"low": 0.01, "high": 10}, "momentum": 0.9, "averages": [0.99]}``."""
         where = f"optimizers.{label}"
+        if not label.strip():
+            raise ValueError(f"an optimizer needs a label, as in [optimizers.SGD], got {label!r}")
         if label.startswith("EMA("):
             raise ValueError(f"{where}: rows called EMA(...) are those of averages; give the optimizer another label")
         if not isinstance(table, Mapping):
-            raise ValueError(f"{where} must be a table of settings, got {table!r:.60}")
+            raise ValueError(f"{where} must be a table of settings, got {shown(table)}")
         optimizer = table.get("optimizer", label)
         if not isinstance(optimizer, str) or not optimizer:
-            raise ValueError(f"{where}.optimizer must be the name of an optimizer, got {optimizer!r:.60}")
+            raise ValueError(f"{where}.optimizer must be the name of an optimizer, got {shown(optimizer)}")
         box: dict[str, Space] = {}
         fixed: dict[str, Any] = {}
         for name, value in table.items():
@@ -51,11 +56,12 @@ class Entry:
                 continue
             if isinstance(value, Mapping | Space):
                 box[name] = _space(f"{where}.{name}", name, value)
-            elif isinstance(value, bool | int | float | str) and value == value:
+            elif isinstance(value, str) or (isinstance(value, int | float) and math.isfinite(value)):
                 fixed[name] = value
             else:
                 raise ValueError(
-                    f"{where}.{name} must be a range {{low = ..., high = ...}} or a value, got {value!r:.60}"
+                    f"{where}.{name} must be a range {{low = ..., high = ...}}, or a finite number, text, true or false; "
+                    f"got {shown(value)}"
                 )
         return cls(optimizer, box, fixed, _averages(f"{where}.averages", table.get("averages", ())))
 
@@ -120,28 +126,24 @@ class Study:
             _check_text(name, getattr(self, name))
         _check_worker(self.worker)
         put("target", _number("target", self.target))
-        put("growth", _number("growth", self.growth, 0))
+        put("growth", _number("growth", self.growth, 0, MOST))
         put("batch_sizes", _batch_sizes(self.batch_sizes))
-        for name, least in (
-            ("trials", 1),
-            ("seeds", 0),
-            ("max_steps", 1),
-            ("max_examples", 0),
-            ("round", 1),
-            ("seed", 0),
-        ):
-            put(name, _whole(name, getattr(self, name), least))
-        put("max_trials", _whole("max_trials", self.max_trials or TRIES * self.trials, self.trials))
+        for name, least, most in (
+            ("trials", 1, MOST), ("seeds", 0, MOST), ("round", 1, MOST),
+            ("max_steps", 1, LARGEST), ("max_examples", 0, LARGEST), ("seed", 0, LARGEST),
+        ):  # fmt: skip
+            put(name, _whole(name, getattr(self, name), least, most))
+        put("max_trials", _whole("max_trials", self.max_trials or TRIES * self.trials, self.trials, TRIES * MOST))
         if self.points not in POINTS:
-            raise ValueError(f"study.points must be one of {', '.join(POINTS)}, got {self.points!r}")
+            raise ValueError(f"study.points must be one of {', '.join(POINTS)}, got {shown(self.points)}")
         if not isinstance(self.options, Mapping):
-            raise ValueError(f"study.options must be a table, got {self.options!r:.60}")
+            raise ValueError(f"study.options must be a table, got {shown(self.options)}")
+        _check_plain("study.options", self.options)
         put("options", dict(sorted(self.options.items())))
         if not isinstance(self.optimizers, Mapping) or not self.optimizers:
             raise ValueError("a study needs a table [optimizers.NAME] for each optimizer, and has none")
         made = {label: v if isinstance(v, Entry) else Entry.of(label, v) for label, v in self.optimizers.items()}
         put("optimizers", made)
-        digest(self.to_dict())  # that JSON can hold it
 
     @classmethod
     def load(cls, path: str | Path) -> Study:
@@ -153,7 +155,7 @@ class Study:
             raise ValueError(f"{path} is not a TOML file: {error}") from None
         try:
             return cls.from_dict(data, path.stem)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, OverflowError) as error:
             raise ValueError(f"{path}: {error}") from None
 
     @classmethod
@@ -224,7 +226,7 @@ def _space(where: str, name: str, value: Mapping[str, Any] | Space) -> Space:
 
 def _averages(where: str, value: Any) -> tuple[float, ...]:
     if not isinstance(value, list | tuple):
-        raise ValueError(f"{where} must be a list of decays such as [0.9, 0.99], got {value!r:.60}")
+        raise ValueError(f"{where} must be a list of decays such as [0.9, 0.99], got {shown(value)}")
     decays = [_number(where, decay, study=False) for decay in value]
     if any(not 0 <= decay < 1 for decay in decays) or len(set(decays)) < len(decays):
         raise ValueError(f"{where} must be different decays from 0 to below 1, got {decays}")
@@ -237,16 +239,18 @@ def _batch_sizes(value: Any) -> tuple[int, ...]:
     except ValueError as error:
         raise ValueError(f"study.batch_sizes: {error}") from None
     if not isinstance(sizes, list | tuple) or not sizes:
-        raise ValueError(f"study.batch_sizes must be a list or text such as '8..1024..2', got {value!r:.60}")
-    whole = tuple(sorted(_whole("batch_sizes", size, 1) for size in sizes))
+        raise ValueError(
+            f"study.batch_sizes must be a list such as [8, 64], or text such as '8..1024..2', got {shown(value)}"
+        )
+    whole = tuple(sorted(_whole("batch_sizes", size, 1, LARGEST) for size in sizes))
     if len(set(whole)) < len(whole):
-        raise ValueError(f"study.batch_sizes must differ, got {list(whole)}")
+        raise ValueError(f"study.batch_sizes must differ, got {', '.join(map(str, whole))}: leave one of each")
     return whole
 
 
 def _check_text(name: str, value: Any) -> None:
     if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"study.{name} must be text, got {value!r:.60}")
+        raise ValueError(f"study.{name} must be text, got {shown(value)}")
 
 
 def _check_worker(worker: str) -> None:
@@ -255,21 +259,53 @@ def _check_worker(worker: str) -> None:
         raise ValueError(f"study.worker must be module:function, got {worker!r:.60}")
 
 
-def _number(name: str, value: Any, least: float = -math.inf, *, study: bool = True) -> float:
+def _check_plain(where: str, value: Any) -> None:
+    """Refuse what JSON cannot hold, by its name: a trial travels, and is kept, as JSON."""
+    if isinstance(value, Mapping):
+        for name, part in value.items():
+            _check_plain(f"{where}.{name}", part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            _check_plain(where, part)
+    elif not isinstance(value, str) and not (isinstance(value, int | float) and math.isfinite(value)):
+        raise ValueError(f"{where} must be a finite number, text, true or false, got {shown(value)}")
+
+
+def _number(name: str, value: Any, least: float = -math.inf, most: float = math.inf, *, study: bool = True) -> float:
     where = f"study.{name}" if study else name
+    return _bounded(where, value, "a finite number", least, most)
+
+
+def _whole(name: str, value: Any, least: int, most: int) -> int:
+    number = _bounded(f"study.{name}", value, "a whole number", least, most)
+    if number != int(number):
+        raise ValueError(f"study.{name} must be a whole number, got {shown(value)}")
+    return int(number)
+
+
+def _bounded(where: str, value: Any, what: str, least: float, most: float) -> float:
+    """A number within bounds, which may be written as text such as ``2^10``."""
     if isinstance(value, str):
         try:
             value = parse_number(value)
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < least:
-        bound = f" of {least:g} or more" if math.isfinite(least) else ""
-        raise ValueError(f"{where} must be a finite number{bound}, got {value!r:.60}")
+    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not good or not least <= value <= most:
+        low = f" of {least:g} or more" if math.isfinite(least) else ""
+        high = f", {most:,.0f} at most" if good and value > most else ""
+        raise ValueError(f"{where} must be {what}{low}{high}, got {shown(value)}")
     return float(value)
 
 
-def _whole(name: str, value: Any, least: int) -> int:
-    number = _number(name, value, least)
-    if number != int(number):
-        raise ValueError(f"study.{name} must be a whole number, got {value!r:.60}")
-    return int(number)
+def shown(value: Any) -> str:
+    """A value as the file has it, cut where it is long.
+
+    >>> shown(True), shown(datetime.date(2026, 1, 2)), shown("x")
+    ('true', '2026-01-02', "'x'")
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    return f"{value!r:.60}"

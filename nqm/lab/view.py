@@ -11,7 +11,7 @@ from .plan import Cell
 from .runner import Snapshot, Watch
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Group
 
 REFRESH = 0.25  # seconds between two pictures on a terminal
 LINE = 10.0  # seconds between two lines elsewhere
@@ -39,7 +39,7 @@ class _Live:
 
     def __call__(self, at: Snapshot) -> None:
         if at.note:
-            self.live.console.print(at.note, highlight=False)
+            self.live.console.print(at.note, highlight=False, markup=False, emoji=False)
         if time.monotonic() - self.shown > REFRESH or at.finished:
             self.live.update(table(at), refresh=True)
             self.shown = time.monotonic()
@@ -90,9 +90,8 @@ def summary(cell: Cell) -> str:
     """How a cell ended."""
     if cell.broken:
         return f"failed: {cell.broken}"
-    found = [
-        f"{best.steps:,} steps" + (f" as {name}" if name != cell.label else "") for name, best in cell.best.items()
-    ]
+    arrived = [name for name in cell.names if name in cell.best]
+    found = [f"{cell.best[name].steps:,} steps" + (f" as {name}" if name != cell.label else "") for name in arrived]
     edges = {f"{setting} {end}" for name in cell.best for setting, end in cell.at_edge(name).items()}
     text = " and ".join(found) or "the target was not reached"
     return text + (f"; at the edge of its range: {', '.join(sorted(edges))}" if edges else "")
@@ -139,19 +138,23 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-def table(at: Snapshot) -> Table:
-    """Best steps so far for each batch size and optimizer, and how many trials they rest on."""
+def table(at: Snapshot) -> Group:
+    """Best steps so far for each batch size and optimizer, and how many trials they rest on; names are not markup."""
+    from rich.console import Group
     from rich.table import Table
+    from rich.text import Text
 
-    found = Table(title=headline(at), title_justify="left", box=None, pad_edge=False)
+    found = Table(box=None, pad_edge=False)
     found.add_column("batch size", justify="right")
     names = list(dict.fromkeys(name for cell in at.cells for name in cell.names))
     for name in names:
-        found.add_column(name, justify="right")
+        found.add_column(Text(name), justify="right")
     for size in at.study.batch_sizes:
         here = {name: cell for cell in at.cells if cell.batch_size == size for name in cell.names}
         found.add_row(f"{size:,}", *(_shown(here[name], name) for name in names))
-    return found
+    return Group(
+        Text(headline(at), style="italic"), found
+    )  # as its title, the line would be folded to the table's width
 
 
 def _shown(cell: Cell, name: str) -> str:

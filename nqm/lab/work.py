@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from .trial import Result, Trial
 
@@ -73,7 +73,8 @@ def _arrived(trial: Trial, results: Sequence[Result]) -> bool:
 def check(worker: str, trials: list[dict[str, Any]]) -> None:
     """Raise what is wrong with trials before any is run, if the worker's module has a ``check_trial`` that can tell."""
     function = load(worker)
-    checker: Any = getattr(sys.modules[function.__module__], "check_trial", None)
+    home = sys.modules.get(getattr(function, "__module__", None) or "")
+    checker: Any = getattr(home, "check_trial", None)
     for trial in trials if checker else ():
         checker(Trial.from_dict(trial))
 
@@ -92,4 +93,6 @@ def load(worker: str) -> Callable[..., list[Result]]:
     function: Any = getattr(module, name, None)
     if function is None:
         raise ValueError(f"the worker {worker} does not exist: {module_name} has no function {name}")
-    return function
+    if callable(function):
+        return cast(Callable[..., list[Result]], function)
+    raise ValueError(f"the worker {worker} must be a function, and is {function!r:.60}")

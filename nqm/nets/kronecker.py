@@ -216,9 +216,9 @@ def _piece(
         g, drawn = found[0], found[0]
     else:
         (g,) = torch.autograd.grad(losses.sum(), theta, retain_graph=True)
-        targets = torch.stack(
-            [draw_targets(network.likelihood, o, r) for o, r in zip(out.detach(), generators, strict=True)]
-        )
+        # A training that blows up has outputs from which nothing can be drawn; its gradients are not finite at any target.
+        shown = out.detach().nan_to_num(0.0, 0.0, 0.0)
+        targets = torch.stack([draw_targets(network.likelihood, o, r) for o, r in zip(shown, generators, strict=True)])
         found = torch.autograd.grad(slopes.each(network.loss, out, targets).sum(), wanted)
         drawn, scale = found[0], targets_in(network.likelihood, targets[0])
     with torch.no_grad():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -80,14 +81,18 @@ def task_of(name: str, options: Mapping[str, Any]) -> Task:
             known = ", ".join(f"{n} ({about})" for n, about in OPTIONS.items())
             raise ValueError(f"a workload has no option {option!r}; it has {known}")
     examples, replacement = options.get("examples"), options.get("replacement", True)
-    if examples is not None and (isinstance(examples, bool) or examples != int(examples) or examples < 1):
-        raise ValueError(f"examples must be a whole number of at least 1, got {examples!r}")
-    start = options.get("start", 0)
-    if isinstance(start, bool) or not isinstance(start, int | float) or start != int(start) or start < 0:
-        raise ValueError(f"start must be a whole number of steps, got {start!r}")
+    if examples is not None and not _whole(examples, 2):
+        raise ValueError(f"options.examples must be a whole number of at least 2, got {examples!r}")
+    if not _whole(start := options.get("start", 0), 0):
+        raise ValueError(f"options.start must be a whole number of steps, got {start!r}")
     if replacement not in (True, False):
-        raise ValueError(f"replacement must be true or false, got {replacement!r}")
+        raise ValueError(f"options.replacement must be true or false, got {replacement!r}")
     return _task(name, json.dumps(dict(sorted(options.items()))))
+
+
+def _whole(value: Any, least: int) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and math.isfinite(value) and value == int(value) and value >= least
 
 
 @lru_cache(maxsize=4)
@@ -99,6 +104,10 @@ def _task(name: str, text: str) -> Task:
         examples = options.get("examples")
         start = int(options.get("start", 0))
         network = found.network(start, examples=None if examples is None else int(examples))
+        if examples is not None and network.examples < examples:
+            raise ValueError(
+                f"options.examples is {examples:,}, and {name} has {network.examples:,}: ask for so many, or leave it out"
+            )
         network.data = shuffled(network.data)
         return Task(name, options, found, network, replacement)
     if not isinstance(found, Network):

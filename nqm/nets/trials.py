@@ -20,6 +20,7 @@ from .rules import Method, method_of
 from .tasks import task_of
 
 HELD = 2**30  # bytes
+NEVER_BELOW_ZERO = ("categorical", "gaussian", "bernoulli")  # likelihoods whose loss has no constant taken off
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # as malloc.h numbers them
 Stacking = Literal["auto", "always", "never"]
 
@@ -85,6 +86,10 @@ def check_trial(trial: Trial) -> None:
     method.check(trial.settings, None)
     task = task_of(trial.workload, trial.options)
     method.check(trial.settings, task.network)
+    if trial.target < 0 and trial.metric.endswith("loss") and task.network.likelihood in NEVER_BELOW_ZERO:
+        raise ValueError(
+            f"target is {trial.target:g}, and the loss of {trial.workload} is never below 0: take a target above 0"
+        )
     if not task.replacement and trial.batch_size > task.network.examples:
         raise ValueError(
             f"batch_size is {trial.batch_size:,} and there are {task.network.examples:,} examples: shuffled epochs have no such "

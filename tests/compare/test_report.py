@@ -15,7 +15,7 @@ from nqm import EMA, SGD, HeavyBall, Preconditioned, Quadratic, Spectrum, sweep
 from nqm.compare import findings, predicted
 from nqm.compare.pictures import colors, plot_rates, plot_steps
 from nqm.compare.predicted import family_of
-from nqm.compare.report import Report, critical_rows, toml
+from nqm.compare.report import Report, bands, critical_rows, toml
 from nqm.lab import Study
 from nqm.nets.estimates import Measure
 from nqm.nets.fitting import Fit
@@ -108,6 +108,20 @@ def test_the_report_is_one_file_that_loads_nothing_and_runs_nothing() -> None:
     for curve in curves:
         assert str(int(curve.steps[0])) in page.said.replace(",", "")
     assert [row["optimizer"] for row in critical_rows(curves)] == ["SGD", "HeavyBall"]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "said"),
+    [(0, "no setting was tried with"), (1, "one fresh seed"), (3, "75% or more"), (5, "93.8% or more")],
+)
+def test_bands_say_what_they_hold(seeds: int, said: str) -> None:
+    curve = hyperbola("SGD", 64, 100)
+    fewer = replace(curve, seeds=tuple(s[:seeds] for s in curve.seeds))
+    assert said in bands([fewer])
+
+
+def test_a_dollar_in_a_label_begins_no_formula(tmp_path: Path) -> None:
+    plot_steps([hyperbola(r"$\frac$", 64, 100)], "loss 0.4", None, str(tmp_path / "a.png"))
 
 
 def test_the_study_of_a_report_can_be_run_again() -> None:

@@ -7,6 +7,7 @@ import os
 import random
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from nqm.lab import Result, Trial
@@ -16,6 +17,8 @@ from nqm.lab.trial import RAW, averaged
 def check_trial(trial: Trial) -> None:
     if trial.optimizer not in ("SGD", "HeavyBall"):
         raise ValueError(f"there is no optimizer {trial.optimizer!r} here")
+    if not 0 <= trial.settings.get("momentum", 0) < 1:
+        raise ValueError(f"momentum must be in [0, 1), got {trial.settings['momentum']}")
 
 
 def run_trials(trials: Sequence[Trial], *, stacking: str) -> list[Result]:
@@ -29,6 +32,12 @@ def logged(trials: Sequence[Trial], *, stacking: str) -> list[Result]:
         log.write("".join(f"{os.getpid()} {trial.key}\n" for trial in trials))
     time.sleep(0.05)
     return run_trials(trials, stacking=stacking)
+
+
+def flat(trials: Sequence[Trial], *, stacking: str) -> list[Result]:
+    """The same, with curves that stay where they are."""
+    found = run_trials(trials, stacking=stacking)
+    return [replace(r, curves={name: [7.0] * len(r.times) for name in r.curves}) for r in found]
 
 
 def dies_once(trials: Sequence[Trial], *, stacking: str) -> list[Result]:

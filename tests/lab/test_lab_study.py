@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import math
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from lab_studies import TOML, small
 
 from nqm.lab import Space, Study
 
+DAY = datetime.date(1979, 5, 27)
 DATA = tomllib.loads(TOML.format(worker="run_trials"))
 
 
@@ -77,9 +80,16 @@ def test_another_optimizer_leaves_the_others_alone() -> None:
     [
         ({"target": "soon"}, r"study\.target"),
         ({"target": float("nan")}, r"study\.target must be a finite number"),
-        ({"trials": 0}, r"study\.trials must be a finite number of 1 or more"),
+        ({"trials": 0}, r"study\.trials must be a whole number of 1 or more, got 0"),
         ({"trials": 2.5}, r"study\.trials must be a whole number"),
-        ({"trials": True}, r"study\.trials"),
+        ({"trials": True}, r"study\.trials must be a whole number of 1 or more, got true"),
+        ({"trials": 1e300}, r"study\.trials must be a whole number of 1 or more, 1,000,000 at most, got 1e\+300"),
+        ({"target": DAY}, r"study\.target must be a finite number, got 1979-05-27$"),
+        ({"growth": 1e300}, r"study\.growth .* 1,000,000 at most"),
+        ({"options": {"examples": math.inf}}, r"study\.options\.examples must be a finite number, .* got inf"),
+        ({"options": {"deep": {"day": [1, DAY]}}}, r"study\.options\.deep\.day must be .* got 1979-05-27"),
+        ({"batch_sizes": [1e300]}, r"study\.batch_sizes .* at most"),
+        ({"batch_sizes": [True]}, r"study\.batch_sizes must be a whole number of 1 or more, got true"),
         ({"max_trials": 2}, r"study\.max_trials"),
         ({"batch_sizes": []}, r"study\.batch_sizes"),
         ({"batch_sizes": [8, 8]}, r"study\.batch_sizes must differ"),
@@ -97,6 +107,9 @@ def test_another_optimizer_leaves_the_others_alone() -> None:
         ({"optimizers": {"SGD": {"lr": {"low": 2, "high": 1}}}}, r"optimizers\.SGD\.lr: low must be below high"),
         ({"optimizers": {"SGD": {"lr": {"low": "x", "high": 1}}}}, r"optimizers\.SGD\.lr\.low"),
         ({"optimizers": {"SGD": {"lr": [1, 2]}}}, r"optimizers\.SGD\.lr must be a range"),
+        ({"optimizers": {"SGD": {"lr": math.inf}}}, r"optimizers\.SGD\.lr must be a range .* or a finite number.*; got inf"),
+        ({"optimizers": {"SGD": {"lr": DAY}}}, r"optimizers\.SGD\.lr .* got 1979-05-27"),
+        ({"optimizers": {"": {"lr": 1}}}, r"an optimizer needs a label, as in \[optimizers\.SGD\]"),
         ({"optimizers": {"SGD": {"optimizer": 3}}}, r"optimizers\.SGD\.optimizer"),
         ({"optimizers": {"SGD": {"averages": 0.9}}}, r"optimizers\.SGD\.averages must be a list"),
         ({"optimizers": {"SGD": {"averages": [1.0]}}}, r"optimizers\.SGD\.averages must be different decays"),
@@ -115,9 +128,10 @@ def test_refused_by_name(change: dict[str, Any], why: str) -> None:
         ("[study\n", "is not a TOML file"),
         ("[study]\nworkload = 'digits'", r"\[study\] needs target"),
         ("[study]\nworker = 'run'\nworkload = 'a'\ntarget = 1\nbatch_sizes = [1]", r"study\.worker must be module:function"),
+        (f"[study]\nworkload = 'digits'\nbatch_sizes = [1]\ntarget = 1{'0' * 400}", "too large"),
         ("[optimisers.SGD]", r"'optimisers' \(did you mean optimizers\?\)"),
     ],
-    ids=["empty", "broken", "target", "worker", "table"],
+    ids=["empty", "broken", "target", "worker", "huge", "table"],
 )  # fmt: skip
 def test_files_that_are_refused_name_the_file(text: str, why: str, tmp_path: Path) -> None:
     path = tmp_path / "wrong.toml"

@@ -129,6 +129,8 @@ def test_a_target_out_of_reach_is_status_1(inside: Path) -> None:
     result = call("run", "hard.toml", "--on", "here")
     assert result.exit_code == 1
     assert "trials reached 1e-09 within 40 steps" in result.stdout
+    assert "train_loss 1e-09; take an easier target, or more steps" in told("plot", "hard.toml", "--out", "hard.png")
+    assert call("list", "hard.db", "--outcome", "failed").stdout == "0 trials\n"
 
 
 def test_a_worker_that_fails_is_one_sentence(inside: Path) -> None:
@@ -144,10 +146,25 @@ def test_a_worker_that_fails_is_one_sentence(inside: Path) -> None:
         (("run", "none.toml"), "does not exist"),
         (("run", "digits.db"), "is not a TOML file"),
         (("run", "digits.toml", "--on", "cloud"), "--on must be local, here, dask"),
+        (
+            ("run", "digits.toml", "--on", "here", "--workers", "2"),
+            "with --on here, this process is the only one: leave it",
+        ),
+        (
+            ("run", "digits.toml", "--on", "tcp://a:1", "--workers", "2"),
+            "a scheduler has the workers it has: leave it out",
+        ),
         (("run", "digits.toml", "--store", "digits.toml"), "it is no SQLite file; it was left as it is"),
+        (("run", "digits.toml", "--store", "-"), "--store must be a file"),
         (("run", "digits.toml", "--stacking", "maybe"), "'maybe' is not one of"),
         (("status", "digits.db", "--study", "none"), "has no study 'none'; there are digits"),
         (("list", "digits.db", "--outcome", "won"), "there is no outcome 'won'"),
+        (("list", "digits.db", "--optimizer", "sgd"), "no optimizer in digits called 'sgd'"),
+        (
+            ("list", "digits.db", "--optimizer", "EMA(HeavyBall)"),
+            "read out of the trials of HeavyBall: --optimizer HeavyBall",
+        ),
+        (("list", "digits.db", "-b", "7"), "no batch size 7 in digits; there are 4, 16, 64"),
         (("show", "digits.db", "xyz"), "no trial has a key that begins with 'xyz'"),
         (("export", "digits.db", "--out", "some.xls"), "should end in .csv, .parquet"),
         (("rum",), "did you mean run?"),
@@ -175,6 +192,20 @@ def test_examples_parse(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.importorskip("pyarrow")
     result = call(*words[2:])
     assert result.exit_code == 0, result.output
+
+
+def test_brackets_in_names_are_printed(inside: Path) -> None:
+    """A label, a name or a message that looks like markup, or like the name of a picture, is neither."""
+    label = "[red]SGD[/] :smile:"
+    text = TOML.format(worker="run_trials").replace("optimizers.SGD]", f"optimizers.'{label}']\noptimizer = 'SGD'")
+    (inside / "odd.toml").write_text(text.replace("[study]", "[study]\nname = '[bold]x'"))
+    result = call("run", "odd.toml", "--on", "here")
+    assert result.exit_code == 0, result.output
+    assert f"{label}, steps to train_loss" in result.stdout
+    assert f"{label} at batch size 4: " in result.stderr
+    assert label in call("list", "odd.db", "--optimizer", label).stdout
+    assert f"called '[/x]'; there are {label}, HeavyBall" in told("list", "odd.db", "--optimizer", "[/x]")
+    assert "there are [bold]x (" in told("status", "odd.db", "--study", "[/x]")
 
 
 def test_alone_it_shows_its_verbs() -> None:

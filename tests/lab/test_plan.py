@@ -201,3 +201,24 @@ def test_a_setting_that_was_lucky_once_does_not_stand() -> None:
     found = finish(cell(study), all_lucky)
     assert found.best["SGD"].steps == 10  # none is borne out, so the least median stands
     assert len(list(found.trials())) == 6 + 3
+
+
+@pytest.mark.parametrize(("lucky", "widened"), [("end", False), ("inside", True)])
+def test_a_range_is_widened_where_what_stands_lies_at_its_end(lucky: str, widened: bool) -> None:
+    """Not where only a trial does that was lucky in the search; and what is said to be at an end is what is widened."""
+    study = small(optimizers={"SGD": {"lr": {"low": 0.01, "high": 1}}}, trials=16, round=16, seeds=3)
+    rates = sorted(trial.settings["lr"] for trial in cell(study).round or [])
+    soonest = {"end": (rates[-1], rates[8]), "inside": (rates[8], rates[-1])}[lucky]
+
+    def run(trial: Trial) -> Result:
+        lr, fresh = trial.settings["lr"], trial.seed != study.seed
+        steps = {soonest[0]: None if fresh else 10, soonest[1]: 11}.get(lr, 20)
+        return Result(trial.key, "reached" if steps else "stopped", {"raw": steps}, {}, [], 0.0, "", "plain")
+
+    asked: list[Box] = []
+    found = finish(cell(study, widen=lambda _, box: asked.append(box) or box), run)
+    assert found.best["SGD"].trial.settings["lr"] == soonest[1]
+    assert len(asked) == widened
+    assert finish(cell(study), run).at_edge("SGD") == ({"lr": "high"} if widened else {})
+    again = Cell(study, "SGD", 16, found.boxes)  # as after an interruption, when the boxes are known beforehand
+    assert (finish(again, run).best, again.confirmed, again.done) == (found.best, found.confirmed, found.done)

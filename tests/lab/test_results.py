@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from lab_studies import Table, small
 
-from nqm.lab import Interval, Results, Study, run
+from nqm.lab import Interval, Results, Store, Study, run
 from nqm.lab.results import COVERAGE
 from nqm.lab.view import duration
 
@@ -60,11 +60,25 @@ def test_curves_of_best_trials(found: Results) -> None:
     assert values == [1.0, 0.05]
 
 
+def test_two_workers_with_the_same_trials(tmp_path: Path) -> None:
+    """Each has its own results, though what decides a trial is the same."""
+    path, one, other = tmp_path / "small.db", small(batch_sizes=[4]), small(batch_sizes=[4], worker="flat", name="flat")
+    first, second = run(one, store=path), run(other, store=path)
+    assert first.keys & second.keys
+    for found, last in ((first, 0.05), (second, 7.0)):
+        assert [found.curve(point)[1][-1] for point in found.points] == [last] * 3
+        assert len(found.trials()) == len(found.keys)
+    point = first.points[0]
+    assert point.trial is not None
+    for name, last in (("small", 0.05), ("flat", 7.0)):
+        with Store.open(path) as store:
+            kept = store.find(point.trial.key[:12], Results.open(path, name).study.worker)
+            assert store.curve(kept.id)[1]["raw"][-1] == last
+
+
 def test_a_study_that_has_not_begun(study: Study, tmp_path: Path) -> None:
     path = tmp_path / "small.db"
     run(small(batch_sizes=[4]), store=path)
-    from nqm.lab import Store
-
     with Store.open(path) as store:
         found = Results.of(study, store)
     assert not found.finished

@@ -177,3 +177,21 @@ def test_no_scheduler_there(monkeypatch: pytest.MonkeyPatch) -> None:
         executors.crew("tcp://127.0.0.1:1")
     with pytest.raises(ValueError, match="--on must be local, here, dask, or an address"):
         executors.crew("cloud")
+
+
+def test_a_range_that_leaves_what_is_allowed_is_refused_before_anything_is_trained(log: Path, tmp_path: Path) -> None:
+    """The first points of a search may all lie where nothing is wrong; the ends of its ranges tell."""
+    box = {"lr": {"low": 0.01, "high": 1}, "momentum": {"low": 0, "high": 1.02, "scale": "linear"}}
+    study = small(optimizers={"HeavyBall": box}, worker="logged", batch_sizes=[4])
+    with pytest.raises(ValueError, match=r"momentum must be in \[0, 1\), got 1\.01898"):
+        run(study, store=tmp_path / "small.db")
+    assert begun(log) == []
+    box["momentum"]["high"] = 1  # which no point comes to
+    run(small(optimizers={"HeavyBall": box}, worker="logged", batch_sizes=[4]), store=tmp_path / "small.db")
+
+
+def test_a_worker_that_is_no_function_is_refused(tmp_path: Path) -> None:
+    study = small(worker="run_trials").to_dict()
+    study["study"]["worker"] = "math:pi"
+    with pytest.raises(ValueError, match=r"the worker math:pi must be a function, and is 3\.14"):
+        run(Study.from_dict(study), store=tmp_path / "small.db")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from lab_studies import small
 from lab_workers import train
 
-from nqm.lab import Study, Trial
+from nqm.lab import LabError, Study, Trial, run
 from nqm.lab import store as module
 from nqm.lab.store import Store
 
@@ -56,7 +57,7 @@ def test_find_names_what_is_wrong(path: Path, study: Study) -> None:
         store.add("me", study, "HeavyBall", "search", [(t, train(t)) for t in trials(study)])
         with pytest.raises(ValueError, match="no trial has"):
             store.find("x")
-        with pytest.raises(ValueError, match="several trials have"):
+        with pytest.raises(ValueError, match="3 trials have a key that begins with ''; give more of it"):
             store.find("")
 
 
@@ -253,3 +254,65 @@ def test_a_reader_does_not_take_the_log_away_from_a_runner(path: Path, study: St
                 seen = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True).stdout
                 assert seen.strip() == str(count + 1)
                 assert path.with_name(path.name + "-wal").exists()
+
+
+# Disks that take nothing.
+
+
+def test_a_full_disk_is_one_sentence_and_loses_nothing(path: Path, study: Study) -> None:
+    pairs = [(trial, train(trial)) for trial in trials(study, 200)]
+    with Store.open(path, write=True) as store:
+        store.add("me", study, "HeavyBall", "search", pairs[:3])
+        ((pages,),) = store.db.execute("PRAGMA page_count").fetchall()
+        store.db.execute(f"PRAGMA max_page_count = {pages + 1}")
+        with pytest.raises(LabError, match=r"with space\?\.db': database or disk is full; make room on its disk$"):
+            store.add("me", study, "HeavyBall", "search", pairs)
+        assert len(list(store.trials())) == 3
+        store.db.execute(f"PRAGMA max_page_count = {pages + 1000}")
+        assert store.add("me", study, "HeavyBall", "search", pairs) == 197
+
+
+def test_a_file_that_cannot_be_written_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, at = tmp_path / "some.db", module._at
+    filled(path)
+    monkeypatch.setattr(module, "_at", lambda path, how: at(path, how.replace("mode=rwc", "mode=ro")))
+    with pytest.raises(
+        ValueError, match=r"cannot write to the store .*some\.db': attempt to write a readonly .* --store"
+    ):
+        Store.open(path, write=True)
+    with Store.open(path) as store:
+        assert len(list(store.trials())) == 40
+
+
+def test_a_disk_that_fills_up_ends_a_run_with_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was kept is there, and the same call goes on; no thread of the runner leaves a traceback."""
+    path, connect = tmp_path / "small.db", module._connect
+
+    def small_disk(path: Path, write: bool) -> Any:
+        connection = connect(path, write)
+        connection.execute("PRAGMA max_page_count = 16")
+        return connection
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_connect", small_disk)
+        patch.setattr(threading, "excepthook", lambda args: pytest.fail(f"{args}"))
+        with pytest.raises(LabError, match="is full; make room"):
+            run(small(), store=path)
+    with Store.open(path) as store:
+        assert len(list(store.trials())) > 0
+    assert run(small(), store=path).finished
+
+
+def test_a_log_that_went_over_in_part_is_no_damage(path: Path, study: Study, tmp_path: Path) -> None:
+    """On a full disk the log stays, with some of its pages in the file: the two make sense together."""
+    with Store.open(path, write=True) as store:
+        store.add("me", study, "HeavyBall", "search", [(t, train(t)) for t in trials(study, 200)])
+        copy = tmp_path / "copy.db"
+        for ending in ("", "-wal"):  # as a disk has them after kill -9
+            subprocess.run(["cp", f"{path}{ending}", f"{copy}{ending}"], check=True)
+    log, frame = copy.with_name("copy.db-wal").read_bytes(), 24 + 4096
+    first = [log[at + 24 : at + frame] for at in range(32, len(log), frame) if log[at : at + 4] == b"\0\0\0\1"]
+    copy.write_bytes(first[-1] + copy.read_bytes()[4096:])  # the page that says how many pages there are
+    for write in (False, True):
+        with Store.open(copy, write=write) as store:
+            assert len(list(store.trials())) == 200

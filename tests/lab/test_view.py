@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,19 @@ def test_time_left_is_work_over_workers(study: Study, tmp_path: Path) -> None:
     assert seen[0] == (None, 0)
     known = [left for left, _ in seen if left is not None]
     assert known[0] > known[-1] == 0
+
+
+def test_brackets_in_names_are_text(tmp_path: Path) -> None:
+    seen: list[Snapshot] = []
+    box = {"optimizer": "SGD", "lr": {"low": 0.1, "high": 1}}
+    study = small(optimizers={"[red]SGD[/x]": box}, batch_sizes=[16], name="[bold]")
+    run(study, store=tmp_path / "s.db", watch=seen.append)
+    out = Terminal()
+    with view(out) as watch:
+        watch(replace(seen[-1], note="lost [/red] :smile:"))
+    assert "[red]SGD[/x]" in out.getvalue()
+    assert "[bold]: 1 of 1 cells done" in out.getvalue()
+    assert "lost [/red] :smile:" in out.getvalue()
 
 
 def test_failures_and_edges_are_said(tmp_path: Path) -> None:

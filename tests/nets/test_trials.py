@@ -16,6 +16,7 @@ from nqm.lab.trial import SLACK, Result, Trial
 from nqm.nets import groups
 from nqm.nets.groups import evaluation_steps
 from nqm.nets.metrics import FIRST, Metric, shuffled
+from nqm.nets.rules.kfac import KFAC
 from nqm.nets.stacks import Draws
 from nqm.nets.tasks import task_of
 from nqm.nets.training import walk
@@ -180,11 +181,15 @@ def test_a_metric_far_above_the_target_is_an_estimate(monkeypatch: pytest.Monkey
         ({"workload": "digit"}, "no workload 'digit'"),
         ({"options": {"example": 4}}, "no option 'example'; it has examples"),
         ({"options": {"examples": 0}}, "examples must be a whole number"),
+        ({"options": {"examples": "abc"}}, r"options\.examples must be a whole number of at least 2, got 'abc'"),
+        ({"options": {"examples": 5000}}, r"options\.examples is 5,000, and digits has 1,797"),
+        ({"target": -1.0}, "target is -1, and the loss of digits is never below 0"),
         ({"options": {"examples": 40, "replacement": False}, "batch_size": 41}, "shuffled epochs have no such"),
         ({"options": {}, "metric": "val_loss"}, "digits holds out its last 297"),
         ({"workload": "nowhere:f"}, "cannot import 'nowhere'"),
     ],
-    ids=["optimizer", "lr", "setting", "target", "metric", "share", "averages", "workload", "option", "examples", "epochs",
+    ids=["optimizer", "lr", "setting", "target", "metric", "share", "averages", "workload", "option", "examples",
+         "text", "too_many", "negative", "epochs",
          "held_out", "module"],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_before_training(changes: dict[str, Any], said: str) -> None:
@@ -297,3 +302,26 @@ def test_trials_begin_at_the_checkpoint_of_a_fit() -> None:
     assert found.outcome == "reached"
     with pytest.raises(ValueError, match="start must be a whole number"):
         check_trial(trial("SGD", settings={"lr": 0.3}, options={"start": -1}))
+
+
+@pytest.mark.parametrize("stacking", ["always", "never"])
+def test_a_training_that_blows_up_between_two_looks_has_diverged(
+    stacking: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """K-FAC draws targets from the model's outputs, from which nothing can be drawn then; a neighbour in the stack goes on."""
+    whole = KFAC.precondition
+
+    def blown(rule: KFAC, g: torch.Tensor) -> torch.Tensor:
+        d = whole(rule, g)
+        d[0, :] = math.nan if rule.seen == 3 else d[0]
+        return d
+
+    monkeypatch.setattr(KFAC, "precondition", blown)
+    trials = [
+        trial("KFAC", settings={"lr": 0.1, "damping": d}, growth=30.0, max_steps=25, target=1.0) for d in (0.1, 0.2)
+    ]
+    first, other = run_trials(trials, stacking=stacking)
+    assert (first.outcome, first.times) == ("diverged", [0, 1, 25])
+    assert "the loss is nan at step 25" in first.message
+    assert other.outcome == "reached"
+    assert other.how == ("stacked(2)" if stacking == "always" else "plain")

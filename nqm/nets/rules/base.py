@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -61,8 +62,14 @@ def check_names(method: str, settings: Settings, known: Sequence[str], needed: S
 def check_number(method: str, name: str, value: Any, allowed: str, valid: Callable[[float], bool]) -> None:
     """Refuse a setting that is not a number in its range."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not valid(value) or value in (float("inf"), float("-inf")):
+    if not number or not math.isfinite(value) or not valid(value):
         raise ValueError(f"{method}: {name} must be {allowed}, got {value!r}")
+
+
+def check_switch(method: str, name: str, value: Any) -> None:
+    """Refuse a setting that is not on or off."""
+    if value not in (0, 1):  # and so true or false
+        raise ValueError(f"{method}: {name} must be true or false, got {value!r}")
 
 
 class Column:

@@ -12,7 +12,7 @@ from ...optimizers import HeavyBall
 from ..kronecker import Layer, layers_of, others, statistics
 from ..network import Network
 from ..stacks import Slopes, split
-from .base import Column, Method, Rule, Settings, check_names, check_number
+from .base import Column, Method, Rule, Settings, check_names, check_number, check_switch
 from .flat import Flat
 
 NAME = "KFAC"
@@ -153,7 +153,7 @@ def kfac() -> Method:
             check_number(NAME, name, full[name], "in [0, 1)", lambda v: 0 <= v < 1)
         for name in ("factor_period", "factor_examples", "inverse_period"):
             check_number(NAME, name, full[name], "a whole number, 1 or more", lambda v: v >= 1 and v == int(v))
-        check_number(NAME, "empirical", int(full["empirical"]), "0 or 1", lambda v: v in (0, 1))
+        check_switch(NAME, "empirical", full["empirical"])
         if network is not None:
             _fits(network, bool(full["empirical"]))
 

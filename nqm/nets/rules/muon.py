@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..network import Network
 from .base import Method, Rule, Settings, check_names, check_number
-from .torch_optim import TorchRule, tried
+from .torch_optim import TorchRule, check_kinds, tried
 
 NAME = "Muon"
 
@@ -51,7 +51,13 @@ def muon() -> Method:
 
     def check(settings: Settings, network: Network | None = None) -> None:
         check_names(NAME, settings, known)
-        check_number(NAME, "lr", settings["lr"], "positive", lambda v: v > 0)
+        check_kinds(NAME, settings, kind)
+        for name in ("lr", "eps"):
+            check_number(NAME, name, settings.get(name, 1), "positive", lambda v: v > 0)
+        check_number(NAME, "momentum", settings.get("momentum", 0), "in [0, 1)", lambda v: 0 <= v < 1)
+        check_number(
+            NAME, "ns_steps", settings.get("ns_steps", 1), "a whole number, 1 or more", lambda v: v >= 1 and v == int(v)
+        )
         tried(NAME, make, settings, [torch.zeros(2, 2), torch.zeros(2)])
         if network is not None and not any(len(shape) == 2 for shape in network.shapes.values()):
             raise ValueError(f"{NAME} is for weight matrices, and {network.name} has none")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..network import Network
 from ..stacks import Slopes
-from .base import Method, Rule, Settings, check_names, check_number
+from .base import Method, Rule, Settings, check_names, check_number, check_switch
 
 Maker = Callable[[list[Tensor], Settings], list[torch.optim.Optimizer]]
 UNFIT = {
@@ -19,6 +19,10 @@ UNFIT = {
     "SparseAdam": "needs sparse gradients",
     "Optimizer": "is no optimizer itself",
 }
+
+
+NO_SETTINGS = ("params", "named_parameters", "foreach", "fused", "capturable", "differentiable", "maximize")
+"""Arguments that say how PyTorch computes, not what; and the one with which a training would climb."""
 
 
 class TorchRule(Rule):
@@ -70,7 +74,7 @@ def method(name: str, kind: type[torch.optim.Optimizer]) -> Method:
     """An optimizer of ``torch.optim`` as a method of the lab."""
     if kind.__name__ in UNFIT:
         raise ValueError(f"torch.optim.{kind.__name__} {UNFIT[kind.__name__]}; choose another optimizer")
-    known = [n for n in inspect.signature(kind).parameters if n not in ("params", "named_parameters")]
+    known = [n for n in inspect.signature(kind).parameters if n not in NO_SETTINGS]
     shown = [*known, "beta1", "beta2"] if "betas" in known else known
 
     def make(parts: list[Tensor], settings: Settings) -> list[torch.optim.Optimizer]:
@@ -80,12 +84,24 @@ def method(name: str, kind: type[torch.optim.Optimizer]) -> Method:
     def check(settings: Settings, network: Network | None = None) -> None:
         check_names(name, settings, shown)
         check_number(name, "lr", settings["lr"], "positive", lambda v: v > 0)
+        check_kinds(name, settings, kind)
         tried(name, make, settings, [torch.zeros(2, 2)])
 
     def start(network: Network, theta: Tensor, settings: Sequence[Settings], seeds: Sequence[int]) -> Rule:
         return TorchRule(network, theta, settings[0], make)
 
     return Method(name, check, start, stacks=False)
+
+
+def check_kinds(name: str, settings: Settings, kind: type[torch.optim.Optimizer]) -> None:
+    """Refuse text for a number and a number for a switch: PyTorch takes them, and fails, or not, in the first step."""
+    for setting, parameter in inspect.signature(kind).parameters.items():
+        if setting not in settings:
+            continue
+        if isinstance(parameter.default, bool):
+            check_switch(name, setting, settings[setting])
+        elif isinstance(parameter.default, int | float):
+            check_number(name, setting, settings[setting], "a finite number", lambda _: True)
 
 
 def tried(name: str, make: Maker, settings: Settings, parts: list[Tensor]) -> None:
