@@ -346,7 +346,7 @@ def test_inverses_of_hard_matrices() -> None:
         ({"lr": 0.1, "damping": 0.0}, "damping must be positive"),
         ({"lr": 0.1, "momentum": 1.0}, r"momentum must be in \[0, 1\)"),
         ({"lr": 0.1, "factor_period": 1.5}, "a whole number, 1 or more"),
-        ({"lr": 0.1, "empirical": 2}, "0 or 1"),
+        ({"lr": 0.1, "empirical": 2}, "true or false"),
     ],
     ids=["name", "lr", "damping", "momentum", "period", "empirical"],
 )
