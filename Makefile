@@ -1,5 +1,5 @@
 # make demo: a virtual environment, the core, a tuned batch-size study with its picture.
-# make test: what the tests need, and the tests.
+# make test: what the tests need, and the tests; make fast: those that take no more than a few seconds each.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -9,13 +9,16 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 ORACLE := curvlinops-for-pytorch backpack-for-pytorch einconv unfoldNd
 ORACLE_USES := einops linear_operator opt-einsum tqdm
 
-.PHONY: demo test check bench docs clean
+.PHONY: demo test fast check bench docs clean
 
 demo: $(VENV)/core
 	$(BIN)/nqm demo --plot out/demo.png
 
 test: $(VENV)/dev
 	NQM_REQUIRE_TORCH=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+fast: $(VENV)/dev
+	NQM_REQUIRE_TORCH=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 check: $(VENV)/dev
 	$(BIN)/ruff check .

@@ -103,6 +103,7 @@ def test_the_documentation_has_every_claim() -> None:
     }, "run python docs/generate.py --claims"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXPECTED)
 def test_the_verdict_follows_the_premise(name: str, study: Study) -> None:
     """The claim as the authors make it, and with the premise broken: the verdict turns, and each has its sentence."""

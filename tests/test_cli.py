@@ -111,6 +111,7 @@ ELSEWHERE = ("paper", "claims", "fit", "predict", "check", "lab", "serve")  # te
 TOURED = re.findall(r"^  (nqm (?!serve).*)$", CliRunner().invoke(main, []).stdout, re.MULTILINE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "line", dict.fromkeys([e for verb, e in EXAMPLES if verb.split()[0] not in ELSEWHERE] + TOURED)
 )
@@ -451,6 +452,7 @@ WRAPPERS = st.sampled_from(
 METHODS = st.sampled_from(["SGD({n})", "HeavyBall({n}, {m})", "Nesterov({n}, {m})", "ScheduleFree({n}, {m})"])
 
 
+@pytest.mark.slow
 @given(METHODS, WRAPPERS, NUMBERS, NUMBERS, NUMBERS, NUMBERS, SPECTRA, st.booleans())
 def test_whatever_the_numbers_there_is_an_answer_or_a_sentence(method, wrapper, n, m, B, target, spectrum, curve):
     optimizer = wrapper.format(method.format(n=n, m=m), n=m)

@@ -46,6 +46,7 @@ def test_the_module_is_the_command():
     assert shell("-m", "nqm", "--version").stdout == f"nqm {nqm.__version__}\n"
 
 
+@pytest.mark.slow
 def test_a_pipe_gets_plain_text_in_full_however_narrow():
     args = ("-m", "nqm", "sweep", "SGD", "HeavyBall", "--target", "0.1", "--batch-sizes", "4,64", "--spectrum", SMALL)
     narrow, wide = shell(*args, COLUMNS="20"), shell(*args, COLUMNS="300")
@@ -119,6 +120,7 @@ def test_the_page_names_every_verb_option_and_constructor():
         assert f"| `{name}` |" in text
 
 
+@pytest.mark.slow
 def test_the_check_fails_on_drift(tmp_path):
     script = tmp_path / "generate.py"
     for name in ("generate.py", "nets.md"):

@@ -88,6 +88,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(module.stem, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=name_of)
 def test_python_and_commands_run(page: Path, folder: Path) -> None:
     if page.name in ("nets.md", "lab-training.md"):
@@ -97,6 +98,7 @@ def test_python_and_commands_run(page: Path, folder: Path) -> None:
         run_shell(page)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
 def test_example_runs(script: Path, tmp_path: Path) -> None:
     environment = {"PYTHONPATH": str(ROOT), "MPLBACKEND": "agg", "PATH": "", "HOME": str(tmp_path)}
@@ -185,6 +187,7 @@ def test_sweeps_on_the_choose_page(name: str) -> None:
         assert close(here, shown), f"{name}: {here:g}, the page says {shown:g}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in TUNED if name not in WHOLE])
 def test_tuned_steps_on_the_choose_page(name: str) -> None:
     for B in [2**14] if "Polyak" in name else [2**6, 2**14]:  # a tail average is a run of its own at each horizon

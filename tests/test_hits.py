@@ -129,6 +129,7 @@ def test_every_row_against_every_step(name: str, until: str) -> None:
 restless = st.sampled_from(["heavy_ball", "nesterov", "ema", "lookahead", "polyak"])
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(restless, st.integers(0, 2**32 - 1), st.sampled_from(["first", "settled"]))
 def test_ringing_rows_against_every_step(kind: str, seed: int, until: str) -> None:

@@ -46,6 +46,7 @@ def test_crossings_are_where_the_exact_loss_crosses_though_the_mean_swings(facto
     assert 0.4 < np.median(errors) / max(hits.std(ddof=1), 0.29) < 2.5  # stated errors are those seen
 
 
+@pytest.mark.slow
 def test_a_dip_below_the_floor_is_no_hit() -> None:
     assert not any(crossing(0.99 * FLOOR, seed) for seed in range(6))
     assert not any(crossing(FLOOR, seed, replicas=16) for seed in range(12, 18))

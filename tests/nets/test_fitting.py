@@ -78,6 +78,7 @@ def test_measures_against_dense_matrices() -> None:
         np.testing.assert_allclose(found.noise.each(lambda h, p=power: h**p), there.numpy(), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_exact_noise_along_the_largest_curvatures_takes_out_the_scatter() -> None:
     """tr GC by fits of other seeds, against the dense matrices; by plain probes it scatters much more."""
     network = mlp()

@@ -54,6 +54,7 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 EXAMPLES = [e for verb in ("fit", "predict", "check") for e in main.commands[verb].examples]  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", [e for e in EXAMPLES if "fashion" not in e])  # those take minutes
 def test_examples_run(line: str) -> None:
     result = call(*shlex.split(line)[1:])

@@ -37,6 +37,7 @@ def checked() -> Check:
     return check(network, found, pairs, steps=[30, 100, 300], seeds=2)
 
 
+@pytest.mark.slow
 def test_real_training_is_predicted() -> None:
     """The issue's bar: a median error under 2% over 300 steps; and single settings not far off."""
     found = checked()
@@ -125,6 +126,7 @@ def test_a_descent_stops_where_the_loss_rises() -> None:
     assert Bend(short, problem, 0.0)(0.3) == 0.3
 
 
+@pytest.mark.slow
 def test_advice_is_what_the_engine_finds() -> None:
     network, found = digits()
     advice = advise(found, 0.1, 64, batch_sizes=[16, 256, 1024])
