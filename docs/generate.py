@@ -1,12 +1,14 @@
-"""Write docs/cli.md from the commands, and the table of docs/nets.md from docs/checks: ``python docs/generate.py``.
+"""Write docs/cli.md from the commands, and the tables of docs/nets.md and docs/results.md: ``python docs/generate.py``.
 
-``--check`` fails if they have drifted. The files of docs/checks are what ``nqm check ... --csv`` wrote. ``--claims``
-measures every claim and writes docs/claims.md, which takes a minute; the tests measure its numbers again.
+``--check`` fails if they have drifted. The tables come from docs/checks and docs/results, which ``nqm check ... --csv`` and
+``nqm lab compare ... --json`` wrote. ``--claims`` measures every claim and writes docs/claims.md, which takes a minute; the tests
+measure its numbers again.
 """
 
 from __future__ import annotations
 
 import csv
+import json
 import re
 import sys
 from collections.abc import Callable
@@ -28,6 +30,8 @@ PAGE = Path(__file__).with_name("cli.md")
 CLAIMS_PAGE = Path(__file__).with_name("claims.md")
 NETS_PAGE = Path(__file__).with_name("nets.md")
 CHECKS = Path(__file__).with_name("checks")
+RESULTS_PAGE = Path(__file__).with_name("results.md")
+RESULTS = Path(__file__).with_name("results")
 WORKLOADS = ("digits", "fashion_mlp", "fashion_cnn", "moby_transformer", "cifar_resnet8")
 RANGE = 0.5  # effective rates x curvature up to this are the range of ten that is checked everywhere
 
@@ -191,9 +195,61 @@ def _median_and_worst(errors: list[float]) -> str:
 
 def nets_page() -> str:
     """The page with its table as the files give it."""
-    text = NETS_PAGE.read_text()
-    begin, end = "<!-- from docs/checks, by docs/generate.py -->", "<!-- end -->"
-    return re.sub(f"{begin}.*?{end}", lambda _: f"{begin}\n\n{checks_table()}\n\n{end}", text, flags=re.S)
+    return _filled(NETS_PAGE, lambda _: checks_table())
+
+
+def results_page() -> str:
+    """The page with its tables as the files give them."""
+    return _filled(RESULTS_PAGE, lambda name: results_tables(json.loads((RESULTS / name).read_text())))
+
+
+def _filled(path: Path, table: Callable[[str], str]) -> str:
+    """A page with what stands between its marks written anew; a mark names the file."""
+    mark = re.compile(r"(<!-- from docs/\w+/?([\w.]*), by docs/generate.py -->\n).*?(<!-- end -->)", re.S)
+    return mark.sub(lambda found: f"{found[1]}\n{table(found[2])}\n\n{found[3]}", path.read_text())
+
+
+def results_tables(found: dict[str, Any]) -> str:
+    """What ``nqm lab compare`` measured: steps, critical batch sizes, the paper's findings."""
+    cells = {(row["optimizer"], row["batch_size"]): row for row in found["table"]}
+    names, sizes = (list(dict.fromkeys(key[i] for key in cells)) for i in (0, 1))
+    steps = [(f"{B:,}", *(_steps(cells[name, B]) for name in names)) for B in sizes]
+    critical = [(f"`{name}`", *_critical(found, name, max(sizes))) for name in names]
+    titles = ["optimizer", "20% over perfect scaling", "twice perfect scaling", "fewest examples / fewest steps"]
+    titles += ["predicted, twice"] * bool(found["predicted"])
+    findings = [(f["statement"], f["measured"], f["verdict"]) for f in found["findings"]]
+    return "\n\n".join(
+        [
+            markdown(["batch size", *(f"`{name}`" for name in names)], steps),
+            markdown(titles, critical),
+            *([markdown(["the paper", "measured", "verdict"], findings)] if findings else []),
+        ]
+    )
+
+
+def _steps(row: dict[str, Any]) -> str:
+    """Median over seeds with its interval, or what the search alone found; then the prediction, if there is one."""
+    often = lambda steps: "never" if steps is None else f"{steps:,.0f}"  # noqa: E731
+    if row["steps"] is None:
+        text = f"– (search: {often(row['searched'])})"
+    else:
+        text = f"{often(row['steps'])} ({often(row['low'])} to {often(row['high'])})"
+    return text + (f", {often(row['predicted'])}" if row.get("predicted") else "")
+
+
+def _critical(found: dict[str, Any], name: str, largest: float) -> list[str]:
+    def shown(value: float | None) -> str:
+        return f">{largest:,}" if value is None else f"{value:,.0f}"
+
+    by = found["critical_batch_size"][name]
+    cells = [
+        f"{shown(d['value'])} ({shown(d['low'])} to {shown(d['high'])})"
+        for d in (by[n] for n in ("20%", "2x", "ratio"))
+    ]
+    if found["predicted"]:
+        one = found["predicted"].get(name)
+        cells.append(shown(one["critical_batch_size"]["2x"]) if one else "")
+    return cells
 
 
 def signature(function: Callable[..., Any]) -> str:
@@ -264,15 +320,17 @@ def page() -> str:
     return "\n".join(parts)
 
 
+PAGES = ((PAGE, page), (NETS_PAGE, nets_page), (RESULTS_PAGE, results_page))
+
 if __name__ == "__main__":
     if "--check" in sys.argv[1:]:
-        for path, made in ((PAGE, page), (NETS_PAGE, nets_page)):
+        for path, made in PAGES:
             if not path.exists() or path.read_text() != made():
                 sys.exit(f"{path.name} has drifted; run python docs/generate.py")
     elif "--claims" in sys.argv[1:]:
         CLAIMS_PAGE.write_text(claims_page(run_all(list(CLAIMS), turn=True, workers=2)))
         print(f"wrote {CLAIMS_PAGE}")
     else:
-        for path, made in ((PAGE, page), (NETS_PAGE, nets_page)):
+        for path, made in PAGES:
             path.write_text(made())
             print(f"wrote {path}")
