@@ -231,7 +231,7 @@ def _steps(row: dict[str, Any]) -> str:
     """Median over seeds with its interval, or what the search alone found; then the prediction, if there is one."""
     often = lambda steps: "never" if steps is None else f"{steps:,.0f}"  # noqa: E731
     if row["steps"] is None:
-        text = f"– (search: {often(row['searched'])})"
+        text = f"none (search: {often(row['searched'])})"
     else:
         text = f"{often(row['steps'])} ({often(row['low'])} to {often(row['high'])})"
     return text + (f", {often(row['predicted'])}" if row.get("predicted") else "")
