@@ -16,6 +16,11 @@ from typing import Any
 import numpy as np
 
 CHUNK = 256
+LOOPS = (
+    "_copy", "_cut", "_paste", "_matmul", "_sandwich", "_diagonal", "_axpy", "_compose", "_square", "_move", "_seen", "_end",
+    "_chain", "_balance", "_scan", "_pair", "_square_pair", "_move_pair", "_walk_pair", "_move_pairs", "_balance_pair",
+    "_start_pair", "_end_pairs",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -41,34 +46,12 @@ def kernels() -> Kernels:
     except ImportError:
         return plain_kernels()
 
-    # The loops call these by their global names, compiled or not.
-    global \
-        _matmul, \
-        _sandwich, \
-        _diagonal, \
-        _axpy, \
-        _dot, \
-        _square_pair, \
-        _move_pair, \
-        _pair, \
-        _move_pairs, \
-        _move, \
-        _exponent, \
-        _balance, \
-        _balance_pair, \
-        _start_pair, \
-        _end_pairs, \
-        _compose, \
-        _seen
     jit = numba.njit(cache=True, fastmath={"contract", "nsz"}, error_model="numpy", nogil=True)
-    _matmul, _sandwich, _diagonal, _axpy = jit(_matmul), jit(_sandwich), jit(_diagonal), jit(_axpy)
-    _dot = numba.njit(cache=True, fastmath=True, nogil=True)(_dot)  # sums in any order
-    _square_pair, _move_pair, _pair = jit(_square_pair), jit(_move_pair), jit(_pair)
-    _move_pairs, _exponent = jit(_move_pairs), jit(_exponent)
-    _balance, _balance_pair, _start_pair = jit(_balance), jit(_balance_pair), jit(_start_pair)
-    _end_pairs = jit(_end_pairs)
-    _compose, _move, _seen = jit(_compose), jit(_move), jit(_seen)
-    return Kernels(_compose, jit(_square), _move, _seen, jit(_end), jit(_chain), _balance, jit(_scan), compiled=True)
+    here = globals()
+    for name in LOOPS:  # they call each other by their global names, compiled or not
+        here[name] = jit(here[name])
+    here["_dot"] = numba.njit(cache=True, fastmath=True, nogil=True)(_dot)  # sums in any order
+    return Kernels(_compose, _square, _move, _seen, _end, _chain, _balance, _scan, compiled=True)
 
 
 def plain_kernels() -> Kernels:
@@ -222,13 +205,23 @@ def _dot(a: Any, b: Any, c: Any) -> float:
     return total
 
 
+def _copy(out: Any, a: Any) -> None:
+    """out = a. In loops as all else here: array expressions take numba seconds to compile, each."""
+    rows, columns, width = a.shape
+    for i in range(rows):
+        for j in range(columns):
+            for x in range(width):
+                out[i, j, x] = a[i, j, x]
+
+
 def _compose(A2: Any, d2: Any, Q2: Any, A1: Any, d1: Any, Q1: Any) -> tuple[Any, Any, Any]:
     rows, inner, n = A2.shape
     columns = A1.shape[1]
-    A, d, Q = np.empty((rows, columns, n)), np.empty((min(rows, columns), n)), Q2.copy()
+    A, d, Q = np.empty((rows, columns, n)), np.empty((min(rows, columns), n)), np.empty((rows, rows, n))
     work = np.empty((rows, inner, n))
     _matmul(A, A2, A1)
     _diagonal(A, d, A2, d2, A1, d1)
+    _copy(Q, Q2)
     _sandwich(Q, A2, Q1, work)
     return A, d, Q
 
@@ -268,41 +261,58 @@ def _move_pair(a: Any, q: Any, x: Any, n: Any) -> None:
         n[2, z] = q[2, z] + (r0 * a10 + r1 * a11)
 
 
-def _pair(A: Any, Q: Any) -> tuple[Any, Any]:
-    """A and Q of two slots by their different entries."""
-    a, q = np.empty((4, A.shape[2])), np.empty((3, A.shape[2]))
-    a[0], a[1], a[2], a[3] = A[0, 0], A[0, 1], A[1, 0], A[1, 1]
-    q[0], q[1], q[2] = Q[0, 0], Q[0, 1], Q[1, 1]
-    return a, q
+def _pair(a: Any, q: Any, A: Any, Q: Any, lo: int) -> None:
+    """A map of two slots by its different entries, of the modes from lo on."""
+    for x in range(a.shape[1]):
+        i = lo + x
+        a[0, x], a[1, x], a[2, x], a[3, x] = A[0, 0, i], A[0, 1, i], A[1, 0, i], A[1, 1, i]
+        q[0, x], q[1, x], q[2, x] = Q[0, 0, i], Q[0, 1, i], Q[1, 1, i]
 
 
 def _square(A: Any, d: Any, Q: Any) -> tuple[Any, Any, Any]:
     if len(A) != 2:
         return _compose(A, d, Q, A, d, Q)
-    (a, q), d = _pair(A, Q), d.copy()
-    _square_pair(a, d, q)
-    A, Q = np.empty_like(A), np.empty_like(Q)
-    A[0, 0], A[0, 1], A[1, 0], A[1, 1] = a[0], a[1], a[2], a[3]
-    Q[0, 0], Q[0, 1], Q[1, 0], Q[1, 1] = q[0], q[1], q[1], q[2]
-    return A, d, Q
+    n = A.shape[2]
+    a, drift, q = np.empty((4, n)), np.empty((2, n)), np.empty((3, n))
+    _pair(a, q, A, Q, 0)
+    for x in range(n):
+        drift[0, x], drift[1, x] = d[0, x], d[1, x]
+    _square_pair(a, drift, q)
+    A_out, Q_out = np.empty((2, 2, n)), np.empty((2, 2, n))
+    for x in range(n):
+        A_out[0, 0, x], A_out[0, 1, x], A_out[1, 0, x], A_out[1, 1, x] = a[0, x], a[1, x], a[2, x], a[3, x]
+        Q_out[0, 0, x], Q_out[0, 1, x], Q_out[1, 0, x], Q_out[1, 1, x] = q[0, x], q[1, x], q[1, x], q[2, x]
+    return A_out, drift, Q_out
+
+
+def _walk_pair(a: Any, d: Any, q: Any, x: Any, n: Any, t: int) -> None:
+    """A state of one column through t like steps of two slots, in place."""
+    left = t
+    while left:
+        if left & 1:
+            _move_pair(a, q, x, n)
+        left >>= 1
+        if left:
+            _square_pair(a, d, q)
 
 
 def _move_pairs(A: Any, d: Any, Q: Any, X: Any, N: Any, t: int) -> tuple[Any, Any]:
     n = A.shape[2]
     X_end, N_end = np.empty((2, 1, n)), np.empty((2, 2, n))
+    a, drift, q = np.empty((4, CHUNK)), np.empty((2, CHUNK)), np.empty((3, CHUNK))
+    x, cov = np.empty((2, CHUNK)), np.empty((3, CHUNK))
     for lo in range(0, n, CHUNK):
-        hi = min(lo + CHUNK, n)
-        (a, q), (_, cov) = _pair(A[:, :, lo:hi], Q[:, :, lo:hi]), _pair(A[:, :, lo:hi], N[:, :, lo:hi])
-        x, drift = X[:, 0, lo:hi].copy(), d[:, lo:hi].copy()
-        left = t
-        while left:
-            if left & 1:
-                _move_pair(a, q, x, cov)
-            left >>= 1
-            if left:
-                _square_pair(a, drift, q)
-        X_end[:, 0, lo:hi] = x
-        N_end[0, 0, lo:hi], N_end[0, 1, lo:hi], N_end[1, 0, lo:hi], N_end[1, 1, lo:hi] = cov[0], cov[1], cov[1], cov[2]
+        w = min(CHUNK, n - lo)
+        _pair(a[:, :w], q[:, :w], A, Q, lo)
+        for z in range(w):
+            i = lo + z
+            drift[0, z], drift[1, z], x[0, z], x[1, z] = d[0, i], d[1, i], X[0, 0, i], X[1, 0, i]
+            cov[0, z], cov[1, z], cov[2, z] = N[0, 0, i], N[0, 1, i], N[1, 1, i]
+        _walk_pair(a[:, :w], drift[:, :w], q[:, :w], x[:, :w], cov[:, :w], t)
+        for z in range(w):
+            i = lo + z
+            X_end[0, 0, i], X_end[1, 0, i] = x[0, z], x[1, z]
+            N_end[0, 0, i], N_end[0, 1, i], N_end[1, 0, i], N_end[1, 1, i] = cov[0, z], cov[1, z], cov[1, z], cov[2, z]
     return X_end, N_end
 
 
@@ -312,10 +322,16 @@ def _move(A: Any, d: Any, Q: Any, X: Any, N: Any, t: int) -> tuple[Any, Any]:
         return _move_pairs(A, d, Q, X, N, t)
     X_end, N_end = np.empty((k, columns, n)), np.empty((k, k, n))
     for lo in range(0, n, CHUNK):
-        hi = min(lo + CHUNK, n)
-        width = hi - lo
-        a, dd, q = A[:, :, lo:hi].copy(), d[:, lo:hi].copy(), Q[:, :, lo:hi].copy()
-        x, cov = X[:, :, lo:hi].copy(), N[:, :, lo:hi].copy()
+        width = min(CHUNK, n - lo)
+        a, dd, q = np.empty((k, k, width)), np.empty((k, width)), np.empty((k, k, width))
+        x, cov = np.empty((k, columns, width)), np.empty((k, k, width))
+        _cut(a, A, lo)
+        _cut(q, Q, lo)
+        _cut(x, X, lo)
+        _cut(cov, N, lo)
+        for i in range(k):
+            for z in range(width):
+                dd[i, z] = d[i, lo + z]
         a_next, d_next, q_next = np.empty((k, k, width)), np.empty((k, width)), np.empty((k, k, width))
         x_next, cov_next, work = np.empty((k, columns, width)), np.empty((k, k, width)), np.empty((k, k, width))
         left = t
@@ -323,18 +339,37 @@ def _move(A: Any, d: Any, Q: Any, X: Any, N: Any, t: int) -> tuple[Any, Any]:
             if left & 1:
                 _matmul(x_next, a, x)
                 x, x_next = x_next, x
-                cov_next[:] = q
+                _copy(cov_next, q)
                 _sandwich(cov_next, a, cov, work)
                 cov, cov_next = cov_next, cov
             left >>= 1
             if left:
                 _matmul(a_next, a, a)
                 _diagonal(a_next, d_next, a, dd, a, dd)
-                q_next[:] = q
+                _copy(q_next, q)
                 _sandwich(q_next, a, q, work)
                 a, a_next, dd, d_next, q, q_next = a_next, a, d_next, dd, q_next, q
-        X_end[:, :, lo:hi], N_end[:, :, lo:hi] = x, cov
+        _paste(X_end, x, lo)
+        _paste(N_end, cov, lo)
     return X_end, N_end
+
+
+def _cut(out: Any, a: Any, lo: int) -> None:
+    """The modes of a from lo on, as many as out has."""
+    rows, columns, width = out.shape
+    for i in range(rows):
+        for j in range(columns):
+            for x in range(width):
+                out[i, j, x] = a[i, j, lo + x]
+
+
+def _paste(out: Any, a: Any, lo: int) -> None:
+    """The modes of out from lo on, as many as a has."""
+    rows, columns, width = a.shape
+    for i in range(rows):
+        for j in range(columns):
+            for x in range(width):
+                out[i, j, lo + x] = a[i, j, x]
 
 
 def _end(G: Any, b: Any, x: Any, r: Any, t: int) -> tuple[Any, Any]:
@@ -343,14 +378,17 @@ def _end(G: Any, b: Any, x: Any, r: Any, t: int) -> tuple[Any, Any]:
         return _end_pairs(G, b, x, r, t)
     scale = _balance(G)
     A, d, Q = np.empty((k, k, n)), np.empty((k, n)), np.empty((k, k, n))
+    X, row = np.empty((k, 1, n)), np.empty((k, n))
     for i in range(k):
-        d[i] = G[i, i]
         for j in range(k):
-            A[i, j] = G[i, j] * scale[j] / scale[i]
-            Q[i, j] = b[i] / scale[i] * (b[j] / scale[j])
-        A[i, i] += 1.0
-    X, N = _move(A, d, Q, (x / scale).reshape(k, 1, n), np.zeros((k, k, n)), t)
-    return _seen(X, N, np.ones((1, n)), r * scale)
+            for z in range(n):
+                A[i, j, z] = G[i, j, z] * scale[j, z] / scale[i, z]
+                Q[i, j, z] = b[i, z] / scale[i, z] * (b[j, z] / scale[j, z])
+        for z in range(n):
+            d[i, z], X[i, 0, z], row[i, z] = G[i, i, z], x[i, z] / scale[i, z], r[i, z] * scale[i, z]
+            A[i, i, z] += 1.0
+    X, N = _move(A, d, Q, X, np.zeros((k, k, n)), t)
+    return _seen(X, N, np.ones((1, n)), row)
 
 
 def _end_pairs(G: Any, b: Any, x: Any, r: Any, t: int) -> tuple[Any, Any]:
@@ -358,8 +396,7 @@ def _end_pairs(G: Any, b: Any, x: Any, r: Any, t: int) -> tuple[Any, Any]:
     n = G.shape[2]
     signal, noise = np.empty(n), np.empty(n)
     a, d, q = np.empty((4, CHUNK)), np.empty((2, CHUNK)), np.empty((3, CHUNK))
-    state, cov = np.empty((2, CHUNK)), np.empty((3, CHUNK))
-    scale = np.empty(CHUNK)
+    state, cov, scale = np.empty((2, CHUNK)), np.empty((3, CHUNK)), np.empty(CHUNK)
     for lo in range(0, n, CHUNK):
         w = min(CHUNK, n - lo)
         hi = lo + w
@@ -368,13 +405,7 @@ def _end_pairs(G: Any, b: Any, x: Any, r: Any, t: int) -> tuple[Any, Any]:
         for z in range(w):
             state[0, z], state[1, z] = x[0, lo + z], x[1, lo + z] / scale[z]
             cov[0, z], cov[1, z], cov[2, z] = 0.0, 0.0, 0.0
-        left = t
-        while left:
-            if left & 1:
-                _move_pair(a[:, :w], q[:, :w], state[:, :w], cov[:, :w])
-            left >>= 1
-            if left:
-                _square_pair(a[:, :w], d[:, :w], q[:, :w])
+        _walk_pair(a[:, :w], d[:, :w], q[:, :w], state[:, :w], cov[:, :w], t)
         for z in range(w):
             r0, r1 = r[0, lo + z], r[1, lo + z] * scale[z]
             seen = r0 * state[0, z] + r1 * state[1, z]
@@ -393,16 +424,21 @@ def _seen(A: Any, Q: Any, x: Any, r: Any) -> tuple[Any, Any]:
         for j in range(k):
             for z in range(n):
                 noise[z] += r[i, z] * r[j, z] * Q[i, j, z]
-    return signal * signal, noise
+    for z in range(n):
+        signal[z] = signal[z] * signal[z]
+    return signal, noise
 
 
 def _chain(A: Any, Q: Any, x: Any, N: Any) -> tuple[Any, Any]:
     pieces, k, _, n = A.shape
     X, cov, work = np.empty((pieces + 1, k, 1, n)), np.empty((pieces + 1, k, k, n)), np.empty((k, k, n))
-    X[0, :, 0], cov[0] = x, N
+    _copy(cov[0], N)
+    for i in range(k):
+        for z in range(n):
+            X[0, i, 0, z] = x[i, z]
     for p in range(pieces):
         _matmul(X[p + 1], A[p], X[p])
-        cov[p + 1] = Q[p]
+        _copy(cov[p + 1], Q[p])
         _sandwich(cov[p + 1], A[p], cov[p], work)
     return X[:, :, 0], cov
 
@@ -414,28 +450,33 @@ def _exponent(x: Any) -> Any:
 
 def _balance(G: Any) -> Any:
     k, _, n = G.shape
-    scale, size = np.ones((k, n)), np.abs(G)
+    scale, size, row, column, f = np.ones((k, n)), np.empty((k, k, n)), np.empty(n), np.empty(n), np.empty(n)
+    for i in range(k):
+        for j in range(k):
+            for z in range(n):
+                size[i, j, z] = abs(G[i, j, z])
     for _ in range(k - 1):
         for i in range(1, k):
-            row, column = np.zeros(n), np.zeros(n)
+            for z in range(n):
+                row[z], column[z] = 0.0, 0.0
             for j in range(k):
                 if j != i:
-                    row += size[i, j]
-                    column += size[j, i]
-            half = (_exponent(row) - _exponent(column)) >> 1
-            f = ((half + 1023) << 52).view(np.float64)
-            for x in range(n):
-                f[x] = f[x] if row[x] > 0 and column[x] > 0 else 1.0
+                    for z in range(n):
+                        row[z] += size[i, j, z]
+                        column[z] += size[j, i, z]
+            _balance_pair(f, row, column)
             for j in range(k):
                 if j != i:
-                    size[i, j] /= f
-                    size[j, i] *= f
-            scale[i] *= f
+                    for z in range(n):
+                        size[i, j, z] /= f[z]
+                        size[j, i, z] *= f[z]
+            for z in range(n):
+                scale[i, z] *= f[z]
     return scale
 
 
 def _balance_pair(scale: Any, row: Any, column: Any) -> None:
-    """`_balance` of two slots: the second slot's scale, from the entries of G off its diagonal."""
+    """A slot's scale from the size of its row and of its column: the power of two next to the root of their ratio."""
     up, down, bits = row.view(np.int64), column.view(np.int64), scale.view(np.int64)
     for z in range(scale.size):
         half = (((up[z] >> 52) & 2047) - ((down[z] >> 52) & 2047)) >> 1
@@ -462,9 +503,15 @@ def _scan(
     for lo in range(0, n, CHUNK):
         hi = min(lo + CHUNK, n)
         w = hi - lo
-        g0, g1, c0, c1 = G0[:, :, lo:hi].copy(), G1[:, :, lo:hi].copy(), b0[:, lo:hi].copy(), b1[:, lo:hi].copy()
-        x, cov, r = X[:, :, lo:hi].copy(), N[:, :, lo:hi].copy(), np.empty((1, k, w))
-        r[0] = row[:, lo:hi]
+        g0, g1, c0, c1 = np.empty((k, k, w)), np.empty((k, k, w)), np.empty((k, w)), np.empty((k, w))
+        x, cov, r = np.empty((k, columns, w)), np.empty((k, k, w)), np.empty((1, k, w))
+        _cut(g0, G0, lo)
+        _cut(g1, G1, lo)
+        _cut(x, X, lo)
+        _cut(cov, N, lo)
+        for i in range(k):
+            for z in range(w):
+                c0[i, z], c1[i, z], r[0, i, z] = b0[i, lo + z], b1[i, lo + z], row[i, lo + z]
         G, b, one = np.empty((k, k, w)), np.empty((k, w)), np.ones(w)
         dx, dcov, work = np.empty((k, columns, w)), np.empty((k, k, w)), np.empty((k, k, w))
         y, seen, seen_work = np.empty((1, columns, w)), np.empty((1, 1, w)), np.empty((1, k, w))
@@ -487,8 +534,10 @@ def _scan(
             _matmul(y, r, x)
             for j in range(columns):
                 signal[t] += _dot(ws[j, lo:hi], y[0, j], y[0, j])
-            seen[:] = 0.0
+            for z in range(w):
+                seen[0, 0, z] = 0.0
             _sandwich(seen, r, cov, seen_work)
             noise[t] += _dot(wn[lo:hi], seen[0, 0], one)
-        X[:, :, lo:hi], N[:, :, lo:hi] = x, cov
+        _paste(X, x, lo)
+        _paste(N, cov, lo)
     return signal, noise
