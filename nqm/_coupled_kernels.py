@@ -24,9 +24,9 @@ def scan_coupled() -> Callable[..., tuple[Any, Any]]:
         return scan_coupled_numpy
 
     # The loops call these by their global names, compiled or not.
-    global _seen, _pad, _unpad, _step, _step_pair, _axpy, _sum
+    global _any, _seen, _pad, _unpad, _step, _step_pair, _axpy, _sum
     jit = numba.njit(cache=True, fastmath={"contract", "nsz"}, error_model="numpy", nogil=True)
-    _seen, _pad, _unpad, _axpy = jit(_seen), jit(_pad), jit(_unpad), jit(_axpy)
+    _any, _seen, _pad, _unpad, _axpy = jit(_any), jit(_seen), jit(_pad), jit(_unpad), jit(_axpy)
     _step_pair = jit(_step_pair)
     _step = jit(_step)
     _sum = numba.njit(cache=True, fastmath=True, nogil=True)(_sum)  # sums in any order
@@ -72,6 +72,14 @@ def _sum(a: Any, i: int, j: int, b: Any) -> float:
     for z in range(b.size):
         total += a[i, j, z] * b[z]
     return total
+
+
+def _any(a: Any, i: int) -> bool:
+    """Whether a[i] is anywhere other than zero."""
+    found = False
+    for z in range(a.shape[1]):
+        found = found or a[i, z] != 0.0
+    return found
 
 
 def _pad(a: Any, lo: int, hi: int, width: int) -> Any:
@@ -178,15 +186,18 @@ def _scan_coupled(
     k, n = X.shape
     settings, steps, w = n // nodes, len(pace), min(CHUNK, nodes)
     signal, noise = np.zeros((settings, steps)), np.zeros((settings, steps))
-    moving = G1.any() or b1.any()
+    flat0, flat1, flatN = G0.reshape(k * k, n), G1.reshape(k * k, n), N.reshape(k * k, n)
+    moving = False
+    for a in range(k * k):
+        moving = moving or _any(flat1, a) or (a < k and _any(b1, a))
     G, b, var, dcov = np.empty((1, k * k, w)), np.empty((1, k, w)), np.empty(w), np.empty(w)
     dx, work, y, v = np.empty((k, w)), np.empty((k * k, w)), np.empty(w), np.empty(w)
-    flat0, flat1, flatN = G0.reshape(k * k, n), G1.reshape(k * k, n), N.reshape(k * k, n)
     about = np.empty((4, n))
-    about[0], about[1], about[2], about[3] = h, c, mass * s, mass
+    for z in range(n):
+        about[0, z], about[1, z], about[2, z], about[3, z] = h[z], c[z], mass[z] * s[z], mass[z]
     watched, read = np.empty(k, dtype=np.bool_), np.empty(k, dtype=np.bool_)
     for a in range(k):
-        watched[a], read[a] = look[a].any(), row[a].any()
+        watched[a], read[a] = _any(look, a), _any(row, a)
     for setting in range(settings):
         lo, hi = setting * nodes, setting * nodes + nodes
         g0, g1, c0, c1 = _pad(flat0, lo, hi, w), _pad(flat1, lo, hi, w), _pad(b0, lo, hi, w), _pad(b1, lo, hi, w)

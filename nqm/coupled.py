@@ -69,7 +69,9 @@ class Coupled:
         self.label_noise, self.per_example = float(label_noise), 1 / batch_size
         self.nodes, self.settings = len(spectrum), self.dynamics.modes // len(spectrum)
         self.h, self.c, self.s, self.mass = (
-            np.broadcast_to(column, self.dynamics.shape).ravel()
+            np.broadcast_to(
+                column, self.dynamics.shape
+            ).flatten()  # never a view: read-only arrays would be compiled for anew
             for column in (spectrum.h, spectrum.c, spectrum.s, spectrum.count * spectrum.h)
         )
 
