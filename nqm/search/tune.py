@@ -79,9 +79,8 @@ class Tuner:
         self.losses = losses_of(problem, optimizer)
         self.family = self.losses.family
         p = len(self.family)
-        walks = (
-            self.family.at((self.family.low + self.family.high) / 2).cycle == 0
-        )  # every step is walked, so look at fewer settings
+        # Where every step is walked, look at fewer settings.
+        walks = self.family.at((self.family.low + self.family.high) / 2).cycle == 0
         self.points = np.vstack([self.family.sample(1 if p == 0 else (24 if walks else 48 * p**2)), *self._faces()])
         self.limit = 2**20 if walks else MAX_STEPS
 
