@@ -22,7 +22,7 @@ from ..problem import AnySchedule, Problem
 from ..run import Run
 from .checks import check_network
 from .transforms import grad, pushed_forward, vmap
-from .trees import collect, count, tree_map
+from .trees import collect, count, some, tree_map
 
 CHUNK = 2048  # examples in a pass, for one vector: with several, fewer
 ROOM = 2**28  # bytes that gradients of single examples may take
@@ -102,6 +102,14 @@ class Network(Problem):
             raise ValueError(f"theta must have {self.dim:,} entries, got shape {tuple(theta.shape)}")
         other = copy.copy(self)
         other.theta, other.step = theta.detach().clone(), self.step if step is None else step
+        return other
+
+    def first(self, n: int) -> Network:
+        """The same network on the first n of its examples."""
+        if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= self.examples:
+            raise ValueError(f"a sample must be a whole number of examples from 1 to {self.examples:,}, got {n!r}")
+        other = copy.copy(self)
+        other.data, other.examples = some(self.data, n), n
         return other
 
     def unflatten(self, theta: Tensor) -> dict[str, Tensor]:
