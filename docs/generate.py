@@ -1,13 +1,13 @@
-"""Write docs/cli.md from the commands, and the table of docs/nets.md from docs/checks: ``python docs/generate.py``.
+"""Write docs/cli.md from the commands, and from docs/checks what docs/nets.md and docs/claims.md say of networks.
 
-``--check`` fails if they have drifted. The files of docs/checks are what ``nqm check ... --csv`` wrote. ``--claims``
-measures every claim and writes docs/claims.md, which takes a minute; the tests measure its numbers again.
+``python docs/generate.py`` does; with ``--check`` it fails if they have drifted. The files of docs/checks are what
+``nqm check ... --csv`` wrote, and ``nqm claims fisher_stabilises ... --csv``. ``--claims`` measures every claim and writes
+docs/claims.md, which takes a minute; the tests measure its numbers again.
 """
 
 from __future__ import annotations
 
 import csv
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +16,8 @@ from typing import Any
 import click
 import numpy as np
 
-from nqm.claims import CLAIMS, Checked, run_all
+from nqm.claims import CLAIMS, Checked, Measured, run_all
+from nqm.claims.fisher_stabilises import judged
 from nqm.claims.page import summary
 from nqm.cli import COMPLETION_LINES, main
 from nqm.options import Verb, verbs
@@ -29,6 +30,7 @@ CLAIMS_PAGE = Path(__file__).with_name("claims.md")
 NETS_PAGE = Path(__file__).with_name("nets.md")
 CHECKS = Path(__file__).with_name("checks")
 WORKLOADS = ("digits", "fashion_mlp", "fashion_cnn", "moby_transformer", "cifar_resnet8")
+FISHER = "fisher_cifar_resnet8"  # of docs/checks
 RANGE = 0.5  # effective rates x curvature up to this are the range of ten that is checked everywhere
 
 HEAD = """\
@@ -109,7 +111,7 @@ nqm claims stationary_covariance preconditioning_before_after --turn
 ```
 
 Every claim rests on a premise, and each names the one that turns its verdict. `--turn` measures with that premise
-broken too. In Python the premises are arguments:
+broken too, and `--premise NAME=VALUE` one claim with a premise of yours. In Python the premises are arguments:
 
 ```python
 >>> from nqm.claims import check
@@ -154,7 +156,7 @@ def claims_page(checked: list[Checked]) -> str:
     networks = ", ".join(f"`{c.claim.name}`" for c in checked if c.claim.needs)
     head = CLAIMS_HEAD.replace("{networks}", networks)
     what = f"The numbers are:\n\n{numbers}"
-    return "\n\n".join([head.rstrip(), summary(checked), table, what, CLAIMS_TAIL])
+    return "\n\n".join([head.rstrip(), summary(checked), table, what, block("fisher", fisher_sentence()), CLAIMS_TAIL])
 
 
 def _turned(one: Checked) -> str:
@@ -162,13 +164,44 @@ def _turned(one: Checked) -> str:
     return f"{one.claim.turned_by}: {one.turned.sentence}"
 
 
-def checked_rows(name: str) -> list[dict[str, Any]]:
-    """What ``nqm check`` wrote for a workload, numbers as numbers."""
+def read_check(name: str) -> list[dict[str, Any]]:
+    """A file of docs/checks, numbers as numbers."""
     with (CHECKS / f"{name}.csv").open() as file:
-        rows = [
+        return [
             {k: v if k == "optimizer" else float(v or "nan") for k, v in row.items()} for row in csv.DictReader(file)
         ]
-    return [{**row, "rate": row["reach"] / row["steps"]} for row in rows]
+
+
+def checked_rows(name: str) -> list[dict[str, Any]]:
+    """What ``nqm check`` wrote for a workload."""
+    return [{**row, "rate": row["reach"] / row["steps"]} for row in read_check(name)]
+
+
+def fisher() -> Measured:
+    """What follows from the Fisher matrix of ResNet8 over its training."""
+    return judged(read_check(FISHER), CLAIMS["fisher_stabilises"].premises["after"], "ResNet8")
+
+
+def fisher_sentence() -> str:
+    """For the page of claims."""
+    return (
+        "The authors say it of a ResNet, and digits need no download. Measured with `workload=cifar_resnet8` (the command and "
+        f"its table are under [real networks](nets.md#over-training)), `fisher_stabilises` {fisher().sentence}."
+    )
+
+
+def fisher_table() -> str:
+    """Each checkpoint of ResNet8 beside the one before it, and the verdict."""
+    found = fisher()
+    lines = [
+        (
+            f"{row['before']:g} to {row['epoch']:g}",
+            *(f"{row[name]:.2f}" for name in ("alignment", "overlap", "trace_ratio", "distance", "loss")),
+        )
+        for row in found.table
+    ]
+    names = ["epochs", "alignment", "overlap", "trace, over the one before", "distance", "loss"]
+    return f"{markdown(names, lines)}\n\nSo on ResNet8 the claim {found.sentence}."
 
 
 def checks_table() -> str:
@@ -189,11 +222,30 @@ def _median_and_worst(errors: list[float]) -> str:
     return f"{percent(float(np.median(errors)))} ({percent(max(errors))})" if errors else ""
 
 
+def block(name: str, text: str) -> str:
+    """Text of a page that is written from docs/checks, between marks by which it is found again."""
+    return f"<!-- {name}, from docs/checks by docs/generate.py -->\n\n{text}\n\n<!-- end -->"
+
+
+def with_blocks(page: Path, **texts: str) -> str:
+    """The page with its blocks as the files give them."""
+    made = page.read_text()
+    for name, text in texts.items():
+        begin, end = block(name, "|").split("|")
+        before, _, rest = made.partition(begin)
+        _, ended, after = rest.partition(end)
+        assert ended, f"{page.name} has no block {name!r}"
+        made = f"{before}{block(name, text)}{after}"
+    return made
+
+
 def nets_page() -> str:
-    """The page with its table as the files give it."""
-    text = NETS_PAGE.read_text()
-    begin, end = "<!-- from docs/checks, by docs/generate.py -->", "<!-- end -->"
-    return re.sub(f"{begin}.*?{end}", lambda _: f"{begin}\n\n{checks_table()}\n\n{end}", text, flags=re.S)
+    return with_blocks(NETS_PAGE, checks=checks_table(), fisher=fisher_table())
+
+
+def claims_page_kept() -> str:
+    """The page of claims as it is, but for what comes from docs/checks."""
+    return with_blocks(CLAIMS_PAGE, fisher=fisher_sentence())
 
 
 def signature(function: Callable[..., Any]) -> str:
@@ -264,15 +316,17 @@ def page() -> str:
     return "\n".join(parts)
 
 
+PAGES = ((PAGE, page), (NETS_PAGE, nets_page), (CLAIMS_PAGE, claims_page_kept))
+
 if __name__ == "__main__":
     if "--check" in sys.argv[1:]:
-        for path, made in ((PAGE, page), (NETS_PAGE, nets_page)):
+        for path, made in PAGES:
             if not path.exists() or path.read_text() != made():
                 sys.exit(f"{path.name} has drifted; run python docs/generate.py")
     elif "--claims" in sys.argv[1:]:
         CLAIMS_PAGE.write_text(claims_page(run_all(list(CLAIMS), turn=True, workers=2)))
         print(f"wrote {CLAIMS_PAGE}")
     else:
-        for path, made in ((PAGE, page), (NETS_PAGE, nets_page)):
+        for path, made in PAGES:
             path.write_text(made())
             print(f"wrote {path}")

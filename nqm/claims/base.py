@@ -144,7 +144,7 @@ class Claim:
         several = isinstance(default, (tuple, list))
         if not all(isinstance(one, (int, float, NoneType)) for one in (default if several else [default])):
             raise ValueError(
-                f"{name} of {self.name} is not a number or a word: give it in Python, with nqm.claims.check"
+                f"{name} of {self.name} is neither numbers nor a word: give it in Python, with nqm.claims.check"
             )
         numbers = tuple(parse_number(part) for part in value.split(",")) if several else parse_number(value)
         if isinstance(default, int) and not isinstance(numbers, int):

@@ -74,6 +74,12 @@ def measure(
         {"epoch": epoch, "before": before, **{name: v for name, v in row.items() if name not in ("step", "before")}}
         for before, epoch, row in zip(epochs[:-1], epochs[1:], found.table(), strict=True)
     ]
+    data = f"{start.examples:,} examples" + (f", the matrix of {seen:,} of them" if seen < start.examples else "")
+    return judged(table, after, f"{WORKLOADS[workload]} ({data})")
+
+
+def judged(table: Table, after: float, where: str) -> Measured:
+    """What follows from the likeness of checkpoints, on a network and data that ``where`` names."""
     late = [row for row in table if row["before"] >= after]
     least, drift = float(column(late, "alignment").min()), float(np.abs(column(late, "trace_ratio") - 1).max())
     directions, scale = least >= TOLERANCE, drift <= STEADY
@@ -81,10 +87,9 @@ def measure(
     ratios = ", ".join(f"{row['trace_ratio']:.2f}" for row in table)
     moves = f"the trace changes by up to {percent(drift)} between checkpoints from epoch {after:g} on"
     turns = f"the alignment from epoch {after:g} on is as low as {least:.2f}"
-    data = f"{start.examples:,} examples" + (f", the matrix of {seen:,} of them" if seen < start.examples else "")
     return Measured(
         table, least, f"least alignment of one checkpoint with the next, from epoch {after:g} on",
-        f"Alignment of the Fisher matrix on {WORKLOADS[workload]} ({data}), by epochs: {told}. The trace changes "
+        f"Alignment of the Fisher matrix on {where}, by epochs: {told}. The trace changes "
         f"by factors of {ratios}.",
         TOLERANCE, f"{TOLERANCE:g} is an angle of 18 degrees between matrices; the scale may change by {percent(STEADY)}, "
         "as learning rates are seldom known better",

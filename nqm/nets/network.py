@@ -20,7 +20,7 @@ from torch.func import functional_call
 from ..optimizers.base import Optimizer
 from ..problem import AnySchedule, Problem
 from ..run import Run
-from .checks import check_network
+from .checks import check_network, first_sentence
 from .transforms import grad, pushed_forward, vmap
 from .trees import collect, count, some, tree_map
 
@@ -158,8 +158,17 @@ class Network(Problem):
     @torch.no_grad()
     def full_loss(self, theta: Tensor | None = None) -> float:
         """Mean loss over all the data."""
-        theta = self.theta if theta is None else theta
-        return sum(share * float(self.batch_loss(theta, batch)) for batch, share in self.batches())
+        theta, total, low = self.theta if theta is None else theta, 0.0, 0
+        for batch, share in self.batches():
+            high = low + round(share * self.examples)
+            try:
+                total += share * float(self.batch_loss(theta, batch))
+            except (RuntimeError, LookupError) as error:  # such as a label that the loss has no class for
+                raise ValueError(
+                    f"the loss fails on examples {low:,} to {high - 1:,}: {first_sentence(error)}"
+                ) from error
+            low = high
+        return total
 
     def gradient(self, theta: Tensor | None = None, batch: Any = None) -> Tensor:
         """Gradient of the mean loss over a batch, or over all the data."""
