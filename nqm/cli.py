@@ -373,7 +373,7 @@ def paper(out: str, only: tuple[str, ...], as_json: bool) -> None:
         "nqm claims ema_lowers_floor stationary_covariance --turn",
         "nqm claims --out claims",
         "nqm claims lr_momentum_interchangeable --json",
-        "nqm claims fisher_stabilises --premise after=1 --premise epochs=0,1,2,4 --csv fisher.csv",
+        "nqm claims stationary_covariance --premise x=1.9 --csv covariance.csv",
     ],
 )
 @click.argument("names", metavar="[NAME]...", nargs=-1, type=options.CLAIM)

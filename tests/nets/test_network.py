@@ -103,9 +103,10 @@ class Crossing(nn.Linear):
 
 
 def mean_spoiled() -> nn.Module:
-    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
-    model[1].running_mean[0] = float("nan")
-    return model
+    norm = nn.BatchNorm1d(3)
+    assert norm.running_mean is not None
+    norm.running_mean[0] = float("nan")
+    return nn.Sequential(nn.Linear(4, 3), norm)
 
 
 def spoiled(value: float) -> nn.Module:
