@@ -417,7 +417,7 @@ def claims(
     sink.deliver(
         lambda: {"claims": [one.to_dict() for one in found]},
         lambda: output.show_checked(found),
-        lambda: found[0].measured.table,
+        lambda: [row for one in found for row in one.measured.table],
     )
     for page in ("claims.md", "claims.html") if out else ():
         wrote(os.path.join(out or "", page))
