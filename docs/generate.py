@@ -1,15 +1,14 @@
-"""Write docs/cli.md from the commands, and the tables of docs/nets.md and docs/results.md: ``python docs/generate.py``.
+"""Write docs/cli.md from the commands, and what other pages have from files: ``python docs/generate.py``.
 
-``--check`` fails if they have drifted. The tables come from docs/checks and docs/results, which ``nqm check ... --csv`` and
-``nqm lab compare ... --json`` wrote. ``--claims`` measures every claim and writes docs/claims.md, which takes a minute; the tests
-measure its numbers again.
+With ``--check`` it fails if they have drifted. The files of docs/checks are what ``nqm check ... --csv`` wrote, and
+``nqm claims fisher_stabilises ... --csv``; those of docs/results are what ``nqm lab compare ... --json`` wrote. ``--claims``
+measures every claim and writes docs/claims.md, which takes a minute; the tests measure its numbers again.
 """
 
 from __future__ import annotations
 
 import csv
 import json
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,8 @@ from typing import Any
 import click
 import numpy as np
 
-from nqm.claims import CLAIMS, Checked, run_all
+from nqm.claims import CLAIMS, Checked, Measured, run_all
+from nqm.claims.fisher_stabilises import judged
 from nqm.claims.page import summary
 from nqm.cli import COMPLETION_LINES, main
 from nqm.options import Verb, verbs
@@ -33,6 +33,7 @@ CHECKS = Path(__file__).with_name("checks")
 RESULTS_PAGE = Path(__file__).with_name("results.md")
 RESULTS = Path(__file__).with_name("results")
 WORKLOADS = ("digits", "fashion_mlp", "fashion_cnn", "moby_transformer", "cifar_resnet8")
+FISHER = "fisher_cifar_resnet8"  # of docs/checks
 RANGE = 0.5  # effective rates x curvature up to this are the range of ten that is checked everywhere
 
 HEAD = """\
@@ -113,7 +114,7 @@ nqm claims stationary_covariance preconditioning_before_after --turn
 ```
 
 Every claim rests on a premise, and each names the one that turns its verdict. `--turn` measures with that premise
-broken too. In Python the premises are arguments:
+broken too, and `--premise NAME=VALUE` one claim with a premise of yours. In Python the premises are arguments:
 
 ```python
 >>> from nqm.claims import check
@@ -158,7 +159,7 @@ def claims_page(checked: list[Checked]) -> str:
     networks = ", ".join(f"`{c.claim.name}`" for c in checked if c.claim.needs)
     head = CLAIMS_HEAD.replace("{networks}", networks)
     what = f"The numbers are:\n\n{numbers}"
-    return "\n\n".join([head.rstrip(), summary(checked), table, what, CLAIMS_TAIL])
+    return "\n\n".join([head.rstrip(), summary(checked), table, what, block("fisher", fisher_sentence()), CLAIMS_TAIL])
 
 
 def _turned(one: Checked) -> str:
@@ -166,13 +167,54 @@ def _turned(one: Checked) -> str:
     return f"{one.claim.turned_by}: {one.turned.sentence}"
 
 
-def checked_rows(name: str) -> list[dict[str, Any]]:
-    """What ``nqm check`` wrote for a workload, numbers as numbers."""
+def read_check(name: str) -> list[dict[str, Any]]:
+    """A file of docs/checks, numbers as numbers."""
     with (CHECKS / f"{name}.csv").open() as file:
-        rows = [
+        return [
             {k: v if k == "optimizer" else float(v or "nan") for k, v in row.items()} for row in csv.DictReader(file)
         ]
-    return [{**row, "rate": row["reach"] / row["steps"]} for row in rows]
+
+
+def checked_rows(name: str) -> list[dict[str, Any]]:
+    """What ``nqm check`` wrote for a workload."""
+    return [{**row, "rate": row["reach"] / row["steps"]} for row in read_check(name)]
+
+
+def fisher() -> Measured:
+    """What follows from the Fisher matrix of ResNet8 over its training."""
+    return judged(read_check(FISHER), CLAIMS["fisher_stabilises"].premises["after"], "ResNet8")
+
+
+def fisher_sentence() -> str:
+    """For the page of claims."""
+    return (
+        "The authors say `fisher_stabilises` of a ResNet; digits, on which it is measured above, need no download. "
+        f"{fisher_verdict()} The command and its table are under [real networks](nets.md#over-training)."
+    )
+
+
+def fisher_verdict() -> str:
+    """The verdict on ResNet8 with both numbers behind it."""
+    found, after = fisher(), CLAIMS["fisher_stabilises"].premises["after"]
+    drift = max(abs(row["trace_ratio"] - 1) for row in found.table if row["before"] >= after)
+    return (
+        f'On ResNet8 the verdict is "{found.verdict.value}": from epoch {after:g} on the alignment of one checkpoint with the next '
+        f"goes down to {found.number:.2f}, against {found.tolerance:g}, and the trace changes by up to {percent(drift)}."
+    )
+
+
+def fisher_table() -> str:
+    """Each checkpoint of ResNet8 beside the one before it, and the verdict."""
+    found = fisher()
+    lines = [
+        (
+            f"{row['before']:g} to {row['epoch']:g}",
+            *(f"{row[name]:.2f}" for name in ("alignment", "overlap", "trace_ratio", "distance", "loss")),
+        )
+        for row in found.table
+    ]
+    names = ["epochs", "alignment", "overlap", "trace, over the one before", "distance", "loss"]
+    return f"{markdown(names, lines)}\n\n{fisher_verdict()}"
 
 
 def checks_table() -> str:
@@ -193,20 +235,36 @@ def _median_and_worst(errors: list[float]) -> str:
     return f"{percent(float(np.median(errors)))} ({percent(max(errors))})" if errors else ""
 
 
+def block(name: str, text: str) -> str:
+    """Text of a page that is written from files, between marks by which it is found again."""
+    return f"<!-- {name}, by docs/generate.py -->\n\n{text}\n\n<!-- end -->"
+
+
+def with_blocks(page: Path, **texts: str) -> str:
+    """The page with its blocks as the files give them."""
+    made = page.read_text()
+    for name, text in texts.items():
+        begin, end = block(name, "|").split("|")
+        before, _, rest = made.partition(begin)
+        _, ended, after = rest.partition(end)
+        assert ended, f"{page.name} has no block {name!r}"
+        made = f"{before}{block(name, text)}{after}"
+    return made
+
+
 def nets_page() -> str:
-    """The page with its table as the files give it."""
-    return _filled(NETS_PAGE, lambda _: checks_table())
+    return with_blocks(NETS_PAGE, checks=checks_table(), fisher=fisher_table())
+
+
+def claims_page_kept() -> str:
+    """The page of claims as it is, but for what comes from docs/checks."""
+    return with_blocks(CLAIMS_PAGE, fisher=fisher_sentence())
 
 
 def results_page() -> str:
-    """The page with its tables as the files give them."""
-    return _filled(RESULTS_PAGE, lambda name: results_tables(json.loads((RESULTS / name).read_text())))
-
-
-def _filled(path: Path, table: Callable[[str], str]) -> str:
-    """A page with what stands between its marks written anew; a mark names the file."""
-    mark = re.compile(r"(<!-- from docs/\w+/?([\w.]*), by docs/generate.py -->\n).*?(<!-- end -->)", re.S)
-    return mark.sub(lambda found: f"{found[1]}\n{table(found[2])}\n\n{found[3]}", path.read_text())
+    """The page with a block of tables for each study."""
+    found = {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
+    return with_blocks(RESULTS_PAGE, **{name: results_tables(one) for name, one in found.items()})
 
 
 def results_tables(found: dict[str, Any]) -> str:
@@ -320,7 +378,7 @@ def page() -> str:
     return "\n".join(parts)
 
 
-PAGES = ((PAGE, page), (NETS_PAGE, nets_page), (RESULTS_PAGE, results_page))
+PAGES = ((PAGE, page), (NETS_PAGE, nets_page), (RESULTS_PAGE, results_page), (CLAIMS_PAGE, claims_page_kept))
 
 if __name__ == "__main__":
     if "--check" in sys.argv[1:]:

@@ -373,6 +373,7 @@ def paper(out: str, only: tuple[str, ...], as_json: bool) -> None:
         "nqm claims ema_lowers_floor stationary_covariance --turn",
         "nqm claims --out claims",
         "nqm claims lr_momentum_interchangeable --json",
+        "nqm claims stationary_covariance --premise x=1.9 --csv covariance.csv",
     ],
 )
 @click.argument("names", metavar="[NAME]...", nargs=-1, type=options.CLAIM)
@@ -382,8 +383,18 @@ def paper(out: str, only: tuple[str, ...], as_json: bool) -> None:
     help="Write a picture of each, and one page of all as claims.md and claims.html.",
 )  # fmt: skip
 @click.option("--turn", is_flag=True, help="Measure each again with the premise broken that turns its verdict.")
+@click.option(
+    "--premise", "given", metavar="NAME=VALUE", multiple=True,
+    help="Measure one claim with this premise instead of its own; may be repeated.",
+)  # fmt: skip
 @options.as_json
-def claims(names: tuple[str, ...], listing: bool, out: str | None, turn: bool, as_json: bool) -> None:
+@click.option(
+    "--csv", type=options.OutputFile(), metavar="FILE", help="Write the table of one claim; - for standard output."
+)
+def claims(
+    names: tuple[str, ...], listing: bool, out: str | None, turn: bool, given: tuple[str, ...], as_json: bool,
+    csv: str | None,
+) -> None:  # fmt: skip
     """Measure what Zhang et al. (2019) claim: the statement, what was measured, the number, the verdict.
 
     Without a NAME all of them, on as many processes as there are processors. A verdict follows from the number and a
@@ -391,15 +402,23 @@ def claims(names: tuple[str, ...], listing: bool, out: str | None, turn: bool, a
     """
     from .claims import CLAIMS, run_all
 
-    sink = Sink(as_json)
+    sink = Sink(as_json, csv)
+    if (given or csv) and len(names) != 1:
+        raise click.UsageError("--premise and --csv are about one claim: give its NAME", click.get_current_context())
+    premises = dict(CLAIMS[names[0]].read(text) for text in given)
     if listing:
         listed = [CLAIMS[name] for name in names or CLAIMS]
         sink.deliver(lambda: {"claims": [c.to_dict() for c in listed]}, lambda: output.show_claims(listed))
         return
     few = 0 < len(names) < 4  # done sooner than processes are started
     with progress("measuring claims") as report:
-        found = run_all(names, out, turn=turn, progress=report, workers=1 if few else min(4, os.cpu_count() or 1))
-    sink.deliver(lambda: {"claims": [one.to_dict() for one in found]}, lambda: output.show_checked(found))
+        workers = 1 if few else min(4, os.cpu_count() or 1)
+        found = run_all(names, out, turn=turn, premises=premises, progress=report, workers=workers)
+    sink.deliver(
+        lambda: {"claims": [one.to_dict() for one in found]},
+        lambda: output.show_checked(found),
+        lambda: [row for one in found for row in one.measured.table],
+    )
     for page in ("claims.md", "claims.html") if out else ():
         wrote(os.path.join(out or "", page))
 

@@ -10,13 +10,15 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from scipy.linalg import solve_discrete_lyapunov
 
 import nqm.claims
 from nqm import SGD, HeavyBall, free
-from nqm.claims import CLAIMS, Claim, Measured, check, claim
+from nqm.claims import CLAIMS, Claim, Measured, check, claim, run_all
 from nqm.claims.quadratic_near_minimum import Logistic
 from nqm.claims.stationary_covariance import _exact, _turned
+from nqm.cli import main
 from nqm.study import JUDGED, Study, Verdict
 from nqm.tables import column
 
@@ -278,3 +280,40 @@ def test_a_claim_that_needs_an_extra_says_which(monkeypatch: pytest.MonkeyPatch)
     assert said == "Left out: fisher_is_gauss_newton (needs nqm[nets]: pip install 'nqm[nets]')."
     with pytest.raises(ValueError, match=r"fisher_is_gauss_newton needs nqm\[nets\]"):
         nqm.claims.run_all([absent.name])
+
+
+def test_premises_from_text() -> None:
+    one = CLAIMS["stationary_covariance"]
+    assert one.read("x = 1.9") == ("x", 1.9)
+    assert CLAIMS["fisher_stabilises"].read("epochs=0,1,2^2") == ("epochs", (0, 1, 4))
+    assert CLAIMS["fisher_stabilises"].read("workload=cifar_resnet8") == ("workload", "cifar_resnet8")
+    assert CLAIMS["fisher_stabilises"].read("sample=512") == ("sample", 512)
+    for text, sentence in (
+        ("x", "a premise is NAME=VALUE"),
+        ("x=", "a premise is NAME=VALUE"),
+        ("y=1", "no premise of stationary_covariance 'y'"),
+        ("x=one", "is not a number"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            one.read(text)
+    with pytest.raises(
+        ValueError, match="optimizer of critical_batch_knee is neither numbers nor a word: give it in Python"
+    ):
+        CLAIMS["critical_batch_knee"].read("optimizer=SGD")
+    with pytest.raises(ValueError, match=r"dim of ema_lowers_floor must be a whole number, got '1\.5'"):
+        CLAIMS["ema_lowers_floor"].read("dim=1.5")
+
+
+def test_premises_are_those_of_one_claim(tmp_path: Path) -> None:
+    found = run_all(["stationary_covariance"], premises={"x": 1.9})
+    assert found[0].measured.verdict is fails
+    with pytest.raises(ValueError, match="premises are those of one claim, got 2 claims"):
+        run_all(["stationary_covariance", "ema_lowers_floor"], premises={"x": 1.9})
+    file = tmp_path / "table.csv"
+    line = ["claims", "stationary_covariance", "--premise", "x=1.9", "--csv", str(file)]
+    result = CliRunner().invoke(main, line)
+    assert result.exit_code == 0, result.output
+    assert "does not hold when lr h = 1.9" in result.stdout
+    assert file.read_text().count("\n") == len(found[0].measured.table) + 1
+    for wrong in (["--premise", "x=1"], ["--csv", str(file)], ["stationary_covariance", "--premise", "z=1"]):
+        assert CliRunner().invoke(main, ["claims", *wrong]).exit_code == 2

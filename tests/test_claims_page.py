@@ -130,6 +130,7 @@ def test_a_wrong_name_is_one_sentence() -> None:
 
 
 @pytest.mark.parametrize("line", main.commands["claims"].examples)  # type: ignore[attr-defined]
-def test_examples_call_with_real_names(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_call_with_real_names(line: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(nqm.claims, "run_all", lambda names, out, **options: [])
     assert call(*shlex.split(line)[1:]).exit_code == 0

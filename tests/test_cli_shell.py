@@ -125,7 +125,7 @@ def test_the_page_names_every_verb_option_and_constructor():
 @pytest.mark.slow
 def test_the_check_fails_on_drift(tmp_path):
     script = tmp_path / "generate.py"
-    for name in ("generate.py", "nets.md", "results.md"):
+    for name in ("generate.py", "nets.md", "claims.md", "results.md"):
         shutil.copy(ROOT / "docs" / name, tmp_path)
     for name in ("checks", "results"):
         shutil.copytree(ROOT / "docs" / name, tmp_path / name)

@@ -10,7 +10,7 @@ One file is one claim (`Claim`); whatever file of this package has a ``STATEMENT
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -50,6 +50,7 @@ def run_all(
     folder: str | Path | None = None,
     *,
     turn: bool = False,
+    premises: Mapping[str, Any] | None = None,
     progress: Callable[[int, int], None] | None = None,
     study: Study | None = None,
     workers: int = 1,
@@ -61,6 +62,7 @@ def run_all(
     only : names of the claims to measure; all whose requirements are installed if left out.
     folder : made if it is not there.
     turn : measure each again with the premises that turn its verdict.
+    premises : of yours, where one claim is measured.
     progress : called with the number of claims done and their total.
     study : batch sizes to use instead of the paper's.
     workers : processes that share the work. A script that asks for more than one needs the usual
@@ -70,10 +72,12 @@ def run_all(
     for c in chosen:
         if c.missing:
             raise ValueError(f"{c.name} {c.missing}")
+    if premises and len(chosen) != 1:
+        raise ValueError(f"premises are those of one claim, got {len(chosen)} claims; name the one that is meant")
     folder = made(folder, "claims.md") if folder else None
     found = []
     with pool_of(workers) as pool:
-        for one in collect(chosen, (study or Study()).sharing(pool), folder, turn):
+        for one in collect(chosen, (study or Study()).sharing(pool), folder, turn, premises):
             found.append(one)
             if progress:
                 progress(len(found), len(chosen))

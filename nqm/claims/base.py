@@ -6,9 +6,10 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from types import ModuleType
+from types import ModuleType, NoneType
 from typing import TYPE_CHECKING, Any
 
+from ..parse import parse_number
 from ..run import number
 from ..study import Finding, Question, Study, Verdict
 from ..tables import Table
@@ -129,6 +130,26 @@ class Claim:
             if name not in self.premises:
                 raise unknown(f"premise of {self.name}", name, self.premises)
         return self.measure(study=study, **premises) if self.studies else self.measure(**premises)
+
+    def read(self, text: str) -> tuple[str, Any]:
+        """A premise from text, ``name=value``: a number, several with commas between them, or a word, as its default is."""
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or not value:
+            raise ValueError(f"a premise is NAME=VALUE; {self.name} has {', '.join(self.premises)}, got {text!r:.60}")
+        if name not in self.premises:
+            raise unknown(f"premise of {self.name}", name, self.premises)
+        default = self.premises[name]
+        if isinstance(default, str):
+            return name, value
+        several = isinstance(default, (tuple, list))
+        if not all(isinstance(one, (int, float, NoneType)) for one in (default if several else [default])):
+            raise ValueError(
+                f"{name} of {self.name} is neither numbers nor a word: give it in Python, with nqm.claims.check"
+            )
+        numbers = tuple(parse_number(part) for part in value.split(",")) if several else parse_number(value)
+        if isinstance(default, int) and not isinstance(numbers, int):
+            raise ValueError(f"{name} of {self.name} must be a whole number, got {value!r:.60}")
+        return name, numbers
 
     def finding(self, study: Study | None = None, **premises: Any) -> Finding:
         """The claim as a line of a report."""

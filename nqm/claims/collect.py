@@ -33,14 +33,19 @@ class Checked:
         return {**about, **self.measured.to_dict(), "seconds": round(self.seconds, 3), "turned": turned}
 
 
-def collect(claims: Sequence[Claim], study: Study, folder: Path | None = None, turn: bool = False) -> Iterator[Checked]:
+def collect(
+    claims: Sequence[Claim], study: Study, folder: Path | None = None, turn: bool = False,
+    premises: Mapping[str, Any] | None = None,
+) -> Iterator[Checked]:  # fmt: skip
     """Measure claims in order, each as soon as it and those before it are done; pictures go into the folder.
 
     Claims that ask the study share its answers and are put together here; the others are whole tasks for its pool.
     """
     study.prepare(question for c in claims if c.questions for question in c.questions(study))
     tasks = {
-        (c.name, again): _Task(c, c.turn if again else {}, study) for c in claims for again in (False, True)[: 1 + turn]
+        (c.name, again): _Task(c, {**(premises or {}), **(c.turn if again else {})}, study)
+        for c in claims
+        for again in (False, True)[: 1 + turn]
     }
     pictures = []
     for c in claims:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,28 +21,63 @@ MEAN = {torch.float64: 1e-9, torch.float32: 1e-4}  # relative: rounding of a mea
 
 def check_network(network: Network) -> list[str]:
     """Refuse what would give wrong numbers; the notes say what was changed or left out."""
+    _pair(network)
     _finite(network)
     _labels(network)
     batch = some(network.data, TRIED)
     seen = _Seen()
     try:
-        with torch.no_grad(), seen:
-            loss = network.batch_loss(network.theta, batch)
-            again = network.batch_loss(network.theta, batch)
-    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        with seen:
+            loss = network.batch_loss(network.theta.clone().requires_grad_(), batch)
+            with torch.no_grad():
+                again = network.batch_loss(network.theta, batch)
+    except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
         raise ValueError(f"the model and its loss do not run on the first {TRIED} examples: {error}") from error
     _scalar(loss)
+    if not loss.requires_grad:
+        raise ValueError(
+            "the loss has no gradient: it is detached from the weights, or a count such as an error rate; return the tensor "
+            "that training would call backward on"
+        )
+    loss = loss.detach()
+    if not torch.isfinite(loss):
+        raise ValueError(
+            f"the loss of the first {TRIED} examples is {float(loss)}; lower the weights or check the inputs"
+        )
     if float(loss) != float(again):
         raise ValueError(
             f"the model is not deterministic: two passes over the same examples gave losses {float(loss):.8g} and "
             f"{float(again):.8g}; take the randomness out of its forward pass (dropout is off already)"
         )
-    if not torch.isfinite(loss):
-        raise ValueError(
-            f"the loss of the first {TRIED} examples is {float(loss)}; lower the weights or check the inputs"
-        )
     _mean(network, batch, loss)
     return _notes(network, seen)
+
+
+def check_measurable(network: Network, trial: Callable[[Network], Any]) -> float:
+    """The loss over all the data, once it is known to be finite and a few examples have passed the measurement.
+
+    What torch cannot differentiate, or cannot do for several examples at once, is found here in a moment; without it,
+    after passes over all the data.
+    """
+    try:
+        trial(network.first(min(TRIED, network.examples)))
+    except (RuntimeError, NotImplementedError) as error:
+        raise ValueError(
+            "the model or its loss cannot be measured, as it must run under torch.func (forward-mode derivatives, and vmap "
+            f"over examples): {first_sentence(error)}"
+        ) from error
+    loss = network.full_loss()
+    if not math.isfinite(loss):
+        raise ValueError(
+            f"the loss over all {network.examples:,} examples is {loss}, though that of the first {TRIED} is finite; look "
+            "for an example whose loss is not"
+        )
+    return loss
+
+
+def first_sentence(error: Exception) -> str:
+    """The beginning of an error's text: torch goes on for paragraphs."""
+    return " ".join(str(error).split()).split(". ")[0].rstrip(".")
 
 
 class _Seen(TorchFunctionMode):
@@ -54,6 +91,17 @@ class _Seen(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+def _pair(network: Network) -> None:
+    """A loss of (output, target) needs both."""
+    data = network.data
+    if network.of == "output" and not (isinstance(data, tuple) and len(data) == 2):
+        got = f"a tuple of {len(data)}" if isinstance(data, tuple) else type(data).__name__
+        raise ValueError(
+            f"data must be a pair (inputs, targets) for a loss of (output, target), got {got}; a loss of (model, batch) takes "
+            "any data: of='model'"
+        )
+
+
 def _finite(network: Network) -> None:
     bad = int((~torch.isfinite(network.theta)).sum())
     if bad:
@@ -61,6 +109,9 @@ def _finite(network: Network) -> None:
         raise ValueError(
             f"the model has {bad:,} weights that are NaN or infinite, in {', '.join(names[:3])}; load a sound checkpoint"
         )
+    for name, tensor in network.model.named_buffers():
+        if tensor.is_floating_point() and torch.isnan(tensor).any():  # infinite ones are masks of attention
+            raise ValueError(f"the model's buffer {name} has values that are NaN; load a sound checkpoint")
     for tensor in leaves(network.data):
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
             raise ValueError("data has values that are NaN or infinite; drop those examples")
@@ -104,7 +155,7 @@ def _mean(network: Network, batch: Any, loss: Tensor) -> None:
     if abs(float(loss) - mean) > tol:
         raise ValueError(
             f"loss is not a mean over examples: {n} examples together give {float(loss):.6g}, one by one they average "
-            f"{mean:.6g}; use reduction='mean', and a model that treats each example by itself"
+            f"{mean:.6g}; use reduction='mean', targets shaped like the outputs, and a model that treats each example by itself"
         )
 
 

@@ -224,6 +224,7 @@ def fit(
     import torch
 
     from . import measure as m
+    from .checks import check_measurable
     from .curvature import curvature_of
     from .krylov import SPENT
 
@@ -237,10 +238,21 @@ def fit(
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise ValueError(f"fit: {name} must be a whole number of at least {least}, got {value!r}")
     began = perf_counter()
+
+    def trial(few: Network) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        _, g = m.noise_vectors(few, 1, generator)
+        start = torch.randn(1, few.dim, generator=generator, dtype=g.dtype)
+        (found,) = m.krylov_spaces(curvature_of(few, curvature), start, 2, keep=True)
+        _top(few, found, g, generator)
+
+    loss = check_measurable(network, trial)
     generator = torch.Generator().manual_seed(seed)
     noise, g = m.noise_vectors(network, noise_vectors, generator)
     if not bool((g != 0).any()):
         raise ValueError("the gradient is zero at this checkpoint: there is nothing to train")
+    if not math.isfinite(float((g.double() ** 2).sum())):
+        raise ValueError("the gradient is not finite at this checkpoint; scale the inputs, or load a sound checkpoint")
     operator, total = curvature_of(network, curvature), steps + (noise_vectors + probes) * noise_steps
 
     def show(done: int, _: int) -> None:
@@ -249,6 +261,11 @@ def fit(
 
     (signal,), alone = _timed(lambda: m.krylov_spaces(operator, g[None], steps, keep=True, progress=show))
     top, along = _top(network, signal, g, generator)
+    if not top["h"].max() > 0:
+        raise ValueError(
+            f"the largest curvature along the gradient is {top['h'].max():g}, as where every softmax is saturated; scale the "
+            "inputs, or take another checkpoint"
+        )
     settled = top["residual"] <= SETTLED * top["h"]
     rest = m.without(noise, along[torch.as_tensor(settled)])
     if rest.norm() <= SPENT.get(g.dtype, 1e-3) * noise.norm():  # those vectors span all that moves
@@ -273,7 +290,7 @@ def fit(
     return Fit(
         Measure.of([signal.measure()]),
         Measure.of([(np.append(known[0], h), np.append(known[1], c)) for h, c in apart]),
-        network.full_loss(), network.examples, top, Measure.of(density) if density else None, path, note,
+        loss, network.examples, top, Measure.of(density) if density else None, path, note,
     )  # fmt: skip
 
 

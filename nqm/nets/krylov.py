@@ -70,6 +70,7 @@ def lanczos(
     steps: int,
     *,
     keep: bool = False,
+    enough: Callable[[list[Krylov]], bool] | None = None,
     progress: Progress | None = None,
 ) -> list[Krylov]:
     """Run Lanczos from each row of ``start``, one product with all of them at a time.
@@ -80,6 +81,7 @@ def lanczos(
     start : a vector, or several as rows; none zero.
     steps : products for each vector; fewer are made where its Krylov space ends sooner.
     keep : hold on to the basis, for Ritz vectors.
+    enough : called after every step with what was found, without bases; True ends the run.
     progress : called with (done, total). Ctrl-C ends the run with the steps made so far.
 
     Every new vector is made orthogonal to all before it, twice: without it, copies of the largest eigenvalues appear.
@@ -103,14 +105,24 @@ def lanczos(
             length = np.where(spent & (length == steps), made, length)
             if progress:
                 progress(made, steps)
-            if (length <= made).all():
+            if (length <= made).all() or (enough and enough(_found(alpha, beta, norms, np.minimum(length, made)))):
                 break
     except KeyboardInterrupt:
         if made == 0:
             raise
-    length = np.minimum(length, made)
+    return _found(alpha, beta, norms, np.minimum(length, made), basis if keep else None)
+
+
+def _found(alpha: Array, beta: Array, norms: Tensor, length: Array, basis: Tensor | None = None) -> list[Krylov]:
+    """What there is after so many steps of each start."""
     return [
-        Krylov(alpha[i, :n], beta[i, : n - 1], float(norms[i]), basis[i, :n].clone() if keep else None, beta[i, n - 1])
+        Krylov(
+            alpha[i, :n],
+            beta[i, : n - 1],
+            float(norms[i]),
+            None if basis is None else basis[i, :n].clone(),
+            beta[i, n - 1],
+        )
         for i, n in enumerate(length)
     ]
 
@@ -133,19 +145,21 @@ def top_eigenpairs(
 ) -> tuple[Array, Tensor, Array]:  # fmt: skip
     """The k largest eigenvalues, their vectors as rows, and the residual norm of each.
 
-    Lanczos is run on until every residual is below ``tol`` of the largest value, or ``most`` products are made.
+    Lanczos is run on until every residual is below ``tol`` of the largest value, or ``most`` products are made. Its own
+    estimate of the residuals, which is free, decides; those that are returned take a product with each vector.
     """
     generator = torch.Generator().manual_seed(seed)
     start = torch.randn(dim, generator=generator, dtype=dtype)
-    steps = min(dim, max(2 * k + 10, 20))
-    while True:
-        (found,) = lanczos(product, start, steps, keep=True, progress=progress)
-        values, vectors = found.ritz()
-        top = vectors[:k]
-        residual = torch.linalg.vector_norm(
-            product(top) - torch.as_tensor(values[: len(top)], dtype=dtype)[:, None] * top, dim=1
-        )
-        errors = residual.double().numpy()
-        if errors.max() <= tol * abs(values[0]) or len(found) < steps or steps >= min(most, dim):
-            return values[: len(top)], top, errors
-        steps = min(2 * steps, most, dim)
+    least = max(2 * k + 10, 20)  # a value that the start hardly holds needs some steps to appear
+
+    def enough(found: list[Krylov]) -> bool:
+        (one,) = found
+        return len(one) >= least and bool(one.residuals()[:k].max() <= tol * abs(one.measure()[0].max()))
+
+    (found,) = lanczos(product, start, max(least, most), keep=True, enough=enough, progress=progress)
+    values, vectors = found.ritz()
+    top = vectors[:k]
+    residual = torch.linalg.vector_norm(
+        product(top) - torch.as_tensor(values[: len(top)], dtype=dtype)[:, None] * top, dim=1
+    )
+    return values[: len(top)], top, residual.double().numpy()

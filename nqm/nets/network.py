@@ -20,9 +20,9 @@ from torch.func import functional_call
 from ..optimizers.base import Optimizer
 from ..problem import AnySchedule, Problem
 from ..run import Run
-from .checks import check_network
+from .checks import check_network, first_sentence
 from .transforms import grad, pushed_forward, vmap
-from .trees import collect, count, tree_map
+from .trees import collect, count, some, tree_map
 
 CHUNK = 2048  # examples in a pass, for one vector: with several, fewer
 ROOM = 2**28  # bytes that gradients of single examples may take
@@ -104,6 +104,14 @@ class Network(Problem):
         other.theta, other.step = theta.detach().clone(), self.step if step is None else step
         return other
 
+    def first(self, n: int) -> Network:
+        """The same network on the first n of its examples."""
+        if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= self.examples:
+            raise ValueError(f"a sample must be a whole number of examples from 1 to {self.examples:,}, got {n!r}")
+        other = copy.copy(self)
+        other.data, other.examples = some(self.data, n), n
+        return other
+
     def unflatten(self, theta: Tensor) -> dict[str, Tensor]:
         """The named parameters that a flat vector holds."""
         sizes = [math.prod(shape) for shape in self.shapes.values()]
@@ -150,8 +158,17 @@ class Network(Problem):
     @torch.no_grad()
     def full_loss(self, theta: Tensor | None = None) -> float:
         """Mean loss over all the data."""
-        theta = self.theta if theta is None else theta
-        return sum(share * float(self.batch_loss(theta, batch)) for batch, share in self.batches())
+        theta, total, low = self.theta if theta is None else theta, 0.0, 0
+        for batch, share in self.batches():
+            high = low + round(share * self.examples)
+            try:
+                total += share * float(self.batch_loss(theta, batch))
+            except (RuntimeError, LookupError) as error:  # such as a label that the loss has no class for
+                raise ValueError(
+                    f"the loss fails on examples {low:,} to {high - 1:,}: {first_sentence(error)}"
+                ) from error
+            low = high
+        return total
 
     def gradient(self, theta: Tensor | None = None, batch: Any = None) -> Tensor:
         """Gradient of the mean loss over a batch, or over all the data."""

@@ -11,6 +11,7 @@ import pytest
 
 from nqm.nets.checking import furthest
 from nqm.nets.prediction import PLAIN, USUAL
+from nqm.study import Verdict
 
 DOCS = Path(__file__).parents[2] / "docs"
 MAIN = ["digits", "fashion_mlp", "fashion_cnn"]
@@ -29,8 +30,29 @@ def rows(name: str) -> list[dict[str, Any]]:
     return generate().checked_rows(name)
 
 
-def test_the_table_has_not_drifted() -> None:
-    assert generate().nets_page() == (DOCS / "nets.md").read_text(), "run python docs/generate.py"
+def test_the_tables_have_not_drifted() -> None:
+    made = generate()
+    assert made.nets_page() == (DOCS / "nets.md").read_text(), "run python docs/generate.py"
+    assert made.claims_page_kept() == (DOCS / "claims.md").read_text(), "run python docs/generate.py"
+
+
+def test_a_page_without_its_block_is_refused(tmp_path: Path) -> None:
+    page, made = tmp_path / "page.md", generate()
+    page.write_text(f"before\n\n{made.block('one', 'old')}\n\nafter\n")
+    assert made.with_blocks(page, one="new") == f"before\n\n{made.block('one', 'new')}\n\nafter\n"
+    with pytest.raises(AssertionError, match=r"page\.md has no block 'other'"):
+        made.with_blocks(page, other="new")
+
+
+def test_the_fisher_matrix_of_resnet8_over_its_training() -> None:
+    """The verdict in the documentation follows from the table beside it."""
+    table = generate().read_check("fisher_cifar_resnet8")
+    assert [row["epoch"] for row in table] == [1, 2, 4, 8, 16, 32]
+    found = generate().fisher()
+    assert found.verdict is Verdict.fails
+    assert found.number == min(row["alignment"] for row in table if row["before"] >= 4)
+    for page in ("nets.md", "claims.md"):
+        assert generate().fisher_verdict() in (DOCS / page).read_text()
 
 
 @pytest.mark.parametrize("name", MAIN)

@@ -207,3 +207,6 @@ def test_fetching_fails_with_a_sentence(
     assert fetch.main(["imagenet"]) == 1
     assert "there is no data set 'imagenet' to fetch; there are mnist, cifar10, moby_dick" in capsys.readouterr().err
     assert fetch.main([]) == 2
+    capsys.readouterr()
+    assert fetch.main(["--help"]) == 0
+    assert "there are mnist, cifar10, moby_dick" in capsys.readouterr().out

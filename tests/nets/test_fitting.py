@@ -220,3 +220,50 @@ def test_an_interrupt_keeps_the_steps_made() -> None:
     assert found.note["lanczos_steps"] == 12
     assert isinstance(found.noise, Measure)
     assert found.note["noise_steps"] == 15
+
+
+class Counting(nn.Linear):
+    """Changes a buffer in its forward pass, and so cannot be differentiated as a function."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 3)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, input: Any) -> Any:
+        self.calls += 1
+        return super().forward(input)
+
+
+class Looking(nn.Linear):
+    """Decides by a value, which no vmap can."""
+
+    def forward(self, input: Any) -> Any:
+        out = super().forward(input)
+        return 2 * out if out.mean().item() > 1e9 else out
+
+
+def late(x: torch.Tensor) -> torch.Tensor:
+    """The inputs with one that is enormous, after those that are tried first."""
+    return torch.where(torch.arange(len(x))[:, None] == 20, -1e30, x)
+
+
+@pytest.mark.parametrize(
+    ("model", "spoil", "sentence"),
+    [
+        (lambda: Counting(), lambda x: x, "cannot be measured.*in-place operation"),
+        (lambda: Looking(4, 3), lambda x: x, r"cannot be measured.*calling \.item"),
+        (lambda: nn.Linear(4, 3), late, "loss over all 30 examples is nan"),
+        (lambda: nn.Linear(4, 3), lambda x: 1e30 * x, "the largest curvature along the gradient is 0"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_first(model: Any, spoil: Any, sentence: str) -> None:
+    """Passes over all the data come after a trial on a few examples."""
+    torch.manual_seed(0)
+    x, y = torch.randn(30, 4), torch.arange(30) % 3
+
+    def loss(o: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(o * o if spoil is late else o, y)
+
+    network = Network(model(), loss, (spoil(x), y))
+    with pytest.raises(ValueError, match=sentence):
+        fit(network, steps=3, descent=2)

@@ -96,3 +96,21 @@ def test_residuals_are_those_of_the_ritz_pairs() -> None:
     there = torch.linalg.vector_norm(vectors @ A - torch.as_tensor(values.copy())[:, None] * vectors, dim=1)
     np.testing.assert_allclose(found.residuals(), there.numpy(), atol=1e-12)
     assert found.residuals()[0] < 1e-3 < found.residuals().max()
+
+
+def test_eigenpairs_take_no_product_that_is_not_needed() -> None:
+    """Lanczos goes on while a residual is too large, and does not begin again."""
+    A, rows = torch.diag(torch.linspace(0, 1, 120, dtype=torch.float64) ** 2), []
+
+    def product(v: torch.Tensor) -> torch.Tensor:
+        rows.append(len(v))
+        return v @ A
+
+    values, _, errors = top_eigenpairs(product, 120, 2, dtype=torch.float64, tol=1e-4)
+    assert errors.max() <= 1e-4 * values[0]
+    *steps, last = rows
+    assert set(steps) == {1}
+    assert last == 2  # the vectors themselves
+    start = torch.randn(120, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    (sooner,) = lanczos(lambda v: v @ A, start, len(steps) - 1)
+    assert sooner.residuals()[:2].max() > 1e-4 * values[0]

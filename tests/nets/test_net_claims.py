@@ -103,6 +103,18 @@ def test_stability_needs_two_checkpoints_to_compare() -> None:
         check("wide_networks_linear", widths=(16,))
 
 
+def test_the_matrix_may_be_of_a_sample() -> None:
+    """Training sees all examples, the matrix some; the number of those is refused before the training."""
+    small = {"after": 1, "epochs": (0, 1, 2), "examples": 96, "k": 2, "probes": 2, "lanczos_steps": 2}
+    whole, part = check("fisher_stabilises", **small), check("fisher_stabilises", **small, sample=32)
+    assert "(96 examples, the matrix of 32 of them)" in part.told
+    assert "(96 examples)" in whole.told
+    assert [row["trace"] for row in whole.table] != [row["trace"] for row in part.table]
+    assert check("fisher_stabilises", **small, sample=96).table == whole.table
+    with pytest.raises(ValueError, match="from 1 to 96, got 97"):
+        check("fisher_stabilises", **small, sample=97)
+
+
 def test_measurements_repeat_and_differ_by_seed() -> None:
     quick = QUICK["linearised_hessian"]
     assert check("linearised_hessian", **quick).table == check("linearised_hessian", **quick).table

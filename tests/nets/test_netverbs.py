@@ -28,6 +28,20 @@ def other():
 
 def broken():
     return {}["weights"]
+
+def wrong():
+    return int("many")
+
+def leaves():
+    raise SystemExit(3)
+
+def asks(x):
+    return x
+
+def unlabelled():
+    y = torch.arange(30) % 3
+    y[20] = 7
+    return Network(nn.Linear(4, 3), lambda o, t: nn.functional.cross_entropy(o, t), (torch.randn(30, 4), y))
 """
 
 
@@ -45,6 +59,7 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
     (folder / "mine.py").write_text(MINE)
+    (folder / "halted.py").write_text("y = x\n")
     if not (folder / "digits.json").exists():
         assert call("fit", "digits", "--out", "digits.json").exit_code == 0
     yield folder
@@ -75,7 +90,21 @@ def test_a_fit_of_a_users_own_function(here: Path) -> None:
         (("fit", "mnist"), "there is no workload 'mnist'"),
         (("fit", "mine:other"), "returned int"),
         (("fit", "mine:none"), "has no function 'none'"),
-        (("fit", "mine:broken"), "mine:broken fails: KeyError: 'weights'"),
+        (("fit", "mine:broken"), "mine:broken fails: KeyError: 'weights' (mine.py, line 14)"),
+        (
+            ("fit", "mine:wrong"),
+            "mine:wrong fails: ValueError: invalid literal for int() with base 10: 'many' (mine.py",
+        ),
+        (("fit", "mine:leaves"), "mine:leaves fails: SystemExit: 3"),
+        (("fit", "mine:asks"), "mine:asks fails: TypeError: asks() missing 1 required positional argument: 'x'"),
+        (("fit", "mine:unlabelled"), "the loss fails on examples 0 to 29: Target 7 is out of bounds"),
+        (("check", "mine:unlabelled", "SGD(0.1)"), "the loss fails on examples 0 to 29: Target 7 is out of bounds"),
+        (
+            ("fit", "halted:network"),
+            "cannot import 'halted' for halted:network: NameError: name 'x' is not defined (halted.py",
+        ),
+        (("fit", "mine.py:network"), "name a module, not a file: mine:network"),
+        (("fit", "./mine:network"), "name a module, not a file: mine:network"),
         (("fit", "digits", "--examples", "-5"), "examples must be a whole number of at least 2, got -5"),
         (("fit", "digits", "--train-steps", "-1"), "steps must be a whole number of at least 0, got -1"),
         (("check", "digits", "--rates", "0"), "rates must be positive"),

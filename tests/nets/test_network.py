@@ -102,6 +102,13 @@ class Crossing(nn.Linear):
         return super().forward(input - input.mean(0))
 
 
+def mean_spoiled() -> nn.Module:
+    norm = nn.BatchNorm1d(3)
+    assert norm.running_mean is not None
+    norm.running_mean[0] = float("nan")
+    return nn.Sequential(nn.Linear(4, 3), norm)
+
+
 def spoiled(value: float) -> nn.Module:
     model = nn.Linear(4, 3)
     model.weight.data[0, 0] = value
@@ -120,6 +127,13 @@ def spoiled(value: float) -> nn.Module:
         (lambda: Network(nn.Linear(4, 3), F.cross_entropy, (X, Y - 1)), "labels must lie from 0 to 2"),
         (lambda: Network(nn.Linear(4, 3), nn.CrossEntropyLoss(reduction="sum"), (X, Y)), "not a mean over examples"),
         (lambda: Network(nn.Linear(4, 3), nn.CrossEntropyLoss(reduction="none"), (X, Y)), "must return one number"),
+        (lambda: Network(nn.Linear(4, 3), lambda o, y: F.cross_entropy(o, y).detach(), (X, Y)), "loss has no gradient"),
+        (lambda: Network(nn.Linear(4, 3), lambda o, y: (o.argmax(1) != y).float().mean(), (X, Y)), "has no gradient"),
+        (lambda: Network(nn.Linear(4, 1), F.mse_loss, (X, X[:, 0])), "targets shaped like the outputs"),
+        (lambda: Network(mean_spoiled(), F.cross_entropy, (X, Y)), "buffer 1.running_mean has values that are NaN"),
+        (lambda: Network(nn.Linear(4, 3), lambda o, y: o.sum() / 0, (X, Y)), "loss of the first 8 examples is -?inf"),
+        (lambda: Network(nn.Linear(4, 3), F.cross_entropy, (X,)), "must be a pair .* got a tuple of 1"),
+        (lambda: Network(nn.Linear(4, 3), F.cross_entropy, X), "must be a pair .* got Tensor"),
         (lambda: Network(Noisy(4, 3), F.cross_entropy, (X, Y)), "not deterministic"),
         (lambda: Network(Crossing(4, 3), F.cross_entropy, (X, Y)), "treats each example by itself"),
         (lambda: Network(nn.Linear(5, 3), F.cross_entropy, (X, Y)), "does not run on the first example"),
@@ -140,3 +154,20 @@ def test_bad_input_gets_a_sentence(call: Any, sentence: str) -> None:
 def test_attention_and_batch_norm_are_said() -> None:
     assert any("math kernel" in note for note in NETWORKS["attention"]().notes)
     assert any("batch norm" in note for note in NETWORKS["cnn"]().notes)
+
+
+def test_the_first_examples() -> None:
+    network = mlp()
+    few = network.first(5)
+    assert (few.examples, network.examples) == (5, 24)
+    assert few.full_loss() == pytest.approx(float(network.losses(network.theta, network.take(slice(0, 5))).mean()))
+    for n in (0, 25, 2.5):
+        with pytest.raises(ValueError, match=rf"from 1 to 24, got {n}"):
+            network.first(n)  # type: ignore[arg-type]
+
+
+def test_a_loss_that_fails_says_on_which_examples() -> None:
+    wrong = torch.where(torch.arange(10) == 9, 7, Y)
+    network = Network(nn.Linear(4, 3), lambda o, y: F.cross_entropy(o, y), (X, wrong), chunk=4)
+    with pytest.raises(ValueError, match="the loss fails on examples 8 to 9: Target 7 is out of bounds"):
+        network.full_loss()

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
+import traceback
+from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..network import Network
     from .base import Workload
 
+PACKAGE = Path(__file__).parents[2]
 WORKLOADS = {
     "digits": "scikit-learn's digits, MLP 64-32-10",
     "fashion_mlp": "Fashion-MNIST, MLP 784-64-32-10",
@@ -53,14 +58,43 @@ def object_named(text: str) -> Any:
     try:
         module = import_module(module_name)
     except (Exception, SystemExit) as error:
-        hint = f"; write {module_name[:-3]}:{name}" if module_name.endswith(".py") else ""
-        raise ValueError(f"cannot import {module_name!r} for {text}: {error}{hint}") from None
+        raise ValueError(
+            f"cannot import {module_name!r} for {text}: {_told(error)}{_hint(module_name, name)}"
+        ) from None
     function = getattr(module, name, None)
     if not callable(function):
         raise ValueError(f"{module_name} has no function {name!r}; write one that returns an nqm.nets.Network")
     try:
         return function()
-    except (ValueError, TypeError, ImportError):  # sentences of Network's own
-        raise
-    except Exception as error:
-        raise ValueError(f"{text} fails: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        if _ours(error):
+            raise  # a sentence of Network's own
+        raise ValueError(f"{text} fails: {_told(error)}") from error
+
+
+def _ours(error: BaseException) -> bool:
+    """Whether the function called this package and that refused with a sentence."""
+    _, *frames = traceback.extract_tb(error.__traceback__)  # the first is the call of the function
+    return isinstance(error, (ValueError, TypeError)) and bool(frames) and _under(frames[-1].filename, [PACKAGE])
+
+
+def _told(error: BaseException) -> str:
+    """An error of the user's own code: its kind, its text, and the last line of that code on the way to it."""
+    if isinstance(error, SyntaxError):
+        return str(error)  # it names its line
+    others = [PACKAGE, *(Path(folder) for folder in sysconfig.get_paths().values())]
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).is_file() and not _under(frame.filename, others)]
+    where = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+    return f"{type(error).__name__}: {error}{where}"
+
+
+def _under(path: str, folders: Sequence[Path]) -> bool:
+    return any(Path(path).is_relative_to(folder) for folder in folders)
+
+
+def _hint(module_name: str, name: str) -> str:
+    """What to write instead of the path of a file."""
+    if not module_name.endswith(".py") and os.sep not in module_name:
+        return ""
+    return f"; name a module, not a file: {Path(module_name).stem}:{name}, from the folder that it is in"

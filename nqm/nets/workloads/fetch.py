@@ -102,9 +102,11 @@ def _unpack(package: Package, archive: Path, folder: Path) -> None:
 
 def main(names: Sequence[str]) -> int:
     """Fetch each by name; a failure is one sentence."""
-    if not names:
-        print(f"usage: python -m nqm.nets.workloads.fetch NAME...; there are {', '.join(PACKAGES)}", file=sys.stderr)
-        return 2
+    asked = any(name in ("-h", "--help") for name in names)
+    if asked or not names:
+        usage = f"usage: python -m nqm.nets.workloads.fetch NAME...; there are {', '.join(PACKAGES)}"
+        print(usage, file=sys.stdout if asked else sys.stderr)
+        return 0 if asked else 2
     for name in names:
         try:
             print(f"{name}: {fetch(name)}")
