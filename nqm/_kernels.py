@@ -226,13 +226,13 @@ def _compose(A2: Any, d2: Any, Q2: Any, A1: Any, d1: Any, Q1: Any) -> tuple[Any,
     return A, d, Q
 
 
-def _square_pair(a: Any, d: Any, q: Any) -> None:
+def _square_pair(a: Any, d: Any, q: Any, width: int) -> None:
     """A map of two slots composed with itself, in place; a as (a00, a01, a10, a11), q as (q00, q01, q11).
 
     The same as `_matmul`, `_diagonal` and `_sandwich`, with every entry of a mode in a register: four times faster.
     """
     A00, A01, A10, A11, D0, D1, Q00, Q01, Q11 = a[0], a[1], a[2], a[3], d[0], d[1], q[0], q[1], q[2]
-    for x in range(a.shape[1]):
+    for x in range(width):
         a00, a01, a10, a11, d0, d1 = A00[x], A01[x], A10[x], A11[x], D0[x], D1[x]
         loop, trace = a01 * a10, a00 + a11
         e0, e1 = d0 + d0 + d0 * d0 + loop, d1 + d1 + d1 * d1 + loop
@@ -248,22 +248,24 @@ def _square_pair(a: Any, d: Any, q: Any) -> None:
         Q11[x] = w + (r0 * a10 + r1 * a11)
 
 
-def _move_pair(a: Any, q: Any, x: Any, n: Any) -> None:
+def _move_pair(a: Any, q: Any, x: Any, n: Any, width: int) -> None:
     """A state of one column, x as (x0, x1) and n as (n00, n01, n11), through a map of two slots, in place."""
-    for z in range(a.shape[1]):
-        a00, a01, a10, a11 = a[0, z], a[1, z], a[2, z], a[3, z]
-        u, v = x[0, z], x[1, z]
-        x[0, z], x[1, z] = a00 * u + a01 * v, a10 * u + a11 * v
-        u, v, w = n[0, z], n[1, z], n[2, z]
+    A00, A01, A10, A11, Q00, Q01, Q11 = a[0], a[1], a[2], a[3], q[0], q[1], q[2]
+    X0, X1, N00, N01, N11 = x[0], x[1], n[0], n[1], n[2]
+    for z in range(width):
+        a00, a01, a10, a11 = A00[z], A01[z], A10[z], A11[z]
+        u, v = X0[z], X1[z]
+        X0[z], X1[z] = a00 * u + a01 * v, a10 * u + a11 * v
+        u, v, w = N00[z], N01[z], N11[z]
         p0, p1, r0, r1 = a00 * u + a01 * v, a00 * v + a01 * w, a10 * u + a11 * v, a10 * v + a11 * w
-        n[0, z] = q[0, z] + (p0 * a00 + p1 * a01)
-        n[1, z] = q[1, z] + (p0 * a10 + p1 * a11)
-        n[2, z] = q[2, z] + (r0 * a10 + r1 * a11)
+        N00[z] = Q00[z] + (p0 * a00 + p1 * a01)
+        N01[z] = Q01[z] + (p0 * a10 + p1 * a11)
+        N11[z] = Q11[z] + (r0 * a10 + r1 * a11)
 
 
-def _pair(a: Any, q: Any, A: Any, Q: Any, lo: int) -> None:
+def _pair(a: Any, q: Any, A: Any, Q: Any, lo: int, width: int) -> None:
     """A map of two slots by its different entries, of the modes from lo on."""
-    for x in range(a.shape[1]):
+    for x in range(width):
         i = lo + x
         a[0, x], a[1, x], a[2, x], a[3, x] = A[0, 0, i], A[0, 1, i], A[1, 0, i], A[1, 1, i]
         q[0, x], q[1, x], q[2, x] = Q[0, 0, i], Q[0, 1, i], Q[1, 1, i]
@@ -274,10 +276,10 @@ def _square(A: Any, d: Any, Q: Any) -> tuple[Any, Any, Any]:
         return _compose(A, d, Q, A, d, Q)
     n = A.shape[2]
     a, drift, q = np.empty((4, n)), np.empty((2, n)), np.empty((3, n))
-    _pair(a, q, A, Q, 0)
+    _pair(a, q, A, Q, 0, n)
     for x in range(n):
         drift[0, x], drift[1, x] = d[0, x], d[1, x]
-    _square_pair(a, drift, q)
+    _square_pair(a, drift, q, n)
     A_out, Q_out = np.empty((2, 2, n)), np.empty((2, 2, n))
     for x in range(n):
         A_out[0, 0, x], A_out[0, 1, x], A_out[1, 0, x], A_out[1, 1, x] = a[0, x], a[1, x], a[2, x], a[3, x]
@@ -285,15 +287,18 @@ def _square(A: Any, d: Any, Q: Any) -> tuple[Any, Any, Any]:
     return A_out, drift, Q_out
 
 
-def _walk_pair(a: Any, d: Any, q: Any, x: Any, n: Any, t: int) -> None:
-    """A state of one column through t like steps of two slots, in place."""
+def _walk_pair(a: Any, d: Any, q: Any, x: Any, n: Any, width: int, t: int) -> None:
+    """A state of one column through t like steps of two slots, in place.
+
+    Whole chunks and how much of them to use, not slices: of a slice numba does not know that its modes are neighbours.
+    """
     left = t
     while left:
         if left & 1:
-            _move_pair(a, q, x, n)
+            _move_pair(a, q, x, n, width)
         left >>= 1
         if left:
-            _square_pair(a, d, q)
+            _square_pair(a, d, q, width)
 
 
 def _move_pairs(A: Any, d: Any, Q: Any, X: Any, N: Any, t: int) -> tuple[Any, Any]:
@@ -303,12 +308,12 @@ def _move_pairs(A: Any, d: Any, Q: Any, X: Any, N: Any, t: int) -> tuple[Any, An
     x, cov = np.empty((2, CHUNK)), np.empty((3, CHUNK))
     for lo in range(0, n, CHUNK):
         w = min(CHUNK, n - lo)
-        _pair(a[:, :w], q[:, :w], A, Q, lo)
+        _pair(a, q, A, Q, lo, w)
         for z in range(w):
             i = lo + z
             drift[0, z], drift[1, z], x[0, z], x[1, z] = d[0, i], d[1, i], X[0, 0, i], X[1, 0, i]
             cov[0, z], cov[1, z], cov[2, z] = N[0, 0, i], N[0, 1, i], N[1, 1, i]
-        _walk_pair(a[:, :w], drift[:, :w], q[:, :w], x[:, :w], cov[:, :w], t)
+        _walk_pair(a, drift, q, x, cov, w, t)
         for z in range(w):
             i = lo + z
             X_end[0, 0, i], X_end[1, 0, i] = x[0, z], x[1, z]
@@ -399,13 +404,12 @@ def _end_pairs(G: Any, b: Any, x: Any, r: Any, t: int) -> tuple[Any, Any]:
     state, cov, scale = np.empty((2, CHUNK)), np.empty((3, CHUNK)), np.empty(CHUNK)
     for lo in range(0, n, CHUNK):
         w = min(CHUNK, n - lo)
-        hi = lo + w
-        _balance_pair(scale[:w], G[1, 0, lo:hi], G[0, 1, lo:hi])
-        _start_pair(a[:, :w], d[:, :w], q[:, :w], G[:, :, lo:hi], b[:, lo:hi], scale[:w])
+        _balance_pair(scale[:w], G[1, 0, lo : lo + w], G[0, 1, lo : lo + w])
+        _start_pair(a, d, q, G, b, scale, lo, w)
         for z in range(w):
             state[0, z], state[1, z] = x[0, lo + z], x[1, lo + z] / scale[z]
             cov[0, z], cov[1, z], cov[2, z] = 0.0, 0.0, 0.0
-        _walk_pair(a[:, :w], d[:, :w], q[:, :w], state[:, :w], cov[:, :w], t)
+        _walk_pair(a, d, q, state, cov, w, t)
         for z in range(w):
             r0, r1 = r[0, lo + z], r[1, lo + z] * scale[z]
             seen = r0 * state[0, z] + r1 * state[1, z]
@@ -483,15 +487,13 @@ def _balance_pair(scale: Any, row: Any, column: Any) -> None:
         bits[z] = (half + 1023 if row[z] != 0 and column[z] != 0 else 1023) << 52
 
 
-def _start_pair(a: Any, d: Any, q: Any, G: Any, b: Any, scale: Any) -> None:
-    """A step's map of two slots by its different entries, slots scaled."""
-    G00, G01, G10, G11, b0, b1 = G[0, 0], G[0, 1], G[1, 0], G[1, 1], b[0], b[1]
-    for z in range(scale.size):
-        g = scale[z]
-        up = 1 / g
-        d[0, z], d[1, z] = G00[z], G11[z]
-        a[0, z], a[1, z], a[2, z], a[3, z] = 1.0 + G00[z], G01[z] * g, G10[z] * up, 1.0 + G11[z]
-        u, v = b0[z], b1[z] * up
+def _start_pair(a: Any, d: Any, q: Any, G: Any, b: Any, scale: Any, lo: int, width: int) -> None:
+    """A step's map of two slots by its different entries, of the modes from lo on, slots scaled."""
+    for z in range(width):
+        i, g, up = lo + z, scale[z], 1 / scale[z]
+        d[0, z], d[1, z] = G[0, 0, i], G[1, 1, i]
+        a[0, z], a[1, z], a[2, z], a[3, z] = 1.0 + G[0, 0, i], G[0, 1, i] * g, G[1, 0, i] * up, 1.0 + G[1, 1, i]
+        u, v = b[0, i], b[1, i] * up
         q[0, z], q[1, z], q[2, z] = u * u, u * v, v * v
 
 
