@@ -1,4 +1,4 @@
-"""The inner loops of the engine, for numba and for plain NumPy: same arguments, same answers.
+"""The inner loops of the engine, for numba, or in plain NumPy (`_plain_kernels`): same arguments, same answers.
 
 `compose` is the product of two moment maps, `square` a map's with itself; `move` takes a state through t like steps by
 repeated squaring, `end` reads the moments after them and `seen` those after a power; `chain` takes a state through a row of
@@ -14,6 +14,16 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+
+from ._plain_kernels import (
+    balance_numpy,
+    chain_numpy,
+    compose_numpy,
+    end_numpy,
+    move_numpy,
+    scan_numpy,
+    seen_numpy,
+)
 
 CHUNK = 256
 LOOPS = (
@@ -60,91 +70,6 @@ def plain_kernels() -> Kernels:
         compose_numpy, lambda A, d, Q: compose_numpy(A, d, Q, A, d, Q), move_numpy, seen_numpy, end_numpy, chain_numpy,
         balance_numpy, scan_numpy, compiled=False,
     )  # fmt: skip
-
-
-def compose_numpy(A2: Any, d2: Any, Q2: Any, A1: Any, d1: Any, Q1: Any) -> tuple[Any, Any, Any]:
-    """(A2 A1, its diagonal minus one, A2 Q1 A2' + Q2)."""
-    A = np.einsum("ilx,ljx->ijx", A2, A1)
-    Q = np.einsum("ilx,jlx->ijx", np.einsum("ilx,lmx->imx", A2, Q1), A2) + Q2
-    i = np.arange(min(A.shape[0], A.shape[1]))
-    if len(i) > A1.shape[0]:
-        return A, A[i, i] - 1.0, Q
-    off = np.einsum("ilx,lix->ix", A2[i], A1[:, i]) - A2[i, i] * A1[i, i]
-    d = d2[i] + d1[i] + d2[i] * d1[i] + off
-    A[i, i] = np.where(np.abs(d) < 0.5, 1.0 + d, A[i, i])
-    return A, np.where(np.abs(d) < 0.5, d, A[i, i] - 1.0), Q
-
-
-def move_numpy(A: Any, d: Any, Q: Any, X: Any, N: Any, t: int) -> tuple[Any, Any]:
-    """The state (X, N) after t steps of the map (A, Q)."""
-    zero = np.zeros((min(X.shape[:2]), X.shape[2]))  # a state's own diagonal is not needed
-    while t:
-        if t & 1:
-            X, N = np.einsum("ilx,ljx->ijx", A, X), compose_numpy(A, d, Q, X, zero, N)[2]
-        t >>= 1
-        if t:
-            A, d, Q = compose_numpy(A, d, Q, A, d, Q)
-    return X, N
-
-
-def end_numpy(G: Any, b: Any, x: Any, r: Any, t: int) -> tuple[Any, Any]:
-    """Second moments of ``r . x`` after t steps of ``x <- x + G x + b eps`` from x: of the signal, and of the noise.
-
-    Slots come as they are and are balanced here.
-    """
-    k, _, n = G.shape
-    scale = balance_numpy(G)
-    G, b, x, r = G * scale[None] / scale[:, None], b / scale, x / scale, r * scale
-    A = G + np.eye(k)[..., None]
-    X, N = move_numpy(A, np.einsum("iix->ix", G), b[:, None] * b[None], x[:, None], np.zeros((k, k, n)), t)
-    return seen_numpy(X, N, np.ones((1, n)), r)
-
-
-def seen_numpy(A: Any, Q: Any, x: Any, r: Any) -> tuple[Any, Any]:
-    """Second moments of ``r . A x``, and of r over the noise Q."""
-    return np.einsum("ix,ijx,jx->x", r, A, x) ** 2, np.einsum("ix,ijx,jx->x", r, Q, r)
-
-
-def chain_numpy(A: Any, Q: Any, x: Any, N: Any) -> tuple[Any, Any]:
-    """The state (x, N) before each of a row of maps (A, Q) and after the last."""
-    states = [(x, N)]
-    for a, q in zip(A, Q, strict=True):
-        x, N = np.einsum("ijx,jx->ix", a, x), np.einsum("ilx,lmx,jmx->ijx", a, N, a) + q
-        states.append((x, N))
-    return np.stack([x for x, _ in states]), np.stack([N for _, N in states])
-
-
-def balance_numpy(G: Any) -> Any:
-    """Slot scales (k, modes) by Osborne's iteration: see `moments.balance`."""
-    k = len(G)
-    scale, size = np.ones((k, *G.shape[2:])), np.abs(G)
-    size[np.arange(k), np.arange(k)] = 0.0
-    for _ in range(k - 1):
-        for i in range(1, k):  # only ratios matter: slot 0 keeps its unit
-            row, column = size[i].sum(0), size[:, i].sum(0)
-            f = np.where((row > 0) & (column > 0), np.ldexp(1.0, (_exponent(row) - _exponent(column)) // 2), 1.0)
-            size[i] /= f
-            size[:, i] *= f
-            scale[i] *= f
-    return scale
-
-
-def scan_numpy(
-    G0: Any, G1: Any, b0: Any, b1: Any, pace: Any, loud: Any, X: Any, N: Any, row: Any, ws: Any, wn: Any
-) -> tuple[Any, Any]:
-    """Step the state (X, N) in place through ``G = G0 + pace G1``; signal and noise after each step.
-
-    ``loud`` multiplies each step's noise variance. X is (k, columns, modes); ws weights its columns (columns, modes).
-    """
-    signal, noise = np.empty(len(pace)), np.empty(len(pace))
-    for t, (p, q) in enumerate(zip(pace, loud, strict=True)):
-        G, b = G0 + p * G1, b0 + p * b1
-        X += np.einsum("ilx,ljx->ijx", G, X)
-        GN = np.einsum("ilx,lmx->imx", G, N)
-        N += GN + GN.transpose(1, 0, 2) + np.einsum("ilx,jlx->ijx", GN, G) + q * b[:, None] * b[None]
-        signal[t] = (ws * np.einsum("ix,ijx->jx", row, X) ** 2).sum()
-        noise[t] = (wn * np.einsum("ix,ijx,jx->x", row, N, row)).sum()
-    return signal, noise
 
 
 def _matmul(out: Any, a: Any, b: Any) -> None:
@@ -445,11 +370,6 @@ def _chain(A: Any, Q: Any, x: Any, N: Any) -> tuple[Any, Any]:
         _copy(cov[p + 1], Q[p])
         _sandwich(cov[p + 1], A[p], cov[p], work)
     return X[:, :, 0], cov
-
-
-def _exponent(x: Any) -> Any:
-    """The exponents of positive numbers, from their bits."""
-    return (x.view(np.int64) >> 52) - 1023
 
 
 def _balance(G: Any) -> Any:
