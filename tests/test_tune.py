@@ -208,6 +208,15 @@ def test_what_cannot_be_reached_is_said() -> None:
     assert "100 steps" in tuned.message
 
 
+@pytest.mark.parametrize(("allowed", "steps"), [(340, None), (341, 341), (400, 341)])
+def test_steps_allowed_need_not_be_a_power_of_two(paper: Quadratic, allowed: int, steps: int | None) -> None:
+    found = tune(paper, HeavyBall(), 2.0**14, 0.01, max_steps=allowed)
+    assert found.steps == steps
+    assert found.outcome is (Outcome.out_of_steps if steps is None else Outcome.reached)
+    if steps is None:
+        assert found.loss == pytest.approx(0.01, rel=0.05)  # that of the steps allowed, not of the power of two below
+
+
 def test_a_target_above_the_start_takes_no_steps(paper: Quadratic) -> None:
     assert tune(paper, SGD(), 4, 10.0).steps == 0
 

@@ -29,6 +29,7 @@ CLOSE = 1e-3  # in log loss: near enough for one setting's own curve to find the
 WIDE, NEAR = 2.0, 0.25  # first cloud of a local search: the spacing of the scan, the shift between close horizons
 FAR = 3.0  # between the starts of a search: a valley can have several basins along it
 MORE = (1, 1, 2, 4, 8, 16)  # steps added where a setting just misses the target
+SEED = 20190704  # of clouds that are drawn
 CEILING = 1e100  # stands for the loss of a setting that overflowed
 
 
@@ -133,6 +134,8 @@ class Tuner:
             return bracket
         T, u = self._explore(batch_size, target, *self._shrink(batch_size, target, *bracket))
         T, u, loss = self._confirm(batch_size, target, *self._polish(batch_size, target, T, u))
+        if max_steps < T:
+            return self._unreached(batch_size, target, max_steps, u)
         message = Outcome.reached.value.format(target=target, steps=T) + self._remark(u)
         return Tuned(self.family.at(u), T, loss, batch_size, self.family.names_at_bound(u), Outcome.reached, message)
 
@@ -150,13 +153,17 @@ class Tuner:
             (u, loss), *others = self._minima(top, batch_size, self._starts(level, batch_size, near), WIDE, sharp=0.3)
             if loss <= target:
                 return top, u, [v for v, _ in others]
-            if top == max_steps or 2 ** (level + 1) > max_steps:
-                return self._unreached(batch_size, target, max_steps, u, loss)
-            level += 1  # the scan's few nodes promised too much
-            top = min(2**level, max_steps)
+            if top == max_steps:
+                found = self._below(batch_size, target, top, self._around(u, top), np.random.default_rng(SEED))
+                return (top, found, []) if found is not None else self._unreached(batch_size, target, max_steps, u)
+            # The scan's few nodes promised too much, or the steps allowed lie between two powers of two.
+            top = min(2 * top, max_steps)
+            level = top.bit_length() - 1
 
-    def _unreached(self, batch_size: float, target: float, max_steps: int, u: Array, loss: float) -> Tuned:
+    def _unreached(self, batch_size: float, target: float, max_steps: int, u: Array) -> Tuned:
+        u, _ = self._minimise(max_steps, batch_size, [u], NEAR)
         optimizer = self.family.at(u)
+        loss = self.losses.exact(optimizer, max_steps, batch_size)
         numbers = {"target": target, "loss": loss, "steps": max_steps}
         message = "even tuned, " + Outcome.out_of_steps.value.format(**numbers)
         return Tuned(optimizer, None, loss, batch_size, self.family.names_at_bound(u), Outcome.out_of_steps, message)
@@ -182,19 +189,22 @@ class Tuner:
 
         With few steps and little noise the top modes' last swings cut the valley into dozens of sharp basins.
         """
-        p = len(self.family)
-        if p == 1:
+        if len(self.family) == 1:
             return T, u
-        count = 32 if T >= 1024 else 64 if T >= 256 else 96  # short horizons have sharper basins
-        spread = Family.spread(count * p, 2 * p)
-        offsets = (2 * spread[:, :p] - 1) * (1.5 * 2.0 ** (-4 * spread[:, p:]))  # widths of all sizes along each axis
-        rng = np.random.default_rng(20190704)
+        offsets, rng = self._around(0.0 * u, T), np.random.default_rng(SEED)
         while (trial := min(T - 1, int(T * (1 - CLOSE)))) >= 1:
             found = self._below(batch_size, target, trial, u + offsets, rng)
             if found is None:
                 break
             T, u = self._land(found, batch_size, target, trial)
         return T, u
+
+    @staticmethod
+    def _around(u: Array, T: int) -> Array:
+        """A cloud of points about u, of all widths along each axis alone; short horizons have sharper basins."""
+        p = len(u)
+        spread = Family.spread((32 if T >= 1024 else 64 if T >= 256 else 96) * p, 2 * p)
+        return u + (2 * spread[:, :p] - 1) * (1.5 * 2.0 ** (-4 * spread[:, p:]))
 
     def _below(self, batch_size: float, target: float, t: int, points: Array, rng: np.random.Generator) -> Array | None:
         """A point at or below the target after t steps: in a cloud of all widths, in one that is shaped by its best and
