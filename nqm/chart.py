@@ -263,11 +263,25 @@ def _handles(lines: Sequence[Line]) -> list[Any]:
 def _scale(axes: Axes, name: str, scale: Scale, limits: tuple[float, float] | None, data: Sequence[Any]) -> None:
     if scale != "linear":
         getattr(axes, f"set_{name}scale")("log", base=2 if scale == "log2" else 10, nonpositive="mask")
+    if scale == "log":
+        _few_labels(getattr(axes, f"{name}axis"))
     if scale == "log2":
         found = around(np.concatenate([np.ravel(np.asarray(d, dtype=float)) for d in data]), 0.8, 1.25)
         limits = _powers_of_two(getattr(axes, f"{name}axis"), limits or found or (1.0, 2.0))
     if limits:
         getattr(axes, f"set_{name}lim")(*limits)
+
+
+def _few_labels(axis: Axis) -> None:
+    """Between powers of ten, numbers at 2 and 5 alone, and only on a short axis: all of them run into each other."""
+    from matplotlib.ticker import FuncFormatter
+
+    def label(x: float, _: int) -> str:
+        low, high = axis.get_view_interval()
+        leading = round(x / 10.0 ** math.floor(math.log10(x)), 6) if x > 0 else 0
+        return f"{x:g}" if leading in (2, 5) and high < 40 * low else ""
+
+    axis.set_minor_formatter(FuncFormatter(label))
 
 
 def _powers_of_two(axis: Axis, limits: tuple[float, float]) -> tuple[float, float]:
