@@ -1,9 +1,10 @@
 """The inner loops of the engine, for numba, or in plain NumPy (`_plain_kernels`): same arguments, same answers.
 
 `compose` is the product of two moment maps, `square` a map's with itself; `move` takes a state through t like steps by
-repeated squaring, `end` reads the moments after them and `seen` those after a power; `chain` takes a state through a row of
-maps; `scan` steps it through time one by one and records signal and noise; `balance` finds slot scales. The compiled
-versions walk the modes in chunks that stay in cache, modes innermost and indexed from zero so that every loop vectorises.
+repeated squaring, `end` reads the moments after them, `climb` those after 1, 2, 4, ... steps and `seen` those after a power;
+`chain` takes a state through a row of maps; `scan` steps it through time one by one and records signal and noise; `balance`,
+`tilts` and `shear` find the slots in which all that loses no digits. The compiled versions walk the modes in chunks that
+stay in cache, modes innermost and indexed from zero so that every loop vectorises; two slots have loops of their own.
 """
 
 from __future__ import annotations
@@ -15,21 +16,24 @@ from typing import Any
 
 import numpy as np
 
+from . import _pair_kernels as pairs
+from ._pair_kernels import CHUNK, balance_pair, climb_pairs, end_pairs, move_pairs, shear, square_pairs, tilts
 from ._plain_kernels import (
     balance_numpy,
     chain_numpy,
+    climb_numpy,
     compose_numpy,
     end_numpy,
     move_numpy,
     scan_numpy,
     seen_numpy,
+    shear_numpy,
+    tilts_numpy,
 )
 
-CHUNK = 256
 LOOPS = (
-    "_copy", "_cut", "_paste", "_matmul", "_sandwich", "_diagonal", "_axpy", "_compose", "_square", "_move", "_seen", "_end",
-    "_chain", "_balance", "_scan", "_pair", "_square_pair", "_move_pair", "_walk_pair", "_move_pairs", "_balance_pair",
-    "_start_pair", "_end_pairs",
+    "_copy", "_cut", "_paste", "_matmul", "_sandwich", "_diagonal", "_axpy", "_compose", "_square", "_move", "_seen", "_prepare",
+    "_end", "_climb", "_chain", "_balance", "_scan",
 )  # fmt: skip
 
 
@@ -42,8 +46,11 @@ class Kernels:
     move: Callable[..., tuple[Any, Any]]
     seen: Callable[..., tuple[Any, Any]]
     end: Callable[..., tuple[Any, Any]]
+    climb: Callable[..., tuple[Any, Any]]
     chain: Callable[..., tuple[Any, Any]]
     balance: Callable[[Any], Any]
+    tilts: Callable[[Any, Any, int], int]
+    shear: Callable[[Any, Any, int], None]
     scan: Callable[..., tuple[Any, Any]]
     compiled: bool
 
@@ -57,18 +64,23 @@ def kernels() -> Kernels:
         return plain_kernels()
 
     jit = numba.njit(cache=True, fastmath={"contract", "nsz"}, error_model="numpy", nogil=True)
+    exact = numba.njit(cache=True, error_model="numpy", nogil=True)
     here = globals()
-    for name in LOOPS:  # they call each other by their global names, compiled or not
-        here[name] = jit(here[name])
+    for how, names in ((exact, pairs.EXACT), (jit, pairs.LOOPS)):
+        for name in names:  # they call each other by their global names, compiled or not
+            setattr(pairs, name, how(getattr(pairs, name)))
+            here[name] = getattr(pairs, name)
     here["_dot"] = numba.njit(cache=True, fastmath=True, nogil=True)(_dot)  # sums in any order
-    return Kernels(_compose, _square, _move, _seen, _end, _chain, _balance, _scan, compiled=True)
+    for name in LOOPS:
+        here[name] = jit(here[name])
+    return Kernels(_compose, _square, _move, _seen, _end, _climb, _chain, _balance, tilts, shear, _scan, compiled=True)
 
 
 def plain_kernels() -> Kernels:
     """The same in NumPy."""
     return Kernels(
-        compose_numpy, lambda A, d, Q: compose_numpy(A, d, Q, A, d, Q), move_numpy, seen_numpy, end_numpy, chain_numpy,
-        balance_numpy, scan_numpy, compiled=False,
+        compose_numpy, lambda A, d, Q: compose_numpy(A, d, Q, A, d, Q), move_numpy, seen_numpy, end_numpy, climb_numpy,
+        chain_numpy, balance_numpy, tilts_numpy, shear_numpy, scan_numpy, compiled=False,
     )  # fmt: skip
 
 
@@ -151,105 +163,14 @@ def _compose(A2: Any, d2: Any, Q2: Any, A1: Any, d1: Any, Q1: Any) -> tuple[Any,
     return A, d, Q
 
 
-def _square_pair(a: Any, d: Any, q: Any, width: int) -> None:
-    """A map of two slots composed with itself, in place; a as (a00, a01, a10, a11), q as (q00, q01, q11).
-
-    The same as `_matmul`, `_diagonal` and `_sandwich`, with every entry of a mode in a register: four times faster.
-    """
-    A00, A01, A10, A11, D0, D1, Q00, Q01, Q11 = a[0], a[1], a[2], a[3], d[0], d[1], q[0], q[1], q[2]
-    for x in range(width):
-        a00, a01, a10, a11, d0, d1 = A00[x], A01[x], A10[x], A11[x], D0[x], D1[x]
-        loop, trace = a01 * a10, a00 + a11
-        e0, e1 = d0 + d0 + d0 * d0 + loop, d1 + d1 + d1 * d1 + loop
-        near0, near1 = abs(e0) < 0.5, abs(e1) < 0.5
-        b00 = 1.0 + e0 if near0 else a00 * a00 + loop
-        b11 = 1.0 + e1 if near1 else a11 * a11 + loop
-        A00[x], A01[x], A10[x], A11[x] = b00, a01 * trace, a10 * trace, b11
-        D0[x], D1[x] = e0 if near0 else b00 - 1.0, e1 if near1 else b11 - 1.0
-        u, v, w = Q00[x], Q01[x], Q11[x]
-        p0, p1, r0, r1 = a00 * u + a01 * v, a00 * v + a01 * w, a10 * u + a11 * v, a10 * v + a11 * w
-        Q00[x] = u + (p0 * a00 + p1 * a01)
-        Q01[x] = v + (p0 * a10 + p1 * a11)
-        Q11[x] = w + (r0 * a10 + r1 * a11)
-
-
-def _move_pair(a: Any, q: Any, x: Any, n: Any, width: int) -> None:
-    """A state of one column, x as (x0, x1) and n as (n00, n01, n11), through a map of two slots, in place."""
-    A00, A01, A10, A11, Q00, Q01, Q11 = a[0], a[1], a[2], a[3], q[0], q[1], q[2]
-    X0, X1, N00, N01, N11 = x[0], x[1], n[0], n[1], n[2]
-    for z in range(width):
-        a00, a01, a10, a11 = A00[z], A01[z], A10[z], A11[z]
-        u, v = X0[z], X1[z]
-        X0[z], X1[z] = a00 * u + a01 * v, a10 * u + a11 * v
-        u, v, w = N00[z], N01[z], N11[z]
-        p0, p1, r0, r1 = a00 * u + a01 * v, a00 * v + a01 * w, a10 * u + a11 * v, a10 * v + a11 * w
-        N00[z] = Q00[z] + (p0 * a00 + p1 * a01)
-        N01[z] = Q01[z] + (p0 * a10 + p1 * a11)
-        N11[z] = Q11[z] + (r0 * a10 + r1 * a11)
-
-
-def _pair(a: Any, q: Any, A: Any, Q: Any, lo: int, width: int) -> None:
-    """A map of two slots by its different entries, of the modes from lo on."""
-    for x in range(width):
-        i = lo + x
-        a[0, x], a[1, x], a[2, x], a[3, x] = A[0, 0, i], A[0, 1, i], A[1, 0, i], A[1, 1, i]
-        q[0, x], q[1, x], q[2, x] = Q[0, 0, i], Q[0, 1, i], Q[1, 1, i]
-
-
 def _square(A: Any, d: Any, Q: Any) -> tuple[Any, Any, Any]:
-    if len(A) != 2:
-        return _compose(A, d, Q, A, d, Q)
-    n = A.shape[2]
-    a, drift, q = np.empty((4, n)), np.empty((2, n)), np.empty((3, n))
-    _pair(a, q, A, Q, 0, n)
-    for x in range(n):
-        drift[0, x], drift[1, x] = d[0, x], d[1, x]
-    _square_pair(a, drift, q, n)
-    A_out, Q_out = np.empty((2, 2, n)), np.empty((2, 2, n))
-    for x in range(n):
-        A_out[0, 0, x], A_out[0, 1, x], A_out[1, 0, x], A_out[1, 1, x] = a[0, x], a[1, x], a[2, x], a[3, x]
-        Q_out[0, 0, x], Q_out[0, 1, x], Q_out[1, 0, x], Q_out[1, 1, x] = q[0, x], q[1, x], q[1, x], q[2, x]
-    return A_out, drift, Q_out
-
-
-def _walk_pair(a: Any, d: Any, q: Any, x: Any, n: Any, width: int, t: int) -> None:
-    """A state of one column through t like steps of two slots, in place.
-
-    Whole chunks and how much of them to use, not slices: of a slice numba does not know that its modes are neighbours.
-    """
-    left = t
-    while left:
-        if left & 1:
-            _move_pair(a, q, x, n, width)
-        left >>= 1
-        if left:
-            _square_pair(a, d, q, width)
-
-
-def _move_pairs(A: Any, d: Any, Q: Any, X: Any, N: Any, t: int) -> tuple[Any, Any]:
-    n = A.shape[2]
-    X_end, N_end = np.empty((2, 1, n)), np.empty((2, 2, n))
-    a, drift, q = np.empty((4, CHUNK)), np.empty((2, CHUNK)), np.empty((3, CHUNK))
-    x, cov = np.empty((2, CHUNK)), np.empty((3, CHUNK))
-    for lo in range(0, n, CHUNK):
-        w = min(CHUNK, n - lo)
-        _pair(a, q, A, Q, lo, w)
-        for z in range(w):
-            i = lo + z
-            drift[0, z], drift[1, z], x[0, z], x[1, z] = d[0, i], d[1, i], X[0, 0, i], X[1, 0, i]
-            cov[0, z], cov[1, z], cov[2, z] = N[0, 0, i], N[0, 1, i], N[1, 1, i]
-        _walk_pair(a, drift, q, x, cov, w, t)
-        for z in range(w):
-            i = lo + z
-            X_end[0, 0, i], X_end[1, 0, i] = x[0, z], x[1, z]
-            N_end[0, 0, i], N_end[0, 1, i], N_end[1, 0, i], N_end[1, 1, i] = cov[0, z], cov[1, z], cov[1, z], cov[2, z]
-    return X_end, N_end
+    return square_pairs(A, d, Q) if len(A) == 2 else _compose(A, d, Q, A, d, Q)
 
 
 def _move(A: Any, d: Any, Q: Any, X: Any, N: Any, t: int) -> tuple[Any, Any]:
     k, columns, n = X.shape
     if k == 2 and columns == 1:
-        return _move_pairs(A, d, Q, X, N, t)
+        return move_pairs(A, d, Q, X, N, t)
     X_end, N_end = np.empty((k, columns, n)), np.empty((k, k, n))
     for lo in range(0, n, CHUNK):
         width = min(CHUNK, n - lo)
@@ -302,44 +223,53 @@ def _paste(out: Any, a: Any, lo: int) -> None:
                 out[i, j, lo + x] = a[i, j, x]
 
 
-def _end(G: Any, b: Any, x: Any, r: Any, t: int) -> tuple[Any, Any]:
+def _prepare(G: Any, b: Any, x: Any, r: Any) -> tuple[Any, Any, Any, Any, Any]:
+    """A step's map, its start and its read-out, slots sheared and scaled."""
     k, _, n = G.shape
-    if k == 2:
-        return _end_pairs(G, b, x, r, t)
-    scale = _balance(G)
+    g, tilt = np.empty((k, k, n)), np.zeros(n)
+    _copy(g, G)
+    if k > 1 and tilts(g, tilt, n):
+        shear(g, tilt, n)
+    scale = _balance(g)
     A, d, Q = np.empty((k, k, n)), np.empty((k, n)), np.empty((k, k, n))
-    X, row = np.empty((k, 1, n)), np.empty((k, n))
+    X, row, jolt = np.empty((k, n)), np.empty((k, n)), np.empty((k, n))
+    for i in range(k):
+        for z in range(n):
+            u, v = z if x.shape[1] > 1 else 0, z if r.shape[1] > 1 else 0
+            X[i, z] = (x[i, u] + (tilt[z] * x[0, u] if i == 1 else 0.0)) / scale[i, z]
+            jolt[i, z] = (b[i, z] + (tilt[z] * b[0, z] if i == 1 else 0.0)) / scale[i, z]
+            row[i, z] = (r[i, v] - (tilt[z] * r[1, v] if i == 0 and k > 1 else 0.0)) * scale[i, z]
     for i in range(k):
         for j in range(k):
             for z in range(n):
-                A[i, j, z] = G[i, j, z] * scale[j, z] / scale[i, z]
-                Q[i, j, z] = b[i, z] / scale[i, z] * (b[j, z] / scale[j, z])
+                A[i, j, z] = g[i, j, z] * scale[j, z] / scale[i, z]
+                Q[i, j, z] = jolt[i, z] * jolt[j, z]
         for z in range(n):
-            d[i, z], X[i, 0, z], row[i, z] = G[i, i, z], x[i, z] / scale[i, z], r[i, z] * scale[i, z]
+            d[i, z] = g[i, i, z]
             A[i, i, z] += 1.0
-    X, N = _move(A, d, Q, X, np.zeros((k, k, n)), t)
-    return _seen(X, N, np.ones((1, n)), row)
+    return A, d, Q, X, row
 
 
-def _end_pairs(G: Any, b: Any, x: Any, r: Any, t: int) -> tuple[Any, Any]:
-    """`_end` for two slots, each chunk of modes from start to finish while it is in cache."""
-    n = G.shape[2]
-    signal, noise = np.empty(n), np.empty(n)
-    a, d, q = np.empty((4, CHUNK)), np.empty((2, CHUNK)), np.empty((3, CHUNK))
-    state, cov, scale = np.empty((2, CHUNK)), np.empty((3, CHUNK)), np.empty(CHUNK)
-    for lo in range(0, n, CHUNK):
-        w = min(CHUNK, n - lo)
-        _balance_pair(scale[:w], G[1, 0, lo : lo + w], G[0, 1, lo : lo + w])
-        _start_pair(a, d, q, G, b, scale, lo, w)
-        for z in range(w):
-            state[0, z], state[1, z] = x[0, lo + z], x[1, lo + z] / scale[z]
-            cov[0, z], cov[1, z], cov[2, z] = 0.0, 0.0, 0.0
-        _walk_pair(a, d, q, state, cov, w, t)
-        for z in range(w):
-            r0, r1 = r[0, lo + z], r[1, lo + z] * scale[z]
-            seen = r0 * state[0, z] + r1 * state[1, z]
-            signal[lo + z] = seen * seen
-            noise[lo + z] = r0 * r0 * cov[0, z] + 2 * (r0 * r1 * cov[1, z]) + r1 * r1 * cov[2, z]
+def _end(G: Any, b: Any, x: Any, r: Any, t: int) -> tuple[Any, Any]:
+    k, _, n = G.shape
+    if k == 2:
+        return end_pairs(G, b, x, r, t)
+    A, d, Q, X, row = _prepare(G, b, x, r)
+    end, N = _move(A, d, Q, X.reshape(k, 1, n), np.zeros((k, k, n)), t)
+    return _seen(end, N, np.ones((1, n)), row)
+
+
+def _climb(G: Any, b: Any, x: Any, r: Any, levels: int) -> tuple[Any, Any]:
+    k, _, n = G.shape
+    if k == 2:
+        return climb_pairs(G, b, x, r, levels)
+    signal, noise = np.empty((levels, n)), np.empty((levels, n))
+    A, d, Q, X, row = _prepare(G, b, x, r)
+    for level in range(levels):
+        seen = _seen(A, Q, X, row)
+        for z in range(n):
+            signal[level, z], noise[level, z] = seen[0][z], seen[1][z]
+        A, d, Q = _compose(A, d, Q, A, d, Q)
     return signal, noise
 
 
@@ -388,7 +318,7 @@ def _balance(G: Any) -> Any:
                     for z in range(n):
                         row[z] += size[i, j, z]
                         column[z] += size[j, i, z]
-            _balance_pair(f, row, column)
+            balance_pair(f, row, column, n)
             for j in range(k):
                 if j != i:
                     for z in range(n):
@@ -397,24 +327,6 @@ def _balance(G: Any) -> Any:
             for z in range(n):
                 scale[i, z] *= f[z]
     return scale
-
-
-def _balance_pair(scale: Any, row: Any, column: Any) -> None:
-    """A slot's scale from the size of its row and of its column: the power of two next to the root of their ratio."""
-    up, down, bits = row.view(np.int64), column.view(np.int64), scale.view(np.int64)
-    for z in range(scale.size):
-        half = (((up[z] >> 52) & 2047) - ((down[z] >> 52) & 2047)) >> 1
-        bits[z] = (half + 1023 if row[z] != 0 and column[z] != 0 else 1023) << 52
-
-
-def _start_pair(a: Any, d: Any, q: Any, G: Any, b: Any, scale: Any, lo: int, width: int) -> None:
-    """A step's map of two slots by its different entries, of the modes from lo on, slots scaled."""
-    for z in range(width):
-        i, g, up = lo + z, scale[z], 1 / scale[z]
-        d[0, z], d[1, z] = G[0, 0, i], G[1, 1, i]
-        a[0, z], a[1, z], a[2, z], a[3, z] = 1.0 + G[0, 0, i], G[0, 1, i] * g, G[1, 0, i] * up, 1.0 + G[1, 1, i]
-        u, v = b[0, i], b[1, i] * up
-        q[0, z], q[1, z], q[2, z] = u * u, u * v, v * v
 
 
 def _scan(

@@ -35,14 +35,34 @@ def move_numpy(A: Any, d: Any, Q: Any, X: Any, N: Any, t: int) -> tuple[Any, Any
 def end_numpy(G: Any, b: Any, x: Any, r: Any, t: int) -> tuple[Any, Any]:
     """Second moments of ``r . x`` after t steps of ``x <- x + G x + b eps`` from x: of the signal, and of the noise.
 
-    Slots come as they are and are balanced here.
+    Slots come as they are and are sheared and balanced here. x and r may have one column, for all modes.
     """
+    A, d, Q, x, r = _prepare(G, b, x, r)
+    X, N = move_numpy(A, d, Q, x[:, None], np.zeros_like(Q), t)
+    return seen_numpy(X, N, np.ones((1, A.shape[2])), r)
+
+
+def climb_numpy(G: Any, b: Any, x: Any, r: Any, levels: int) -> tuple[Any, Any]:
+    """What `end_numpy` gives after 1, 2, 4, ... steps, as (level, mode)."""
+    A, d, Q, x, r = _prepare(G, b, x, r)
+    signal, noise = np.empty((levels, A.shape[2])), np.empty((levels, A.shape[2]))
+    for level in range(levels):
+        signal[level], noise[level] = seen_numpy(A, Q, x, r)
+        A, d, Q = compose_numpy(A, d, Q, A, d, Q)
+    return signal, noise
+
+
+def _prepare(G: Any, b: Any, x: Any, r: Any) -> tuple[Any, Any, Any, Any, Any]:
+    """A step's map, its start and its read-out, slots sheared and scaled."""
     k, _, n = G.shape
+    G, b, tilt = G.copy(), b.copy(), np.empty(n)
+    x, r = np.repeat(x, n // x.shape[1], axis=1), np.repeat(r, n // r.shape[1], axis=1)
+    if k > 1 and tilts_numpy(G, tilt, n):
+        shear_numpy(G, tilt, n)
+        b[1], x[1], r[0] = b[1] + tilt * b[0], x[1] + tilt * x[0], r[0] - tilt * r[1]
     scale = balance_numpy(G)
-    G, b, x, r = G * scale[None] / scale[:, None], b / scale, x / scale, r * scale
-    A = G + np.eye(k)[..., None]
-    X, N = move_numpy(A, np.einsum("iix->ix", G), b[:, None] * b[None], x[:, None], np.zeros((k, k, n)), t)
-    return seen_numpy(X, N, np.ones((1, n)), r)
+    G, b = G * scale[None] / scale[:, None], b / scale
+    return G + np.eye(k)[..., None], np.einsum("iix->ix", G), b[:, None] * b[None], x / scale, r * scale
 
 
 def seen_numpy(A: Any, Q: Any, x: Any, r: Any) -> tuple[Any, Any]:
@@ -72,6 +92,51 @@ def balance_numpy(G: Any) -> Any:
             size[:, i] *= f
             scale[i] *= f
     return scale
+
+
+def tilts_numpy(G: Any, tilt: Any, width: int) -> int:
+    """By how much to shear slot 1 of the first modes, 0 where that is not needed (`moments.Basis`); on how many it is."""
+    (a, b), (c, d) = G[0, :2, :width], G[1, :2, :width]
+    half = (a - d) / 2
+    far = np.flatnonzero((a + d < -2) & (b != 0) & (b * c < -(half**2) / 2))
+    tilt[:width] = 0.0
+    tilt[far] = half[far] / b[far]
+    return len(far)
+
+
+def shear_numpy(G: Any, tilt: Any, width: int) -> None:
+    """A step's change with slot 1 as ``x1 + tilt x0``, in place, of the first modes.
+
+    Entry (1, 0) is what is left when large terms cancel: products and sums there keep what they round off.
+    """
+    far = np.flatnonzero(tilt[:width])
+    part, s = G[:, :, far], tilt[far]
+    (a, b), (c, d) = part[0, :2].copy(), part[1, :2].copy()
+    part[1] += s * part[0]
+    part[:, 0] -= s * part[:, 1]
+    p, p_low = two_product(s, b)
+    part[0, 0], part[1, 1] = (a - p) - p_low, (d + p) + p_low
+    total, low = c, -s * p_low
+    for sign, (high, rest) in ((1, two_product(s, a)), (-1, two_product(s, d)), (-1, two_product(s, p))):
+        total, lost = two_sum(total, sign * high)
+        low = low + lost + sign * rest
+    part[1, 0] = total + low
+    G[:, :, far] = part
+
+
+def two_product(a: Any, b: Any) -> tuple[Any, Any]:
+    """A product, and what rounding took off it: Dekker's, which needs no fused operation."""
+    product, x, y = a * b, 134217729.0 * a, 134217729.0 * b  # 2^27 + 1 halves the digits of a number
+    a_high, b_high = x - (x - a), y - (y - b)
+    a_low, b_low = a - a_high, b - b_high
+    return product, ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+
+
+def two_sum(a: Any, b: Any) -> tuple[Any, Any]:
+    """A sum, and what rounding took off it."""
+    total = a + b
+    other = total - a
+    return total, (a - (total - other)) + (b - other)
 
 
 def scan_numpy(

@@ -6,7 +6,6 @@ whatever the optimizer is made of. Steps that all differ are walked one by one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -72,48 +71,47 @@ class Dynamics:
         entries = [*(e for row in G for e in row), *b]
         # A later step of a cycle may be the first to show a setting.
         later = [p.value for p in parameters(optimizer).values()] if optimizer.cycle != 1 else []
-        self.shape = np.broadcast_shapes(h.shape, *(np.shape(e) for e in (*entries, *later)))
-        change, jolt = self._arrays(G, b)
-        self.basis = Basis(change)
-        self._jolt = self.basis.sheared_column(jolt)
-        self.modes = jolt.shape[1]
+        self.shape = np.broadcast_shapes(h.shape, *{e.shape for e in (*entries, *later) if isinstance(e, np.ndarray)})
+        self._change, self._jolt = self._arrays(G, b)
+        self.modes = self._jolt.shape[1]
         self.period = optimizer.cycle
         self.settled = max(optimizer.settled, schedule.settled if schedule else 0)
         self._powers: dict[Any, Powers] = {}
 
     @cached_property
+    def basis(self) -> Basis:
+        return Basis(self._change)
+
+    @cached_property
     def _first(self) -> tuple[Array, Array]:
         """G and b of the first step in the balanced slots."""
-        return self.basis.scaled(self.basis.first), self._jolt / self.basis.scale
+        return self.basis.system(self._change, self._jolt)
 
     def start(self) -> MomentMap:
         """theta_0 spread over the slots: a map with one column."""
         return MomentMap.matrix(self._column()[:, None])
 
     def _column(self) -> Array:
-        return self.basis.column(self._spread(self.optimizer.initial()))
+        return self.basis.column(self._slots(self.optimizer.initial()))
 
-    def _spread(self, slots: Any) -> Array:
-        """One number for each slot, or one for each setting and mode too, as (slots, modes)."""
-        if all(np.ndim(e) == 0 for e in slots):
-            return np.repeat(np.asarray(slots, dtype=float)[:, None], self.modes, axis=1)
+    def _slots(self, slots: Any) -> Array:
+        """One number for each slot as (slots, 1), or one for each setting and mode too, as (slots, modes)."""
+        if all(isinstance(e, float | int) or np.ndim(e) == 0 for e in slots):
+            return np.array(slots, dtype=float)[:, None]
         return np.stack([np.broadcast_to(e, self.shape).ravel() for e in slots])
 
-    def doublings(self) -> Iterator[tuple[Array, Array]]:
-        """What `read` gives after 1, 2, 4, 8, ... steps from the start, where all steps are alike and so is the read-out."""
-        power, column, row = self.step(0), self._column(), self.row(1)
-        while True:
-            signal, noise = kernels().seen(power.A, power.Q, column, row)
-            yield signal.reshape(self.shape), noise.reshape(self.shape)
-            power = power @ power
+    def doublings(self, levels: int) -> tuple[Array, Array]:
+        """What `end` gives after 1, 2, 4, 8, ... steps, (level, ...), where all steps are alike and so is the read-out."""
+        x, r = self._slots(self.optimizer.initial()), self._slots(self.optimizer.readout(1))
+        signal, noise = kernels().climb(self._change, self._jolt, x, r, levels)
+        return signal.reshape(levels, *self.shape), noise.reshape(levels, *self.shape)
 
     def end(self, t: int) -> tuple[Array, Array]:
         """What `read` gives after t steps from the start."""
         if self.schedule is not None or self.period != 1 or self.same_until(0) < t:
             return self.read(self.move(self.start(), 0, t), t)
-        x = self.basis.sheared_column(self._spread(self.optimizer.initial()))
-        r = self.basis.sheared_row(self._spread(self.optimizer.readout(t)))
-        signal, noise = kernels().end(self.basis.first, self._jolt, x, r, t)
+        x, r = self._slots(self.optimizer.initial()), self._slots(self.optimizer.readout(t))
+        signal, noise = kernels().end(self._change, self._jolt, x, r, t)
         return signal.reshape(self.shape), noise.reshape(self.shape)
 
     def row(self, t: int) -> Array:
@@ -127,7 +125,7 @@ class Dynamics:
 
     def weights(self, weights: Any) -> Array:
         """Weights of the slots in the literature's units as rows for the balanced slots."""
-        return self.basis.row(self._spread(weights))
+        return self.basis.row(self._slots(weights))
 
     def read(self, state: MomentMap, t: int) -> tuple[Array, Array]:
         """Second moments of the reported weights: of the signal per unit s, of the noise per unit c / B."""

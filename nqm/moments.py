@@ -20,7 +20,6 @@ Arrays are (row, column, mode): the long axis lies last and contiguous, and sett
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -115,61 +114,37 @@ class Basis:
     Slots are scaled so that rows and columns of G are of like size (`balance`). At the far edge of stability both
     eigenvalues of A come to -1: it is nearly defective with large entries, and powers in such slots cancel t^2-fold. There
     slot 1 is first sheared, ``x1 + tilt x0``, until the two diagonal entries are equal; scaling then makes A nearly
-    normal. The entry that is left of the cancellation is formed in extended precision, where the machine has it.
-
-    Arrays that come in are taken over: shearing writes into them, as most modes need none.
+    normal. The entry that is left of the cancellation is formed in twice the digits (`_plain_kernels.shear_numpy`).
     """
 
     def __init__(self, G: Array) -> None:
-        self.far = np.zeros(0, dtype=np.intp)
-        if len(G) > 1:
-            far = np.flatnonzero(G[0, 0] + G[1, 1] < -2)
-            half, loop = (G[0, 0, far] - G[1, 1, far]) / 2, G[0, 1, far] * G[1, 0, far]
-            alike = (G[0, 1, far] != 0) & (loop < -(half**2) / 2)  # eigenvalues closer than the entries look
-            self.far = far[alike]
-            self.tilt = half[alike] / G[0, 1, self.far]
-        self.first = self.sheared(G)
-
-    @cached_property
-    def scale(self) -> Array:
-        """The unit of each slot, (slots, modes)."""
-        return balance(self.first)
+        self.tilt = np.zeros(G.shape[2])
+        self.tilted = len(G) > 1 and kernels().tilts(G, self.tilt, len(self.tilt)) > 0
+        self.scale = balance(self._sheared(G))  # the unit of each slot, (slots, modes)
 
     def system(self, G: Array, b: Array) -> tuple[Array, Array]:
-        """G and b in these slots."""
-        return self.scaled(self.sheared(G)), self.column(b)
-
-    def scaled(self, sheared: Array) -> Array:
-        """A step's change from sheared slots to these."""
-        return sheared * self.scale[None] / self.scale[:, None]
+        """G and b of a step in these slots."""
+        return self._sheared(G) * self.scale[None] / self.scale[:, None], self.column(b)
 
     def column(self, x: Array) -> Array:
         """A vector over the slots, such as the start."""
-        return self.sheared_column(x) / self.scale
+        x = x / self.scale
+        if self.tilted:
+            x[1] += self.tilt * x[0] / self.scale[1]  # slot 0 keeps its unit
+        return x
 
     def row(self, r: Array) -> Array:
         """Weights of the slots, such as a read-out."""
-        return self.sheared_row(r) * self.scale
-
-    def sheared_column(self, x: Array) -> Array:
-        """A vector over the slots before they are scaled, in place."""
-        if len(self.far):
-            x[1, self.far] += self.tilt * x[0, self.far]
-        return x
-
-    def sheared_row(self, r: Array) -> Array:
-        """Weights of the slots before they are scaled, in place."""
-        if len(self.far):
-            r[0, self.far] -= self.tilt * r[1, self.far]
+        r = r * self.scale
+        if self.tilted:
+            r[0] -= self.tilt * r[1] / self.scale[1]
         return r
 
-    def sheared(self, G: Array) -> Array:
-        """A step's change before the slots are scaled, in place."""
-        if len(self.far):
-            part, tilt = G[:, :, self.far].astype(np.longdouble), self.tilt.astype(np.longdouble)
-            part[1] += tilt * part[0]
-            part[:, 0] -= tilt * part[:, 1]
-            G[:, :, self.far] = part
+    def _sheared(self, G: Array) -> Array:
+        if not self.tilted:
+            return G
+        G = G.copy()
+        kernels().shear(G, self.tilt, len(self.tilt))
         return G
 
 

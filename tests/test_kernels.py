@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,53 @@ def test_end(seed: int, k: int, modes: int, t: int) -> None:
     for end in (compiled.end, module.end_numpy):
         for read, plain in zip(end(A - np.eye(k)[..., None], b, x, r, t), walked, strict=True):
             assert np.abs(read - plain).max() <= ROUNDING * max(1.0, np.abs(plain).max(initial=0.0))
+
+
+@needs_numba
+@settings(max_examples=40)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.sampled_from([1, 5, 257, 700]), st.booleans())
+def test_climb_is_end_after_powers_of_two(seed: int, k: int, modes: int, one: bool) -> None:
+    rng = np.random.default_rng(seed)
+    G = 0.9 / k * rng.uniform(-1, 1, (k, k, modes)) - np.eye(k)[..., None]
+    b, x, r = rng.standard_normal((3, k, modes))
+    if one:  # one start and read-out for all modes
+        x, r = x[:, :1], r[:, :1]
+    for climb, end in ((compiled.climb, module.end_numpy), (module.climb_numpy, compiled.end)):
+        for level, found in enumerate(zip(*climb(G, b, x, r, 5), strict=True)):
+            for read, plain in zip(found, end(G, b, x, r, 2**level), strict=True):
+                assert np.abs(read - plain).max() <= ROUNDING * max(1.0, np.abs(plain).max())
+
+
+@needs_numba
+@settings(max_examples=40)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 4))
+def test_tilts_and_shear(seed: int, k: int) -> None:
+    rng = np.random.default_rng(seed)
+    modes = 50
+    lr, h, m = rng.uniform(2, 4, modes), np.ones(modes), rng.uniform(0.9, 1, modes)
+    G = rng.standard_normal((k, k, modes))
+    G[0, 0], G[0, 1], G[1, 0], G[1, 1] = -lr * h, -lr * m, h, m - 1  # heavy ball, some of it near its far edge
+    tilt, plain_tilt, fast, plain = np.empty(modes), np.empty(modes), G.copy(), G.copy()
+    assert compiled.tilts(G, tilt, modes) == module.tilts_numpy(G, plain_tilt, modes) > 0
+    np.testing.assert_array_equal(tilt, plain_tilt)
+    compiled.shear(fast, tilt, modes)
+    module.shear_numpy(plain, tilt, modes)
+    np.testing.assert_allclose(fast, plain, rtol=4e-16, atol=1e-300)
+    for z in range(modes):
+        S = [[Fraction(int(i == j)) for j in range(k)] for i in range(k)]
+        S[1][0] = Fraction(tilt[z])
+        back = [[-e if (i, j) == (1, 0) else e for j, e in enumerate(row)] for i, row in enumerate(S)]
+        exact = product(product(S, [[Fraction(e) for e in row] for row in G[:, :, z]]), back)
+        # Where large terms cancel, in the entry (1, 0), what is left must be right too.
+        for i, j in ((0, 0), (0, 1), (1, 0), (1, 1)):
+            assert abs(fast[i, j, z] - float(exact[i][j])) <= 3e-16 * abs(float(exact[i][j])) + 1e-28
+
+
+def product(a: list[list[Fraction]], b: list[list[Fraction]]) -> list[list[Fraction]]:
+    return [
+        [sum((x * y for x, y in zip(row, column, strict=True)), Fraction(0)) for column in zip(*b, strict=True)]
+        for row in a
+    ]
 
 
 @needs_numba

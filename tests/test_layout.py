@@ -17,6 +17,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LAYERS: list[set[str]] = [
     {"_plain_kernels"},
+    {"_pair_kernels"},
     {"_kernels", "_coupled_kernels"},
     {"moments"},
     {"chart", "quadrature", "run", "tables", "text"},  # results are data: they know an optimizer only as a type

@@ -14,7 +14,7 @@ from ..optimizers.base import Optimizer, Parameter, assign, free_parameters, par
 from ..problem import Quadratic
 
 PASS = 32768  # settings times nodes in one pass
-LADDER = 16384  # the same where a pass goes over its maps many times: what stays in cache
+LEVELS = (10, 20, 31)  # powers of two that are looked at together
 
 
 class Family:
@@ -81,8 +81,8 @@ class Family:
         return losses
 
     def levels(self, U: Array) -> Iterator[tuple[Array, Array]]:
-        """(signal, noise) at each row of U after 1, 2, 4, 8, ... steps; the squares of a pass give them all."""
-        passes = [(rows, _ladder(self.problem, optimizer)) for rows, optimizer in self.passes(U, LADDER)]
+        """(signal, noise) at each row of U after 1, 2, 4, 8, ... steps."""
+        passes = [(rows, _ladder(self.problem, optimizer)) for rows, optimizer in self.passes(U)]
         while True:
             signal, noise = np.empty(len(U)), np.empty(len(U))
             for rows, ladder in passes:
@@ -104,18 +104,20 @@ class Family:
     def passes(self, U: Array, most: int = PASS) -> Iterator[tuple[Array, Optimizer]]:
         """Rows of U that one pass can hold, and the optimizer that holds their settings as arrays."""
         chunk = max(1, most // len(self.problem.spectrum))
-        keys: list[tuple[Any, ...]] = [()] * len(U)
-        if self.structural.any():
-            keys = [tuple(p.kind.value(x) for p, x in zip(self.free, u, strict=True) if p.kind.structural) for u in U]
-        for key in dict.fromkeys(keys):
-            group = np.array([i for i, k in enumerate(keys) if k == key])
+        for group in self._groups(U):
             for first in range(0, len(group), chunk):
                 rows = group[first : first + chunk]
                 values: dict[str, Any] = {}
-                for j, p in enumerate(self.free):
-                    same = p.kind.structural
-                    values[p.name] = p.kind.value(U[rows[0], j]) if same else p.kind.value(U[rows, j])[:, None]
+                for p, u in zip(self.free, U[rows].T, strict=True):
+                    values[p.name] = p.kind.value(u[0]) if p.kind.structural else p.kind.value(u)[:, None]
                 yield rows, self._fill(values)
+
+    def _groups(self, U: Array) -> list[Array]:
+        """Rows of U that agree in what decides the structure of a step."""
+        if not self.structural.any():
+            return [np.arange(len(U))]
+        keys = [tuple(p.kind.value(x) for p, x in zip(self.free, u, strict=True) if p.kind.structural) for u in U]
+        return [np.array([i for i, k in enumerate(keys) if k == key]) for key in dict.fromkeys(keys)]
 
     def _fill(self, values: dict[str, Any]) -> Optimizer:
         filled = self.optimizer
@@ -130,7 +132,7 @@ class Family:
 
     def edge(self, optimizer: Optimizer) -> Array:
         """Where the optimizer is expected to lose stability on this spectrum, for each setting."""
-        return np.min(optimizer.edge(self.ends), axis=-1, keepdims=True)
+        return np.asarray(optimizer.edge(self.ends)).min(axis=-1, keepdims=True)
 
 
 def _ladder(problem: Quadratic, optimizer: Optimizer) -> Iterator[tuple[Array, Array]]:
@@ -140,12 +142,13 @@ def _ladder(problem: Quadratic, optimizer: Optimizer) -> Iterator[tuple[Array, A
     if dynamics is None or math.isfinite(optimizer.same_until(0)):
         yield from _moving_ladder(problem, optimizer)
         return
-    ladder = dynamics.doublings()
-    while True:
+    level = 0
+    for levels in LEVELS:  # from the start again: cheaper than keeping the maps of so many modes
         with np.errstate(over="ignore", invalid="ignore"):
-            m_signal, m_noise = next(ladder)
-            found = m_signal @ spectrum.signal_mass, m_noise @ spectrum.noise_mass
-        yield found  # outside: a generator that rests inside errstate leaves it on for everybody
+            m_signal, m_noise = dynamics.doublings(levels)
+            signal, noise = m_signal @ spectrum.signal_mass, m_noise @ spectrum.noise_mass
+        yield from zip(signal[level:], noise[level:], strict=True)
+        level = levels
 
 
 def _moving_ladder(problem: Quadratic, optimizer: Optimizer) -> Iterator[tuple[Array, Array]]:

@@ -8,7 +8,7 @@ its curvature, long in a flat valley and short across; the cloud shrinks until t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -23,51 +23,35 @@ def minimise(
 ) -> list[tuple[Array, float]]:
     """The best points seen and their values, best first, from clouds of size ``radius`` down to ``sharp`` around each start.
 
-    The searches go side by side, so that their clouds share the cost of a call of f.
+    The searches go side by side, so that they share the cost of a call of f and of the fits.
     """
-    searches = [_search(u, radius, low, high, sharp, rounds) for u in starts]
-    clouds = [next(search) for search in searches]
+    center = np.clip(np.array(starts), low, high)  # (searches, p), as is all that follows
+    count, p = center.shape
+    best, least = center, np.full(count, np.inf)
+    axes, size, going = np.tile(np.eye(p), (count, 1, 1)), np.full(count, radius), np.arange(count)
     found: list[tuple[Array, float]] = []
-    while searches:
-        values = np.split(f(np.vstack(clouds)), np.cumsum([len(X) for X in clouds])[:-1])
-        going, clouds = [], []
-        for search, part in zip(searches, values, strict=True):
-            try:
-                clouds.append(search.send(part))
-                going.append(search)
-            except StopIteration as end:
-                found.append(end.value)
-        searches = going
-    return sorted(found, key=lambda result: result[1])
-
-
-def _search(
-    start: Array, radius: float, low: Array, high: Array, sharp: float, rounds: int
-) -> Generator[Array, Array, tuple[Array, float]]:
-    """One search: gives clouds of points, is sent their values, returns the best point and its value."""
-    p = len(start)
-    center, axes = np.clip(start, low, high), np.eye(p)
-    best, least = center, np.inf
     for _ in range(rounds):
-        X = np.clip(center + radius * _design(p) @ axes.T, low, high)
-        values = yield X
-        i = int(np.argmin(values))
-        moved_on = values[i] < least
-        if moved_on:
-            best, least = X[i], float(values[i])
-        model, axes_next = fit_quadratic(X, values, best, radius)
-        if model is None:
-            center, radius = best, radius * (0.6 if moved_on else 0.35)
-            continue
-        jump = np.linalg.solve(axes, model - best) / radius
-        longest = float(np.abs(jump).max())
-        center = np.clip(best + (model - best) * min(1.0, 2.0 / max(longest, 1e-12)), low, high)
-        axes = axes_next
-        if longest < 1.0 or not moved_on:
-            radius *= 0.35
-        if radius < sharp:
-            break
-    return best, least
+        X = np.clip(center[:, None] + size[:, None, None] * (_design(p) @ axes), low, high)
+        values = f(X.reshape(-1, p)).reshape(X.shape[:2])
+        i = values.argmin(1)
+        now = values[going, i]
+        moved_on = now < least
+        best, least = np.where(moved_on[:, None], X[going, i], best), np.minimum(now, least)
+        model, shape, bowl = fit_quadratic(X, values, best, size)
+        step = model - best
+        jump = np.abs(np.linalg.solve(axes, step[..., None])).max((1, 2)) / size
+        center = np.clip(best + step * np.minimum(1.0, 2.0 / np.maximum(jump, 1e-12))[:, None], low, high)
+        axes = np.where(bowl[:, None, None], shape, axes)
+        size = size * np.where(bowl, np.where((jump < 1) | ~moved_on, 0.35, 1.0), np.where(moved_on, 0.6, 0.35))
+        done = bowl & (size < sharp)
+        if done.any():
+            found += zip(best[done], least[done].tolist(), strict=True)
+            center, best, least, axes, size = (a[~done] for a in (center, best, least, axes, size))
+            going = np.arange(len(center))
+            if not len(going):
+                break
+    found += zip(best, least.tolist(), strict=True)
+    return sorted(found, key=lambda result: result[1])
 
 
 @cache
@@ -87,27 +71,32 @@ def _pairs(p: int) -> tuple[Array, Array]:
     return np.triu_indices(p)
 
 
-def fit_quadratic(X: Array, values: Array, best: Array, radius: float) -> tuple[Array | None, Array]:
-    """Minimum of the least-squares quadratic, and axes that make its curvature round; no minimum if it has none."""
-    p = X.shape[1]
-    Z = (X - best) / radius
-    rise = values - values.min()
-    middle = max(float(np.partition(rise, len(rise) // 2)[len(rise) // 2]), 1e-12)
+def fit_quadratic(X: Array, values: Array, best: Array, radius: Array) -> tuple[Array, Array, Array]:
+    """Minima of least-squares quadratics, axes that make their curvature round, and whether there is a minimum at all.
+
+    Of stacks of clouds: X is (stack, points, p), values (stack, points), best (stack, p) and radius (stack). Where a
+    quadratic has no minimum, that is ``best`` and the axes are those of a ball.
+    """
+    p = X.shape[2]
+    Z = (X - best[:, None]) / radius[:, None, None]
+    rise = values - values.min(1, keepdims=True)
+    half = rise.shape[1] // 2
+    middle = np.maximum(np.partition(rise, half)[:, half, None], 1e-12)
     weight = 1 / (1 + (rise / middle) ** 2)  # far walls are not quadratic
     i, j = _pairs(p)
-    terms = np.ones((len(Z), 1 + p + len(i)))
-    terms[:, 1 : 1 + p], terms[:, 1 + p :] = Z, Z[:, i] * Z[:, j]
-    weighted = (weight[:, None] * terms).T
+    terms = np.concatenate([np.ones((*rise.shape, 1)), Z, Z[..., i] * Z[..., j]], axis=-1)
+    weighted = (weight[..., None] * terms).transpose(0, 2, 1)
     normal = weighted @ terms
-    normal.flat[:: len(normal) + 1] += 1e-9 * weight.sum()  # points pressed against a bound leave it singular
-    coef = np.linalg.solve(normal, weighted @ np.minimum(rise, 50.0))
-    H = np.zeros((p, p))
-    H[i, j] = coef[1 + p :]
-    size, axes = np.linalg.eigh(H + H.T)
-    top = float(size[-1]) if p else 0.0
-    if top <= 0:
-        return None, np.eye(p)
-    bent = np.maximum(size, 1e-3 * top)
-    step = -axes @ ((axes.T @ coef[1 : 1 + p]) / bent)
-    shape = axes * np.minimum(np.sqrt(top / bent), 12.0) @ axes.T
-    return best + radius * step, shape
+    # Points pressed against a bound leave it singular.
+    normal += 1e-9 * weight.sum(1)[:, None, None] * np.eye(terms.shape[2])
+    coef = np.linalg.solve(normal, weighted @ np.minimum(rise, 50.0)[..., None])[..., 0]
+    H = np.zeros((len(X), p, p))
+    H[:, i, j] = coef[:, 1 + p :]
+    size, axes = np.linalg.eigh(H + H.transpose(0, 2, 1))
+    top = size[:, -1:]
+    bowl = top[:, 0] > 0
+    bent = np.where(bowl[:, None], np.maximum(size, 1e-3 * top), 1.0)
+    back = axes.transpose(0, 2, 1)
+    step = -(axes @ (back @ coef[:, 1 : 1 + p, None] / bent[..., None]))[..., 0]
+    shape = axes * np.minimum(np.sqrt(np.where(bowl[:, None], top, 1.0) / bent), 12.0)[:, None] @ back
+    return best + np.where(bowl[:, None], radius[:, None] * step, 0.0), shape, bowl

@@ -154,7 +154,7 @@ class Tuner:
             if loss <= target:
                 return top, u, [v for v, _ in others]
             if top == max_steps:
-                found = self._below(batch_size, target, top, self._around(u, top), np.random.default_rng(SEED))
+                found, _ = self._below(batch_size, target, top, self._around(u, top), np.random.default_rng(SEED))
                 return (top, found, []) if found is not None else self._unreached(batch_size, target, max_steps, u)
             # The scan's few nodes promised too much, or the steps allowed lie between two powers of two.
             top = min(2 * top, max_steps)
@@ -185,19 +185,23 @@ class Tuner:
                 return T, u
 
     def _explore(self, batch_size: float, target: float, T: int, u: Array) -> tuple[int, Array]:
-        """Look for a better basin just below the horizon, until there is none.
+        """Look for a better basin below the horizon, the further down the more was found there, until there is none just below.
 
         With few steps and little noise the top modes' last swings cut the valley into dozens of sharp basins.
         """
         if len(self.family) == 1:
             return T, u
-        offsets, rng = self._around(0.0 * u, T), np.random.default_rng(SEED)
-        while (trial := min(T - 1, int(T * (1 - CLOSE)))) >= 1:
-            found = self._below(batch_size, target, trial, u + offsets, rng)
-            if found is None:
-                break
-            T, u = self._land(found, batch_size, target, trial)
-        return T, u
+        offsets, rng, jump = self._around(0.0 * u, T), np.random.default_rng(SEED), 1
+        while True:
+            trial = T - max(jump, math.ceil(T * CLOSE))
+            found, hits = self._below(batch_size, target, trial, u + offsets, rng, brief=jump > 1)
+            if found is not None:
+                T, u = self._land(found, batch_size, target, trial)
+                jump = max(1, hits // 4)
+            elif jump > 1:
+                jump = 1
+            else:
+                return T, u
 
     @staticmethod
     def _around(u: Array, T: int) -> Array:
@@ -206,13 +210,17 @@ class Tuner:
         spread = Family.spread((32 if T >= 1024 else 64 if T >= 256 else 96) * p, 2 * p)
         return u + (2 * spread[:, :p] - 1) * (1.5 * 2.0 ** (-4 * spread[:, p:]))
 
-    def _below(self, batch_size: float, target: float, t: int, points: Array, rng: np.random.Generator) -> Array | None:
-        """A point at or below the target after t steps: in a cloud of all widths, in one that is shaped by its best and
-        twice as wide, in local searches from the best of both.
+    def _below(
+        self, batch_size: float, target: float, t: int, points: Array, rng: np.random.Generator, brief: bool = False
+    ) -> tuple[Array | None, int]:
+        """A point at or below the target after t steps, and how many were met: in a cloud of all widths and, unless ``brief``,
+        in one that is shaped by its best and twice as wide, in local searches from the best of both.
         """
+        if t < 1:
+            return None, 0
         goal, p = math.log(target), points.shape[1]
         cloud, losses = self._cloud(points, t, batch_size)
-        for _ in range(1 if t >= 256 else 2):
+        for _ in range(0 if brief else 1 if t >= 256 else 2):
             if losses.min() <= goal:
                 break
             elite = cloud[np.argsort(losses)[: len(points) // 8]]
@@ -222,8 +230,9 @@ class Tuner:
             if more.min() > goal:
                 found, loss = self._minimise(t, batch_size, list(cloud[np.argsort(losses)[:4]]), NEAR / 4, sharp=0.01)
                 if loss <= target:
-                    return found
-        return cloud[np.argmin(losses)] if losses.min() <= goal else None
+                    return found, 1
+        hits = int(np.count_nonzero(losses <= goal))
+        return (cloud[np.argmin(losses)] if hits else None), hits
 
     def _cloud(self, points: Array, t: int, batch_size: float) -> tuple[Array, Array]:
         points = np.clip(points, self.family.low, self.family.high)
@@ -311,7 +320,7 @@ def land(loss: Callable[[int], float], target: float, T: int) -> tuple[int, floa
 
     def height(t: int) -> float:
         seen[t] = loss(t)
-        return float(_log(np.array(seen[t]))) - goal
+        return math.log(min(max(seen[t], 1e-300), CEILING) if math.isfinite(seen[t]) else CEILING) - goal
 
     lo, at_lo, hi, at_hi = 0, math.inf, T, height(T)
     while at_hi > 0 and hi < far:
@@ -338,4 +347,4 @@ def land(loss: Callable[[int], float], target: float, T: int) -> tuple[int, floa
 
 
 def _log(loss: Array) -> Array:
-    return np.log(np.clip(np.where(np.isfinite(loss), loss, CEILING), 1e-300, CEILING))
+    return np.log(np.fmin(np.fmax(np.where(np.isnan(loss), CEILING, loss), 1e-300), CEILING))
