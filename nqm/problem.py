@@ -19,7 +19,7 @@ from .schedule import Schedule, as_schedule
 from .spectrum import HEAD, Spectrum
 
 MAX_STEPS = 10**9
-SHORT = 256  # steps of a run on `Quadratic.coarse_short`
+SHORT = 1024  # steps of a run on `Quadratic.coarse_short`
 AnySchedule = Schedule | Callable[[int], float] | None
 
 
@@ -57,12 +57,12 @@ class Quadratic(Problem):
     @cached_property
     def coarse_short(self) -> Quadratic:
         """The same for runs of up to `SHORT` steps, in which the swings of neighbouring modes part less."""
-        return Quadratic(self.spectrum.compress(1e-6, head=HEAD // 2))
+        return Quadratic(self.coarse.spectrum.compress(1e-6, head=HEAD // 2))
 
     @cached_property
     def coarse_smooth(self) -> Quadratic:
         """The same for optimizers of one slot, which do not oscillate and make do with fewer nodes still."""
-        return Quadratic(self.spectrum.compress(1e-6, swings=False, head=HEAD // 4))
+        return Quadratic(self.coarse.spectrum.compress(1e-6, swings=False, head=HEAD // 4))
 
     def coarse_for(self, optimizer: Optimizer) -> Quadratic:
         """The nodes a search for this optimizer looks at."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from .moments import Array
 
-MOST_NODES = 64  # of a block's rule; what needs more keeps its modes
+FEWEST_NODES, MOST_NODES = 4, 64  # of a block's rule; what needs more keeps its modes
+TAU = np.geomspace(0.05, 20.0, 24)[:, None]  # every scale of time from a slow block to one long gone
 
 Block = tuple[Array, Array, Array, Array]
 
@@ -30,26 +33,34 @@ def uniform_rule(first: int, last: int, nodes: int) -> tuple[Array, Array]:
     return (first + last) / 2 + x, N * V[0] ** 2
 
 
-def gauss_rule(h: Array, mass: Array, nodes: int) -> tuple[Array, Array, Array, Array]:
-    """Gauss rule of the measure that puts ``mass`` at h, by Lanczos.
+class Lanczos:
+    """Gauss rules of the measure that puts ``mass`` at h, one after another: more nodes go on from fewer."""
 
-    Returns nodes, weights, the orthonormal polynomials at the nodes (degree, node), and the Lanczos basis (mode, degree).
-    """
-    basis = np.zeros((h.size, nodes))
-    alpha, beta = np.zeros(nodes), np.zeros(nodes)
-    q = np.sqrt(mass / mass.sum())
-    for k in range(nodes):
-        basis[:, k] = q
-        q = h * q
-        alpha[k] = basis[:, k] @ q
-        for _ in range(2):  # reorthogonalise fully, twice: the polynomials below rely on it
-            q = q - basis[:, : k + 1] @ (basis[:, : k + 1].T @ q)
-        beta[k] = np.linalg.norm(q)
-        if beta[k] <= 1e-14 * h.max() and k + 1 < nodes:
+    def __init__(self, h: Array, mass: Array) -> None:
+        self.h, self.total = h, mass.sum()
+        self.next = np.sqrt(mass / self.total)
+        self.basis = np.empty((0, h.size))  # (degree, mode)
+        self.alpha: list[float] = []
+        self.beta: list[float] = []
+
+    def rule(self, nodes: int) -> tuple[Array, Array, Array]:
+        """Nodes, weights, and the orthonormal polynomials at the nodes (degree, node)."""
+        while len(self.alpha) < nodes:
+            self._extend()
+        off = np.array(self.beta[: nodes - 1])
+        x, V = np.linalg.eigh(np.diag(self.alpha[:nodes]) + np.diag(off, 1) + np.diag(off, -1))
+        return x, self.total * V[0] ** 2, V / V[0]
+
+    def _extend(self) -> None:
+        if self.beta and self.beta[-1] <= 1e-14 * self.h.max():
             raise np.linalg.LinAlgError("fewer distinct curvatures than nodes")
-        q = q / (beta[k] or 1.0)
-    x, V = np.linalg.eigh(np.diag(alpha) + np.diag(beta[:-1], 1) + np.diag(beta[:-1], -1))
-    return x, mass.sum() * V[0] ** 2, V / V[0], basis
+        self.basis = np.vstack([self.basis, self.next])
+        q = self.h * self.next
+        self.alpha.append(float(self.next @ q))
+        for _ in range(2):  # reorthogonalise fully, twice: the polynomials at the nodes rely on it
+            q = q - (self.basis @ q) @ self.basis
+        self.beta.append(float(np.linalg.norm(q)))
+        self.next = q / (self.beta[-1] or 1.0)
 
 
 def compress_block(h: Array, signal: Array, noise: Array, count: Array, tol: float, swings: bool = True) -> Block:
@@ -62,50 +73,39 @@ def compress_block(h: Array, signal: Array, noise: Array, count: Array, tol: flo
     mass = signal / total[0] + noise / total[1]
     live = mass > 0
     h, signal, noise, count, mass = (a[live] for a in (h, signal, noise, count, mass))
-    nodes = 4
-    while nodes < min(0.7 * h.size, MOST_NODES):
+    most = min(0.7 * h.size, MOST_NODES)
+    if not most > FEWEST_NODES:
+        return h, signal, noise, count
+    lanczos, scale = Lanczos(h, mass), h.max()
+    # p_j at a mode is the basis over its first vector, the root of the mode's share of the mass.
+    densities = np.stack([signal, noise, count]) / np.sqrt(mass * lanczos.total)
+    full = responses(h / scale, swings) @ np.stack([signal, noise], axis=1)
+    # A rough density can get weights below zero by a rounding where it is zero anyway; more is a bad rule.
+    least = np.array([[-1e-12 * signal.sum()], [-1e-12 * noise.sum()]])
+    for nodes in range(FEWEST_NODES, math.ceil(most), 2):
         try:
-            x, w, P, basis = gauss_rule(h, mass, nodes)
+            x, w, P = lanczos.rule(nodes)
         except np.linalg.LinAlgError:
             break
-        root = np.sqrt(mass / mass.sum())
-        shares = []
-        for measure in (signal, noise, count):
-            moments = basis.T @ (measure / root) * np.sqrt(1 / mass.sum()) / np.sqrt(mass.sum())
-            shares.append(w * (moments @ P))
-        s, c, n = shares
-        # A rough density can get weights below zero by a rounding where it is zero anyway; more is a bad rule.
-        small = [-1e-12 * m.sum() for m in (signal, noise)]
-        if np.all(s >= small[0]) and np.all(c >= small[1]) and np.all(n > 0):
+        s, c, n = w * (densities @ lanczos.basis.T @ P)
+        if np.all(np.stack([s, c]) >= least) and np.all(n > 0):
             s, c = np.maximum(s, 0), np.maximum(c, 0)
-            if error((h, signal, noise), (x, s, c), swings) <= tol:
+            off = np.abs(responses(x / scale, swings) @ np.stack([s, c], axis=1) - full)
+            if np.all(off.max(0) <= tol * full.max(0)):
                 return x, s, c, n
-        nodes += 2
     return h, signal, noise, count
 
 
-def error(block: tuple[Array, Array, Array], rule: tuple[Array, Array, Array], swings: bool = True) -> float:
-    """Largest relative error of a rule, over responses that a run can have.
+def responses(z: Array, swings: bool = True) -> Array:
+    """What modes can have left of their share of the loss in a run, for z = h over the largest h: (response, mode).
 
-    A mode's share of the loss is a function of h alone, at worst ``exp(-2 t h)`` (SGD) or ``exp(-t) cos^2(t sqrt h)``
-    (heavy ball near its best damping); t runs over every scale from a slow block to one long gone.
+    That is a function of h alone, at worst ``exp(-2 t h)`` (SGD) or ``exp(-t) cos^2(t sqrt h)`` (heavy ball near its best
+    damping), with t as `TAU`.
     """
-    (h, s, c), (x, sx, cx) = block, rule
-    scale = h.max()
-    tau = np.geomspace(0.05, 20.0, 24)[:, None]
-
-    def responses(at: Array) -> Array:
-        z = at / scale
-        slow = np.exp(-2 * tau * z)
-        if not swings:
-            return np.concatenate([slow, slow / z])
-        swing = np.cos(tau * np.sqrt(z)) ** 2
-        late = np.exp(-4 * tau / 4) * np.cos(4 * tau * np.sqrt(z)) ** 2  # what a tuned run has left of faster swings
-        return np.concatenate([slow, swing, slow / z, late])
-
-    F, Fx = responses(h), responses(x)
-    worst = 0.0
-    for full, short in ((s, sx), (c, cx)):
-        if full.sum() > 0:
-            worst = max(worst, float(np.abs(F @ full - Fx @ short).max() / (F @ full).max()))
-    return worst
+    slow = np.exp(-2 * TAU * z)
+    if not swings:
+        return np.concatenate([slow, slow / z])
+    root = np.sqrt(z)
+    swing = np.cos(TAU * root) ** 2
+    late = np.exp(-TAU) * np.cos(4 * TAU * root) ** 2  # what a tuned run has left of faster swings
+    return np.concatenate([slow, swing, slow / z, late])

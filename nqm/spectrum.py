@@ -163,7 +163,7 @@ class Spectrum:
 
         The ``head`` largest curvatures stay as they are; blocks of the rest are replaced by Gauss nodes of their total mass,
         with weights for signal and for noise. A block's rule is accepted when it reproduces the block's response to
-        SGD and to near-critical heavy ball at every time scale (`quadrature.error`) to ``tol``; else it gets more
+        SGD and to near-critical heavy ball at every time scale (`quadrature.responses`) to ``tol``; else it gets more
         nodes, and in the end keeps its modes. Without ``swings`` only SGD's responses count, and fewer nodes do.
         """
         _real("compress", tol=tol)

@@ -89,6 +89,7 @@ INNER = {  # inside a sub-package, the same rule
         {"server"},
     ],
     "search": [
+        {"fits"},
         {"walk", "minimise", "answer", "together", "phase"},
         {"hits", "family"},
         {"losses", "races"},

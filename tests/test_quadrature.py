@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nqm.moments import Array
-from nqm.quadrature import compress_block, gauss_rule, uniform_rule
+from nqm.quadrature import Lanczos, compress_block, uniform_rule
 
 
 def power_sum(first: int, last: int, centre: Fraction, degree: int) -> Fraction:
@@ -49,19 +49,21 @@ def measure(seed: int, n: int) -> tuple[Array, Array]:
 @given(st.integers(0, 2**32 - 1), st.integers(8, 60), st.integers(1, 6))
 def test_gauss_rule_is_exact(seed: int, n: int, nodes: int) -> None:
     h, mass = measure(seed, n)
-    x, w, P, basis = gauss_rule(h, mass, nodes)
+    lanczos = Lanczos(h, mass)
+    lanczos.rule(max(1, nodes // 2))  # more nodes go on from fewer
+    x, w, P = lanczos.rule(nodes)
     assert np.all(w > 0)
     assert np.all((h[0] <= x * (1 + 1e-12)) & (x <= h[-1] * (1 + 1e-12)))
     for degree in range(2 * nodes):
         assert np.sum(w * x**degree) == pytest.approx(np.sum(mass * h**degree), rel=1e-12)
     # Orthonormal at the nodes, and the Lanczos basis at the modes.
     assert np.allclose((P * (w / mass.sum())) @ P.T, np.eye(nodes), atol=1e-10)
-    assert np.allclose(basis.T @ basis, np.eye(nodes), atol=1e-12)
+    assert np.allclose(lanczos.basis @ lanczos.basis.T, np.eye(nodes), atol=1e-12)
 
 
 def test_gauss_rule_needs_distinct_curvatures() -> None:
     with pytest.raises(np.linalg.LinAlgError):
-        gauss_rule(np.ones(5), np.ones(5), 3)
+        Lanczos(np.ones(5), np.ones(5)).rule(3)
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1e-4, 1e-8]))

@@ -14,6 +14,7 @@ from functools import cache
 import numpy as np
 
 from ..moments import Array
+from .fits import loops
 
 Objective = Callable[[Array], Array]  # points (m, p) -> values (m,)
 
@@ -25,33 +26,41 @@ def minimise(
 
     The searches go side by side, so that they share the cost of a call of f and of the fits.
     """
-    center = np.clip(np.array(starts), low, high)  # (searches, p), as is all that follows
+    center = np.clip(np.array(starts), low, high)  # (search, p)
     count, p = center.shape
-    best, least = center, np.full(count, np.inf)
-    axes, size, going = np.tile(np.eye(p), (count, 1, 1)), np.full(count, radius), np.arange(count)
+    best, least = center.copy(), np.full(count, np.inf)
+    axes, size, bowl = np.tile(np.eye(p), (count, 1, 1)), np.full(count, radius), np.empty(count, dtype=bool)
     found: list[tuple[Array, float]] = []
+    _, advance = loops()
     for _ in range(rounds):
         X = np.clip(center[:, None] + size[:, None, None] * (_design(p) @ axes), low, high)
         values = f(X.reshape(-1, p)).reshape(X.shape[:2])
-        i = values.argmin(1)
-        now = values[going, i]
-        moved_on = now < least
-        best, least = np.where(moved_on[:, None], X[going, i], best), np.minimum(now, least)
-        model, shape, bowl = fit_quadratic(X, values, best, size)
-        step = model - best
-        jump = np.abs(np.linalg.solve(axes, step[..., None])).max((1, 2)) / size
-        center = np.clip(best + step * np.minimum(1.0, 2.0 / np.maximum(jump, 1e-12))[:, None], low, high)
-        axes = np.where(bowl[:, None, None], shape, axes)
-        size = size * np.where(bowl, np.where((jump < 1) | ~moved_on, 0.35, 1.0), np.where(moved_on, 0.6, 0.35))
-        done = bowl & (size < sharp)
+        advance(X, values, middle(values), best, least, center, axes, size, bowl)
+        done = np.logical_and(bowl, size < sharp)
         if done.any():
             found += zip(best[done], least[done].tolist(), strict=True)
-            center, best, least, axes, size = (a[~done] for a in (center, best, least, axes, size))
-            going = np.arange(len(center))
-            if not len(going):
+            center, best, least, axes, size, bowl = (a[~done] for a in (center, best, least, axes, size, bowl))
+            if not len(center):
                 break
     found += zip(best, least.tolist(), strict=True)
     return sorted(found, key=lambda result: result[1])
+
+
+def fit_quadratic(X: Array, values: Array) -> tuple[Array, Array, bool]:
+    """Minimum of the least-squares quadratic through values at points (point, p) around 0, axes that make its curvature
+    round, and whether it has a minimum at all.
+    """
+    p = X.shape[1]
+    fit, _ = loops()
+    model, shape = np.empty(p), np.empty((p, p))
+    bowl = fit(X, values, float(middle(values[None])[0]), np.zeros(p), 1.0, model, shape)
+    return model, shape, bowl
+
+
+def middle(values: Array) -> Array:
+    """The median rise over the least of each row."""
+    half = values.shape[1] // 2
+    return np.partition(values, half, axis=1)[:, half] - values.min(1)
 
 
 @cache
@@ -64,39 +73,3 @@ def _design(p: int) -> Array:
     points *= (lengths / np.linalg.norm(points, axis=1))[:, None]
     points -= points.mean(0)
     return np.vstack([np.zeros(p), points])
-
-
-@cache
-def _pairs(p: int) -> tuple[Array, Array]:
-    return np.triu_indices(p)
-
-
-def fit_quadratic(X: Array, values: Array, best: Array, radius: Array) -> tuple[Array, Array, Array]:
-    """Minima of least-squares quadratics, axes that make their curvature round, and whether there is a minimum at all.
-
-    Of stacks of clouds: X is (stack, points, p), values (stack, points), best (stack, p) and radius (stack). Where a
-    quadratic has no minimum, that is ``best`` and the axes are those of a ball.
-    """
-    p = X.shape[2]
-    Z = (X - best[:, None]) / radius[:, None, None]
-    rise = values - values.min(1, keepdims=True)
-    half = rise.shape[1] // 2
-    middle = np.maximum(np.partition(rise, half)[:, half, None], 1e-12)
-    weight = 1 / (1 + (rise / middle) ** 2)  # far walls are not quadratic
-    i, j = _pairs(p)
-    terms = np.concatenate([np.ones((*rise.shape, 1)), Z, Z[..., i] * Z[..., j]], axis=-1)
-    weighted = (weight[..., None] * terms).transpose(0, 2, 1)
-    normal = weighted @ terms
-    # Points pressed against a bound leave it singular.
-    normal += 1e-9 * weight.sum(1)[:, None, None] * np.eye(terms.shape[2])
-    coef = np.linalg.solve(normal, weighted @ np.minimum(rise, 50.0)[..., None])[..., 0]
-    H = np.zeros((len(X), p, p))
-    H[:, i, j] = coef[:, 1 + p :]
-    size, axes = np.linalg.eigh(H + H.transpose(0, 2, 1))
-    top = size[:, -1:]
-    bowl = top[:, 0] > 0
-    bent = np.where(bowl[:, None], np.maximum(size, 1e-3 * top), 1.0)
-    back = axes.transpose(0, 2, 1)
-    step = -(axes @ (back @ coef[:, 1 : 1 + p, None] / bent[..., None]))[..., 0]
-    shape = axes * np.minimum(np.sqrt(np.where(bowl[:, None], top, 1.0) / bent), 12.0)[:, None] @ back
-    return best + np.where(bowl[:, None], radius[:, None] * step, 0.0), shape, bowl

@@ -283,8 +283,7 @@ class Races:
         points, shape = [u], None
         if len(near) > 1 + p + p * (p + 1) // 2:
             Z, span = (U[near] - u) / self.width, np.ptp(U[near], axis=0) / 2
-            fits = fit_quadratic(Z[None], np.log(loss[near])[None], np.zeros((1, p)), np.ones(1))
-            model, shape, bowl = (part[0] for part in fits)
+            model, shape, bowl = fit_quadratic(Z, np.log(loss[near]))
             if bowl:
                 points.append(self._inside(u + np.clip(model * self.width, -span, span)))
         return Found(np.array(points), steps, float(loss[first]), shape=shape)

@@ -29,6 +29,7 @@ CLOSE = 1e-3  # in log loss: near enough for one setting's own curve to find the
 WIDE, NEAR = 2.0, 0.25  # first cloud of a local search: the spacing of the scan, the shift between close horizons
 FAR = 3.0  # between the starts of a search: a valley can have several basins along it
 MORE = (1, 1, 2, 4, 8, 16)  # steps added where a setting just misses the target
+CLOUD, ROUNDS = 96, 3  # points for each parameter in a look for other basins, and further looks; with fewer, 0.1% is missed
 SEED = 20190704  # of clouds that are drawn
 CEILING = 1e100  # stands for the loss of a setting that overflowed
 
@@ -154,7 +155,7 @@ class Tuner:
             if loss <= target:
                 return top, u, [v for v, _ in others]
             if top == max_steps:
-                found, _ = self._below(batch_size, target, top, self._around(u, top), np.random.default_rng(SEED))
+                found, _ = self._below(batch_size, target, top, self._around(u), np.random.default_rng(SEED))
                 return (top, found, []) if found is not None else self._unreached(batch_size, target, max_steps, u)
             # The scan's few nodes promised too much, or the steps allowed lie between two powers of two.
             top = min(2 * top, max_steps)
@@ -191,7 +192,7 @@ class Tuner:
         """
         if len(self.family) == 1:
             return T, u
-        offsets, rng, jump = self._around(0.0 * u, T), np.random.default_rng(SEED), 1
+        offsets, rng, jump = self._around(0.0 * u), np.random.default_rng(SEED), 1
         while True:
             trial = T - max(jump, math.ceil(T * CLOSE))
             found, hits = self._below(batch_size, target, trial, u + offsets, rng, brief=jump > 1)
@@ -204,10 +205,10 @@ class Tuner:
                 return T, u
 
     @staticmethod
-    def _around(u: Array, T: int) -> Array:
-        """A cloud of points about u, of all widths along each axis alone; short horizons have sharper basins."""
+    def _around(u: Array) -> Array:
+        """A cloud of points about u, of all widths along each axis alone."""
         p = len(u)
-        spread = Family.spread((32 if T >= 1024 else 64 if T >= 256 else 96) * p, 2 * p)
+        spread = Family.spread(CLOUD * p, 2 * p)
         return u + (2 * spread[:, :p] - 1) * (1.5 * 2.0 ** (-4 * spread[:, p:]))
 
     def _below(
@@ -220,7 +221,7 @@ class Tuner:
             return None, 0
         goal, p = math.log(target), points.shape[1]
         cloud, losses = self._cloud(points, t, batch_size)
-        for _ in range(0 if brief else 1 if t >= 256 else 2):
+        for _ in range(0 if brief else ROUNDS):
             if losses.min() <= goal:
                 break
             elite = cloud[np.argsort(losses)[: len(points) // 8]]
@@ -255,7 +256,7 @@ class Tuner:
 
     def _land(self, u: Array, batch_size: float, target: float, T: int, fine: bool = False) -> tuple[int, Array]:
         loss = self.losses.curve(u, batch_size, fine)
-        return land(lambda t: float(loss(t)[0]), target, T)[0], u
+        return land(lambda t: float(loss(t)[0]), target, T, within=0.0 if fine else CLOSE / 8)[0], u
 
     def _confirm(self, batch_size: float, target: float, T: int, u: Array) -> tuple[int, Array, float]:
         """Where the setting lands on the full spectrum, whose loss the search's nodes know to a part in a million."""
@@ -311,8 +312,10 @@ class Tuner:
         return [(u, math.exp(value)) for u, value in minimise(f, starts, radius, low, high, sharp)]
 
 
-def land(loss: Callable[[int], float], target: float, T: int) -> tuple[int, float]:
+def land(loss: Callable[[int], float], target: float, T: int, within: float = 0.0) -> tuple[int, float]:
     """The time near T at which one setting comes to the target, with its loss there; a loss above it if that is far from T.
+
+    That is a time at or below the target, and it is above at most so much earlier, in proportion, or one step.
 
     Bracketed by steps of the size that a slope of -2/3 asks for, then false position and bisection in turn.
     """
@@ -337,7 +340,7 @@ def land(loss: Callable[[int], float], target: float, T: int) -> tuple[int, floa
             break
         hi, at_hi = t, at
     for turn in range(200):
-        if hi - lo <= 1:
+        if hi - lo <= max(1, within * hi):
             break
         part = at_lo / (at_lo - at_hi) if turn % 3 < 2 and math.isfinite(at_lo) else 0.5
         t = min(max(lo + 1, round(lo + part * (hi - lo))), hi - 1)
