@@ -16,10 +16,9 @@ from .moments import Array
 from .optimizers.base import Optimizer, require_set
 from .run import Outcome, Run
 from .schedule import Schedule, as_schedule
-from .spectrum import HEAD, Spectrum
+from .spectrum import Spectrum
 
 MAX_STEPS = 10**9
-SHORT = 1024  # steps of a run on `Quadratic.coarse_short`
 AnySchedule = Schedule | Callable[[int], float] | None
 
 
@@ -51,18 +50,13 @@ class Quadratic(Problem):
 
     @cached_property
     def coarse(self) -> Quadratic:
-        """The same problem on fewer nodes, to 1e-6: what searches look at before they confirm on the full one."""
-        return Quadratic(self.spectrum.compress(1e-6))
-
-    @cached_property
-    def coarse_short(self) -> Quadratic:
-        """The same for runs of up to `SHORT` steps, in which the swings of neighbouring modes part less."""
-        return Quadratic(self.coarse.spectrum.compress(1e-6, head=HEAD // 2))
+        """The same problem on fewer nodes: what searches look at before they confirm on the full one."""
+        return Quadratic(self.spectrum.compress(1e-7))
 
     @cached_property
     def coarse_smooth(self) -> Quadratic:
         """The same for optimizers of one slot, which do not oscillate and make do with fewer nodes still."""
-        return Quadratic(self.coarse.spectrum.compress(1e-6, swings=False, head=HEAD // 4))
+        return Quadratic(self.coarse.spectrum.compress(1e-6, swings=False))
 
     def coarse_for(self, optimizer: Optimizer) -> Quadratic:
         """The nodes a search for this optimizer looks at."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from .moments import Array
 
-FEWEST_NODES, MOST_NODES = 4, 64  # of a block's rule; what needs more keeps its modes
-TAU = np.geomspace(0.05, 20.0, 24)[:, None]  # every scale of time from a slow block to one long gone
+FEWEST_NODES, MOST_NODES = 4, 96  # of a block's rule
+TAU = 0.05 * 2.0 ** (np.arange(22) / 2)[:, None]  # every scale of time from a slow block to one long gone
 
 Block = tuple[Array, Array, Array, Array]
 
@@ -36,10 +34,10 @@ def uniform_rule(first: int, last: int, nodes: int) -> tuple[Array, Array]:
 class Lanczos:
     """Gauss rules of the measure that puts ``mass`` at h, one after another: more nodes go on from fewer."""
 
-    def __init__(self, h: Array, mass: Array) -> None:
+    def __init__(self, h: Array, mass: Array, most: int) -> None:
         self.h, self.total = h, mass.sum()
         self.next = np.sqrt(mass / self.total)
-        self.basis = np.empty((0, h.size))  # (degree, mode)
+        self.basis = np.empty((most, h.size))  # (degree, mode)
         self.alpha: list[float] = []
         self.beta: list[float] = []
 
@@ -54,46 +52,63 @@ class Lanczos:
     def _extend(self) -> None:
         if self.beta and self.beta[-1] <= 1e-14 * self.h.max():
             raise np.linalg.LinAlgError("fewer distinct curvatures than nodes")
-        self.basis = np.vstack([self.basis, self.next])
+        k = len(self.alpha)
+        self.basis[k], known = self.next, self.basis[: k + 1]
         q = self.h * self.next
         self.alpha.append(float(self.next @ q))
-        for _ in range(2):  # reorthogonalise fully, twice: the polynomials at the nodes rely on it
-            q = q - (self.basis @ q) @ self.basis
+        q -= self.alpha[k] * self.next
+        if k:
+            q -= self.beta[k - 1] * self.basis[k - 1]
+        q -= (known @ q) @ known  # reorthogonalised fully: the polynomials at the nodes rely on it
         self.beta.append(float(np.linalg.norm(q)))
         self.next = q / (self.beta[-1] or 1.0)
 
 
 def compress_block(h: Array, signal: Array, noise: Array, count: Array, tol: float, swings: bool = True) -> Block:
-    """Gauss nodes of a block's total mass, with weights for signal, noise and count; the block itself if that is no larger.
+    """Gauss nodes of a block's total mass, with weights for signal, noise and count, as few as are good to ``tol``.
 
-    Signal and noise share the nodes. Their weights are interpolatory, ``w_i sum_j p_j(x_i) int p_j``: for densities
+    A block that no rule of `MOST_NODES` or of 0.7 of its modes serves is cut in two; down to an octave, which keeps its modes.
+    """
+    live = signal + noise > 0
+    h, signal, noise, count = block = tuple(a[live] for a in (h, signal, noise, count))
+    found = _rule(h, signal, noise, count, tol, swings)
+    if found is not None:
+        return found
+    if h.size == 0 or h.max() <= 2 * h.min():
+        return block
+    upper = h > np.sqrt(h.max() * h.min())
+    halves = [compress_block(*(a[part] for a in block), tol, swings) for part in (upper, ~upper)]
+    return tuple(np.concatenate(columns) for columns in zip(*halves, strict=True))  # type: ignore[return-value]
+
+
+def _rule(h: Array, signal: Array, noise: Array, count: Array, tol: float, swings: bool) -> Block | None:
+    """Signal and noise share the nodes. Their weights are interpolatory, ``w_i sum_j p_j(x_i) int p_j``: for densities
     that are smooth against the total mass these are as good as Gauss rules of their own.
     """
-    total = [signal.sum() or 1.0, noise.sum() or 1.0]
-    mass = signal / total[0] + noise / total[1]
-    live = mass > 0
-    h, signal, noise, count, mass = (a[live] for a in (h, signal, noise, count, mass))
-    most = min(0.7 * h.size, MOST_NODES)
-    if not most > FEWEST_NODES:
-        return h, signal, noise, count
-    lanczos, scale = Lanczos(h, mass), h.max()
+    most = min(int(0.7 * h.size), MOST_NODES)
+    if most < FEWEST_NODES:
+        return None
+    mass = signal / (signal.sum() or 1.0) + noise / (noise.sum() or 1.0)
+    lanczos, scale, moments = Lanczos(h, mass, most), h.max(), np.empty((3, most))
     # p_j at a mode is the basis over its first vector, the root of the mode's share of the mass.
     densities = np.stack([signal, noise, count]) / np.sqrt(mass * lanczos.total)
     full = responses(h / scale, swings) @ np.stack([signal, noise], axis=1)
     # A rough density can get weights below zero by a rounding where it is zero anyway; more is a bad rule.
     least = np.array([[-1e-12 * signal.sum()], [-1e-12 * noise.sum()]])
-    for nodes in range(FEWEST_NODES, math.ceil(most), 2):
+    for nodes in range(FEWEST_NODES, most + 1, 2):
+        known = len(lanczos.alpha)
         try:
             x, w, P = lanczos.rule(nodes)
         except np.linalg.LinAlgError:
-            break
-        s, c, n = w * (densities @ lanczos.basis.T @ P)
+            return None
+        moments[:, known:nodes] = densities @ lanczos.basis[known:nodes].T
+        s, c, n = w * (moments[:, :nodes] @ P)
         if np.all(np.stack([s, c]) >= least) and np.all(n > 0):
             s, c = np.maximum(s, 0), np.maximum(c, 0)
             off = np.abs(responses(x / scale, swings) @ np.stack([s, c], axis=1) - full)
             if np.all(off.max(0) <= tol * full.max(0)):
                 return x, s, c, n
-    return h, signal, noise, count
+    return None
 
 
 def responses(z: Array, swings: bool = True) -> Array:
@@ -102,10 +117,18 @@ def responses(z: Array, swings: bool = True) -> Array:
     That is a function of h alone, at worst ``exp(-2 t h)`` (SGD) or ``exp(-t) cos^2(t sqrt h)`` (heavy ball near its best
     damping), with t as `TAU`.
     """
-    slow = np.exp(-2 * TAU * z)
+    slow = _squares(np.exp(-2 * TAU[:2] * z), len(TAU))
     if not swings:
         return np.concatenate([slow, slow / z])
-    root = np.sqrt(z)
-    swing = np.cos(TAU * root) ** 2
-    late = np.exp(-TAU) * np.cos(4 * TAU * root) ** 2  # what a tuned run has left of faster swings
-    return np.concatenate([slow, swing, slow / z, late])
+    swing = _squares(np.exp(1j * TAU[:2] * np.sqrt(z)), len(TAU) + 4).real ** 2
+    late = np.exp(-TAU) * swing[4:]  # what a tuned run has left of swings four times as fast
+    return np.concatenate([slow, swing[:-4], slow / z, late])
+
+
+def _squares(first: Array, count: int) -> Array:
+    """Rows that are each the square of the one two before: exponentials of times that double every other row."""
+    rows = np.empty((count, first.shape[1]), dtype=first.dtype)
+    rows[:2] = first
+    for i in range(2, count, 2):
+        np.multiply(rows[i - 2 : i], rows[i - 2 : i], out=rows[i : i + 2])
+    return rows

@@ -21,9 +21,10 @@ from .moments import Array
 from .quadrature import compress_block, uniform_rule
 
 EXACT_DIM = 2**14  # a power law up to this size keeps every mode
-HEAD = 128  # leading modes of a larger one that are kept as they are when it is compressed
+LEAD = 128  # leading modes of a larger one that are kept as they are
+HEAD = 32  # leading modes that are kept as they are when a spectrum is compressed
 END = 0.02  # of the initial loss: about where a run ends, and an error should be small beside that
-BLOCK = 4.0  # curvature ratio of a block that is compressed
+BLOCK, SMOOTH_BLOCK = 128.0, 8.0  # curvature ratio of a block that is compressed, where modes swing and where they do not
 RATIO = 2.0  # index ratio of a block of the rest
 
 
@@ -164,18 +165,18 @@ class Spectrum:
         The ``head`` largest curvatures stay as they are; blocks of the rest are replaced by Gauss nodes of their total mass,
         with weights for signal and for noise. A block's rule is accepted when it reproduces the block's response to
         SGD and to near-critical heavy ball at every time scale (`quadrature.responses`) to ``tol``; else it gets more
-        nodes, and in the end keeps its modes. Without ``swings`` only SGD's responses count, and fewer nodes do.
+        nodes, is cut in two, and in the end keeps its modes. Without ``swings`` only SGD's responses count, and fewer nodes do.
         """
         _real("compress", tol=tol)
         if not 0 < tol < 1:
             raise ValueError(f"compress: tol must lie between 0 and 1, got {tol!r}")
         if len(self) <= head:
             return self
-        order = np.argsort(-self.h, kind="stable")
-        h, s, c, n = (a[order] for a in (self.h, self.signal_mass, self.noise_mass, self.count))
-        edges = [head]
+        h, first = np.unique(-self.h, return_inverse=True)  # modes of one curvature are one mode
+        h, s, c, n = -h, *(np.bincount(first, a) for a in (self.signal_mass, self.noise_mass, self.count))
+        edges = [min(head, len(h))]
         while edges[-1] < len(h):
-            low = h[edges[-1]] / BLOCK
+            low = h[edges[-1]] / (BLOCK if swings else SMOOTH_BLOCK)
             edges.append(max(int(np.searchsorted(-h, -low, side="left")), edges[-1] + 1))
         parts = [(h[:head], s[:head], c[:head], n[:head])]
         for lo, hi in pairwise(edges):
@@ -243,7 +244,7 @@ def _indices(d: int) -> tuple[Array, Array]:
     """Nodes and weights of the sum over i = 1 .. d."""
     if d <= EXACT_DIM:
         return np.arange(1.0, d + 1), np.ones(d)
-    nodes, weights, first = [np.arange(1.0, HEAD + 1)], [np.ones(HEAD)], HEAD + 1
+    nodes, weights, first = [np.arange(1.0, LEAD + 1)], [np.ones(LEAD)], LEAD + 1
     while first <= d:
         last = min(d, math.floor(first * RATIO))
         x, w = uniform_rule(first, last, nodes=14)

@@ -49,7 +49,7 @@ def measure(seed: int, n: int) -> tuple[Array, Array]:
 @given(st.integers(0, 2**32 - 1), st.integers(8, 60), st.integers(1, 6))
 def test_gauss_rule_is_exact(seed: int, n: int, nodes: int) -> None:
     h, mass = measure(seed, n)
-    lanczos = Lanczos(h, mass)
+    lanczos = Lanczos(h, mass, nodes)
     lanczos.rule(max(1, nodes // 2))  # more nodes go on from fewer
     x, w, P = lanczos.rule(nodes)
     assert np.all(w > 0)
@@ -63,7 +63,7 @@ def test_gauss_rule_is_exact(seed: int, n: int, nodes: int) -> None:
 
 def test_gauss_rule_needs_distinct_curvatures() -> None:
     with pytest.raises(np.linalg.LinAlgError):
-        Lanczos(np.ones(5), np.ones(5)).rule(3)
+        Lanczos(np.ones(5), np.ones(5), 3).rule(3)
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1e-4, 1e-8]))

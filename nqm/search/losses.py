@@ -10,7 +10,7 @@ import numpy as np
 from ..least_squares import LeastSquares
 from ..moments import Array
 from ..optimizers.base import Optimizer
-from ..problem import MAX_STEPS, SHORT, Problem, Quadratic
+from ..problem import MAX_STEPS, Problem, Quadratic
 from ..renewal import Renewal
 from .family import Family
 
@@ -22,11 +22,11 @@ class Losses(Protocol):
 
     family: Family
 
-    def at(self, U: Array, t: int, batch_size: float, fine: bool = False) -> Array:
-        """Loss after t steps at each row of U; ``fine`` to end a search with, else to look around."""
+    def at(self, U: Array, t: int, batch_size: float) -> Array:
+        """Loss after t steps at each row of U."""
         ...
 
-    def curve(self, u: Array, batch_size: float, fine: bool = False) -> Callable[[int], Array]:
+    def curve(self, u: Array, batch_size: float) -> Callable[[int], Array]:
         """The same for one point, as a function of t that is prepared once."""
         ...
 
@@ -54,29 +54,17 @@ class Separate:
     def __init__(self, problem: Quadratic, optimizer: Optimizer) -> None:
         self.problem = problem
         self.family = Family(problem.coarse_for(optimizer), optimizer)
-        swings = self.family.problem is problem.coarse
-        self._short = Family(problem.coarse_short, optimizer) if swings else self.family
         # Where to begin is seen well enough on the fewest nodes.
         self._scanned = Family(problem.coarse_smooth, optimizer)
         self._levels: Iterator[tuple[Array, Array]] | None = None
         self._table: list[tuple[Array, Array]] = []
 
-    def at(self, U: Array, t: int, batch_size: float, fine: bool = False) -> Array:
-        return _total(*self._nodes(t, fine).losses(U, t), batch_size)
+    def at(self, U: Array, t: int, batch_size: float) -> Array:
+        return _total(*self.family.losses(U, t), batch_size)
 
-    def curve(self, u: Array, batch_size: float, fine: bool = False) -> Callable[[int], Array]:
-        curves: dict[int, Callable[[int], tuple[Array, Array]]] = {}
-
-        def loss(t: int) -> Array:
-            family = self._nodes(t, fine)
-            if id(family) not in curves:
-                curves[id(family)] = family.curve(u)
-            return _total(*curves[id(family)](t), batch_size)
-
-        return loss
-
-    def _nodes(self, t: int, fine: bool) -> Family:
-        return self._short if t <= SHORT and not fine else self.family
+    def curve(self, u: Array, batch_size: float) -> Callable[[int], Array]:
+        losses = self.family.curve(u)
+        return lambda t: _total(*losses(t), batch_size)
 
     def scan(self, points: Array, level: int, batch_size: float) -> Array:
         self._levels = self._levels or self._scanned.levels(points)
@@ -97,13 +85,13 @@ class Sampled:
         self._scanned = Family(problem.coarse_smooth, optimizer)
         self._scans: dict[float, tuple[Iterator[Array], list[Array]]] = {}
 
-    def at(self, U: Array, t: int, batch_size: float, fine: bool = False) -> Array:
+    def at(self, U: Array, t: int, batch_size: float) -> Array:
         found = np.empty(len(U))
         for rows, optimizer in self.family.passes(U, PASS):
             found[rows] = self.family.problem.estimate(optimizer, t, batch_size)
         return found
 
-    def curve(self, u: Array, batch_size: float, fine: bool = False) -> Callable[[int], Array]:
+    def curve(self, u: Array, batch_size: float) -> Callable[[int], Array]:
         return lambda t: self.at(u[None], t, batch_size)
 
     def scan(self, points: Array, level: int, batch_size: float) -> Array:

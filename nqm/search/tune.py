@@ -28,8 +28,11 @@ from .quasi import QuasiTuner
 CLOSE = 1e-3  # in log loss: near enough for one setting's own curve to find the horizon, to second order
 WIDE, NEAR = 2.0, 0.25  # first cloud of a local search: the spacing of the scan, the shift between close horizons
 FAR = 3.0  # between the starts of a search: a valley can have several basins along it
-MORE = (1, 1, 2, 4, 8, 16)  # steps added where a setting just misses the target
-CLOUD, ROUNDS = 96, 3  # points for each parameter in a look for other basins, and further looks; with fewer, 0.1% is missed
+MORE = (1, 1, 2, 4, 8, 16)  # steps added where a setting just misses the target on the full spectrum
+CLOUD, ROUNDS = (
+    96,
+    3,
+)  # points for each parameter in a look for other basins, and further looks; with fewer, 0.1% is missed
 SEED = 20190704  # of clouds that are drawn
 CEILING = 1e100  # stands for the loss of a setting that overflowed
 
@@ -240,23 +243,15 @@ class Tuner:
         return points, _log(self.losses.at(points, t, batch_size))
 
     def _polish(self, batch_size: float, target: float, T: int, u: Array) -> tuple[int, Array]:
-        """The best setting at the horizon itself, sharper each time, and where that one lands.
-
-        On finer nodes it may just miss the target. Its own loss swings and may come back much later, so it is tuned for some
-        steps more instead.
-        """
+        """The best setting at the horizon itself, sharper each time, and where that one lands, to the step."""
         for radius in (0.06, 0.015):
-            for more in MORE:
-                u, loss = self._minimise(T, batch_size, [u], radius, sharp=radius / 10, fine=True)
-                if loss <= target:
-                    break
-                T += more
-            T, u = self._land(u, batch_size, target, T, fine=True)
+            u, _ = self._minimise(T, batch_size, [u], radius, sharp=radius / 10)
+            T, u = self._land(u, batch_size, target, T, within=0.0)
         return T, u
 
-    def _land(self, u: Array, batch_size: float, target: float, T: int, fine: bool = False) -> tuple[int, Array]:
-        loss = self.losses.curve(u, batch_size, fine)
-        return land(lambda t: float(loss(t)[0]), target, T, within=0.0 if fine else CLOSE / 8)[0], u
+    def _land(self, u: Array, batch_size: float, target: float, T: int, within: float = CLOSE / 8) -> tuple[int, Array]:
+        loss = self.losses.curve(u, batch_size)
+        return land(lambda t: float(loss(t)[0]), target, T, within)[0], u
 
     def _confirm(self, batch_size: float, target: float, T: int, u: Array) -> tuple[int, Array, float]:
         """Where the setting lands on the full spectrum, whose loss the search's nodes know to a part in a million."""
@@ -267,7 +262,7 @@ class Tuner:
             if loss <= target and end <= max(T + 1, T * (1 + CLOSE)):
                 return end, u, loss
             T += more
-            u, _ = self._minimise(T, batch_size, [u], 0.015, sharp=0.0015, fine=True)
+            u, _ = self._minimise(T, batch_size, [u], 0.015, sharp=0.0015)
         hit = steps_to_target(self.problem, self.family.at(u), batch_size, target)
         return (T, u, loss) if hit.steps is None else (hit.steps, u, hit.loss)
 
@@ -296,18 +291,18 @@ class Tuner:
         return [*starts, *([self.point(near.optimizer)] if near is not None else [])]
 
     def _minimise(
-        self, t: int, batch_size: float, starts: list[Array], radius: float, sharp: float = 0.01, fine: bool = False
+        self, t: int, batch_size: float, starts: list[Array], radius: float, sharp: float = 0.01
     ) -> tuple[Array, float]:
         """Least loss after t steps, from each start; the best of them."""
-        return self._minima(t, batch_size, starts, radius, sharp, fine)[0]
+        return self._minima(t, batch_size, starts, radius, sharp)[0]
 
     def _minima(
-        self, t: int, batch_size: float, starts: list[Array], radius: float, sharp: float, fine: bool = False
+        self, t: int, batch_size: float, starts: list[Array], radius: float, sharp: float
     ) -> list[tuple[Array, float]]:
         low, high = self.family.low, self.family.high
 
         def f(U: Array) -> Array:
-            return _log(self.losses.at(U, t, batch_size, fine))
+            return _log(self.losses.at(U, t, batch_size))
 
         return [(u, math.exp(value)) for u, value in minimise(f, starts, radius, low, high, sharp)]
 
