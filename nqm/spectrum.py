@@ -24,7 +24,10 @@ EXACT_DIM = 2**14  # a power law up to this size keeps every mode
 LEAD = 128  # leading modes of a larger one that are kept as they are
 HEAD = 32  # leading modes that are kept as they are when a spectrum is compressed
 END = 0.02  # of the initial loss: about where a run ends, and an error should be small beside that
-BLOCK, SMOOTH_BLOCK = 128.0, 8.0  # curvature ratio of a block that is compressed, where modes swing and where they do not
+BLOCK, SMOOTH_BLOCK = (
+    128.0,
+    8.0,
+)  # curvature ratio of a block that is compressed, where modes swing and where they do not
 RATIO = 2.0  # index ratio of a block of the rest
 
 

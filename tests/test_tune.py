@@ -237,3 +237,12 @@ def test_a_target_above_the_start_takes_no_steps(paper: Quadratic) -> None:
 def test_wrong_goals_are_refused_by_name(paper: Quadratic, keywords: dict[str, float], word: str) -> None:
     with pytest.raises(ValueError, match=word):
         tune(paper, SGD(), 4, **keywords)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("log2", "target", "steps"), [(14, 0.01, 153), (10, 0.01, 544), (8, 0.1, 214)])
+def test_an_average_over_a_part_of_the_run(paper: Quadratic, log2: int, target: float, steps: int) -> None:
+    found = tune(paper, Polyak(HeavyBall()), 2.0**log2, target)  # at 2^10 the search once went round in circles
+    assert found.steps is not None
+    assert found.steps <= steps
+    assert steps_to_target(paper, found.optimizer.at_horizon(found.steps), 2.0**log2, target).steps == found.steps

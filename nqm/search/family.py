@@ -11,7 +11,7 @@ import numpy as np
 from ..dynamics import Dynamics
 from ..moments import Array
 from ..optimizers.base import Optimizer, Parameter, assign, free_parameters, parameters
-from ..problem import Quadratic
+from ..problem import MAX_STEPS, Quadratic
 
 PASS = 32768  # settings times nodes in one pass
 LEVELS = (10, 20, 31)  # powers of two that are looked at together
@@ -69,7 +69,7 @@ class Family:
     def curve(self, u: Array) -> Callable[[int], tuple[Array, Array]]:
         """What `losses` gives for one point, as a function of t that is prepared once."""
         optimizer, spectrum = next(self.passes(u[None]))[1], self.problem.spectrum
-        if optimizer.cycle != 1 or optimizer.at_horizon(1) != optimizer.at_horizon(2):
+        if optimizer.cycle != 1 or optimizer.at_horizon(1) != optimizer.at_horizon(MAX_STEPS):
             return lambda t: self.losses(u[None], t)
         dynamics = Dynamics(optimizer, spectrum.h)
 
@@ -154,7 +154,7 @@ def _ladder(problem: Quadratic, optimizer: Optimizer) -> Iterator[tuple[Array, A
 def _moving_ladder(problem: Quadratic, optimizer: Optimizer) -> Iterator[tuple[Array, Array]]:
     t, spectrum = 1, problem.spectrum
     whole = optimizer.at_horizon(1)
-    if whole != optimizer.at_horizon(2**30):
+    if whole != optimizer.at_horizon(MAX_STEPS):
         while True:
             yield problem.losses(optimizer, t)
             t *= 2
