@@ -19,6 +19,7 @@ from .schedule import Schedule, as_schedule
 from .spectrum import Spectrum
 
 MAX_STEPS = 10**9
+COARSE = 1e-7  # error of the nodes that searches look at
 AnySchedule = Schedule | Callable[[int], float] | None
 
 
@@ -51,7 +52,7 @@ class Quadratic(Problem):
     @cached_property
     def coarse(self) -> Quadratic:
         """The same problem on fewer nodes: what searches look at before they confirm on the full one."""
-        return Quadratic(self.spectrum.compress(1e-7))
+        return Quadratic(self.spectrum.compress(COARSE))
 
     @cached_property
     def coarse_smooth(self) -> Quadratic:

@@ -9,7 +9,8 @@ from .moments import Array
 FEWEST_NODES, MOST_NODES = 4, 96  # of a block's rule
 TAU = 0.05 * 2.0 ** (np.arange(22) / 2)[:, None]  # every scale of time from a slow block to one long gone
 
-Block = tuple[Array, Array, Array, Array]
+Block = tuple[Array, ...]
+"""h, signal mass, noise mass and count of some modes or nodes."""
 
 
 def uniform_rule(first: int, last: int, nodes: int) -> tuple[Array, Array]:
@@ -70,15 +71,15 @@ def compress_block(h: Array, signal: Array, noise: Array, count: Array, tol: flo
     A block that no rule of `MOST_NODES` or of 0.7 of its modes serves is cut in two; down to an octave, which keeps its modes.
     """
     live = signal + noise > 0
-    h, signal, noise, count = block = tuple(a[live] for a in (h, signal, noise, count))
+    h, signal, noise, count = (a[live] for a in (h, signal, noise, count))
     found = _rule(h, signal, noise, count, tol, swings)
     if found is not None:
         return found
     if h.size == 0 or h.max() <= 2 * h.min():
-        return block
+        return h, signal, noise, count
     upper = h > np.sqrt(h.max() * h.min())
-    halves = [compress_block(*(a[part] for a in block), tol, swings) for part in (upper, ~upper)]
-    return tuple(np.concatenate(columns) for columns in zip(*halves, strict=True))  # type: ignore[return-value]
+    halves = [compress_block(h[i], signal[i], noise[i], count[i], tol, swings) for i in (upper, ~upper)]
+    return tuple(np.concatenate(columns) for columns in zip(*halves, strict=True))
 
 
 def _rule(h: Array, signal: Array, noise: Array, count: Array, tol: float, swings: bool) -> Block | None:
@@ -120,7 +121,7 @@ def responses(z: Array, swings: bool = True) -> Array:
     slow = _squares(np.exp(-2 * TAU[:2] * z), len(TAU))
     if not swings:
         return np.concatenate([slow, slow / z])
-    swing = _squares(np.exp(1j * TAU[:2] * np.sqrt(z)), len(TAU) + 4).real ** 2
+    swing = np.real(_squares(np.exp(1j * TAU[:2] * np.sqrt(z)), len(TAU) + 4)) ** 2
     late = np.exp(-TAU) * swing[4:]  # what a tuned run has left of swings four times as fast
     return np.concatenate([slow, swing[:-4], slow / z, late])
 

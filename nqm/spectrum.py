@@ -18,7 +18,7 @@ from typing import Any, cast
 import numpy as np
 
 from .moments import Array
-from .quadrature import compress_block, uniform_rule
+from .quadrature import Block, compress_block, uniform_rule
 
 EXACT_DIM = 2**14  # a power law up to this size keeps every mode
 LEAD = 128  # leading modes of a larger one that are kept as they are
@@ -181,7 +181,7 @@ class Spectrum:
         while edges[-1] < len(h):
             low = h[edges[-1]] / (BLOCK if swings else SMOOTH_BLOCK)
             edges.append(max(int(np.searchsorted(-h, -low, side="left")), edges[-1] + 1))
-        parts = [(h[:head], s[:head], c[:head], n[:head])]
+        parts: list[Block] = [(h[:head], s[:head], c[:head], n[:head])]
         for lo, hi in pairwise(edges):
             parts.append(compress_block(h[lo:hi], s[lo:hi], c[lo:hi], n[lo:hi], END * tol, swings))
         h, s, c, n = (np.concatenate(columns) for columns in zip(*parts, strict=True))

@@ -66,7 +66,7 @@ class Given:
 
     @property
     def quick(self) -> Quadratic | LeastSquares:
-        """The same on quadrature nodes good to 1e-6; of a regression to 1e-9, as it takes hardly more of them."""
+        """The same on quadrature nodes good to 1e-7; of a regression to 1e-9, as it takes hardly more of them."""
         problem = self.problem
         return problem.coarse if isinstance(problem, Quadratic) else problem.fine
 

@@ -15,10 +15,11 @@ from typing import Any
 import nqm
 
 from ..optimizers import Optimizer, free
+from ..problem import COARSE
 from ..text import Text
 from .bodies import PAPER, Given, Scheduled
 
-QUICK = "compress(1e-6)"
+QUICK = f"compress({COARSE:g})"
 
 
 def source(optimizer: Optimizer) -> str:
