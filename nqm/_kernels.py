@@ -32,7 +32,7 @@ from ._plain_kernels import (
 )
 
 LOOPS = (
-    "_copy", "_cut", "_paste", "_matmul", "_sandwich", "_diagonal", "_axpy", "_compose", "_square", "_move", "_seen", "_prepare",
+    "_copy", "_cut", "_paste", "_matmul", "_sandwich", "_diagonal", "_axpy", "_compose", "_move", "_seen", "_prepare",
     "_end", "_climb", "_chain", "_balance", "_scan",
 )  # fmt: skip
 
@@ -73,7 +73,16 @@ def kernels() -> Kernels:
     here["_dot"] = numba.njit(cache=True, fastmath=True, nogil=True)(_dot)  # sums in any order
     for name in LOOPS:
         here[name] = jit(here[name])
-    return Kernels(_compose, _square, _move, _seen, _end, _climb, _chain, _balance, tilts, shear, _scan, compiled=True)
+    # Two slots are told apart here: inside the loops, both kinds would be compiled for either.
+    return Kernels(
+        _compose,
+        lambda A, d, Q: square_pairs(A, d, Q) if len(A) == 2 else _compose(A, d, Q, A, d, Q),
+        lambda A, d, Q, X, N, t: (move_pairs if X.shape[:2] == (2, 1) else _move)(A, d, Q, X, N, t),
+        _seen,
+        lambda G, b, x, r, t: (end_pairs if len(G) == 2 else _end)(G, b, x, r, t),
+        lambda G, b, x, r, levels: (climb_pairs if len(G) == 2 else _climb)(G, b, x, r, levels),
+        _chain, _balance, tilts, shear, _scan, compiled=True,
+    )  # fmt: skip
 
 
 def plain_kernels() -> Kernels:
@@ -163,14 +172,8 @@ def _compose(A2: Any, d2: Any, Q2: Any, A1: Any, d1: Any, Q1: Any) -> tuple[Any,
     return A, d, Q
 
 
-def _square(A: Any, d: Any, Q: Any) -> tuple[Any, Any, Any]:
-    return square_pairs(A, d, Q) if len(A) == 2 else _compose(A, d, Q, A, d, Q)
-
-
 def _move(A: Any, d: Any, Q: Any, X: Any, N: Any, t: int) -> tuple[Any, Any]:
     k, columns, n = X.shape
-    if k == 2 and columns == 1:
-        return move_pairs(A, d, Q, X, N, t)
     X_end, N_end = np.empty((k, columns, n)), np.empty((k, k, n))
     for lo in range(0, n, CHUNK):
         width = min(CHUNK, n - lo)
@@ -252,17 +255,13 @@ def _prepare(G: Any, b: Any, x: Any, r: Any) -> tuple[Any, Any, Any, Any, Any]:
 
 def _end(G: Any, b: Any, x: Any, r: Any, t: int) -> tuple[Any, Any]:
     k, _, n = G.shape
-    if k == 2:
-        return end_pairs(G, b, x, r, t)
     A, d, Q, X, row = _prepare(G, b, x, r)
     end, N = _move(A, d, Q, X.reshape(k, 1, n), np.zeros((k, k, n)), t)
     return _seen(end, N, np.ones((1, n)), row)
 
 
 def _climb(G: Any, b: Any, x: Any, r: Any, levels: int) -> tuple[Any, Any]:
-    k, _, n = G.shape
-    if k == 2:
-        return climb_pairs(G, b, x, r, levels)
+    n = G.shape[2]
     signal, noise = np.empty((levels, n)), np.empty((levels, n))
     A, d, Q, X, row = _prepare(G, b, x, r)
     for level in range(levels):
