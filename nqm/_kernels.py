@@ -32,7 +32,7 @@ from ._plain_kernels import (
 )
 
 LOOPS = (
-    "_copy", "_cut", "_paste", "_matmul", "_sandwich", "_diagonal", "_axpy", "_compose", "_move", "_seen", "_prepare",
+    "_copy", "_cut", "_paste", "_matmul", "_sandwich", "_diagonal", "_axpy", "_compose", "_move", "_seen", "_prepare", "_columns",
     "_end", "_climb", "_chain", "_balance", "_scan",
 )  # fmt: skip
 
@@ -255,9 +255,32 @@ def _prepare(G: Any, b: Any, x: Any, r: Any) -> tuple[Any, Any, Any, Any, Any]:
 
 def _end(G: Any, b: Any, x: Any, r: Any, t: int) -> tuple[Any, Any]:
     k, _, n = G.shape
-    A, d, Q, X, row = _prepare(G, b, x, r)
-    end, N = _move(A, d, Q, X.reshape(k, 1, n), np.zeros((k, k, n)), t)
-    return _seen(end, N, np.ones((1, n)), row)
+    signal, noise = np.empty(n), np.empty(n)
+    for lo in range(0, n, CHUNK):
+        w = min(CHUNK, n - lo)
+        g = np.empty((k, k, w))
+        _cut(g, G, lo)
+        A, d, Q, X, row = _prepare(g, _columns(b, lo, w), _columns(x, lo, w), _columns(r, lo, w))
+        start, N, one = np.empty((k, 1, w)), np.zeros((k, k, w)), np.ones((1, w))
+        for i in range(k):
+            for z in range(w):
+                start[i, 0, z] = X[i, z]
+        end, N = _move(A, d, Q, start, N, t)
+        seen = _seen(end, N, one, row)
+        for z in range(w):
+            signal[lo + z], noise[lo + z] = seen[0][z], seen[1][z]
+    return signal, noise
+
+
+def _columns(a: Any, lo: int, width: int) -> Any:
+    """The modes of a from lo on, or its one column if that is for all of them."""
+    if a.shape[1] == 1:
+        return a
+    part = np.empty((a.shape[0], width))
+    for i in range(a.shape[0]):
+        for z in range(width):
+            part[i, z] = a[i, lo + z]
+    return part
 
 
 def _climb(G: Any, b: Any, x: Any, r: Any, levels: int) -> tuple[Any, Any]:
