@@ -292,11 +292,11 @@ def _show_results(found: Results) -> None:
         drop |= {"failed"} if not any(p.failed for p in points) else set()
         rows = [{k.replace("_", " "): v for k, v in point.row().items() if k not in drop} for point in points]
         show_table(rows, f"{name}, steps to {found.study.metric} {found.study.target:g}")
-        told = dict.fromkeys(f"batch size {p.batch_size}: {p.message}" for p in points if p.steps is None)
+        told = dict.fromkeys(f"batch size {p.batch_size}: {p.message}" for p in points if not p.steps)
         click.echo("".join(f"- {line}\n" for line in told), nl=bool(told))
     coverage = {p.confirmed.coverage for p in found.points if p.confirmed}
     if coverage:
         share = f"{100 * min(coverage):.3g}%"
         click.echo(f"confirmed: median over fresh seeds; it lies between low and high with probability {share}")
     for sentence in found.edges():
-        click.echo(f"- {sentence}; --widen extends it")
+        click.echo(f"- {sentence}")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .plan import Cell, cells, median
+from .plan import WIDENINGS, Cell, cells, median
 from .store import Kept, Store
 from .study import Study
 from .trial import Trial
@@ -63,7 +63,8 @@ class Point:
     """One row of a study: an optimizer, or the average of one, at a batch size.
 
     ``trial`` is the best one, None if no trial came to the target; ``steps`` are its own. ``seeds`` are the steps of the
-    same setting with fresh seeds, None where one did not arrive. ``at_edge`` names settings at an end of their range.
+    same setting with fresh seeds, None where one did not arrive. ``at_edge`` names settings at an end of their range,
+    which was ``widened`` so many times.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Point:
     failed: int
     wanted: int
     at_edge: Mapping[str, str]
+    widened: int
     state: str
     message: str
 
@@ -175,6 +177,11 @@ class Results:
         return [
             f"{p.name} at batch size {p.batch_size}: the best {name} = {p.settings[name]:.4g} lies at the "
             f"{'lower' if end == 'low' else 'upper'} end of its range"
+            + (
+                "; --widen extends it"
+                if p.widened < WIDENINGS
+                else f", widened {p.widened} times; give it another in the study"
+            )
             for p in self.points
             for name, end in p.at_edge.items()
         ]
@@ -221,7 +228,7 @@ def point(cell: Cell, name: str) -> Point:
         name=name, label=cell.label, batch_size=cell.batch_size, trial=best.trial if best else None, readout=readout,
         decay=best.decay if best else None, steps=best.steps if best else None, seeds=seeds, feasible=cell.feasible,
         infeasible=cell.count("diverged"), failed=cell.count("failed"), wanted=cell.quota, at_edge=cell.at_edge(name),
-        state=cell.phase, message=sentence(cell, name),
+        widened=len(cell.boxes) - 1, state=cell.phase, message=sentence(cell, name),
     )  # fmt: skip
 
 
@@ -237,6 +244,8 @@ def sentence(cell: Cell, name: str) -> str:
             return f"all {len(cell.done)} trials diverged: search lower learning rates"
         tried = f"none of {len(cell.done)} trials" + (" so far" if cell.phase == "search" else "")
         return f"{tried} reached {target:g} within {cell.study.steps_at(cell.batch_size):,} steps"
+    if best.steps == 0:
+        return f"at {target:g} or below before the first step: choose a target that takes training"
     if cell.phase == "done" and cell.feasible < cell.quota:
         return (
             f"reached {target:g} in {best.steps:,} steps; only {cell.feasible} of {len(cell.done)} trials were feasible"

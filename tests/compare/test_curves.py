@@ -30,7 +30,7 @@ def hyperbola(name: str, knee: float, smallest: float, spread: float = 0.05, see
 def point(batch_size: int, steps: int) -> Point:
     trial = Trial("digits", {}, "SGD", {"lr": 0.1}, (), batch_size, "train_loss", 0.1, 10**6, 0.02, seed=0)
     return Point(
-        "SGD", "SGD", batch_size, trial, "raw", None, steps, (steps, steps), 20, 0, 0, 20, {"lr": "low"}, "done", ""
+        "SGD", "SGD", batch_size, trial, "raw", None, steps, (steps, steps), 20, 0, 0, 20, {"lr": "low"}, 0, "done", ""
     )
 
 

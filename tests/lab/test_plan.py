@@ -13,6 +13,7 @@ from lab_workers import run_trials, train
 
 from nqm.lab import Result, Study, Trial
 from nqm.lab.plan import WIDENINGS, Cell
+from nqm.lab.results import point
 from nqm.lab.space import Box, points
 from nqm.lab.trial import FEASIBLE, SLACK
 from nqm.lab.work import FIRST, raced
@@ -139,6 +140,12 @@ def test_a_best_at_the_edge_is_told_and_widened() -> None:
     assert 0.16 < found.best["SGD"].trial.settings["lr"] < 1
     assert found.done[: len(before.done)] == before.done  # earlier trials stay and count
     assert found.feasible == 16 + 8 * len(asked)
+
+
+def test_a_target_that_takes_no_training_is_said() -> None:
+    at_once = lambda trial: Result(trial.key, "reached", {"raw": 0}, {}, [], 0.0, "", "plain")  # noqa: E731
+    told = point(finish(cell(small()), at_once), "SGD").message
+    assert told == f"at {small().target:g} or below before the first step: choose a target that takes training"
 
 
 def test_widening_ends() -> None:

@@ -96,12 +96,21 @@ def test_failed_trials_are_told_and_run_again_when_asked(log: Path, tmp_path: Pa
     assert set(Counter(begun(log)).values()) == {2}
 
 
+def test_a_range_that_is_not_widened_any_more(tmp_path: Path) -> None:
+    study = small(
+        optimizers={"SGD": {"lr": {"low": 1e-11, "high": 1e-10}}}, trials=16, batch_sizes=[16], max_steps=10**13
+    )
+    (told,) = run(study, store=tmp_path / "small.db", widen=True).edges()
+    assert told.endswith("upper end of its range, widened 6 times; give it another in the study")
+
+
 def test_widening_is_kept(tmp_path: Path) -> None:
     study = small(optimizers={"SGD": {"lr": {"low": 1e-4, "high": 0.01}}}, trials=16)
     path = tmp_path / "small.db"
     narrow = run(study, store=path)
     assert len(narrow.edges()) == 3
     assert "batch size 16: the best lr = " in narrow.edges()[1]
+    assert narrow.edges()[1].endswith("--widen extends it")
     wide = run(study, store=path, widen=True)
     assert wide.edges() == []
     assert Results.open(path).table() == run(study, store=path).table() == wide.table()
