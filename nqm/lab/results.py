@@ -125,18 +125,19 @@ class Results:
 
     @classmethod
     def open(cls, path: str | Path, study: str | None = None) -> Results:
-        """From a store, or from the TOML file of a study that has one beside it.
+        """From a store, or from the file of a study that has one beside it.
 
         ``study`` is the name or the key of one of those in the store; the latest if left out.
         """
         path = Path(path)
-        if path.suffix == ".toml":
+        beside = path.with_suffix(".db")
+        if path.suffix == ".toml" or (path != beside and beside.is_file()):
             made = Study.load(path)
             if study not in (None, made.name, made.key):
                 raise ValueError(
                     f"{str(path)!r} is the study {made.name!r}, not {study!r}; name the store to choose among its studies"
                 )
-            with Store.open(path.with_suffix(".db")) as store:
+            with Store.open(beside) as store:
                 return cls.of(made, store)
         with Store.open(path) as store:
             return cls.of(chosen(store, study), store)

@@ -99,6 +99,16 @@ def test_few_feasible_trials_are_said(tmp_path: Path) -> None:
     assert f"only {p.feasible} of 8 trials were feasible" in p.message
 
 
+def test_a_study_file_of_any_ending_finds_its_store(tmp_path: Path) -> None:
+    text = '[study]\nworkload = "none"\ntarget = 1\nbatch_sizes = [4]\n[optimizers.SGD]\n'
+    for name in ("one.toml", "two.study", "three"):
+        (tmp_path / name).write_text(text)
+        study = Study.load(tmp_path / name)
+        with Store.open(tmp_path / f"{study.name}.db", write=True) as store:
+            store.register(study)
+        assert Results.open(tmp_path / name).study == Results.open(tmp_path / f"{study.name}.db").study == study
+
+
 # Intervals over seeds.
 
 
