@@ -80,6 +80,17 @@ def test_few_steps_are_found_to_one_step(paper: Quadratic, log2: int, target: fl
     assert steps_to_target(paper, found.optimizer, 2.0**log2, target).steps == found.steps
 
 
+@pytest.mark.parametrize(("log2", "target"), SHARP)
+def test_a_budget_of_steps_finds_the_same_basins(paper: Quadratic, log2: int, target: float) -> None:
+    found = tune(paper, HeavyBall(), 2.0**log2, steps=SHARP[log2, target] + 1)
+    assert found.loss <= target  # a single local search was up to 29% above
+
+
+@pytest.mark.parametrize(("log2", "steps"), [(6, 80602), (10, 5040), (12, 1265), (14, 341)])
+def test_a_budget_of_the_fewest_steps_is_enough(paper: Quadratic, log2: int, steps: int) -> None:
+    assert tune(paper, HeavyBall(), 2.0**log2, steps=steps).loss <= 1.001 * 0.01
+
+
 def test_a_neighbour_to_start_from_does_not_lead_astray(paper: Quadratic) -> None:
     search = tuner(paper, HeavyBall())
     near = search.solve(2.0**19, 0.001)

@@ -27,6 +27,7 @@ from .quasi import QuasiTuner
 
 CLOSE = 1e-3  # in log loss: near enough for one setting's own curve to find the horizon, to second order
 WIDE, NEAR = 2.0, 0.25  # first cloud of a local search: the spacing of the scan, the shift between close horizons
+SHARPER = (0.06, 0.015)  # clouds of the last local searches, which end at a tenth of that
 FAR = 3.0  # between the starts of a search: a valley can have several basins along it
 MORE = (1, 1, 2, 4, 8, 16)  # steps added where a setting just misses the target on the full spectrum
 CLOUD, ROUNDS = 128, 4  # points for each parameter in a look for other basins, and further looks
@@ -116,14 +117,25 @@ class Tuner:
         return faces
 
     def _least_loss(self, batch_size: float, steps: int, near: Tuned | None) -> Tuned:
-        u = self.points[0]
-        if len(self.family):
-            u, _ = self._minimise(steps, batch_size, self._starts(steps.bit_length() - 1, batch_size, near), WIDE)
+        u = self._best_at(batch_size, steps, near) if len(self.family) else self.points[0]
         optimizer = self.family.at(u)
         loss = self.losses.exact(optimizer, steps, batch_size)
         outcome = Outcome.finished
         message = f"least loss after {steps:,} steps is {loss:.4g}" + self._remark(u)
         return Tuned(optimizer, steps, loss, batch_size, self.family.names_at_bound(u), outcome, message)
+
+    def _best_at(self, batch_size: float, steps: int, near: Tuned | None) -> Array:
+        """The point of least loss at a horizon: other basins are looked for as `_explore` does, until none is deeper."""
+        u, least = self._minimise(steps, batch_size, self._starts(steps.bit_length() - 1, batch_size, near), WIDE)
+        rng = np.random.default_rng(SEED)
+        while len(self.family) > 1 and least > 0:
+            found, _ = self._below(batch_size, (1 - CLOSE) * least, steps, self._around(u), rng)
+            if found is None:
+                break
+            u, least = self._minimise(steps, batch_size, [found], NEAR / 4)
+        for radius in SHARPER:
+            u, _ = self._minimise(steps, batch_size, [u], radius, sharp=radius / 10)
+        return u
 
     def _fewest_steps(self, batch_size: float, target: float, max_steps: int, near: Tuned | None) -> Tuned:
         if self.problem.spectrum.initial_loss <= target or len(self.family) == 0:
@@ -241,7 +253,7 @@ class Tuner:
 
     def _polish(self, batch_size: float, target: float, T: int, u: Array) -> tuple[int, Array]:
         """The best setting at the horizon itself, sharper each time, and where that one lands, to the step."""
-        for radius in (0.06, 0.015):
+        for radius in SHARPER:
             u, _ = self._minimise(T, batch_size, [u], radius, sharp=radius / 10)
             T, u = self._land(u, batch_size, target, T, within=0.0)
         return T, u
@@ -251,7 +263,7 @@ class Tuner:
         return land(lambda t: float(loss(t)[0]), target, T, within)[0], u
 
     def _confirm(self, batch_size: float, target: float, T: int, u: Array) -> tuple[int, Array, float]:
-        """Where the setting lands on the full spectrum, whose loss the search's nodes know to a part in a million."""
+        """Where the setting lands on the full spectrum, whose loss the search's nodes know to a part in ten million."""
         loss = math.inf
         for more in MORE:
             optimizer = self.family.at(u)
