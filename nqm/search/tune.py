@@ -30,7 +30,6 @@ WIDE, NEAR = 2.0, 0.25  # first cloud of a local search: the spacing of the scan
 SHARPER = (0.06, 0.015)  # clouds of the last local searches, which end at a tenth of that
 FAR = 3.0  # between the starts of a search: a valley can have several basins along it
 MORE = (1, 1, 2, 4, 8, 16)  # steps added where a setting just misses the target on the full spectrum
-CLOUD, ROUNDS = 128, 4  # points for each parameter in a look for other basins, and further looks
 SEED = 20190704  # of clouds that are drawn
 CEILING = 1e100  # stands for the loss of a setting that overflowed
 
@@ -216,11 +215,10 @@ class Tuner:
             else:
                 return T, u
 
-    @staticmethod
-    def _around(u: Array) -> Array:
+    def _around(self, u: Array) -> Array:
         """A cloud of points about u, of all widths along each axis alone."""
         p = len(u)
-        spread = Family.spread(CLOUD * p, 2 * p)
+        spread = Family.spread(self.losses.looks[0] * p, 2 * p)
         return u + (2 * spread[:, :p] - 1) * (1.5 * 2.0 ** (-4 * spread[:, p:]))
 
     def _below(
@@ -233,7 +231,7 @@ class Tuner:
             return None, 0
         goal, p = math.log(target), points.shape[1]
         cloud, losses = self._cloud(points, t, batch_size)
-        for _ in range(0 if brief else ROUNDS):
+        for _ in range(0 if brief else self.losses.looks[1]):
             if losses.min() <= goal:
                 break
             elite = cloud[np.argsort(losses)[: len(points) // 8]]
