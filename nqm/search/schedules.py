@@ -344,6 +344,7 @@ class _RateSearch:
         self, T: int, rates: Array, u: Array, sharp: float, beyond: bool = False
     ) -> tuple[Array, Array, float]:
         from scipy.optimize import minimize
+        from threadpoolctl import threadpool_limits
 
         chain, count = self._chain(T, len(rates)), len(rates)
 
@@ -360,10 +361,11 @@ class _RateSearch:
         passing = min(64.0, (1 + 10 ** (6 / shortest)) / 2)
         top = math.log(self._edge(u) * (passing if beyond or shortest < 8 else 1.0))
         bounds = [(top - 60.0, top)] * count + list(zip(low, high, strict=True))
-        result: Any = minimize(
-            objective, np.append(np.minimum(np.log(rates), top), u), jac=True, method="L-BFGS-B", bounds=bounds,
-            options={"maxiter": 60 if beyond else 300, "ftol": sharp, "gtol": 1e-8, "maxcor": 20},
-        )  # fmt: skip
+        with threadpool_limits(1, "blas"):  # its systems are tiny: more threads only spin
+            result: Any = minimize(
+                objective, np.append(np.minimum(np.log(rates), top), u), jac=True, method="L-BFGS-B", bounds=bounds,
+                options={"maxiter": 60 if beyond else 300, "ftol": sharp, "gtol": 1e-8, "maxcor": 20},
+            )  # fmt: skip
         return np.exp(result.x[:count]), result.x[count:], math.exp(float(result.fun))
 
     def _answer(self, rates: Array, u: Array, T: int, target: float | None) -> Scheduled:
