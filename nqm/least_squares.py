@@ -17,7 +17,7 @@ from .problem import MAX_STEPS, AnySchedule, Bands, Problem, Quadratic, check_ba
 from .renewal import Renewal
 from .run import Outcome, Run
 from .schedule import Schedule, as_schedule
-from .spectrum import Spectrum
+from .spectrum import HEAD, Spectrum
 
 SHORT = 1024  # steps that are walked sooner than jumped over
 MUCH = 10**8  # modes times steps, beyond which a loss at constant settings is not walked to
@@ -97,7 +97,7 @@ class LeastSquares(Problem):
     @cached_property
     def coarse_smooth(self) -> LeastSquares:
         """The same for optimizers of one slot, which do not oscillate and make do with fewer nodes still."""
-        return self._on(self.features.compress(1e-6, swings=False))
+        return self._on(self.features.compress(1e-6, swings=False, head=HEAD // 4))
 
     def coarse_for(self, optimizer: Optimizer) -> LeastSquares:
         """The nodes a search for this optimizer looks at."""

@@ -16,10 +16,9 @@ from .moments import Array
 from .optimizers.base import Optimizer, require_set
 from .run import Outcome, Run
 from .schedule import Schedule, as_schedule
-from .spectrum import Spectrum
+from .spectrum import HEAD, Spectrum
 
 MAX_STEPS = 10**9
-COARSE = 1e-7  # error of the nodes that searches look at
 AnySchedule = Schedule | Callable[[int], float] | None
 
 
@@ -50,14 +49,22 @@ class Quadratic(Problem):
             raise TypeError(f"Quadratic needs a Spectrum, got {self.spectrum!r:.60}; wrap arrays as Spectrum(h)")
 
     @cached_property
+    def fine(self) -> Quadratic:
+        """The same problem on nodes, to 1e-9: what maps and moving pictures look at, whatever the setting."""
+        return Quadratic(self.spectrum.compress())
+
+    @cached_property
     def coarse(self) -> Quadratic:
-        """The same problem on fewer nodes: what searches look at before they confirm on the full one."""
-        return Quadratic(self.spectrum.compress(COARSE))
+        """The same problem on fewer nodes: what searches look at before they confirm on the full one.
+
+        Good to 1e-7 and better where modes have stopped swinging, as in tuned runs; the head is a short one.
+        """
+        return Quadratic(self.spectrum.compress(1e-7, head=HEAD // 4))
 
     @cached_property
     def coarse_smooth(self) -> Quadratic:
-        """The same for optimizers of one slot, which do not oscillate and make do with fewer nodes still."""
-        return Quadratic(self.coarse.spectrum.compress(1e-6, swings=False))
+        """The same for optimizers of one slot, which do not oscillate and make do with fewer of those nodes, to 1e-6."""
+        return Quadratic(self.coarse.spectrum.compress(1e-6, swings=False, head=HEAD // 4))
 
     def coarse_for(self, optimizer: Optimizer) -> Quadratic:
         """The nodes a search for this optimizer looks at."""

@@ -83,7 +83,9 @@ def compress_block(h: Array, signal: Array, noise: Array, count: Array, tol: flo
 
 
 def _rule(h: Array, signal: Array, noise: Array, count: Array, tol: float, swings: bool) -> Block | None:
-    """Signal and noise share the nodes. Their weights are interpolatory, ``w_i sum_j p_j(x_i) int p_j``: for densities
+    """The smallest Gauss rule of a block's total mass that is good to ``tol``, if there is one.
+
+    Signal and noise share the nodes. Their weights are interpolatory, ``w_i sum_j p_j(x_i) int p_j``: for densities
     that are smooth against the total mass these are as good as Gauss rules of their own.
     """
     most = min(int(0.7 * h.size), MOST_NODES)
@@ -94,6 +96,8 @@ def _rule(h: Array, signal: Array, noise: Array, count: Array, tol: float, swing
     # p_j at a mode is the basis over its first vector, the root of the mode's share of the mass.
     densities = np.stack([signal, noise, count]) / np.sqrt(mass * lanczos.total)
     full = responses(h / scale, swings) @ np.stack([signal, noise], axis=1)
+    kinds = full.reshape(4 if swings else 2, -1, 2)  # each is held to its own largest value
+    size = np.broadcast_to(kinds.max(1, keepdims=True), kinds.shape).reshape(full.shape)
     # A rough density can get weights below zero by a rounding where it is zero anyway; more is a bad rule.
     least = np.array([[-1e-12 * signal.sum()], [-1e-12 * noise.sum()]])
     for nodes in range(FEWEST_NODES, most + 1, 2):
@@ -107,7 +111,7 @@ def _rule(h: Array, signal: Array, noise: Array, count: Array, tol: float, swing
         if np.all(np.stack([s, c]) >= least) and np.all(n > 0):
             s, c = np.maximum(s, 0), np.maximum(c, 0)
             off = np.abs(responses(x / scale, swings) @ np.stack([s, c], axis=1) - full)
-            if np.all(off.max(0) <= tol * full.max(0)):
+            if np.all(off <= tol * size):
                 return x, s, c, n
     return None
 

@@ -21,13 +21,10 @@ from .moments import Array
 from .quadrature import Block, compress_block, uniform_rule
 
 EXACT_DIM = 2**14  # a power law up to this size keeps every mode
-LEAD = 128  # leading modes of a larger one that are kept as they are
-HEAD = 32  # leading modes that are kept as they are when a spectrum is compressed
+HEAD = 128  # leading modes that are kept as they are, by a larger one and when a spectrum is compressed
 END = 0.02  # of the initial loss: about where a run ends, and an error should be small beside that
-BLOCK, SMOOTH_BLOCK = (
-    128.0,
-    8.0,
-)  # curvature ratio of a block that is compressed, where modes swing and where they do not
+BLOCK = 128.0  # curvature ratio of a block that is compressed
+SMOOTH_BLOCK = 8.0  # the same where modes do not swing
 RATIO = 2.0  # index ratio of a block of the rest
 
 
@@ -175,8 +172,9 @@ class Spectrum:
             raise ValueError(f"compress: tol must lie between 0 and 1, got {tol!r}")
         if len(self) <= head:
             return self
-        h, first = np.unique(-self.h, return_inverse=True)  # modes of one curvature are one mode
-        h, s, c, n = -h, *(np.bincount(first, a) for a in (self.signal_mass, self.noise_mass, self.count))
+        live = self.count > 0
+        h, first = np.unique(-self.h[live], return_inverse=True)  # modes of one curvature are one mode
+        h, s, c, n = -h, *(np.bincount(first, a[live]) for a in (self.signal_mass, self.noise_mass, self.count))
         edges = [min(head, len(h))]
         while edges[-1] < len(h):
             low = h[edges[-1]] / (BLOCK if swings else SMOOTH_BLOCK)
@@ -247,7 +245,7 @@ def _indices(d: int) -> tuple[Array, Array]:
     """Nodes and weights of the sum over i = 1 .. d."""
     if d <= EXACT_DIM:
         return np.arange(1.0, d + 1), np.ones(d)
-    nodes, weights, first = [np.arange(1.0, LEAD + 1)], [np.ones(LEAD)], LEAD + 1
+    nodes, weights, first = [np.arange(1.0, HEAD + 1)], [np.ones(HEAD)], HEAD + 1
     while first <= d:
         last = min(d, math.floor(first * RATIO))
         x, w = uniform_rule(first, last, nodes=14)

@@ -48,7 +48,7 @@ def test_levels_are_losses_after_powers_of_two(optimizer: Optimizer) -> None:
     family = Family(PROBLEM, optimizer)
     U = family.sample(5)
     levels = family.levels(U)
-    for level in range(12):
+    for level in range(24 if optimizer.linear and family.at(U[0]).cycle == 1 else 12):
         with np.errstate(all="ignore"):
             found, direct = np.array(next(levels)), np.array(family.losses(U, 2**level))
         near = direct.sum(0) < 1e3  # further off, what is lost may be given up at different times

@@ -61,6 +61,15 @@ def test_gauss_rule_is_exact(seed: int, n: int, nodes: int) -> None:
     assert np.allclose(lanczos.basis @ lanczos.basis.T, np.eye(nodes), atol=1e-12)
 
 
+def test_long_rules_stay_orthogonal() -> None:
+    h, mass = measure(1, 3000)
+    lanczos = Lanczos(h, mass, 60)
+    x, w, P = lanczos.rule(60)
+    assert np.allclose(lanczos.basis @ lanczos.basis.T, np.eye(60), atol=1e-12)
+    assert np.allclose((P * (w / mass.sum())) @ P.T, np.eye(60), atol=1e-9)
+    assert np.sum(w * np.cos(90 * x)) == pytest.approx(np.sum(mass * np.cos(90 * h)), abs=1e-12 * mass.sum())
+
+
 def test_gauss_rule_needs_distinct_curvatures() -> None:
     with pytest.raises(np.linalg.LinAlgError):
         Lanczos(np.ones(5), np.ones(5), 3).rule(3)

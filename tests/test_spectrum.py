@@ -299,3 +299,19 @@ def test_json_is_plain(tmp_path: Path) -> None:
     Spectrum([1.0, 0.5]).save(tmp_path / "s.json")
     data = json.loads((tmp_path / "s.json").read_text())
     assert data == {"h": [1.0, 0.5], "c": [1.0, 0.5], "s": [1.0, 1.0], "count": [1.0, 1.0], "note": {}}
+
+
+def test_compress_joins_modes_of_one_curvature_and_drops_those_without_any() -> None:
+    rng = np.random.default_rng(3)
+    h = np.repeat(np.geomspace(1, 1e-3, 60), 3)
+    spectrum = Spectrum(h, c=rng.random(180), s=rng.random(180), count=rng.integers(0, 5, 180))
+    for short in (spectrum.compress(1e-9), spectrum.compress(1e-9, head=8)):
+        assert short.dim == pytest.approx(spectrum.dim, rel=1e-12)
+        assert short.initial_loss == pytest.approx(spectrum.initial_loss, rel=1e-12)
+        assert short.noise_mass.sum() == pytest.approx(spectrum.noise_mass.sum(), rel=1e-12)
+        assert len(short) <= 60
+    joined = spectrum.compress(1e-9)
+    for at in np.unique(h):
+        here, there = spectrum.h == at, joined.h == at
+        for name in ("count", "signal_mass", "noise_mass"):
+            assert getattr(joined, name)[there].sum() == pytest.approx(getattr(spectrum, name)[here].sum(), rel=1e-12)

@@ -36,6 +36,7 @@ def minimise(
         X = np.clip(center[:, None] + size[:, None, None] * (_design(p) @ axes), low, high)
         values = f(X.reshape(-1, p)).reshape(X.shape[:2])
         advance(X, values, middle(values), best, least, center, axes, size, bowl)
+        np.clip(center, low, high, out=center)
         done = np.logical_and(bowl, size < sharp)
         if done.any():
             found += zip(best[done], least[done].tolist(), strict=True)

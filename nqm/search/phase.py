@@ -190,7 +190,8 @@ def phase_map(
     if left := [name for name in free_parameters(optimizer) if name not in (x.name, y.name)]:
         raise ValueError(f"phase_map needs {', '.join(left)} of {optimizer} set; only those of the axes may be free")
     size = None if batch_size is None else check_batch_size(batch_size)
-    grid = _Grid(problem.coarse_for(_member(optimizer, scales)), optimizer, scales, target, size)
+    smooth = len(_member(optimizer, scales).initial()) == 1
+    grid = _Grid(problem.coarse_smooth if smooth else problem.fine, optimizer, scales, target, size)
     steps, outcomes = grid.solve()
     return PhaseMap(*scales, steps, outcomes, grid.boundary(), optimizer, target, size)
 

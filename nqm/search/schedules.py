@@ -370,7 +370,7 @@ class _RateSearch:
 
     def _answer(self, rates: Array, u: Array, T: int, target: float | None) -> Scheduled:
         loss = self._loss(T, rates, u, self.problem)
-        for _ in range(100):  # the search's nodes were a part in a million off
+        for _ in range(100):  # the search's nodes were a little off
             if target is None or loss <= target:
                 break
             T += max(1, T // 100_000)

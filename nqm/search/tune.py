@@ -181,20 +181,18 @@ class Tuner:
         return Tuned(optimizer, None, loss, batch_size, self.family.names_at_bound(u), Outcome.out_of_steps, message)
 
     def _shrink(self, batch_size: float, target: float, T: int, u: Array, others: list[Array]) -> tuple[int, Array]:
-        """From a horizon that is long enough to the shortest of this basin: the best setting there, where that one lands, ...
+        """From a horizon that is long enough to the shortest of these basins: the best setting there, where that one lands, ...
 
         The losses of the best setting touch the least losses L* from above, so landing is a Newton step that stays long
-        enough. The basins of the others are looked at once, as another may be best at shorter horizons.
+        enough. All basins are followed, as another may be best at shorter horizons.
         """
         T, u = self._land(u, batch_size, target, T)
         while True:
-            best, loss = self._minimise(T, batch_size, [u, *others], NEAR, sharp=0.05)
-            if loss > target:
-                return T, u
-            others, before = [], T
-            T, u = self._land(best, batch_size, target, T)
-            if before * (1 - CLOSE) - 1 <= T:
-                return T, u
+            found = self._minima(T, batch_size, [u, *others], NEAR, sharp=0.05)
+            ends = [self._land(v, batch_size, target, T) for v, loss in found if loss <= target]
+            if not ends or ends[0][0] >= T * (1 - CLOSE) - 1:
+                return min([(T, u), *ends], key=lambda end: end[0])
+            (T, u), others = ends[0], [v for v, _ in found[1:]]
 
     def _explore(self, batch_size: float, target: float, T: int, u: Array) -> tuple[int, Array]:
         """Look for a better basin below the horizon, the further down the more was found there, until there is none just below.

@@ -66,9 +66,8 @@ class Given:
 
     @property
     def quick(self) -> Quadratic | LeastSquares:
-        """The same on quadrature nodes good to 1e-7; of a regression to 1e-9, as it takes hardly more of them."""
-        problem = self.problem
-        return problem.coarse if isinstance(problem, Quadratic) else problem.fine
+        """The same on quadrature nodes good to 1e-9."""
+        return self.problem.fine
 
     def takes_long(self, steps: int) -> bool:
         """Whether so many steps on every mode take seconds: a regression has to walk them one by one."""

@@ -15,11 +15,10 @@ from typing import Any
 import nqm
 
 from ..optimizers import Optimizer, free
-from ..problem import COARSE
 from ..text import Text
 from .bodies import PAPER, Given, Scheduled
 
-QUICK = f"compress({COARSE:g})"
+QUICK = "compress(1e-9)"
 
 
 def source(optimizer: Optimizer) -> str:

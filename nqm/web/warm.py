@@ -17,7 +17,7 @@ def warm() -> None:
     """One small call of everything that a compiled loop stands behind."""
     problem = Given().problem
     assert isinstance(problem, Quadratic)
-    nodes = problem.coarse  # and those of SGD, which the sweep finds
+    nodes = problem.fine
     for optimizer in (SGD(0.1), HeavyBall(0.1, 0.9), EMA(HeavyBall(0.1, 0.9), 0.9), Lookahead(SGD(0.1), 0.5, 5)):
         nodes.run(optimizer, 64, 100, points=4)
         steps_to_target(nodes, optimizer, 1024, 1.0)
