@@ -61,15 +61,6 @@ def test_a_minimum_at_the_bound() -> None:
     np.testing.assert_allclose(u, [2.0, 0.0], atol=1e-9)
 
 
-def test_a_search_that_touches_a_bound_can_leave_it() -> None:
-    def f(U: Array) -> Array:  # the first quadratic points far beyond the corner, the minimum lies inside
-        return np.log(1e-3 + (U[:, 0] - 0.4) ** 2 + 0.05 * (U[:, 1] - 3) ** 2) + 0.3 * np.cos(2 * U[:, 0])
-
-    low = np.zeros(2)
-    (u, _), *_ = minimise(f, [np.array([6.0, 8.0]), np.array([0.0, 0.0])], 2.0, low, HIGH, sharp=1e-3)
-    assert np.abs(u - [0.4, 3.0]).max() < 0.05
-
-
 def test_a_slope_is_followed_to_the_bound() -> None:
     (u, _), *_ = minimise(lambda U: U @ np.array([1.0, -2.0]), [np.zeros(2)], 1.0, LOW, HIGH)
     assert u[0] < -5

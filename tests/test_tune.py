@@ -250,6 +250,23 @@ def test_wrong_goals_are_refused_by_name(paper: Quadratic, keywords: dict[str, f
         tune(paper, SGD(), 4, **keywords)  # type: ignore[arg-type]
 
 
+# Of few modes: spectrum, batch size, part of the initial loss, best known steps. Searches that stay at momentum 0 once they have
+# touched it need a third more.
+FEW = [
+    (Spectrum.power_law(3, 0.38939640173370055, start_exponent=0.08589654498594435), 16, 4.6702547515867514e-4, 257),
+    (Spectrum.power_law(6, 0.30842932903407655, start_exponent=-0.06128344481566278), 4, 7.116038931308813e-4, 702),
+    (Spectrum.power_law(1, 1.7162231753613422, start_exponent=-0.19654748991426219), 64, 4.633800184502269e-4, 37),
+    (Spectrum.power_law(3, 0.4), 16, 5e-4, 233),
+]
+
+
+@pytest.mark.parametrize(("spectrum", "batch_size", "part", "steps"), FEW)
+def test_basins_of_an_average_on_few_modes(spectrum: Spectrum, batch_size: int, part: float, steps: int) -> None:
+    found = tune(Quadratic(spectrum), EMA(HeavyBall()), batch_size, part * spectrum.initial_loss)
+    assert found.steps is not None
+    assert found.steps <= 1.001 * steps + 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("log2", "target", "steps"), [(14, 0.01, 153), (10, 0.01, 544), (8, 0.1, 214)])
 def test_an_average_over_a_part_of_the_run(paper: Quadratic, log2: int, target: float, steps: int) -> None:
