@@ -64,7 +64,8 @@ def kernels() -> Kernels:
         return plain_kernels()
 
     jit = numba.njit(cache=True, fastmath={"contract", "nsz"}, error_model="numpy", nogil=True)
-    exact = numba.njit(cache=True, error_model="numpy", nogil=True)
+    # Said, as functions that say nothing are compiled as their first caller is.
+    exact = numba.njit(cache=True, fastmath=False, error_model="numpy", nogil=True)
     here = globals()
     for how, names in ((exact, pairs.EXACT), (jit, pairs.LOOPS)):
         for name in names:  # they call each other by their global names, compiled or not

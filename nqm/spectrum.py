@@ -166,6 +166,7 @@ class Spectrum:
         with weights for signal and for noise. A block's rule is accepted when it reproduces the block's response to
         SGD and to near-critical heavy ball at every time scale (`quadrature.responses`) to ``tol``; else it gets more
         nodes, is cut in two, and in the end keeps its modes. Without ``swings`` only SGD's responses count, and fewer nodes do.
+        Modes that ring on for hundreds of radians (a momentum of 0.999 at a large rate) are not held to ``tol``.
         """
         _real("compress", tol=tol)
         if not 0 < tol < 1:

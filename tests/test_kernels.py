@@ -128,6 +128,12 @@ def test_tilts_and_shear(seed: int, k: int) -> None:
             assert abs(fast[i, j, z] - float(exact[i][j])) <= 3e-16 * abs(float(exact[i][j])) + 1e-28
 
 
+@needs_numba
+def test_nothing_is_fused_in_exact_sums() -> None:
+    for name in module.pairs.EXACT:  # whoever calls them first
+        assert getattr(module.pairs, name).targetoptions["fastmath"] is False
+
+
 def product(a: list[list[Fraction]], b: list[list[Fraction]]) -> list[list[Fraction]]:
     return [
         [sum((x * y for x, y in zip(row, column, strict=True)), Fraction(0)) for column in zip(*b, strict=True)]
