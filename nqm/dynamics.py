@@ -71,7 +71,8 @@ class Dynamics:
         entries = [*(e for row in G for e in row), *b]
         # A later step of a cycle may be the first to show a setting.
         later = [p.value for p in parameters(optimizer).values()] if optimizer.cycle != 1 else []
-        self.shape = np.broadcast_shapes(h.shape, *{e.shape for e in (*entries, *later) if isinstance(e, np.ndarray)})
+        arrays = (e for e in (*entries, *later) if not isinstance(e, float | int))
+        self.shape = np.broadcast_shapes(h.shape, *{np.shape(e) for e in arrays})
         self._change, self._jolt = self._arrays(G, b)
         self.modes = self._jolt.shape[1]
         self.period = optimizer.cycle
