@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -166,3 +168,20 @@ def test_floor_is_infinite_on_unstable_modes_only() -> None:
 def test_slow_modes_count_as_stable() -> None:
     assert Dynamics(HeavyBall(1.0, 0.999), np.array([1e-30, 1e-17, 1e-3])).stable()
     assert math.isfinite(Quadratic(Spectrum([1e-30, 1.0])).floor(EMA(Nesterov(0.1, 0.99), 0.999), 1))
+
+
+@dataclass(frozen=True)
+class Listed(HeavyBall):
+    """Heavy ball whose entries are plain lists, as a user's own optimizer may write them."""
+
+    def system(self, h: Any, t: int) -> Any:
+        G, b = super().system(h, t)
+        return [[np.ravel(e).tolist() if np.ndim(e) else e for e in row] for row in G], b
+
+
+def test_entries_of_a_step_may_be_lists() -> None:
+    h = np.geomspace(1, 0.01, 7)
+    for listed, plain in zip(
+        Dynamics(Listed(0.1, 0.9), h).end(50), Dynamics(HeavyBall(0.1, 0.9), h).end(50), strict=True
+    ):
+        np.testing.assert_array_equal(listed, plain)
