@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks import lab
 from benchmarks.plain import bandwidth, grid, sample_heavy_ball, steps_for_setting
 from nqm import SGD, Adam, HeavyBall, Preconditioned, Quadratic, Spectrum, optimal_schedule, sweep, tune
-from nqm._kernels import kernels
+from nqm.engine.kernels.compiled import kernels
 
 POWERS = (0.0, 0.25, 0.5, 0.75)
 BATCHES = [float(2**e) for e in range(2, 21, 2)]
@@ -125,8 +125,8 @@ def long_run() -> str:
 
 def compiled() -> str:
     """The inner loop, compiled against plain NumPy."""
-    from nqm._kernels import move_numpy
-    from nqm.dynamics import Dynamics
+    from nqm.engine.kernels.compiled import move_numpy
+    from nqm.engine.trajectory import Dynamics
 
     loops = kernels()
     if not loops.compiled:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from nqm.lab import Crew, Result, Study, Trial, executors, run
-from nqm.lab.trial import RAW
+from nqm.nets.training.trial import RAW
 
 POINTS = 200  # of a curve: what a training of 10^4 steps has
 

@@ -15,9 +15,9 @@ import sys
 import time
 from typing import Any
 
-from nqm.lab.trial import Trial
-from nqm.nets.metrics import Metric
-from nqm.nets.trials import run_trials
+from nqm.nets.training.metrics import Metric
+from nqm.nets.training.trial import Trial
+from nqm.nets.training.worker import run_trials
 
 WORKLOADS = ("digits", "fashion_cnn")
 TRIALS, ROUNDS, LONG = 8, 3, 500

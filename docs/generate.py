@@ -17,14 +17,14 @@ from typing import Any
 import click
 import numpy as np
 
-from nqm.claims import CLAIMS, Checked, Measured, run_all
-from nqm.claims.fisher_stabilises import judged
-from nqm.claims.page import summary
-from nqm.cli import COMPLETION_LINES, main
-from nqm.options import Verb, verbs
-from nqm.parse import known_optimizers, known_schedules, known_spectra
-from nqm.tables import markdown, percent
-from nqm.text import argument_names
+from nqm.cli.app import COMPLETION_LINES, main
+from nqm.cli.options import Verb, verbs
+from nqm.paper.claims import CLAIMS, Checked, Measured, run_all
+from nqm.paper.claims.fisher_stabilises import judged
+from nqm.paper.claims.page import summary
+from nqm.show.tables import markdown, percent
+from nqm.text.objects import known_optimizers, known_schedules, known_spectra
+from nqm.text.tokens import argument_names
 
 PAGE = Path(__file__).with_name("cli.md")
 CLAIMS_PAGE = Path(__file__).with_name("claims.md")
@@ -117,7 +117,7 @@ Every claim rests on a premise, and each names the one that turns its verdict. `
 broken too, and `--premise NAME=VALUE` one claim with a premise of yours. In Python the premises are arguments:
 
 ```python
->>> from nqm.claims import check
+>>> from nqm.paper.claims import check
 >>> check("stationary_covariance").sentence
 'holds within 0.5% at lr h = 0.01'
 >>> check("stationary_covariance", x=1.9).sentence
@@ -134,7 +134,7 @@ broken too, and `--premise NAME=VALUE` one claim with a premise of yours. In Pyt
 CLAIMS_TAIL = """\
 ## A claim of your own
 
-One file in [`nqm/claims/`](../nqm/claims) is one claim; it is found by being there.
+One file in [`nqm/paper/claims/`](../nqm/paper/claims) is one claim; it is found by being there.
 
 | name | what it is |
 |---|---|

@@ -6,8 +6,9 @@
 np.float64(0.3605)
 """
 
-from .batch import Sweep, sweep
-from .least_squares import LeastSquares
+from .engine.run import Hit, Outcome, Run
+from .engine.schedule import Schedule, constant, cosine, exponential, linear, step, warmup, wsd
+from .engine.spectrum import Spectrum
 from .optimizers import (
     EMA,
     SGD,
@@ -37,11 +38,10 @@ from .optimizers import (
     unit,
     whole,
 )
-from .problem import Problem, Quadratic
-from .run import Hit, Outcome, Run
-from .schedule import Schedule, constant, cosine, exponential, linear, step, warmup, wsd
+from .problems.least_squares import LeastSquares
+from .problems.quadratic import Problem, Quadratic
 from .search import Axis, PhaseMap, Scheduled, Tuned, optimal_schedule, phase_map, steps_to_target, tune
-from .spectrum import Spectrum
+from .search.sweeps import Sweep, sweep
 
 __version__ = "0.1.0"
 

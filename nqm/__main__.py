@@ -1,5 +1,5 @@
 """``python -m nqm`` is the command ``nqm``."""
 
-from .cli import main
+from .cli.app import main
 
 main(prog_name="nqm")

@@ -15,10 +15,10 @@ import pytest
 from click.testing import CliRunner
 
 import nqm
-from nqm.bounds import bayes_bound
 from nqm.cli import main
-from nqm.options import verbs
-from nqm.parse import parse_optimizer
+from nqm.cli.options import verbs
+from nqm.problems.bounds import bayes_bound
+from nqm.text.objects import parse_optimizer
 
 ROOT = Path(__file__).parents[1]
 DOCS = sorted((ROOT / "docs").glob("*.md"))

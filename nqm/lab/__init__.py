@@ -5,13 +5,13 @@
 20
 """
 
+from ..nets.training.trial import Result, Trial
 from .executors import Crew
 from .results import Interval, Point, Results
 from .runner import LabError, Snapshot, run
 from .space import Space
 from .store import Store
 from .study import Entry, Study
-from .trial import Result, Trial
 
 __all__ = [
     "Crew", "Entry", "Interval", "LabError", "Point", "Result", "Results", "Snapshot", "Space", "Store", "Study", "Trial", "run",

@@ -12,9 +12,9 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from ..nets.training.trial import RAW, SLACK, Result, Trial, averaged
 from .space import Box, edges, points, volume
 from .study import Study
-from .trial import RAW, SLACK, Result, Trial, averaged
 
 CANDIDATES = 3  # settings that are tried with fresh seeds, as long as the seeds do not bear out the search
 LUCK = 1.5  # median steps of fresh seeds over those of the search, above which the search was lucky

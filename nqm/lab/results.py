@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..nets.training.trial import Trial
 from .plan import WIDENINGS, Cell, cells, median
 from .store import Kept, Store
 from .study import Study
-from .trial import Trial
 
 COVERAGE = 0.95
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..nets.training.trial import Result, Trial
 from . import executors, work
 from .executors import Crew
 from .plan import Cell, cells
@@ -22,7 +23,6 @@ from .results import Results
 from .space import Box
 from .store import LEASE, LabError, Store
 from .study import Study
-from .trial import Result, Trial
 
 STACKING = ("auto", "always", "never")
 TRIES = 4  # of a round whose workers are lost

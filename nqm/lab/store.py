@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote
 
+from ..nets.training.trial import Result, Trial
 from .space import Box, Space
 from .study import Study
-from .trial import Result, Trial
 
 if TYPE_CHECKING:
     import sqlite3

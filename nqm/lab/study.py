@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from ..parse import parse_batch_sizes, parse_number
-from ..text import unknown
+from ..nets.training.trial import Trial, digest
+from ..text.objects import parse_batch_sizes, parse_number
+from ..text.tokens import unknown
 from .space import Space
-from .trial import Trial, digest
 
-WORKER = "nqm.nets.trials:run_trials"
+WORKER = "nqm.nets.training.worker:run_trials"
 POINTS = ("same", "fresh")
 MOST = 10**6  # trials, seeds and other counts: more of them were never meant
 LARGEST = 10**15  # of other whole numbers

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from .trial import Result, Trial
+from ..nets.training.trial import Result, Trial
 
 EXTRAS = {"torch": "nets", "sklearn": "nets"}
 FIRST = 32  # steps of a race at first

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..moments import Array
+from ..types import Array
 
 RESAMPLES = 1000
 

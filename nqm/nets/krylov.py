@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..moments import Array
+from ..types import Array
 
 Progress = Callable[[int, int], None]
 SPENT = {

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from ..engine.run import Run
 from ..optimizers.base import Optimizer
-from ..problem import AnySchedule, Problem
-from ..run import Run
-from .checks import check_network, first_sentence
+from ..problems.quadratic import AnySchedule, Problem
+from .preflight import check_network, first_sentence
 from .transforms import grad, pushed_forward, vmap
 from .trees import collect, count, some, tree_map
 
@@ -211,7 +211,7 @@ class Network(Problem):
         **options: Any,
     ) -> Run:  # fmt: skip
         """Train for real from this checkpoint, over some seeds; the options are those of `training.train`."""
-        from .training import train
+        from .training.loop import train
 
         return train(self, optimizer, batch_size, steps, schedule, **options)
 

@@ -21,7 +21,7 @@ import numpy as np
 from .kinds import Free, Kind, beginning, decay, free, positive, rate, stride, unit, whole
 
 if TYPE_CHECKING:
-    from ..geometry import Geometry
+    from ..sampling.bases import Geometry
 
 Number = Any
 """A hyper-parameter: a number, an array of settings that broadcasts against h, or `free`."""

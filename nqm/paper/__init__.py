@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..chart import save
-from ..study import Study
-from ..study import workers as pool_of
-from ..tables import made, write_csv
-from . import curves, fig2, fig3a, fig3b, fig4a, fig4b, report, schedules, thresholds
+from ..show.chart import save
+from ..show.tables import made, write_csv
+from . import report
+from .figures import curves, fig2, fig3a, fig3b, fig4a, fig4b, schedules, thresholds
+from .instance import Study
+from .instance import workers as pool_of
 
 FIGURES: dict[str, Any] = {
     module.__name__.rsplit(".", 1)[-1]: module

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..study import JUDGED, Finding, Study
-from ..tables import markdown
+from ..show.tables import markdown
+from ..show.verdict import JUDGED, Finding
+from .instance import Study
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
 """Searches over time and hyper-parameters: first hits, tuning, maps, optimal schedules."""
 
 from .answer import Tuned
+from .exact.tuning import Tuner, tune
 from .hits import steps_to_target
 from .phase import Axis, PhaseMap, phase_map
 from .schedules import Scheduled, optimal_schedule
-from .tune import Tuner, tune
 
 __all__ = [
     "Axis",

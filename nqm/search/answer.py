@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..noise import Law, gaussian, law
+from ..engine.run import Outcome, number
 from ..optimizers.base import Optimizer, parameters
-from ..problem import MAX_STEPS, check_batch_size, check_target
-from ..run import Outcome, number
-from ..sample import check_seed
+from ..problems.quadratic import MAX_STEPS, check_batch_size, check_target
+from ..sampling.laws import Law, gaussian, law
+from ..sampling.replicas import check_seed
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .._kernels import kernels
-from ..dynamics import SCAN, Dynamics, Powers, fade
-from ..least_squares import LeastSquares
-from ..moments import Array, MomentMap
+from ..engine.kernels.compiled import kernels
+from ..engine.moments import MomentMap
+from ..engine.run import Hit, Outcome
+from ..engine.schedule import MAX_PIECES, Schedule, as_schedule
+from ..engine.trajectory import SCAN, Dynamics, Powers, fade
 from ..optimizers.base import Optimizer, require_set
-from ..problem import MAX_STEPS, AnySchedule, Quadratic, check_batch_size, check_target
-from ..run import Hit, Outcome
-from ..schedule import MAX_PIECES, Schedule, as_schedule
+from ..problems.least_squares import LeastSquares
+from ..problems.quadratic import MAX_STEPS, AnySchedule, Quadratic, check_batch_size, check_target
+from ..types import Array
 from .walk import walk_to
 
 LEAF = 6  # blocks of 2^LEAF steps are walked

@@ -20,12 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from .._kernels import kernels
-from ..dynamics import Dynamics
-from ..moments import Array, MomentMap
+from ..engine.kernels.compiled import kernels
+from ..engine.moments import MomentMap
+from ..engine.run import Outcome, number, numbers
+from ..engine.trajectory import Dynamics
 from ..optimizers.base import Optimizer, Parameter, fill, free_parameters, parameters
-from ..problem import MAX_STEPS, Quadratic, check_batch_size, check_target
-from ..run import Outcome, number, numbers
+from ..problems.quadratic import MAX_STEPS, Quadratic, check_batch_size, check_target
+from ..types import Array
 
 PASS = 16384  # settings times nodes times slots in one pass: its powers stay in cache
 MOST = 512  # values along an axis

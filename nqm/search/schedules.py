@@ -18,15 +18,17 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .._kernels import kernels
-from ..moments import Array, MomentMap, balance
+from ..engine.basis import balance
+from ..engine.kernels.compiled import kernels
+from ..engine.moments import MomentMap
+from ..engine.run import Outcome, number
+from ..engine.schedule import Schedule
 from ..optimizers.base import Optimizer, Parameter, fill, free, free_parameters, parameters
-from ..problem import MAX_STEPS, Quadratic, check_batch_size, check_target
-from ..run import Outcome, number
-from ..schedule import Schedule
-from .family import Family
-from .minimise import minimise
-from .tune import CEILING, Tuned, Tuner
+from ..problems.quadratic import MAX_STEPS, Quadratic, check_batch_size, check_target
+from ..types import Array
+from .exact.family import Family
+from .exact.minimise import minimise
+from .exact.tuning import CEILING, Tuned, Tuner
 
 FEW = 8  # pieces of the first, coarse schedule
 STEP = 1e-40j  # complex step: no difference is taken, so it may be as small as one likes
@@ -57,7 +59,7 @@ class Scheduled:
 
     def plot(self, path: str | None = None) -> Any:
         """The schedule over steps; a matplotlib figure, written to ``path`` if given."""
-        from ..plot import plot_schedule
+        from ..show.plots import plot_schedule
 
         return plot_schedule(self, path)
 

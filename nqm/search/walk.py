@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..least_squares import LeastSquares
+from ..engine.schedule import Schedule
 from ..optimizers.base import Optimizer, scaled
-from ..problem import MAX_STEPS
-from ..renewal import Renewal
-from ..schedule import Schedule
+from ..problems.least_squares import LeastSquares
+from ..problems.quadratic import MAX_STEPS
+from ..problems.renewal import Renewal
 
 MAX_WALK = 10**7  # steps looked at in all
 CHUNK = 2**14  # steps between two looks at the losses, at most; fewer to begin with

@@ -6,15 +6,15 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from ..batch import Sweep
-from ..batch import sweep as run_sweep
+from ..cli.output import plain
+from ..engine.run import number, numbers
 from ..optimizers import Optimizer, free
 from ..optimizers.base import assign, parameters
-from ..output import plain
-from ..problem import MAX_STEPS, Quadratic
-from ..run import number, numbers
+from ..problems.quadratic import MAX_STEPS, Quadratic
 from ..search import Axis, optimal_schedule, phase_map, steps_to_target
 from ..search import tune as run_tune
+from ..search.sweeps import Sweep
+from ..search.sweeps import sweep as run_sweep
 from . import recipes
 from .bodies import BODIES, Given, Scheduled
 from .fields import Refused

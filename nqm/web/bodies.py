@@ -8,15 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..batch import DEFAULT_BATCH_SIZES
-from ..least_squares import MUCH, LeastSquares
-from ..nets.fitting import Fit
+from ..engine.schedule import Schedule
+from ..engine.spectrum import Spectrum
+from ..nets.fitting.model import Fit
 from ..optimizers import Optimizer
-from ..parse import parse_batch_sizes, parse_optimizer, parse_schedule, parse_spectrum
-from ..problem import Quadratic
-from ..schedule import Schedule
+from ..problems.least_squares import MUCH, LeastSquares
+from ..problems.quadratic import Quadratic
 from ..search import Axis
-from ..spectrum import Spectrum
+from ..search.sweeps import DEFAULT_BATCH_SIZES
+from ..text.objects import parse_batch_sizes, parse_optimizer, parse_schedule, parse_spectrum
 from . import limits
 from .fields import Any_, Choice, Either, Field, Flag, Items, Number, Object, Refused, Text
 from .files import SHELF, Opened

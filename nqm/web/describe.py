@@ -9,11 +9,11 @@ from dataclasses import MISSING, Field, fields
 from typing import Any
 
 from .. import __version__
-from ..batch import DEFINITIONS
 from ..optimizers import Optimizer, Wrapper, free
 from ..optimizers.base import Sampled
-from ..parse import known_optimizers, known_schedules, known_spectra
-from ..text import argument_names
+from ..search.sweeps import DEFINITIONS
+from ..text.objects import known_optimizers, known_schedules, known_spectra
+from ..text.tokens import argument_names
 from . import limits
 
 CHOICES = {"DriftingPreconditioned.order": ("before", "after")}

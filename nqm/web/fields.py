@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from ..parse import parse_number
-from ..text import short, unknown
+from ..text.objects import parse_number
+from ..text.tokens import short, unknown
 from . import limits
 
 Schema = dict[str, Any]

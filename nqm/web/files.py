@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ..nets.fitting import Fit
-from ..spectrum import Spectrum
+from ..engine.spectrum import Spectrum
+from ..nets.fitting.model import Fit
 from . import limits
 from .fields import Refused
 

@@ -15,7 +15,7 @@ from typing import Any
 import nqm
 
 from ..optimizers import Optimizer, free
-from ..text import Text
+from ..text.tokens import Text
 from .bodies import PAPER, Given, Scheduled
 
 QUICK = "compress(1e-9)"

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from ..engine.run import number, numbers
+from ..engine.spectrum import Spectrum
 from ..nets.estimates import Measure
-from ..nets.fitting import Fit
+from ..nets.fitting.model import Fit
 from ..optimizers import SGD
-from ..problem import Bands, Quadratic
-from ..run import number, numbers
-from ..spectrum import Spectrum
+from ..problems.quadratic import Bands, Quadratic
 from . import limits
 from .bodies import Given
 

@@ -5,10 +5,10 @@ A fork server imports it once, before it forks the first worker, so that every w
 
 from __future__ import annotations
 
-from ..batch import sweep
 from ..optimizers import EMA, SGD, HeavyBall, Lookahead
-from ..problem import Quadratic
+from ..problems.quadratic import Quadratic
 from ..search import optimal_schedule, steps_to_target
+from ..search.sweeps import sweep
 from .api import curve as _curve  # noqa: F401 - everything an endpoint needs is loaded with it
 from .bodies import Given
 

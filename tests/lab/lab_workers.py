@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nqm.lab import Result, Trial
-from nqm.lab.trial import RAW, averaged
+from nqm.nets.training.trial import RAW, averaged
 
 
 def check_trial(trial: Trial) -> None:

@@ -15,8 +15,8 @@ from nqm.lab import Result, Study, Trial
 from nqm.lab.plan import WIDENINGS, Cell
 from nqm.lab.results import point
 from nqm.lab.space import Box, points
-from nqm.lab.trial import FEASIBLE, SLACK
 from nqm.lab.work import FIRST, raced
+from nqm.nets.training.trial import FEASIBLE, SLACK
 
 
 def cell(study: Study, label: str = "SGD", size: int = 16, **extra: Any) -> Cell:

@@ -140,7 +140,7 @@ def test_intervals_of_trainings_that_do_not_arrive() -> None:
 
 
 def test_tables_survive_csv(found: Results, tmp_path: Path) -> None:
-    from nqm.tables import write_csv
+    from nqm.show.tables import write_csv
 
     path = tmp_path / "table.csv"
     write_csv(found.table(), path)

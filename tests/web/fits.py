@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from nqm.nets.descent import Descent
 from nqm.nets.estimates import Measure
-from nqm.nets.fitting import Fit
+from nqm.nets.fitting.descent import Descent
+from nqm.nets.fitting.model import Fit
 
 
 def small_fit() -> Fit:

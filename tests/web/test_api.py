@@ -17,8 +17,8 @@ from fits import fit_bytes, fit_json, small_fit
 
 import nqm
 from nqm.cli import main
-from nqm.nets.fitting import Fit
-from nqm.parse import known_optimizers, known_schedules, parse_optimizer
+from nqm.nets.fitting.model import Fit
+from nqm.text.objects import known_optimizers, known_schedules, parse_optimizer
 from nqm.web import limits
 from nqm.web.api import respond
 from nqm.web.bodies import BODIES, schemas
@@ -506,7 +506,7 @@ def test_schemas_name_every_field_and_bound() -> None:
 
 
 def test_fits_of_the_library_are_told_from_spectra(tmp_path: Path) -> None:
-    from nqm.nets.fitting import is_fit
+    from nqm.nets.fitting.model import is_fit
 
     for ending in (".json", ".npz"):
         small_fit().save(tmp_path / f"fit{ending}")

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from ...optimizers import Optimizer
 from ..network import Network
-from ..training import Batches, walk
+from ..training.loop import Batches, walk
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from .base import standardised
-from .pictures import pictures
+from .images import pictures
 from .sources import Source
 
 SOURCE = Source(

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from .base import standardised
 from .fetch import how
-from .pictures import pictures
+from .images import pictures
 from .sources import Source
 
 SOURCE = Source("mnist", how("mnist"), shared=False)  # Fashion-MNIST has files of the same names

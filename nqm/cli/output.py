@@ -1,0 +1,327 @@
+"""What the command line prints: tables, JSON, CSV, progress. In a pipe it is plain text, and never cut."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..engine.run import number
+
+if TYPE_CHECKING:
+    from ..engine.run import Run
+    from ..engine.spectrum import Spectrum
+    from ..paper.claims import Checked, Claim
+    from ..search import Scheduled, Tuned
+    from ..search.sweeps import Sweep
+
+TABLE_ROWS = 16  # of a curve on the screen; --csv and --json have every point
+PIPE_WIDTH = 10_000  # columns of a pipe: nothing is folded or cut there
+Progress = Callable[[int, int], None]
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Sink:
+    """Where a verb's answer goes: JSON or text to standard output, CSV and a picture to files."""
+
+    as_json: bool = False
+    csv: str | None = None
+    plot: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.as_json and self.csv == "-":
+            raise click.UsageError("--json and --csv - both write to standard output; give --csv a file name")
+
+    def deliver(
+        self,
+        data: Callable[[], Any],
+        show: Callable[[], None],
+        rows: Callable[[], Sequence[Row]] | None = None,
+        draw: Callable[[str], Any] | None = None,
+    ) -> None:
+        """Write what was asked for; only that is made."""
+        if self.csv and rows:
+            write_csv(self.csv, rows())
+        if self.plot and draw:
+            draw(made(self.plot))
+            wrote(self.plot)
+        if self.as_json:
+            click.echo(to_json(data()))
+        elif self.csv != "-":
+            show()
+
+
+def to_json(data: Any) -> str:
+    """Strict JSON: what is not finite is null.
+
+    >>> print(to_json({"loss": math.nan}))
+    {
+      "loss": null
+    }
+    """
+    return json.dumps(plain(data), indent=2, allow_nan=False)
+
+
+def plain(value: Any) -> Any:
+    """Data as strict JSON has it: lists for tuples, None for what is not finite."""
+    if isinstance(value, dict):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    if isinstance(value, float):
+        return number(value) if not math.isfinite(value) else value
+    return value
+
+
+def to_csv(rows: Sequence[Row]) -> str:
+    """Rows as CSV; the header names every column that a row has, and what is missing or not finite is empty.
+
+    >>> print(to_csv([{"steps": 1}, {"steps": 2, "lr": math.inf}]), end="")
+    steps,lr
+    1,
+    2,
+    """
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns(rows), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(plain(row) for row in rows)
+    return text.getvalue()
+
+
+def columns(rows: Sequence[Row]) -> list[str]:
+    """Every column of the rows, in the order in which they appear."""
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def write_csv(path: str, rows: Sequence[Row]) -> None:
+    if path == "-":
+        click.echo(to_csv(rows), nl=False)
+    else:
+        Path(made(path)).write_text(to_csv(rows))
+        wrote(path)
+
+
+def wrote(path: str | Path) -> None:
+    click.echo(f"wrote {path}", err=True)
+
+
+def made(path: str) -> str:
+    """The path, with its folder there."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def cell(value: Any) -> str:
+    """A value as a table shows it: four digits, whole numbers in full, a momentum to three digits of its memory.
+
+    >>> cell(1507455), cell(0.0135812), cell(0.99998769), cell(None), cell("SGD()"), cell(math.inf)
+    ('1,507,455', '0.01358', '0.9999877', '-', 'SGD()', 'inf')
+    """
+    if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
+        return "-"
+    if isinstance(value, str):
+        return value
+    if math.isfinite(value) and float(value).is_integer() and abs(value) < 1e15:
+        return f"{int(value):,}"
+    if 0.99 < value < 1:
+        return f"{value:.{2 - math.floor(math.log10(1 - value))}f}"
+    return f"{value:.4g}"
+
+
+def show_table(rows: Sequence[Row], title: str = "") -> None:
+    """Print rows as a table, numbers to the right; brackets in a name are text, not markup."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    terminal = sys.stdout.isatty()
+    table = Table(
+        title=Text(title) if title else None, title_justify="left", title_style="bold",
+        box=box.SIMPLE_HEAD if terminal and "utf" in sys.stdout.encoding.lower() else None, pad_edge=False,
+    )  # fmt: skip
+    for name in columns(rows):
+        text = all(isinstance(row.get(name), (str, type(None))) for row in rows)
+        table.add_column(Text(name), justify="left" if text else "right", no_wrap=not text, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell(row.get(name))) for name in columns(rows)))
+    page = Console(file=io.StringIO(), force_terminal=terminal, width=None if terminal else PIPE_WIDTH, highlight=False)
+    page.print(table)
+    lines = [line.rstrip() for line in page.file.getvalue().rstrip().splitlines()]  # type: ignore[attr-defined]
+    click.echo("\n".join(lines) + "\n")
+
+
+def show_pairs(pairs: Row) -> None:
+    """Print names and values, one pair a line."""
+    width = max(map(len, pairs))
+    for name, value in pairs.items():
+        click.echo(f"{name:<{width}}  {cell(value)}")
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Progress | None]:
+    """A bar on standard error, if that is a terminal; without reports it only shows that work goes on."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    parts = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
+    with Bar(*parts, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+# What each result looks like.
+
+
+def curve_rows(run: Run, sampled: Run | None = None) -> list[Row]:
+    """A row for each step; the mean of a sampled run, its standard error and quantiles beside an exact one."""
+    if run.sampled:
+        return _columns({"steps": run.steps, "loss": run.loss} | _sampled_columns(run))
+    names = ("steps", "loss", "signal", "noise", "noise_scale", "curvature_noise_scale")
+    table = {name: getattr(run, name) for name in names}
+    if sampled is not None:
+        table |= {"sampled": sampled.loss} | _sampled_columns(sampled)
+    return _columns(table)
+
+
+def _sampled_columns(run: Run) -> Row:
+    return {"stderr": run.stderr} | {f"quantile_{level:g}": band for level, band in (run.quantiles or {}).items()}
+
+
+def _columns(table: Row) -> list[Row]:
+    return [dict(zip(table, row, strict=True)) for row in zip(*(v.tolist() for v in table.values()), strict=True)]
+
+
+def show_curve(run: Run, sampled: Run | None = None) -> None:
+    rows, B = curve_rows(run, sampled), run.batch_size
+    ends = range(TABLE_ROWS) if len(rows) > TABLE_ROWS else range(len(rows))
+    shown = [rows[round(i * (len(rows) - 1) / max(len(ends) - 1, 1))] for i in ends]  # first and last among them
+    hidden = ("noise_scale", "curvature_noise_scale")
+    parts = [{k.replace("steps", "step"): v for k, v in row.items() if k not in hidden} for row in shown]
+    if not run.sampled:
+        parts = [
+            {("noise / B" if k == "noise" else k): (v / B if k == "noise" else v) for k, v in r.items()} for r in parts
+        ]
+    show_table(parts, f"{run.optimizer}, batch size {B:g}")
+    ending = f"; mean of {run.replicas:,} replicas" if run.sampled else f"; steady-state loss {run.floor:.4g}"
+    click.echo(run.message + ending)
+    if sampled is not None:
+        click.echo(f"sampled: {sampled.message}; mean of {sampled.replicas:,} replicas")
+
+
+def show_tuned(found: Tuned) -> None:
+    from ..optimizers.base import parameters
+
+    pairs = {"optimizer": str(found.optimizer)}
+    pairs |= {name: p.value for name, p in parameters(found.optimizer).items()}
+    pairs |= {k: found.to_dict()[k] for k in ("effective_lr", "steps", "examples", "loss", "batch_size")}
+    pairs |= {} if found.stderr is None else {"stderr": found.stderr}
+    click.echo(found.message)
+    show_pairs(pairs)
+    if found.at_bound:
+        click.echo(f"best at the edge of its range: {', '.join(found.at_bound)}")
+
+
+def schedule_rows(found: Scheduled) -> list[Row]:
+    """One row for each piece: where it begins, and the settings themselves, not their multipliers."""
+    from ..optimizers.base import parameters
+
+    schedule, lr = found.schedule, parameters(found.optimizer)["lr"].value
+    return [
+        {"start": int(end - n), "steps": int(n), "lr": float(lr * a), "batch_size": found.batch_size * float(b)}
+        for end, n, a, b in zip(schedule.ends, schedule.lengths, schedule.lr, schedule.batch_size, strict=True)
+    ]
+
+
+def show_schedule(found: Scheduled) -> None:
+    show_table(schedule_rows(found), f"{found.optimizer}")
+    click.echo(f"{found.message}; loss {found.loss:.4g}")
+
+
+def show_checked(found: Sequence[Checked]) -> None:
+    """Claims with their measurements, entries under one another; on a terminal the text is wrapped."""
+    from ..paper.claims import left_out
+    from ..paper.claims.page import entries, summary
+
+    for one in found:
+        click.secho(one.claim.name, bold=True)
+        for name, text in [("claim", one.claim.statement), *entries(one)]:
+            _show_entry(name, text)
+        click.echo()
+    click.echo(f"{summary(found)} {left_out(found)}".rstrip())
+
+
+def show_claims(claims: Sequence[Claim]) -> None:
+    """What could be measured."""
+    for c in claims:
+        click.secho(c.name, bold=True)
+        _show_entry("", c.statement + (f" ({c.missing})" if c.missing else ""))
+
+
+def _show_entry(name: str, text: str) -> None:
+    lead = f"  {name:<9}  " if name else "  "
+    if sys.stdout.isatty():
+        width = max(shutil.get_terminal_size().columns, 40)
+        text = textwrap.fill(text, width, initial_indent=lead, subsequent_indent=" " * len(lead))
+    else:
+        text = lead + text
+    click.echo(text)
+
+
+def mode_rows(spectrum: Spectrum) -> list[Row]:
+    names = ("h", "c", "s", "count")
+    table = zip(*(getattr(spectrum, name).tolist() for name in names), strict=True)
+    return [dict(zip(names, mode, strict=True)) for mode in table]
+
+
+def show_sweeps(sweeps: list[Sweep], settings: bool = True) -> None:
+    from ..search.sweeps import DEFINITIONS
+
+    if len(sweeps) > 1:
+        sizes = sweeps[0].batch_sizes.tolist()
+        side = [{"batch size": B, **{s.label: s.steps[i] for s in sweeps}} for i, B in enumerate(sizes)]
+        show_table(side, f"Tuned steps to loss {sweeps[0].target:g}")
+    for s in sweeps if settings else ():
+        show_table(_settings(s), f"{s.label}, tuned to loss {s.target:g}")
+    failed = dict.fromkeys(m for s in sweeps for m, T in zip(s.messages, s.steps, strict=True) if not T >= 0)
+    click.echo("".join(f"- {message}\n" for message in failed), nl=bool(failed))
+    critical = [{"": s.label, **{d: _rounded(s.critical_batch_size(d)) for d in DEFINITIONS}} for s in sweeps]
+    show_table(critical, "Critical batch size")
+    click.echo("".join(f"  {name:<5}  {meaning}\n" for name, meaning in DEFINITIONS.items()))
+    show_table([_regimes(s) for s in sweeps], "Regimes")
+
+
+def _settings(s: Sweep) -> list[Row]:
+    """A sweep's table without what only repeats or is empty."""
+    rows = s.table()
+    hidden = {"optimizer", "message"}
+    hidden |= {"effective_lr"} if all(row["effective_lr"] == row["lr"] for row in rows) else set()
+    hidden |= {"at_bound"} if not any(row["at_bound"] for row in rows) else set()
+    return [{k.replace("_", " "): v for k, v in row.items() if k not in hidden} for row in rows]
+
+
+def _regimes(s: Sweep) -> Row:
+    names = {"perfect": "perfect scaling", "diminishing": "diminishing returns", "maximal": "no further gain"}
+    spans = {names[k]: f"{lo:,.0f} to {hi:,.0f}" if lo < hi else "-" for k, (lo, hi) in s.regimes().items()}
+    return {"": s.label, **spans, "fewest steps": s.smallest_steps}
+
+
+def _rounded(value: float) -> float:
+    """Three digits, as an interpolated number deserves."""
+    return float(f"{value:.3g}")

@@ -1,0 +1,1 @@
+"""The exact engine: second moments, spectra, schedules, runs. NumPy only."""

@@ -1,0 +1,57 @@
+"""Slots in which squaring a step loses no digits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..types import Array
+from .kernels.compiled import kernels
+
+
+class Basis:
+    """Slots in which squaring loses no digits, chosen on each mode from a step's change G.
+
+    Slots are scaled so that rows and columns of G are of like size (`balance`). At the far edge of stability both
+    eigenvalues of A come to -1: it is nearly defective with large entries, and powers in such slots cancel t^2-fold. There
+    slot 1 is first sheared, ``x1 + tilt x0``, until the two diagonal entries are equal; scaling then makes A nearly
+    normal. The entry that is left of the cancellation is formed in twice the digits (`_plain_kernels.shear_numpy`).
+    """
+
+    def __init__(self, G: Array) -> None:
+        self.tilt = np.zeros(G.shape[2])
+        self.tilted = len(G) > 1 and kernels().tilts(G, self.tilt, len(self.tilt)) > 0
+        self.scale = balance(self._sheared(G))  # the unit of each slot, (slots, modes)
+
+    def system(self, G: Array, b: Array) -> tuple[Array, Array]:
+        """G and b of a step in these slots."""
+        return self._sheared(G) * self.scale[None] / self.scale[:, None], self.column(b)
+
+    def column(self, x: Array) -> Array:
+        """A vector over the slots, such as the start."""
+        x = x / self.scale
+        if self.tilted:
+            x[1] += self.tilt * x[0] / self.scale[1]  # slot 0 keeps its unit
+        return x
+
+    def row(self, r: Array) -> Array:
+        """Weights of the slots, such as a read-out."""
+        r = r * self.scale
+        if self.tilted:
+            r[0] -= self.tilt * r[1] / self.scale[1]
+        return r
+
+    def _sheared(self, G: Array) -> Array:
+        if not self.tilted:
+            return G
+        G = G.copy()
+        kernels().shear(G, self.tilt, len(self.tilt))
+        return G
+
+
+def balance(G: Array) -> Array:
+    """Slot scales t (k, modes) such that ``G[i, j] t[j] / t[i]`` has rows and columns of like size on each mode.
+
+    Osborne's iteration, with powers of two so that scaling rounds nothing. Heavy ball written in (theta, m) becomes
+    (theta, m / sqrt(h / lr)), where squaring a thousand-million-step map loses no digits.
+    """
+    return kernels().balance(G)

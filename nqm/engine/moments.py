@@ -1,0 +1,106 @@
+"""Second moments of a linear optimizer: affine maps that compose and have powers.
+
+One step on one mode is ``x <- A x + b eps`` with ``E eps = 0`` and, here, ``E eps^2 = 1``: the gradient noise c / B
+of a mode is a factor that the read-out applies. Signal and noise are uncorrelated, so a map keeps them apart::
+
+    signal   x -> A x
+    noise    N -> A N A' + Q,          Q = b b'
+
+``(A2, Q2) @ (A1, Q1) = (A2 A1, A2 Q1 A2' + Q2)`` is again such a map and ``step ** t`` is t steps by repeated squaring,
+exact for defective A too. A start is a map with one column, a read-out one with one row, and a whole run is::
+
+    readout @ step ** t @ start        signal = A^2,  noise = Q
+
+Two things keep float64 exact. The basis is balanced (`balance`). And next to A the map carries ``drift``, its diagonal
+minus one: ``1 - lr h`` forgets lr h below 1e-16, and t squarings would amplify that loss t times.
+
+Arrays are (row, column, mode): the long axis lies last and contiguous, and settings are simply more modes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..types import Array
+from .kernels.compiled import kernels
+
+
+@dataclass(frozen=True, eq=False)
+class MomentMap:
+    """The affine map ``(x, N) -> (A x, A N A' + Q)`` on each mode.
+
+    >>> step = MomentMap.step([[[-0.5]]], [[-1.0]])       # SGD, lr = 1, on one mode of curvature 1/2
+    >>> (step ** 3).A.item(), step.fixed_point().item()   # rho^t,  lr / (h (2 - lr h))
+    (0.125, 1.3333333333333333)
+    """
+
+    A: Array  # (rows, columns, modes)
+    drift: Array  # (min(rows, columns), modes): diag(A) - 1, to full relative accuracy
+    Q: Array  # (rows, rows, modes)
+
+    @classmethod
+    def step(cls, G: Any, b: Any) -> MomentMap:
+        """One step, from its change ``x <- x + G x + b eps``; G is (k, k, modes) and b is (k, modes)."""
+        G, b = np.asarray(G, dtype=float), np.asarray(b, dtype=float)
+        eye = np.eye(*G.shape[:2])[..., None]
+        return cls(eye + G, np.einsum("iix->ix", G).copy(), b[:, None] * b[None])
+
+    @classmethod
+    def matrix(cls, A: Any) -> MomentMap:
+        """A noiseless map: a start (one column), a read-out (one row), a change of slots."""
+        A = np.ascontiguousarray(A, dtype=float)
+        rows, columns, modes = A.shape
+        m = min(rows, columns)
+        diagonal = np.einsum("iix->ix", A[:m, :m]) - 1.0
+        return cls(A, np.ascontiguousarray(diagonal), np.zeros((rows, rows, modes)))
+
+    def __matmul__(self, first: MomentMap) -> MomentMap:
+        if first is self:
+            return MomentMap(*kernels().square(self.A, self.drift, self.Q))
+        return MomentMap(*kernels().compose(self.A, self.drift, self.Q, first.A, first.drift, first.Q))
+
+    def __pow__(self, t: int) -> MomentMap:
+        if t < 0:
+            raise ValueError(f"a moment map has no negative powers, got {t}")
+        result, square = None, self
+        while t:
+            if t & 1:
+                result = square if result is None else square @ result
+            t >>= 1
+            if t:
+                square = square @ square
+        return (
+            result if result is not None else MomentMap.matrix(np.zeros_like(self.A) + np.eye(len(self.A))[..., None])
+        )
+
+    def move(self, state: MomentMap, t: int) -> MomentMap:
+        """``self ** t @ state`` in one pass over the modes."""
+        X, N = kernels().move(self.A, self.drift, self.Q, state.A, state.Q, t)
+        moved = MomentMap.matrix(X)
+        return MomentMap(X, moved.drift, N)
+
+    def louder(self, factor: float) -> MomentMap:
+        """The same map with its noise variance multiplied: a batch m times larger is ``louder(1 / m)``."""
+        return MomentMap(self.A, self.drift, self.Q * factor)
+
+    def fixed_point(self) -> Array:
+        """The N with ``N = A N A' + Q``, the steady state; meaningful where the map is stable."""
+        k = len(self.A)
+        D = self.A.transpose(2, 0, 1) * (1 - np.eye(k)) + np.eye(k) * self.drift.T[:, None, :]
+        DI = np.einsum("xij,kl->xikjl", D, np.eye(k)).reshape(-1, k * k, k * k)
+        ID = np.einsum("kl,xij->xkilj", np.eye(k), D).reshape(-1, k * k, k * k)
+        DD = np.einsum("xij,xkl->xikjl", D, D).reshape(-1, k * k, k * k)
+        Q = self.Q.transpose(2, 0, 1).reshape(-1, k * k, 1)
+        # I - A (x) A = -(D (x) I + I (x) D + D (x) D): no subtraction of nearly equal numbers.
+        return np.linalg.solve(-(DI + ID + DD), Q).reshape(-1, k, k).transpose(1, 2, 0)
+
+    def radius(self) -> Array:
+        """Spectral radius of A on each mode; a mode is stable below 1."""
+        A = self.A.transpose(2, 0, 1)
+        radius = np.full(len(A), np.inf)
+        finite = np.isfinite(A).all(axis=(1, 2))
+        radius[finite] = np.abs(np.linalg.eigvals(A[finite])).max(axis=1)
+        return radius

@@ -1,0 +1,123 @@
+"""What a computation returns: frozen results whose failures are values with a sentence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..types import Array
+
+if TYPE_CHECKING:
+    from ..optimizers.base import Optimizer
+
+
+class Outcome(Enum):
+    """How a computation ended; the value is the sentence, filled in with the numbers."""
+
+    finished = "ran to step {steps:,}"
+    reached = "reached {target:g} at step {steps:,}"
+    above_floor = (
+        "never reaches {target:g}: the steady-state loss at batch size {batch_size:g} is {floor:.4g}; "
+        "lower the learning rate, raise the batch size or average"
+    )
+    diverged = "diverges: the spectral radius is {radius:.6g} at curvature {h:.4g}; lower the learning rate{limit}"
+    out_of_steps = "still at {loss:.4g} after {steps:,} steps, above {target:g}; allow more steps or raise the target"
+
+    def __repr__(self) -> str:
+        return f"Outcome.{self.name}"
+
+    @property
+    def ok(self) -> bool:
+        return self in (Outcome.finished, Outcome.reached)
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """Expected loss over steps: ``loss = signal + noise / batch_size``.
+
+    ``floor`` is the steady-state loss (infinite if the run diverges). ``band_signal`` and ``band_noise`` split the two by
+    curvature, one row for each pair of ``band_edges``. ``noise_scale`` is tr C / |g|^2 and ``curvature_noise_scale``
+    tr HC / g'Hg at the reported weights, in expectation: the batch sizes at which gradient noise and signal are alike.
+
+    A sampled run knows none of these: they are None, and the floor NaN. It has the standard error of its mean loss as
+    ``stderr``, and ``quantiles`` of the losses of single replicas.
+    """
+
+    steps: Array
+    loss: Array
+    signal: Any
+    noise: Any
+    batch_size: float
+    optimizer: Optimizer
+    floor: float
+    outcome: Outcome
+    message: str
+    band_edges: Any = None
+    band_signal: Any = None
+    band_noise: Any = None
+    noise_scale: Any = None
+    curvature_noise_scale: Any = None
+    stderr: Array | None = None
+    quantiles: Mapping[float, Array] | None = None
+    replicas: int | None = None
+
+    @property
+    def sampled(self) -> bool:
+        """Whether the loss is a mean over replicas and not exact."""
+        return self.replicas is not None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, as ``--json`` prints them."""
+        return {
+            "optimizer": str(self.optimizer),
+            "batch_size": number(self.batch_size),
+            "floor": number(self.floor),
+            "outcome": self.outcome.name,
+            "message": self.message,
+            **{
+                name: None if getattr(self, name) is None else numbers(getattr(self, name))
+                for name in (
+                    "steps", "loss", "signal", "noise", "noise_scale", "curvature_noise_scale",
+                    "band_edges", "band_signal", "band_noise", "stderr",
+                )
+            },
+            "quantiles": {f"{level:g}": numbers(band) for level, band in (self.quantiles or {}).items()},
+            "replicas": self.replicas,
+        }  # fmt: skip
+
+    def plot(self, path: str | None = None, sampled: Run | None = None) -> Any:
+        """Loss, signal and noise over steps, perhaps under a sampled run; a figure, written to ``path`` if given."""
+        from ..show.plots import plot_run
+
+        return plot_run(self, path, sampled)
+
+
+@dataclass(frozen=True)
+class Hit:
+    """Answer of `steps_to_target`: ``steps`` is None unless the outcome is reached."""
+
+    steps: int | None
+    outcome: Outcome
+    message: str
+    loss: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"steps": self.steps, "outcome": self.outcome.name, "message": self.message, "loss": number(self.loss)}
+
+
+def number(value: Any) -> float | int | None:
+    """A number as JSON has it: None for what is not finite."""
+    if value is None or not math.isfinite(value):
+        return None
+    return int(value) if float(value).is_integer() and abs(value) < 2**53 else float(value)
+
+
+def numbers(values: Any) -> list[Any]:
+    """An array as nested lists of JSON numbers."""
+    array = np.asarray(values)
+    return [numbers(row) for row in array] if array.ndim > 1 else [number(v) for v in array.tolist()]

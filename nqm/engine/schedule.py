@@ -1,0 +1,189 @@
+"""Schedules as data: multipliers on learning rate, momentum and batch size, constant on pieces.
+
+``warmup(100) + cosine(900)`` is a schedule of the learning rate, ``step(900, 2.0, at=[300, 600]).on("batch_size")``
+doubles the batch twice, and ``a & b`` applies both. After its last piece a schedule stays where it is.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from ..types import Array
+
+Target = Literal["lr", "momentum", "batch_size"]
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """Multipliers that hold on pieces: piece i lasts ``lengths[i]`` steps.
+
+    >>> (warmup(2) + constant(3)).multipliers("lr", 6).tolist()
+    [0.5, 1.0, 1.0, 1.0, 1.0, 1.0]
+    """
+
+    lengths: Any
+    lr: Any = 1.0
+    momentum: Any = 1.0
+    batch_size: Any = 1.0
+
+    def __post_init__(self) -> None:
+        lengths = np.atleast_1d(np.asarray(self.lengths))
+        known = lengths.size > 0 and lengths.dtype.kind in "iuf" and np.all(np.abs(lengths) < 2**62)
+        if not known or np.any(lengths != np.rint(lengths)) or np.any(lengths < 1) or lengths.sum() > 1e12:
+            raise ValueError(
+                f"a schedule's pieces must each last a whole number of steps, at least 1, got {self.lengths!r}"
+            )
+        values = {}
+        for name in ("lr", "momentum", "batch_size"):
+            value = np.asarray(getattr(self, name), dtype=float)
+            if value.ndim > 1 or value.size not in (1, lengths.size):
+                raise ValueError(f"schedule: {name} has {value.size} values for {lengths.size} pieces")
+            if not np.all(np.isfinite(value)) or np.any(value < 0) or (name == "batch_size" and np.any(value == 0)):
+                raise ValueError(
+                    f"schedule: {name} multipliers must be finite and not negative, got {value.ravel()[:5]}..."
+                )
+            values[name] = np.broadcast_to(value.ravel(), lengths.shape)
+        # Alike neighbours become one piece, so that they are one power.
+        table = np.stack(list(values.values()))
+        keep = np.append(True, np.any(table[:, 1:] != table[:, :-1], axis=0))
+        ends = np.cumsum(lengths.astype(np.int64))
+        object.__setattr__(self, "ends", ends[np.append(np.flatnonzero(keep)[1:] - 1, lengths.size - 1)].tolist())
+        object.__setattr__(self, "lengths", np.diff(self.ends, prepend=0))
+        for name, value in values.items():
+            object.__setattr__(self, name, value[keep])
+
+    ends: Any = None  # filled in: the step at which each piece ends
+
+    @property
+    def steps(self) -> int:
+        """How many steps the pieces last together."""
+        return int(self.ends[-1])
+
+    @property
+    def settled(self) -> int:
+        """The step from which nothing changes any more."""
+        return int(self.ends[-2]) if len(self.ends) > 1 else 0
+
+    def piece(self, t: int) -> int:
+        return min(bisect_right(self.ends, t), len(self.ends) - 1)
+
+    def same_until(self, t: int) -> float:
+        return self.ends[self.piece(t)] if t < self.settled else math.inf
+
+    def at(self, t: int) -> tuple[float, float, float]:
+        """The multipliers (lr, momentum, batch_size) of step t."""
+        i = self.piece(t)
+        return float(self.lr[i]), float(self.momentum[i]), float(self.batch_size[i])
+
+    def multipliers(self, target: Target, steps: int, first: int = 0) -> Array:
+        """One multiplier for each of the steps first, first + 1, ..."""
+        i = np.minimum(np.searchsorted(self.ends, np.arange(first, first + steps), side="right"), len(self.ends) - 1)
+        return getattr(self, target)[i]
+
+    def on(self, target: Target) -> Schedule:
+        """The same multipliers, on momentum or on batch size instead of on the learning rate."""
+        if target not in ("lr", "momentum", "batch_size"):
+            raise ValueError(f"a schedule acts on lr, momentum or batch_size, not on {target!r}")
+        return Schedule(self.lengths, **{target: self.lr})
+
+    def __add__(self, after: Schedule) -> Schedule:
+        join = {n: np.append(getattr(self, n), getattr(after, n)) for n in ("lr", "momentum", "batch_size")}
+        return Schedule(np.append(self.lengths, after.lengths), **join)
+
+    def __and__(self, other: Schedule) -> Schedule:
+        ends = np.union1d(self.ends, other.ends)
+        first = np.append(0, ends[:-1])
+        mine, theirs = (np.minimum(np.searchsorted(s.ends, first, "right"), len(s.ends) - 1) for s in (self, other))
+        both = {n: getattr(self, n)[mine] * getattr(other, n)[theirs] for n in ("lr", "momentum", "batch_size")}
+        return Schedule(np.diff(ends, prepend=0), **both)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {n: getattr(self, n).tolist() for n in ("lengths", "lr", "momentum", "batch_size")}
+
+
+def constant(steps: int, value: float = 1.0) -> Schedule:
+    """The same multiplier throughout."""
+    return Schedule([_steps("constant", steps)], value)
+
+
+def step(steps: int, factor: float, at: Sequence[float]) -> Schedule:
+    """Multiply by ``factor`` at each of the steps ``at``."""
+    ends = [int(a) for a in at]
+    if sorted(set(ends)) != ends or not ends or ends[0] < 1 or ends[-1] >= _steps("step", steps):
+        raise ValueError(f"step: at must rise within 1 .. {steps - 1}, got {list(at)}")
+    return Schedule(np.diff([0, *ends, steps]), factor ** np.arange(len(ends) + 1.0))
+
+
+def linear(steps: int, start: float = 1.0, end: float = 0.0) -> Schedule:
+    """In a straight line from ``start`` at the first step towards ``end``, which the step after the last would have."""
+    u = np.arange(_steps("linear", steps)) / steps
+    return _each(start + (end - start) * u)
+
+
+def cosine(steps: int, end: float = 0.0) -> Schedule:
+    """Half a cosine from 1 towards ``end`` (Loshchilov and Hutter, 2017)."""
+    u = np.arange(_steps("cosine", steps)) / steps
+    return _each(end + (1 - end) * (1 + np.cos(np.pi * u)) / 2)
+
+
+def exponential(steps: int, end: float = 0.01) -> Schedule:
+    """By the same factor at each step, from 1 towards ``end``."""
+    if not end > 0:
+        raise ValueError(f"exponential: end must be positive, got {end}")
+    return _each(end ** (np.arange(_steps("exponential", steps)) / steps))
+
+
+def warmup(steps: int, start: float = 0.0) -> Schedule:
+    """In a straight line from ``start`` (not included) up to 1, reached at the last step."""
+    u = np.arange(1, _steps("warmup", steps) + 1) / steps
+    return _each(start + (1 - start) * u)
+
+
+def wsd(steps: int, warmup_steps: int, decay_steps: int, end: float = 0.0) -> Schedule:
+    """Warm-up, stable, decay: the middle runs at 1."""
+    stable = _steps("wsd", steps) - warmup_steps - decay_steps
+    if min(stable, warmup_steps, decay_steps) < 0:
+        raise ValueError(f"wsd: warm-up {warmup_steps} and decay {decay_steps} do not fit into {steps} steps")
+    parts = [warmup(warmup_steps)] * (warmup_steps > 0) + [constant(stable)] * (stable > 0)
+    parts += [linear(decay_steps, 1.0, end)] * (decay_steps > 0)
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+def as_schedule(schedule: Schedule | Callable[[int], float] | None, steps: int) -> Schedule | None:
+    """A schedule as given, or a callable of the step as one of ``steps`` pieces."""
+    if schedule is None or isinstance(schedule, Schedule):
+        return schedule
+    if not callable(schedule):
+        raise TypeError(f"schedule must be a Schedule or a function of the step, got {schedule!r}")
+    if steps > MAX_PIECES:
+        raise ValueError(
+            f"a schedule that changes at every step is followed for {MAX_PIECES:,} steps at most, asked for {steps:,}"
+        )
+    return _each(np.array([float(schedule(t)) for t in range(max(steps, 1))]))
+
+
+MAX_PIECES = 10**7
+
+
+def _each(values: Array) -> Schedule:
+    return Schedule(np.ones(len(values), dtype=np.int64), values)
+
+
+def _steps(name: str, steps: Any) -> int:
+    if isinstance(steps, (bool, str)) or not 1 <= steps <= 10**12 or steps != int(steps):
+        raise ValueError(f"{name}: steps must be a whole number of at least 1, got {steps!r}")
+    if name not in ("constant", "step", "wsd") and steps > MAX_PIECES:
+        raise ValueError(f"{name}: changes at every step, {MAX_PIECES:,} at most, got {steps:,}")
+    return int(steps)
+
+
+__all__ = ["Schedule", "constant", "cosine", "exponential", "linear", "step", "warmup", "wsd"]

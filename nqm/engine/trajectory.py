@@ -1,0 +1,303 @@
+"""An optimizer with its schedule on given curvatures, ready to move: steps, powers, read-outs, steady state.
+
+Steps that are alike become one power and steps that repeat one power of their cycle, so a constant run costs O(log t)
+whatever the optimizer is made of. Steps that all differ are walked one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..optimizers.base import Optimizer, parameters, scaled
+from ..types import Array
+from .basis import Basis
+from .kernels.compiled import kernels
+from .moments import MomentMap
+from .schedule import Schedule
+
+MAX_WALK = 10**7  # steps that are followed one by one
+BLOWN = 1e4  # growth of a state beyond which its second moments cancel to nothing when it falls again
+SCAN = 4096  # steps walked at a time
+STABLE = 1 + 1e-12  # the slowest modes have 1 - lr h == 1.0 in float64
+
+
+class Powers:
+    """A step's repeated squares, kept, so that moving a state by t steps costs one product for each bit of t.
+
+    The first move makes its own squares and forgets them, which is faster; only a second one shows that they are needed.
+    """
+
+    def __init__(self, step: MomentMap) -> None:
+        self.squares = [step]
+        self.moved = False
+
+    def __getitem__(self, level: int) -> MomentMap:
+        while len(self.squares) <= level:
+            self.squares.append(self.squares[-1] @ self.squares[-1])
+        return self.squares[level]
+
+    def move(self, state: MomentMap, t: int) -> MomentMap:
+        if not self.moved and t > 1:
+            self.moved = True
+            return self.squares[0].move(state, t)
+        for level in range(t.bit_length()):
+            if t >> level & 1:
+                state = self[level] @ state
+        return state
+
+
+@dataclass(frozen=True)
+class Affine:
+    """Steps that differ only in a scalar: ``G = G0 + pace G1`` and ``b = b0 + pace b1``."""
+
+    G0: Array
+    G1: Array
+    b0: Array
+    b1: Array
+
+
+class Dynamics:
+    """One optimizer, one schedule, curvatures h.
+
+    Settings may be arrays that broadcast against h; ``shape`` is the shape they give together, and maps hold it
+    flattened as their mode axis. Slots are balanced on each mode, from the first step at the unscheduled rate.
+    """
+
+    def __init__(self, optimizer: Optimizer, h: Array, schedule: Schedule | None = None) -> None:
+        self.optimizer, self.h, self.schedule = optimizer, h, schedule
+        G, b = optimizer.system(h, 0)
+        entries = [*(e for row in G for e in row), *b]
+        # A later step of a cycle may be the first to show a setting.
+        later = [p.value for p in parameters(optimizer).values()] if optimizer.cycle != 1 else []
+        arrays = (e for e in (*entries, *later) if not isinstance(e, float | int))
+        self.shape = np.broadcast_shapes(h.shape, *{np.shape(e) for e in arrays})
+        self._change, self._jolt = self._arrays(G, b)
+        self.modes = self._jolt.shape[1]
+        self.period = optimizer.cycle
+        self.settled = max(optimizer.settled, schedule.settled if schedule else 0)
+        self._powers: dict[Any, Powers] = {}
+
+    @cached_property
+    def basis(self) -> Basis:
+        return Basis(self._change)
+
+    @cached_property
+    def _first(self) -> tuple[Array, Array]:
+        """G and b of the first step in the balanced slots."""
+        return self.basis.system(self._change, self._jolt)
+
+    def start(self) -> MomentMap:
+        """theta_0 spread over the slots: a map with one column."""
+        return MomentMap.matrix(self._column()[:, None])
+
+    def _column(self) -> Array:
+        return self.basis.column(self._slots(self.optimizer.initial()))
+
+    def _slots(self, slots: Any) -> Array:
+        """One number for each slot as (slots, 1), or one for each setting and mode too, as (slots, modes)."""
+        if all(isinstance(e, float | int) or np.ndim(e) == 0 for e in slots):
+            return np.array(slots, dtype=float)[:, None]
+        return np.stack([np.broadcast_to(e, self.shape).ravel() for e in slots])
+
+    def doublings(self, levels: int) -> tuple[Array, Array]:
+        """What `end` gives after 1, 2, 4, 8, ... steps, (level, ...), where all steps are alike and so is the read-out."""
+        x, r = self._slots(self.optimizer.initial()), self._slots(self.optimizer.readout(1))
+        signal, noise = kernels().climb(self._change, self._jolt, x, r, levels)
+        return signal.reshape(levels, *self.shape), noise.reshape(levels, *self.shape)
+
+    def end(self, t: int) -> tuple[Array, Array]:
+        """What `read` gives after t steps from the start."""
+        if self.schedule is not None or self.period != 1 or self.same_until(0) < t:
+            return self.read(self.move(self.start(), 0, t), t)
+        x, r = self._slots(self.optimizer.initial()), self._slots(self.optimizer.readout(t))
+        signal, noise = kernels().end(self._change, self._jolt, x, r, t)
+        return signal.reshape(self.shape), noise.reshape(self.shape)
+
+    def row(self, t: int) -> Array:
+        """The read-out after t steps, (slots, modes)."""
+        return self.weights(self.optimizer.readout(t))
+
+    def look(self, t: int) -> Array:
+        """The weights of the slots in the point of step t's gradient, (slots, modes)."""
+        held = scaled(self.optimizer, *self.schedule.at(t)[:2]) if self.schedule else self.optimizer
+        return self.weights(held.look(t))
+
+    def weights(self, weights: Any) -> Array:
+        """Weights of the slots in the literature's units as rows for the balanced slots."""
+        return self.basis.row(self._slots(weights))
+
+    def read(self, state: MomentMap, t: int) -> tuple[Array, Array]:
+        """Second moments of the reported weights: of the signal per unit s, of the noise per unit c / B."""
+        seen = MomentMap.matrix(self.row(t)[None]) @ state
+        return seen.A[0, 0].reshape(self.shape) ** 2, seen.Q[0, 0].reshape(self.shape)
+
+    def step(self, t: int) -> MomentMap:
+        """The map of step t."""
+        G, b, batch = self.system(t)
+        return MomentMap.step(G, b) if batch == 1 else MomentMap.step(G, b).louder(1 / batch)
+
+    def system(self, t: int) -> tuple[Array, Array, float]:
+        """G and b of step t, and the multiplier of its batch size."""
+        if self.schedule is None:
+            return (*(self._stack(self.optimizer, t) if t else self._first), 1.0)
+        lr, momentum, batch = self.schedule.at(t)
+        return (*self._stack(scaled(self.optimizer, lr, momentum), t), batch)
+
+    def same_until(self, t: int) -> float:
+        ends = self.optimizer.same_until(t)
+        return min(ends, self.schedule.same_until(t)) if self.schedule else ends
+
+    def move(self, state: MomentMap, t: int, to: int) -> MomentMap:
+        """The state after ``to`` steps from the state after t."""
+        if self.period == 0 and to > MAX_WALK:
+            raise ValueError(
+                f"the steps of {self.optimizer} all differ and are followed one by one, {MAX_WALK:,} at most, not {to:,}"
+            )
+        while t < to:
+            if self.period > 1 and t >= self.settled and to - t >= 2 * self.period:
+                phase = (t - self.settled) % self.period
+                cycles = (to - t) // self.period
+                state = self.cycle(phase).move(state, cycles)
+                t += cycles * self.period
+                continue
+            end = int(min(self.same_until(t), to))
+            if end - t == 1 and to - t > 1 and (affine := self.affine(t)):
+                end = min(to, t + min(SCAN, max(t, 16)))
+                state, _, _ = self.scan(affine, state, t, end)
+                lost = np.abs(state.A).max(axis=(0, 1)) > BLOWN  # what comes back from there is rounding
+                state.A[..., lost] = state.Q[..., lost] = np.nan
+            else:
+                state = self.powers(t).move(state, end - t)
+            t = end
+        return state
+
+    def powers(self, t: int) -> Powers:
+        """The powers of step t's map, kept for the steps it stands for."""
+        key = t
+        if self.period and t >= self.settled:
+            key = self.settled + (t - self.settled) % self.period
+        if key not in self._powers:
+            if len(self._powers) > 256:
+                self._powers.clear()
+            self._powers[key] = Powers(self.step(t))
+        return self._powers[key]
+
+    def cycle(self, phase: int = 0) -> Powers:
+        """The powers of one whole cycle that begins ``phase`` steps into it."""
+        key = ("cycle", phase)
+        if key not in self._powers:
+            t, end = self.settled + phase, self.settled + phase + self.period
+            whole = None
+            while t < end:
+                stop = int(min(self.same_until(t), end))
+                part = self.powers(t)[0] ** (stop - t)
+                whole = part if whole is None else part @ whole
+                t = stop
+            assert whole is not None
+            self._powers[key] = Powers(whole)
+        return self._powers[key]
+
+    def pace(self, t: int, to: int) -> Array | None:
+        """The scalar that drives the steps t .. to, if one does: the optimizer's own or the schedule's."""
+        own = self.optimizer.pace(np.arange(t, to))
+        if self.schedule is None or self.schedule.settled <= t:
+            return own
+        if own is not None or self.period != 1 or np.any(self.schedule.momentum != 1):
+            return None
+        return self.schedule.multipliers("lr", to - t, t)
+
+    def affine(self, t: int) -> Affine | None:
+        """The steps from t on as ``G0 + pace G1``, where they are that."""
+        if self.pace(t, t + 3) is None or t < self.optimizer.settled:
+            return None
+        if "affine" not in self._powers:
+            own = self.optimizer.pace(t) is not None
+            if own:
+                lr, momentum, _ = self.schedule.at(t) if self.schedule else (1.0, 1.0, 1.0)
+                held = scaled(self.optimizer, lr, momentum)
+                points = [(held.pace(u), self._stack(held, u)) for u in (0, 1, 3)]
+            else:
+                points = [(m, self._stack(scaled(self.optimizer, m), t)) for m in (1.0, 0.5, 2.0)]
+            self._powers["affine"] = _affine(points)  # type: ignore[assignment]
+        return self._powers["affine"]  # type: ignore[return-value]
+
+    def scan(
+        self, affine: Affine, state: MomentMap, t: int, to: int, ws: Array | None = None, wn: Array | None = None
+    ) -> tuple[MomentMap, Array, Array]:
+        """Walk from t to ``to`` and sum the moments with weights ws and wn after each step."""
+        modes = self.modes
+        X, N = state.A.copy(), state.Q.copy()
+        pace = self.pace(t, to)
+        loud = 1 / self.schedule.multipliers("batch_size", to - t, t) if self.schedule else np.ones(to - t)
+        ws = np.zeros((1, modes)) if ws is None else np.ascontiguousarray(ws).reshape(-1, modes)
+        wn = np.zeros(modes) if wn is None else np.ascontiguousarray(wn).ravel()
+        signal, noise = kernels().scan(
+            affine.G0, affine.G1, affine.b0, affine.b1, pace, loud, X, N, self.row(to), ws, wn
+        )
+        signal[np.maximum.accumulate(signal) > BLOWN**2 * max(float(ws.sum()), 1e-300)] = np.nan
+        m = state.drift.shape[0]
+        drift = np.ascontiguousarray(np.einsum("iix->ix", X[:m, :m]) - 1.0)
+        return MomentMap(X, drift, N), signal, noise
+
+    def stationary(self) -> MomentMap:
+        """The map whose fixed point is the steady state: one cycle at the schedule's last settings."""
+        if self.period == 0:
+            return self.step(10**9)
+        return self.cycle()[0] if self.period > 1 else self.powers(self.settled)[0]
+
+    def stable(self) -> Any:
+        """Whether every mode is stable, for each setting."""
+        return (self.stationary().radius().reshape(self.shape) <= STABLE).all(axis=-1)
+
+    def floor(self) -> Array:
+        """Steady-state second moment of the reported weights per unit c / B.
+
+        Infinite on unstable modes, NaN where there is none because nothing moves (a schedule that ends at rate 0).
+        """
+        limit = self.stationary()
+        stable = (limit.radius() <= STABLE).reshape(self.shape)
+        if self.optimizer.averages:
+            return np.where(stable, 0.0, np.inf)
+        r = self.row(self.settled)
+        with np.errstate(all="ignore"):
+            try:
+                noise = np.einsum("ix,ijx,jx->x", r, limit.fixed_point(), r).reshape(self.shape)
+            except np.linalg.LinAlgError:
+                noise = np.full(self.shape, np.nan)
+        return np.where(stable, np.where(noise >= 0, noise, np.nan), np.inf)
+
+    def _stack(self, optimizer: Optimizer, t: int) -> tuple[Array, Array]:
+        """G and b of step t as arrays in the balanced slots."""
+        return self.basis.system(*self._arrays(*optimizer.system(self.h, t)))
+
+    def _arrays(self, G: Any, b: Any) -> tuple[Array, Array]:
+        k = len(b)
+        full, jolt = np.empty((k, k, *self.shape)), np.empty((k, *self.shape))
+        for i in range(k):
+            jolt[i] = b[i]
+            for j in range(k):
+                full[i, j] = G[i][j]
+        return full.reshape(k, k, -1), jolt.reshape(k, -1)
+
+
+def fade(optimizer: Optimizer, times: Any, reference: int) -> Any:
+    """Square of the read-out's factor at ``times`` over that at ``reference`` (an average divides by its length)."""
+    if optimizer.steady:
+        return 1.0
+    size = lambda t: sum(np.max(np.abs(e)) for e in optimizer.readout(int(t)))  # noqa: E731
+    return np.array([size(t) for t in np.atleast_1d(times)]) ** 2 / size(reference) ** 2
+
+
+def _affine(points: list[tuple[float, tuple[Array, Array]]]) -> Affine | None:
+    """The line through two points, if the third lies on it."""
+    (p0, (Ga, ba)), (p1, (Gb, bb)), (p2, (Gc, bc)) = points
+    G1, b1 = (Gb - Ga) / (p1 - p0), (bb - ba) / (p1 - p0)
+    line = Affine(Ga - p0 * G1, G1, ba - p0 * b1, b1)
+    # Rounding of the entries at the three points; anything curved misses by far more.
+    off = np.abs(line.G0 + p2 * G1 - Gc).max() + np.abs(line.b0 + p2 * b1 - bc).max()
+    size = np.abs(Gc).max() + np.abs(bc).max()
+    return line if off <= 1e-12 * size else None

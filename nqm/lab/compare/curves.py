@@ -1,0 +1,179 @@
+"""Measured steps to a target against batch size, with intervals over seeds.
+
+The setting of each batch size was chosen by a search, whose least steps flatter it: of many trials, the luckiest. So a
+curve is the median of fresh seeds at that setting; the search's own number stands beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ...engine.run import number
+from ...nets.estimates import Estimate
+from ...search.sweeps import EXCESS, Definition, excess_at
+from ...types import Array
+from ..results import Interval, Point
+
+RESAMPLES = 1000
+LEVELS = (0.05, 0.95)
+ADDING = ("HeavyBall", "Nesterov", "KFAC", "RMSProp", "torch.SGD")  # v <- momentum v + g
+MEASURED: tuple[Definition, ...] = ("20%", "2x", "ratio")
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """One optimizer, tuned at each batch size.
+
+    ``seeds`` has the steps of each fresh seed, infinity for one that did not arrive; ``searched`` the least of the search,
+    NaN where no trial arrived.
+    """
+
+    name: str
+    batch_sizes: Array
+    searched: Array
+    seeds: tuple[Array, ...]
+    settings: tuple[Mapping[str, Any], ...]
+    at_edge: tuple[tuple[str, ...], ...]
+    label: str = ""  # of the study; that of the name if left out
+    optimizer: str = ""  # its own name; that of the label if left out
+
+    def __post_init__(self) -> None:
+        label = self.label or self.name.removeprefix("EMA(").removesuffix(")")
+        object.__setattr__(self, "label", label)
+        object.__setattr__(self, "optimizer", self.optimizer or label)
+
+    @property
+    def averaged(self) -> bool:
+        """Whether it is an average of the weights that is read out."""
+        return self.name != self.label
+
+    @property
+    def certain(self) -> bool:
+        """Whether every batch size that arrived was tried with fresh seeds: else there is no interval."""
+        return all(len(s) > 1 for s, steps in zip(self.seeds, self.steps, strict=True) if math.isfinite(steps))
+
+    @property
+    def largest(self) -> float:
+        """The largest batch size at which it arrived."""
+        arrived = self.batch_sizes[np.isfinite(self.steps)]
+        return float(arrived[-1]) if len(arrived) else float(self.batch_sizes[-1])
+
+    @cached_property
+    def steps(self) -> Array:
+        """Median over seeds; the search's own where the setting was not tried with others. NaN where it did not arrive."""
+        return _median(self.seeds, self.searched)
+
+    @property
+    def examples(self) -> Array:
+        return self.steps * self.batch_sizes
+
+    @cached_property
+    def resampled(self) -> Array:
+        """Steps of curves whose seeds are drawn again with replacement, (resamples, batch sizes)."""
+        rng = np.random.default_rng([0xC0, *self.name.encode()])
+        drawn = [s[rng.integers(len(s), size=(RESAMPLES, len(s)))] if len(s) else None for s in self.seeds]
+        return np.stack(
+            [
+                np.full(RESAMPLES, least) if d is None else np.median(d, axis=1)
+                for d, least in zip(drawn, self.searched, strict=True)
+            ],
+            axis=1,
+        )
+
+    @property
+    def _intervals(self) -> list[Interval | None]:
+        return [Interval.of([None if math.isinf(x) else int(x) for x in s]) for s in self.seeds]
+
+    @property
+    def coverage(self) -> Array:
+        """Probability with which each interval holds the median; NaN without seeds."""
+        return np.array([math.nan if found is None else found.coverage for found in self._intervals])
+
+    @property
+    def interval(self) -> tuple[Array, Array]:
+        """Between which steps the median over seeds lies, by order statistics: see `Interval`. NaN without seeds."""
+        ends = [(math.nan, math.nan) if f is None else (f.low, f.high) for f in self._intervals]
+        low, high = np.array([[math.inf if e is None else e for e in pair] for pair in ends], dtype=float).T
+        return low, high
+
+    @property
+    def lr(self) -> Array:
+        return np.array([float(s.get("lr", math.nan)) for s in self.settings])
+
+    @property
+    def effective_lr(self) -> Array:
+        """lr / (1 - momentum), what a gradient moves in the end, where momentum adds gradients up; lr where it averages them."""
+        if self.optimizer not in ADDING:
+            return self.lr
+        return self.lr / np.array([1 - float(s.get("momentum", 0.0)) for s in self.settings])
+
+    def critical_batch_size(self, definition: Definition = "2x") -> Estimate:
+        """As `Sweep.critical_batch_size`, with the interval over seeds; infinity is beyond the largest batch size."""
+        if definition not in MEASURED:
+            raise ValueError(
+                f"definition must be one of {', '.join(MEASURED)} for what was measured, got {definition!r}"
+            )
+        if not self.certain:
+            return Estimate(critical(self.batch_sizes, self.steps, definition), math.nan, math.nan)
+        low, high = np.quantile(self.critical_resampled(definition), LEVELS, method="nearest")
+        return Estimate(critical(self.batch_sizes, self.steps, definition), float(low), float(high))
+
+    def critical_resampled(self, definition: Definition) -> Array:
+        """The critical batch size of each resampled curve."""
+        return np.array([critical(self.batch_sizes, steps, definition) for steps in self.resampled])
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row for each batch size."""
+        low, high = self.interval
+        return [
+            {
+                "optimizer": self.name, "batch_size": int(self.batch_sizes[i]), "steps": number(self.steps[i]),
+                "low": number(low[i]), "high": number(high[i]), "examples": number(self.examples[i]),
+                "searched": number(self.searched[i]), "seeds": len(self.seeds[i]),
+                "effective_lr": number(self.effective_lr[i]), **self.settings[i], "at_edge": ", ".join(self.at_edge[i]),
+            }
+            for i in range(len(self.batch_sizes))
+        ]  # fmt: skip
+
+
+def critical(batch_sizes: Array, steps: Array, definition: Definition) -> float:
+    """A critical batch size by definition; infinity where the curve does not come to it, NaN where there is no curve."""
+    steps = np.where(np.isfinite(steps), steps, np.nan)
+    if np.isfinite(steps).sum() < 2:
+        return math.nan
+    if definition == "ratio":
+        return float(np.nanmin(steps * batch_sizes) / np.nanmin(steps))
+    found = excess_at(batch_sizes, steps * batch_sizes, EXCESS[definition])
+    return math.inf if math.isnan(found) else found
+
+
+def curves_of(points: Iterable[Point]) -> list[Curve]:
+    """A curve for each row of a study's results."""
+    rows: dict[str, list[Point]] = {}
+    for point in points:
+        rows.setdefault(point.name, []).append(point)
+    return [_curve(name, sorted(own, key=lambda point: point.batch_size)) for name, own in rows.items()]
+
+
+def _curve(name: str, points: list[Point]) -> Curve:
+    return Curve(
+        name,
+        np.array([point.batch_size for point in points], dtype=float),
+        np.array([math.nan if point.steps is None else point.steps for point in points], dtype=float),
+        tuple(np.array([math.inf if s is None else s for s in point.seeds], dtype=float) for point in points),
+        tuple(point.settings | ({} if point.decay is None else {"ema_decay": point.decay}) for point in points),
+        tuple(tuple(f"{setting} {end}" for setting, end in point.at_edge.items()) for point in points),
+        points[0].label,
+        next((point.trial.optimizer for point in points if point.trial), points[0].label),
+    )
+
+
+def _median(seeds: Sequence[Array], otherwise: Array) -> Array:
+    found = np.array([np.median(s) if len(s) else least for s, least in zip(seeds, otherwise, strict=True)])
+    return np.where(np.isfinite(found), found, np.nan)

@@ -1,0 +1,86 @@
+"""Pictures of measured and predicted steps and learning rates, as lines and panels; `plot.chart` draws them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...show.chart import BLACK, PALETTE, Line, Panel, chart
+from ...show.plots import linear_in_batch, perfect_scaling
+from .curves import Curve
+from .predicted import Predicted
+
+COLORS = {"SGD": 0, "HeavyBall": 1, "Adam": 2, "KFAC": 3, "Nesterov": 4}  # the same in every picture
+
+
+def plot_steps(
+    curves: Sequence[Curve], target: str, predicted: Predicted | None = None, path: str | None = None
+) -> Any:
+    """Steps to the target against batch size: medians over seeds with their intervals, predictions dashed."""
+    lines, guides = [], []
+    for curve, color in zip(curves, colors(curves), strict=True):
+        averaged = curve.averaged
+        lines.append(
+            Line(curve.batch_sizes, curve.steps, _label(curve), color, marker="o", hollow=averaged, spread=_band(curve),
+                 width=1.0 if averaged else 1.5, style=":" if averaged else "-")
+        )  # fmt: skip
+        guides.append(perfect_scaling(curve.batch_sizes, curve.steps))
+    dashed = _dashed(curves, predicted, "steps")
+    key = [*lines, *_keys(dashed), guides[0]]
+    panel = Panel([*guides[:1], *dashed, *lines], "batch size", f"steps to {target}", "log2", "log2", legend="none")
+    return chart([panel], path, (5.5, 3.8), key)
+
+
+def plot_rates(curves: Sequence[Curve], predicted: Predicted | None = None, path: str | None = None) -> Any:
+    """Best learning rate against batch size, effective where there is momentum."""
+    plain = [curve for curve in curves if not curve.averaged]
+    lines = [
+        Line(curve.batch_sizes, curve.effective_lr, _label(curve), color, marker="o")
+        for curve, color in zip(plain, colors(plain), strict=True)
+    ]
+    dashed = _dashed(plain, predicted, "effective_lr")
+    guide = linear_in_batch(lines[0].x, lines[0].y)
+    key = [*lines, *_keys(dashed), guide]
+    panel = Panel([guide, *dashed, *lines], "batch size", "best effective learning rate", "log2", "log2", legend="none")
+    return chart([panel], path, (5.5, 3.8), key)
+
+
+def colors(curves: Sequence[Curve]) -> list[str]:
+    """One for each optimizer; an average has that of what it averages."""
+    names = [curve.label for curve in curves]
+    known = dict(COLORS)
+    for name in names:
+        known.setdefault(name, max(known.values()) + 1)
+    return [PALETTE[known[name] % len(PALETTE)] for name in names]
+
+
+def _dashed(curves: Sequence[Curve], predicted: Predicted | None, what: str) -> list[Line]:
+    """What was predicted; Adam's learning rate stands behind another preconditioner and is in other units."""
+    if predicted is None:
+        return []
+    found = []
+    for curve, color in zip(curves, colors(curves), strict=True):
+        sweep = predicted.sweeps.get(curve.name)
+        if sweep is not None and not (what == "effective_lr" and sweep.power):
+            style = "-." if curve.averaged else "--"
+            found.append(Line(sweep.batch_sizes, getattr(sweep, what), "", color, style, 1.0))
+    return found
+
+
+def _keys(dashed: Sequence[Line]) -> list[Line]:
+    names = {"--": "predicted from a fit", "-.": "predicted, with average"}
+    return [
+        Line([], [], name, BLACK, style, 1.0) for style, name in names.items() if any(d.style == style for d in dashed)
+    ]
+
+
+def _label(curve: Curve) -> str:
+    """Its name, in which a dollar is a dollar and begins no formula."""
+    return curve.name.replace("$", r"\$")
+
+
+def _band(curve: Curve) -> Any:
+    low, high = curve.interval
+    return (np.where(np.isfinite(low), low, np.nan), np.where(np.isfinite(high), high, np.nan))

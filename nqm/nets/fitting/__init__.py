@@ -1,0 +1,1 @@
+"""The noisy quadratic of a network: measured, used to predict, validated by training."""

@@ -1,0 +1,177 @@
+"""What to do next, on one page: tuned steps to a target over batch sizes, on a fitted network.
+
+The bent model of `descent` is linearised at the target: ``loss <= target`` where
+``signal + noise / B * target / L(0) <= phi^-1(target)``. That is a noisy quadratic again, with its noise scaled, so every
+search of the exact engine applies.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...engine.run import number
+from ...engine.spectrum import Spectrum
+from ...optimizers import EMA, SGD, HeavyBall, Nesterov
+from ...optimizers.base import Optimizer
+from ...problems.quadratic import Quadratic, check_batch_size, check_target
+from ...search import Tuned, optimal_schedule, tune
+from ...search.sweeps import Sweep, sweep
+from ...types import Array
+from ..estimates import Estimate, bootstrap
+from .model import Fit
+from .prediction import horizon_of
+
+BATCH_SIZES = (4, 16, 64, 256, 1024, 4096, 16384)
+PIECES = 5
+NEAR = 20.0  # times the critical batch size, to either side: what decides it
+RESAMPLES = 40  # of the noise vectors, for its interval
+SWEPT: tuple[Optimizer, ...] = (SGD(), HeavyBall())  # over batch sizes
+TUNED: tuple[Optimizer, ...] = (EMA(SGD()), Nesterov())  # at the one asked for
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Advice:
+    """Tuned steps to a target at one batch size and over several, and the sentences that follow from them."""
+
+    target: float
+    batch_size: float
+    reachable: bool
+    sentences: tuple[str, ...]
+    tuned: tuple[Tuned, ...] = ()
+    sweeps: tuple[Sweep, ...] = ()
+    critical_batch_size: Estimate | None = None
+    decay_steps: float | None = None
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row for each optimizer at the batch size asked for."""
+        return [
+            {"optimizer": str(t.optimizer), "steps": t.steps, "examples": (t.steps or math.nan) * self.batch_size}
+            for t in self.tuned
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "target": self.target, "batch_size": number(self.batch_size), "reachable": self.reachable,
+            "sentences": list(self.sentences), "tuned": [t.to_dict() for t in self.tuned],
+            "sweeps": [s.to_dict() for s in self.sweeps], "decay_steps": number(self.decay_steps),
+            "critical_batch_size": None if self.critical_batch_size is None else self.critical_batch_size.to_dict(),
+        }  # fmt: skip
+
+
+def advise(
+    fit: Fit, target: float, batch_size: float, *, batch_sizes: Sequence[float] = BATCH_SIZES,
+    progress: Progress | None = None,
+) -> Advice:  # fmt: skip
+    """How to reach a training loss soonest from the checkpoint of a fit: optimizer, learning rate, batch size, decay."""
+    target, batch_size = check_target(target), check_batch_size(batch_size)
+    if target >= fit.loss:
+        raise ValueError(f"target {target:g} is not below the loss at the checkpoint, {fit.loss:.4g}")
+    found = quadratic_at(fit, target)
+    if isinstance(found, str):
+        return Advice(target, batch_size, False, (found,))
+    problem, goal = found
+    sizes = sorted({*batch_sizes, batch_size, 2 * batch_size})
+    jobs = len(SWEPT) + len(TUNED) + 1
+    sweeps, tuned, here = [], [], sizes.index(batch_size)
+    for kind in SWEPT:
+        sweeps.append(sweep(problem, kind, goal, sizes))
+        tuned.append(tune(problem, sweeps[-1].optimizers[here] or kind, batch_size, goal))
+        if progress:
+            progress(len(tuned), jobs)
+    for kind in TUNED:
+        tuned.append(tune(problem, kind, batch_size, goal))
+        if progress:
+            progress(len(tuned), jobs)
+    decay = optimal_schedule(problem, SGD(), batch_size, goal, pieces=PIECES) if tuned[0].steps else None
+    critical = _critical(fit, target, goal, sweeps[0])
+    steps = None if decay is None else float(decay.steps)
+    said = _sentences(fit, target, batch_size, tuned, sweeps[0], here, critical, steps)
+    return Advice(target, batch_size, True, tuple(said), tuple(tuned), tuple(sweeps), critical, steps)
+
+
+def quadratic_at(fit: Fit, target: float) -> tuple[Quadratic, float] | str:
+    """The fit with its noise as it will be at the target, and the loss there that stands for it; or why there is none."""
+    goal = target if fit.bend is None else fit.bend.inverse(target)
+    if goal is None or goal <= fit.offset:
+        return _too_far(fit, target, goal)
+    return _problem(fit, target), goal - fit.offset
+
+
+def _problem(fit: Fit, target: float, spectrum: Spectrum | None = None) -> Quadratic:
+    """The fit, or another spectrum of its network, with its noise as it will be at the target."""
+    given = fit.spectrum if spectrum is None else spectrum
+    if fit.bend is None:
+        return Quadratic(given)
+    return Quadratic(Spectrum(given.h, given.c * target / fit.loss, given.s))
+
+
+def _critical(fit: Fit, target: float, goal: float, found: Sweep) -> Estimate | None:
+    """Where SGD's steps are twice perfect scaling, with an interval: noise vectors drawn anew, each time swept again."""
+    value = found.critical_batch_size("2x")
+    if not math.isfinite(value):
+        return None
+    sizes = found.batch_sizes
+    near = np.unique([sizes[0], *sizes[(sizes > value / NEAR) & (sizes < value * NEAR)]])
+    rows = np.arange(fit.noise.probes)[:, None] == fit.noise.probe
+
+    def critical(noise: Array) -> float:
+        return sweep(_problem(fit, target, fit.spectrum_with(noise)), SGD(), goal, near.tolist()).critical_batch_size(
+            "2x"
+        )
+
+    interval = bootstrap(rows * fit.noise.weight, critical, resamples=RESAMPLES)
+    return Estimate(value, min(interval.low, value), max(interval.high, value))
+
+
+def _too_far(fit: Fit, target: float, goal: float | None) -> str:
+    if goal is None and fit.descent is not None:
+        return (
+            f"{target:g} lies beyond the descent that was measured, which ended at {fit.descent.loss[-1]:.4g}; fit with a "
+            "longer descent, or fit again further on"
+        )
+    return f"{target:g} lies below {fit.offset:.4g}, the least loss of the quadratic at this checkpoint; fit again further on"
+
+
+def _sentences(
+    fit: Fit, target: float, batch_size: float, tuned: list[Tuned], plain: Sweep, here: int, critical: Estimate | None,
+    decay: float | None,
+) -> list[str]:  # fmt: skip
+    said = []
+    if critical is not None:
+        share = batch_size / critical.value
+        said.append(
+            f"at batch {batch_size:g} you are at {share:.2g} of the critical size {critical.value:.3g} "
+            f"({critical.low:.3g} to {critical.high:.3g}) at which SGD needs twice the steps of perfect scaling"
+        )
+    reached = [t for t in tuned if t.steps]
+    if not reached:
+        return [*said, f"no optimizer reaches {target:g} at batch {batch_size:g}: {tuned[0].message}"]
+    best = min(reached, key=lambda t: t.steps or math.inf)
+    said.append(f"{best.optimizer} reaches {target:g} soonest, in {best.steps:,} steps")
+    base = tuned[0].steps
+    if base:
+        for name, t in zip(("heavy ball", "an average", "Nesterov"), tuned[1:], strict=True):
+            said.append(_against(name, t.steps, base))
+        if decay is not None:
+            said.append(_against(f"a decaying learning rate ({PIECES} pieces)", decay, base))
+        double = plain.steps[int(np.flatnonzero(plain.batch_sizes == 2 * batch_size)[0])]
+        if np.isfinite(double) and np.isfinite(plain.steps[here]):
+            said.append(f"doubling the batch saves {100 * (1 - double / plain.steps[here]):.0f}% of SGD's steps")
+    rate, steps = float(best.optimizer.effective_lr), best.steps or 0
+    said.append(horizon_of(fit).sentence(rate * steps * float(fit.spectrum.h.max())))
+    return said
+
+
+def _against(name: str, steps: float | None, base: float) -> str:
+    if not steps:
+        return f"{name} does not reach it"
+    gain = 1 - steps / base
+    if abs(gain) < 0.02:
+        return f"{name} takes as many steps as tuned SGD ({base:,.0f})"
+    return f"{name} {'saves' if gain > 0 else 'costs'} {100 * abs(gain):.0f}% of SGD's {base:,.0f} steps"

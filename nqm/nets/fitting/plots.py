@@ -1,0 +1,67 @@
+"""Pictures of fits, predictions and checks, as lines and panels; `plot.chart` draws them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...show.chart import BLACK, GREY, PALETTE, Line, Panel, chart, wrap
+
+if TYPE_CHECKING:
+    from .model import Fit
+    from .prediction import Prediction
+    from .validation import Check
+
+
+def plot_fit(fit: Fit, path: str | None = None) -> Any:
+    """Where signal and noise sit over curvature, as cumulative shares; and noise against curvature along the top vectors."""
+    lines = []
+    for name, measure, color in (("signal", fit.signal, PALETTE[0]), ("noise", fit.noise, PALETTE[1])):
+        order = np.argsort(measure.h)
+        share = np.cumsum(measure.weight[order]) / measure.weight.sum()
+        fine = measure.h[order] > 0
+        lines.append(Line(measure.h[order][fine], share[fine], name, color, stairs=True))
+    h, c = fit.top["h"], fit.top["c"]
+    slope, _ = fit.noise_exponent
+    level = float(np.exp(np.mean(np.log(c[c > 0]) - slope * np.log(h[c > 0]))))
+    along = [
+        Line(h, c, "along the top curvatures", PALETTE[2], style="", marker="o"),
+        Line(h, level * h**slope, f"slope {slope:.2f}", GREY, "--", 1.0),
+    ]
+    return chart(
+        [
+            Panel(lines, "curvature", "share below", "log", "linear", "signal and noise"),
+            Panel(along, "curvature h", "noise variance c", "log", "log", "C against H"),
+        ],
+        path,
+    )
+
+
+def plot_prediction(prediction: Prediction, path: str | None = None) -> Any:
+    """Predicted loss over steps with its interval."""
+    steps = np.maximum(prediction.steps, 0.5)  # step 0 on a log axis
+    half = (prediction.high - prediction.low) / 2
+    line = Line(steps, prediction.loss, "predicted", BLACK, spread=half if np.isfinite(half).all() else None)
+    title = wrap(f"{prediction.run.optimizer}, B = {prediction.run.batch_size:g}", 44)
+    return chart([Panel([line], "step", "training loss", "log", "log", title)], path)
+
+
+def plot_check(check: Check, path: str | None = None) -> Any:
+    """Predicted (lines) over real loss (points), and the error against learning rate x steps x curvature."""
+    over, errors = [], []
+    for i, row in enumerate(check.rows):
+        color, name = PALETTE[i % len(PALETTE)], f"{row.trained.optimizer}, B = {row.trained.batch_size:g}"
+        if row.prediction.run.outcome.ok:
+            over.append(Line(row.prediction.steps, row.prediction.loss, "", color))
+            errors.append(Line(row.prediction.reach, 100 * np.abs(row.error), "", color, marker=".", width=0.8))
+        over.append(
+            Line(row.trained.steps, row.trained.loss, name, color, style="", marker="o", spread=row.trained.stderr)
+        )
+    return chart(
+        [
+            Panel(over, "step", "training loss", "log", "log", "predicted (lines) and trained (points)", "none"),
+            Panel(errors, "lr x steps x curvature", "error, %", "log", "log", "", "none"),
+        ],
+        path, key=[line for line in over if line.label], size=(7.2, 4.6),
+    )  # fmt: skip

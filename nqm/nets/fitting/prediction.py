@@ -1,0 +1,215 @@
+"""What a fitted network will do next: expected loss over steps, its interval, and how far to trust it.
+
+The exact engine runs on the measured spectrum; the offset is added. How far that holds depends on how far the weights
+travel, which is the effective learning rate times the steps: `Horizon` says up to which product past checks stayed
+within 2% and within 5%.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...engine.run import Outcome, Run, number, numbers
+from ...engine.schedule import as_schedule
+from ...engine.spectrum import Spectrum
+from ...optimizers.base import Optimizer, require_set
+from ...problems.quadratic import AnySchedule, Quadratic, check_batch_size, report_steps
+from ...types import Array
+from ..estimates import bootstrap
+
+if TYPE_CHECKING:
+    from .model import Fit
+
+
+@dataclass(frozen=True)
+class Horizon:
+    """Effective learning rate x steps up to which checks stayed within 2% and 5%, in units of 1 / largest curvature."""
+
+    within_2: float
+    within_5: float
+    source: str
+
+    def sentence(self, reach: float) -> str:
+        """How a prediction that goes as far as ``reach`` is to be read."""
+        if math.isnan(self.within_2):
+            return f"no check of this fit tells how far to trust it; lr x steps x curvature goes to {reach:.3g}"
+        if reach <= self.within_2:
+            level = "within 2%"
+        elif reach <= self.within_5:
+            level = "within 5%"
+        else:
+            level = "further than 5%: take what lies past it as a direction, and fit again on the way"
+        return (
+            f"lr x steps x curvature goes to {reach:.3g}; {self.source} stayed within 2% up to {self.within_2:.3g} and "
+            f"within 5% up to {self.within_5:.3g}, so expect it {level}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"within_2": number(self.within_2), "within_5": number(self.within_5), "source": self.source}
+
+
+USUAL = Horizon(300.0, 300.0, "checks of the built-in workloads, whose descents end at 300,")
+"""For a fit that has not been checked itself: pooled from the checks in docs/checks, whose files the tests read again."""
+PLAIN = Horizon(10.0, 30.0, "checks of the built-in workloads, without a descent,")
+"""The same for the plain quadratic, on the workload that it suits least."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """A predicted `Run`, its 90% interval from the noise vectors, and its trust horizon.
+
+    ``reach`` is effective lr x steps x largest curvature at each reported step.
+    """
+
+    run: Run
+    low: Array
+    high: Array
+    reach: Array
+    horizon: Horizon
+
+    @property
+    def steps(self) -> Array:
+        return self.run.steps
+
+    @property
+    def loss(self) -> Array:
+        return self.run.loss
+
+    @property
+    def message(self) -> str:
+        if not self.run.outcome.ok:
+            return self.run.message
+        return f"{self.run.message}; {self.horizon.sentence(float(self.reach[-1]))}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "optimizer": str(self.run.optimizer), "batch_size": number(self.run.batch_size),
+            "outcome": self.run.outcome.name, "message": self.message,
+            **{name: numbers(getattr(self, name)) for name in ("steps", "loss", "low", "high", "reach")},
+            "horizon": self.horizon.to_dict(),
+        }  # fmt: skip
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for each reported step."""
+        names = ("steps", "loss", "low", "high", "reach")
+        columns = (getattr(self, name).tolist() for name in names)
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    def plot(self, path: str | None = None) -> Any:
+        from .plots import plot_prediction
+
+        return plot_prediction(self, path)
+
+
+def predict(
+    fit: Fit,
+    optimizer: Optimizer,
+    batch_size: float,
+    steps: int | Sequence[int],
+    schedule: AnySchedule = None,
+    *,
+    replacement: bool = True,
+    bent: bool = True,
+) -> Prediction:
+    """Expected training loss of a linear optimizer over the next steps from the checkpoint of a fit.
+
+    Parameters
+    ----------
+    optimizer, batch_size, steps, schedule : as in `Quadratic.run`; momenta start at zero.
+    replacement : whether each example of a batch is drawn independently. Else, in shuffled epochs, a batch of B out of N
+        has the noise of one of B (N - 1) / (N - B).
+
+    bent : correct for the way the real loss fell along the fit's descent; False for the plain quadratic.
+
+    Outside the stable region of the measured curvature nothing is predicted beyond the checkpoint, and the message says so.
+    """
+    require_set(optimizer, "predict")
+    if not optimizer.linear:
+        raise ValueError(
+            f"{optimizer} is not linear, so its loss on a fit is not predicted; train it with `nqm check`, or predict "
+            "SGD, HeavyBall, Nesterov and averages of them"
+        )
+    size = check_batch_size(batch_size)
+    if not replacement:
+        size = size * (fit.examples - 1) / (fit.examples - size) if size < fit.examples else math.inf
+    times = report_steps(steps, "log", 100)
+    fixed = as_schedule(schedule, int(times[-1]))
+    shown = times.tolist()
+    run = fit.problem.run(optimizer, size, shown, fixed)
+    reach = _reach(optimizer, fixed, times) * float(fit.spectrum.h.max())
+    if not run.outcome.ok:
+        return _refused(fit, run, optimizer)
+    per_probe = [Quadratic(spectrum).run(optimizer, size, shown, fixed).noise / size for spectrum in _probes(fit)]
+    table, signal = np.stack(per_probe), run.signal + fit.offset
+    bands = [bootstrap(table[:, i]) for i in range(len(times))]
+    loss, low, high = (
+        _bent(fit, signal, noise, bent)
+        for noise in (table.mean(0), *(np.array([getattr(b, end) for b in bands]) for end in ("low", "high")))
+    )
+    shifted = replace(
+        run, loss=loss, signal=signal, floor=run.floor + fit.offset, batch_size=check_batch_size(batch_size),
+        band_signal=None, band_noise=None, band_edges=None, noise_scale=None, curvature_noise_scale=None,
+    )  # fmt: skip
+    return Prediction(shifted, low, high, reach, horizon_of(fit, bent))
+
+
+def _bent(fit: Fit, signal: Array, noise: Array, bent: bool) -> Array:
+    """Losses of the network from signal and noise of the quadratic: see `descent`."""
+    if fit.bend is None or not bent:
+        return signal + noise
+    return fit.bend(signal + noise * fit.bend(signal) / fit.loss)
+
+
+def horizon_of(fit: Fit, bent: bool = True) -> Horizon:
+    """That of the fit's own checks, if there were any; else what is usual, as far as the fit's descent goes."""
+    if fit.descent is None or not bent:
+        return PLAIN
+    own = fit.note.get("horizon")
+    if own is not None:
+        return Horizon(float(own["within_2"] or 0), float(own["within_5"] or 0), str(own["source"]))
+    end = max(fit.descent.reach * float(fit.spectrum.h.max()), PLAIN.within_2)
+    return Horizon(min(USUAL.within_2, end), min(USUAL.within_5, end), USUAL.source)
+
+
+def _probes(fit: Fit) -> list[Spectrum]:
+    """The noise of each probe by itself."""
+    least = fit.spectrum.h.min()
+    h = np.maximum(fit.noise.h, least)
+    return [
+        Spectrum(h[fit.noise.probe == k], np.maximum(fit.noise.weight[fit.noise.probe == k], 0), 0.0)
+        for k in range(fit.noise.probes)
+    ]
+
+
+def _reach(optimizer: Optimizer, schedule: Any, times: Array) -> Array:
+    """Effective learning rate summed over steps."""
+    rate = float(optimizer.effective_lr)
+    if schedule is None:
+        return rate * times
+    total, t, found = 0.0, 0, []
+    for last in times.tolist():
+        while t < last:
+            until = int(min(schedule.same_until(t), last))
+            total += rate * float(schedule.at(t)[0]) * (until - t)
+            t = until
+        found.append(total)
+    return np.array(found)
+
+
+def _refused(fit: Fit, run: Run, optimizer: Optimizer) -> Prediction:
+    """The checkpoint alone, and why."""
+    message = (
+        f"outside the stable region of the measured curvature, so nothing is predicted: the quadratic {run.message}. "
+        "Real networks often move to flatter places there and come back, which no model of this checkpoint shows"
+    )
+    one = np.array([fit.loss])
+    stopped = replace(
+        run, steps=np.array([0]), loss=one, signal=one, noise=np.zeros(1), message=message, outcome=Outcome.diverged,
+        band_signal=None, band_noise=None, band_edges=None, noise_scale=None, curvature_noise_scale=None,
+    )  # fmt: skip
+    return Prediction(stopped, one, one, np.zeros(1), horizon_of(fit))

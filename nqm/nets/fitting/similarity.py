@@ -1,0 +1,169 @@
+"""How alike the curvature of a network is at several checkpoints of a training.
+
+With eigenvalues a_i, b_j and unit eigenvectors u_i, v_j of two positive semi-definite matrices A and B, d their size:
+
+    trace      tr B / tr A
+    overlap    sum_ij (u_i' v_j)^2 / k over the k largest: the mean squared cosine between the two subspaces. 1 if they are
+               the same, k / d on average if one has nothing to do with the other
+    alignment  tr AB / (|A| |B|) of A and B cut to those k: the cosine between the matrices, blind to their scale
+    distance   sum_i |a_i - b_i| / (tr A + tr B) over all eigenvalues in order: blind to their directions. 0 for equal
+               spectra, at most 1
+
+Eigenpairs come from Lanczos, traces and spectra from random probes, which every checkpoint shares, so that most of their
+error is common to both sides of a comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...optimizers import Optimizer
+from ...types import Array
+from ..curvature import curvature_of
+from ..estimates import Estimate, Measure, bootstrap
+from ..krylov import Progress, top_eigenpairs
+from ..network import Network
+from ..training.loop import Batches, walk
+from .measurement import krylov_spaces
+
+BATCH_SEED = 0x51
+
+
+@dataclass(frozen=True, eq=False)
+class Similarity:
+    """What `compare` found: one entry for each checkpoint, or for each pair of them.
+
+    ``values`` has the k largest eigenvalues of each checkpoint, ``residuals`` their errors as shares of the first.
+    """
+
+    steps: tuple[int | None, ...]
+    loss: Array
+    trace: tuple[Estimate, ...]
+    values: Array
+    residuals: Array
+    overlap: Array
+    alignment: Array
+    distance: Array
+    dim: int
+    curvature: str
+
+    def table(self) -> list[dict[str, Any]]:
+        """A row for each checkpoint after the first, against the one before it."""
+        return [
+            {
+                "step": self.steps[i], "before": self.steps[i - 1], "loss": float(self.loss[i]),
+                "trace": self.trace[i].value, "trace_ratio": self.trace[i].value / self.trace[i - 1].value,
+                "largest": float(self.values[i, 0]), "overlap": float(self.overlap[i - 1, i]),
+                "alignment": float(self.alignment[i - 1, i]), "distance": float(self.distance[i - 1, i]),
+            }
+            for i in range(1, len(self.steps))
+        ]  # fmt: skip
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers."""
+        return {
+            "steps": list(self.steps), "loss": self.loss.tolist(), "trace": [t.to_dict() for t in self.trace],
+            "values": self.values.tolist(), "residuals": self.residuals.tolist(), "overlap": self.overlap.tolist(),
+            "alignment": self.alignment.tolist(), "distance": self.distance.tolist(), "dim": self.dim,
+            "curvature": self.curvature,
+        }  # fmt: skip
+
+
+def checkpoints(
+    network: Network, optimizer: Optimizer, batch_size: int, steps: Sequence[int], *, seed: int = 0
+) -> list[Network]:
+    """The network after each number of steps of one training from where it stands."""
+    times = [int(t) for t in steps]
+    if not times or times != sorted(set(times)) or times[0] < 0:
+        raise ValueError(f"steps must be whole numbers that increase, from 0 on, got {list(steps)}")
+    batches, begun = Batches(network.examples, (BATCH_SEED, seed)), network.step or 0
+    return [
+        network.at(theta, begun + times[i]) for i, theta in walk(network, optimizer, batch_size, times, batches=batches)
+    ]
+
+
+def compare(
+    networks: Sequence[Network],
+    *,
+    k: int = 10,
+    probes: int = 8,
+    lanczos_steps: int = 20,
+    curvature: str | None = None,
+    seed: int = 0,
+    tol: float = 1e-3,
+    progress: Progress | None = None,
+) -> Similarity:
+    """Compare the curvature of one network at two or more checkpoints.
+
+    Parameters
+    ----------
+    k : eigenpairs whose subspaces are compared.
+    probes : random vectors for traces and spectra; their scatter gives the traces' intervals.
+    lanczos_steps : from each probe.
+    curvature : "gauss_newton" (default), "hessian", "fisher" or "empirical_fisher"; `overlap` and the others are
+        defined for any symmetric matrix, but only positive ones have the bounds that are stated.
+    tol : residual of the eigenpairs, as a share of the largest value, that ends their Lanczos run early.
+    progress : called with (checkpoints done, all of them).
+    """
+    if len(networks) < 2:
+        raise ValueError(f"networks must be two checkpoints or more, got {len(networks)}")
+    dim = networks[0].dim
+    if any(n.dim != dim for n in networks):
+        raise ValueError(
+            f"networks must be one model at several checkpoints; they have {[n.dim for n in networks]} weights"
+        )
+    for name, value, most in (("k", k, dim), ("probes", probes, None), ("lanczos_steps", lanczos_steps, None)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1 or (most and value > most):
+            raise ValueError(f"{name} must be a whole number from 1{f' to {most:,}' if most else ' on'}, got {value!r}")
+    dtype = networks[0].theta.dtype
+    z = torch.randn(probes, dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+    values, vectors, residuals, spectra, kind = [], [], [], [], ""
+    for i, network in enumerate(networks):
+        operator = curvature_of(network, curvature)
+        h, u, r = top_eigenpairs(operator, dim, k, dtype=dtype, seed=seed, tol=tol)
+        spectra.append(Measure.of([found.measure() for found in krylov_spaces(operator, z, lanczos_steps)]))
+        values.append(_filled(h, k))
+        residuals.append(_filled(r / abs(h[0]), k))
+        vectors.append(u.double().numpy())
+        kind = operator.name
+        if progress:
+            progress(i + 1, len(networks))
+    pairs = [[(i, j) for j in range(len(networks))] for i in range(len(networks))]
+    cosines = [[(vectors[i] @ vectors[j].T) ** 2 for i, j in row] for row in pairs]
+    return Similarity(
+        steps=tuple(n.step for n in networks), loss=np.array([n.full_loss() for n in networks]),
+        trace=tuple(bootstrap(m.each(lambda h: h)) for m in spectra), values=np.array(values),
+        residuals=np.array(residuals), overlap=np.array([[c.sum() / k for c in row] for row in cosines]),
+        alignment=np.array([[_alignment(values[i], values[j], cosines[i][j]) for i, j in row] for row in pairs]),
+        distance=np.array([[spectra_distance(spectra[i], spectra[j]) for i, j in row] for row in pairs]),
+        dim=dim, curvature=kind,
+    )  # fmt: skip
+
+
+def spectra_distance(one: Measure, other: Measure) -> float:
+    """The area between the two counts of eigenvalues above h, over the sum of the traces.
+
+    It is the cost of carrying one spectrum to the other in order (Wasserstein-1), which sums |a_i - b_i|.
+    """
+    h = np.concatenate([one.h, other.h])
+    mass = np.concatenate([one.weight / one.probes, -other.weight / other.probes])
+    order = np.argsort(h)
+    between = np.abs(np.cumsum(mass[order]))[:-1] @ np.diff(h[order])
+    traces = one.integral(lambda h: h) + other.integral(lambda h: h)
+    return float(between / traces)
+
+
+def _alignment(a: Array, b: Array, cosine: Array) -> float:
+    """tr AB / (|A| |B|) from eigenvalues and squared cosines."""
+    inner = a[: len(cosine)] @ cosine @ b[: cosine.shape[1]]
+    return float(inner / (np.linalg.norm(a) * np.linalg.norm(b)))
+
+
+def _filled(found: Array, k: int) -> Array:
+    """k entries; a matrix of lower rank has eigenvalues zero beyond those that Lanczos finds."""
+    return np.pad(np.asarray(found, float), (0, k - len(found)))

@@ -1,0 +1,219 @@
+"""Predictions against real training from the same checkpoint, over settings and seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...engine.run import Run, numbers
+from ...optimizers import EMA, SGD, HeavyBall, Nesterov
+from ...optimizers.base import Optimizer
+from ...types import Array
+from ..training.loop import Progress, part_of
+from .model import Fit
+from .prediction import Horizon, Prediction, predict
+from .trainings import Trainings
+
+if TYPE_CHECKING:
+    from ..network import Network
+
+STEPS = (10, 30, 100, 300, 1000)
+BATCH_SIZES = (16, 64, 256, 1024, 4096)
+RATES = (0.03, 0.1, 0.3)  # effective learning rate x largest curvature: a range of ten
+QUIET = 2048  # beyond this batch size noise is small and training dear, and fewer seeds do
+BINS = 3.0  # ratio of effective lr x steps over which errors are pooled
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One setting: what was predicted, with the bend and by the plain quadratic, and what training did."""
+
+    prediction: Prediction
+    plain: Prediction
+    trained: Run
+
+    @property
+    def error(self) -> Array:
+        """Predicted over real loss, less one; NaN where nothing was predicted."""
+        return self._error(self.prediction)
+
+    @property
+    def plain_error(self) -> Array:
+        """The same of the plain quadratic."""
+        return self._error(self.plain)
+
+    def _error(self, prediction: Prediction) -> Array:
+        if not prediction.run.outcome.ok:
+            return np.full(len(self.trained.steps), np.nan)
+        return prediction.loss / self.trained.loss - 1
+
+
+@dataclass(frozen=True, eq=False)
+class Check:
+    """Predicted and real loss over settings, with the error of each; ``table`` and ``median_error`` sum it up."""
+
+    fit: Fit
+    rows: list[Row]
+
+    @property
+    def steps(self) -> Array:
+        return self.rows[0].trained.steps
+
+    @property
+    def errors(self) -> Array:
+        """Relative errors, (settings, steps)."""
+        return np.stack([row.error for row in self.rows])
+
+    @property
+    def median_error(self) -> Array:
+        """Median over the settings that were predicted of the absolute relative error, at each step."""
+        return median_error(self.errors)
+
+    def summary(self) -> list[dict[str, Any]]:
+        """A row for each step: median and largest absolute error over the settings, bent and by the plain quadratic."""
+        bent, plain = np.abs(self.errors), np.abs(np.stack([row.plain_error for row in self.rows]))
+        columns = {
+            "steps": self.steps, "median_error": median_error(bent), "largest_error": largest_error(bent),
+            "plain_median_error": median_error(plain), "plain_largest_error": largest_error(plain),
+        }  # fmt: skip
+        return [
+            dict(zip(columns, row, strict=True)) for row in zip(*(c.tolist() for c in columns.values()), strict=True)
+        ]
+
+    def horizon(self) -> Horizon:
+        """How far, in effective lr x steps x largest curvature, the median error stays within 2% and within 5%."""
+        points = [
+            (x, abs(e))
+            for row in self.rows
+            if row.prediction.run.outcome.ok
+            for x, e in zip(row.prediction.reach, row.error, strict=True)
+            if x > 0
+        ]
+        what = f"{len(self.rows)} checks of this fit"
+        return Horizon(furthest(points, 0.02), furthest(points, 0.05), what)
+
+    def checked(self) -> Fit:
+        """The fit with the horizon that this check found, which later predictions carry."""
+        return replace(self.fit, note={**self.fit.note, "horizon": self.horizon().to_dict()})
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row for each setting and step."""
+        return [
+            {
+                "optimizer": str(row.trained.optimizer), "batch_size": row.trained.batch_size,
+                "seeds": row.trained.replicas, "steps": int(t),
+                "reach": float(_lr_h(self.fit, row) * t), "trained": float(row.trained.loss[i]),
+                "stderr": float(_stderr(row)[i]), "predicted": float(row.trained.loss[i] * (1 + row.error[i])),
+                "error": float(row.error[i]), "plain_error": float(row.plain_error[i]),
+            }
+            for row in self.rows
+            for i, t in enumerate(row.trained.steps)
+        ]  # fmt: skip
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "steps": numbers(self.steps), "median_error": numbers(self.median_error), "summary": self.summary(),
+            "horizon": self.horizon().to_dict(), "fit": self.fit.to_dict(), "table": self.table(),
+        }  # fmt: skip
+
+    def plot(self, path: str | None = None) -> Any:
+        from .plots import plot_check
+
+        return plot_check(self, path)
+
+
+def settings(
+    fit: Fit, rates: Sequence[float] = RATES, batch_sizes: Sequence[float] = BATCH_SIZES
+) -> list[tuple[Optimizer, float]]:
+    """Four optimizers at each of some effective rates over the largest curvature, with batch sizes in turn."""
+    found: list[tuple[Optimizer, float]] = []
+    top = float(fit.spectrum.h.max())
+    for i, rate in enumerate(rates):
+        lr = float(f"{rate / top:.3g}")
+        slow = float(f"{0.1 * lr:.3g}")  # momentum 0.9 multiplies it by ten
+        for j, optimizer in enumerate((SGD(lr), HeavyBall(slow, 0.9), Nesterov(slow, 0.9), EMA(SGD(lr), 0.98))):
+            found.append((optimizer, batch_sizes[(2 * i + j) % len(batch_sizes)]))
+    return found
+
+
+def check(
+    network: Network,
+    fit: Fit,
+    chosen: Sequence[tuple[Optimizer, float]] | None = None,
+    *,
+    steps: Sequence[int] = STEPS,
+    seeds: int = 2,
+    seed: int = 0,
+    store: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Check:
+    """Branch real training from the fit's checkpoint over settings (optimizer, batch size), and predict each.
+
+    ``settings(fit)`` if none are given. Ctrl-C keeps the settings that are done; with a ``store``, a file, every training
+    is kept and not made again: see `Trainings`. Of the ``seeds`` of a setting, batches B above 2,048 get a share of 2,048 / B,
+    one at least: their noise is small, and they cost most.
+    """
+    here = network.full_loss()
+    if abs(here - fit.loss) > 1e-3 * abs(fit.loss):
+        raise ValueError(
+            f"the network's loss is {here:.6g}, the fit's {fit.loss:.6g}: they are not of the same checkpoint"
+        )
+    pairs = list(settings(fit) if chosen is None else chosen)
+    if not pairs:
+        raise ValueError("check needs at least one setting (optimizer, batch size)")
+    trainings = Trainings(network, store)
+    rows: list[Row] = []
+    try:
+        for i, (optimizer, batch_size) in enumerate(pairs):
+            show = None if progress is None else part_of(progress, i, len(pairs))
+            bent, plain = (predict(fit, optimizer, batch_size, steps, bent=b) for b in (True, False))
+            count = max(1, math.ceil(seeds * min(1.0, QUIET / batch_size)))
+            trained = trainings.run(optimizer, batch_size, steps, seeds=count, seed=seed, progress=show)
+            rows.append(Row(bent, plain, trained))
+    except KeyboardInterrupt:
+        if not rows:
+            raise
+    return Check(fit, rows)
+
+
+def median_error(errors: Array) -> Array:
+    """Over settings, the first axis, where there is any; NaN where nothing was predicted."""
+    return _over(np.nanmedian, errors)
+
+
+def largest_error(errors: Array) -> Array:
+    return _over(np.nanmax, errors)
+
+
+def _over(function: Callable[..., Array], errors: Array) -> Array:
+    seen = np.isfinite(errors).any(0)
+    found = np.full(errors.shape[1], np.nan)
+    found[seen] = function(np.abs(errors[:, seen]), axis=0)
+    return found
+
+
+def _lr_h(fit: Fit, row: Row) -> float:
+    return float(row.trained.optimizer.effective_lr) * float(fit.spectrum.h.max())
+
+
+def _stderr(row: Row) -> Array:
+    return row.trained.stderr if row.trained.stderr is not None else np.full(len(row.trained.steps), np.nan)
+
+
+def furthest(points: list[tuple[float, float]], tol: float) -> float:
+    """The end of the last bin of x, from the smallest on, whose median error is within ``tol``; 0 if the first is not."""
+    x, error = np.array(points).T
+    edge, found = x.min(), 0.0
+    while edge <= x.max():
+        inside = (x >= edge) & (x < BINS * edge)
+        if inside.any():
+            if np.median(error[inside]) > tol:
+                break
+            found = float(x[inside].max())
+        edge *= BINS
+    return found

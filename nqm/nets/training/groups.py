@@ -1,0 +1,219 @@
+"""Trials of one cell trained in step with one another, each until it is done."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from .rules import Method
+from .stacks import Draws, Plain, Slopes, Stacked
+from .tasks import Task
+from .trial import RAW, SLACK, Result, Trial
+
+GROWN = 1e3  # times the initial loss: a training that is above has diverged
+TIMED, TIMED_EXAMPLES = 2, 512  # steps that a way of training is timed for, and the largest batch that is needed for it
+
+
+def evaluation_steps(growth: float, last: int) -> Iterator[int]:
+    """Steps at which the metric is taken: 1, 2, ... and then each a fraction later; the last one too.
+
+    >>> list(evaluation_steps(0.3, 20))
+    [1, 2, 3, 4, 6, 8, 11, 15, 20]
+    """
+    t = 1
+    while t < last:
+        yield t
+        t = max(t + 1, math.ceil(t * (1 + growth) - 1e-9))
+    yield last
+
+
+class Record:
+    """What is known of one trial so far."""
+
+    def __init__(self, trial: Trial) -> None:
+        self.trial, self.times, self.seconds, self.initial = trial, list[int](), 0.0, math.nan
+        self.steps: dict[str, int | None] = dict.fromkeys(trial.readouts)
+        self.curves: dict[str, list[float]] = {name: [] for name in trial.readouts}
+        self.outcome, self.message = "", ""
+
+    @property
+    def waiting(self) -> list[str]:
+        """Read-outs that are not at the target yet."""
+        return [name for name, steps in self.steps.items() if steps is None]
+
+    def see(self, t: int, found: dict[str, tuple[float, float]]) -> None:
+        """Take in the metric and the loss of each read-out that was waiting, after t steps."""
+        if t == 0:
+            self.initial = found[RAW][1]
+        self.times.append(t)
+        for name, curve in self.curves.items():
+            curve.append(found[name][0] if name in found else math.nan)
+        grown = [loss for _, loss in found.values() if not loss <= GROWN * self.initial]
+        for name, (value, _) in found.items():
+            if value <= self.trial.target and not grown:
+                self.steps[name] = t
+        self._judge(t, grown)
+
+    def _judge(self, t: int, grown: list[float]) -> None:
+        trial, waiting = self.trial, ", ".join(self.waiting)
+        reached = [name for name, steps in self.steps.items() if steps is not None]
+        if not waiting:
+            self.end("reached", f"came to {trial.metric} {trial.target:g} in {t:,} steps")
+        elif grown and reached:
+            self.end(
+                "out_of_steps", f"{' and '.join(reached)} came to the target, then the loss grew to {grown[0]:.3g}"
+            )
+        elif grown:
+            self.end("diverged", f"the loss is {grown[0]:.3g} at step {t:,}, from {self.initial:.3g} at the start")
+        elif t >= trial.max_steps:
+            self.end(
+                "out_of_steps", f"{waiting} above {trial.metric} {trial.target:g} after {t:,} steps, the most allowed"
+            )
+        elif t >= trial.steps_allowed:
+            self.end(
+                "stopped",
+                f"{waiting} above {trial.metric} {trial.target:g} at step {t:,}, well behind a better trial",
+            )
+
+    def end(self, outcome: str, message: str) -> None:
+        self.outcome, self.message = outcome, message
+
+    def result(self, how: str) -> Result:
+        return Result(
+            self.trial.key, self.outcome, self.steps, self.curves, self.times, self.seconds, self.message, how
+        )
+
+
+class Group:
+    """Trials in lockstep; each leaves the stack when it is done."""
+
+    def __init__(self, task: Task, method: Method, trials: Sequence[Trial], stacking: str) -> None:
+        first = trials[0]
+        self.task, self.method, self.stacking, self.size = task, method, stacking, first.batch_size
+        self.records = [Record(trial) for trial in trials]
+        self.active = list(self.records)
+        theta = torch.stack([task.start(trial.seed) for trial in trials])
+        self.rule = method.start(task.network, theta, [t.settings for t in trials], [t.seed for t in trials])
+        self.draws = Draws(task.network.examples, [t.seed for t in trials], task.replacement)
+        self.gains = torch.tensor([1 - d for d in first.averages], dtype=theta.dtype)[:, None, None]
+        self.averages = theta.repeat(len(first.averages), 1, 1)  # the average starts where the weights do
+        self.metric = task.metric(first.metric)
+        self.slopes = self._choose()
+        self.how = self._how()
+
+    def run(self) -> list[Result]:
+        """Train until every trial is done."""
+        first, t = self.records[0].trial, 0
+        clock = time.process_time()
+        for until in (0, *evaluation_steps(first.growth, first.steps_allowed)):
+            while t < until:
+                self._step(t)
+                t += 1
+            self._look(t)
+            self._race(t)
+            now = time.process_time()
+            for record in self.active:
+                record.seconds += (now - clock) / len(self.active)
+            clock = now
+            self._leave()
+            if not self.active:
+                break
+        return [record.result(self.how) for record in self.records]
+
+    def _step(self, t: int) -> None:
+        self.rule.step(self.slopes, self.draws(self.size), t)
+        if len(self.averages):
+            self.averages.lerp_(self.rule.theta, self.gains)
+
+    def _look(self, t: int) -> None:
+        """Take the metric of each read-out that still waits for the target."""
+        weights = dict(zip(self.records[0].trial.readouts, (self.rule.theta, *self.averages), strict=True))
+        asked = [(row, name) for row, record in enumerate(self.active) for name in (record.waiting if t else [RAW])]
+        stack = torch.stack([weights[name][row] for row, name in asked])
+        target = self.records[0].trial.target
+        found = self.metric(stack, target, together=len(asked) > 1 and isinstance(self.slopes, Stacked))
+        seen: list[dict[str, tuple[float, float]]] = [{} for _ in self.active]
+        for (row, name), pair in zip(asked, found, strict=True):
+            seen[row] |= {name: pair} if t else dict.fromkeys(self.active[row].waiting, pair)
+        for record, pairs in zip(self.active, seen, strict=True):
+            record.see(t, pairs)
+
+    def _race(self, t: int) -> None:
+        """Stop trials that are well behind the first of their seed at the target, with every read-out.
+
+        Trials of one seed look for the best settings; those of different seeds measure one setting, and each is wanted.
+        """
+        for seed in {record.trial.seed for record in self.active}:
+            rivals = [record for record in self.records if record.trial.seed == seed]
+            first = [min(math.inf if (s := r.steps[name]) is None else s for r in rivals) for name in rivals[0].steps]
+            if SLACK * max(first) <= t:
+                for record in rivals:
+                    if not record.outcome:
+                        record.end("stopped", f"{', '.join(record.waiting)} well behind another trial at step {t:,}")
+
+    def _leave(self) -> None:
+        """Trials that are done leave; the others may be fewer than a stack is good for."""
+        rows = [row for row, record in enumerate(self.active) if not record.outcome]
+        if len(rows) == len(self.active) or not rows:
+            self.active = [self.active[row] for row in rows]
+            return
+        self.active = [self.active[row] for row in rows]
+        self.rule.keep(rows)
+        self.draws.keep(rows)
+        self.averages = self.averages[:, rows]
+        self.slopes = self._choose()
+
+    def _choose(self) -> Slopes:
+        """One vectorised pass, or one pass after another."""
+        plain = len(self.active) == 1 or self.stacking == "never" or not self.method.stacks
+        if plain:
+            return self.task.slopes(Plain)
+        if self.stacking == "always":
+            return self.task.slopes(Stacked)
+        trials = [record.trial for record in self.active]
+        return self.task.slopes(Stacked if stack_pays(self.task, self.method, trials) else Plain)
+
+    def _how(self) -> str:
+        stacked = isinstance(self.slopes, Stacked)
+        pieces = math.ceil(self.size / self.slopes.chunk)
+        name = f"stacked({len(self.records)})" if stacked else "plain"
+        return name if pieces == 1 else f"{name}, accumulated({pieces})"
+
+
+_PAYS: dict[tuple[Any, ...], bool] = {}
+
+
+def stack_pays(task: Task, method: Method, trials: Sequence[Trial]) -> bool:
+    """Whether a vectorised step of so many trials takes less time than one after another, by the clock.
+
+    Timed once in a process for a workload, its options, the optimizer, the batch size and the size of the stack, rounded up to a
+    power of two. A network that cannot be vectorised is trained plainly.
+    """
+    size = min(trials[0].batch_size, TIMED_EXAMPLES)
+    power = 1 << (len(trials) - 1).bit_length()
+    key = (task.name, str(task.options), method.name, trials[0].batch_size, power)
+    if key not in _PAYS:
+        rows = [trials[k % len(trials)] for k in range(power)]
+        try:
+            _PAYS[key] = _seconds(task, method, rows, Stacked, size) < _seconds(task, method, rows, Plain, size)
+        except (RuntimeError, NotImplementedError, ValueError):  # no rule for vectorising some operation
+            _PAYS[key] = False
+    return _PAYS[key]
+
+
+def _seconds(task: Task, method: Method, trials: Sequence[Trial], kind: type[Slopes], size: int) -> float:
+    """The least time of a step of these trials from the start."""
+    seeds, slopes = [trial.seed for trial in trials], task.slopes(kind)
+    theta = torch.stack([task.start(trial.seed) for trial in trials])
+    rule = method.start(task.network, theta, [trial.settings for trial in trials], seeds)
+    draws, times = Draws(task.network.examples, seeds), []
+    for t in range(1 + TIMED):  # the first one warms up
+        index = draws(size)
+        start = time.process_time()
+        rule.step(slopes, index, t)
+        times.append(time.process_time() - start)
+    return min(times[1:])

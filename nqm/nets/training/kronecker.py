@@ -1,0 +1,235 @@
+"""Kronecker factors of the Fisher matrix, layer by layer, for a stack of trials.
+
+A layer maps inputs a to ``W a``, with the bias as a last column of W and 1 as a last input. Its weights' gradient on one example
+is ``sum_r g_r a_r'``, over the R places r where the layer is applied (1 for a plain linear layer, the positions of a
+convolution, the tokens of a sequence), with g the gradient of the example's loss in the layer's output. K-FAC takes inputs and
+output gradients for independent, and places too, so that the layer's block of the Fisher matrix is
+
+    F ~ A (x) G,    A = mean over examples of sum_r a_r a_r',    G = mean over examples and places of g_r g_r'.
+
+Targets are drawn from the model's own predictive distribution, which makes F the Fisher matrix; or they are the data's, which
+makes it the empirical one. An embedding's inputs are one-hot, so that its A is diagonal: how often each symbol occurs.
+
+References
+----------
+Martens and Grosse (2015), Optimizing neural networks with Kronecker-factored approximate curvature; Grosse and Martens (2016), A
+Kronecker-factored approximate Fisher matrix for convolution layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..curvature import draw_targets, targets_in
+from ..network import Network
+from ..trees import leaves, some
+from .stacks import Slopes
+
+TRIED = 2  # examples of the pass that finds the layers
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer with Kronecker factors: its module, the names of its parameters, and the shape of an example's output."""
+
+    name: str
+    module: nn.Module
+    weight: str
+    bias: str | None
+    shape: tuple[int, ...]
+
+    @property
+    def diagonal(self) -> bool:
+        """Whether A is diagonal and kept as a vector."""
+        return isinstance(self.module, nn.Embedding)
+
+    def inputs(self, x: Tensor) -> Tensor:
+        """a_r of each example, (examples, places, inputs)."""
+        if isinstance(self.module, nn.Conv2d):
+            m = self.module
+            a = F.unfold(x, m.kernel_size, m.dilation, _padding(m), m.stride).transpose(1, 2)  # type: ignore[arg-type]
+        else:
+            a = x.reshape(len(x), -1, x.shape[-1])
+        return torch.cat([a, a.new_ones(*a.shape[:2], 1)], dim=2) if self.bias else a
+
+    def slopes(self, g: Tensor) -> Tensor:
+        """g_r of each example, (examples, places, outputs)."""
+        if isinstance(self.module, nn.Conv2d):
+            return g.flatten(2).transpose(1, 2)
+        return g.reshape(len(g), -1, g.shape[-1])
+
+    def matrix(self, parts: dict[str, Tensor]) -> Tensor:
+        """Its weights, or their gradients, as stacked matrices (trials, outputs, inputs), the bias last."""
+        if self.diagonal:
+            return parts[self.weight].transpose(1, 2)
+        w = parts[self.weight].flatten(2)
+        return torch.cat([w, parts[self.bias][:, :, None]], dim=2) if self.bias else w
+
+    def parts(self, matrix: Tensor, shapes: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
+        """The named parameters that such matrices hold."""
+        if self.diagonal:
+            return {self.weight: matrix.transpose(1, 2)}
+        w = matrix[:, :, :-1] if self.bias else matrix
+        found = {self.weight: w.reshape(len(w), *shapes[self.weight])}
+        return found | {self.bias: matrix[:, :, -1]} if self.bias else found
+
+    def input_factor(self, x: Tensor) -> Tensor:
+        """A of each trial, from its inputs (trials, examples, ...)."""
+        trials, examples = x.shape[:2]
+        if isinstance(self.module, nn.Embedding):
+            symbols = x.reshape(trials, -1)
+            counts = torch.zeros(trials, self.module.num_embeddings, dtype=self.module.weight.dtype)
+            return counts.scatter_add_(1, symbols, torch.ones_like(symbols, dtype=counts.dtype)) / examples
+        a = self.inputs(x.flatten(0, 1))
+        a = a.reshape(trials, -1, a.shape[-1])
+        return a.mT @ a / examples
+
+    def output_factor(self, g: Tensor) -> Tensor:
+        """G of each trial, from the gradients (trials, examples, ...) of its mean loss."""
+        trials, examples = g.shape[:2]
+        g = self.slopes(g.flatten(0, 1))
+        places = g.shape[1]
+        g = g.reshape(trials, -1, g.shape[-1])
+        return (
+            g.mT @ g * (examples / places)
+        )  # an example's loss has `examples` times the gradient of its share of the mean
+
+
+def _padding(m: nn.Conv2d) -> Any:
+    if not isinstance(m.padding, str):
+        return m.padding
+    total = [d * (k - 1) for d, k in zip(m.dilation, m.kernel_size, strict=True)]
+    return 0 if m.padding == "valid" else tuple(t // 2 for t in total)
+
+
+def _supported(module: nn.Module) -> bool:
+    if isinstance(module, nn.Conv2d):
+        even = isinstance(module.padding, str) and any(k % 2 == 0 for k in module.kernel_size)
+        return module.groups == 1 and module.padding_mode == "zeros" and not even
+    if isinstance(module, nn.Embedding):
+        return module.max_norm is None and module.padding_idx is None
+    return isinstance(module, nn.Linear)
+
+
+def layers_of(network: Network) -> list[Layer]:
+    """The layers of a network that have Kronecker factors: each applied once in a pass, example by example."""
+    calls: dict[str, list[Tensor]] = {}
+    modules = {name: m for name, m in network.model.named_modules() if _supported(m)}
+
+    def note(name: str) -> Any:
+        return lambda module, arguments, output: calls.setdefault(name, []).append(output)
+
+    handles = [m.register_forward_hook(note(name)) for name, m in modules.items()]
+    try:
+        with torch.no_grad():
+            batch = some(network.data, TRIED)
+            network.output(network.theta, batch)
+    finally:
+        for handle in handles:
+            handle.remove()
+    rows, found = len(leaves(batch)[0]), []
+    for name, module in modules.items():
+        outputs, prefix = calls.get(name, []), f"{name}." if name else ""
+        if len(outputs) != 1 or len(outputs[0]) != rows or f"{prefix}weight" not in network.shapes:
+            continue
+        bias = f"{prefix}bias" if f"{prefix}bias" in network.shapes else None
+        found.append(Layer(name, module, f"{prefix}weight", bias, tuple(outputs[0].shape[1:])))
+    return found
+
+
+@contextmanager
+def _watched(layers: Sequence[Layer], shifts: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
+    """Note each layer's inputs, and add to its output a shift that is zero: the loss's gradient in it is g."""
+    inputs: dict[str, Tensor] = {}
+
+    def hook(name: str) -> Any:
+        def watch(module: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> Tensor:
+            inputs[name] = arguments[0]
+            return output + shifts[name]
+
+        return watch
+
+    handles = [layer.module.register_forward_hook(hook(layer.name)) for layer in layers]
+    try:
+        yield inputs
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@dataclass
+class Statistics:
+    """What one batch says: gradients, factors A and G of each layer, and the mean gradients at the Fisher's targets."""
+
+    g: Tensor
+    factors: dict[str, tuple[Tensor, Tensor]]
+    drawn: Tensor
+
+    def plus(self, other: Statistics, share: float) -> Statistics:
+        """With another piece of the same batch added, each as its share of the examples says."""
+        factors = {name: (A + share * other.factors[name][0], G + share * other.factors[name][1])
+                   for name, (A, G) in self.factors.items()}  # fmt: skip
+        return Statistics(self.g + share * other.g, factors, self.drawn + share * other.drawn)
+
+    def times(self, share: float) -> Statistics:
+        return Statistics(
+            share * self.g, {n: (share * A, share * G) for n, (A, G) in self.factors.items()}, share * self.drawn
+        )
+
+
+def statistics(
+    slopes: Slopes, layers: Sequence[Layer], theta: Tensor, index: Tensor, generators: Sequence[torch.Generator] | None
+) -> Statistics:
+    """Gradients and factors of a stack of trials on their batches; without generators, of the empirical Fisher matrix."""
+    total = None
+    for piece, share in slopes.pieces(index):
+        one = _piece(slopes, layers, theta, piece, generators)
+        total = one.times(share) if total is None else total.plus(one, share)
+    assert total is not None
+    return total
+
+
+def _piece(
+    slopes: Slopes, layers: Sequence[Layer], theta: Tensor, index: Tensor, generators: Sequence[torch.Generator] | None
+) -> Statistics:
+    network, trials = slopes.network, len(theta)
+    theta = theta.detach().requires_grad_()
+    size = (trials, index.shape[1])
+    shifts = {layer.name: torch.zeros(*size, *layer.shape, dtype=theta.dtype, requires_grad=True) for layer in layers}
+
+    def passed(batch: Any, row: Tensor, moved: dict[str, Tensor]) -> Any:
+        with _watched(layers, moved) as inputs:
+            out = network.output(row, batch)
+        return out, inputs, network.loss(out, batch[1])
+
+    out, inputs, losses = slopes.over(passed, index, theta, shifts)
+    wanted = [theta, *shifts.values()]
+    if generators is None:
+        found, scale = torch.autograd.grad(losses.sum(), wanted), 1
+        g, drawn = found[0], found[0]
+    else:
+        (g,) = torch.autograd.grad(losses.sum(), theta, retain_graph=True)
+        # A training that blows up has outputs from which nothing can be drawn; its gradients are not finite at any target.
+        shown = out.detach().nan_to_num(0.0, 0.0, 0.0)
+        targets = torch.stack([draw_targets(network.likelihood, o, r) for o, r in zip(shown, generators, strict=True)])
+        found = torch.autograd.grad(slopes.each(network.loss, out, targets).sum(), wanted)
+        drawn, scale = found[0], targets_in(network.likelihood, targets[0])
+    with torch.no_grad():
+        factors = {
+            layer.name: (layer.input_factor(inputs[layer.name]), scale * layer.output_factor(slope))
+            for layer, slope in zip(layers, found[1:], strict=True)
+        }
+    return Statistics(g, factors, scale**0.5 * drawn)
+
+
+def others(network: Network, layers: Sequence[Layer]) -> list[str]:
+    """Parameters that belong to no layer with factors."""
+    taken = {name for layer in layers for name in (layer.weight, layer.bias)}
+    return [name for name in network.shapes if name not in taken]

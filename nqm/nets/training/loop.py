@@ -1,0 +1,180 @@
+"""Real training, stepped by the optimizers' own update rules on the flat parameters of a network.
+
+The rules are those that `Quadratic.sample` steps, so a prediction and a training differ in the problem alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...engine.run import Outcome, Run
+from ...engine.schedule import as_schedule
+from ...optimizers.base import Optimizer, require_set, scaled
+from ...problems.quadratic import AnySchedule, check_batch_size, report_steps
+from ...sampling.bases import Geometry
+from ...sampling.replicas import Mean, check_replicas, check_seed
+
+if TYPE_CHECKING:
+    from ..network import Network
+
+GROWN = 1e6  # times the initial loss: a training that is above has diverged
+Progress = Callable[[int, int], None]
+
+
+class Unknown(Geometry):
+    """What an optimizer may know of a network: nothing of its curvature."""
+
+    def __init__(self) -> None:
+        super().__init__(np.ones(1))
+
+    def precondition(self, g: Any, power: Any) -> Any:
+        raise ValueError(
+            "training knows no powers of a network's curvature, so Preconditioned optimizers are predicted only; "
+            "Adam is a preconditioner that it can run"
+        )
+
+
+class Batches:
+    """Indices of the examples of each step: drawn afresh, or from a shuffled epoch without replacement."""
+
+    def __init__(self, examples: int, seed: Sequence[int], replacement: bool = True) -> None:
+        self.rng, self.examples, self.replacement = np.random.default_rng(list(seed)), examples, replacement
+        self.left = np.empty(0, dtype=np.int64)
+
+    def __call__(self, size: int) -> Tensor:
+        if self.replacement:
+            return torch.from_numpy(self.rng.integers(self.examples, size=size))
+        if size > self.examples:
+            raise ValueError(
+                f"a batch of {size:,} without replacement needs as many examples; data has {self.examples:,}"
+            )
+        if len(self.left) < size:  # the rest of an epoch that fills no batch is dropped
+            self.left = self.rng.permutation(self.examples)
+        taken, self.left = self.left[:size], self.left[size:]
+        return torch.from_numpy(taken)
+
+
+def walk(
+    network: Network, optimizer: Optimizer, batch_size: float, times: Any, schedule: Any = None, *,
+    batches: Batches, tick: Callable[[], None] = lambda: None,
+) -> Iterator[tuple[int, Tensor]]:  # fmt: skip
+    """Step from the network's checkpoint; (index of a reported step, the weights reported there)."""
+    if optimizer.at_horizon(1) != optimizer.at_horizon(int(times[-1])):
+        raise ValueError(
+            f"{optimizer} depends on the length of the run; start its average at a step, such as Polyak(..., 100)"
+        )
+    state, now = optimizer.begin(network.theta, Unknown()), optimizer
+    t, until, size = 0, 0.0, batch_size
+    for i, last in enumerate(times):
+        while t < last:
+            if t >= until:
+                lr, momentum, factor = (1.0, 1.0, 1.0) if schedule is None else schedule.at(t)
+                now, size = scaled(optimizer, lr, momentum), batch_size * factor
+                until = math.inf if schedule is None else schedule.same_until(t)
+            batch = None if math.isinf(size) else network.take(batches(max(1, round(size))))
+            state = now.update(state, network.gradient(now.point(state, t), batch), t)
+            t += 1
+            tick()
+        yield i, optimizer.report(state, t)
+
+
+def train(
+    network: Network,
+    optimizer: Optimizer,
+    batch_size: float,
+    steps: int | Sequence[int],
+    schedule: AnySchedule = None,
+    *,
+    seeds: int = 3,
+    seed: int = 0,
+    replacement: bool = True,
+    grid: Literal["log", "linear"] = "log",
+    points: int = 20,
+    progress: Progress | None = None,
+) -> Run:
+    """Full-data loss of real training from a checkpoint: its mean over seeds, with the standard error.
+
+    Parameters
+    ----------
+    optimizer : any, linear or not, with every hyper-parameter set.
+    batch_size : a whole number of examples, or infinity for gradients over all the data.
+    steps, grid, points, schedule : as in `Quadratic.run`.
+    seeds : trainings, which differ in the order of examples alone.
+    replacement : draw each example of a batch independently, so that its noise is c / B whatever the size of the data;
+        else go through shuffled epochs.
+    progress : called with (done, total). Ctrl-C ends the run with the seeds done so far.
+    """
+    size = check_setting(optimizer, batch_size)
+    times, seeds, seed = report_steps(steps, grid, points), check_replicas(seeds), check_seed(seed)
+    schedule = as_schedule(schedule, int(times[-1]))
+    rows: list[Any] = []
+    try:
+        for s in range(seeds):
+            show = None if progress is None else part_of(progress, s, seeds)
+            batches = batches_of(network, seed, s, replacement)
+            rows.append(losses(network, optimizer, size, times, schedule, batches=batches, progress=show))
+    except KeyboardInterrupt:
+        if not rows:
+            raise
+    return mean_run(optimizer, size, times, rows)
+
+
+def check_setting(optimizer: Optimizer, batch_size: float) -> float:
+    """The batch size, for an optimizer that can be trained with it."""
+    require_set(optimizer, "train")
+    size = check_batch_size(batch_size)
+    if math.isfinite(size) and size != int(size):
+        raise ValueError(f"training needs a whole batch_size, got {batch_size!r}")
+    return size
+
+
+def batches_of(network: Network, seed: int, s: int, replacement: bool = True) -> Batches:
+    """The batches of the s-th training of a seed."""
+    return Batches(network.examples, (0x7A1, seed, s), replacement)
+
+
+def part_of(progress: Progress, i: int, parts: int) -> Progress:
+    """Progress of the i-th of some parts of one length, as progress of the whole."""
+    return lambda done, total: progress(i * total + done, parts * total)
+
+
+def losses(
+    network: Network, optimizer: Optimizer, size: float, times: Any, schedule: Any = None, *, batches: Batches,
+    progress: Progress | None = None,
+) -> Any:  # fmt: skip
+    """Full-data losses of one training at the reported steps; infinite from where it has diverged."""
+    found, initial, done = np.full(len(times), np.inf), network.full_loss(), 0
+
+    def tick() -> None:
+        nonlocal done
+        done += 1
+        if progress and done % 10 == 0:
+            progress(done, int(times[-1]))
+
+    for i, theta in walk(network, optimizer, size, times, schedule, batches=batches, tick=tick):
+        found[i] = network.full_loss(theta)
+        if not found[i] < GROWN * initial:
+            break
+    return found
+
+
+def mean_run(optimizer: Optimizer, size: float, times: Any, rows: Sequence[Any]) -> Run:
+    """The mean over trainings, each a row of losses, with its standard error."""
+    mean = Mean()
+    with np.errstate(all="ignore"):
+        mean.add(np.stack(rows, axis=1))
+    fine = bool(np.isfinite(mean.mean[-1]))
+    outcome = Outcome.finished if fine else Outcome.diverged
+    message = (
+        outcome.value.format(steps=int(times[-1])) if fine else "diverges: the loss of a training grew a million times"
+    )
+    return Run(
+        steps=times, loss=mean.mean, signal=None, noise=None, batch_size=size, optimizer=optimizer, floor=math.nan,
+        outcome=outcome, message=message, stderr=mean.stderr, quantiles=None, replicas=len(rows),
+    )  # fmt: skip

@@ -1,0 +1,172 @@
+"""K-FAC."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ....optimizers import HeavyBall
+from ...network import Network
+from ..kronecker import Layer, layers_of, others, statistics
+from ..stacks import Slopes, split
+from .base import Column, Method, Rule, Settings, check_names, check_number, check_switch
+from .flat import Flat
+
+NAME = "KFAC"
+DEFAULTS: dict[str, float] = {
+    "momentum": 0.0, "damping": 0.01, "decay": 0.95, "factor_period": 1, "factor_examples": 512, "inverse_period": 10,
+    "empirical": 0,
+}  # fmt: skip
+ALIKE = ("factor_period", "factor_examples", "inverse_period", "empirical")
+TARGET_STREAM = 0xFA << 40  # seeds of the targets that the model draws, apart from all others
+TINY = 1e-30
+
+
+class KFAC(Rule):
+    """Natural gradient with Kronecker-factored curvature, then momentum.
+
+    ::
+
+        A <- e A + (1 - e) A_batch,   G likewise,          e = min(1 - 1/k, decay) at the k-th batch that is used
+        d  = (G + sqrt(damping) / pi I)^-1  g  (A + pi sqrt(damping) I)^-1,       pi^2 = (tr A / dim A) / (tr G / dim G)
+        v <- momentum v + d
+        W <- W - lr v
+
+    for the gradient g of each linear, convolutional and embedding layer as a matrix (`training.kronecker`). Other parameters are
+    divided by ``f + damping``, where f is the running mean of ``B drawn^2``: the gradient ``drawn`` of a batch whose targets the
+    model draws has mean zero, so that this estimates their diagonal of the Fisher matrix.
+
+    Factors are renewed every ``factor_period`` steps, from ``factor_examples`` of the batch at most; inverses every
+    ``inverse_period`` steps and before that at steps 1, 2, 4, ..., while the factors are young.
+
+    References
+    ----------
+    Martens and Grosse (2015), Optimizing neural networks with Kronecker-factored approximate curvature, sections 5 and 6.3.
+    """
+
+    def __init__(self, network: Network, theta: Tensor, settings: Sequence[Settings], seeds: Sequence[int]) -> None:
+        full = [{**DEFAULTS, **one} for one in settings]
+        self.network, self.layers = network, layers_of(network)
+        self.others = others(network, self.layers)
+        self.descent = Flat(HeavyBall, theta, [{name: one[name] for name in ("lr", "momentum")} for one in full])
+        self.damping, self.decay = (Column([one[name] for one in full]) for name in ("damping", "decay"))
+        self.factor_period, self.factor_examples, self.inverse_period, empirical = (int(full[0][n]) for n in ALIKE)
+        self.generators = None if empirical else [torch.Generator().manual_seed(TARGET_STREAM + seed) for seed in seeds]
+        self.factors: dict[str, tuple[Tensor, Tensor]] = {}
+        self.inverses: dict[str, tuple[Tensor, Tensor]] = {}
+        self.diagonal: Tensor | None = None
+        self.seen = 0
+
+    @property
+    def theta(self) -> Tensor:
+        return self.descent.theta
+
+    def step(self, slopes: Slopes, index: Tensor, t: int) -> None:
+        g = self.look(slopes, index) if t % self.factor_period == 0 else slopes(self.theta, index)
+        if t % self.inverse_period == 0 or (t < self.inverse_period and t & (t - 1) == 0):
+            self.inverses = {layer.name: self.inverse(layer) for layer in self.layers}
+        self.descent.advance(self.precondition(g), t)
+
+    def keep(self, rows: Sequence[int]) -> None:
+        chosen = list(rows)
+        self.descent.keep(chosen)
+        self.damping, self.decay = self.damping.keep(chosen), self.decay.keep(chosen)
+        self.factors = {name: (A[chosen], G[chosen]) for name, (A, G) in self.factors.items()}
+        self.inverses = {name: (A[chosen], G[chosen]) for name, (A, G) in self.inverses.items()}
+        self.diagonal = None if self.diagonal is None else self.diagonal[chosen]
+        self.generators = None if self.generators is None else [self.generators[row] for row in chosen]
+
+    def look(self, slopes: Slopes, index: Tensor) -> Tensor:
+        """The gradients, while the running factors take in what this batch says."""
+        part = index[:, : self.factor_examples]  # the batch is in random order
+        found = statistics(slopes, self.layers, self.theta, part, self.generators)
+        self.seen += 1
+        taken = 1 - Column(self.decay.values.clamp(max=1 - 1 / self.seen))
+        for name, pair in found.factors.items():
+            A, G = self.factors.get(name, pair)
+            self.factors[name] = (_mixed(A, pair[0], taken), _mixed(G, pair[1], taken))
+        if self.others:
+            new = part.shape[1] * found.drawn**2
+            self.diagonal = _mixed(new if self.diagonal is None else self.diagonal, new, taken)
+        return found.g if part.shape == index.shape else slopes(self.theta, index)
+
+    def inverse(self, layer: Layer) -> tuple[Tensor, Tensor]:
+        """Inverses of the damped factors of a layer."""
+        A, G = self.factors[layer.name]
+        root = self.damping**0.5
+        mean_a = A.mean(-1) if layer.diagonal else _mean_diagonal(A)
+        pi = (mean_a.clamp_min(TINY) / _mean_diagonal(G).clamp_min(TINY)).sqrt()
+        into, out = root * pi, root / pi
+        inverted = 1 / (A + into[:, None]) if layer.diagonal else inverse(A + _eye(A, into))
+        return inverted, inverse(G + _eye(G, out))
+
+    def precondition(self, g: Tensor) -> Tensor:
+        """The direction d of each trial."""
+        parts = split(self.network, g)
+        found: dict[str, Tensor] = {}
+        for layer in self.layers:
+            A, G = self.inverses[layer.name]
+            V = G @ layer.matrix(parts)
+            found |= layer.parts(V * A[:, None] if layer.diagonal else V @ A, self.network.shapes)
+        if self.others:
+            assert self.diagonal is not None
+            around = split(self.network, self.damping + self.diagonal)
+            found |= {name: parts[name] / around[name] for name in self.others}
+        return torch.cat([found[name].flatten(1) for name in self.network.shapes], dim=1)
+
+
+def _mixed(old: Tensor, new: Tensor, taken: Column) -> Tensor:
+    """The running mean, renewed in place: factors are the largest tensors of a step."""
+    return old.lerp_(new, taken.like(new))
+
+
+def _mean_diagonal(M: Tensor) -> Tensor:
+    return M.diagonal(dim1=-2, dim2=-1).mean(-1)
+
+
+def _eye(M: Tensor, scale: Tensor) -> Tensor:
+    return scale[:, None, None] * torch.eye(M.shape[-1], dtype=M.dtype)
+
+
+def inverse(M: Tensor) -> Tensor:
+    """Inverses of a stack of positive definite matrices, in float64 where float32 does not do; NaN where there is none."""
+    L, info = torch.linalg.cholesky_ex(M)
+    if bool(info.any()) and M.dtype != torch.float64:
+        return inverse(M.double()).to(M.dtype)
+    found: Any = torch.cholesky_inverse(L)
+    return torch.where((info == 0)[:, None, None], found, torch.nan)
+
+
+def kfac() -> Method:
+    """K-FAC as a method of the lab."""
+    known = ["lr", *DEFAULTS]
+
+    def check(settings: Settings, network: Network | None = None) -> None:
+        check_names(NAME, settings, known)
+        full = {**DEFAULTS, **settings}
+        for name in ("lr", "damping"):
+            check_number(NAME, name, full[name], "positive", lambda v: v > 0)
+        for name in ("momentum", "decay"):
+            check_number(NAME, name, full[name], "in [0, 1)", lambda v: 0 <= v < 1)
+        for name in ("factor_period", "factor_examples", "inverse_period"):
+            check_number(NAME, name, full[name], "a whole number, 1 or more", lambda v: v >= 1 and v == int(v))
+        check_switch(NAME, "empirical", full["empirical"])
+        if network is not None:
+            _fits(network, bool(full["empirical"]))
+
+    return Method(NAME, check, KFAC, stacks=True, alike=ALIKE)
+
+
+def _fits(network: Network, empirical: bool) -> None:
+    if network.of == "model":
+        raise ValueError(f"{NAME} needs a loss of (output, target); that of {network.name} is a function of the model")
+    if network.likelihood is None and not empirical:
+        raise ValueError(
+            f"{NAME} draws targets from the model, and the loss of {network.name} names no distribution: give the Network a "
+            "likelihood, or set empirical = 1"
+        )
+    if not layers_of(network):
+        raise ValueError(f"{NAME} needs linear, convolutional or embedding layers, and {network.name} has none")

@@ -1,0 +1,120 @@
+"""A workload as trials see it: its network at the start, by seed, and the data it is judged on. Kept for the whole process."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..network import Network
+from ..trees import collect
+from ..workloads import object_named, workload
+from ..workloads.base import Workload
+from .metrics import Metric, shuffled
+from .stacks import Slopes
+
+OPTIONS = {
+    "examples": "a number of examples to train on",
+    "replacement": "true, or false for shuffled epochs",
+    "start": "steps of the workload's own optimizer to the checkpoint at which trials begin",
+}
+
+
+@dataclass
+class Task:
+    """A training task with its data in memory."""
+
+    name: str
+    options: Mapping[str, Any]
+    workload: Workload | None
+    network: Network
+    replacement: bool
+    _metrics: dict[str, Metric] = field(default_factory=dict)
+    _slopes: dict[type[Slopes], Slopes] = field(default_factory=dict)
+
+    def start(self, seed: int) -> Tensor:
+        """Weights before the first step: they depend on the seed alone.
+
+        A network of the user's own starts where it is, and so does a workload that is taken from a checkpoint: that of
+        ``nqm fit``, the same for every seed.
+        """
+        if self.workload is None or self.network.step:
+            return self.network.theta
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = self.workload.model()
+        named = dict(model.named_parameters())
+        return torch.cat([named[name].detach().reshape(-1) for name in self.network.shapes])
+
+    def metric(self, name: str) -> Metric:
+        """What the trial is judged by: ``train_loss``, ``val_loss``, ``train_error`` or ``val_error``."""
+        if name not in self._metrics:
+            data, errors = self.network.data if name.startswith("train") else self.held_out(), name.endswith("error")
+            self._metrics[name] = Metric(self.network, data, errors)
+        return self._metrics[name]
+
+    def slopes(self, kind: type[Slopes]) -> Slopes:
+        """Gradients of stacks of trials, in one of the two ways; made once."""
+        if kind not in self._slopes:
+            self._slopes[kind] = kind(self.network)
+        return self._slopes[kind]
+
+    def held_out(self) -> Any:
+        """The examples for validation, shuffled."""
+        if self.workload is None or self.workload.val is None:
+            raise ValueError(
+                f"{self.name} has no held-out examples; use train_loss or train_error, or give its Workload a val"
+            )
+        return shuffled(collect(self.workload.val(self.network.examples))[0])
+
+
+def task_of(name: str, options: Mapping[str, Any]) -> Task:
+    """The task of a workload by name, or of ``module:function``, which returns a `Workload` or a `Network`."""
+    for option in options:
+        if option not in OPTIONS:
+            known = ", ".join(f"{n} ({about})" for n, about in OPTIONS.items())
+            raise ValueError(f"a workload has no option {option!r}; it has {known}")
+    examples, replacement = options.get("examples"), options.get("replacement", True)
+    if examples is not None and not _whole(examples, 2):
+        raise ValueError(f"options.examples must be a whole number of at least 2, got {examples!r}")
+    if not _whole(start := options.get("start", 0), 0):
+        raise ValueError(f"options.start must be a whole number of steps, got {start!r}")
+    if replacement not in (True, False):
+        raise ValueError(f"options.replacement must be true or false, got {replacement!r}")
+    return _task(name, json.dumps(dict(sorted(options.items()))))
+
+
+def _whole(value: Any, least: int) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and math.isfinite(value) and value == int(value) and value >= least
+
+
+@lru_cache(maxsize=4)
+def _task(name: str, text: str) -> Task:
+    options = json.loads(text)
+    found = object_named(name) if ":" in name else workload(name)
+    replacement = bool(options.get("replacement", True))
+    if isinstance(found, Workload):
+        examples = options.get("examples")
+        start = int(options.get("start", 0))
+        network = found.network(start, examples=None if examples is None else int(examples))
+        if examples is not None and network.examples < examples:
+            raise ValueError(
+                f"options.examples is {examples:,}, and {name} has {network.examples:,}: ask for so many, or leave it out"
+            )
+        network.data = shuffled(network.data)
+        return Task(name, options, found, network, replacement)
+    if not isinstance(found, Network):
+        raise ValueError(f"{name} returned {type(found).__name__}; it must return a Workload or an nqm.nets.Network")
+    for option in ("examples", "start"):
+        if option in options:
+            raise ValueError(f"{option} is for workloads; {name} returned a Network of its own")
+    network = found.at(found.theta)
+    network.data = shuffled(network.data)
+    return Task(name, options, None, network, replacement)

@@ -1,0 +1,208 @@
+"""What the lab and a worker say to one another: a trial, all that decides how a training ends; and how it ended.
+
+Both are plain data that survive JSON, so that a trial can be sent to another machine and a result kept in a file.
+A worker is a function ``run_trials(trials, *, stacking) -> list[Result]``, named by text such as
+``nqm.nets.training.worker:run_trials``. The trials of a call share workload, optimizer, batch size and metric, and may be
+trained together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+METRICS = ("train_loss", "val_loss", "train_error", "val_error")
+OUTCOMES = {
+    "reached": "every read-out came to the target",
+    "out_of_steps": "some read-out was above the target after all the steps that the study allows",
+    "stopped": "a better trial of the same cell took far fewer steps",
+    "diverged": "the loss grew beyond bounds: infeasible, and not counted",
+    "failed": "an exception, which the message names; not counted",
+}
+FEASIBLE = ("reached", "out_of_steps", "stopped")
+RAW = "raw"
+SLACK = 1.5  # times the best steps, where other trials stop: so that there are others, should the best have been lucky
+KEY_LENGTH = 32  # hexadecimal digits, 128 bits: two trials of one key will not occur
+
+
+def averaged(decay: float) -> str:
+    """The name of the read-out that is an exponential moving average of the weights.
+
+    >>> averaged(0.99)
+    'ema(0.99)'
+    """
+    return f"ema({decay!r})"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One training: its outcome is decided by these alone.
+
+    Parameters
+    ----------
+    workload : name of a workload, or ``module:function`` for one of your own.
+    options : of the workload, such as ``{"examples": 10000}``.
+    optimizer : by name, such as ``HeavyBall``.
+    settings : hyper-parameters by name.
+    averages : decays of moving averages of the weights, each a read-out of the same run.
+    batch_size : examples a step.
+    metric : what is to come down to the target: one of `METRICS`, or what the worker knows.
+    target : where a read-out has arrived.
+    max_steps : the study's budget of steps at this batch size.
+    growth : the metric is taken at steps 1, 2, ... and then each this fraction later: the resolution of steps.
+    seed : of the start and of the order of the examples.
+    limit : stop after so many steps, because a better trial of the same cell took far fewer. Not part of the key.
+
+    >>> trial = Trial("digits", {}, "SGD", {"lr": 0.5}, (), 32, "train_loss", 0.1, 1000, 0.02, seed=0)
+    >>> trial.key
+    '0bc662f59d0120bd633b4bdd44e300bb'
+    >>> trial.key == Trial.from_json(trial.to_json()).key
+    True
+    """
+
+    workload: str
+    options: Mapping[str, Any]
+    optimizer: str
+    settings: Mapping[str, Any]
+    averages: tuple[float, ...]
+    batch_size: int
+    metric: str
+    target: float
+    max_steps: int
+    growth: float
+    seed: int
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("options", "settings"):
+            object.__setattr__(self, name, dict(sorted(getattr(self, name).items())))
+        object.__setattr__(self, "averages", tuple(sorted(float(decay) for decay in self.averages)))
+        for name in ("target", "growth"):
+            object.__setattr__(self, name, float(getattr(self, name)))
+        if not (self.batch_size >= 1 and self.max_steps >= 1 and self.growth >= 0):
+            raise ValueError(
+                "a trial needs batch_size and max_steps of 1 or more and growth of 0 or more, "
+                f"got {self.batch_size}, {self.max_steps} and {self.growth:g}"
+            )
+        if self.limit is not None and not 1 <= self.limit <= self.max_steps:
+            raise ValueError(f"limit must lie between 1 and max_steps = {self.max_steps}, got {self.limit}")
+
+    @cached_property
+    def key(self) -> str:
+        """Hexadecimal hash of what decides the outcome; numbers that are equal are one, be they whole or not."""
+        return digest({name: value for name, value in self.to_dict().items() if name != "limit"})[:KEY_LENGTH]
+
+    @property
+    def readouts(self) -> tuple[str, ...]:
+        """Names of what is measured: the weights themselves, and their averages."""
+        return (RAW, *map(averaged, self.averages))
+
+    @property
+    def steps_allowed(self) -> int:
+        """Where the training ends at the latest."""
+        return self.max_steps if self.limit is None else self.limit
+
+    def to_dict(self) -> dict[str, Any]:
+        return _shallow(self) | {"averages": list(self.averages)}
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), allow_nan=False)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Trial:
+        return cls(**_known(cls, data))
+
+    @classmethod
+    def from_json(cls, text: str) -> Trial:
+        return cls.from_dict(json.loads(text))
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a trial ended.
+
+    Parameters
+    ----------
+    key : of the trial.
+    outcome : one of `OUTCOMES`.
+    steps : for each read-out the first step at which it was seen at or below the target, or None.
+    curves : for each read-out the metric at ``times``; what is not finite is NaN.
+    times : steps at which the metric was taken.
+    seconds : that the trial took, or its share of them.
+    message : the outcome in a sentence.
+    how : how it was trained: ``plain``, ``stacked(16)``, ``plain, accumulated(4)``.
+    """
+
+    key: str
+    outcome: str
+    steps: Mapping[str, int | None]
+    curves: Mapping[str, list[float]]
+    times: list[int]
+    seconds: float
+    message: str
+    how: str
+
+    def __post_init__(self) -> None:
+        if self.outcome not in OUTCOMES:
+            raise ValueError(f"outcome must be one of {', '.join(OUTCOMES)}, got {self.outcome!r}")
+        for name, curve in self.curves.items():
+            if len(curve) != len(self.times):
+                raise ValueError(f"the curve of {name} has {len(curve)} points, and times {len(self.times)}")
+
+    @property
+    def feasible(self) -> bool:
+        """Whether it counts towards the trials of a cell."""
+        return self.outcome in FEASIBLE
+
+    def to_dict(self) -> dict[str, Any]:
+        curves = {name: [_finite(value) for value in curve] for name, curve in self.curves.items()}
+        return _shallow(self) | {"curves": curves}
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), allow_nan=False)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Result:
+        known = _known(cls, data)
+        known["curves"] = {
+            name: [math.nan if v is None else v for v in curve] for name, curve in known["curves"].items()
+        }
+        return cls(**known)
+
+    @classmethod
+    def from_json(cls, text: str) -> Result:
+        return cls.from_dict(json.loads(text))
+
+
+def digest(data: Any) -> str:
+    """Hash of data that JSON can hold, whatever the order of names."""
+    text = json.dumps(_canonical(data), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _canonical(value: Any) -> Any:
+    """The same for equal numbers: 10 and 10.0 are one setting."""
+    if isinstance(value, Mapping):
+        return {str(name): _canonical(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_canonical(part) for part in value]
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def _shallow(thing: Any) -> dict[str, Any]:
+    return {f.name: getattr(thing, f.name) for f in fields(thing)}
+
+
+def _known(cls: type, data: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a class; others, of a later version, are left out."""
+    names = {f.name for f in fields(cls)}
+    return {name: value for name, value in data.items() if name in names}

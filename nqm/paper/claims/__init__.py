@@ -1,0 +1,100 @@
+"""The claims of Zhang et al. (2019), each as a measurement with a verdict: `check` one, `run_all` of them.
+
+One file is one claim (`Claim`); whatever file of this package has a ``STATEMENT`` is found and listed in `CLAIMS`.
+
+>>> check("stationary_covariance").sentence
+'holds within 0.5% at lr h = 0.01'
+>>> check("stationary_covariance", x=1.0).verdict.value
+'not supported'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import Any
+
+from ...show.tables import made
+from ...text.tokens import unknown
+from ..instance import Study
+from ..instance import workers as pool_of
+from . import page
+from .base import Claim, Measured
+from .collect import Checked, collect
+
+
+def _found() -> dict[str, Claim]:
+    modules = [import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__)]
+    return {claim.name: claim for claim in (Claim.of(m) for m in modules if hasattr(m, "STATEMENT"))}
+
+
+CLAIMS: dict[str, Claim] = _found()
+
+
+def claim(name: str) -> Claim:
+    """The claim of a name; an error names the nearest if there is none."""
+    if name not in CLAIMS:
+        raise unknown("claim", name, CLAIMS)
+    return CLAIMS[name]
+
+
+def check(name: str, study: Study | None = None, **premises: Any) -> Measured:
+    """Measure one claim, with premises of yours if you name some."""
+    return claim(name).check(study, **premises)
+
+
+def run_all(
+    only: Sequence[str] | None = None,
+    folder: str | Path | None = None,
+    *,
+    turn: bool = False,
+    premises: Mapping[str, Any] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    study: Study | None = None,
+    workers: int = 1,
+) -> list[Checked]:
+    """Measure claims; with a folder, write a picture of each and one page of all, ``claims.md`` and ``claims.html``.
+
+    Parameters
+    ----------
+    only : names of the claims to measure; all whose requirements are installed if left out.
+    folder : made if it is not there.
+    turn : measure each again with the premises that turn its verdict.
+    premises : of yours, where one claim is measured.
+    progress : called with the number of claims done and their total.
+    study : batch sizes to use instead of the paper's.
+    workers : processes that share the work. A script that asks for more than one needs the usual
+        ``if __name__ == "__main__":``.
+    """
+    chosen = [claim(name) for name in only] if only else [c for c in CLAIMS.values() if not c.missing]
+    for c in chosen:
+        if c.missing:
+            raise ValueError(f"{c.name} {c.missing}")
+    if premises and len(chosen) != 1:
+        raise ValueError(f"premises are those of one claim, got {len(chosen)} claims; name the one that is meant")
+    folder = made(folder, "claims.md") if folder else None
+    found = []
+    with pool_of(workers) as pool:
+        for one in collect(chosen, (study or Study()).sharing(pool), folder, turn, premises):
+            found.append(one)
+            if progress:
+                progress(len(found), len(chosen))
+    if folder:
+        page.write(found, folder, left_out(found))
+    return found
+
+
+def left_out(found: Sequence[Checked]) -> str:
+    """What was not measured for want of an extra, where all else was; empty if there is nothing to say."""
+    absent = [c for c in CLAIMS.values() if c.missing]
+    if not absent or {one.claim.name for one in found} != {c.name for c in CLAIMS.values() if not c.missing}:
+        return ""
+    return " ".join(
+        f"Left out: {', '.join(c.name for c in absent if c.missing == why)} ({why})."
+        for why in dict.fromkeys(c.missing for c in absent)
+    )
+
+
+__all__ = ["CLAIMS", "Checked", "Claim", "Measured", "check", "claim", "left_out", "run_all"]

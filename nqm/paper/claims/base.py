@@ -1,0 +1,158 @@
+"""What a claim is: a statement, a measurement that can be taken again with other premises, and a verdict from its numbers."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from types import ModuleType, NoneType
+from typing import TYPE_CHECKING, Any
+
+from ...engine.run import number
+from ...show.tables import Table
+from ...show.verdict import Finding, Verdict
+from ...text.objects import parse_number
+from ...text.tokens import unknown
+from ..instance import Question, Study
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What was measured for a claim, and what follows.
+
+    Parameters
+    ----------
+    table : every number behind the picture.
+    number, what : the one that decides, and what it is.
+    told : the measurement in a sentence or two, with its numbers.
+    tolerance, reason : how far the number may be from what the claim says, and why so far.
+    verdict : what the tolerance makes of the number.
+    within : for a claim that holds, how closely or where; for "holds within ...".
+    when : for one that does not, or not everywhere; for "does not hold when ...".
+    """
+
+    table: Table
+    number: float
+    what: str
+    told: str
+    tolerance: float
+    reason: str
+    verdict: Verdict
+    within: str = ""
+    when: str = ""
+
+    def __post_init__(self) -> None:
+        if self.verdict is not Verdict.holds and not self.when:
+            raise ValueError(f"a verdict of {self.verdict.value!r} needs `when`: where the claim does not hold")
+
+    @property
+    def sentence(self) -> str:
+        """The verdict as it is read out: holds, holds within ..., does not hold when ..."""
+        holds = f"holds within {self.within}" if self.within else "holds"
+        fails = f"does not hold when {self.when}"
+        return {Verdict.holds: holds, Verdict.partly: f"{holds}; {fails}", Verdict.fails: fails}[self.verdict]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, as ``--json`` prints them."""
+        return {
+            "measured": self.told,
+            "number": number(self.number),
+            "what": self.what,
+            "tolerance": number(self.tolerance),
+            "reason": self.reason,
+            "verdict": self.verdict.name,
+            "sentence": self.sentence,
+            "table": self.table,
+        }
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement of the authors, or one that a reader may take from them, that can be measured.
+
+    A module of this package with a ``STATEMENT`` is one. It has ``SOURCE``, where it is said; ``measure(...)``, whose
+    arguments are the claim's premises; ``draw(table)``; and ``TURN``, the premises that turn the verdict, with a name for
+    them. It may name the searches it will ask a study for (``questions(study)``), so that workers run ahead, and the
+    module it cannot do without (``NEEDS``, with the extra that brings it).
+    """
+
+    name: str
+    statement: str
+    source: str
+    measure: Callable[..., Measured] = field(repr=False)
+    draw: Callable[[Table], Figure] = field(repr=False)
+    turned_by: str = ""
+    turn: Mapping[str, Any] = field(default_factory=dict)
+    questions: Callable[[Study], list[Question]] | None = field(default=None, repr=False)
+    needs: tuple[str, str] | None = None
+
+    @classmethod
+    def of(cls, module: ModuleType) -> Claim:
+        turned_by, turn = module.TURN
+        return cls(
+            name=module.__name__.rsplit(".", 1)[-1], statement=module.STATEMENT, source=module.SOURCE,
+            measure=module.measure, draw=module.draw, turned_by=turned_by, turn=turn,
+            questions=getattr(module, "questions", None), needs=getattr(module, "NEEDS", None),
+        )  # fmt: skip
+
+    @property
+    def title(self) -> str:
+        return self.name.replace("_", " ").capitalize()
+
+    @property
+    def missing(self) -> str:
+        """What to install before the claim can be measured; empty if nothing is missing."""
+        if self.needs is None or find_spec(self.needs[0]) is not None:
+            return ""
+        return f"needs nqm[{self.needs[1]}]: pip install 'nqm[{self.needs[1]}]'"
+
+    @property
+    def premises(self) -> dict[str, Any]:
+        """The arguments of the measurement and their defaults."""
+        known = inspect.signature(self.measure).parameters
+        return {name: p.default for name, p in known.items() if name != "study"}
+
+    @property
+    def studies(self) -> bool:
+        """Whether it asks a study, whose answers other claims share."""
+        return "study" in inspect.signature(self.measure).parameters
+
+    def to_dict(self) -> dict[str, Any]:
+        """What it says, as ``--list --json`` prints it."""
+        return {"name": self.name, "statement": self.statement, "source": self.source, "needs": self.missing or None}
+
+    def check(self, study: Study | None = None, **premises: Any) -> Measured:
+        """Measure it, with premises of yours if you name some."""
+        for name in premises:
+            if name not in self.premises:
+                raise unknown(f"premise of {self.name}", name, self.premises)
+        return self.measure(study=study, **premises) if self.studies else self.measure(**premises)
+
+    def read(self, text: str) -> tuple[str, Any]:
+        """A premise from text, ``name=value``: a number, several with commas between them, or a word, as its default is."""
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or not value:
+            raise ValueError(f"a premise is NAME=VALUE; {self.name} has {', '.join(self.premises)}, got {text!r:.60}")
+        if name not in self.premises:
+            raise unknown(f"premise of {self.name}", name, self.premises)
+        default = self.premises[name]
+        if isinstance(default, str):
+            return name, value
+        several = isinstance(default, (tuple, list))
+        if not all(isinstance(one, (int, float, NoneType)) for one in (default if several else [default])):
+            raise ValueError(
+                f"{name} of {self.name} is neither numbers nor a word: give it in Python, with nqm.paper.claims.check"
+            )
+        numbers = tuple(parse_number(part) for part in value.split(",")) if several else parse_number(value)
+        if isinstance(default, int) and not isinstance(numbers, int):
+            raise ValueError(f"{name} of {self.name} must be a whole number, got {value!r:.60}")
+        return name, numbers
+
+    def finding(self, study: Study | None = None, **premises: Any) -> Finding:
+        """The claim as a line of a report."""
+        found = self.check(study, **premises)
+        return Finding(self.statement, found.told, found.verdict)

@@ -1,0 +1,61 @@
+"""The closed-form knee beside the critical batch size of tuned runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...optimizers import SGD, HeavyBall, Optimizer
+from ...show.chart import GREY, PALETTE, Line, Panel, chart
+from ...show.tables import Table, column
+from ...show.verdict import Verdict
+from ..instance import POWERS, Question, Study, preconditioned
+from .base import Measured
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STATEMENT = (
+    "SGD leaves perfect scaling where its best learning rate meets the edge of stability, at a batch size of about "
+    "tr(P^-1 C) / (2 max(h / P) target) for the preconditioner P = H^p."
+)
+SOURCE = "on the best learning rate, as Figure 4a suggests it: linear in B until it meets its limit"
+TURN = ("momentum is added", {"optimizer": HeavyBall()})
+TOLERANCE = 2.0
+PLAIN = SGD()
+
+
+def questions(study: Study) -> list[Question]:
+    return study.to_table({"": PLAIN})
+
+
+def measure(study: Study | None = None, optimizer: Optimizer = PLAIN) -> Measured:
+    """Critical batch size of tuned runs over the closed form, for each preconditioner.
+
+    Parameters
+    ----------
+    study : gives the problem and the batch sizes.
+    optimizer : to tune.
+    """
+    study = study or Study()
+    table = []
+    for power in POWERS:
+        found = study.sweep(preconditioned(optimizer, power))
+        sizes = {name: found.critical_batch_size(name) for name in ("knee", "20%", "2x", "ratio")}
+        table.append({"power": power, **sizes})
+    over = column(table, "20%") / column(table, "knee")
+    off = float(max(*over, *(1 / over)))
+    told = "; ".join(f"{r['20%']:,.0f}, {r['2x']:,.0f} and {r['knee']:,.0f} at p = {r['power']:g}" for r in table)
+    return Measured(
+        table, off, "largest factor between the critical batch size (20%) and the closed form",
+        f"Batch sizes 20% and 100% above perfect scaling, and the closed form: {told}.",
+        TOLERANCE, "critical batch sizes by the two definitions are a factor of 2 to 4 apart, so 2 is as near as the notion is",
+        Verdict.of(off <= TOLERANCE), f"a factor of {off:.3g}", f"the optimizer is {optimizer}: it is off by a factor of {off:.3g}",
+    )  # fmt: skip
+
+
+def draw(table: Table) -> Figure:
+    p = column(table, "power")
+    names = {"20%": "20% above perfect scaling", "2x": "twice perfect scaling"}
+    lines = [Line(p, column(table, "knee"), "closed form", GREY, "--", 1.2)]
+    lines += [Line(p, column(table, k), v, c, marker="o") for (k, v), c in zip(names.items(), PALETTE, strict=False)]
+    return chart([Panel(lines, "power p of the preconditioner H$^{-p}$", "critical batch size", "linear", "log2")])

@@ -1,0 +1,57 @@
+"""Averaging the weights at small and at large batch sizes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...show.chart import GREY, Line, Panel, chart
+from ...show.tables import Table, column, distinct, spelled
+from ...show.verdict import Verdict
+from ..drawing import curves, keys
+from ..instance import POWERS, WITH_AVERAGE, Question, Study
+from .base import Measured
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STATEMENT = "An average of the weights saves steps at small batch sizes, and nothing at large ones."
+SOURCE = "on exponential moving averages, with Figure 3b"
+TURN = ("there is hardly any noise at the smaller batch size either", {"small": 2**20})
+SAVES, NOTHING = 0.9, 0.95
+
+
+def questions(study: Study) -> list[Question]:
+    return study.to_table(WITH_AVERAGE)
+
+
+def measure(study: Study | None = None, small: float | None = None, large: float | None = None) -> Measured:
+    """Tuned steps of averaged SGD over those of SGD at two batch sizes.
+
+    Parameters
+    ----------
+    study : gives the problem and the batch sizes.
+    small, large : two of them, the smallest and the largest if left out.
+    """
+    found = (study or Study()).table(WITH_AVERAGE)
+    plain = {(row["power"], row["batch_size"]): row["steps"] for row in found if row["optimizer"] == "SGD"}
+    averaged = [row for row in found if row["optimizer"] != "SGD"]
+    table = [{**row, "share": row["steps"] / plain[row["power"], row["batch_size"]]} for row in averaged]
+    sizes = distinct(table, "batch_size")
+    small, large = small or min(sizes), large or max(sizes)
+    few, many = ([column(table, "share", power=p, batch_size=b)[0] for p in POWERS] for b in (small, large))
+    return Measured(
+        table, max(few), "share of SGD's steps at the small batch size, at most",
+        f"For p = {spelled(POWERS)} the average needs {spelled(few)} of SGD's steps at B = {small:,.0f}, and "
+        f"{spelled(many)} at B = {large:,.0f}.",
+        SAVES, f"a tenth of the steps is worth having; from {NOTHING} on, a step or two of the shortest runs, it is nothing",
+        Verdict.of(max(few) < SAVES and min(many) > NOTHING),
+        "", f"the batch sizes are {small:,.0f} and {large:,.0f}: the shares are {spelled(few)} and {spelled(many)}",
+    )  # fmt: skip
+
+
+def draw(table: Table) -> Figure:
+    lines = curves(table, "share", styles=("-",))
+    ends = [lines[0].x.min(), lines[0].x.max()]
+    even = Line(ends, [1, 1], "SGD without the average", GREY, ":", 1.2)
+    panel = Panel([even, *lines], "batch size", "share of SGD's steps", "log2", legend="none", y_limits=(0.0, 1.08))
+    return chart([panel], key=[*keys(table, styles=()), even])

@@ -1,0 +1,122 @@
+"""The Fisher matrix of a network over its training.
+
+By default on digits, which need no download. On ResNet8, nearer to what the authors speak of, it was found not to settle:
+docs/nets.md has the command and the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...show.chart import GREY, PALETTE, Line, Panel, chart
+from ...show.tables import Table, column, percent
+from ...show.verdict import Verdict
+from .base import Measured
+from .nets import NEEDS, one_thread
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STATEMENT = "The Fisher matrix stabilises after a few epochs of training."
+SOURCE = "in an appendix, on the Fisher matrix of a ResNet during training"
+TURN = ("training has just begun", {"after": 0.0})
+TOLERANCE, STEADY = 0.95, 0.1
+
+__all__ = ["NEEDS", "SOURCE", "STATEMENT", "TURN", "draw", "measure"]
+
+
+def measure(
+    after: float = 4.0,
+    epochs: Sequence[float] = (0, 1, 2, 4, 8, 16, 32),
+    workload: str = "digits",
+    examples: int = 1797,
+    sample: int | None = None,
+    k: int = 10,
+    probes: int = 8,
+    lanczos_steps: int = 5,
+    tol: float = 1e-3,
+    seed: int = 0,
+) -> Measured:
+    """Likeness of the Fisher matrix, which is the Gauss-Newton matrix, at each checkpoint and the one before it.
+
+    Alignment is the cosine between the two matrices, each cut to its largest eigenvalues: it is blind to scale, which
+    the ratio of the traces shows.
+
+    Parameters
+    ----------
+    after : epochs from which on it should be stable.
+    epochs : at the checkpoints.
+    workload : a name such as "digits" (bundled), "fashion_cnn" or "cifar_resnet8".
+    examples : of its data, to train on.
+    sample : examples that the matrices are of, the first ones; all if left out. A product with a matrix is a pass over
+        them, so training on many costs little where they are few.
+    k : eigenvalues that the matrices are cut to.
+    probes, lanczos_steps : random vectors for the traces, which all checkpoints share, and Lanczos steps from each.
+    tol : residual of the eigenpairs, as a share of the largest value, at which they are good enough.
+    seed : of start, batches and probes.
+    """
+    from ...nets.fitting.similarity import checkpoints, compare
+    from ...nets.workloads import WORKLOADS
+    from ...nets.workloads import workload as named
+
+    if not any(before >= after for before in epochs[:-1]):
+        raise ValueError(f"after must leave two checkpoints to compare, got {after:g} with epochs {list(epochs)}")
+    task = named(workload)
+    with one_thread():
+        start = task.network(0, seed=seed, examples=examples)
+        seen = start.examples if sample is None else sample
+        start.first(seen)  # refused before the training, not after it
+        times = [round(e * start.examples / task.batch_size) for e in epochs]
+        trained = [
+            network.first(seen) for network in checkpoints(start, task.optimizer, task.batch_size, times, seed=seed)
+        ]
+        found = compare(trained, k=k, probes=probes, lanczos_steps=lanczos_steps, seed=seed, tol=tol)
+    table = [
+        {"epoch": epoch, "before": before, **{name: v for name, v in row.items() if name not in ("step", "before")}}
+        for before, epoch, row in zip(epochs[:-1], epochs[1:], found.table(), strict=True)
+    ]
+    data = f"{start.examples:,} examples" + (f", the matrix of {seen:,} of them" if seen < start.examples else "")
+    return judged(table, after, f"{WORKLOADS[workload]} ({data})")
+
+
+def judged(table: Table, after: float, where: str) -> Measured:
+    """What follows from the likeness of checkpoints, on a network and data that ``where`` names."""
+    late = [row for row in table if row["before"] >= after]
+    least, drift = float(column(late, "alignment").min()), float(np.abs(column(late, "trace_ratio") - 1).max())
+    directions, scale = least >= TOLERANCE, drift <= STEADY
+    told = ", ".join(f"{row['alignment']:.2f} from {row['before']:g} to {row['epoch']:g}" for row in table)
+    ratios = ", ".join(f"{row['trace_ratio']:.2f}" for row in table)
+    moves = f"the trace changes by up to {percent(drift)} between checkpoints from epoch {after:g} on"
+    turns = f"the alignment from epoch {after:g} on is as low as {least:.2f}"
+    return Measured(
+        table, least, f"least alignment of one checkpoint with the next, from epoch {after:g} on",
+        f"Alignment of the Fisher matrix on {where}, by epochs: {told}. The trace changes "
+        f"by factors of {ratios}.",
+        TOLERANCE, f"{TOLERANCE:g} is an angle of 18 degrees between matrices; the scale may change by {percent(STEADY)}, "
+        "as learning rates are seldom known better",
+        Verdict.holds if directions and scale else Verdict.partly if directions else Verdict.fails,
+        f"an alignment of {least:.2f} while the number of epochs doubles",
+        f"its scale is meant: {moves}" if directions else turns,
+    )  # fmt: skip
+
+
+def draw(table: Table) -> Figure:
+    epoch = column(table, "epoch")
+    likeness = [
+        Line(epoch, column(table, "alignment"), "alignment", PALETTE[0], marker="o"),
+        Line(epoch, column(table, "overlap"), "overlap of the top subspaces", PALETTE[1], marker="s"),
+        Line([epoch[0], epoch[-1]], [TOLERANCE] * 2, f"tolerance {TOLERANCE:g}", GREY, ":", 1.2),
+    ]
+    scale = [
+        Line(epoch, column(table, "trace_ratio"), "trace, over the one before", PALETTE[2], marker="o"),
+        Line(epoch, column(table, "distance"), "distance of the spectra", PALETTE[3], marker="s"),
+        Line([epoch[0], epoch[-1]], [1.0, 1.0], "", GREY, ":", 1.2),
+    ]
+    name = "epoch, against the checkpoint before"
+    return chart([
+        Panel(likeness, name, "likeness of the Fisher matrices", "log2", y_limits=(0.0, 1.05), legend="lower right"),
+        Panel(scale, name, "scale", "log2", legend="upper right"),
+    ])  # fmt: skip

@@ -1,0 +1,69 @@
+"""The best learning rate against batch size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...optimizers import SGD
+from ...show.chart import Panel, chart
+from ...show.plots import linear_in_batch
+from ...show.tables import Table, column, spelled
+from ...show.verdict import Verdict
+from ..drawing import curves, keys
+from ..instance import POWERS, Question, Study
+from .base import Measured
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STATEMENT = "SGD's best learning rate grows linearly with batch size, then stays flat."
+SOURCE = "on the best learning rate, with Figure 4a"
+TURN = ("every batch size is below the critical one", {"batch_sizes": (4, 16, 64)})
+TOLERANCE = 0.05
+METHOD = {"SGD": SGD()}
+
+
+def questions(study: Study) -> list[Question]:
+    return study.to_table(METHOD)
+
+
+def measure(study: Study | None = None, batch_sizes: Sequence[float] | None = None) -> Measured:
+    """Slope of log lr over log B between the two smallest and the two largest batch sizes.
+
+    Parameters
+    ----------
+    study : gives the problem.
+    batch_sizes : to tune at, the study's if left out.
+    """
+    table = (study or Study()).table(METHOD, batch_sizes=batch_sizes)
+    sizes = column(table, "batch_size", power=0.0)
+    slope = [slopes(sizes, column(table, "lr", power=p)) for p in POWERS]
+    first, last = [s[0] for s in slope], [s[-1] for s in slope]
+    linear, flat = max(abs(s - 1) for s in first), max(abs(s) for s in last)
+    return Measured(
+        table, max(linear, flat), "largest distance of a slope from 1 at first, from 0 at last",
+        f"Slope of log lr over log B for p = {spelled(POWERS)}: {spelled(first)} from B = {sizes[0]:g} to {sizes[1]:g}, "
+        f"{spelled(last, '.2g')} from {sizes[-2]:,.0f} to {sizes[-1]:,.0f}.",
+        TOLERANCE, "the loss is flat around its best rate, so rates are found to about 1%, a slope over a factor of 4 to 0.02",
+        Verdict.of(linear <= TOLERANCE, flat <= TOLERANCE),
+        f"{linear:.2g} of slope 1" if flat > TOLERANCE else "",
+        f"the batch is between {sizes[-2]:,.0f} and {sizes[-1]:,.0f}: the slope there is {spelled(last, '.2g')}"
+        if flat > TOLERANCE
+        else f"the batch is between {sizes[0]:,.0f} and {sizes[1]:,.0f}: the slope there is {spelled(first, '.2g')}",
+    )  # fmt: skip
+
+
+def draw(table: Table) -> Figure:
+    lines = curves(table, "lr", styles=("-",))
+    guide = linear_in_batch(lines[0].x, lines[0].y)
+    limits = (min(line.y.min() for line in lines) / 1.6, max(line.y.max() for line in lines) * 1.6)
+    panel = Panel([guide, *lines], "batch size", "best learning rate", "log2", "log2", legend="none", y_limits=limits)
+    return chart([panel], key=[*keys(table, styles=()), guide])
+
+
+def slopes(x: Any, y: Any) -> Any:
+    """Slopes between neighbours on log axes."""
+    return np.diff(np.log(y)) / np.diff(np.log(x))

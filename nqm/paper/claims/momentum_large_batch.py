@@ -1,0 +1,46 @@
+"""Momentum where curvature decides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...optimizers import free
+from ...show.tables import column, distinct, spelled
+from ...show.verdict import Verdict
+from ..instance import POWERS, WITH_MOMENTUM, Question, Study
+from .base import Measured
+from .momentum_small_batch import draw, step_ratios
+
+STATEMENT = "At large batch sizes momentum helps."
+SOURCE = "on momentum, with Figure 3a"
+TURN = ("the batch is small and momentum fixed", {"batch_size": 4, "momentum": 0.9})
+TOLERANCE = 1.1
+
+
+def questions(study: Study) -> list[Question]:
+    return study.to_table(WITH_MOMENTUM)
+
+
+def measure(study: Study | None = None, batch_size: float | None = None, momentum: Any = free) -> Measured:
+    """Tuned steps of SGD over heavy ball's at a large batch size.
+
+    Parameters
+    ----------
+    study : gives the problem and the batch sizes.
+    batch_size : one of them, the largest if left out.
+    momentum : of heavy ball, tuned if free.
+    """
+    table = step_ratios(study or Study(), momentum)
+    name, size = distinct(table, "momentum")[0], batch_size or max(distinct(table, "batch_size"))
+    gain = [1 / column(table, "ratio", momentum=name, power=p, batch_size=size)[0] for p in POWERS]
+    return Measured(
+        table, min(gain), "steps of SGD over heavy ball's, at least",
+        f"At B = {size:,.0f} SGD needs {spelled(gain)} times the steps of heavy ball for p = {spelled(POWERS)}.",
+        TOLERANCE, "at p = 0.75 the runs are about ten steps long, so that one step is 10%",
+        Verdict.of(*(g > TOLERANCE for g in gain)),
+        "",
+        f"the batch size is {size:,.0f} with momentum {name}: the factors are {spelled(gain)}",
+    )  # fmt: skip
+
+
+__all__ = ["draw", "measure", "questions"]

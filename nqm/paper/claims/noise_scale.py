@@ -1,0 +1,80 @@
+"""The gradient noise scale beside the critical batch size."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from ...optimizers import SGD
+from ...show.chart import BLACK, GREY, PALETTE, Line, Panel, chart
+from ...show.tables import Table, column
+from ...show.verdict import Verdict
+from ..instance import Question, Study
+from .base import Measured
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STATEMENT = (
+    "The gradient noise scale tr(HC) / g'Hg, averaged over a run, predicts the order of magnitude of the critical batch "
+    "size, fewest examples over fewest steps."
+)
+SOURCE = "on critical batch sizes, after McCandlish et al. (2018)"
+TURN = ("it is measured at the start", {"at": "start"})
+TOLERANCE = 10**0.5
+
+
+def questions(study: Study) -> list[Question]:
+    return [study.to_sweep(SGD())]
+
+
+def measure(study: Study | None = None, at: Literal["run", "start"] = "run") -> Measured:
+    """Noise scale along SGD's tuned run at the batch size nearest to the critical one, over that critical batch size.
+
+    Parameters
+    ----------
+    study : gives the problem and the batch sizes.
+    at : average it over the steps of the run, or take it at the start.
+    """
+    study = study or Study()
+    found = study.sweep(SGD())
+    critical = found.critical_batch_size("ratio")
+    near = int(np.argmin(np.abs(np.log(found.batch_sizes / critical))))
+    optimizer, batch_size = found.optimizers[near], float(found.batch_sizes[near])
+    assert optimizer is not None  # SGD reaches any target: its floor falls with its rate
+    run = study.problem.run(optimizer, batch_size, int(found.steps[near]), points=160)
+    scales = {"curvature": run.curvature_noise_scale, "simple": run.noise_scale}
+    table = [
+        {"step": int(t), "curvature": float(c), "simple": float(s), "critical": critical}
+        for t, c, s in zip(run.steps, scales["curvature"], scales["simple"], strict=True)
+    ]
+    taken = {k: float(v[0] if at == "start" else _average(run.steps, v)) for k, v in scales.items()}
+    off = float(max(taken["curvature"] / critical, critical / taken["curvature"]))
+    where = "at the start" if at == "start" else "on average over the run"
+    return Measured(
+        table, off, "factor between the noise scale and the critical batch size",
+        f"At B = {batch_size:,.0f} tr(HC) / g'Hg is {taken['curvature']:.3g} {where} and grows from "
+        f"{scales['curvature'][0]:.3g} to {scales['curvature'][-1]:.3g}; the critical batch size Emin / Smin is "
+        f"{critical:,.0f}. The simpler tr C / |g|^2 is {taken['simple']:.3g} {where}.",
+        TOLERANCE, "what is promised is the order of magnitude: a factor of sqrt(10) either way",
+        Verdict.of(off <= TOLERANCE), f"a factor of {off:.2g}",
+        f"the noise scale is taken {where}: it is off by a factor of {off:.3g}",
+    )  # fmt: skip
+
+
+def draw(table: Table) -> Figure:
+    steps = column(table, "step")
+    lines = [
+        Line(steps, column(table, "curvature"), "tr(HC) / g'Hg", PALETTE[0]),
+        Line(steps, column(table, "simple"), "tr C / $|g|^2$", PALETTE[1]),
+        Line(steps, column(table, "critical"), "critical batch size", BLACK, "--", 1.2),
+    ]
+    average = _average(steps, column(table, "curvature"))
+    lines.append(Line([steps[1], steps[-1]], [average] * 2, "average over the run", GREY, ":", 1.2))
+    return chart([Panel(lines, "step", "noise scale", "log", "log2")])
+
+
+def _average(steps: np.ndarray, values: np.ndarray) -> float:
+    """Mean over steps of a quantity known at some of them."""
+    return float(np.diff(steps) @ (values[1:] + values[:-1]) / 2 / (steps[-1] - steps[0]))

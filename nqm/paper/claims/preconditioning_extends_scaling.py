@@ -1,0 +1,78 @@
+"""Preconditioners and momentum against the critical batch size."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...optimizers import SGD
+from ...show.chart import GREY, Line, Panel, chart
+from ...show.tables import Table, spelled
+from ...show.verdict import Verdict
+from ..drawing import curves, keys
+from ..instance import POWERS, WITH_MOMENTUM, Methods, Question, Study
+from .base import Measured
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STATEMENT = "Preconditioning and momentum each extend perfect scaling to larger batches."
+SOURCE = "on preconditioning, with Figure 3a"
+TURN = ("every mode has the same curvature", {"exponent": 0.0, "methods": {"SGD": SGD()}})
+TOLERANCE = 1.1
+
+
+def questions(study: Study) -> list[Question]:
+    return study.to_table(WITH_MOMENTUM)
+
+
+def measure(study: Study | None = None, exponent: float = 1.0, methods: Methods = WITH_MOMENTUM) -> Measured:
+    """Critical batch sizes, 20% above perfect scaling, of SGD and heavy ball with each preconditioner.
+
+    Parameters
+    ----------
+    study : gives the number of modes and the batch sizes.
+    exponent : of the power law of curvatures; 0 leaves nothing to precondition.
+    methods : to tune; if heavy ball is among them, it is compared with SGD too.
+    """
+    study = (study or Study()).on(exponent)
+    critical = {m: study.critical(o) for m, o in methods.items()}
+    table = study.table(methods)
+    for (m, p), found in {(m, p): c for m, cs in critical.items() for p, c in zip(POWERS, cs, strict=True)}.items():
+        rows = [row for row in table if row["optimizer"] == m and row["power"] == p]
+        fewest = min(row["examples"] for row in rows)
+        for row in rows:
+            row |= {"excess": row["examples"] / fewest, "critical": found}
+    steps = [_factor(a, b) for found in critical.values() for a, b in itertools.pairwise(found)]
+    momentum = []
+    if "heavy ball" in critical:
+        momentum = [_factor(s, h) for s, h in zip(critical["SGD"], critical["heavy ball"], strict=True)]
+    least = min([*steps, *momentum])
+    told = "; ".join(f"{m} {', '.join(_size(b) for b in found)}" for m, found in critical.items())
+    return Measured(
+        table, least, "least factor between neighbours: from one power to the next, or by momentum",
+        f"Critical batch size (20% above perfect scaling) for p = {spelled(POWERS)}: {told}.",
+        TOLERANCE, "batch sizes are a factor of 4 apart, and interpolating between them is good to some percent",
+        Verdict.of(*(factor > TOLERANCE for factor in (*steps, *momentum))),
+        "" if least > TOLERANCE else "some of the powers",
+        "curvatures are equal" if exponent == 0 else f"curvature falls as i^-{exponent:g}: the least factor is {least:.3g}",
+    )  # fmt: skip
+
+
+def draw(table: Table) -> Figure:
+    lines = curves(table, "excess")
+    ends = [min(line.x.min() for line in lines), max(line.x.max() for line in lines)]
+    limit = Line(ends, [1.2, 1.2], "20% above perfect scaling", GREY, ":", 1.2)
+    panel = Panel([limit, *lines], "batch size", "examples over the fewest", "log2", "log2", legend="none")
+    return chart([panel], key=[*keys(table), limit])
+
+
+def _factor(first: float, then: float) -> float:
+    """How much larger the second critical batch size is; 1 where both are beyond the largest that was tried."""
+    return 1.0 if np.isnan(first) and np.isnan(then) else then / first if np.isfinite(first) else np.nan
+
+
+def _size(batch_size: float) -> str:
+    return f"{batch_size:,.0f}" if np.isfinite(batch_size) else "beyond the largest"

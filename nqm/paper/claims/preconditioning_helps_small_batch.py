@@ -1,0 +1,63 @@
+"""Preconditioners where noise decides."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...optimizers import SGD
+from ...show.chart import Panel, chart
+from ...show.tables import Table, column, spelled
+from ...show.verdict import Verdict
+from ..drawing import curves, keys
+from ..instance import POWERS, WITH_MOMENTUM, Methods, Question, Study
+from .base import Measured
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STATEMENT = "Preconditioning helps at small batch sizes too."
+SOURCE = "on preconditioning, with Figure 3a"
+TURN = ("every mode has the same curvature", {"exponent": 0.0, "methods": {"SGD": SGD()}})
+TOLERANCE = 1.02
+
+
+def questions(study: Study) -> list[Question]:
+    return study.to_table(WITH_MOMENTUM)
+
+
+def measure(study: Study | None = None, exponent: float = 1.0, methods: Methods = WITH_MOMENTUM) -> Measured:
+    """Steps without a preconditioner over steps with one, at each batch size; the smallest decides.
+
+    Parameters
+    ----------
+    study : gives the number of modes and the batch sizes.
+    exponent : of the power law of curvatures; 0 leaves nothing to precondition.
+    methods : to tune.
+    """
+    study = (study or Study()).on(exponent)
+    table = study.table(methods)
+    plain = {(row["optimizer"], row["batch_size"]): row["steps"] for row in table if row["power"] == 0.0}
+    for row in table:
+        row["gain"] = plain[row["optimizer"], row["batch_size"]] / row["steps"]
+    gain = {m: [column(table, "gain", optimizer=m, power=p)[0] for p in POWERS] for m in methods}
+    growth = [b / a for found in gain.values() for a, b in itertools.pairwise(found)]
+    size = table[0]["batch_size"]
+    told = ", ".join(f"{m} {spelled(found[1:])} times" for m, found in gain.items())
+    return Measured(
+        table, min(growth), "least factor in steps from one power to the next",
+        f"At B = {size:g} the steps of p = {spelled(POWERS[1:])} go into those of p = 0: {told}.",
+        TOLERANCE, "steps are found to 0.1%; 2% is well clear of that",
+        Verdict.of(*(g > TOLERANCE for g in growth)),
+        "" if min(growth) > TOLERANCE else "some of the powers",
+        "curvatures are equal" if exponent == 0 else f"curvature falls as i^-{exponent:g}: the factors are {spelled(growth)}",
+    )  # fmt: skip
+
+
+def draw(table: Table) -> Figure:
+    lines = curves([row for row in table if row["power"]], "gain")
+    lines = [line for line in lines if np.isfinite(line.y).any()]
+    panel = Panel(lines, "batch size", "steps without it over steps with it", "log2", "log2", legend="none")
+    return chart([panel], key=keys([row for row in table if row["power"]]))

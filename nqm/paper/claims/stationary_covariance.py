@@ -1,0 +1,82 @@
+"""The stationary covariance of SGD at a constant rate, in closed form and exactly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...engine.trajectory import Dynamics
+from ...optimizers import SGD
+from ...show.chart import GREY, PALETTE, Line, Panel, chart
+from ...show.tables import Table, column, percent
+from ...show.verdict import Verdict
+from .base import Measured
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STATEMENT = "Run at a constant learning rate, SGD settles into a stationary covariance close to lr / (2B) C H^-1."
+SOURCE = "on the steady state of SGD; compare Mandt et al. (2017)"
+TURN = ("the learning rate is near the edge of stability", {"x": 1.9})
+TOLERANCE = 0.01
+RATES = np.geomspace(1e-4, 1.95, 60)
+
+
+def measure(x: float = 0.01, angle: float = 0.0, modes: int = 8) -> Measured:
+    """Compare lr / (2B) C H^-1 with the solution of Sigma = (I - lr H) Sigma (I - lr H) + lr^2 C / B.
+
+    Parameters
+    ----------
+    x : learning rate times the largest curvature, 1 here.
+    angle : by which C's eigenvectors are turned away from H's, in each plane of two neighbours.
+    modes : how many, with h = 1/i and C = H before it is turned.
+    """
+    h = 1 / np.arange(1.0, modes + 1)
+    table = [{"x": float(rate), "gap": _gap(h, _turned(h, angle), rate)} for rate in np.union1d(RATES, x)]
+    gap = next(row["gap"] for row in table if row["x"] == x)
+    engine = Dynamics(SGD(x), h).floor() * h
+    rounding = float(np.abs(np.diag(_exact(h, np.diag(h), x)) / engine - 1).max())
+    aligned = "" if angle == 0 else f" with C turned by {angle:g} against H"
+    told = (
+        f"At lr h = {x:g}{aligned} the formula is off by {percent(gap)} at worst, relative to the standard deviations of "
+        f"the two weights; for C that shares H's eigenvectors the gap is lr h / 2. The steady state of the "
+        f"engine and the solution of the matrix equation agree to {max(rounding, 1e-16):.0e}."
+    )
+    return Measured(
+        table, gap, "largest relative error of the formula", told,
+        TOLERANCE, "the formula is the first term in lr h and the next one is lr h / 2: at lr h = 0.01 that is half of it",
+        Verdict.of(gap <= TOLERANCE), f"{percent(gap)} at lr h = {x:g}", f"lr h = {x:g}{aligned}: it is off by {percent(gap)}",
+    )  # fmt: skip
+
+
+def draw(table: Table) -> Figure:
+    x, gap = column(table, "x"), column(table, "gap")
+    lines = [
+        Line(x, gap, "largest error of lr / (2B) C H$^{-1}$", PALETTE[0], width=3.0),
+        Line(x, x / 2, "lr h / 2", GREY, "--", 1.0),
+        Line([x[0], x[-1]], [TOLERANCE] * 2, f"tolerance {TOLERANCE:g}", PALETTE[1], ":", 1.2),
+    ]
+    return chart([Panel(lines, "learning rate $\\times$ largest curvature", "relative error", "log", "log")])
+
+
+def _exact(h: Any, C: Any, lr: float) -> Any:
+    """Sigma at batch size 1: H is diagonal, so the matrix equation falls apart into its entries."""
+    decay = 1 - lr * h
+    return lr**2 * C / (1 - np.outer(decay, decay))
+
+
+def _gap(h: Any, C: Any, lr: float) -> float:
+    exact = _exact(h, C, lr)
+    spread = np.sqrt(np.diag(exact))
+    return float(np.abs((lr / 2 * C / h - exact) / np.outer(spread, spread)).max())
+
+
+def _turned(h: Any, angle: float) -> Any:
+    """diag(h) with its eigenvectors turned in the planes (1, 2), (2, 3), ..."""
+    C = np.diag(h)
+    for i in range(len(h) - 1):
+        plane = np.eye(len(h))
+        plane[i : i + 2, i : i + 2] = [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
+        C = plane @ C @ plane.T
+    return C

@@ -1,0 +1,50 @@
+"""Pictures of a study: a quantity against batch size, colour for preconditioner, dashes for method."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..show.chart import GREY, PALETTE, Line, Panel, chart
+from ..show.plots import bound_pair, cg_floors, perfect_scaling
+from ..show.tables import Table, column, distinct
+from .instance import TARGET
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STYLES = ("--", "-")
+
+
+def curves(table: Table, what: str, styles: Sequence[str] = STYLES) -> list[Line]:
+    """A column against batch size, one line for each preconditioner and method; the first method is dashed."""
+    return [
+        Line(column(table, "batch_size", **key), column(table, what, **key), "", color, style, marker="o")
+        for power, color in zip(distinct(table, "power"), PALETTE, strict=False)
+        for method, style in zip(distinct(table, "optimizer"), styles, strict=False)
+        for key in [{"power": power, "optimizer": method}]
+    ]
+
+
+def keys(table: Table, styles: Sequence[str] = STYLES) -> list[Line]:
+    """Legend entries: colours, then dashes."""
+    powers = [Line([], [], f"p = {p:g}", c, width=2.5) for p, c in zip(distinct(table, "power"), PALETTE, strict=False)]
+    methods = [Line([], [], m, GREY, s, marker="o") for m, s in zip(distinct(table, "optimizer"), styles, strict=False)]
+    return [*powers, *methods]
+
+
+def steps_chart(table: Table, cg_steps: Sequence[float] = ()) -> Figure:
+    """Steps against batch size over the bounds, with perfect scaling from the first curve."""
+    found = curves(table, "steps")
+    sizes, steps = found[0].x, found[0].y
+    first = {"power": table[0]["power"], "optimizer": table[0]["optimizer"]}
+    bounds = bound_pair(sizes, column(table, "paper_bound", **first), column(table, "bayes_bound", **first))
+    guides = [perfect_scaling(sizes, steps), *bounds]
+    low = min(float(np.nanmin(line.y)) for line in found)
+    limits = (min([low, *cg_steps]) / 1.6, float(np.nanmax(steps)) * 1.6)
+    lines = [*guides, *cg_floors(sizes, cg_steps), *found]
+    name = f"steps to loss {TARGET:g}"
+    panel = Panel(lines, "batch size", name, "log2", "log2", legend="none", y_limits=limits)
+    return chart([panel], size=(5.5, 4.1), key=[*keys(table), *guides])

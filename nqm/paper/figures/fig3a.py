@@ -1,0 +1,78 @@
+"""Figure 3a: steps to the target against batch size, SGD and heavy ball, four preconditioners."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...show.tables import Table, column, distinct, markdown
+from ...show.verdict import Finding
+from ..claims import claim
+from ..drawing import steps_chart
+from ..instance import POWERS, WITH_MOMENTUM, Question, Study, preconditioned
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLE = "Figure 3a: steps against batch size, with and without momentum"
+CAPTION = (
+    "Steps to loss 0.01, every setting tuned at every batch size, for SGD (dashed) and heavy ball (solid) with the "
+    "preconditioner H^-p. Grey: the Bayes bound and the paper's d/2CB, perfect scaling from SGD's first point, and the "
+    "steps of conjugate gradients without noise (CG) for each p."
+)
+
+
+def questions(study: Study) -> list[Question]:
+    return study.to_table(WITH_MOMENTUM)
+
+
+def data(study: Study | None = None) -> Table:
+    """Tuned steps and settings for each method, preconditioner and batch size, and the bounds there."""
+    study = study or Study()
+    floors = {power: study.cg_steps(power) for power in POWERS}
+    rows = study.table(WITH_MOMENTUM)
+    return [{**row, **study.bounds(row["batch_size"]), "cg_steps": floors[row["power"]]} for row in rows]
+
+
+def draw(table: Table) -> Figure:
+    return steps_chart(table, [n for n in distinct(table, "cg_steps") if n])
+
+
+def findings(table: Table, study: Study) -> list[Finding]:
+    names = (
+        "momentum_small_batch",
+        "momentum_large_batch",
+        "preconditioning_extends_scaling",
+        "preconditioning_helps_small_batch",
+        "noise_bound",
+        "mccandlish_hyperbola",
+    )
+    return [claim(name).finding(study) for name in names]
+
+
+def tables(table: Table, study: Study) -> str:
+    """Tuned steps in full, and the critical batch sizes by each definition."""
+    sizes = column(table, "batch_size", optimizer="SGD", power=0.0)
+    rows = [
+        [f"{m}, p = {p:g}", *column(table, "steps", optimizer=m, power=p)] for m in WITH_MOMENTUM for p in POWERS
+    ]  # fmt: skip
+    for name, label in (("paper_bound", "d/(2CB)"), ("bayes_bound", "Bayes bound")):
+        rows.append([label, *column(table, name, optimizer="SGD", power=0.0)])
+    critical = []
+    for method, optimizer in WITH_MOMENTUM.items():
+        for p in POWERS:
+            found = study.sweep(preconditioned(optimizer, p))
+            knee = found.critical_batch_size("knee") if method == "SGD" else None
+            by = (found.critical_batch_size("20%"), found.critical_batch_size("2x"), found.critical_batch_size("ratio"))
+            critical.append([f"{method}, p = {p:g}", *by, knee])
+    return "\n\n".join(
+        [
+            "### Tuned steps to the target",
+            markdown(["B", *(f"2^{np.log2(b):g}" for b in sizes)], rows),
+            "### Critical batch sizes",
+            "Batch size at which steps exceed perfect scaling by 20%, by 2x, Emin / Smin, and SGD's closed-form knee "
+            "tr(P^-1 C) / (2 max(h/P) target).",
+            markdown(["", "20%", "2x", "Emin/Smin", "knee"], critical),
+        ]
+    )

@@ -1,0 +1,49 @@
+"""Figure 3b: steps to the target against batch size, with and without an exponential moving average of the weights."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...show.tables import Table, spelled
+from ...show.verdict import Finding, Verdict
+from ..claims import claim
+from ..drawing import steps_chart
+from ..instance import POWERS, WITH_AVERAGE, Question, Study
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLE = "Figure 3b: steps against batch size, with and without averaging"
+CAPTION = (
+    "Steps to loss 0.01 for SGD (dashed) and for the moving average of its weights (solid), learning rate and decay "
+    "tuned at every batch size, with the preconditioner H^-p."
+)
+
+
+def questions(study: Study) -> list[Question]:
+    return study.to_table(WITH_AVERAGE)
+
+
+def data(study: Study | None = None) -> Table:
+    """Tuned steps and settings of SGD and of its average for each preconditioner and batch size, and the bounds."""
+    study = study or Study()
+    return [{**row, **study.bounds(row["batch_size"])} for row in study.table(WITH_AVERAGE)]
+
+
+def draw(table: Table) -> Figure:
+    return steps_chart(table)
+
+
+def findings(table: Table, study: Study) -> list[Finding]:
+    plain, averaged = (study.critical(optimizer) for optimizer in WITH_AVERAGE.values())
+    return [
+        claim("ema_small_batch").finding(study),
+        Finding(
+            "So it reaches diminishing returns at a smaller batch than SGD does.",
+            f"Critical batch size (20%) for p = {spelled(POWERS)}: {', '.join(f'{b:,.0f}' for b in averaged)} with the "
+            f"average, {', '.join(f'{b:,.0f}' for b in plain)} without.",
+            Verdict.of(*(bool(a < b) for a, b in zip(averaged, plain, strict=True) if np.isfinite([a, b]).all())),
+        ),
+    ]

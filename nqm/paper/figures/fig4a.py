@@ -1,0 +1,63 @@
+"""Figure 4a: the best learning rate against batch size, as it is set and effective."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...optimizers import SGD
+from ...show.chart import Panel, chart
+from ...show.plots import linear_in_batch
+from ...show.tables import Table, column
+from ...show.verdict import Finding, Verdict
+from ..claims import claim
+from ..claims.lr_linear_then_flat import slopes
+from ..drawing import curves, keys
+from ..instance import WITH_MOMENTUM, Question, Study
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLE = "Figure 4a: best learning rate against batch size"
+CAPTION = (
+    "Left: the best learning rate of SGD (dashed) and heavy ball (solid). Right: the effective one, "
+    "lr / (1 - momentum). The dotted line is proportional to batch size, from SGD's first point at p = 0."
+)
+
+
+def questions(study: Study) -> list[Question]:
+    return study.to_table(WITH_MOMENTUM)
+
+
+def data(study: Study | None = None) -> Table:
+    """Best learning rate, momentum and effective learning rate for each method, preconditioner and batch size."""
+    return (study or Study()).table(WITH_MOMENTUM)
+
+
+def draw(table: Table) -> Figure:
+    panels, guide = [], None
+    for what, name in (("lr", "best learning rate"), ("effective_lr", "best effective learning rate")):
+        lines = curves(table, what)
+        guide = linear_in_batch(lines[0].x, lines[0].y)
+        limits = (min(np.nanmin(line.y) for line in lines) / 1.6, max(np.nanmax(line.y) for line in lines) * 1.6)
+        panels.append(Panel([guide, *lines], "batch size", name, "log2", "log2", legend="none", y_limits=limits))
+    return chart(panels, size=(7.2, 3.2), key=[*keys(table), *([guide] if guide else [])])
+
+
+def findings(table: Table, study: Study) -> list[Finding]:
+    sizes = column(table, "batch_size", optimizer="SGD", power=0.0)
+    rates = {m: column(table, "effective_lr", optimizer=m, power=0.0) for m in WITH_MOMENTUM}
+    # Where SGD's rate has gone flat at p = 0: the first doublings beyond twice its critical batch size.
+    beyond = int(np.searchsorted(sizes, 2 * study.sweep(SGD()).critical_batch_size()))
+    beyond = min(beyond, len(sizes) - 2)
+    plain, heavy = (float(slopes(sizes, rates[m])[beyond]) for m in WITH_MOMENTUM)
+    return [
+        claim("lr_linear_then_flat").finding(study),
+        Finding(
+            "With momentum the best effective learning rate goes on growing where SGD's has gone flat.",
+            f"From B = {sizes[beyond]:,.0f} to {sizes[beyond + 1]:,.0f} at p = 0 the slope is {heavy:.3g} for heavy "
+            f"ball's effective rate, {plain:.3g} for SGD's.",
+            Verdict.of(heavy > 0.5 and heavy > 3 * plain),
+        ),
+    ]

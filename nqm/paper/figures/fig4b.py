@@ -1,0 +1,81 @@
+"""Figure 4b: steps to the target with the best ten-piece learning-rate schedule, against a constant rate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...optimizers import SGD
+from ...show.tables import Table, column, spelled
+from ...show.verdict import Finding, Verdict
+from ..drawing import steps_chart
+from ..instance import POWERS, Question, Study, preconditioned
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLE = "Figure 4b: an optimal schedule against a constant learning rate"
+CAPTION = (
+    "Steps to loss 0.01 for SGD with the best constant learning rate (dashed) and with the best piecewise-constant one "
+    "of ten pieces (solid), with the preconditioner H^-p. Schedules are drawn where the constant rate takes 20 steps "
+    "for each piece: shorter pieces could pass the stability limit in turn, as Chebyshev's method does."
+)
+PIECES = 10
+LARGEST = {0.0: 2**20, 0.25: 2**20, 0.5: 2**12, 0.75: 2**12}  # batch sizes up to which runs are long enough to divide
+
+
+def questions(study: Study) -> list[Question]:
+    schedules = [study.to_schedule(preconditioned(SGD(), p), size, PIECES) for p, size in _cases(study)]
+    return [*(study.to_sweep(preconditioned(SGD(), p)) for p in POWERS), *schedules]
+
+
+def _cases(study: Study) -> list[tuple[float, float]]:
+    return [(p, size) for p in POWERS for size in study.batch_sizes if size <= LARGEST[p]]
+
+
+def data(study: Study | None = None) -> Table:
+    """Tuned steps with a constant rate and with ten pieces, for each preconditioner and batch size, and the bounds."""
+    study = study or Study()
+    table = []
+    for power in POWERS:
+        found = study.sweep(preconditioned(SGD(), power))
+        for size, steps in zip(found.batch_sizes.tolist(), found.steps.tolist(), strict=True):
+            table.append(_row(study, "constant", power, size, steps))
+    for power, size in _cases(study):
+        steps = study.schedule(preconditioned(SGD(), power), float(size), PIECES).steps
+        table.append(_row(study, "ten pieces", power, float(size), steps))
+    return table
+
+
+def _row(study: Study, name: str, power: float, batch_size: float, steps: float) -> dict[str, Any]:
+    row = {"optimizer": name, "power": power, "batch_size": batch_size, "steps": steps}
+    return {**row, **study.bounds(batch_size)}
+
+
+def draw(table: Table) -> Figure:
+    return steps_chart(table)
+
+
+def findings(table: Table, study: Study) -> list[Finding]:
+    gain, sizes, above = {}, {}, {}
+    for p in POWERS:
+        steps = column(table, "steps", optimizer="ten pieces", power=p)
+        sizes[p] = column(table, "batch_size", optimizer="ten pieces", power=p)
+        gain[p] = column(table, "steps", optimizer="constant", power=p)[: len(steps)] / steps
+        above[p] = steps / column(table, "bayes_bound", optimizer="ten pieces", power=p)
+    first, last = sizes[POWERS[0]][0], max(study.batch_sizes)
+    small = [g[0] for g in gain.values()]
+    large = {p: g[-1] for p, g in gain.items() if sizes[p][-1] == last}
+    return [
+        Finding(
+            "A learning-rate schedule saves steps at small batch sizes.",
+            f"At B = {first:g} the best constant rate needs {spelled(small)} times the steps of ten pieces for "
+            f"p = {spelled(POWERS)}; ten pieces take {spelled(a[0] for a in above.values())} times the Bayes bound.",
+            Verdict.of(*(g > 1.1 for g in small)),
+        ),
+        Finding(
+            "At large batch sizes it saves little.",
+            f"At B = {last:,} the factors are {spelled(large.values())} for p = {spelled(large)}"
+            + ("." if len(large) == len(POWERS) else "; for the other p these runs are too short to divide."),
+            Verdict.of(*(g < 1.1 for g in large.values())),
+        ),
+    ]

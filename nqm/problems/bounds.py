@@ -1,0 +1,89 @@
+"""What no method, or no method of a kind, can beat; and the closed-form knee."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..engine.spectrum import Spectrum
+
+
+def paper_bound(spectrum: Spectrum, target: float, batch_size: float) -> float:
+    """``sum_i c_i / h_i / (2 target B)`` steps, d / (2 C B) for C = H: the paper's bound, from noise alone.
+
+    Not a lower bound where the start is prior information: see `bayes_bound`.
+    """
+    return float((spectrum.count * spectrum.c / spectrum.h).sum() / (2 * target * batch_size))
+
+
+def bayes_bound(spectrum: Spectrum, target: float, batch_size: float) -> float:
+    """Steps T below which no method reaches the target, from T B gradients and the prior theta_0 ~ N(0, s).
+
+    Each gradient is an observation of theta* with precision h^2 / c, so the expected loss is at least
+    ``1/2 sum n h / (1/s + T B h^2 / c)``; T B solves that for the target.
+
+    >>> paper = Spectrum.power_law(10_000)
+    >>> round(bayes_bound(paper, 0.01, 4)), round(10_000 / math.expm1(0.02) / 4)     # d / (e^2C - 1) / B for a large d
+    (123754, 123754)
+    """
+    if spectrum.initial_loss <= target:
+        return 0.0
+    h, s, c, n = spectrum.h, spectrum.s, spectrum.c, spectrum.count
+    live = (s > 0) & (c > 0)
+    h, s, c, n = h[live], s[live], c[live], n[live]
+
+    def loss(examples: float) -> float:
+        return float((n * h * s / (1 + examples * s * h**2 / c)).sum() / 2)
+
+    low, high = 0.0, 1.0
+    while loss(high) > target:
+        high *= 2
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if loss(middle) > target else (low, middle)
+        if high - low <= 1e-12 * high:
+            break
+    return high / batch_size
+
+
+def conjugate_gradient_steps(spectrum: Spectrum, target: float, power: float = 0.0, limit: int = 10_000) -> int | None:
+    """Steps of conjugate gradients, preconditioned by H^-power, without noise: the best of any method in the gradients' span.
+
+    Counted in exact arithmetic, by full reorthogonalisation; without it rounding delays the first of these to 58.
+
+    >>> [conjugate_gradient_steps(Spectrum.power_law(10_000), 0.01, p) for p in (0.0, 0.25, 0.5, 0.75)]
+    [44, 25, 13, 5]
+    """
+    k = spectrum.h ** (1 - power)  # curvature after preconditioning; polynomials in it act on the signal mass
+    mass = np.sqrt(2 * spectrum.signal_mass)  # sqrt(h) theta in expectation
+    # CG on diag(k) with energy norm mass^2: unknown z with z' K z = 2 loss, so z_0 = mass / sqrt(k).
+    z = mass / np.sqrt(k)
+    r = -k * z
+    p, rr = r.copy(), r @ r
+    basis: list[np.ndarray] = []
+    for t in range(limit + 1):
+        if z @ (k * z) / 2 <= target:
+            return t
+        if rr == 0 or t == limit:
+            return t if rr == 0 else None
+        alpha = rr / (p @ (k * p))
+        z = z + alpha * p
+        basis.append(r / math.sqrt(rr))
+        r = r - alpha * k * p
+        for _ in range(2):  # full reorthogonalisation keeps the count exact
+            for q in basis:
+                r = r - (q @ r) * q
+        new = r @ r
+        p, rr = r + new / rr * p, new
+    return None
+
+
+def knee(spectrum: Spectrum, target: float, power: float = 0.0) -> float:
+    """Closed-form critical batch size ``tr(P^-1 C) / (2 max(h / P) target)`` for P = H^power.
+
+    >>> [round(knee(Spectrum.power_law(10_000), 0.01, p)) for p in (0.0, 0.25, 0.5, 0.75)]
+    [489, 1828, 9927, 66629]
+    """
+    h, c, n = spectrum.h, spectrum.c, spectrum.count
+    return float((n * c * h**-power).sum() / (2 * (h ** (1 - power)).max() * target))

@@ -1,0 +1,211 @@
+"""An optimizer on least squares: modes that meet in one number, the loss itself.
+
+The gradient of a batch of B examples at y = p . x has, for Gaussian features, noise of variance
+
+::
+
+    v = h (h m + tau + sigma^2) / B,      m = E y^2 on the mode,   tau = sum n h m over all modes
+
+so a step is ``M -> A M A' + v b b'`` on each mode. It is stepped in time (`Coupled.walk`); the steady state and stability
+need no stepping. If g_ij is the moment m at phase i of a cycle per unit noise variance at phase j, summed over all the
+past, then noise feeds on itself through ``h^2 g / B`` on each mode and through ``K = sum n h g (1 - h^2 g / B)^-1 h / B``
+on all of them. All of it is non-negative, so the whole is stable where A is and where both have a radius below 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..engine.kernels.coupled import scan_coupled
+from ..engine.moments import MomentMap
+from ..engine.schedule import Schedule
+from ..engine.spectrum import Spectrum
+from ..engine.trajectory import SCAN, STABLE, Dynamics, fade
+from ..optimizers.base import Optimizer
+from ..types import Array
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Slots in units of theta_0, and B times the moments that noise has added."""
+
+    X: Array  # (slots, modes)
+    N: Array  # (slots, slots, modes)
+
+
+@dataclass(frozen=True, eq=False)
+class Steady:
+    """How noise feeds on itself in the long run; one entry for each setting, of which shapes leave out a single one."""
+
+    radius: Array  # of A
+    own: Array  # radius of h^2 g / B, the largest over modes
+    gain: Array  # radius of K: what a unit of tau brings back
+    floor: Array  # steady-state loss
+
+    @property
+    def stable(self) -> Any:
+        return (self.radius <= STABLE) & (self.own < 1) & (self.gain < 1)
+
+
+class Coupled:
+    """One optimizer, one schedule, one batch size on the least squares of a spectrum.
+
+    Settings may be arrays that broadcast against the curvatures, as in `Dynamics`; each has a sum tau of its own.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        spectrum: Spectrum,
+        label_noise: float,
+        batch_size: float,
+        schedule: Schedule | None = None,
+    ) -> None:
+        check_look(optimizer)
+        self.dynamics = Dynamics(optimizer, spectrum.h, schedule)
+        self.optimizer, self.schedule = optimizer, schedule
+        self.label_noise, self.per_example = float(label_noise), 1 / batch_size
+        self.nodes, self.settings = len(spectrum), self.dynamics.modes // len(spectrum)
+        self.h, self.c, self.s, self.mass = (
+            np.broadcast_to(
+                column, self.dynamics.shape
+            ).flatten()  # never a view: read-only arrays would be compiled for anew
+            for column in (spectrum.h, spectrum.c, spectrum.s, spectrum.count * spectrum.h)
+        )
+
+    def start(self) -> State:
+        X = self.dynamics.start().A[:, 0]
+        return State(X.copy(), np.zeros((len(X), *X.shape)))
+
+    def walk(self, state: State, t: int, to: int) -> tuple[State, Array, Array]:
+        """The state after ``to`` steps from the one after t; signal and noise after each, (settings, steps)."""
+        X, N = state.X.copy(), state.N.copy()
+        signal, noise = np.empty((self.settings, to - t)), np.empty((self.settings, to - t))
+        first, d = t, self.dynamics
+        while t < to:
+            end = int(min(d.same_until(t), to))
+            affine = d.affine(t) if end - t == 1 and to - t > 1 else None
+            if affine:
+                end = min(to, t + SCAN)
+                G0, G1, b0, b1, pace = affine.G0, affine.G1, affine.b0, affine.b1, d.pace(t, end)
+            else:
+                G0, b0, _ = d.system(t)
+                G1, b1, pace = np.zeros_like(G0), np.zeros_like(b0), np.zeros(end - t)
+            loud = 1 / self.schedule.multipliers("batch_size", end - t, t) if self.schedule else np.ones(end - t)
+            parts = scan_coupled()(
+                G0, G1, b0, b1, pace, loud, X, N, d.look(t), d.row(end),
+                self.h, self.c, self.s, self.mass, self.label_noise, self.per_example, self.nodes,
+            )  # fmt: skip
+            seen = fade(self.optimizer, np.arange(t + 1, end + 1), end)
+            for total, part in zip((signal, noise), parts, strict=True):
+                total[:, t - first : end - first] = part * seen
+            t = end
+        return State(X, N), signal, noise
+
+    def read(self, state: State, t: int) -> tuple[Array, Array]:
+        """Second moments of the reported weights on each mode: of the signal, and B times those of the noise."""
+        r = self.dynamics.row(t)
+        signal = self.s * (r * state.X).sum(0) ** 2
+        noise = np.einsum("ix,ijx,jx->x", r, state.N, r)
+        return signal.reshape(self.dynamics.shape), noise.reshape(self.dynamics.shape)
+
+    def steady(self) -> Steady:
+        """The long run at the schedule's last settings."""
+        d, shape = self.dynamics, (self.settings, self.nodes)
+        radius = d.stationary().radius().reshape(shape).max(axis=1)
+        phases, g, floors = self._responses()
+        P = len(phases)
+        loud = self.c[:, None] * self.per_example / np.array([d.system(t)[2] for t in phases])  # (mode, phase)
+        with np.errstate(all="ignore"):
+            own = self.h[:, None, None] * loud[:, :, None] * g  # v at a phase by v at another, on the mode itself
+            alone = _radius(own).reshape(shape).max(axis=1)
+            onward = _inverse(np.eye(P) - own) * loud[:, None, :]  # v by tau
+            K = (self.mass[:, None, None] * (g @ onward)).reshape(*shape, P, P).sum(axis=1)
+            tau = _inverse(np.eye(P) - K).sum(axis=2) * self.label_noise  # with sigma^2: (1 - K)^-1 1 sigma^2
+            v = np.einsum("xij,xj->xi", onward, tau.repeat(self.nodes, axis=0))
+            floor = (self.mass * (floors * v).sum(axis=1)).reshape(shape).sum(axis=1) / 2
+        still = self.schedule is not None and self.schedule.at(d.settled)[0] == 0  # nothing moves
+        floor = np.where(still, np.nan, np.zeros_like(floor) if self.optimizer.averages else floor)
+        found = Steady(radius, np.where(still, 0.0, alone), np.where(still, 0.0, _radius(K)), floor)
+        return replace(found, floor=np.where(found.stable, floor, np.inf))
+
+    def _responses(self) -> tuple[list[int], Array, Array]:
+        """The phases of a cycle, the moments g (mode, seen at, noise at), and those of the read-out at phase 0."""
+        d = self.dynamics
+        first, period = (10**9, 1) if d.period == 0 else (d.settled, d.period)
+        phases = list(range(first, first + period))
+        slots = self._fed_back(phases)
+        keep = slice(None) if not self.optimizer.averages else np.flatnonzero(slots)
+        steps = [_slots(d.step(t), keep).louder(d.system(t)[2]) for t in phases]  # unit noise, whatever the batch
+        looks, row = [d.look(t)[keep] for t in phases], d.row(first)[keep]
+        quiet = [step.louder(0.0) for step in steps]
+        g, floors = np.empty((d.modes, period, period)), np.empty((d.modes, period))
+        for j in range(period):
+            rounds = [*quiet[:j], steps[j], *quiet[j + 1 :]]
+            whole = rounds[0]
+            for step in rounds[1:]:
+                whole = step @ whole
+            N = _fixed_point(whole)
+            floors[:, j] = np.einsum("ix,ijx,jx->x", row, N, row)
+            for i in range(period):
+                g[:, i, j] = np.einsum("ix,ijx,jx->x", looks[i], N, looks[i])
+                N = np.einsum("ilx,lmx,jmx->ijx", rounds[i].A, N, rounds[i].A) + rounds[i].Q
+        return phases, g, floors
+
+    def _fed_back(self, phases: list[int]) -> Array:
+        """Slots that reach a gradient sooner or later; a plain sum of the past does not, and has no steady state."""
+        d = self.dynamics
+        links = np.max([np.abs(d.system(t)[0]).max(axis=2) for t in phases], axis=0) > 0
+        live = np.any([np.abs(d.look(t)).max(axis=1) > 0 for t in phases], axis=0)
+        for _ in live:
+            live = live | links[live].any(axis=0)
+        return live
+
+
+def check_look(optimizer: Optimizer) -> None:
+    """Refuse an optimizer whose ``look`` is not where its system takes the gradient."""
+    h = np.array([1.0, 0.5])
+    (G, b), p = optimizer.system(h, 0), optimizer.look(0)
+    for i, row in enumerate(G):
+        for j, entry in enumerate(row):
+            rest = np.broadcast_arrays(entry - h * b[i] * p[j], h)[0]  # G(0), whatever the curvature
+            if np.any(np.abs(rest[..., 0] - rest[..., 1]) > 1e-9 * (1 + np.abs(rest[..., 0]))):
+                raise ValueError(
+                    f"{type(optimizer).__name__}: the system does not take its gradient where look says; define look(t), "
+                    "the weights p of the slots in the point of the gradient, so that G(h) = G(0) + h b p'"
+                )
+
+
+def _slots(step: MomentMap, keep: Any) -> MomentMap:
+    if isinstance(keep, slice):
+        return step
+    A, Q = step.A[np.ix_(keep, keep)], step.Q[np.ix_(keep, keep)]
+    return MomentMap(np.ascontiguousarray(A), np.ascontiguousarray(step.drift[keep]), np.ascontiguousarray(Q))
+
+
+def _fixed_point(step: MomentMap) -> Array:
+    try:
+        return step.fixed_point()
+    except np.linalg.LinAlgError:  # a mode that does not move
+        return np.full_like(step.Q, np.nan)
+
+
+def _radius(a: Array) -> Array:
+    """Spectral radius of small matrices, infinite where there is none."""
+    radius = np.full(len(a), np.inf)
+    finite = np.isfinite(a).all(axis=(1, 2))
+    values = a[finite, 0] if a.shape[-1] == 1 else np.linalg.eigvals(a[finite])
+    radius[finite] = np.abs(values).max(axis=1)
+    return radius
+
+
+def _inverse(a: Array) -> Array:
+    if a.shape[-1] == 1:
+        return 1 / a
+    result = np.full_like(a, np.nan)
+    finite = np.isfinite(a).all(axis=(-1, -2))
+    result[finite] = np.linalg.inv(a[finite])
+    return result

@@ -1,0 +1,1 @@
+"""The Monte Carlo twin of the engine: laws of noise, bases, replicas."""

@@ -1,0 +1,116 @@
+"""The curvature as a run sees it: diagonal in its eigenbasis, or dense in a rotated one.
+
+With R orthogonal, weights ``w = R theta`` meet ``H = R diag(h) R'``. Arrays of weights have one row for each replica, so
+rotating them is ``theta @ R.T`` and going back ``w @ R``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..types import Array
+
+MAX_DENSE = 2_000  # modes of a rotated problem: its dense H is gone through at every step
+MAX_GAINS = 256  # powers of h that are kept, for a preconditioner that changes
+ORTHOGONAL = 1e-10  # how far R R' of a rotation may be from the identity
+
+
+class Geometry:
+    """What an optimizer may know of the problem: powers of H, its diagonal, gradients of single examples.
+
+    Parameters
+    ----------
+    h : curvatures.
+    rotation : the orthogonal R, or None in the eigenbasis.
+    gradient : weights -> the gradient on one fresh example, for those that estimate something.
+    """
+
+    def __init__(
+        self, h: Array, rotation: Array | None = None, gradient: Callable[[Array], Array] | None = None
+    ) -> None:
+        self.h, self.rotation, self.gradient = h, rotation, gradient
+        self._gains: dict[Any, Array] = {}
+
+    @cached_property
+    def diagonal(self) -> Array:
+        """The diagonal of H in the basis of the run."""
+        return self.h if self.rotation is None else self.rotation**2 @ self.h
+
+    def precondition(self, g: Array, power: Any) -> Array:
+        """``H^-power g``; the power may be an array of settings, in the eigenbasis."""
+        gain = self._gain(-power)
+        return g * gain if self.rotation is None else self.turn(self.back(g) * gain)
+
+    def multiply(self, w: Array) -> Array:
+        """``H w``."""
+        return w * self.h if self.rotation is None else w @ self.dense
+
+    @cached_property
+    def dense(self) -> Array:
+        """H as a matrix, in the basis of the run."""
+        return np.diag(self.h) if self.rotation is None else (self.rotation * self.h) @ self.rotation.T
+
+    def _gain(self, power: Any) -> Array:
+        """``h^power``, kept for the next steps."""
+        key = (np.shape(power), np.asarray(power, dtype=float).tobytes())
+        if key not in self._gains:
+            if len(self._gains) >= MAX_GAINS:
+                self._gains.clear()
+            self._gains[key] = self.h**power
+        return self._gains[key]
+
+    def preconditioned(self, power: Any) -> Geometry:
+        """The geometry behind a preconditioner: that of ``H^(1 - power)``."""
+        gradient = self.gradient
+        behind = None if gradient is None else lambda w: self.precondition(gradient(w), power)
+        return Geometry(self.h ** (1 - power), self.rotation, behind)
+
+    def knowing(self, gradient: Callable[[Array], Array]) -> Geometry:
+        """The same with gradients of single examples."""
+        return Geometry(self.h, self.rotation, gradient)
+
+    def select(self, rows: Array) -> Geometry:
+        """The same for some of the settings it may hold on a leading axis."""
+        return Geometry(self.h[rows] if self.h.ndim == 3 else self.h, self.rotation, self.gradient)
+
+    def turn(self, theta: Array) -> Array:
+        """Weights in the eigenbasis, moved to the basis of the run."""
+        return theta if self.rotation is None else theta @ self.rotation.T
+
+    def back(self, w: Array) -> Array:
+        """Weights in the basis of the run, moved to the eigenbasis."""
+        return w if self.rotation is None else w @ self.rotation
+
+
+def rotation_matrix(rotation: Any, modes: int, seed: int) -> Array | None:
+    """The orthogonal matrix that a user means: none, "random", the seed of a random one, or the matrix itself."""
+    if rotation is None:
+        return None
+    if modes > MAX_DENSE:
+        raise ValueError(f"a rotated problem is dense and has at most {MAX_DENSE:,} modes, this one has {modes:,}")
+    if isinstance(rotation, str) and rotation != "random":
+        raise ValueError(f"rotation must be None, 'random', a seed or an orthogonal matrix, got {rotation!r}")
+    if isinstance(rotation, (str, int, np.integer)) and not isinstance(rotation, bool):
+        if not isinstance(rotation, str) and rotation < 0:
+            raise ValueError(
+                f"rotation must be None, 'random', a seed from 0 or an orthogonal matrix, got {rotation!r}"
+            )
+        return _random_orthogonal(modes, seed if isinstance(rotation, str) else int(rotation))
+    matrix = np.asarray(rotation, dtype=float)
+    if matrix.shape != (modes, modes):
+        raise ValueError(f"rotation must be a {modes} x {modes} matrix, one row for each mode, got {matrix.shape}")
+    off = float(np.abs(matrix @ matrix.T - np.eye(modes)).max())
+    if not off < ORTHOGONAL:
+        raise ValueError(f"rotation must be orthogonal, but R R' is {off:.3g} away from the identity")
+    return matrix
+
+
+def _random_orthogonal(modes: int, seed: int) -> Array:
+    """Uniform over the orthogonal group: QR of a Gaussian matrix, with the signs of R's diagonal taken out."""
+    rng = np.random.default_rng([0x0520, seed])  # a stream of its own, away from the noise of the same seed
+    q, r = np.linalg.qr(rng.standard_normal((modes, modes)))
+    return q * np.sign(np.diag(r))

@@ -1,0 +1,1 @@
+"""Tuning by sampled losses: settings race against each other on equal noise."""

@@ -1,0 +1,246 @@
+"""Sweeps over batch size: tuned steps at each, critical batch size, regimes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from ..engine.run import number, numbers
+from ..engine.spectrum import Spectrum
+from ..optimizers.base import Optimizer, parameters
+from ..optimizers.preconditioned import Preconditioned
+from ..problems.bounds import bayes_bound, conjugate_gradient_steps, knee, paper_bound
+from ..problems.least_squares import LeastSquares
+from ..problems.quadratic import MAX_STEPS, Quadratic, check_batch_size, check_target
+from ..types import Array
+from .answer import Sampling, Tuned
+from .exact.tuning import tuner
+
+Definition = Literal["20%", "2x", "ratio", "knee"]
+DEFINITIONS: dict[Definition, str] = {
+    "20%": "steps exceed perfect scaling by 20%",
+    "2x": "steps are twice perfect scaling",
+    "ratio": "fewest examples over fewest steps, Emin / Smin",
+    "knee": "closed form tr(P^-1 C) / (2 max(h / P) target)",
+}
+EXCESS: dict[Definition, float] = {"20%": 1.2, "2x": 2.0}
+DEFAULT_BATCH_SIZES = tuple(2**e for e in range(2, 21, 2))
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """Tuned steps to a target over batch sizes.
+
+    Where a batch size did not reach the target, steps and settings are NaN and ``messages`` says why. Perfect scaling
+    is drawn through the fewest examples of the sweep; ``smallest_steps`` is the tuned answer without noise. The steps of an
+    optimizer that is sampled have standard errors, ``steps_stderr``; those of the others are exact, and it is None.
+    """
+
+    label: str
+    target: float
+    batch_sizes: Array
+    steps: Array
+    examples: Array
+    optimizers: tuple[Optimizer | None, ...]
+    lr: Array
+    effective_lr: Array
+    at_bound: tuple[tuple[str, ...], ...]
+    messages: tuple[str, ...]
+    smallest_steps: float
+    spectrum: Spectrum
+    power: float  # of the preconditioner, for the closed forms
+    steps_stderr: Array | None = None
+
+    def critical_batch_size(self, definition: Definition = "20%") -> float:
+        """Batch size beyond which returns diminish, by a stated definition (`DEFINITIONS`); NaN if the sweep does not bracket it."""
+        if definition not in DEFINITIONS:
+            raise ValueError(f"definition must be one of {', '.join(DEFINITIONS)}, got {definition!r}")
+        if definition == "knee":
+            # The closed form is that of SGD behind a fixed preconditioner.
+            return knee(self.spectrum, self.target, self.power) if self.steps_stderr is None else math.nan
+        if definition == "ratio":
+            return float(np.nanmin(self.examples) / self.smallest_steps) if np.isfinite(self.steps).any() else math.nan
+        return excess_at(self.batch_sizes, self.examples, EXCESS[definition])
+
+    def regimes(self) -> dict[str, tuple[float, float]]:
+        """Batch sizes of the three regimes: perfect scaling (within 20%), diminishing returns, maximal data parallelism.
+
+        The last begins where steps come within 20% of the fewest possible. NaN where no batch size reached the target.
+        """
+        sizes = self.batch_sizes[np.isfinite(self.steps)]
+        if not len(sizes):
+            return dict.fromkeys(("perfect", "diminishing", "maximal"), (math.nan, math.nan))
+        first, last = float(sizes[0]), float(sizes[-1])
+        leave = excess_at(self.batch_sizes, self.examples, EXCESS["20%"])
+        leave = last if math.isnan(leave) else leave
+        near = np.flatnonzero(self.steps <= 1.2 * self.smallest_steps)
+        arrive = max(float(self.batch_sizes[near[0]]), leave) if len(near) else last
+        return {"perfect": (first, leave), "diminishing": (leave, arrive), "maximal": (arrive, last)}
+
+    def perfect_scaling(self) -> Array:
+        """Steps at each batch size if the fewest examples of the sweep served them all; NaN if none reached the target."""
+        return (
+            np.fmin.reduce(self.examples, initial=math.inf) / self.batch_sizes
+            if np.isfinite(self.steps).any()
+            else self.steps
+        )
+
+    def bounds(self) -> dict[str, Any]:
+        """Steps that the paper's bound and the Bayes bound allow at each batch size, and conjugate gradients' without noise."""
+        return {
+            "paper": np.array([paper_bound(self.spectrum, self.target, B) for B in self.batch_sizes]),
+            "bayes": np.array([bayes_bound(self.spectrum, self.target, B) for B in self.batch_sizes]),
+            "conjugate_gradients": conjugate_gradient_steps(self.spectrum, self.target, self.power),
+        }
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row for each batch size; None where there is no number."""
+        rows = []
+        for i, optimizer in enumerate(self.optimizers):
+            known = parameters(optimizer) if optimizer else {}
+            rows.append(
+                {
+                    "batch_size": number(self.batch_sizes[i]),
+                    "steps": number(self.steps[i]),
+                    **({} if self.steps_stderr is None else {"steps_stderr": number(self.steps_stderr[i])}),
+                    "examples": number(self.examples[i]),
+                    "lr": number(self.lr[i]),
+                    "effective_lr": number(self.effective_lr[i]),
+                    **{name: number(p.value) for name, p in known.items() if name != "lr"},
+                    "optimizer": str(optimizer) if optimizer else None,
+                    "at_bound": " ".join(self.at_bound[i]),
+                    "message": self.messages[i],
+                }
+            )
+        return rows
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "label": self.label,
+            "target": self.target,
+            **{n: numbers(getattr(self, n)) for n in ("batch_sizes", "steps", "examples", "lr", "effective_lr")},
+            "steps_stderr": None if self.steps_stderr is None else numbers(self.steps_stderr),
+            "optimizers": [str(o) if o else None for o in self.optimizers],
+            "at_bound": [list(names) for names in self.at_bound],
+            "messages": list(self.messages),
+            "smallest_steps": number(self.smallest_steps),
+            "critical_batch_size": {d: number(self.critical_batch_size(d)) for d in DEFINITIONS},
+            "regimes": {name: numbers(ends) for name, ends in self.regimes().items()},
+        }
+
+    def to_csv(self, path: str | Path | None = None) -> str:
+        """The table as CSV, written to ``path`` if given."""
+        rows = self.table()
+        columns = list(dict.fromkeys(name for row in rows for name in row))
+        out = io.StringIO()
+        writer = csv.DictWriter(out, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        if path is not None:
+            Path(path).write_text(out.getvalue())
+        return out.getvalue()
+
+    def plot(self, path: str | None = None) -> Any:
+        """Steps against batch size; a matplotlib figure, written to ``path`` if given."""
+        from ..show.plots import plot_sweeps
+
+        return plot_sweeps([self], path)
+
+
+def excess_at(batch_sizes: Array, examples: Array, factor: float) -> float:
+    """Where examples to the target first exceed ``factor`` times their minimum, interpolated in logs; NaN if nowhere."""
+    ok = np.isfinite(examples)
+    B, excess = batch_sizes[ok], examples[ok] / np.min(examples[ok], initial=math.inf)
+    above = np.flatnonzero(excess > factor)
+    above = above[above > np.argmin(excess)] if len(excess) else above
+    if not len(above):
+        return math.nan
+    i = int(above[0])
+    part = math.log(factor / excess[i - 1]) / math.log(excess[i] / excess[i - 1])
+    return float(math.exp(math.log(B[i - 1]) + part * math.log(B[i] / B[i - 1])))
+
+
+def sweep(
+    problem: Quadratic | LeastSquares,
+    optimizer: Optimizer,
+    target: float,
+    batch_sizes: Sequence[float] | None = None,
+    *,
+    max_steps: int = MAX_STEPS,
+    noise: Any = "gaussian",
+    seed: int = 0,
+    rotation: Any = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Sweep:
+    """Tune an optimizer's free parameters at each batch size; ``noise``, ``seed`` and ``rotation`` are those of `tune`.
+
+    >>> from nqm import HeavyBall, Quadratic, Spectrum
+    >>> result = sweep(Quadratic(Spectrum.power_law(10_000)), HeavyBall(), 0.01, [2**10, 2**12])
+    >>> [round(T, -2) for T in result.steps.tolist()]
+    [5000.0, 1300.0]
+    """
+    target = check_target(target)
+    sizes = np.array(
+        sorted({check_batch_size(B) for B in (DEFAULT_BATCH_SIZES if batch_sizes is None else batch_sizes)})
+    )
+    if not len(sizes):
+        raise ValueError("batch_sizes must not be empty")
+    solver = tuner(problem, optimizer, Sampling.of(optimizer, noise, seed, rotation))
+    # What is reached with some noise is reached with less; races are shortest without any, and begin there.
+    order = [*sizes, math.inf] if optimizer.linear else [math.inf, *sizes[::-1]]
+    answers: list[Tuned] = []
+    for done, B in enumerate(order):
+        if progress:
+            progress(done, len(order))
+        near = answers[-1] if answers and answers[-1].steps is not None else None
+        answers.append(solver.solve(B, target, max_steps=max_steps, near=near))
+    if progress:
+        progress(len(order), len(order))
+    answers = answers if optimizer.linear else answers[::-1]
+    return _collect(problem.spectrum, optimizer, target, sizes, answers)
+
+
+def _collect(spectrum: Spectrum, optimizer: Optimizer, target: float, sizes: Array, answers: list[Tuned]) -> Sweep:
+    found, limit = answers[:-1], answers[-1]
+    reached = [a.steps is not None for a in found]
+    steps = np.array([math.nan if a.steps is None else float(a.steps) for a in found])
+
+    def column(value: Callable[[Optimizer], Any]) -> Array:
+        return np.array([float(value(a.optimizer)) if ok else math.nan for a, ok in zip(found, reached, strict=True)])
+
+    def lr(o: Optimizer) -> float:
+        known = parameters(o)
+        return known["lr"].value if "lr" in known else math.nan
+
+    return Sweep(
+        label=str(optimizer), target=target, batch_sizes=sizes, steps=steps, examples=steps * sizes,
+        optimizers=tuple(a.optimizer if ok else None for a, ok in zip(found, reached, strict=True)),
+        lr=column(lr), effective_lr=column(lambda o: o.effective_lr),
+        at_bound=tuple(a.at_bound for a in found), messages=tuple(a.message for a in found),
+        smallest_steps=_fewest(limit, steps, optimizer.linear),
+        spectrum=spectrum, power=_power(optimizer),
+        steps_stderr=None if optimizer.linear else np.array([math.nan if a.stderr is None else a.stderr for a in found]),
+    )  # fmt: skip
+
+
+def _fewest(limit: Tuned, steps: Array, exact: bool) -> float:
+    """The tuned steps without noise, or fewer if a search that is not exact found them with some."""
+    fewest = math.nan if limit.steps is None else float(limit.steps)
+    return fewest if exact else float(np.fmin.reduce(steps, initial=fewest))
+
+
+def _power(optimizer: Optimizer) -> float:
+    """The power of the preconditioner an optimizer holds, 0 if it holds none or leaves it free."""
+    total, layer = 0.0, optimizer
+    while isinstance(layer, Optimizer):
+        if isinstance(layer, Preconditioned) and isinstance(layer.power, (int, float)):
+            total = 1 - (1 - total) * (1 - layer.power)
+        layer = getattr(layer, "inner", None)  # type: ignore[assignment]
+    return total

@@ -1,0 +1,232 @@
+"""What results look like: each picture as lines and panels, which `chart` draws."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..optimizers.base import parameters
+from ..problems.bounds import bayes_bound, conjugate_gradient_steps, paper_bound
+from .chart import BLACK, GREY, PALETTE, Line, Panel, Scale, around, chart, finite, ramp, wrap
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ..engine.run import Run
+    from ..engine.spectrum import Spectrum
+    from ..search import Scheduled
+    from ..search.sweeps import Sweep
+
+
+def plot_run(run: Run, path: str | Path | None = None, sampled: Run | None = None) -> Figure:
+    """Loss with its parts, signal and noise / B, over steps; and the loss by decade of curvature.
+
+    A sampled run is its mean loss with quantiles of single replicas; ``sampled`` lays one over an exact run.
+    """
+    steps = np.asarray(run.steps, dtype=float)
+    scale: Scale = "log" if np.sum(steps > 0) > 1 else "linear"  # a log axis has no step 0
+    dot = "o" if len(steps) < 3 else ""
+    # Signal that has died out goes on falling to 1e-300, a run that diverges rises to 1e300; the picture ends before.
+    limits = around(np.minimum(run.loss, 1e6 * run.loss[0]), 1e-3, 1.6)
+    title = wrap(f"{run.optimizer}, B = {run.batch_size:g}", 44)
+    if run.sampled:
+        lines, room = _sampled_lines(run, BLACK), around(np.minimum(run.loss, 1e6 * run.loss[0]), 0.3, 2.0)
+        return chart([Panel(lines, "step", "mean loss", scale, "log", title, y_limits=room)], path)
+    with np.errstate(invalid="ignore"):
+        noise, bands = run.noise / run.batch_size, run.band_signal + run.band_noise / run.batch_size
+    parts = [
+        # Where one part makes up the loss, it shows as a rim around it.
+        Line(steps, run.signal, "signal", PALETTE[5], width=3.5, marker=dot),
+        Line(steps, noise, "noise / B", PALETTE[4], width=3.5, marker=dot),
+        Line(steps, run.loss, "loss", BLACK, width=1.3, marker=dot, spread=run.stderr),
+    ]
+    if 0 < run.floor < math.inf:
+        parts.append(Line(steps, np.full(len(steps), run.floor), f"steady state {run.floor:.3g}", GREY, "--", 1.0))
+    if sampled is not None:
+        few = np.unique(np.linspace(0, len(steps) - 1, 20).astype(int))
+        name, error = f"mean of {sampled.replicas:,} replicas", np.asarray(sampled.stderr)[few]
+        parts.append(Line(steps[few], sampled.loss[few], name, PALETTE[1], "", marker="o", hollow=True, error=error))
+    decades = [
+        Line(steps, band, f"{_decade(low)} to {_decade(high)}", color, width=1.1, marker=dot)
+        for band, low, high, color in zip(bands, run.band_edges[:-1], run.band_edges[1:], ramp(len(bands)), strict=True)
+        if np.any(band > 0)
+    ]
+    return chart(
+        [
+            Panel(parts, "step", "expected loss", scale, "log", title, "below", y_limits=limits),
+            Panel(decades, "step", "", scale, "log", "by curvature", "below", y_limits=limits),
+        ],
+        path,
+    )
+
+
+def _sampled_lines(run: Run, color: str) -> list[Line]:
+    """The mean over replicas with its standard error, and the band between the outer quantiles."""
+    dot = "o" if len(run.steps) < 3 else ""
+    lines = [Line(run.steps, run.loss, f"mean of {run.replicas:,} replicas", color, spread=run.stderr, marker=dot)]
+    levels = list(run.quantiles or {})
+    if run.quantiles and len(levels) > 1:
+        sides = run.quantiles[levels[0]], run.quantiles[levels[-1]]
+        name = f"{levels[0]:.0%} to {levels[-1]:.0%} of replicas"
+        lines.append(Line(run.steps, sides[1], name, GREY, width=0.8, spread=sides, marker=dot))
+        lines.append(Line(run.steps, sides[0], "", GREY, width=0.8, marker=dot))
+    return lines
+
+
+def plot_sweeps(sweeps: Sequence[Sweep] | Sweep, path: str | Path | None = None, bounds: bool = True) -> Figure:
+    """Tuned steps to the target against batch size, with critical batch sizes (20%), perfect scaling and both bounds.
+
+    Bounds and the conjugate-gradient floor are drawn where all sweeps share their problem and target.
+    """
+    sweeps = _listed(sweeps)
+    first = sweeps[0]
+    shared = all(s.target == first.target and s.spectrum is first.spectrum for s in sweeps)
+    batch_sizes = np.unique(np.concatenate([np.asarray(s.batch_sizes, dtype=float) for s in sweeps]))
+    below = bound_lines(first.spectrum, first.target, batch_sizes) if bounds and shared else []
+    floors = (
+        cg_lines(first.spectrum, first.target, batch_sizes, [_power(s) for s in sweeps]) if bounds and shared else []
+    )
+    curves, marks = [], []
+    for s, name, color in zip(sweeps, _told_apart(sweeps), _colors(len(sweeps)), strict=True):
+        critical = s.critical_batch_size()
+        if math.isfinite(critical):
+            name += f", critical batch size {_rounded(critical)}"
+            marks.append(Line([critical], [curve_at(critical, s.batch_sizes, s.steps)], "", color, "", marker="D"))
+        below.append(perfect_scaling(s.batch_sizes, s.steps))
+        curves.append(Line(s.batch_sizes, s.steps, name, color, marker="o", error=s.steps_stderr))
+    key = [*curves, *(line for line in (*floors, *below) if line.label)]
+    if marks:
+        key.append(Line([], [], "20% above perfect scaling", GREY, "", marker="D"))
+    limits = around(np.concatenate([line.y for line in (*curves, *floors)]), 0.5, 2.0)
+    name = f"steps to loss {first.target:g}" if shared else "steps to target"
+    lines = [*below, *floors, *curves, *marks]
+    panel = Panel(lines, "batch size", name, "log2", "log2", legend="none", y_limits=limits)
+    return chart([panel], path, (5.5, 3.8), key)
+
+
+def plot_lr(sweeps: Sequence[Sweep] | Sweep, path: str | Path | None = None, effective: bool = True) -> Figure:
+    """Best learning rate against batch size: effective, lr / (1 - momentum), or as it is set."""
+    sweeps = _listed(sweeps)
+    lines = [
+        Line(s.batch_sizes, s.effective_lr if effective else s.lr, name, color, marker="o")
+        for s, name, color in zip(sweeps, _told_apart(sweeps), _colors(len(sweeps)), strict=True)
+    ]
+    guide = linear_in_batch(lines[0].x, lines[0].y)
+    name = "best effective learning rate" if effective else "best learning rate"
+    limits = around(np.concatenate([line.y for line in lines]), 0.7, 2.0)
+    panel = Panel([guide, *lines], "batch size", name, "log2", "log2", legend="none", y_limits=limits)
+    return chart([panel], path, key=[*lines, guide])
+
+
+def plot_schedule(scheduled: Scheduled, path: str | Path | None = None) -> Figure:
+    """The learning rate over steps; the batch size too, or instead, where that is what changes."""
+    schedule = scheduled.schedule
+    rates = [p.value for name, p in parameters(scheduled.optimizer).items() if name.split(".")[-1] == "lr"]
+    panels = []
+    if np.ptp(schedule.lr) > 0 or np.ptp(schedule.batch_size) == 0:
+        values = schedule.lr * rates[0] if rates else schedule.lr
+        panels.append(
+            _stairs(schedule.ends, values, "learning rate" if rates else "learning rate, multiplied", PALETTE[0])
+        )
+    if np.ptp(schedule.batch_size) > 0:
+        panels.append(_stairs(schedule.ends, schedule.batch_size * scheduled.batch_size, "batch size", PALETTE[1]))
+    return chart(panels, path)
+
+
+def _stairs(ends: Sequence[int], values: Any, name: str, color: str) -> Panel:
+    values = np.asarray(values, dtype=float)
+    wide = values.min() > 0 and values.max() > 20 * values.min()
+    line = Line(np.append(0, ends), np.append(values, values[-1]), "", color, stairs=True)
+    return Panel([line], "step", name, "linear", "log" if wide else "linear", legend="none")
+
+
+# Parts that pictures share.
+
+
+def bound_lines(spectrum: Spectrum, target: float, batch_sizes: Any) -> list[Line]:
+    """The paper's bound and the Bayes bound; one line where they differ by less than a picture shows."""
+    sizes = np.asarray(batch_sizes, dtype=float)
+    paper, bayes = paper_bound(spectrum, target, 1.0) / sizes, bayes_bound(spectrum, target, 1.0) / sizes
+    return bound_pair(sizes, paper, bayes)
+
+
+def bound_pair(batch_sizes: Any, paper: Any, bayes: Any) -> list[Line]:
+    """Lines of the two bounds, from their values."""
+    paper, bayes = np.asarray(paper, dtype=float), np.asarray(bayes, dtype=float)
+    if np.all(paper < 1.05 * bayes):
+        gap = float(np.max(paper / bayes) - 1)
+        return [Line(batch_sizes, bayes, f"Bayes bound (d/2CB: +{gap:.1%})", GREY, "-", 0.9)]
+    return [
+        Line(batch_sizes, bayes, "Bayes bound", GREY, "-", 0.9),
+        Line(batch_sizes, paper, "d/2CB, the paper's bound", GREY, "-.", 0.9),
+    ]
+
+
+def cg_lines(spectrum: Spectrum, target: float, batch_sizes: Any, powers: Sequence[float | None]) -> list[Line]:
+    """For each preconditioner, the steps that conjugate gradients take without noise."""
+    steps = [(p, conjugate_gradient_steps(spectrum, target, p)) for p in sorted({p for p in powers if p is not None})]
+    return cg_floors(batch_sizes, [n for _, n in steps if n])
+
+
+def cg_floors(batch_sizes: Any, steps: Sequence[float]) -> list[Line]:
+    """Level lines at the steps of conjugate gradients, each with its number at the end."""
+    sizes = np.asarray(batch_sizes, dtype=float)
+    ends = [sizes.min(), sizes.max()]
+    names = ["CG: conjugate gradients", *[""] * len(steps)]
+    return [Line(ends, [n, n], name, GREY, "--", 0.7, tag=f"CG {n:g}") for n, name in zip(steps, names, strict=False)]
+
+
+def perfect_scaling(batch_sizes: Any, steps: Any, label: str = "perfect scaling", color: str = GREY) -> Line:
+    """Twice the batch, half the steps, through the point of a curve with the fewest examples."""
+    x, y = finite(batch_sizes, steps)
+    x, y = (x, np.min(x * y) / x) if len(x) else (x, y)
+    return Line(x, y, label, color, ":", 1.0)
+
+
+def linear_in_batch(batch_sizes: Any, rates: Any, label: str = "proportional to B") -> Line:
+    """Twice the batch, twice the rate, from the first point of a curve."""
+    x, y = finite(batch_sizes, rates)
+    x, y = (x, y[:1] * x / x[0]) if len(x) else (x, y)
+    return Line(x, y, label, GREY, ":", 1.0)
+
+
+def curve_at(batch_size: float, batch_sizes: Any, steps: Any) -> float:
+    """A curve between its points, straight in logarithms."""
+    x, y = finite(batch_sizes, steps)
+    return float(np.exp2(np.interp(np.log2(batch_size), np.log2(x), np.log2(y))))
+
+
+def _listed(sweeps: Sequence[Sweep] | Sweep) -> list[Sweep]:
+    found = list(sweeps) if isinstance(sweeps, (list, tuple)) else [sweeps]
+    if not found:
+        raise ValueError("there is no sweep to plot; give at least one")
+    return found  # type: ignore[return-value]
+
+
+def _told_apart(sweeps: Sequence[Sweep]) -> list[str]:
+    """Labels, without empty brackets, and with the target where sweeps differ in it."""
+    one = len({s.target for s in sweeps}) == 1
+    return [s.label.replace("()", "") + ("" if one else f" to {s.target:g}") for s in sweeps]
+
+
+def _colors(n: int) -> list[str]:
+    return list(PALETTE[:n]) if n <= len(PALETTE) else ramp(n)
+
+
+def _power(sweep: Sweep) -> float | None:
+    """The p of a sweep's preconditioner H^-p; None where p was tuned, for then no one curve of CG belongs to it."""
+    found = {p.value for o in sweep.optimizers if o for name, p in parameters(o).items() if name.endswith("power")}
+    return sweep.power if len(found) < 2 and sweep.steps_stderr is None else None
+
+
+def _rounded(value: float) -> str:
+    """Three digits, whole from 10 on, with commas."""
+    return f"{value:.2g}" if value < 10 else f"{float(f'{value:.3g}'):,.0f}"
+
+
+def _decade(value: float) -> str:
+    return f"$10^{{{round(math.log10(value))}}}$"

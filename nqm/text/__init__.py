@@ -1,0 +1,1 @@
+"""Text to numbers, optimizers, schedules and spectra: parsed, never evaluated."""

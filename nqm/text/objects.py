@@ -1,0 +1,319 @@
+"""Text to objects: an optimizer, a schedule or a spectrum written as its constructor, parsed and never evaluated.
+
+Only calls of known names, numbers and lists of numbers are read; whatever else a user writes is a `ValueError` of one
+sentence. The single exception to running nobody's code is ``module:Class``, a user's own optimizer, which is imported
+when the caller allows it.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import math
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from .. import optimizers
+from ..engine import schedule
+from ..engine.schedule import Schedule
+from ..engine.spectrum import Spectrum
+from ..optimizers import Optimizer, free
+from ..search import Axis
+from .tokens import EXAMPLES, MAX_LENGTH, Text, bind, make, unknown
+
+MAX_PIECES = 10**6  # of a schedule, and bins of a spectrum: no line of text can fill the memory
+MAX_STEPS = 10**12
+MIN_TOLERANCE = 1e-12  # below, a compression can only keep every mode
+FILES = (".json", ".npz", ".csv")
+
+
+def parse_optimizer(text: str, *, allow_import: bool = False) -> Optimizer:
+    """An optimizer from its constructor; what is left out is free, and a bare name is a call without arguments.
+
+    Parameters
+    ----------
+    text : such as ``EMA(HeavyBall(momentum=0.9), decay=0.99)``, or ``module:Class(lr=0.1)`` for one of your own.
+    allow_import : whether ``module:Class`` may import the module, which runs it.
+
+    >>> print(parse_optimizer("EMA(HeavyBall(momentum=0.9), decay=1 - 2^-7)"))
+    EMA(HeavyBall(momentum=0.9), decay=0.992188)
+    >>> parse_optimizer("HevyBall")
+    Traceback (most recent call last):
+    ValueError: there is no optimizer 'HevyBall' (did you mean HeavyBall?); there are Adam, AdamW, ...
+    """
+    source = Text("optimizer", text)
+    classes = known_optimizers()
+    for name, path in source.own.items():
+        if not allow_import:
+            raise ValueError(f"{path} is not imported here; use one of {', '.join(known_optimizers())}")
+        classes[name] = _import(path)
+    return source.read(lambda node: _optimizer(source, node, classes))
+
+
+def parse_schedule(text: str) -> Schedule:
+    """A schedule from its constructors: ``+`` puts one after another, ``&`` applies both, ``.on(...)`` says to what.
+
+    >>> parse_schedule("warmup(2) + constant(3)").lr.tolist()
+    [0.5, 1.0]
+    >>> parse_schedule('step(9, 2, at=[3, 6]).on("batch_size")').batch_size.tolist()
+    [1.0, 2.0, 4.0]
+    """
+    source = Text("schedule", text)
+    return source.read(lambda node: _schedule(source, node))
+
+
+def parse_spectrum(text: str, *, allow_files: bool = True) -> Spectrum:
+    """A spectrum from ``power_law(...)`` or ``Spectrum([...])``, then ``.binned(n)`` or ``.compress(tol)``, or a file.
+
+    >>> round(parse_spectrum("power_law(10_000).binned(100)").trace, 6)
+    9.404991
+    """
+    if isinstance(text, str) and _names_file(text.strip()):
+        if not allow_files:
+            raise ValueError(f"no files are read here; write a spectrum such as {EXAMPLES['spectrum']}")
+        return _load(text.strip())
+    source = Text("spectrum", text)
+    return source.read(lambda node: _spectrum(source, node))
+
+
+def compressed(spectrum: Spectrum, tol: float) -> Spectrum:
+    """`Spectrum.compress`, within what text may ask for."""
+    _check_change("compress", {"tol": tol})
+    return make("compress", spectrum.compress, {"tol": tol})
+
+
+def parse_number(text: str) -> float:
+    """A number, also as ``2^10``, ``2**10``, ``1e-3`` or ``inf``.
+
+    >>> parse_number("2^10"), parse_number("1/8")
+    (1024, 0.125)
+    """
+    source = Text("number", text)
+    return source.read(source.number)
+
+
+def parse_batch_sizes(text: str) -> list[float]:
+    """Batch sizes as a list ``4,16,64``, or as a range ``2^2..2^20`` in factors of 4, or in others: ``2^2..2^20..2``.
+
+    >>> parse_batch_sizes("2^2..2^8"), parse_batch_sizes("10..1000..10"), parse_batch_sizes("8, 2^5")
+    ([4, 16, 64, 256], [10, 100, 1000], [8, 32])
+    """
+    if not isinstance(text, str) or len(text) > MAX_LENGTH:
+        raise ValueError(f"batch sizes are a list such as 4,16,64 or a range such as 2^2..2^20, got {text!r:.60}")
+    parts = text.split("..")
+    if len(parts) > 3:
+        raise ValueError(f"a range of batch sizes is FIRST..LAST or FIRST..LAST..FACTOR, got {text!r:.60}")
+    if len(parts) > 1:
+        return _range(*(parse_number(part) for part in parts))
+    return _positive("batch sizes", text)
+
+
+def parse_rates(text: str) -> list[float]:
+    """Learning rates as a list.
+
+    >>> parse_rates("0.03, 0.1")
+    [0.03, 0.1]
+    """
+    if not isinstance(text, str) or len(text) > MAX_LENGTH:
+        raise ValueError(f"rates are a list such as 0.03,0.1,0.3, got {text!r:.60}")
+    return _positive("rates", text)
+
+
+def _positive(what: str, text: str) -> list[float]:
+    numbers = [parse_number(part) for part in text.split(",")]
+    if min(numbers) <= 0:
+        raise ValueError(f"{what} must be positive, got {min(numbers):g}")
+    return numbers
+
+
+def parse_axis(text: str) -> Axis:
+    """An axis of a map as ``lr=0.001..4``, with 32 values, or with others: ``momentum=0..0.999..40``.
+
+    >>> parse_axis("batch_size=2^2..2^20..10")
+    Axis(name='batch_size', low=4, high=1048576, n=10)
+    """
+    name, equals, values = text.partition("=") if isinstance(text, str) and len(text) <= MAX_LENGTH else ("", "", "")
+    parts = values.split("..")
+    if not equals or not name.strip() or not 2 <= len(parts) <= 3:
+        raise ValueError(f"an axis is NAME=LOW..HIGH or NAME=LOW..HIGH..N, such as lr=0.001..4..40, got {text!r:.60}")
+    low, high, *count = (parse_number(part) for part in parts)
+    return Axis(name.strip(), low, high, *(int(n) if n == n // 1 else n for n in count))  # type: ignore[arg-type]
+
+
+def known_optimizers() -> dict[str, type[Optimizer]]:
+    """The optimizers of this package by name."""
+    found = {name: getattr(optimizers, name) for name in optimizers.__all__}
+    return {
+        name: value
+        for name, value in sorted(found.items())
+        if inspect.isclass(value) and issubclass(value, Optimizer) and not inspect.isabstract(value)
+    }
+
+
+def known_schedules() -> dict[str, Callable[..., Schedule]]:
+    """The constructors of schedules by name."""
+    return {name: getattr(schedule, name) for name in sorted(schedule.__all__)}
+
+
+def known_spectra() -> dict[str, Callable[..., Spectrum]]:
+    """The constructors of spectra by name."""
+    return {"power_law": Spectrum.power_law, "Spectrum": Spectrum}
+
+
+def _optimizer(source: Text, node: ast.expr, classes: dict[str, type[Optimizer]]) -> Optimizer:
+    function, args, named = source.call(node)
+    if not isinstance(function, ast.Name):
+        raise ValueError(f"{source.shown(node)} is not an optimizer; write one such as {EXAMPLES['optimizer']}")
+    if function.id not in classes:
+        raise unknown("optimizer", function.id, known_optimizers())
+
+    def value(argument: ast.expr) -> Any:
+        if isinstance(argument, ast.Name) and argument.id == "free":
+            return free
+        if isinstance(argument, ast.Call) or (isinstance(argument, ast.Name) and argument.id != "inf"):
+            return _optimizer(source, argument, classes)
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+            return argument.value  # a choice, which the constructor checks
+        return source.number(argument)
+
+    name, build = source.own.get(function.id, function.id), classes[function.id]
+    return make(name, build, bind(name, build, [value(a) for a in args], {k: value(v) for k, v in named.items()}))
+
+
+def _schedule(source: Text, node: ast.expr) -> Schedule:
+    match node:
+        case ast.BinOp(op=ast.Add() | ast.BitAnd()):
+            return _joined(source, node)
+        case ast.Call(
+            func=ast.Attribute(value=inner, attr="on"), args=[ast.Constant(value=str() as target)], keywords=[]
+        ):
+            return _schedule(source, inner).on(target)  # pyright: ignore[reportArgumentType]  # on checks it
+        case ast.Call(func=ast.Attribute()):
+            raise ValueError(f'after a schedule comes .on("momentum") or .on("batch_size"), got {source.shown(node)}')
+    name, values = _constructor(
+        source, node, known_schedules(), lists=("at", "lengths", "lr", "momentum", "batch_size")
+    )
+    if not isinstance(values.get("at", []), list):
+        raise ValueError(f"{name}: at must be a list such as [300, 600], got {values['at']:g}")
+    _check_pieces(name, values)
+    return make(name, known_schedules()[name], values)
+
+
+def _joined(source: Text, node: ast.BinOp) -> Schedule:
+    """A chain of + and &, from the left and without recursion, so that it may be long."""
+    chain: list[tuple[type[ast.operator], ast.expr]] = []
+    first: ast.expr = node
+    while isinstance(first, ast.BinOp) and isinstance(first.op, ast.Add | ast.BitAnd):
+        chain.append((type(first.op), first.right))
+        first = first.left
+    total = _schedule(source, first)
+    for op, right in reversed(chain):
+        after = _schedule(source, right)
+        if len(total.ends) + len(after.ends) > MAX_PIECES:
+            raise ValueError(f"a schedule in text changes at most {MAX_PIECES:,} times")
+        total = total + after if op is ast.Add else total & after
+    return total
+
+
+def _check_pieces(name: str, values: dict[str, Any]) -> None:
+    """Refuse a schedule that is too long, or changes too often, before it is built."""
+    changing = {"wsd": ("warmup_steps", "decay_steps"), "constant": (), "step": (), "Schedule": ()}.get(
+        name, ("steps",)
+    )
+    if sum(values[key] for key in changing) > MAX_PIECES:
+        raise ValueError(f"{name}: a schedule in text changes at most {MAX_PIECES:,} times")
+    lengths = values.get("lengths", values.get("steps"))
+    if sum(lengths if isinstance(lengths, list) else [lengths or 0]) > MAX_STEPS:
+        raise ValueError(f"{name}: a schedule lasts at most {MAX_STEPS:,} steps")
+
+
+def _spectrum(source: Text, node: ast.expr) -> Spectrum:
+    match node:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="Spectrum"), attr="power_law" as name)):
+            # As in Python: Spectrum.power_law(...) is power_law(...).
+            node = ast.Call(ast.Name(name), node.args, node.keywords)
+        case ast.Call(func=ast.Attribute(value=inner, attr=name), args=args):
+            if name not in ("binned", "compress"):
+                raise unknown("way to change a spectrum called", name, ("binned", "compress"))
+            method = getattr(_spectrum(source, inner), name)
+            named = {k: source.number(v) for k, v in source.call(node)[2].items()}
+            values = bind(name, method, [source.number(a) for a in args], named)
+            _check_change(name, values)
+            return make(name, method, values)
+    more = f", or a file that ends in {', '.join(FILES)}"
+    name, values = _constructor(source, node, known_spectra(), ("h", "c", "s", "count"), more)
+    return make(name, known_spectra()[name], values)
+
+
+def _check_change(name: str, values: dict[str, Any]) -> None:
+    """Refuse what would take too long or too much memory."""
+    if values.get("n", 2) > MAX_PIECES:
+        raise ValueError(f"{name}: n must be at most {MAX_PIECES:,}, got {values['n']:g}")
+    if values.get("tol", 1) < MIN_TOLERANCE:
+        raise ValueError(f"{name}: tol must be at least {MIN_TOLERANCE:g}, got {values['tol']:g}")
+
+
+def _constructor(
+    source: Text, node: ast.expr, known: dict[str, Callable[..., Any]], lists: tuple[str, ...], more: str = ""
+) -> tuple[str, dict[str, Any]]:
+    """The known name that is called and its arguments: numbers, or lists of them where those may be."""
+    function, args, named = source.call(node)
+    if not isinstance(function, ast.Name):
+        raise ValueError(
+            f"{source.shown(node)} is not a {source.what}; write one such as {EXAMPLES[source.what]}{more}"
+        )
+    name = function.id
+    if name not in known:
+        raise unknown(source.what, source.own.get(name, name), known, more)
+    values = bind(
+        name, known[name], [source.numbers(a) for a in args], {k: source.numbers(v) for k, v in named.items()}
+    )
+    allowed = lists if name in ("Schedule", "Spectrum") else ("at",)
+    for key, value in values.items():
+        if isinstance(value, list) and key not in allowed:
+            raise ValueError(f"{name}: {key} must be one number, got a list")
+    return name, values
+
+
+def _names_file(text: str) -> bool:
+    return text.lower().endswith(FILES) or ("(" not in text and ("." in text or os.sep in text))
+
+
+def _load(path: str) -> Spectrum:
+    try:
+        return Spectrum.load(path)
+    except (OSError, RecursionError, MemoryError) as error:
+        raise ValueError(f"cannot read the spectrum {path!r:.80}: {error}") from None
+
+
+def _range(first: float, last: float, factor: float = 4) -> list[float]:
+    if not (0 < first <= last < math.inf and 1 < factor < math.inf):
+        raise ValueError(
+            f"a range of batch sizes rises from above 0 by a factor above 1, got {first:g}..{last:g}..{factor:g}"
+        )
+    count = math.floor(math.log(last / first) / math.log(factor) + 1e-9)
+    if count >= 1_000:
+        raise ValueError(f"{first:g}..{last:g}..{factor:g} are {count + 1:,} batch sizes; ask for 1,000 at most")
+    return [first * factor**i for i in range(count + 1)]
+
+
+def _import(path: str) -> type[Optimizer]:
+    """A user's class; modules of the current directory count, as with ``python -m``."""
+    module_name, class_name = path.split(":")
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:
+        hint = f"; write {module_name[:-3]}:{class_name}" if module_name.endswith(".py") else ""
+        raise ValueError(f"cannot import {module_name!r} for {path}: {error}{hint}") from None
+    found = getattr(module, class_name, None)
+    if found is None:
+        offered = [n for n, v in vars(module).items() if inspect.isclass(v) and issubclass(v, Optimizer)]
+        raise unknown(f"class in {module_name} called", class_name, offered)
+    if not (inspect.isclass(found) and issubclass(found, Optimizer)):
+        raise ValueError(f"{path} is not an optimizer; it must be a class that derives from nqm.Optimizer")
+    return found

@@ -1,0 +1,139 @@
+"""The command line in a shell, and the page about it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import click
+import pytest
+from test_cli import ROOT, SMALL, elsewhere  # noqa: F401
+
+import nqm
+from nqm.cli import main
+from nqm.cli.options import verbs
+
+# In a shell.
+
+
+def shell(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [sys.executable, *args],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": path, **env},
+    )
+
+
+@pytest.mark.parametrize("args", [["--help"], [], ["sweep", "--help"], ["--version"], ["tune", "SGD(", "-b", "3"]])
+def test_help_and_wrong_calls_import_nothing_heavy(args):
+    heavy = ("scipy", "matplotlib", "numba", "torch", "rich")
+    code = (
+        "import sys\nfrom nqm.cli import main\n"
+        f"try:\n    main({args!r}, prog_name='nqm')\nexcept SystemExit:\n    pass\n"
+        f"found = [m for m in {heavy!r} if m in sys.modules]\nassert not found, found\nsys.stderr.write('clean')"
+    )
+    assert shell("-c", code).stderr.endswith("clean")
+
+
+def test_the_module_is_the_command():
+    assert shell("-m", "nqm", "--version").stdout == f"nqm {nqm.__version__}\n"
+
+
+@pytest.mark.slow
+def test_a_pipe_gets_plain_text_in_full_however_narrow():
+    args = ("-m", "nqm", "sweep", "SGD", "HeavyBall", "--target", "0.1", "--batch-sizes", "4,64", "--spectrum", SMALL)
+    narrow, wide = shell(*args, COLUMNS="20"), shell(*args, COLUMNS="300")
+    assert narrow.returncode == 0, narrow.stderr
+    assert narrow.stdout == wide.stdout
+    assert "\x1b" not in narrow.stdout
+    assert "…" not in narrow.stdout
+    assert narrow.stdout.isascii()
+    assert narrow.stderr == ""  # progress is for terminals
+    assert not re.search(r" $", narrow.stdout, re.MULTILINE)
+
+
+def test_a_closed_pipe_is_silent():
+    command = [sys.executable, "-m", "nqm", "spectrum", "power_law(16000)", "--csv", "-"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "h,c,s,count\n"
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        process.wait(30)
+
+
+@pytest.mark.parametrize("shell_name", ["zsh", "fish"])
+def test_completion_script(shell_name):
+    found = shell("-m", "nqm", _NQM_COMPLETE=f"{shell_name}_source")
+    assert "_NQM_COMPLETE" in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("nqm sw", "sweep"),
+        ("nqm tune hea", "HeavyBall"),
+        ("nqm tune SGD --ta", "--target"),
+        ("nqm steps SGD --until s", "settled"),
+    ],
+)
+def test_completion(words, expected):
+    last = str(len(words.split()) - 1)
+    found = shell("-m", "nqm", _NQM_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=last)
+    assert f"plain,{expected}" in found.stdout.splitlines()
+
+
+# The page about it.
+
+
+def page(name: str = "generate"):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_has_not_drifted(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    module = page()
+    for path, made in ((ROOT / "docs" / "cli.md", module.page), (ROOT / "docs" / "results.md", module.results_page)):
+        assert path.read_text() == made(), "run python docs/generate.py"
+
+
+def test_the_page_names_every_verb_option_and_constructor():
+    text = (ROOT / "docs" / "cli.md").read_text()
+    for verb, command in verbs(main).items():
+        section = text.split(f"## nqm {verb}\n")[1].split("\n## ")[0]
+        for option in command.params:
+            if isinstance(option, click.Option):
+                assert all(f"`{flag}`" in section for flag in option.opts)
+    for name in (*page().known_optimizers(), *page().known_schedules(), *page().known_spectra()):
+        assert f"| `{name}` |" in text
+
+
+@pytest.mark.slow
+def test_the_check_fails_on_drift(tmp_path):
+    script = tmp_path / "generate.py"
+    for name in ("generate.py", "nets.md", "claims.md", "results.md"):
+        shutil.copy(ROOT / "docs" / name, tmp_path)
+    for name in ("checks", "results"):
+        shutil.copytree(ROOT / "docs" / name, tmp_path / name)
+    assert shell(str(script), "--check").returncode == 1
+    assert shell(str(script)).returncode == 0
+    assert shell(str(script), "--check").returncode == 0
+    for name in ("cli.md", "nets.md", "results.md"):
+        kept = (tmp_path / name).read_text()
+        (tmp_path / name).write_text(kept.replace("steps", "step").replace("perfect scaling", "scaling"))
+        assert f"{name} has drifted" in shell(str(script), "--check").stderr
+        (tmp_path / name).write_text(kept)

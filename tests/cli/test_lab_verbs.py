@@ -1,0 +1,215 @@
+"""The verbs of the lab: what they print is what the library has, and what is wrong is one sentence."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from lab_studies import TOML, Table
+
+from nqm.cli import main
+from nqm.cli.options import verbs
+from nqm.lab import Results
+
+
+def call(*args: object) -> Result:
+    return CliRunner().invoke(main, ["lab", *map(str, args)])
+
+
+def told(*args: object) -> str:
+    """The one line on standard error of a call that was wrong."""
+    result = call(*args)
+    assert result.exit_code == 2, result.output
+    (line,) = result.stderr.strip().splitlines()
+    assert line.startswith("Error: ")
+    return line
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("verbs")
+    (folder / "digits.toml").write_text(TOML.format(worker="run_trials"))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def inside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with a study and its store."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    if not (folder / "digits.db").exists():
+        assert call("run", "digits.toml", "--on", "here").exit_code == 0
+    return folder
+
+
+def test_run_prints_the_table(undisturbed: Table) -> None:
+    result = call("run", "digits.toml", "--on", "here", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["table"] == undisturbed
+    assert "goes on" not in result.stderr
+    text = call("run", "digits.toml", "--on", "here").stdout
+    assert "EMA(HeavyBall), steps to train_loss 0.05" in text
+    assert "it lies between low and high with probability 75%" in text
+
+
+def test_status_says_what_the_store_has(undisturbed: Table) -> None:
+    for file in ("digits.toml", "digits.db"):
+        assert json.loads(call("status", file, "--json").stdout)["table"] == undisturbed
+    assert call("status", "digits.db").stdout.endswith("nothing is running\n")
+    rows = list(csv.DictReader(io.StringIO(call("status", "digits.db", "--csv", "-").stdout)))
+    assert [int(row["steps"]) for row in rows] == [row["steps"] for row in undisturbed]
+
+
+def test_list_picks_trials() -> None:
+    rows = json.loads(call("list", "digits.db", "--json").stdout)
+    assert len(rows) == len(Results.open("digits.db").trials())
+    some = json.loads(call("list", "digits.db", "--optimizer", "HeavyBall", "-b", 16, "--json").stdout)
+    assert some == [row for row in rows if (row["optimizer"], row["batch_size"]) == ("HeavyBall", 16)]
+    assert {"lr", "momentum", "steps", "steps ema(0.9)", "outcome", "kind", "key"} <= set(some[0])
+    stopped = json.loads(call("list", "digits.db", "--outcome", "stopped", "--json").stdout)
+    assert stopped == [row for row in rows if row["outcome"] == "stopped"]
+    assert stopped
+    assert f"{len(rows)} trials" in call("list", "digits.db").stdout
+
+
+def test_show_has_all_of_a_trial() -> None:
+    point = Results.open("digits.db")["HeavyBall"][1]
+    assert point.trial is not None
+    found = json.loads(call("show", "digits.db", point.trial.key[:12], "--json").stdout)
+    assert found["trial"] == point.trial.to_dict() | {"limit": found["trial"]["limit"]}
+    assert found["result"]["steps"]["raw"] == point.steps
+    text = call("show", "digits.toml", point.trial.key).stdout
+    assert f"{point.steps}" in text
+    rows = list(csv.DictReader(io.StringIO(call("show", "digits.db", point.trial.key, "--csv", "-").stdout)))
+    assert list(rows[0]) == ["step", "raw", "ema(0.9)", "ema(0.99)"]
+
+
+@pytest.mark.parametrize("what", ["results", "trials", "curves"])
+def test_export(what: str, inside: Path) -> None:
+    rows = json.loads(call("export", "digits.db", "--what", what, "--json").stdout)
+    text = call("export", "digits.db", "--what", what).stdout
+    assert call("export", "digits.db", "--what", what, "--out", "some.csv").stderr == "wrote some.csv\n"
+    assert (inside / "some.csv").read_text() == text
+    found = list(csv.DictReader(io.StringIO(text)))
+    assert len(found) == len(rows)
+    assert [row["optimizer"] for row in found] == [row["optimizer"] for row in rows]
+    parquet = pytest.importorskip("pyarrow.parquet")
+    assert call("export", "digits.db", "--what", what, "--out", "some.parquet").exit_code == 0
+    back = parquet.read_table("some.parquet").to_pylist()
+    assert [{k: v for k, v in row.items() if v is not None} for row in back] == [
+        {k: v for k, v in row.items() if v is not None} for row in rows
+    ]
+
+
+def test_parquet_without_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert "Parquet needs pyarrow: pip install pyarrow" in told("export", "digits.db", "--out", "some.parquet")
+
+
+def test_a_study_that_changed_on_disk_is_another(inside: Path) -> None:
+    (inside / "other.toml").write_text(TOML.format(worker="run_trials").replace("target = 0.05", "target = 0.1"))
+    assert call("run", "other.toml", "--on", "here", "--store", "both.db").exit_code == 0
+    assert call("run", "digits.toml", "--on", "here", "--store", "both.db").exit_code == 0
+    text = call("status", "both.db").stdout
+    assert "studies in both.db: digits (" in text
+    assert f"shown is {Results.open('both.db', 'digits').study.key}" in text
+    other = json.loads(call("status", "both.db", "--study", "other", "--json").stdout)
+    assert other["study"]["study"]["target"] == 0.1
+
+
+def test_a_target_out_of_reach_is_status_1(inside: Path) -> None:
+    text = TOML.format(worker="run_trials").replace("target = 0.05", "target = 1e-9").replace("4000", "40")
+    (inside / "hard.toml").write_text(text)
+    result = call("run", "hard.toml", "--on", "here")
+    assert result.exit_code == 1
+    assert "trials reached 1e-09 within 40 steps" in result.stdout
+    assert "train_loss 1e-09; take an easier target, or more steps" in told("plot", "hard.toml", "--out", "hard.png")
+    assert call("list", "hard.db", "--outcome", "failed").stdout == "0 trials\n"
+
+
+def test_a_worker_that_fails_is_one_sentence(inside: Path) -> None:
+    (inside / "bad.toml").write_text(TOML.format(worker="raises"))
+    result = call("run", "bad.toml", "--on", "here")
+    assert result.exit_code == 1
+    assert "raised ZeroDivisionError: on purpose; bad.db has what had ended" in result.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (("run", "none.toml"), "does not exist"),
+        (("run", "digits.db"), "is not a TOML file"),
+        (("run", "digits.toml", "--on", "cloud"), "--on must be local, here, dask"),
+        (
+            ("run", "digits.toml", "--on", "here", "--workers", "2"),
+            "with --on here, this process is the only one: leave it",
+        ),
+        (
+            ("run", "digits.toml", "--on", "tcp://a:1", "--workers", "2"),
+            "a scheduler has the workers it has: leave it out",
+        ),
+        (("run", "digits.toml", "--store", "digits.toml"), "it is no SQLite file; it was left as it is"),
+        (("run", "digits.toml", "--store", "-"), "--store must be a file"),
+        (("run", "digits.toml", "--stacking", "maybe"), "'maybe' is not one of"),
+        (("status", "digits.db", "--study", "none"), "has no study 'none'; there are digits"),
+        (("list", "digits.db", "--outcome", "won"), "there is no outcome 'won'"),
+        (("list", "digits.db", "--optimizer", "sgd"), "no optimizer in digits called 'sgd'"),
+        (
+            ("list", "digits.db", "--optimizer", "EMA(HeavyBall)"),
+            "read out of the trials of HeavyBall: --optimizer HeavyBall",
+        ),
+        (("list", "digits.db", "-b", "7"), "no batch size 7 in digits; there are 4, 16, 64"),
+        (("show", "digits.db", "xyz"), "no trial has a key that begins with 'xyz'"),
+        (("export", "digits.db", "--out", "some.xls"), "should end in .csv, .parquet"),
+        (("rum",), "did you mean run?"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_wrong_calls_are_one_sentence(args: tuple[str, ...], sentence: str) -> None:
+    assert sentence in told(*args)
+
+
+EXAMPLES = [e for name, verb in verbs(main).items() if name.startswith("lab ") for e in verb.examples]
+
+
+@pytest.mark.parametrize("line", EXAMPLES)
+def test_examples_parse(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They name a study of digits, which here is one that needs no torch, and a key that no one knows beforehand."""
+    words = shlex.split(line)
+    assert words[:2] == ["nqm", "lab"]
+    (point, *_) = Results.open("digits.db").points
+    assert point.trial is not None
+    words = [point.trial.key[:8] if word == "3f2a" else word for word in words]
+    if "--on" in words or words[2] in ("compare", "plot", "report"):
+        return  # there is no such scheduler
+    if ".parquet" in line:
+        pytest.importorskip("pyarrow")
+    result = call(*words[2:])
+    assert result.exit_code == 0, result.output
+
+
+def test_brackets_in_names_are_printed(inside: Path) -> None:
+    """A label, a name or a message that looks like markup, or like the name of a picture, is neither."""
+    label = "[red]SGD[/] :smile:"
+    text = TOML.format(worker="run_trials").replace("optimizers.SGD]", f"optimizers.'{label}']\noptimizer = 'SGD'")
+    (inside / "odd.toml").write_text(text.replace("[study]", "[study]\nname = '[bold]x'"))
+    result = call("run", "odd.toml", "--on", "here")
+    assert result.exit_code == 0, result.output
+    assert f"{label}, steps to train_loss" in result.stdout
+    assert f"{label} at batch size 4: " in result.stderr
+    assert label in call("list", "odd.db", "--optimizer", label).stdout
+    assert f"called '[/x]'; there are {label}, HeavyBall" in told("list", "odd.db", "--optimizer", "[/x]")
+    assert "there are [bold]x (" in told("status", "odd.db", "--study", "[/x]")
+
+
+def test_alone_it_shows_its_verbs() -> None:
+    result = call()
+    assert result.exit_code == 0
+    for name in ("run", "status", "list", "show", "export"):
+        assert f"  {name} " in result.stdout

@@ -1,0 +1,130 @@
+"""The verbs for networks: their examples in order, what they print, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from nqm.cli import main
+from nqm.nets.fitting.model import Fit
+
+MINE = """
+import torch
+from torch import nn
+from nqm.nets import Network
+
+def network():
+    torch.manual_seed(0)
+    return Network(nn.Linear(4, 3), nn.functional.cross_entropy, (torch.randn(30, 4), torch.arange(30) % 3))
+
+def other():
+    return 3
+
+def broken():
+    return {}["weights"]
+
+def wrong():
+    return int("many")
+
+def leaves():
+    raise SystemExit(3)
+
+def asks(x):
+    return x
+
+def unlabelled():
+    y = torch.arange(30) % 3
+    y[20] = 7
+    return Network(nn.Linear(4, 3), lambda o, t: nn.functional.cross_entropy(o, t), (torch.randn(30, 4), y))
+"""
+
+
+def call(*args: object) -> Result:
+    return CliRunner().invoke(main, [str(a) for a in args])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("verbs")
+
+
+@pytest.fixture(autouse=True)
+def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
+    (folder / "mine.py").write_text(MINE)
+    (folder / "halted.py").write_text("y = x\n")
+    if not (folder / "digits.json").exists():
+        assert call("fit", "digits", "--out", "digits.json").exit_code == 0
+    yield folder
+    sys.modules.pop("mine", None)  # other tests have a module of that name
+
+
+EXAMPLES = [e for verb in ("fit", "predict", "check") for e in main.commands[verb].examples]  # type: ignore[attr-defined]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", [e for e in EXAMPLES if "fashion" not in e])  # those take minutes
+def test_examples_run(line: str) -> None:
+    result = call(*shlex.split(line)[1:])
+    assert result.exit_code == 0, result.output
+    assert result.stdout
+
+
+def test_a_fit_of_a_users_own_function(here: Path) -> None:
+    result = call("fit", "mine:network", "--out", "mine.npz", "--json", "--descent", "5")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["parameters"] == 15
+    assert Fit.load(here / "mine.npz").note["network"] == "Linear"
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (("fit", "mnist"), "there is no workload 'mnist'"),
+        (("fit", "mine:other"), "returned int"),
+        (("fit", "mine:none"), "has no function 'none'"),
+        (("fit", "mine:broken"), "mine:broken fails: KeyError: 'weights' (mine.py, line 14)"),
+        (
+            ("fit", "mine:wrong"),
+            "mine:wrong fails: ValueError: invalid literal for int() with base 10: 'many' (mine.py",
+        ),
+        (("fit", "mine:leaves"), "mine:leaves fails: SystemExit: 3"),
+        (("fit", "mine:asks"), "mine:asks fails: TypeError: asks() missing 1 required positional argument: 'x'"),
+        (("fit", "mine:unlabelled"), "the loss fails on examples 0 to 29: Target 7 is out of bounds"),
+        (("check", "mine:unlabelled", "SGD(0.1)"), "the loss fails on examples 0 to 29: Target 7 is out of bounds"),
+        (
+            ("fit", "halted:network"),
+            "cannot import 'halted' for halted:network: NameError: name 'x' is not defined (halted.py",
+        ),
+        (("fit", "mine.py:network"), "name a module, not a file: mine:network"),
+        (("fit", "./mine:network"), "name a module, not a file: mine:network"),
+        (("fit", "digits", "--examples", "-5"), "examples must be a whole number of at least 2, got -5"),
+        (("fit", "digits", "--train-steps", "-1"), "steps must be a whole number of at least 0, got -1"),
+        (("check", "digits", "--rates", "0"), "rates must be positive"),
+        (("fit", "nowhere:network"), "cannot import 'nowhere'"),
+        (("fit", "mine:network", "--train-steps", "3"), "is for built-in workloads"),
+        (("predict", "digits.json", "-b", "64"), "give an OPTIMIZER with --steps, or --target alone"),
+        (("predict", "mine.py", "SGD(0.1)", "-b", "64", "--steps", "3"), "is not a fit"),
+        (("predict", "digits.json", "SGD", "-b", "64", "--steps", "3"), "lr"),
+        (("check", "digits", "--fit", "digits.json", "--train-steps", "5"), "not of the same checkpoint"),
+    ],
+)
+def test_wrong_calls_get_one_sentence(args: tuple[str, ...], sentence: str) -> None:
+    result = call(*args)
+    assert result.exit_code == 2, result.output
+    assert sentence in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_no_answer_is_status_one() -> None:
+    unstable = call("predict", "digits.json", "SGD(9)", "-b", "64", "--steps", "30")
+    assert unstable.exit_code == 1
+    assert "outside the stable region" in unstable.stdout
+    assert call("predict", "digits.json", "-b", "64", "--target", "1e-6").exit_code == 1

@@ -1,0 +1,222 @@
+"""The compiled loops and the NumPy loops give the same numbers, alone and in whole runs."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from catalogue import ROWS
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import relative_error
+
+import nqm.engine.kernels.compiled as module
+import nqm.engine.moments
+import nqm.engine.trajectory
+from nqm import HeavyBall, Optimizer, Quadratic, ScheduleFree, Spectrum, cosine, steps_to_target
+
+ROUNDING = 1e-12  # the same sums; the compiled ones fuse multiplications and sum in another order
+
+compiled = module.kernels()
+needs_numba = pytest.mark.skipif(not compiled.compiled, reason="numba is not installed")
+
+
+def random_map(rng: np.random.Generator, rows: int, columns: int, modes: int) -> tuple[Any, Any, Any]:
+    A = rng.standard_normal((rows, columns, modes))
+    m = min(rows, columns)
+    R = rng.standard_normal((rows, rows, modes))
+    return A, np.ascontiguousarray(np.einsum("iix->ix", A[:m, :m]) - 1), np.einsum("ikx,jkx->ijx", R, R)
+
+
+@needs_numba
+@settings(max_examples=40)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.sampled_from([1, 7, 513, 1200]),
+)
+def test_compose(seed: int, rows: int, inner: int, columns: int, modes: int) -> None:
+    rng = np.random.default_rng(seed)
+    second, first = random_map(rng, rows, inner, modes), random_map(rng, inner, columns, modes)
+    for fast, plain in zip(compiled.compose(*second, *first), module.compose_numpy(*second, *first), strict=True):
+        assert np.abs(fast - plain).max() <= ROUNDING * max(1.0, np.abs(plain).max())
+
+
+@needs_numba
+@settings(max_examples=40)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 4),
+    st.integers(1, 3),
+    st.sampled_from([1, 5, 257, 700]),
+    st.integers(0, 99),
+)
+def test_move(seed: int, k: int, columns: int, modes: int, t: int) -> None:
+    rng = np.random.default_rng(seed)
+    A = 0.9 / k * rng.uniform(-1, 1, (k, k, modes))
+    b, (_, _, N) = rng.standard_normal((k, modes)), random_map(rng, k, k, modes)
+    step = A, np.ascontiguousarray(np.einsum("iix->ix", A) - 1), b[:, None] * b[None]
+    X = rng.standard_normal((k, columns, modes))
+    walked = X, N
+    for _ in range(t):
+        walked = np.einsum("ijx,jcx->icx", A, walked[0]), np.einsum("ijx,jkx,lkx->ilx", A, walked[1], A) + step[2]
+    for move in (compiled.move, module.move_numpy):
+        for moved, plain in zip(move(*step, X.copy(), N.copy(), t), walked, strict=True):
+            assert np.abs(moved - plain).max() <= ROUNDING * np.abs(plain).max(initial=1.0)
+
+
+@needs_numba
+@settings(max_examples=40)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.sampled_from([1, 5, 257, 700]), st.integers(0, 99))
+def test_end(seed: int, k: int, modes: int, t: int) -> None:
+    rng = np.random.default_rng(seed)
+    A = 0.9 / k * rng.uniform(-1, 1, (k, k, modes))
+    b, x, r = rng.standard_normal((3, k, modes))
+    X, N = x, np.zeros((k, k, modes))
+    for _ in range(t):
+        X, N = np.einsum("ijx,jx->ix", A, X), np.einsum("ijx,jkx,lkx->ilx", A, N, A) + b[:, None] * b[None]
+    walked = np.einsum("ix,ix->x", r, X) ** 2, np.einsum("ix,ijx,jx->x", r, N, r)
+    for end in (compiled.end, module.end_numpy):
+        for read, plain in zip(end(A - np.eye(k)[..., None], b, x, r, t), walked, strict=True):
+            assert np.abs(read - plain).max() <= ROUNDING * max(1.0, np.abs(plain).max(initial=0.0))
+
+
+@needs_numba
+@settings(max_examples=40)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.sampled_from([1, 5, 257, 700]), st.booleans())
+def test_climb_is_end_after_powers_of_two(seed: int, k: int, modes: int, one: bool) -> None:
+    rng = np.random.default_rng(seed)
+    G = 0.9 / k * rng.uniform(-1, 1, (k, k, modes)) - np.eye(k)[..., None]
+    b, x, r = rng.standard_normal((3, k, modes))
+    if one:  # one start and read-out for all modes
+        x, r = x[:, :1], r[:, :1]
+    for climb, end in ((compiled.climb, module.end_numpy), (module.climb_numpy, compiled.end)):
+        for level, found in enumerate(zip(*climb(G, b, x, r, 5), strict=True)):
+            for read, plain in zip(found, end(G, b, x, r, 2**level), strict=True):
+                assert np.abs(read - plain).max() <= ROUNDING * max(1.0, np.abs(plain).max())
+
+
+@needs_numba
+@settings(max_examples=40)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 4))
+def test_tilts_and_shear(seed: int, k: int) -> None:
+    rng = np.random.default_rng(seed)
+    modes = 50
+    lr, h, m = rng.uniform(2, 4, modes), np.ones(modes), rng.uniform(0.9, 1, modes)
+    G = rng.standard_normal((k, k, modes))
+    G[0, 0], G[0, 1], G[1, 0], G[1, 1] = -lr * h, -lr * m, h, m - 1  # heavy ball, some of it near its far edge
+    tilt, plain_tilt, fast, plain = np.empty(modes), np.empty(modes), G.copy(), G.copy()
+    assert compiled.tilts(G, tilt, modes) == module.tilts_numpy(G, plain_tilt, modes) > 0
+    np.testing.assert_array_equal(tilt, plain_tilt)
+    compiled.shear(fast, tilt, modes)
+    module.shear_numpy(plain, tilt, modes)
+    np.testing.assert_allclose(fast, plain, rtol=4e-16, atol=1e-300)
+    for z in range(modes):
+        S = [[Fraction(int(i == j)) for j in range(k)] for i in range(k)]
+        S[1][0] = Fraction(tilt[z])
+        back = [[-e if (i, j) == (1, 0) else e for j, e in enumerate(row)] for i, row in enumerate(S)]
+        exact = product(product(S, [[Fraction(e) for e in row] for row in G[:, :, z]]), back)
+        # Where large terms cancel, in the entry (1, 0), what is left must be right too.
+        for i, j in ((0, 0), (0, 1), (1, 0), (1, 1)):
+            assert abs(fast[i, j, z] - float(exact[i][j])) <= 3e-16 * abs(float(exact[i][j])) + 1e-28
+
+
+@needs_numba
+def test_nothing_is_fused_in_exact_sums() -> None:
+    for name in module.pairs.EXACT:  # whoever calls them first
+        assert getattr(module.pairs, name).targetoptions["fastmath"] is False
+
+
+def product(a: list[list[Fraction]], b: list[list[Fraction]]) -> list[list[Fraction]]:
+    return [
+        [sum((x * y for x, y in zip(row, column, strict=True)), Fraction(0)) for column in zip(*b, strict=True)]
+        for row in a
+    ]
+
+
+@needs_numba
+@settings(max_examples=20)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.sampled_from([1, 5, 300]), st.integers(0, 6))
+def test_chain(seed: int, k: int, modes: int, pieces: int) -> None:
+    rng = np.random.default_rng(seed)
+    A, (_, _, N) = rng.standard_normal((pieces, k, k, modes)) / k, random_map(rng, k, k, modes)
+    Q, x = np.stack([*([random_map(rng, k, k, modes)[2]] * pieces), N])[:pieces], rng.standard_normal((k, modes))
+    fast, plain = compiled.chain(A, Q, x, N), module.chain_numpy(A, Q, x, N)
+    assert len(fast[0]) == pieces + 1
+    for a, b in zip(fast, plain, strict=True):
+        assert np.abs(a - b).max() <= ROUNDING * np.abs(b).max()
+
+
+@needs_numba
+@settings(max_examples=40)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.booleans())
+def test_balance(seed: int, k: int, holes: bool) -> None:
+    rng = np.random.default_rng(seed)
+    G = rng.standard_normal((k, k, 50)) * 2.0 ** rng.integers(-400, 400, (k, k, 50))
+    G *= rng.random(G.shape) > 0.3 if holes else 1.0
+    scale = compiled.balance(G)
+    np.testing.assert_array_equal(scale, module.balance_numpy(G))
+    assert np.all(np.frexp(scale)[0] == 0.5)  # powers of two round nothing
+    if k == 2 and not holes:
+        ratio = np.abs(G[1, 0] * scale[0] / scale[1]) / np.abs(G[0, 1] * scale[1] / scale[0])
+        assert np.all((ratio > 0.2) & (ratio < 5.0))
+
+
+@needs_numba
+@settings(max_examples=40)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 3), st.sampled_from([1, 5, 256, 700]))
+def test_scan(seed: int, k: int, columns: int, modes: int) -> None:
+    rng = np.random.default_rng(seed)
+    steps = 12
+    G0, G1 = 0.2 * rng.standard_normal((2, k, k, modes))
+    b0, b1 = rng.standard_normal((2, k, modes))
+    pace, loud = rng.random(steps), rng.random(steps) + 0.5
+    X, (_, _, N) = rng.standard_normal((k, columns, modes)), random_map(rng, k, k, modes)
+    row, ws, wn = rng.standard_normal((k, modes)), rng.random((columns, modes)), rng.random(modes)
+    states = []
+    for scan in (compiled.scan, module.scan_numpy):
+        state = X.copy(), N.copy()
+        states.append((*scan(G0, G1, b0, b1, pace, loud, *state, row, ws, wn), *state))
+    for fast, plain in zip(*states, strict=True):
+        assert np.abs(fast - plain).max() <= ROUNDING * np.abs(plain).max()
+
+
+def numbers(row: Optimizer) -> list[float]:
+    problem = Quadratic(Spectrum.power_law(40))
+    run = problem.run(row, 8.0, [0, 1, 9, 30])
+    planned = problem.run(row, 8.0, [0, 1, 9, 30], schedule=cosine(30))
+    hit = steps_to_target(problem, row, 8.0, 0.7 * problem.spectrum.initial_loss)
+    return [*run.loss, *planned.loss, run.floor, float(hit.steps or 0)]
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS.keys())
+def test_everything_on_plain_numpy(row: Optimizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = numbers(row)
+    plain = module.plain_kernels()
+    for user in (nqm.engine.moments, nqm.engine.trajectory):
+        monkeypatch.setattr(user, "kernels", lambda: plain)
+    assert relative_error(numbers(row), fast) < ROUNDING
+
+
+def test_numpy_takes_over_where_numba_is_missing() -> None:
+    script = """
+import sys
+sys.modules["numba"] = None                      # import numba raises ImportError
+from nqm import HeavyBall, Quadratic, ScheduleFree, Spectrum
+from nqm.engine.kernels.compiled import kernels
+problem = Quadratic(Spectrum.power_law(40))
+print([problem.run(o, 8.0, [100]).loss[0].item() for o in (HeavyBall(0.1, 0.9), ScheduleFree(0.5, 0.9))], kernels().compiled)
+"""
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    losses, used = answer.strip().rsplit(" ", 1)
+    problem = Quadratic(Spectrum.power_law(40))
+    here = [problem.run(o, 8.0, [100]).loss[0] for o in (HeavyBall(0.1, 0.9), ScheduleFree(0.5, 0.9))]
+    assert used == "False"
+    assert relative_error(ast.literal_eval(losses), here) < ROUNDING

@@ -1,0 +1,149 @@
+"""Measured curves: medians, intervals over seeds, critical batch sizes; against closed forms and a planted order."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nqm import SGD, Quadratic, Spectrum, sweep
+from nqm.lab import Point, Trial
+from nqm.lab.compare import Curve, curves_of, findings
+from nqm.lab.compare.curves import critical
+from nqm.lab.compare.findings import beyond, ratio
+from nqm.show.verdict import Verdict
+
+SIZES = np.array([2.0**k for k in range(3, 11)])
+
+
+def hyperbola(name: str, knee: float, smallest: float, spread: float = 0.05, seeds: int = 5) -> Curve:
+    """Steps ``smallest (1 + knee / B)``, whose examples are twice their least at B = knee + ...: seeds scatter around it."""
+    rng = np.random.default_rng(len(name))
+    steps = smallest * (1 + knee / SIZES)
+    found = tuple(np.round(s * np.exp(spread * rng.normal(size=seeds))) for s in steps)
+    settings = tuple({"lr": 0.01 * B, "momentum": 0.9} for B in SIZES)
+    return Curve(name, SIZES, np.array([f.min() for f in found]), found, settings, ((),) * len(SIZES))
+
+
+def point(batch_size: int, steps: int) -> Point:
+    trial = Trial("digits", {}, "SGD", {"lr": 0.1}, (), batch_size, "train_loss", 0.1, 10**6, 0.02, seed=0)
+    return Point(
+        "SGD", "SGD", batch_size, trial, "raw", None, steps, (steps, steps), 20, 0, 0, 20, {"lr": "low"}, 0, "done", ""
+    )
+
+
+def test_a_point_of_a_study_becomes_one_of_a_curve() -> None:
+    (curve,) = curves_of([point(64, 300), point(8, 2000)])
+    assert curve.batch_sizes.tolist() == [8, 64]
+    assert curve.steps.tolist() == [2000, 300]
+    assert curve.at_edge == (("lr low",), ("lr low",))
+    assert curve.table()[0]["lr"] == 0.1
+
+
+def test_a_median_over_seeds_and_its_interval() -> None:
+    curve = hyperbola("SGD", 64, 100)
+    low, high = curve.interval
+    assert curve.steps.tolist() == [float(np.median(s)) for s in curve.seeds]
+    assert np.all(low <= curve.steps)
+    assert np.all(curve.steps <= high)
+    assert np.all(low >= [s.min() for s in curve.seeds])
+    assert np.all(curve.searched <= curve.steps)
+
+
+def test_an_interval_covers_the_truth_as_often_as_it_says() -> None:
+    """Of the median of a lognormal: 95% intervals from 15 seeds (96.5%, for ranks are whole) in 400 draws, z < 3."""
+    rng = np.random.default_rng(1)
+    hits = 0
+    for _ in range(400):
+        drawn = (np.round(np.exp(0.3 * rng.normal(size=15)) * 100_000),)
+        curve = Curve("SGD", SIZES[:1], np.array([1.0]), drawn, ({},), ((),))
+        (low,), (high,) = curve.interval
+        hits += low <= 100_000 <= high
+    assert abs(hits - 400 * 0.9648) < 3 * math.sqrt(400 * 0.9648 * 0.0352)
+
+
+def test_a_seed_that_did_not_arrive_counts_as_never() -> None:
+    seeds = (np.array([10.0, math.inf, 12.0]), np.array([math.inf, math.inf, 3.0]))
+    curve = Curve("SGD", SIZES[:2], np.array([9.0, 3.0]), seeds, ({}, {}), ((), ()))
+    assert curve.steps[0] == 12
+    assert math.isnan(curve.steps[1])
+    assert curve.table()[1]["steps"] is None
+
+
+@pytest.mark.parametrize("definition", ["20%", "2x", "ratio"])
+def test_without_noise_it_is_the_critical_batch_size_of_a_sweep(definition: str) -> None:
+    found = sweep(Quadratic(Spectrum.power_law(100)), SGD(), 0.1, SIZES.tolist())
+    points = [point(int(B), int(s)) for B, s in zip(SIZES, found.steps, strict=True)]
+    (curve,) = curves_of(reversed(points))
+    estimate = curve.critical_batch_size(definition)  # type: ignore[arg-type]
+    assert estimate.low == estimate.value == estimate.high
+    if definition == "ratio":  # a study has no batch without end: its largest stands for it
+        assert estimate.value == pytest.approx(np.min(found.examples) / np.min(found.steps))
+    else:
+        assert estimate.value == pytest.approx(found.critical_batch_size(definition))  # type: ignore[arg-type]
+
+
+def test_a_curve_that_scales_perfectly_has_no_critical_batch_size_here() -> None:
+    assert critical(SIZES, 4096 / SIZES, "2x") == math.inf
+    assert math.isnan(critical(SIZES, np.full(len(SIZES), math.inf), "2x"))
+    steps = tuple(np.array([4096.0 / B]) for B in SIZES)
+    curve = Curve("KFAC", SIZES, 4096 / SIZES, steps, ({},) * len(SIZES), ((),) * len(SIZES))
+    assert beyond(curve.critical_batch_size("2x"), curve.largest) == ">1,024 (not known)"  # one seed has no interval
+
+
+def test_without_fresh_seeds_nothing_is_decided() -> None:
+    made = [hyperbola("SGD", 30, 100), hyperbola("HeavyBall", 300, 10), hyperbola("EMA(SGD)", 25, 110)]
+    bare = [replace(curve, seeds=tuple(np.empty(0) for _ in SIZES)) for curve in made]
+    assert {finding.verdict for finding in findings(bare)} == {Verdict.open}
+    assert math.isnan(bare[0].critical_batch_size("2x").low)
+
+
+def test_a_label_is_judged_as_the_optimizer_it_names() -> None:
+    small, large = hyperbola("SGD", 30, 100), replace(hyperbola("mine", 300, 10), optimizer="HeavyBall")
+    assert findings([small, large])[0].verdict is Verdict.holds
+    signs = replace(hyperbola("Sign", 30, 100), optimizer="Sign")
+    assert signs.effective_lr == pytest.approx(signs.lr)  # it averages gradients
+
+
+def test_draws_of_two_curves_are_apart_whatever_their_names() -> None:
+    one = hyperbola("Adam", 64, 100)
+    other = replace(one, name="KFAC", label="KFAC", optimizer="KFAC")
+    assert ratio(one, other, 8.0).low < 1 < ratio(one, other, 8.0).high
+
+
+def test_the_order_of_critical_batch_sizes_is_found_and_its_reverse_is_not() -> None:
+    small, large = hyperbola("SGD", 30, 100), hyperbola("HeavyBall", 300, 10)
+    order = findings([small, large])[0]
+    assert order.verdict is Verdict.holds
+    swapped = [hyperbola("SGD", 300, 10), hyperbola("HeavyBall", 30, 100)]
+    assert findings(swapped)[0].verdict is Verdict.fails
+
+
+def test_momentum_alike_at_small_batch_and_ahead_at_large() -> None:
+    sgd, momentum = hyperbola("SGD", 30, 100), hyperbola("HeavyBall", 350, 10)
+    small, large = findings([sgd, momentum])[1:]
+    assert small.verdict is Verdict.holds
+    assert large.verdict is Verdict.holds
+    assert ratio(momentum, sgd, 8.0).value == pytest.approx(momentum.steps[0] / sgd.steps[0])
+    slower = hyperbola("HeavyBall", 30, 300)
+    assert [f.verdict for f in findings([sgd, slower])[1:]] == [Verdict.fails, Verdict.fails]
+
+
+def test_an_average_that_helps_everywhere_is_not_one_that_helps_at_small_batch_only() -> None:
+    plain = hyperbola("SGD", 60, 100)
+    small_only, everywhere = hyperbola("EMA(SGD)", 25, 110), hyperbola("EMA(SGD)", 60, 30)
+    assert findings([plain, small_only])[-1].verdict is Verdict.holds
+    assert findings([plain, everywhere])[-1].verdict is Verdict.partly
+    assert findings([plain, hyperbola("EMA(SGD)", 150, 200)])[-1].verdict is Verdict.fails  # worse everywhere
+
+
+def test_the_effective_learning_rate_counts_momentum() -> None:
+    curve = hyperbola("HeavyBall", 30, 100)
+    assert curve.effective_lr == pytest.approx(curve.lr / 0.1)
+
+
+def test_what_cannot_be_measured_is_refused() -> None:
+    with pytest.raises(ValueError, match="knee"):
+        hyperbola("SGD", 30, 100).critical_batch_size("knee")

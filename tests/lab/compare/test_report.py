@@ -1,0 +1,132 @@
+"""Predictions for a study from a fit, pictures of both, and the report; the fit is made by hand, so torch is not needed."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_curves import SIZES, hyperbola
+
+from nqm import EMA, SGD, HeavyBall, Preconditioned, Quadratic, Spectrum, sweep
+from nqm.lab import Study
+from nqm.lab.compare import findings, predicted
+from nqm.lab.compare.plots import colors, plot_rates, plot_steps
+from nqm.lab.compare.predicted import family_of
+from nqm.lab.compare.report import Report, bands, critical_rows, toml
+from nqm.nets.estimates import Measure
+from nqm.nets.fitting.model import Fit
+
+H = 1 / np.arange(1.0, 51.0)
+OFFSET = 0.3
+
+
+def made(power: float = 0.4) -> Fit:
+    """The fit of a quadratic with unit start and C = H: signal nodes g^2 = h^2, noise nodes c = h."""
+    probe = np.zeros(len(H), dtype=int)
+    top = {"h": H[:8], "c": H[:8], "g": H[:8], "adam": H[:8] ** -power}
+    loss = OFFSET + float(H.sum()) / 2
+    return Fit(Measure(H, H**2, probe), Measure(H, H, probe), loss, 1000, top, note={"step": 0})
+
+
+def test_a_fitted_quadratic_is_predicted_as_the_engine_sweeps_it() -> None:
+    curves = [hyperbola(name, 64, 100) for name in ("SGD", "EMA(SGD)", "HeavyBall", "Adam")]
+    found = predicted(made(), OFFSET + 0.1, curves)
+    exact = Quadratic(Spectrum(H))
+    for name, family in (("SGD", SGD()), ("EMA(SGD)", EMA(SGD())), ("Adam", Preconditioned(HeavyBall(), 0.4))):
+        assert found.sweeps[name].steps == pytest.approx(
+            sweep(exact, family, 0.1, SIZES.tolist()).steps, rel=2e-3, abs=1
+        )
+    assert found.notes == ()
+    ratio = found.sweeps["SGD"].steps / curves[0].steps
+    assert found.errors(curves)["SGD"] == pytest.approx(float(np.median(ratio)))
+
+
+def test_what_a_fit_cannot_speak_about_is_said() -> None:
+    curves = [hyperbola("KFAC", 64, 100)]
+    fit = made()
+    assert "KFAC is not predicted" in predicted(fit, OFFSET + 0.1, curves).notes[0]
+    assert "training loss" in predicted(fit, OFFSET + 0.1, curves, metric="val_error").notes[0]
+    assert "below" in predicted(fit, OFFSET / 2, curves).notes[0]
+    assert "not below the loss" in predicted(fit, 100.0, curves).notes[0]
+    assert "begin at step 300" in predicted(fit, OFFSET + 0.1, curves, start=300).notes[0]
+    assert "power" in str(family_of(hyperbola("Adam", 64, 100), made(-0.2), {}))
+    with pytest.raises(ValueError, match="the study trains 'digits'"):
+        predicted(replace(fit, note={"network": "mnist_cnn"}), OFFSET + 0.1, curves, workload="digits")
+
+
+def test_settings_that_the_study_fixed_are_not_tuned() -> None:
+    assert family_of(hyperbola("HeavyBall", 64, 100), made(), {"momentum": 0.9, "damping": 1.0}) == HeavyBall(
+        momentum=0.9
+    )
+    assert family_of(hyperbola("EMA(SGD)", 64, 100), made(), {}) == EMA(SGD())
+
+
+def test_an_average_is_drawn_in_the_colour_of_what_it_averages(tmp_path: Path) -> None:
+    curves = [hyperbola(name, 64, 100) for name in ("SGD", "EMA(SGD)", "Lion")]
+    assert colors(curves)[0] == colors(curves)[1] != colors(curves)[2]
+    found = predicted(made(), OFFSET + 0.1, curves)
+    for draw in (plot_steps(curves, "loss 0.4", found, str(tmp_path / "a.png")), plot_rates(curves, found)):
+        labels = [text.get_text() for legend in draw.legends for text in legend.get_texts()]
+        assert {"SGD", "predicted from a fit"} <= set(labels)
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+
+
+class _Page(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.images: list[str] = []
+        self.loaded: list[str] = []
+        self.said = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        got = dict(attrs)
+        if tag == "img":
+            self.images.append(str(got["src"]))
+        self.loaded += [v for k, v in got.items() if k in ("src", "href") and v and not v.startswith("data:")]
+
+    def handle_data(self, data: str) -> None:
+        self.said += data
+
+
+def test_the_report_is_one_file_that_loads_nothing_and_runs_nothing() -> None:
+    curves = [hyperbola(name, 64, 100) for name in ("SGD", "HeavyBall")]
+    evil = "<script>alert(1)</script>"
+    report = Report(
+        evil, {"workload": evil}, "loss 0.4", curves, findings(curves), evil, predicted(made(), OFFSET + 0.1, curves)
+    )
+    html = report.html()
+    page = _Page()
+    page.feed(html)
+    assert "<script" not in html
+    assert page.loaded == []
+    assert len(page.images) == 2
+    assert page.said.count(evil) == 4  # title, heading, the pair and the study, as text
+    for curve in curves:
+        assert str(int(curve.steps[0])) in page.said.replace(",", "")
+    assert [row["optimizer"] for row in critical_rows(curves)] == ["SGD", "HeavyBall"]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "said"),
+    [(0, "no setting was tried with"), (1, "one fresh seed"), (3, "75% or more"), (5, "93.8% or more")],
+)
+def test_bands_say_what_they_hold(seeds: int, said: str) -> None:
+    curve = hyperbola("SGD", 64, 100)
+    fewer = replace(curve, seeds=tuple(s[:seeds] for s in curve.seeds))
+    assert said in bands([fewer])
+
+
+def test_a_dollar_in_a_label_begins_no_formula(tmp_path: Path) -> None:
+    plot_steps([hyperbola(r"$\frac$", 64, 100)], "loss 0.4", None, str(tmp_path / "a.png"))
+
+
+def test_the_study_of_a_report_can_be_run_again() -> None:
+    table = {"lr": {"low": 0.01, "high": 10.0}, "momentum": 0.9, "averages": [0.9, 0.99]}
+    study = Study("small", "digits", 0.1, [8, 32], {"HeavyBall": table, "mine, slow": {"optimizer": "SGD", "lr": 0.1}})
+    again = Study.from_dict(tomllib.loads(toml(study.to_dict())))
+    assert again == study
+    assert again.key == study.key

@@ -1,0 +1,172 @@
+"""Predictions on the digits: against real training, outside stability, their horizon, and the way to a target."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from models import mlp
+
+from nqm import EMA, SGD, Adam, HeavyBall, Nesterov, linear
+from nqm.nets.fitting.advice import advise
+from nqm.nets.fitting.descent import Bend, Descent, descend
+from nqm.nets.fitting.model import Fit, fit
+from nqm.nets.fitting.prediction import PLAIN, USUAL, Horizon
+from nqm.nets.fitting.validation import Check, check, settings
+from nqm.nets.network import Network
+from nqm.nets.training.loop import train
+from nqm.nets.workloads import workload
+
+
+@cache
+def digits() -> tuple[Network, Fit]:
+    torch.set_num_threads(1)
+    network = workload("digits").network()
+    return network, fit(network, descent=60)
+
+
+@cache
+def checked() -> Check:
+    network, found = digits()
+    top = float(found.spectrum.h.max())
+    pairs = [(SGD(0.3 / top), 64), (HeavyBall(0.02 / top, 0.9), 256), (EMA(SGD(0.2 / top), 0.95), 16)]
+    pairs += [(Nesterov(0.01 / top, 0.9), 1024)]
+    return check(network, found, pairs, steps=[30, 100, 300], seeds=2)
+
+
+@pytest.mark.slow
+def test_real_training_is_predicted() -> None:
+    """The issue's bar: a median error under 2% over 300 steps; and single settings not far off."""
+    found = checked()
+    assert found.median_error.max() < 0.01
+    assert np.abs(found.errors).max() < 0.04
+    plain = next(row for row in found.rows if row.trained.batch_size == 64)
+    without = digits()[1].predict(plain.trained.optimizer, 64, found.steps.tolist(), bent=False)
+    assert without.loss[-1] / plain.trained.loss[-1] - 1 > 0.1  # what the bend is for
+
+
+def test_the_horizon_follows_the_errors() -> None:
+    found = checked()
+    horizon = found.horizon()
+    assert horizon.within_2 >= 30
+    assert found.checked().predict(SGD(0.01), 64, 10).horizon.source == "4 checks of this fit"
+    assert "within 2%" in Horizon(50, 90, "checks").sentence(40)
+    assert "within 5%" in Horizon(50, 90, "checks").sentence(60)
+    assert "direction" in Horizon(50, 90, "checks").sentence(100)
+    usual = digits()[1].predict(SGD(0.01), 64, 10).horizon
+    assert (usual.within_2, usual.source) == (pytest.approx(120), USUAL.source)  # as far as the descent went
+    assert digits()[1].predict(SGD(0.01), 64, 10, bent=False).horizon is PLAIN
+
+
+def test_outside_stability_nothing_is_predicted() -> None:
+    network, found = digits()
+    prediction = found.predict(SGD(3.0 / float(found.spectrum.h.max())), 64, 100)
+    assert not prediction.run.outcome.ok
+    assert prediction.steps.tolist() == [0]
+    assert prediction.loss[0] == found.loss
+    assert "outside the stable region" in prediction.message
+    assert "Real networks often" in prediction.message
+    row = check(network, found, [(SGD(3.0 / float(found.spectrum.h.max())), 64)], steps=[5], seeds=1)
+    assert np.isnan(row.errors).all()
+
+
+def test_intervals_and_schedules() -> None:
+    _, found = digits()
+    prediction = found.predict(SGD(0.3), 16, [0, 50, 100], linear(100))
+    assert (prediction.low <= prediction.loss).all()
+    assert (prediction.loss <= prediction.high).all()
+    assert prediction.high[1] > prediction.low[1]
+    constant = found.predict(SGD(0.3), 16, [0, 50, 100])
+    assert 0.3 < prediction.reach[-1] / constant.reach[-1] < 0.7
+    full = found.predict(SGD(0.3), 1797, [100], replacement=False)
+    assert full.loss[0] == pytest.approx(found.predict(SGD(0.3), math.inf, [100]).loss[0])
+    with pytest.raises(ValueError, match="not linear"):
+        found.predict(Adam(0.01, 0.9), 16, 10)
+
+
+def test_without_replacement_the_noise_is_smaller() -> None:
+    """Real epochs at a batch of two thirds of the data: the correction of the noise must be seen."""
+    network = mlp(n=24)
+    found = fit(network, steps=40, noise_steps=20, noise_vectors=40, descent=20)
+    here = found.predict(SGD(0.05), 16, [20], replacement=False, bent=False).loss[0]
+    real = train(network, SGD(0.05), 16, [20], seeds=30, replacement=False)
+    assert real.stderr is not None
+    assert abs(here - real.loss[0]) < 5 * real.stderr[0] + 0.002 * real.loss[0]
+
+
+def test_the_bend_is_the_descent() -> None:
+    _, found = digits()
+    assert found.bend is not None
+    assert found.descent is not None
+    q = (
+        found.problem.run(HeavyBall(found.descent.lr, 0.5), math.inf, found.descent.steps.tolist()).signal
+        + found.offset
+    )
+    used = (found.descent.steps == 0) | (found.descent.steps >= 10)  # it swings before
+    np.testing.assert_allclose(found.bend(q)[used], found.descent.loss[used], rtol=1e-9)
+    assert found.bend(found.loss + 0.3) == pytest.approx(found.loss + 0.3)
+    grid = np.linspace(found.offset - 0.1, found.loss + 0.2, 200)
+    assert (np.diff(found.bend(grid)) >= 0).all()
+    assert (found.bend(grid) > 0).all()
+    middle = float(found.descent.loss[-5])
+    assert found.bend(found.bend.inverse(middle)) == pytest.approx(middle)
+    assert found.bend.inverse(found.descent.loss[-1] / 2) is None
+
+
+def test_a_descent_stops_where_the_loss_rises() -> None:
+    network = mlp()
+    path = descend(network, 1e3, 50)
+    assert len(path.steps) < 40
+    assert (np.diff(path.loss) < 0).all()
+    short = Descent(0.1, 0.5, np.array([0]), np.array([network.full_loss()]))
+    problem = fit(network, steps=4, noise_steps=2, descent=0).problem
+    assert Bend(short, problem, 0.0)(0.3) == 0.3
+
+
+@pytest.mark.slow
+def test_advice_is_what_the_engine_finds() -> None:
+    network, found = digits()
+    advice = advise(found, 0.1, 64, batch_sizes=[16, 256, 1024])
+    assert advice.reachable
+    assert advice.critical_batch_size is not None
+    critical = advice.critical_batch_size
+    assert 20 < critical.low <= critical.value <= critical.high < 1.2 * critical.low
+    text = " ".join(advice.sentences)
+    for phrase in ("of the critical size", "soonest", "heavy ball", "Nesterov", "decaying", "doubling the batch saves"):
+        assert phrase in text
+    sgd = advice.tuned[0]
+    assert sgd.steps is not None
+    predicted = found.predict(sgd.optimizer, 64, [sgd.steps])
+    assert 0.092 < predicted.loss[0] < 0.1005  # linearised at the target, where there is more noise: on the safe side
+    real = train(network, sgd.optimizer, 64, [sgd.steps], seeds=4)
+    assert real.stderr is not None
+    assert abs(real.loss[0] - predicted.loss[0]) < 0.05 * predicted.loss[0] + 3 * real.stderr[0]
+
+
+def test_targets_out_of_reach() -> None:
+    _, found = digits()
+    beyond = advise(found, 1e-4, 64)
+    assert not beyond.reachable
+    assert "beyond the descent" in beyond.sentences[0]
+    plain = Fit(found.signal, found.noise, found.loss, found.examples, found.top)
+    assert "least loss of the quadratic" in advise(plain, 1e-4, 64).sentences[0]
+    with pytest.raises(ValueError, match="not below the loss"):
+        advise(found, 1.0, 64)
+
+
+def test_settings_cover_the_range() -> None:
+    _, found = digits()
+    chosen = settings(found)
+    assert len(chosen) == 12
+    assert {size for _, size in chosen} == {16, 64, 256, 1024, 4096}
+    rates = [float(o.effective_lr) for o, _ in chosen]
+    assert max(rates) / min(rates) == pytest.approx(10, rel=0.01)
+
+
+def test_a_fit_of_another_checkpoint_is_refused() -> None:
+    _, found = digits()
+    with pytest.raises(ValueError, match="not of the same checkpoint"):
+        check(workload("digits").network(10), found, steps=[1])

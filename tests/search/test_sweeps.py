@@ -1,0 +1,117 @@
+"""Sweeps: fields, critical batch sizes, regimes, bounds, tables."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nqm import SGD, HeavyBall, Preconditioned, Quadratic, Spectrum, Sweep, sweep
+from nqm.problems.bounds import knee
+from nqm.search.sweeps import DEFINITIONS
+
+
+@pytest.fixture(scope="module")
+def found() -> Sweep:
+    return sweep(Quadratic(Spectrum.power_law(10_000)), SGD(), 0.01, [2**e for e in range(4, 17, 2)])
+
+
+def test_fields_hang_together(found: Sweep) -> None:
+    np.testing.assert_array_equal(found.examples, found.steps * found.batch_sizes)
+    problem = Quadratic(found.spectrum)
+    for optimizer, B, T in zip(found.optimizers, found.batch_sizes, found.steps, strict=True):
+        assert optimizer is not None
+        loss = problem.run(optimizer, B, [int(T) - 1, int(T)]).loss
+        assert loss[0] > 0.01 >= loss[1]
+
+
+def hyperbola(B: np.ndarray, S: float = 100.0, E: float = 1e4) -> np.ndarray:
+    return S + E / B
+
+
+@pytest.mark.parametrize(("definition", "expected"), [("20%", 0.2 * 100), ("2x", 100.0), ("ratio", 100.0)])
+def test_critical_batch_size_of_a_hyperbola(found: Sweep, definition: str, expected: float) -> None:
+    # On T = S + E / B examples are E + S B: 20% over E at B = 0.2 E / S, twice at E / S, and Emin / Smin = E / S.
+    B = 2.0 ** np.arange(-10, 16, 0.25)
+    steps = hyperbola(B)
+    blank = replace(found, batch_sizes=B, steps=steps, examples=steps * B, smallest_steps=100.0)
+    assert blank.critical_batch_size(definition) == pytest.approx(expected, rel=0.01)  # type: ignore[arg-type]
+
+
+def test_critical_batch_size_that_is_not_bracketed_is_nan(found: Sweep) -> None:
+    few = replace(found, batch_sizes=found.batch_sizes[:2], steps=found.steps[:2], examples=found.examples[:2])
+    assert math.isnan(few.critical_batch_size("2x"))
+
+
+def test_knee_and_ratio_of_the_paper(found: Sweep) -> None:
+    assert found.critical_batch_size("knee") == pytest.approx(489, abs=1)
+    assert found.smallest_steps == pytest.approx(6673, rel=2e-3)
+    assert found.critical_batch_size("ratio") == found.examples.min() / found.smallest_steps
+
+
+def test_preconditioner_counts_in_the_knee() -> None:
+    problem = Quadratic(Spectrum.power_law(10_000))
+    half = sweep(problem, Preconditioned(SGD(), 0.5), 0.01, [64])
+    assert half.critical_batch_size("knee") == knee(problem.spectrum, 0.01, 0.5)
+
+
+def test_regimes_cover_the_sweep(found: Sweep) -> None:
+    regimes = found.regimes()
+    assert regimes["perfect"][0] == found.batch_sizes[0]
+    assert regimes["perfect"][1] == regimes["diminishing"][0] <= regimes["diminishing"][1] == regimes["maximal"][0]
+    assert regimes["maximal"][1] == found.batch_sizes[-1]
+
+
+def test_no_bound_is_beaten(found: Sweep) -> None:
+    bounds = found.bounds()
+    assert np.all(found.steps >= bounds["bayes"])
+    assert np.all(found.steps >= bounds["conjugate_gradients"])
+
+
+def test_paper_bound_is_beaten_where_the_start_is_information() -> None:
+    wide = sweep(Quadratic(Spectrum.power_law(10_000)), SGD(), 3.0, [4])
+    assert wide.bounds()["bayes"][0] <= wide.steps[0] < wide.bounds()["paper"][0]
+    assert wide.steps[0] == 15
+
+
+def test_tables_agree(found: Sweep) -> None:
+    rows = found.table()
+    data = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    read = list(csv.DictReader(io.StringIO(found.to_csv())))
+    assert [row["steps"] for row in rows] == data["steps"] == [int(row["steps"]) for row in read]
+    assert set(data["critical_batch_size"]) == set(DEFINITIONS)
+
+
+def test_what_is_not_reached_is_none() -> None:
+    problem = Quadratic(Spectrum.power_law(100))
+    result = sweep(problem, SGD(), 1e-4, [1, 10**6], max_steps=2000)
+    assert math.isnan(result.steps[0])
+    assert result.table()[0]["steps"] is None
+    assert "above" in result.messages[0]
+    json.dumps(result.to_dict(), allow_nan=False)
+
+
+def test_progress_is_told() -> None:
+    told: list[tuple[int, int]] = []
+    sweep(
+        Quadratic(Spectrum.power_law(20)), SGD(), 0.1, [16, 64], progress=lambda done, total: told.append((done, total))
+    )
+    assert told == [(0, 3), (1, 3), (2, 3), (3, 3)]
+
+
+def test_momentum_extends_perfect_scaling() -> None:
+    problem = Quadratic(Spectrum.power_law(1000))
+    sizes = [2**e for e in range(2, 19, 2)]
+    plain, ball = (sweep(problem, o, 0.01, sizes).critical_batch_size() for o in (SGD(), HeavyBall()))
+    assert ball > 4 * plain
+
+
+@pytest.mark.parametrize("batch_sizes", [[], [0], [-1], [math.nan]])
+def test_wrong_batch_sizes_are_refused(batch_sizes: list[float]) -> None:
+    with pytest.raises(ValueError, match="batch_size"):
+        sweep(Quadratic(Spectrum.power_law(20)), SGD(), 0.1, batch_sizes)

@@ -1,0 +1,190 @@
+"""Pictures: what they show, that nothing is cut off, that files are written or refused, that bytes repeat."""
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+from matplotlib.text import Text
+
+from nqm import EMA, SGD, HeavyBall, Outcome, Preconditioned, Quadratic, Schedule, Scheduled, Spectrum, sweep
+from nqm.problems.bounds import bayes_bound, conjugate_gradient_steps, paper_bound
+from nqm.show.chart import Line, Panel, chart, save
+from nqm.show.plots import plot_lr, plot_run, plot_schedule, plot_sweeps
+
+SMALL = Quadratic(Spectrum.power_law(40))
+SIZES = [1, 4, 16, 64, 256, 1024]
+
+
+@pytest.fixture(scope="module")
+def sweeps():
+    return [sweep(SMALL, optimizer, 0.02, SIZES) for optimizer in (SGD(), Preconditioned(SGD(), 0.5))]
+
+
+def drawn(figure, panel=0):
+    """Points of the lines on a panel."""
+    return [np.array(line.get_xydata()) for line in figure.axes[panel].get_lines()]
+
+
+def shows(figure, points, panel=0):
+    """Whether some line on the panel is exactly these points."""
+    points = np.asarray(points, dtype=float)
+    return any(line.shape == points.shape and np.allclose(line, points, rtol=1e-12) for line in drawn(figure, panel))
+
+
+def check_print(figure):
+    """Every word is at least 8 points high, every axis has a name, and nothing lies outside the page."""
+    figure.canvas.draw()
+    for text in figure.findobj(Text):
+        assert not text.get_text() or text.get_fontsize() >= 8, text
+    assert all(axes.get_xlabel() for axes in figure.axes)
+    assert figure.axes[0].get_ylabel()
+    box, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
+    assert min(box.x0, box.y0, width - box.x1, height - box.y1) >= 0
+
+
+def test_a_run_shows_loss_signal_noise_and_floor():
+    run = SMALL.run(EMA(HeavyBall(0.1, 0.9), 0.99), batch_size=4, steps=10_000)
+    figure = run.plot()
+    for values in (run.loss, run.signal, run.noise / 4, np.full(len(run.steps), run.floor)):
+        assert shows(figure, np.c_[run.steps, values])
+    bands = run.band_signal + run.band_noise / 4
+    assert all(shows(figure, np.c_[run.steps, band], panel=1) for band in bands if band.any())
+    assert np.allclose(bands.sum(0), run.loss)  # so the second panel is the first one taken apart
+    check_print(figure)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "batch_size", "steps"),
+    [
+        (SGD(2.5), 4, 2000),  # diverges past the largest number
+        (SGD(0.1), math.inf, 100),  # no noise
+        (SGD(0.1), 4, 0),
+        (SGD(0.1), 4, [7]),
+        (SGD(1.0), 1, [0, 1]),
+    ],
+)
+def test_odd_runs_are_drawn_too(optimizer, batch_size, steps):
+    check_print(plot_run(SMALL.run(optimizer, batch_size, steps)))
+
+
+def test_a_sweep_shows_its_bounds_and_critical_batch_size(sweeps):
+    figure = plot_sweeps(sweeps)
+    spectrum, target = SMALL.spectrum, 0.02
+    for found in sweeps:
+        assert shows(figure, np.c_[found.batch_sizes, found.steps])
+        # The mark lies where the curve is 20% above perfect scaling.
+        critical = found.critical_batch_size()
+        marks = [line for line in drawn(figure) if len(line) == 1 and line[0, 0] == critical]
+        assert marks[0][0, 1] == pytest.approx(1.2 * found.examples.min() / critical, rel=1e-9)
+        cg = conjugate_gradient_steps(spectrum, target, found.power)
+        assert shows(figure, [[SIZES[0], cg], [SIZES[-1], cg]])
+    assert shows(figure, [[B, bayes_bound(spectrum, target, B)] for B in SIZES])
+    assert shows(figure, [[B, sweeps[0].examples.min() / B] for B in SIZES])
+    words = " ".join(text.get_text() for text in figure.legends[0].get_texts())
+    assert "Preconditioned(SGD, power=0.5), critical batch size" in words
+    check_print(figure)
+
+
+def test_both_bounds_are_drawn_where_they_differ():
+    spectrum, target = Spectrum.power_law(40), 1.5  # the start is worth much against so loose a target
+    found = sweep(Quadratic(spectrum), SGD(), target, [1, 4, 16])
+    figure = plot_sweeps([found])
+    for bound in (paper_bound, bayes_bound):
+        assert shows(figure, [[B, bound(spectrum, target, B)] for B in (1, 4, 16)])
+    assert len(drawn(plot_sweeps([found], bounds=False))) < len(drawn(figure))
+
+
+def test_batch_sizes_are_ticked_at_powers_of_two(sweeps):
+    axes = plot_sweeps(sweeps).axes[0]
+    assert axes.get_xscale() == axes.get_yscale() == "log"
+    for axis in (axes.xaxis, axes.yaxis):
+        ticks = axis.get_ticklocs()
+        assert len(ticks) >= 2
+        assert np.array_equal(np.log2(ticks), np.rint(np.log2(ticks)))
+        assert [label.get_text() for label in axis.get_ticklabels()] == [f"$2^{{{int(np.log2(t))}}}$" for t in ticks]
+
+
+def test_sweeps_with_holes_with_other_targets_and_in_great_number(sweeps):
+    never = sweep(SMALL, HeavyBall(0.1, 0.9), 1e-5, [1, 2])
+    assert np.isnan(never.steps).all()
+    check_print(plot_sweeps(never))
+    check_print(plot_lr(never))
+    check_print(plot_sweeps([sweeps[0], never]))
+    check_print(plot_sweeps(sweeps * 5))
+    holes = sweep(SMALL, SGD(0.1), 0.02, [1, 16, 1024])
+    assert np.isnan(holes.steps).tolist() == [True, False, False]
+    check_print(plot_sweeps(holes))
+    check_print(plot_sweeps(sweep(SMALL, SGD(), 0.02, [64])))
+    with pytest.raises(ValueError, match="no sweep"):
+        plot_sweeps([])
+
+
+def test_best_rates_are_drawn_as_set_and_effective():
+    found = sweep(SMALL, HeavyBall(), 0.02, [16, 1024])
+    for effective, values in ((True, found.effective_lr), (False, found.lr)):
+        figure = plot_lr([found], effective=effective)
+        assert shows(figure, np.c_[found.batch_sizes, values])
+        check_print(figure)
+
+
+def test_a_schedule_is_drawn_as_stairs():
+    def scheduled(schedule):
+        return Scheduled(schedule, schedule.steps, 0.1, HeavyBall(0.5, 0.9), 8, Outcome.finished, "")
+
+    figure = plot_schedule(scheduled(Schedule([10, 20, 30], [1.0, 0.5, 0.25])))
+    assert shows(figure, [[0, 0.5], [10, 0.25], [30, 0.125], [60, 0.125]])
+    assert figure.axes[0].get_lines()[0].get_drawstyle() == "steps-post"
+    check_print(figure)
+    figure = plot_schedule(scheduled(Schedule([10, 10], batch_size=[1.0, 4.0])))
+    assert len(figure.axes) == 1
+    assert shows(figure, [[0, 8], [10, 32], [20, 32]])
+    figure = plot_schedule(scheduled(Schedule([10, 10], [1.0, 1e-3], batch_size=[1.0, 4.0])))
+    assert len(figure.axes) == 2
+    assert figure.axes[0].get_yscale() == "log"
+    check_print(figure)
+    check_print(plot_schedule(scheduled(Schedule([5]))))
+
+
+@pytest.mark.parametrize("ending", ["png", "pdf", "svg", "PNG"])
+def test_files_are_written_into_new_folders_and_repeat(ending, tmp_path):
+    files = [tmp_path / "a" / "deep" / f"one.{ending}", tmp_path / f"two.{ending}"]
+    for file in files:
+        chart([Panel([Line([1, 2, 4], [4, 2, 1], "line")], "x", "y", "log2", "log")], str(file))
+    first, second = (file.read_bytes() for file in files)
+    assert first == second
+    assert len(first) > 5000
+    if ending == "png":
+        image = imread(files[0])
+        assert image.shape[1] == pytest.approx(5.5 * 200, abs=1)
+        assert np.unique(image.reshape(-1, image.shape[2]), axis=0).shape[0] > 20  # not blank
+
+
+@pytest.mark.parametrize("name", ["picture.bmp", "picture", "picture.png.txt", ""])
+def test_a_bad_ending_is_refused_before_any_work(name):
+    with pytest.raises(ValueError, match=r"\.png, \.pdf, \.svg"):
+        plot_run(SMALL.run(SGD(0.1), 1, 10), f"some/{name}")
+
+
+def test_a_folder_that_cannot_be_is_a_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+    figure = chart([Panel([Line([1], [1])], "x", "y")])
+    with pytest.raises(ValueError, match="cannot write the picture"):
+        save(figure, tmp_path / "file" / "picture.png")
+    (tmp_path / "folder.png").mkdir()
+    with pytest.raises(ValueError, match="cannot write the picture"):
+        save(figure, tmp_path / "folder.png")
+
+
+def test_the_package_stays_light_and_pyplot_stays_out():
+    code = """
+import sys, nqm
+assert not {"matplotlib", "scipy"} & set(sys.modules)
+import nqm.show.plots
+assert "matplotlib" not in sys.modules
+nqm.Quadratic(nqm.Spectrum([1.0])).run(nqm.SGD(0.1), 1, 10).plot()
+assert "matplotlib.pyplot" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
