@@ -45,7 +45,7 @@ def figure_3a() -> str:
         problem = paper()
         for power in POWERS:
             for optimizer in (SGD(), HeavyBall()):
-                sweep(problem, Preconditioned(optimizer, power) if power else optimizer, 0.01, BATCHES)
+                sweep(problem, Preconditioned(optimizer, power) if power else optimizer, BATCHES, target=0.01)
 
     fast = cpu(ours, 2)
     h, rng, sample = paper().spectrum.h, np.random.default_rng(0), 3
@@ -96,7 +96,7 @@ def dimension() -> str:
     def work(d: float) -> Callable[[], object]:
         spectrum = Spectrum.power_law(d)
         target = spectrum.initial_loss - 4.5
-        return lambda: sweep(Quadratic(spectrum), HeavyBall(), target, [2.0**e for e in range(4, 17, 4)])
+        return lambda: sweep(Quadratic(spectrum), HeavyBall(), [2.0**e for e in range(4, 17, 4)], target=target)
 
     work(10**4)()
     times = {d: cpu(work(d), 2) for d in (10**4, 10**8, 10**12)}
@@ -174,7 +174,7 @@ def sampled_sweep() -> str:
     """Adam against SGD over batch sizes on a power law of 1,000 modes, tuned, by the clock."""
     problem = Quadratic(Spectrum.power_law(1_000))
     start = time.perf_counter()
-    found = [sweep(problem, optimizer, 0.01, BATCHES) for optimizer in (Adam(), SGD())]
+    found = [sweep(problem, optimizer, BATCHES, target=0.01) for optimizer in (Adam(), SGD())]
     took = time.perf_counter() - start
     ends = ", ".join(f"{s.label} {s.steps[0]:,.0f} .. {s.steps[-1]:,.0f} steps" for s in found)
     return f"{took:.0f} s for B = 2^2 .. 2^20: {ends}"

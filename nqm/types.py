@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from numpy.typing import NDArray
@@ -31,3 +32,18 @@ class Wrong(ValueError):
 
     def __reduce__(self) -> tuple[type[Wrong], tuple[str, str | None]]:
         return Wrong, (str(self), self.argument)
+
+
+def unknown(what: str, name: str, known: Iterable[str], more: str = "", argument: str | None = None) -> Wrong:
+    """The error for a name that does not exist: the nearest name that does, and all there are."""
+    known = list(known)
+    by_lower = {k.lower(): k for k in known}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    guess = f" (did you mean {by_lower[near[0]]}?)" if near else ""
+    offer = f"there are {', '.join(known)}{more}" if known else "there are none"
+    return Wrong(f"there is no {what} {short(name)!r}{guess}; {offer}", argument)
+
+
+def short(text: str, length: int = 80) -> str:
+    """A text cut to a length at which it can be quoted in a sentence."""
+    return text if len(text) <= length else text[: length - 3] + "..."

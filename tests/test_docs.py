@@ -178,7 +178,7 @@ WHOLE = ("SGD", "Preconditioned(SGD, 0.5)")  # quick enough for every batch size
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_sweeps_on_the_choose_page(name: str) -> None:
-    found = nqm.sweep(PROBLEM, parse_optimizer(name), 0.01, BATCH_SIZES)
+    found = nqm.sweep(PROBLEM, parse_optimizer(name), BATCH_SIZES, target=0.01)
     for B, here, shown in zip(BATCH_SIZES, found.steps, TUNED[name], strict=True):
         assert close(here, shown), f"{name} at B = {B}: {here:g}, the page says {shown:g}"
     by: list[Any] = [found.critical_batch_size(d) for d in ("20%", "2x", "ratio")]

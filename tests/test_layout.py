@@ -113,10 +113,7 @@ def test_the_top_of_the_package_is_one_screen() -> None:
 
 def test_no_module_bears_the_name_of_a_public_function() -> None:
     clashes = [
-        ".".join(module_name(file))
-        for file in FILES
-        for package in [module_name(file)[:-1]]
-        if module_name(file)[-1] in public_functions(package)
+        ".".join(name) for file in FILES if (name := module_name(file)) and name[-1] in public_functions(name[:-1])
     ]
     assert clashes == []
 

@@ -473,7 +473,7 @@ def _sweeps(
     for optimizer in optimizers:
         with progress(f"sweeping {optimizer}") as report:
             one = run(
-                problem, optimizer, target, batch_sizes, max_steps=max_steps,
+                problem, optimizer, batch_sizes, target=target, max_steps=max_steps,
                 noise=noise, seed=seed, rotation=rotation, progress=report,
             )  # fmt: skip
             found.append(one)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..types import Wrong
 from . import options
 from .options import FAILED, WHOLE, OutputFile, Verbs
 from .output import Row, Sink, made, show_pairs, show_table, wrote
@@ -145,7 +146,7 @@ def listing(
     """Every trial of a study that has ended: its settings, how it ended, and its steps."""
     from ..lab.results import Results
     from ..nets.training.trial import OUTCOMES
-    from ..text.tokens import unknown
+    from ..types import unknown
 
     if outcome and outcome not in OUTCOMES:
         raise unknown("outcome", outcome, OUTCOMES)
@@ -230,18 +231,18 @@ def export(file: str, study: str | None, what: str, out: str | None, as_json: bo
 
 def _check_filters(found: Results, trials: list[Kept], optimizer: str | None, batch_size: int | None) -> None:
     """Refuse a filter that neither the study nor any of its trials can match."""
-    from ..text.tokens import unknown
+    from ..types import unknown
 
     labels = dict.fromkeys([*found.study.optimizers, *(kept.label for kept in trials)])
     if optimizer is not None and optimizer not in labels:
         of = next((p.label for p in found.points if p.name == optimizer), None)
         if of is not None:
-            raise ValueError(f"{optimizer} is read out of the trials of {of}: --optimizer {of} lists them")
+            raise Wrong(f"{optimizer} is read out of the trials of {of}: --optimizer {of} lists them")
         raise unknown(f"optimizer in {found.study.name} called", optimizer, labels)
     sizes = sorted({*found.study.batch_sizes, *(kept.trial.batch_size for kept in trials)})
     if batch_size is not None and batch_size not in sizes:
         known = ", ".join(map(str, sizes))
-        raise ValueError(f"there is no batch size {batch_size} in {found.study.name}; there are {known}")
+        raise Wrong(f"there is no batch size {batch_size} in {found.study.name}; there are {known}")
 
 
 def trial_row(kept: Kept) -> Row:

@@ -65,7 +65,7 @@ class Verbs(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
-            from ..text.tokens import unknown
+            from ..types import unknown
 
             ctx.fail(str(unknown("verb", args[0], self.list_commands(ctx))))
         return super().resolve_command(ctx, args)

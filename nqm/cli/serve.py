@@ -55,7 +55,7 @@ def map_(
 
     sink = Sink(as_json, csv)
     with progress(f"mapping {optimizer}"):
-        found = phase_map(Quadratic(spectrum), optimizer, x, y, target, batch_size)
+        found = phase_map(Quadratic(spectrum), optimizer, x, y, batch_size, target=target)
     sink.deliver(found.to_dict, lambda: _show_map(found), found.table)
     if found.best() is None:
         raise click.exceptions.Exit(FAILED)

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from ..types import Array
+from ..types import Array, Wrong
 from .kernels.compiled import kernels
 
 
@@ -64,7 +64,7 @@ class MomentMap:
 
     def __pow__(self, t: int) -> MomentMap:
         if t < 0:
-            raise ValueError(f"a moment map has no negative powers, got {t}")
+            raise Wrong(f"a moment map has no negative powers, got {t}")
         result, square = None, self
         while t:
             if t & 1:

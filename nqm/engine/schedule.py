@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..types import Array
+from ..types import Array, Wrong
 
 Target = Literal["lr", "momentum", "batch_size"]
 
@@ -36,18 +36,14 @@ class Schedule:
         lengths = np.atleast_1d(np.asarray(self.lengths))
         known = lengths.size > 0 and lengths.dtype.kind in "iuf" and np.all(np.abs(lengths) < 2**62)
         if not known or np.any(lengths != np.rint(lengths)) or np.any(lengths < 1) or lengths.sum() > 1e12:
-            raise ValueError(
-                f"a schedule's pieces must each last a whole number of steps, at least 1, got {self.lengths!r}"
-            )
+            raise Wrong(f"a schedule's pieces must each last a whole number of steps, at least 1, got {self.lengths!r}")
         values = {}
         for name in ("lr", "momentum", "batch_size"):
             value = np.asarray(getattr(self, name), dtype=float)
             if value.ndim > 1 or value.size not in (1, lengths.size):
-                raise ValueError(f"schedule: {name} has {value.size} values for {lengths.size} pieces")
+                raise Wrong(f"schedule: {name} has {value.size} values for {lengths.size} pieces")
             if not np.all(np.isfinite(value)) or np.any(value < 0) or (name == "batch_size" and np.any(value == 0)):
-                raise ValueError(
-                    f"schedule: {name} multipliers must be finite and not negative, got {value.ravel()[:5]}..."
-                )
+                raise Wrong(f"schedule: {name} multipliers must be finite and not negative, got {value.ravel()[:5]}...")
             values[name] = np.broadcast_to(value.ravel(), lengths.shape)
         # Alike neighbours become one piece, so that they are one power.
         table = np.stack(list(values.values()))
@@ -66,7 +62,7 @@ class Schedule:
         return int(self.ends[-1])
 
     @property
-    def settled(self) -> int:
+    def repeats_from(self) -> int:
         """The step from which nothing changes any more."""
         return int(self.ends[-2]) if len(self.ends) > 1 else 0
 
@@ -74,7 +70,7 @@ class Schedule:
         return min(bisect_right(self.ends, t), len(self.ends) - 1)
 
     def same_until(self, t: int) -> float:
-        return self.ends[self.piece(t)] if t < self.settled else math.inf
+        return self.ends[self.piece(t)] if t < self.repeats_from else math.inf
 
     def at(self, t: int) -> tuple[float, float, float]:
         """The multipliers (lr, momentum, batch_size) of step t."""
@@ -89,7 +85,7 @@ class Schedule:
     def on(self, target: Target) -> Schedule:
         """The same multipliers, on momentum or on batch size instead of on the learning rate."""
         if target not in ("lr", "momentum", "batch_size"):
-            raise ValueError(f"a schedule acts on lr, momentum or batch_size, not on {target!r}")
+            raise Wrong(f"a schedule acts on lr, momentum or batch_size, not on {target!r}")
         return Schedule(self.lengths, **{target: self.lr})
 
     def __add__(self, after: Schedule) -> Schedule:
@@ -116,7 +112,7 @@ def step(steps: int, factor: float, at: Sequence[float]) -> Schedule:
     """Multiply by ``factor`` at each of the steps ``at``."""
     ends = [int(a) for a in at]
     if sorted(set(ends)) != ends or not ends or ends[0] < 1 or ends[-1] >= _steps("step", steps):
-        raise ValueError(f"step: at must rise within 1 .. {steps - 1}, got {list(at)}")
+        raise Wrong(f"step: at must rise within 1 .. {steps - 1}, got {list(at)}")
     return Schedule(np.diff([0, *ends, steps]), factor ** np.arange(len(ends) + 1.0))
 
 
@@ -135,7 +131,7 @@ def cosine(steps: int, end: float = 0.0) -> Schedule:
 def exponential(steps: int, end: float = 0.01) -> Schedule:
     """By the same factor at each step, from 1 towards ``end``."""
     if not end > 0:
-        raise ValueError(f"exponential: end must be positive, got {end}")
+        raise Wrong(f"exponential: end must be positive, got {end}")
     return _each(end ** (np.arange(_steps("exponential", steps)) / steps))
 
 
@@ -149,7 +145,7 @@ def wsd(steps: int, warmup_steps: int, decay_steps: int, end: float = 0.0) -> Sc
     """Warm-up, stable, decay: the middle runs at 1."""
     stable = _steps("wsd", steps) - warmup_steps - decay_steps
     if min(stable, warmup_steps, decay_steps) < 0:
-        raise ValueError(f"wsd: warm-up {warmup_steps} and decay {decay_steps} do not fit into {steps} steps")
+        raise Wrong(f"wsd: warm-up {warmup_steps} and decay {decay_steps} do not fit into {steps} steps")
     parts = [warmup(warmup_steps)] * (warmup_steps > 0) + [constant(stable)] * (stable > 0)
     parts += [linear(decay_steps, 1.0, end)] * (decay_steps > 0)
     total = parts[0]
@@ -163,9 +159,9 @@ def as_schedule(schedule: Schedule | Callable[[int], float] | None, steps: int) 
     if schedule is None or isinstance(schedule, Schedule):
         return schedule
     if not callable(schedule):
-        raise TypeError(f"schedule must be a Schedule or a function of the step, got {schedule!r}")
+        raise Wrong(f"schedule must be a Schedule or a function of the step, got {schedule!r}", argument="schedule")
     if steps > MAX_PIECES:
-        raise ValueError(
+        raise Wrong(
             f"a schedule that changes at every step is followed for {MAX_PIECES:,} steps at most, asked for {steps:,}"
         )
     return _each(np.array([float(schedule(t)) for t in range(max(steps, 1))]))
@@ -180,9 +176,9 @@ def _each(values: Array) -> Schedule:
 
 def _steps(name: str, steps: Any) -> int:
     if isinstance(steps, (bool, str)) or not 1 <= steps <= 10**12 or steps != int(steps):
-        raise ValueError(f"{name}: steps must be a whole number of at least 1, got {steps!r}")
+        raise Wrong(f"{name}: steps must be a whole number of at least 1, got {steps!r}", argument="steps")
     if name not in ("constant", "step", "wsd") and steps > MAX_PIECES:
-        raise ValueError(f"{name}: changes at every step, {MAX_PIECES:,} at most, got {steps:,}")
+        raise Wrong(f"{name}: changes at every step, {MAX_PIECES:,} at most, got {steps:,}")
     return int(steps)
 
 

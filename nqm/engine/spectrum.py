@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..types import Array
+from ..types import Array, Wrong
 from .quadrature import Block, compress_block, uniform_rule
 
 EXACT_DIM = 2**14  # a power law up to this size keeps every mode
@@ -54,21 +54,22 @@ class Spectrum:
         h = _column("h", self.h)
         if np.any(h <= 0):
             i = int(np.argmax(h <= 0))
-            raise ValueError(
-                f"h must be positive, got {h[i]:g} at index {i}; a flat direction carries no loss, drop it"
+            raise Wrong(
+                f"h must be positive, got {h[i]:g} at index {i}; a flat direction carries no loss, drop it",
+                argument="h",
             )
         object.__setattr__(self, "h", h)
         for name, value in (("c", h if self.c is None else self.c), ("s", self.s), ("count", self.count)):
             array = _column(name, value)
             if array.size not in (1, h.size):
-                raise ValueError(f"{name} has {array.size} entries but h has {h.size}; give as many, or one for all")
+                raise Wrong(f"{name} has {array.size} entries but h has {h.size}; give as many, or one for all")
             if np.any(array < 0):
                 i = int(np.argmax(array < 0))
-                raise ValueError(f"{name} must not be negative, got {array[i]:g} at index {i}")
+                raise Wrong(f"{name} must not be negative, got {array[i]:g} at index {i}")
             object.__setattr__(self, name, _frozen(np.broadcast_to(array, h.shape).copy()))
         with np.errstate(over="ignore"):
             if not np.isfinite((self.count * h * (self.s + self.c)).sum()):
-                raise ValueError("the total loss of these modes overflows; rescale h, c, s or count")
+                raise Wrong("the total loss of these modes overflows; rescale h, c, s or count")
 
     @classmethod
     def power_law(
@@ -91,14 +92,14 @@ class Spectrum:
         _real("power_law", d=d, exponent=exponent, noise_exponent=b, start_exponent=start_exponent)
         _real("power_law", scale=scale, noise=noise, start=start)
         if not (1 <= d <= 1e15) or d != int(d):
-            raise ValueError(f"power_law: d must be a whole number from 1 to 10^15, got {d!r}")
+            raise Wrong(f"power_law: d must be a whole number from 1 to 10^15, got {d!r}")
         d = int(d)
         for name, value in (("exponent", exponent), ("noise_exponent", b), ("start_exponent", start_exponent)):
             if abs(value) > 20:
-                raise ValueError(f"power_law: {name} must be a number of size at most 20, got {value!r}")
+                raise Wrong(f"power_law: {name} must be a number of size at most 20, got {value!r}")
         for name, value in (("scale", scale), ("noise", noise), ("start", start)):
             if value < 0 or (name == "scale" and value == 0):
-                raise ValueError(f"power_law: {name} must be positive, got {value!r}")
+                raise Wrong(f"power_law: {name} must be positive, got {value!r}")
         i, count = _indices(d)
         return cls(scale * i**-exponent, noise * scale * i**-b, start * i**-start_exponent, count)
 
@@ -148,7 +149,7 @@ class Spectrum:
         """
         _real("binned", n=n)
         if n != int(n) or not 2 <= n <= 10**6:
-            raise ValueError(f"binned: n must be a whole number from 2 to 10^6, got {n!r}")
+            raise Wrong(f"binned: n must be a whole number from 2 to 10^6, got {n!r}")
         n = int(n)
         edges = np.geomspace(self.h.min(), self.h.max(), n)
         # The largest curvature is the last edge itself, up to rounding.
@@ -170,7 +171,7 @@ class Spectrum:
         """
         _real("compress", tol=tol)
         if not 0 < tol < 1:
-            raise ValueError(f"compress: tol must lie between 0 and 1, got {tol!r}")
+            raise Wrong(f"compress: tol must lie between 0 and 1, got {tol!r}")
         if len(self) <= head:
             return self
         live = self.count > 0
@@ -196,24 +197,22 @@ class Spectrum:
             lists = {name: column.tolist() for name, column in columns.items()}
             path.write_text(json.dumps({**lists, "note": self.note}) + "\n")
         else:
-            raise ValueError(
-                f"save: a spectrum is written as .json or .npz, not {path.suffix or 'without an ending'!r}"
-            )
+            raise Wrong(f"save: a spectrum is written as .json or .npz, not {path.suffix or 'without an ending'!r}")
 
     @classmethod
     def load(cls, path: str | Path) -> Spectrum:
         """Read a ``.json`` or ``.npz`` written by `save`, or a ``.csv`` with a header that names h and perhaps c, s, count."""
         path = Path(path)
         if not path.is_file():
-            raise ValueError(f"there is no spectrum file {str(path)!r}")
+            raise Wrong(f"there is no spectrum file {str(path)!r}")
         try:
             columns = {".json": _read_json, ".npz": _read_npz, ".csv": _read_csv}[path.suffix](path)
         except KeyError:
-            raise ValueError(f"a spectrum is read from .json, .npz or .csv, not from {path.name!r}") from None
+            raise Wrong(f"a spectrum is read from .json, .npz or .csv, not from {path.name!r}") from None
         except (OSError, UnicodeDecodeError, ValueError, TypeError, EOFError) as error:
-            raise ValueError(f"{path.name!r} is not a spectrum: {error}") from None
+            raise Wrong(f"{path.name!r} is not a spectrum: {error}") from None
         if "h" not in columns:
-            raise ValueError(f"{path.name!r} has no column h; it has {', '.join(columns) or 'none'}")
+            raise Wrong(f"{path.name!r} has no column h; it has {', '.join(columns) or 'none'}")
         return cls(**columns)
 
 
@@ -221,13 +220,13 @@ def _column(name: str, value: Any) -> Array:
     try:
         array = np.array(value, dtype=float)
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{name} must be numbers, got {value!r:.80}") from None
+        raise Wrong(f"{name} must be numbers, got {value!r:.80}") from None
     array = np.atleast_1d(array)
     if array.ndim != 1 or array.size == 0:
-        raise ValueError(f"{name} must be a non-empty list of numbers, got shape {array.shape}")
+        raise Wrong(f"{name} must be a non-empty list of numbers, got shape {array.shape}")
     if not np.all(np.isfinite(array)):
         i = int(np.argmin(np.isfinite(array)))
-        raise ValueError(f"{name} must be finite, got {array[i]} at index {i}")
+        raise Wrong(f"{name} must be finite, got {array[i]} at index {i}")
     return _frozen(array)
 
 
@@ -239,7 +238,7 @@ def _frozen(array: Array) -> Array:
 def _real(verb: str, **values: Any) -> None:
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, Real) or not -1e300 <= cast(Any, value) <= 1e300:
-            raise ValueError(f"{verb}: {name} must be a finite number, got {value!r:.80}")
+            raise Wrong(f"{verb}: {name} must be a finite number, got {value!r:.80}")
 
 
 def _indices(d: int) -> tuple[Array, Array]:
@@ -259,7 +258,7 @@ def _indices(d: int) -> tuple[Array, Array]:
 def _read_json(path: Path) -> dict[str, Any]:
     data = json.loads(path.read_text())
     if not isinstance(data, dict):
-        raise ValueError("it should be an object with lists h, c, s, count")
+        raise Wrong("it should be an object with lists h, c, s, count")
     return {k: v for k, v in data.items() if k in ("h", "c", "s", "count", "note")}
 
 
@@ -271,7 +270,7 @@ def _read_npz(path: Path) -> dict[str, Any]:
             columns: dict[str, Any] = {k: data[k] for k in ("h", "c", "s", "count") if k in data}
             note = json.loads(str(data["note"])) if "note" in data else {}
     except zipfile.BadZipFile as error:
-        raise ValueError(str(error)) from None
+        raise Wrong(str(error)) from None
     return {**columns, "note": note}
 
 
@@ -281,10 +280,10 @@ def _read_csv(path: Path) -> dict[str, Any]:
     with path.open(newline="") as file:
         rows = [row for row in csv.reader(file) if row and not row[0].startswith("#")]
     if not rows:
-        raise ValueError("it is empty")
+        raise Wrong("it is empty")
     names = [name.strip() for name in rows[0]]
     if any(len(row) != len(names) for row in rows):
-        raise ValueError(f"every line should have {len(names)} columns, as the header has")
+        raise Wrong(f"every line should have {len(names)} columns, as the header has")
     if unknown := set(names) - {"h", "c", "s", "count"}:
-        raise ValueError(f"its header names {', '.join(sorted(unknown))}; the columns are h, c, s, count")
+        raise Wrong(f"its header names {', '.join(sorted(unknown))}; the columns are h, c, s, count")
     return {name: [float(row[i]) for row in rows[1:]] for i, name in enumerate(names)}

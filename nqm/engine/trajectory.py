@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..optimizers.base import Optimizer, parameters, scaled
-from ..types import Array
+from ..types import Array, Wrong
 from .basis import Basis
 from .kernels.compiled import kernels
 from .moments import MomentMap
@@ -78,7 +78,7 @@ class Dynamics:
         self._change, self._jolt = self._arrays(G, b)
         self.modes = self._jolt.shape[1]
         self.period = optimizer.cycle
-        self.settled = max(optimizer.settled, schedule.settled if schedule else 0)
+        self.repeats_from = max(optimizer.repeats_from, schedule.repeats_from if schedule else 0)
         self._powers: dict[Any, Powers] = {}
 
     @cached_property
@@ -121,10 +121,10 @@ class Dynamics:
         """The read-out after t steps, (slots, modes)."""
         return self.weights(self.optimizer.readout(t))
 
-    def look(self, t: int) -> Array:
+    def gradient_point(self, t: int) -> Array:
         """The weights of the slots in the point of step t's gradient, (slots, modes)."""
         held = scaled(self.optimizer, *self.schedule.at(t)[:2]) if self.schedule else self.optimizer
-        return self.weights(held.look(t))
+        return self.weights(held.gradient_point(t))
 
     def weights(self, weights: Any) -> Array:
         """Weights of the slots in the literature's units as rows for the balanced slots."""
@@ -154,12 +154,12 @@ class Dynamics:
     def move(self, state: MomentMap, t: int, to: int) -> MomentMap:
         """The state after ``to`` steps from the state after t."""
         if self.period == 0 and to > MAX_WALK:
-            raise ValueError(
+            raise Wrong(
                 f"the steps of {self.optimizer} all differ and are followed one by one, {MAX_WALK:,} at most, not {to:,}"
             )
         while t < to:
-            if self.period > 1 and t >= self.settled and to - t >= 2 * self.period:
-                phase = (t - self.settled) % self.period
+            if self.period > 1 and t >= self.repeats_from and to - t >= 2 * self.period:
+                phase = (t - self.repeats_from) % self.period
                 cycles = (to - t) // self.period
                 state = self.cycle(phase).move(state, cycles)
                 t += cycles * self.period
@@ -178,8 +178,8 @@ class Dynamics:
     def powers(self, t: int) -> Powers:
         """The powers of step t's map, kept for the steps it stands for."""
         key = t
-        if self.period and t >= self.settled:
-            key = self.settled + (t - self.settled) % self.period
+        if self.period and t >= self.repeats_from:
+            key = self.repeats_from + (t - self.repeats_from) % self.period
         if key not in self._powers:
             if len(self._powers) > 256:
                 self._powers.clear()
@@ -190,7 +190,7 @@ class Dynamics:
         """The powers of one whole cycle that begins ``phase`` steps into it."""
         key = ("cycle", phase)
         if key not in self._powers:
-            t, end = self.settled + phase, self.settled + phase + self.period
+            t, end = self.repeats_from + phase, self.repeats_from + phase + self.period
             whole = None
             while t < end:
                 stop = int(min(self.same_until(t), end))
@@ -204,7 +204,7 @@ class Dynamics:
     def pace(self, t: int, to: int) -> Array | None:
         """The scalar that drives the steps t .. to, if one does: the optimizer's own or the schedule's."""
         own = self.optimizer.pace(np.arange(t, to))
-        if self.schedule is None or self.schedule.settled <= t:
+        if self.schedule is None or self.schedule.repeats_from <= t:
             return own
         if own is not None or self.period != 1 or np.any(self.schedule.momentum != 1):
             return None
@@ -212,7 +212,7 @@ class Dynamics:
 
     def affine(self, t: int) -> Affine | None:
         """The steps from t on as ``G0 + pace G1``, where they are that."""
-        if self.pace(t, t + 3) is None or t < self.optimizer.settled:
+        if self.pace(t, t + 3) is None or t < self.optimizer.repeats_from:
             return None
         if "affine" not in self._powers:
             own = self.optimizer.pace(t) is not None
@@ -247,7 +247,7 @@ class Dynamics:
         """The map whose fixed point is the steady state: one cycle at the schedule's last settings."""
         if self.period == 0:
             return self.step(10**9)
-        return self.cycle()[0] if self.period > 1 else self.powers(self.settled)[0]
+        return self.cycle()[0] if self.period > 1 else self.powers(self.repeats_from)[0]
 
     def stable(self) -> Any:
         """Whether every mode is stable, for each setting."""
@@ -262,7 +262,7 @@ class Dynamics:
         stable = (limit.radius() <= STABLE).reshape(self.shape)
         if self.optimizer.averages:
             return np.where(stable, 0.0, np.inf)
-        r = self.row(self.settled)
+        r = self.row(self.repeats_from)
         with np.errstate(all="ignore"):
             try:
                 noise = np.einsum("ix,ijx,jx->x", r, limit.fixed_point(), r).reshape(self.shape)

@@ -16,6 +16,8 @@ from concurrent.futures import BrokenExecutor, CancelledError, Future, ProcessPo
 from importlib.util import find_spec
 from typing import Any
 
+from ..types import Wrong
+
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 CONNECT = 10  # seconds to look for a scheduler
 
@@ -67,7 +69,9 @@ def here() -> Crew:
 def given(executor: Any, size: int | None = None) -> Crew:
     """An executor of your own."""
     if not callable(getattr(executor, "submit", None)):
-        raise TypeError(f"executor must have submit(), as those of concurrent.futures, got {executor!r:.80}")
+        raise Wrong(
+            f"executor must have submit(), as those of concurrent.futures, got {executor!r:.80}", argument="executor"
+        )
     count: int = size or getattr(executor, "_max_workers", None) or os.cpu_count() or 1
     return Crew(lambda: executor, count + 1, size=count)
 
@@ -94,7 +98,7 @@ class Dask:
         try:
             self.client = Client(address or self.cluster, timeout=CONNECT)
         except (OSError, ValueError) as error:
-            raise ValueError(f"no Dask scheduler answers at {address}: {error}") from None
+            raise Wrong(f"no Dask scheduler answers at {address}: {error}") from None
         self.executor = self.client.get_executor(pure=False)
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
@@ -110,7 +114,7 @@ class Dask:
 def dask(address: str | None = None, workers: int | None = None) -> Crew:
     """A Dask cluster: that of a scheduler, or one of this machine with so many processes of one thread."""
     if not find_spec("distributed"):
-        raise ValueError("a Dask cluster needs the extra cluster: pip install 'nqm[cluster]'")
+        raise Wrong("a Dask cluster needs the extra cluster: pip install 'nqm[cluster]'")
     size = workers or os.cpu_count() or 1
     crew = Crew(lambda: Dask(address, size), None, Dask.close, size=size)
     if address:
@@ -122,7 +126,7 @@ def crew(on: str, workers: int | None = None) -> Crew:
     """From the command line's words: ``local``, ``here``, ``dask``, or the address of a Dask scheduler."""
     if workers is not None and (on == "here" or "://" in on):
         why = "this process is the only one" if on == "here" else "a scheduler has the workers it has"
-        raise ValueError(f"--workers {workers} is for --on local and --on dask; with --on {on}, {why}: leave it out")
+        raise Wrong(f"--workers {workers} is for --on local and --on dask; with --on {on}, {why}: leave it out")
     if on == "local":
         return local(workers)
     if on == "here":
@@ -131,7 +135,7 @@ def crew(on: str, workers: int | None = None) -> Crew:
         return dask(workers=workers)
     if "://" in on:
         return dask(on)
-    raise ValueError(f"--on must be local, here, dask, or an address such as tcp://host:8786, got {on!r}")
+    raise Wrong(f"--on must be local, here, dask, or an address such as tcp://host:8786, got {on!r}")
 
 
 def lost(error: BaseException) -> bool:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..nets.training.trial import Trial
+from ..types import Wrong
 from .plan import WIDENINGS, Cell, cells, median
 from .store import Kept, Store
 from .study import Study
@@ -134,7 +135,7 @@ class Results:
         if path.suffix == ".toml" or (path != beside and beside.is_file()):
             made = Study.load(path)
             if study not in (None, made.name, made.key):
-                raise ValueError(
+                raise Wrong(
                     f"{str(path)!r} is the study {made.name!r}, not {study!r}; name the store to choose among its studies"
                 )
             with Store.open(beside) as store:
@@ -213,10 +214,10 @@ def chosen(store: Store, study: str | None) -> Study:
     found = store.studies()
     matching = [s for s in found if study is None or study in (s.name, s.key)]
     if not found:
-        raise ValueError(f"the store {str(store.path)!r} has no study yet")
+        raise Wrong(f"the store {str(store.path)!r} has no study yet")
     if not matching:
         known = ", ".join(f"{s.name} ({s.key})" for s in found)
-        raise ValueError(f"the store {str(store.path)!r} has no study {study!r}; there are {known}")
+        raise Wrong(f"the store {str(store.path)!r} has no study {study!r}; there are {known}")
     return matching[0]
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..nets.training.trial import Result, Trial
+from ..types import Wrong
 from . import executors, work
 from .executors import Crew
 from .plan import Cell, cells
@@ -94,7 +95,7 @@ def run(
     if worker:
         study = Study.from_dict({**study.to_dict(), "study": {**study.to_dict()["study"], "worker": worker}})
     if stacking not in STACKING:
-        raise ValueError(f"stacking must be one of {', '.join(STACKING)}, got {stacking!r}")
+        raise Wrong(f"stacking must be one of {', '.join(STACKING)}, got {stacking!r}", argument="stacking")
     crew = executors.here() if executor is None else executor
     crew = crew if isinstance(crew, Crew) else executors.given(crew)
     with Store.open(path, write=True) as opened:
@@ -111,7 +112,7 @@ def _check_budget(study: Study, store: Store) -> None:
     """Refuse fewer trials than before: those that stopped behind a rival would seem not to arrive, with the rival gone."""
     for before in store.studies():
         if before.key == study.key and before.trials > study.trials:
-            raise ValueError(
+            raise Wrong(
                 f"{str(store.path)!r} was searched with trials = {before.trials}, and {study.trials} are fewer: trials that stopped "
                 "behind others would count for nothing; take as many, or another store (--store)"
             )

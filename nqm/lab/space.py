@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from ..types import Wrong
+
 SCALES = ("log", "1-x", "linear")
 EDGE = 0.05  # of the range, at either end: one point in ten of a parameter that does not matter
 WIDER = 4.0  # by this factor a logarithmic range grows; a linear one grows by its width
@@ -38,17 +40,18 @@ class Space:
 
     def __post_init__(self) -> None:
         if self.scale not in SCALES:
-            raise ValueError(f"scale must be one of {', '.join(SCALES)}, got {self.scale!r:.60}")
+            raise Wrong(f"scale must be one of {', '.join(SCALES)}, got {self.scale!r:.60}", argument="scale")
         for name in ("low", "high"):
             object.__setattr__(self, name, float(getattr(self, name)))
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
-            raise ValueError(f"low must be below high and both finite, got low = {self.low:g} and high = {self.high:g}")
-        if self.scale == "log" and self.low <= 0:
-            raise ValueError(f"low must be above 0 on a log scale, got {self.low:g}")
-        if self.scale == "1-x" and not (self.low >= 0 and self.high < 1):
-            raise ValueError(
-                f"a 1-x scale lies within 0 and 1, without 1, got low = {self.low:g} and high = {self.high:g}"
+            raise Wrong(
+                f"low must be below high and both finite, got low = {self.low:g} and high = {self.high:g}",
+                argument="low",
             )
+        if self.scale == "log" and self.low <= 0:
+            raise Wrong(f"low must be above 0 on a log scale, got {self.low:g}", argument="low")
+        if self.scale == "1-x" and not (self.low >= 0 and self.high < 1):
+            raise Wrong(f"a 1-x scale lies within 0 and 1, without 1, got low = {self.low:g} and high = {self.high:g}")
 
     @staticmethod
     def scale_of(name: str) -> str:

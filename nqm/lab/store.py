@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote
 
 from ..nets.training.trial import Result, Trial
+from ..types import Wrong
 from .space import Box, Space
 from .study import Study
 
@@ -89,14 +90,14 @@ class Store:
         path = Path(path)
         fresh = not path.exists() or (write and path.stat().st_size == 0)
         if fresh and not write:
-            raise ValueError(f"there is no store {str(path)!r}; nqm lab run makes one")
+            raise Wrong(f"there is no store {str(path)!r}; nqm lab run makes one")
         try:
             if fresh:
                 _create(path)
             _recognise(path)
             store = cls(path, _connect(path, write))
         except sqlite3.Error as error:
-            raise ValueError(_told(f"cannot open the store {str(path)!r}", error)) from None
+            raise Wrong(_told(f"cannot open the store {str(path)!r}", error)) from None
         if write:
             store._check_writable()
         return store
@@ -110,7 +111,7 @@ class Store:
                 )  # SQLite objects when it is asked to write, not when it begins
         except LabError as error:
             self.db.close()
-            raise ValueError(str(error)) from None
+            raise Wrong(str(error)) from None
 
     def __enter__(self) -> Store:
         return self
@@ -198,7 +199,7 @@ class Store:
             found = [kept for kept in found if kept.worker == worker] or found
         if len(found) != 1:
             many = f"{len(found)} trials have a key that begins with {key!r}; give more of it"
-            raise ValueError(many if found else f"no trial has a key that begins with {key!r}")
+            raise Wrong(many if found else f"no trial has a key that begins with {key!r}")
         return found[0]
 
     def curve(self, number: int) -> tuple[list[int], dict[str, list[float]]]:
@@ -346,13 +347,13 @@ def _recognise(path: Path) -> None:
         raise
     except sqlite3.DatabaseError as error:
         if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
-            raise ValueError(f"{name} is not a store of nqm lab: it is no SQLite file; it was left as it is") from None
+            raise Wrong(f"{name} is not a store of nqm lab: it is no SQLite file; it was left as it is") from None
         _examine(path)
         application, version = _header(path, "mode=ro")  # it is sound: a runner began to write in the meantime
     if application != APPLICATION:
-        raise ValueError(f"{name} is not a store of nqm lab: it is another program's SQLite file; it was left as it is")
+        raise Wrong(f"{name} is not a store of nqm lab: it is another program's SQLite file; it was left as it is")
     if version > VERSION:
-        raise ValueError(f"{name} was written by a later version of nqm (format {version}, this one knows {VERSION})")
+        raise Wrong(f"{name} was written by a later version of nqm (format {version}, this one knows {VERSION})")
     _examine(path)
 
 
@@ -397,7 +398,7 @@ def _checked(path: Path, how: str) -> str:
 
 
 def _damaged(path: Path, why: str) -> NoReturn:
-    raise ValueError(
+    raise Wrong(
         f"the store {str(path)!r} is damaged ({' '.join(why.split())}); it was left as it is: "
         "restore a copy, or move it away to begin again"
     )

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..nets.training.trial import Trial, digest
 from ..text.objects import parse_batch_sizes, parse_number
-from ..text.tokens import unknown
+from ..types import Wrong, unknown
 from .space import Space
 
 WORKER = "nqm.nets.training.worker:run_trials"
@@ -41,14 +41,14 @@ class Entry:
         """From a table such as ``{"lr": {"low": 0.01, "high": 10}, "momentum": 0.9, "averages": [0.99]}``."""
         where = f"optimizers.{label}"
         if not label.strip():
-            raise ValueError(f"an optimizer needs a label, as in [optimizers.SGD], got {label!r}")
+            raise Wrong(f"an optimizer needs a label, as in [optimizers.SGD], got {label!r}")
         if label.startswith("EMA("):
-            raise ValueError(f"{where}: rows called EMA(...) are those of averages; give the optimizer another label")
+            raise Wrong(f"{where}: rows called EMA(...) are those of averages; give the optimizer another label")
         if not isinstance(table, Mapping):
-            raise ValueError(f"{where} must be a table of settings, got {shown(table)}")
+            raise Wrong(f"{where} must be a table of settings, got {shown(table)}")
         optimizer = table.get("optimizer", label)
         if not isinstance(optimizer, str) or not optimizer:
-            raise ValueError(f"{where}.optimizer must be the name of an optimizer, got {shown(optimizer)}")
+            raise Wrong(f"{where}.optimizer must be the name of an optimizer, got {shown(optimizer)}")
         box: dict[str, Space] = {}
         fixed: dict[str, Any] = {}
         for name, value in table.items():
@@ -59,7 +59,7 @@ class Entry:
             elif isinstance(value, str) or (isinstance(value, int | float) and math.isfinite(value)):
                 fixed[name] = value
             else:
-                raise ValueError(
+                raise Wrong(
                     f"{where}.{name} must be a range {{low = ..., high = ...}}, or a finite number, text, true or false; "
                     f"got {shown(value)}"
                 )
@@ -99,7 +99,7 @@ class Study:
     ((8, 16, 32), 'log')
     >>> Study("small", "digits", 0.1, [8], {"SGD": {"lr": {"low": 1, "high": 0.1}}})
     Traceback (most recent call last):
-    ValueError: optimizers.SGD.lr: low must be below high and both finite, got low = 1 and high = 0.1
+    nqm.types.Wrong: optimizers.SGD.lr: low must be below high and both finite, got low = 1 and high = 0.1
     """
 
     name: str
@@ -135,13 +135,13 @@ class Study:
             put(name, _whole(name, getattr(self, name), least, most))
         put("max_trials", _whole("max_trials", self.max_trials or TRIES * self.trials, self.trials, TRIES * MOST))
         if self.points not in POINTS:
-            raise ValueError(f"study.points must be one of {', '.join(POINTS)}, got {shown(self.points)}")
+            raise Wrong(f"study.points must be one of {', '.join(POINTS)}, got {shown(self.points)}")
         if not isinstance(self.options, Mapping):
-            raise ValueError(f"study.options must be a table, got {shown(self.options)}")
+            raise Wrong(f"study.options must be a table, got {shown(self.options)}")
         _check_plain("study.options", self.options)
         put("options", dict(sorted(self.options.items())))
         if not isinstance(self.optimizers, Mapping) or not self.optimizers:
-            raise ValueError("a study needs a table [optimizers.NAME] for each optimizer, and has none")
+            raise Wrong("a study needs a table [optimizers.NAME] for each optimizer, and has none")
         made = {label: v if isinstance(v, Entry) else Entry.of(label, v) for label, v in self.optimizers.items()}
         put("optimizers", made)
 
@@ -152,11 +152,11 @@ class Study:
         try:
             data = tomllib.loads(path.read_text(encoding="utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{path} is not a TOML file: {error}") from None
+            raise Wrong(f"{path} is not a TOML file: {error}") from None
         try:
             return cls.from_dict(data, path.stem)
         except (ValueError, TypeError, OverflowError) as error:
-            raise ValueError(f"{path}: {error}") from None
+            raise Wrong(f"{path}: {error}") from None
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], name: str = "study") -> Study:
@@ -166,13 +166,13 @@ class Study:
                 raise unknown("table", key, ("study", "optimizers"))
         table, known = data.get("study"), [f.name for f in fields(cls) if f.name != "optimizers"]
         if not isinstance(table, Mapping):
-            raise ValueError("a study needs a table [study] with workload, target and batch_sizes")
+            raise Wrong("a study needs a table [study] with workload, target and batch_sizes")
         for key in table:
             if key not in known:
                 raise unknown("key in [study] called", key, known)
         for key in ("workload", "target", "batch_sizes"):
             if key not in table:
-                raise ValueError(f"[study] needs {key}")
+                raise Wrong(f"[study] needs {key}")
         return cls(**{"name": name, **table, "optimizers": data.get("optimizers", {})})
 
     def to_dict(self) -> dict[str, Any]:
@@ -216,20 +216,20 @@ def _space(where: str, name: str, value: Mapping[str, Any] | Space) -> Space:
         if key not in ("low", "high", "scale"):
             raise unknown(f"key in {where} called", key, ("low", "high", "scale"))
     if "low" not in value or "high" not in value:
-        raise ValueError(f"{where} needs low and high")
+        raise Wrong(f"{where} needs low and high")
     low, high = (_number(f"{where}.{key}", value[key], study=False) for key in ("low", "high"))
     try:
         return Space(low, high, value.get("scale", Space.scale_of(name)))
     except ValueError as error:
-        raise ValueError(f"{where}: {error}") from None
+        raise Wrong(f"{where}: {error}") from None
 
 
 def _averages(where: str, value: Any) -> tuple[float, ...]:
     if not isinstance(value, list | tuple):
-        raise ValueError(f"{where} must be a list of decays such as [0.9, 0.99], got {shown(value)}")
+        raise Wrong(f"{where} must be a list of decays such as [0.9, 0.99], got {shown(value)}")
     decays = [_number(where, decay, study=False) for decay in value]
     if any(not 0 <= decay < 1 for decay in decays) or len(set(decays)) < len(decays):
-        raise ValueError(f"{where} must be different decays from 0 to below 1, got {decays}")
+        raise Wrong(f"{where} must be different decays from 0 to below 1, got {decays}")
     return tuple(sorted(decays))
 
 
@@ -237,26 +237,26 @@ def _batch_sizes(value: Any) -> tuple[int, ...]:
     try:
         sizes = parse_batch_sizes(value) if isinstance(value, str) else value
     except ValueError as error:
-        raise ValueError(f"study.batch_sizes: {error}") from None
+        raise Wrong(f"study.batch_sizes: {error}") from None
     if not isinstance(sizes, list | tuple) or not sizes:
-        raise ValueError(
+        raise Wrong(
             f"study.batch_sizes must be a list such as [8, 64], or text such as '8..1024..2', got {shown(value)}"
         )
     whole = tuple(sorted(_whole("batch_sizes", size, 1, LARGEST) for size in sizes))
     if len(set(whole)) < len(whole):
-        raise ValueError(f"study.batch_sizes must differ, got {', '.join(map(str, whole))}: leave one of each")
+        raise Wrong(f"study.batch_sizes must differ, got {', '.join(map(str, whole))}: leave one of each")
     return whole
 
 
 def _check_text(name: str, value: Any) -> None:
     if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"study.{name} must be text, got {shown(value)}")
+        raise Wrong(f"study.{name} must be text, got {shown(value)}")
 
 
 def _check_worker(worker: str) -> None:
     module, _, function = worker.partition(":")
     if not (function.isidentifier() and all(part.isidentifier() for part in module.split("."))):
-        raise ValueError(f"study.worker must be module:function, got {worker!r:.60}")
+        raise Wrong(f"study.worker must be module:function, got {worker!r:.60}")
 
 
 def _check_plain(where: str, value: Any) -> None:
@@ -268,7 +268,7 @@ def _check_plain(where: str, value: Any) -> None:
         for part in value:
             _check_plain(where, part)
     elif not isinstance(value, str) and not (isinstance(value, int | float) and math.isfinite(value)):
-        raise ValueError(f"{where} must be a finite number, text, true or false, got {shown(value)}")
+        raise Wrong(f"{where} must be a finite number, text, true or false, got {shown(value)}")
 
 
 def _number(name: str, value: Any, least: float = -math.inf, most: float = math.inf, *, study: bool = True) -> float:
@@ -279,7 +279,7 @@ def _number(name: str, value: Any, least: float = -math.inf, most: float = math.
 def _whole(name: str, value: Any, least: int, most: int) -> int:
     number = _bounded(f"study.{name}", value, "a whole number", least, most)
     if number != int(number):
-        raise ValueError(f"study.{name} must be a whole number, got {shown(value)}")
+        raise Wrong(f"study.{name} must be a whole number, got {shown(value)}")
     return int(number)
 
 
@@ -289,12 +289,12 @@ def _bounded(where: str, value: Any, what: str, least: float, most: float) -> fl
         try:
             value = parse_number(value)
         except ValueError as error:
-            raise ValueError(f"{where}: {error}") from None
+            raise Wrong(f"{where}: {error}") from None
     good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not good or not least <= value <= most:
         low = f" of {least:g} or more" if math.isfinite(least) else ""
         high = f", {most:,.0f} at most" if good and value > most else ""
-        raise ValueError(f"{where} must be {what}{low}{high}, got {shown(value)}")
+        raise Wrong(f"{where} must be {what}{low}{high}, got {shown(value)}")
     return float(value)
 
 

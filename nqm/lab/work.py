@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from ..nets.training.trial import Result, Trial
+from ..types import Wrong
 
 EXTRAS = {"torch": "nets", "sklearn": "nets"}
 FIRST = 32  # steps of a race at first
@@ -31,9 +32,9 @@ def _answered(worker: str, trials: Sequence[Trial], results: Any) -> list[Result
     """What a worker returned, if it is what it should be."""
     results = list(results)
     if not all(isinstance(result, Result) for result in results):
-        raise TypeError(f"the worker {worker} must return nqm.lab.Result objects, not {results!r:.60}")
+        raise Wrong(f"the worker {worker} must return nqm.lab.Result objects, not {results!r:.60}")
     if [result.key for result in results] != [trial.key for trial in trials]:
-        raise ValueError(f"the worker {worker} must return one result for each trial, in order, with its key")
+        raise Wrong(f"the worker {worker} must return one result for each trial, in order, with its key")
     return results
 
 
@@ -89,10 +90,10 @@ def load(worker: str) -> Callable[..., list[Result]]:
     except ImportError as error:
         missing = (error.name or "").partition(".")[0]
         hint = f"; pip install 'nqm[{EXTRAS[missing]}]'" if missing in EXTRAS else ""
-        raise ValueError(f"cannot import the worker {worker}: {error}{hint}") from None
+        raise Wrong(f"cannot import the worker {worker}: {error}{hint}") from None
     function: Any = getattr(module, name, None)
     if function is None:
-        raise ValueError(f"the worker {worker} does not exist: {module_name} has no function {name}")
+        raise Wrong(f"the worker {worker} does not exist: {module_name} has no function {name}")
     if callable(function):
         return cast(Callable[..., list[Result]], function)
-    raise ValueError(f"the worker {worker} must be a function, and is {function!r:.60}")
+    raise Wrong(f"the worker {worker} must be a function, and is {function!r:.60}")

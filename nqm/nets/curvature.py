@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..types import Wrong
 from .network import Network
 from .transforms import grad, pulled_back, pushed_forward, vmap
 
@@ -63,7 +64,7 @@ class GaussNewton(Curvature):
 
     def __init__(self, network: Network, vectors: int = 8) -> None:
         if network.of == "model":
-            raise ValueError("a loss of the model has no outputs, so no Gauss-Newton matrix; use curvature='hessian'")
+            raise Wrong("a loss of the model has no outputs, so no Gauss-Newton matrix; use curvature='hessian'")
         super().__init__(network, vectors)
 
     def _product(self, batch: Any, v: Tensor, i: int) -> Tensor:
@@ -109,7 +110,7 @@ class Fisher(EmpiricalFisher):
 
     def __init__(self, network: Network, vectors: int = 8, samples: int = 1, seed: int = 0) -> None:
         if network.of == "model" or network.likelihood is None:
-            raise ValueError(
+            raise Wrong(
                 "the Fisher matrix needs a model that draws targets: give Network a likelihood, 'categorical', "
                 "'gaussian', 'bernoulli' or a function (output, generator) -> target"
             )
@@ -153,7 +154,10 @@ def draw_targets(likelihood: Any, out: Tensor, generator: torch.Generator) -> Te
     if callable(likelihood):
         drawn: Any = likelihood(out, generator)
         return drawn
-    raise ValueError(f"likelihood must be 'categorical', 'gaussian', 'bernoulli' or a function, got {likelihood!r}")
+    raise Wrong(
+        f"likelihood must be 'categorical', 'gaussian', 'bernoulli' or a function, got {likelihood!r}",
+        argument="likelihood",
+    )
 
 
 CURVATURES: dict[str, type[Curvature]] = {
@@ -169,5 +173,5 @@ def curvature_of(network: Network, kind: str | None = None, **options: Any) -> C
     if kind is None:
         kind = "hessian" if network.of == "model" else "gauss_newton"
     if kind not in CURVATURES:
-        raise ValueError(f"curvature must be one of {', '.join(CURVATURES)}, got {kind!r}")
+        raise Wrong(f"curvature must be one of {', '.join(CURVATURES)}, got {kind!r}")
     return CURVATURES[kind](network, **options)

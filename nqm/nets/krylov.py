@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..types import Array
+from ..types import Array, Wrong
 
 Progress = Callable[[int, int], None]
 SPENT = {
@@ -52,7 +52,7 @@ class Krylov:
     def ritz(self) -> tuple[Array, Tensor]:
         """Ritz values, largest first, and vectors as rows."""
         if self.basis is None:
-            raise ValueError("the basis was not kept; call lanczos with keep=True")
+            raise Wrong("the basis was not kept; call lanczos with keep=True")
         values, vectors = self._eigen()
         order = np.argsort(-values)
         turn = torch.as_tensor(vectors[:, order].T.copy(), dtype=self.basis.dtype)
@@ -89,7 +89,7 @@ def lanczos(
     start = start.detach().reshape(-1, start.shape[-1])
     norms = torch.linalg.vector_norm(start.double(), dim=1)
     if not bool((norms > 0).all()) or not bool(torch.isfinite(norms).all()):
-        raise ValueError("lanczos needs start vectors that are finite and not zero")
+        raise Wrong("lanczos needs start vectors that are finite and not zero")
     k, steps = len(start), min(steps, start.shape[1])
     basis = torch.empty(k, steps + 1, start.shape[1], dtype=start.dtype)
     basis[:, 0] = start / norms.to(start.dtype)[:, None]

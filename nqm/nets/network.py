@@ -20,6 +20,7 @@ from torch.func import functional_call
 from ..engine.run import Run
 from ..optimizers.base import Optimizer
 from ..problems.quadratic import AnySchedule, Problem
+from ..types import Wrong
 from .preflight import check_network, first_sentence
 from .transforms import grad, pushed_forward, vmap
 from .trees import collect, count, some, tree_map
@@ -68,11 +69,11 @@ class Network(Problem):
         step: int | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
-            raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+            raise Wrong(f"model must be a torch.nn.Module, got {type(model).__name__}", argument="model")
         if of not in ("output", "model"):
-            raise ValueError(f"of must be 'output' or 'model', got {of!r}")
+            raise Wrong(f"of must be 'output' or 'model', got {of!r}", argument="of")
         if isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1:
-            raise ValueError(f"chunk must be a positive number of examples, got {chunk!r}")
+            raise Wrong(f"chunk must be a positive number of examples, got {chunk!r}", argument="chunk")
         self.loss, self.of, self.chunk, self.step = loss, of, chunk, step
         self.name = name or type(model).__name__
         self.data, self.notes = collect(data)
@@ -99,7 +100,7 @@ class Network(Problem):
     def at(self, theta: Tensor, step: int | None = None) -> Network:
         """The same network at another checkpoint."""
         if theta.shape != self.theta.shape:
-            raise ValueError(f"theta must have {self.dim:,} entries, got shape {tuple(theta.shape)}")
+            raise Wrong(f"theta must have {self.dim:,} entries, got shape {tuple(theta.shape)}", argument="theta")
         other = copy.copy(self)
         other.theta, other.step = theta.detach().clone(), self.step if step is None else step
         return other
@@ -107,7 +108,7 @@ class Network(Problem):
     def first(self, n: int) -> Network:
         """The same network on the first n of its examples."""
         if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= self.examples:
-            raise ValueError(f"a sample must be a whole number of examples from 1 to {self.examples:,}, got {n!r}")
+            raise Wrong(f"a sample must be a whole number of examples from 1 to {self.examples:,}, got {n!r}")
         other = copy.copy(self)
         other.data, other.examples = some(self.data, n), n
         return other
@@ -164,9 +165,7 @@ class Network(Problem):
             try:
                 total += share * float(self.batch_loss(theta, batch))
             except (RuntimeError, LookupError) as error:  # such as a label that the loss has no class for
-                raise ValueError(
-                    f"the loss fails on examples {low:,} to {high - 1:,}: {first_sentence(error)}"
-                ) from error
+                raise Wrong(f"the loss fails on examples {low:,} to {high - 1:,}: {first_sentence(error)}") from error
             low = high
         return total
 
@@ -197,7 +196,7 @@ class Network(Problem):
         Its Hessian equals the Gauss-Newton matrix of this network at theta_0, exactly.
         """
         if self.of == "model":
-            raise ValueError(
+            raise Wrong(
                 "a loss of the model has no output to linearise; give the loss as a function of (output, target)"
             )
         model = _Linearised(self)
@@ -263,13 +262,13 @@ def _chosen(model: nn.Module, patterns: str | Sequence[str] | None) -> dict[str,
     """The parameters that move."""
     every = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if not every:
-        raise ValueError("model has no parameter that requires a gradient: there is nothing to train")
+        raise Wrong("model has no parameter that requires a gradient: there is nothing to train", argument="model")
     if patterns is None:
         return every
     wanted = [patterns] if isinstance(patterns, str) else list(patterns)
     found = {name: p for name, p in every.items() if any(fnmatch.fnmatchcase(name, pattern) for pattern in wanted)}
     if not found:
-        raise ValueError(f"parameters {wanted} match none of the model's: {', '.join(list(every)[:8])}")
+        raise Wrong(f"parameters {wanted} match none of the model's: {', '.join(list(every)[:8])}")
     return found
 
 

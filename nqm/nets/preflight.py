@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from ..types import Wrong
 from .trees import leaves, some, tree_map
 
 if TYPE_CHECKING:
@@ -32,20 +33,18 @@ def check_network(network: Network) -> list[str]:
             with torch.no_grad():
                 again = network.batch_loss(network.theta, batch)
     except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
-        raise ValueError(f"the model and its loss do not run on the first {TRIED} examples: {error}") from error
+        raise Wrong(f"the model and its loss do not run on the first {TRIED} examples: {error}") from error
     _scalar(loss)
     if not loss.requires_grad:
-        raise ValueError(
+        raise Wrong(
             "the loss has no gradient: it is detached from the weights, or a count such as an error rate; return the tensor "
             "that training would call backward on"
         )
     loss = loss.detach()
     if not torch.isfinite(loss):
-        raise ValueError(
-            f"the loss of the first {TRIED} examples is {float(loss)}; lower the weights or check the inputs"
-        )
+        raise Wrong(f"the loss of the first {TRIED} examples is {float(loss)}; lower the weights or check the inputs")
     if float(loss) != float(again):
-        raise ValueError(
+        raise Wrong(
             f"the model is not deterministic: two passes over the same examples gave losses {float(loss):.8g} and "
             f"{float(again):.8g}; take the randomness out of its forward pass (dropout is off already)"
         )
@@ -62,13 +61,13 @@ def check_measurable(network: Network, trial: Callable[[Network], Any]) -> float
     try:
         trial(network.first(min(TRIED, network.examples)))
     except (RuntimeError, NotImplementedError) as error:
-        raise ValueError(
+        raise Wrong(
             "the model or its loss cannot be measured, as it must run under torch.func (forward-mode derivatives, and vmap "
             f"over examples): {first_sentence(error)}"
         ) from error
     loss = network.full_loss()
     if not math.isfinite(loss):
-        raise ValueError(
+        raise Wrong(
             f"the loss over all {network.examples:,} examples is {loss}, though that of the first {TRIED} is finite; look "
             "for an example whose loss is not"
         )
@@ -96,7 +95,7 @@ def _pair(network: Network) -> None:
     data = network.data
     if network.of == "output" and not (isinstance(data, tuple) and len(data) == 2):
         got = f"a tuple of {len(data)}" if isinstance(data, tuple) else type(data).__name__
-        raise ValueError(
+        raise Wrong(
             f"data must be a pair (inputs, targets) for a loss of (output, target), got {got}; a loss of (model, batch) takes "
             "any data: of='model'"
         )
@@ -106,15 +105,15 @@ def _finite(network: Network) -> None:
     bad = int((~torch.isfinite(network.theta)).sum())
     if bad:
         names = [n for n, p in network.unflatten(network.theta).items() if not torch.isfinite(p).all()]
-        raise ValueError(
+        raise Wrong(
             f"the model has {bad:,} weights that are NaN or infinite, in {', '.join(names[:3])}; load a sound checkpoint"
         )
     for name, tensor in network.model.named_buffers():
         if tensor.is_floating_point() and torch.isnan(tensor).any():  # infinite ones are masks of attention
-            raise ValueError(f"the model's buffer {name} has values that are NaN; load a sound checkpoint")
+            raise Wrong(f"the model's buffer {name} has values that are NaN; load a sound checkpoint")
     for tensor in leaves(network.data):
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
-            raise ValueError("data has values that are NaN or infinite; drop those examples")
+            raise Wrong("data has values that are NaN or infinite; drop those examples")
 
 
 def _labels(network: Network) -> None:
@@ -129,10 +128,10 @@ def _labels(network: Network) -> None:
         try:
             out = network.output(network.theta, some(network.data, 1))
         except (RuntimeError, TypeError, ValueError) as error:
-            raise ValueError(f"the model does not run on the first example: {error}") from error
+            raise Wrong(f"the model does not run on the first example: {error}") from error
     classes = out.shape[1] if target.ndim == 1 else max(out.shape[1:])
     if low < 0 or high >= classes:
-        raise ValueError(
+        raise Wrong(
             f"labels must lie from 0 to {classes - 1}, as the model has {classes} outputs; data has {low} to {high}"
         )
 
@@ -140,8 +139,9 @@ def _labels(network: Network) -> None:
 def _scalar(loss: Any) -> None:
     if not isinstance(loss, Tensor) or loss.numel() != 1:
         shape = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
-        raise ValueError(
-            f"loss must return one number, the mean over the batch; it returned {shape}: use reduction='mean'"
+        raise Wrong(
+            f"loss must return one number, the mean over the batch; it returned {shape}: use reduction='mean'",
+            argument="loss",
         )
 
 
@@ -153,9 +153,10 @@ def _mean(network: Network, batch: Any, loss: Tensor) -> None:
     mean = float(torch.stack(alone).mean())
     tol = MEAN.get(network.theta.dtype, 1e-2) * max(abs(mean), abs(float(loss)), 1e-3)
     if abs(float(loss) - mean) > tol:
-        raise ValueError(
+        raise Wrong(
             f"loss is not a mean over examples: {n} examples together give {float(loss):.6g}, one by one they average "
-            f"{mean:.6g}; use reduction='mean', targets shaped like the outputs, and a model that treats each example by itself"
+            f"{mean:.6g}; use reduction='mean', targets shaped like the outputs, and a model that treats each example by itself",
+            argument="loss",
         )
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from ..types import Wrong
+
 
 def tree_map(function: Callable[[torch.Tensor], Any], tree: Any) -> Any:
     """The tree with the function applied to every tensor."""
@@ -37,27 +39,27 @@ def collect(data: Any) -> tuple[Any, list[str]]:
         return _joined(list(DataLoader(data, batch_size=256))), []
     if isinstance(data, (tuple, list, dict, torch.Tensor)):
         return tree_map(torch.as_tensor, data), []
-    raise TypeError(f"data must be tensors (inputs, targets), a Dataset or a DataLoader, got {type(data).__name__}")
+    raise Wrong(
+        f"data must be tensors (inputs, targets), a Dataset or a DataLoader, got {type(data).__name__}", argument="data"
+    )
 
 
 def count(tree: Any) -> int:
     """How many examples there are; every tensor must have as many."""
     tensors = leaves(tree)
     if not tensors or any(t.ndim == 0 for t in tensors):
-        raise ValueError("data must be tensors whose first axis runs over examples, such as (inputs, targets)")
+        raise Wrong("data must be tensors whose first axis runs over examples, such as (inputs, targets)")
     sizes = sorted({len(t) for t in tensors})
     if len(sizes) > 1:
-        raise ValueError(
-            f"data must have as many inputs as targets, got tensors of {sizes[0]:,} and {sizes[-1]:,} rows"
-        )
+        raise Wrong(f"data must have as many inputs as targets, got tensors of {sizes[0]:,} and {sizes[-1]:,} rows")
     if sizes[0] == 0:
-        raise ValueError("data is empty: there is no example to take a gradient of")
+        raise Wrong("data is empty: there is no example to take a gradient of")
     return sizes[0]
 
 
 def _joined(batches: list[Any]) -> Any:
     if not batches:
-        raise ValueError("data is empty: there is no example to take a gradient of")
+        raise Wrong("data is empty: there is no example to take a gradient of")
     return _zipped([tree_map(torch.as_tensor, batch) for batch in batches])
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 
+from ..types import Wrong
 from .kinds import Free, Kind, beginning, decay, free, positive, rate, stride, unit, whole
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Optimizer(ABC):
                 continue
             numbers = isinstance(value, (int, float, np.number, np.ndarray)) and not isinstance(value, bool)
             if not numbers or not np.all(np.isfinite(value) & kind.valid(value)):
-                raise ValueError(f"{type(self).__name__}: {f.name} must be {kind.allowed}, got {value!r}")
+                raise Wrong(f"{type(self).__name__}: {f.name} must be {kind.allowed}, got {value!r}")
 
     @abstractmethod
     def system(self, h: Any, t: int) -> System:
@@ -68,7 +69,7 @@ class Optimizer(ABC):
     def readout(self, t: int) -> Sequence[Any]:
         """The weights r of the slots in the parameters whose loss is reported after t steps."""
 
-    def look(self, t: int) -> Sequence[Any]:
+    def gradient_point(self, t: int) -> Sequence[Any]:
         """The weights p of the slots in the parameters at which step t takes its gradient: ``G(h) = G(0) + h b p'``."""
         return [1.0, *(0.0 for _ in self.initial()[1:])]
 
@@ -85,7 +86,7 @@ class Optimizer(ABC):
 
     def update(self, state: State, g: Any, t: int) -> State:
         """What it remembers after step t (counted from 0) with gradient g."""
-        raise TypeError(
+        raise Wrong(
             f"{type(self).__name__} states its system but not its update rule; write its method update(state, g, t) "
             "to sample it, and begin(theta, geometry) if it remembers more than its weights"
         )
@@ -118,7 +119,7 @@ class Optimizer(ABC):
         return 1
 
     @property
-    def settled(self) -> int:
+    def repeats_from(self) -> int:
         """The step from which the systems repeat."""
         return 0
 
@@ -162,11 +163,11 @@ class Wrapper(Optimizer):
 
     def __post_init__(self) -> None:
         if not isinstance(self.inner, Optimizer):
-            raise TypeError(f"{type(self).__name__}: inner must be an optimizer, got {self.inner!r}")
+            raise Wrong(f"{type(self).__name__}: inner must be an optimizer, got {self.inner!r}", argument="inner")
         super().__post_init__()
 
-    def look(self, t: int) -> Sequence[Any]:
-        seen = self.inner.look(t)
+    def gradient_point(self, t: int) -> Sequence[Any]:
+        seen = self.inner.gradient_point(t)
         return [*seen, *(0.0 for _ in self.initial()[len(seen) :])]
 
     def begin(self, theta: Any, geometry: Geometry) -> State:
@@ -197,8 +198,8 @@ class Wrapper(Optimizer):
         return self.inner.cycle
 
     @property
-    def settled(self) -> int:
-        return self.inner.settled
+    def repeats_from(self) -> int:
+        return self.inner.repeats_from
 
     @property
     def steady(self) -> bool:
@@ -277,7 +278,7 @@ class Sampled(Optimizer):
         self._refuse()
 
     def _refuse(self) -> NoReturn:
-        raise TypeError(
+        raise Wrong(
             f"{type(self).__name__} is sampled and has no exact moments: use problem.sample or nqm curve for its loss over steps, "
             "tune or sweep for its best settings"
         )
@@ -319,7 +320,7 @@ def fill(optimizer: Optimizer, values: Mapping[str, Any]) -> Optimizer:
     known = parameters(optimizer)
     for name, value in values.items():
         if name not in known:
-            raise ValueError(f"{optimizer} has no parameter {name!r}; it has {', '.join(known)}")
+            raise Wrong(f"{optimizer} has no parameter {name!r}; it has {', '.join(known)}")
         optimizer = assign(optimizer, known[name].path, value)
     return optimizer
 
@@ -339,9 +340,9 @@ def scaled(optimizer: Optimizer, lr: Any = 1.0, momentum: Any = 1.0) -> Optimize
 def require_set(optimizer: Optimizer, verb: str) -> None:
     """Refuse an optimizer with free parameters, by name."""
     if not isinstance(optimizer, Optimizer):
-        raise TypeError(f"{verb} needs an optimizer such as SGD(0.1), got {optimizer!r}")
+        raise Wrong(f"{verb} needs an optimizer such as SGD(0.1), got {optimizer!r}")
     if left := free_parameters(optimizer):
-        raise ValueError(
+        raise Wrong(
             f"{verb} needs every hyper-parameter set, but {', '.join(left)} of {optimizer} is free; set it or use tune"
         )
 

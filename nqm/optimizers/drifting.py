@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from ..types import Wrong
 from .base import Number, Sampled, State, Wrapper, unit, whole
 from .heavy_ball import HeavyBall
 from .sgd import SGD
@@ -41,9 +42,9 @@ class DriftingPreconditioned(Sampled, Wrapper):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.order not in ("before", "after"):
-            raise ValueError(f'DriftingPreconditioned: order must be "before" or "after", got {self.order!r}')
+            raise Wrong(f'DriftingPreconditioned: order must be "before" or "after", got {self.order!r}')
         if self.order == "after" and not isinstance(self.inner, (SGD, HeavyBall)):
-            raise ValueError(
+            raise Wrong(
                 f'DriftingPreconditioned: order="after" needs SGD or HeavyBall inside, got {self.inner}; '
                 "others keep more than weights and a velocity, so that only before is defined"
             )

@@ -47,7 +47,7 @@ class Nesterov(Optimizer):
     def readout(self, t: int) -> list[float]:
         return [1.0, 0.0]
 
-    def look(self, t: int) -> list[Any]:
+    def gradient_point(self, t: int) -> list[Any]:
         return [1.0, self.momentum]
 
     def begin(self, theta: Any, geometry: Any) -> State:

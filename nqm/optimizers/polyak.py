@@ -64,8 +64,8 @@ class Polyak(Averaging):
         return ends if self.inner.steady else t + 1
 
     @property
-    def settled(self) -> int:
-        return max(self.inner.settled, self.first)
+    def repeats_from(self) -> int:
+        return max(self.inner.repeats_from, self.first)
 
     def at_horizon(self, t: int) -> Polyak:
         whole = isinstance(self.start, (int, np.integer)) or self.start >= 1

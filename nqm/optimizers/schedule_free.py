@@ -42,7 +42,7 @@ class ScheduleFree(Optimizer):
     def readout(self, t: int) -> list[float]:
         return [0.0, 1.0]
 
-    def look(self, t: int) -> list[Any]:
+    def gradient_point(self, t: int) -> list[Any]:
         return [1 - self.momentum, self.momentum]
 
     def begin(self, theta: Any, geometry: Any) -> State:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..show.chart import save
 from ..show.tables import made, write_csv
+from ..types import Wrong
 from . import report
 from .figures import curves, fig2, fig3a, fig3b, fig4a, fig4b, schedules, thresholds
 from .instance import Study
@@ -72,7 +73,7 @@ def _chosen(only: Sequence[str] | None) -> list[str]:
     wanted = [only] if isinstance(only, str) else list(only or FIGURES)
     for name in wanted:
         if name not in FIGURES:
-            raise ValueError(f"there is no figure {name!r}; the figures are {', '.join(FIGURES)}")
+            raise Wrong(f"there is no figure {name!r}; the figures are {', '.join(FIGURES)}")
     return [name for name in FIGURES if name in wanted]
 
 

@@ -47,7 +47,7 @@ class SweepQuestion:
     batch_sizes: tuple[float, ...]
 
     def answer(self) -> Sweep:
-        return sweep(instance(self.dim, self.exponent), self.optimizer, self.target, self.batch_sizes)
+        return sweep(instance(self.dim, self.exponent), self.optimizer, self.batch_sizes, target=self.target)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from ..engine.schedule import Schedule
 from ..engine.spectrum import Spectrum
 from ..engine.trajectory import SCAN, STABLE, Dynamics, fade
 from ..optimizers.base import Optimizer
-from ..types import Array
+from ..types import Array, Wrong
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +96,7 @@ class Coupled:
                 G1, b1, pace = np.zeros_like(G0), np.zeros_like(b0), np.zeros(end - t)
             loud = 1 / self.schedule.multipliers("batch_size", end - t, t) if self.schedule else np.ones(end - t)
             parts = scan_coupled()(
-                G0, G1, b0, b1, pace, loud, X, N, d.look(t), d.row(end),
+                G0, G1, b0, b1, pace, loud, X, N, d.gradient_point(t), d.row(end),
                 self.h, self.c, self.s, self.mass, self.label_noise, self.per_example, self.nodes,
             )  # fmt: skip
             seen = fade(self.optimizer, np.arange(t + 1, end + 1), end)
@@ -127,7 +127,7 @@ class Coupled:
             tau = _inverse(np.eye(P) - K).sum(axis=2) * self.label_noise  # with sigma^2: (1 - K)^-1 1 sigma^2
             v = np.einsum("xij,xj->xi", onward, tau.repeat(self.nodes, axis=0))
             floor = (self.mass * (floors * v).sum(axis=1)).reshape(shape).sum(axis=1) / 2
-        still = self.schedule is not None and self.schedule.at(d.settled)[0] == 0  # nothing moves
+        still = self.schedule is not None and self.schedule.at(d.repeats_from)[0] == 0  # nothing moves
         floor = np.where(still, np.nan, np.zeros_like(floor) if self.optimizer.averages else floor)
         found = Steady(radius, np.where(still, 0.0, alone), np.where(still, 0.0, _radius(K)), floor)
         return replace(found, floor=np.where(found.stable, floor, np.inf))
@@ -135,12 +135,12 @@ class Coupled:
     def _responses(self) -> tuple[list[int], Array, Array]:
         """The phases of a cycle, the moments g (mode, seen at, noise at), and those of the read-out at phase 0."""
         d = self.dynamics
-        first, period = (10**9, 1) if d.period == 0 else (d.settled, d.period)
+        first, period = (10**9, 1) if d.period == 0 else (d.repeats_from, d.period)
         phases = list(range(first, first + period))
         slots = self._fed_back(phases)
         keep = slice(None) if not self.optimizer.averages else np.flatnonzero(slots)
         steps = [_slots(d.step(t), keep).louder(d.system(t)[2]) for t in phases]  # unit noise, whatever the batch
-        looks, row = [d.look(t)[keep] for t in phases], d.row(first)[keep]
+        looks, row = [d.gradient_point(t)[keep] for t in phases], d.row(first)[keep]
         quiet = [step.louder(0.0) for step in steps]
         g, floors = np.empty((d.modes, period, period)), np.empty((d.modes, period))
         for j in range(period):
@@ -159,22 +159,23 @@ class Coupled:
         """Slots that reach a gradient sooner or later; a plain sum of the past does not, and has no steady state."""
         d = self.dynamics
         links = np.max([np.abs(d.system(t)[0]).max(axis=2) for t in phases], axis=0) > 0
-        live = np.any([np.abs(d.look(t)).max(axis=1) > 0 for t in phases], axis=0)
+        live = np.any([np.abs(d.gradient_point(t)).max(axis=1) > 0 for t in phases], axis=0)
         for _ in live:
             live = live | links[live].any(axis=0)
         return live
 
 
 def check_look(optimizer: Optimizer) -> None:
-    """Refuse an optimizer whose ``look`` is not where its system takes the gradient."""
+    """Refuse an optimizer whose ``gradient_point`` is not where its system takes the gradient."""
     h = np.array([1.0, 0.5])
-    (G, b), p = optimizer.system(h, 0), optimizer.look(0)
+    (G, b), p = optimizer.system(h, 0), optimizer.gradient_point(0)
     for i, row in enumerate(G):
         for j, entry in enumerate(row):
             rest = np.broadcast_arrays(entry - h * b[i] * p[j], h)[0]  # G(0), whatever the curvature
             if np.any(np.abs(rest[..., 0] - rest[..., 1]) > 1e-9 * (1 + np.abs(rest[..., 0]))):
-                raise ValueError(
-                    f"{type(optimizer).__name__}: the system does not take its gradient where look says; define look(t), "
+                raise Wrong(
+                    f"{type(optimizer).__name__}: the system does not take its gradient where gradient_point says; define "
+                    "gradient_point(t), "
                     "the weights p of the slots in the point of the gradient, so that G(h) = G(0) + h b p'"
                 )
 

@@ -14,7 +14,7 @@ from ..engine.run import Outcome, Run
 from ..engine.schedule import Schedule, as_schedule
 from ..engine.spectrum import HEAD, Spectrum
 from ..optimizers.base import Optimizer, fill, parameters, require_set
-from ..types import Array
+from ..types import Array, Wrong
 from .coupled import Coupled, Steady
 from .quadratic import MAX_STEPS, AnySchedule, Bands, Problem, Quadratic, check_batch_size, report_steps
 from .renewal import Renewal
@@ -57,18 +57,18 @@ class LeastSquares(Problem):
 
     def __post_init__(self) -> None:
         if not isinstance(self.spectrum, Spectrum):
-            raise TypeError(f"LeastSquares needs a Spectrum, got {self.spectrum!r:.60}; wrap arrays as Spectrum(h)")
+            raise Wrong(f"LeastSquares needs a Spectrum, got {self.spectrum!r:.60}; wrap arrays as Spectrum(h)")
         noise, spectrum = self.label_noise, self.spectrum
         if noise is None:
             ratio = spectrum.c / spectrum.h
             if np.ptp(ratio) > 1e-6 * ratio.max():
-                raise ValueError(
+                raise Wrong(
                     "the noise c of this spectrum is not a multiple of h, so it names no label noise; "
                     "give LeastSquares label_noise="
                 )
             noise = float(ratio.max())
         if isinstance(noise, bool) or not isinstance(noise, (int, float, np.number)) or not 0 <= noise < math.inf:
-            raise ValueError(f"label_noise must be a variance of at least 0, got {noise!r}")
+            raise Wrong(f"label_noise must be a variance of at least 0, got {noise!r}", argument="label_noise")
         object.__setattr__(self, "label_noise", float(noise))
         own = Spectrum(spectrum.h, float(noise) * spectrum.h, spectrum.s, spectrum.count, spectrum.note)
         object.__setattr__(self, "spectrum", own)
@@ -192,14 +192,17 @@ class LeastSquares(Problem):
         require_set(optimizer, "sample")
         times = report_steps(steps, grid, points)
         if start not in ("gaussian", "fixed"):
-            raise ValueError(f"start must be 'gaussian' or 'fixed', got {start!r}")
+            raise Wrong(f"start must be 'gaussian' or 'fixed', got {start!r}", argument="start")
         seed, laws = sample.check_seed(seed), (law(features), law(noise))
         turned = rotation_matrix(rotation, round(self.spectrum.dim), seed)
         source = sample.Minibatch(self.spectrum, self.label_noise, *laws, start, turned)
         fixed, B = as_schedule(schedule, int(times[-1])), check_batch_size(batch_size)
         sizes = B * (fixed.batch_size if fixed else np.ones(1))
         if np.any(np.isfinite(sizes) & (sizes != np.rint(sizes))):
-            raise ValueError(f"batch_size must be a whole number of examples at every step to be sampled, got {B:g}")
+            raise Wrong(
+                f"batch_size must be a whole number of examples at every step to be sampled, got {B:g}",
+                argument="batch_size",
+            )
         plan = sample.Plan(source, optimizer, B, times, fixed, sample.check_replicas(replicas), seed)
         warning = "; ".join(filter(None, (each.warning for each in laws)))
         return sample.sample(plan, quantiles=quantiles, warning=warning, progress=progress, workers=workers)
@@ -264,14 +267,14 @@ class LeastSquares(Problem):
         """
         batch_size = check_batch_size(batch_size)
         if "lr" not in parameters(optimizer):
-            raise ValueError(f"stability_limit needs an optimizer with one learning rate, got {optimizer}")
+            raise Wrong(f"stability_limit needs an optimizer with one learning rate, got {optimizer}")
         one = fill(optimizer, {"lr": 1.0})
         require_set(one, "stability_limit")
 
         def stable(lr: float, problem: LeastSquares) -> bool:
             steady = problem._steady(fill(optimizer, {"lr": lr}), batch_size)
             if steady is None:
-                raise ValueError(
+                raise Wrong(
                     f"stability_limit takes cycles of up to {MAX_CYCLE} steps, and {optimizer} has a longer one"
                 )
             return bool(steady.stable[0])

@@ -16,7 +16,7 @@ from ..engine.schedule import Schedule, as_schedule
 from ..engine.spectrum import HEAD, Spectrum
 from ..engine.trajectory import Dynamics
 from ..optimizers.base import Optimizer, require_set
-from ..types import Array
+from ..types import Array, Wrong
 
 MAX_STEPS = 10**9
 AnySchedule = Schedule | Callable[[int], float] | None
@@ -46,7 +46,7 @@ class Quadratic(Problem):
 
     def __post_init__(self) -> None:
         if not isinstance(self.spectrum, Spectrum):
-            raise TypeError(f"Quadratic needs a Spectrum, got {self.spectrum!r:.60}; wrap arrays as Spectrum(h)")
+            raise Wrong(f"Quadratic needs a Spectrum, got {self.spectrum!r:.60}; wrap arrays as Spectrum(h)")
 
     @cached_property
     def fine(self) -> Quadratic:
@@ -165,7 +165,7 @@ class Quadratic(Problem):
         require_set(optimizer, "sample")
         times = report_steps(steps, grid, points)
         if start not in ("gaussian", "fixed"):
-            raise ValueError(f"start must be 'gaussian' or 'fixed', got {start!r}")
+            raise Wrong(f"start must be 'gaussian' or 'fixed', got {start!r}", argument="start")
         found, seed = law(noise), sample.check_seed(seed)
         turned = rotation_matrix(rotation, round(self.spectrum.dim), seed)
         plan = sample.Plan(
@@ -217,7 +217,7 @@ class Quadratic(Problem):
 
         known = parameters(optimizer)
         if "lr" not in known:
-            raise ValueError(f"stability_limit needs an optimizer with one learning rate, got {optimizer}")
+            raise Wrong(f"stability_limit needs an optimizer with one learning rate, got {optimizer}")
         one = fill(optimizer, {"lr": 1.0})
         require_set(one, "stability_limit")
         ends = np.array([self.spectrum.h.min(), self.spectrum.h.max()])
@@ -273,13 +273,13 @@ class Bands:
 
 def check_batch_size(batch_size: Any) -> float:
     if isinstance(batch_size, bool) or not isinstance(batch_size, (int, float, np.number)) or not batch_size > 0:
-        raise ValueError(f"batch_size must be a positive number, got {batch_size!r}")
+        raise Wrong(f"batch_size must be a positive number, got {batch_size!r}", argument="batch_size")
     return float(batch_size)
 
 
 def check_target(target: Any) -> float:
     if isinstance(target, bool) or not isinstance(target, (int, float, np.number)) or not (0 < target < math.inf):
-        raise ValueError(f"target must be a positive loss, got {target!r}")
+        raise Wrong(f"target must be a positive loss, got {target!r}", argument="target")
     return float(target)
 
 
@@ -287,11 +287,11 @@ def report_steps(steps: Any, grid: str, points: int) -> Array:
     """The steps a run reports: as given, or spaced up to the last."""
     if isinstance(steps, (int, np.integer, float)) and not isinstance(steps, bool):
         if not 0 <= steps <= MAX_STEPS or steps != int(steps):
-            raise ValueError(f"steps must be a whole number from 0 to 10^9, got {steps!r}")
+            raise Wrong(f"steps must be a whole number from 0 to 10^9, got {steps!r}", argument="steps")
         if grid not in ("log", "linear"):
-            raise ValueError(f"grid must be 'log' or 'linear', got {grid!r}")
+            raise Wrong(f"grid must be 'log' or 'linear', got {grid!r}", argument="grid")
         if points < 2:
-            raise ValueError(f"points must be at least 2, got {points!r}")
+            raise Wrong(f"points must be at least 2, got {points!r}", argument="points")
         if grid == "linear" or steps < 2:
             spaced = np.linspace(0, steps, points)
         else:
@@ -299,8 +299,8 @@ def report_steps(steps: Any, grid: str, points: int) -> Array:
         return np.unique(np.rint(spaced).astype(np.int64))
     times = np.asarray(steps)
     if times.ndim != 1 or times.size == 0 or not np.all(np.isfinite(times.astype(float))):
-        raise ValueError(f"steps must be a number or a list of steps, got {steps!r:.80}")
+        raise Wrong(f"steps must be a number or a list of steps, got {steps!r:.80}", argument="steps")
     whole = np.rint(times.astype(float)).astype(np.int64)
     if np.any(whole != times) or whole.min() < 0 or whole.max() > MAX_STEPS or np.any(np.diff(whole) <= 0):
-        raise ValueError("steps must be whole numbers from 0 to 10^9 in rising order")
+        raise Wrong("steps must be whole numbers from 0 to 10^9 in rising order", argument="steps")
     return whole

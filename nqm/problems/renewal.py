@@ -108,7 +108,7 @@ class Renewal:
         """The moments after ``to`` steps from those after t."""
         d = self.coupled.dynamics
         while t < to:
-            settled = t >= d.settled
+            settled = t >= d.repeats_from
             end = to if settled else int(min(d.same_until(t), to))
             period = d.period if settled else 1
             if end - t < period:
@@ -124,7 +124,7 @@ class Renewal:
     def _block(self, first: int, level: int, period: int) -> Block:
         """2^level cycles of ``period`` steps that begin as step ``first`` does, kept."""
         d = self.coupled.dynamics
-        key = ((first - d.settled) % d.period if first >= d.settled else -1 - first, period)
+        key = ((first - d.repeats_from) % d.period if first >= d.repeats_from else -1 - first, period)
         ladder = self.blocks.setdefault(key, [])
         if not ladder:
             ladder.append(self._cycle(first, period))
@@ -156,7 +156,7 @@ class Renewal:
         c = self.coupled
         G, b, batch = c.dynamics.system(t)
         k = len(b)
-        seen = _functional(c.dynamics.look(t))
+        seen = _functional(c.dynamics.gradient_point(t))
         Q = c.c * c.per_example / batch * _pairs(b, b)
         D = np.empty((len(Q), *Q.shape))
         i, j = np.triu_indices(k)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..types import Array
+from ..types import Array, Wrong
 
 MAX_DENSE = 2_000  # modes of a rotated problem: its dense H is gone through at every step
 MAX_GAINS = 256  # powers of h that are kept, for a preconditioner that changes
@@ -91,21 +91,27 @@ def rotation_matrix(rotation: Any, modes: int, seed: int) -> Array | None:
     if rotation is None:
         return None
     if modes > MAX_DENSE:
-        raise ValueError(f"a rotated problem is dense and has at most {MAX_DENSE:,} modes, this one has {modes:,}")
+        raise Wrong(f"a rotated problem is dense and has at most {MAX_DENSE:,} modes, this one has {modes:,}")
     if isinstance(rotation, str) and rotation != "random":
-        raise ValueError(f"rotation must be None, 'random', a seed or an orthogonal matrix, got {rotation!r}")
+        raise Wrong(
+            f"rotation must be None, 'random', a seed or an orthogonal matrix, got {rotation!r}", argument="rotation"
+        )
     if isinstance(rotation, (str, int, np.integer)) and not isinstance(rotation, bool):
         if not isinstance(rotation, str) and rotation < 0:
-            raise ValueError(
-                f"rotation must be None, 'random', a seed from 0 or an orthogonal matrix, got {rotation!r}"
+            raise Wrong(
+                f"rotation must be None, 'random', a seed from 0 or an orthogonal matrix, got {rotation!r}",
+                argument="rotation",
             )
         return _random_orthogonal(modes, seed if isinstance(rotation, str) else int(rotation))
     matrix = np.asarray(rotation, dtype=float)
     if matrix.shape != (modes, modes):
-        raise ValueError(f"rotation must be a {modes} x {modes} matrix, one row for each mode, got {matrix.shape}")
+        raise Wrong(
+            f"rotation must be a {modes} x {modes} matrix, one row for each mode, got {matrix.shape}",
+            argument="rotation",
+        )
     off = float(np.abs(matrix @ matrix.T - np.eye(modes)).max())
     if not off < ORTHOGONAL:
-        raise ValueError(f"rotation must be orthogonal, but R R' is {off:.3g} away from the identity")
+        raise Wrong(f"rotation must be orthogonal, but R R' is {off:.3g} away from the identity", argument="rotation")
     return matrix
 
 

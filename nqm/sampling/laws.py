@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ..text.tokens import Text, bind, unknown
-from ..types import Array
+from ..text.tokens import Text, bind
+from ..types import Array, Wrong, unknown
 
 Draw = Callable[[np.random.Generator, Array], Array]
 Function = Callable[[np.random.Generator, tuple[int, ...]], Any]
@@ -48,7 +48,9 @@ def law(noise: str | Function | Law) -> Law:
         return _named(noise)
     if callable(noise):
         return _tried(noise)
-    raise TypeError(f"noise must be a name such as 'gaussian', or a function of (rng, shape), got {noise!r:.60}")
+    raise Wrong(
+        f"noise must be a name such as 'gaussian', or a function of (rng, shape), got {noise!r:.60}", argument="noise"
+    )
 
 
 def gaussian() -> Law:
@@ -84,7 +86,7 @@ def exponential() -> Law:
 def student_t(df: float) -> Law:
     """Student's t with df degrees of freedom, of variance 1 where it has one: for df above 2."""
     if not 0 < df < math.inf:
-        raise ValueError(f"student_t: df must be positive, got {df:g}")
+        raise Wrong(f"student_t: df must be positive, got {df:g}")
     name = f"student_t({df:g})"
     scale = math.sqrt((df - 2) / df) if df > 2 else 1.0
 
@@ -131,12 +133,12 @@ def _check(name: str, found: Any) -> None:
     """Refuse a function whose draw has another shape, or is far from mean 0 and variance 1."""
     trial = np.asarray(found)
     if trial.shape != TRIAL or trial.dtype.kind not in "fiu":
-        raise ValueError(f"noise: {name}(rng, {TRIAL}) must return numbers of that shape, got shape {trial.shape}")
+        raise Wrong(f"noise: {name}(rng, {TRIAL}) must return numbers of that shape, got shape {trial.shape}")
     if not np.all(np.isfinite(trial)):
-        raise ValueError(f"noise: {name} drew numbers that are not finite")
+        raise Wrong(f"noise: {name} drew numbers that are not finite")
     mean, variance = float(trial.mean()), float(trial.var())
     if abs(mean) > FAR or not RANGE[0] < variance < RANGE[1]:
-        raise ValueError(
+        raise Wrong(
             f"noise: {name} must have mean 0 and variance 1, but {trial.size:,} draws have mean {mean:.3g} and variance "
             f"{variance:.3g}; centre and scale it, or name a law without a variance: student_t(2), cauchy"
         )

@@ -23,7 +23,7 @@ from ..engine.run import Outcome, Run
 from ..engine.schedule import Schedule
 from ..engine.spectrum import Spectrum
 from ..optimizers.base import Optimizer, scaled
-from ..types import Array
+from ..types import Array, Wrong
 from .bases import Geometry
 from .laws import Law, gaussian
 
@@ -123,7 +123,7 @@ class Minibatch:
     ) -> None:
         whole = np.rint(spectrum.count)
         if np.any(spectrum.count != whole) or spectrum.dim > MAX_MODES:
-            raise ValueError(
+            raise Wrong(
                 f"least squares is sampled mode by mode, {MAX_MODES:,} whole modes at most; this spectrum has "
                 f"{len(spectrum):,} nodes that stand for {spectrum.dim:,.6g}; take a smaller one"
             )
@@ -140,7 +140,10 @@ class Minibatch:
         if math.isinf(batch_size):
             return self.geometry.multiply(w)
         if batch_size != int(batch_size):
-            raise ValueError(f"batch_size must be a whole number of examples to be sampled, got {batch_size:g}")
+            raise Wrong(
+                f"batch_size must be a whole number of examples to be sampled, got {batch_size:g}",
+                argument="batch_size",
+            )
         left, total = int(batch_size), np.zeros_like(w)
         while left:
             examples = min(left, EXAMPLES)
@@ -169,7 +172,7 @@ def expanded(spectrum: Spectrum, optimizer: Optimizer, rotated: bool) -> tuple[A
         return h, c, s, np.ones(h.size)
     if rotated or not optimizer.elementwise:
         why = "a rotated problem" if rotated else f"{optimizer}, which looks at all parameters together,"
-        raise ValueError(
+        raise Wrong(
             f"{why} is sampled mode by mode, {MAX_MODES:,} whole modes at most; this spectrum has {len(spectrum):,} nodes "
             f"that stand for {spectrum.dim:,.6g}; take a smaller one"
         )
@@ -422,18 +425,18 @@ def _verdict(plan: Plan, loss: Array) -> tuple[Outcome, str]:
 
 def check_quantiles(levels: Sequence[float]) -> tuple[float, ...]:
     if not isinstance(levels, Sequence) or isinstance(levels, str):
-        raise ValueError(f"quantiles must be a list of numbers between 0 and 1, got {levels!r}")
+        raise Wrong(f"quantiles must be a list of numbers between 0 and 1, got {levels!r}")
     found = tuple(sorted({float(level) for level in levels}))
     if not all(0 <= level <= 1 for level in found):
-        raise ValueError(f"quantiles must lie between 0 and 1, got {list(levels)}")
+        raise Wrong(f"quantiles must lie between 0 and 1, got {list(levels)}")
     return found
 
 
 def check_replicas(replicas: Any) -> int:
     if isinstance(replicas, bool) or not isinstance(replicas, (int, float, np.number)):
-        raise ValueError(f"replicas must be a whole number of at least 1, got {replicas!r}")
+        raise Wrong(f"replicas must be a whole number of at least 1, got {replicas!r}", argument="replicas")
     if not 1 <= replicas <= 10**9 or replicas != int(replicas):
-        raise ValueError(f"replicas must be a whole number from 1 to 10^9, got {replicas!r}")
+        raise Wrong(f"replicas must be a whole number from 1 to 10^9, got {replicas!r}", argument="replicas")
     return int(replicas)
 
 
@@ -441,11 +444,11 @@ def check_workers(workers: Any) -> int | None:
     if workers is None:
         return None
     if isinstance(workers, bool) or not isinstance(workers, (int, np.integer)) or workers < 1:
-        raise ValueError(f"workers must be a whole number of at least 1, got {workers!r}")
+        raise Wrong(f"workers must be a whole number of at least 1, got {workers!r}", argument="workers")
     return int(workers)
 
 
 def check_seed(seed: Any) -> int:
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise ValueError(f"seed must be a whole number from 0, got {seed!r}")
+        raise Wrong(f"seed must be a whole number from 0, got {seed!r}", argument="seed")
     return int(seed)

@@ -11,6 +11,7 @@ from ..optimizers.base import Optimizer, parameters
 from ..problems.quadratic import MAX_STEPS, check_batch_size, check_target
 from ..sampling.laws import Law, gaussian, law
 from ..sampling.replicas import check_seed
+from ..types import Wrong
 
 
 @dataclass(frozen=True)
@@ -26,17 +27,19 @@ class Goal:
         """A goal from what a user gave, refused by name."""
         batch_size = check_batch_size(batch_size)
         if sum(goal is not None for goal in (target, steps, examples)) != 1:
-            raise ValueError("tune needs exactly one goal: target=, steps= or examples=")
+            raise Wrong("tune needs exactly one goal: target=, steps= or examples=")
         if examples is not None:
             if not (examples >= batch_size and math.isfinite(batch_size)):
-                raise ValueError(f"examples must be at least one batch of {batch_size:g}, got {examples!r}")
+                raise Wrong(
+                    f"examples must be at least one batch of {batch_size:g}, got {examples!r}", argument="examples"
+                )
             steps = int(examples // batch_size)
         if not (1 <= max_steps <= MAX_STEPS):
-            raise ValueError(f"max_steps must be from 1 to 10^9, got {max_steps!r}")
+            raise Wrong(f"max_steps must be from 1 to 10^9, got {max_steps!r}", argument="max_steps")
         if steps is None:
             return cls(batch_size, check_target(target), int(max_steps))
         if isinstance(steps, bool) or steps != int(steps) or not 1 <= steps <= MAX_STEPS:
-            raise ValueError(f"steps must be a whole number from 1 to 10^9, got {steps!r}")
+            raise Wrong(f"steps must be a whole number from 1 to 10^9, got {steps!r}", argument="steps")
         return cls(batch_size, None, int(steps))
 
 
@@ -56,7 +59,9 @@ class Sampling:
         """From what a user gave, refused by name."""
         found = law(noise)
         if found.warning and isinstance(optimizer, Optimizer) and optimizer.linear:
-            raise ValueError(f"noise: {optimizer} cannot be tuned, as {found.warning}; take a law with a variance")
+            raise Wrong(
+                f"noise: {optimizer} cannot be tuned, as {found.warning}; take a law with a variance", argument="noise"
+            )
         return cls(found, check_seed(seed), rotation)
 
 

@@ -27,7 +27,7 @@ from ..engine.trajectory import SCAN, Dynamics, Powers, fade
 from ..optimizers.base import Optimizer, require_set
 from ..problems.least_squares import LeastSquares
 from ..problems.quadratic import MAX_STEPS, AnySchedule, Quadratic, check_batch_size, check_target
-from ..types import Array
+from ..types import Array, Wrong
 from .walk import walk_to
 
 LEAF = 6  # blocks of 2^LEAF steps are walked
@@ -57,16 +57,17 @@ def steps_to_target(
     require_set(optimizer, "steps_to_target")
     batch_size, target = check_batch_size(batch_size), check_target(target)
     if until not in ("first", "settled"):
-        raise ValueError(f"until must be 'first' or 'settled', got {until!r}")
+        raise Wrong(f"until must be 'first' or 'settled', got {until!r}", argument="until")
     if not 0 <= max_steps <= MAX_STEPS or max_steps != int(max_steps):
-        raise ValueError(f"max_steps must be a whole number from 0 to 10^9, got {max_steps!r}")
+        raise Wrong(f"max_steps must be a whole number from 0 to 10^9, got {max_steps!r}", argument="max_steps")
     changing = schedule is not None and not isinstance(schedule, Schedule)
     fixed = as_schedule(schedule, min(int(max_steps), 10**6 if changing else MAX_PIECES))
     with np.errstate(over="ignore", invalid="ignore"):
         if optimizer.at_horizon(1) != optimizer.at_horizon(MAX_STEPS):
             if until == "settled":
-                raise ValueError(
-                    f"until='settled' needs one run, but {optimizer} is another run at each horizon; set its start"
+                raise Wrong(
+                    f"until='settled' needs one run, but {optimizer} is another run at each horizon; set its start",
+                    argument="until",
                 )
             steps = _horizon_hit(problem, optimizer, batch_size, target, fixed, int(max_steps))
         elif isinstance(problem, LeastSquares):
@@ -123,7 +124,7 @@ class _March:
             return 0
         d = self.dynamics
         while self.t < self.limit and not self.never:
-            if 1 < d.period <= MAX_PHASES and self.t >= d.settled:
+            if 1 < d.period <= MAX_PHASES and self.t >= d.repeats_from:
                 return self._phases()
             end = min(d.same_until(self.t), self.limit)
             if end - self.t > 1:
@@ -167,7 +168,7 @@ class _March:
     def _phases(self) -> int | None:
         """Steps that repeat in a cycle: each phase of the cycle is a stretch of like steps of its own."""
         d, period = self.dynamics, self.dynamics.period
-        hit = self._interleaved(lambda t: d.cycle((t - d.settled) % period), period, self.limit)
+        hit = self._interleaved(lambda t: d.cycle((t - d.repeats_from) % period), period, self.limit)
         self.t = self.limit
         if self.until == "first":
             return hit

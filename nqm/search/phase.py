@@ -26,7 +26,7 @@ from ..engine.run import Outcome, number, numbers
 from ..engine.trajectory import Dynamics
 from ..optimizers.base import Optimizer, Parameter, fill, free_parameters, parameters
 from ..problems.quadratic import MAX_STEPS, Quadratic, check_batch_size, check_target
-from ..types import Array
+from ..types import Array, Wrong
 
 PASS = 16384  # settings times nodes times slots in one pass: its powers stay in cache
 MOST = 512  # values along an axis
@@ -52,11 +52,9 @@ class Axis:
     def __post_init__(self) -> None:
         numeric = all(isinstance(v, int | float) and not isinstance(v, bool) for v in (self.low, self.high, self.n))
         if not numeric or not 0 <= self.low < self.high < math.inf:
-            raise ValueError(
-                f"{self.name}: an axis goes from a low to a higher value, got {self.low!r} to {self.high!r}"
-            )
+            raise Wrong(f"{self.name}: an axis goes from a low to a higher value, got {self.low!r} to {self.high!r}")
         if self.n != int(self.n) or not 2 <= self.n <= MOST:
-            raise ValueError(f"{self.name}: an axis has 2 to {MOST} values, got {self.n!r}")
+            raise Wrong(f"{self.name}: an axis has 2 to {MOST} values, got {self.n!r}")
 
     def __str__(self) -> str:
         return f"{self.name}={self.low!r}..{self.high!r}..{self.n}"
@@ -130,13 +128,13 @@ class Scale:
         if axis.name == "batch_size":
             return cls(axis.name, "log", _spaced(axis, "log"), None)
         if axis.name not in known:
-            raise ValueError(f"{optimizer} has no parameter {axis.name!r}; an axis is batch_size or {', '.join(known)}")
+            raise Wrong(f"{optimizer} has no parameter {axis.name!r}; an axis is batch_size or {', '.join(known)}")
         kind = known[axis.name].kind
         values = _spaced(axis, kind.scale)
         values = np.unique(np.rint(values)) if kind.integer else values
         if not np.all(kind.valid(values)):
             wrong = values[~kind.valid(values)][0]
-            raise ValueError(f"{axis.name} must be {kind.allowed}, and the axis has {wrong:g}")
+            raise Wrong(f"{axis.name} must be {kind.allowed}, and the axis has {wrong:g}")
         return cls(axis.name, kind.scale, values, known[axis.name])
 
     def between(self, a: Array, b: Array) -> Array:
@@ -154,17 +152,17 @@ class Scale:
 def _spaced(axis: Axis, scale: str) -> Array:
     if scale == "log":
         if axis.low <= 0:
-            raise ValueError(f"{axis.name} must be positive on an axis by equal factors, got {axis.low!r}")
+            raise Wrong(f"{axis.name} must be positive on an axis by equal factors, got {axis.low!r}")
         return np.geomspace(axis.low, axis.high, int(axis.n))
     if scale == "memory":
         if axis.high >= 1:
-            raise ValueError(f"{axis.name} must be in [0, 1), got {axis.high!r}")
+            raise Wrong(f"{axis.name} must be in [0, 1), got {axis.high!r}")
         return 1 - np.geomspace(1 - axis.low, 1 - axis.high, int(axis.n))
     return np.linspace(axis.low, axis.high, int(axis.n))
 
 
 def phase_map(
-    problem: Quadratic, optimizer: Optimizer, x: Axis, y: Axis, target: float, batch_size: float | None = None
+    problem: Quadratic, optimizer: Optimizer, x: Axis, y: Axis, batch_size: float | None = None, *, target: float
 ) -> PhaseMap:
     """Steps to a target loss over a grid of two settings, and where stability ends.
 
@@ -181,15 +179,15 @@ def phase_map(
     [[52814.0, 5286.0, 535.0], [5286.0, 533.0, 61.0]]
     """
     if not isinstance(problem, Quadratic):
-        raise TypeError(f"phase_map needs a Quadratic problem, got {type(problem).__name__}")
+        raise Wrong(f"phase_map needs a Quadratic problem, got {type(problem).__name__}")
     target = check_target(target)
     if x.name == y.name:
-        raise ValueError(f"the axes of a map must differ, got {x.name} twice")
+        raise Wrong(f"the axes of a map must differ, got {x.name} twice")
     if ("batch_size" in (x.name, y.name)) == (batch_size is not None):
-        raise ValueError("phase_map needs batch_size= or an axis of that name, and not both")
+        raise Wrong("phase_map needs batch_size= or an axis of that name, and not both")
     scales = Scale.of(x, optimizer), Scale.of(y, optimizer)
     if left := [name for name in free_parameters(optimizer) if name not in (x.name, y.name)]:
-        raise ValueError(f"phase_map needs {', '.join(left)} of {optimizer} set; only those of the axes may be free")
+        raise Wrong(f"phase_map needs {', '.join(left)} of {optimizer} set; only those of the axes may be free")
     size = None if batch_size is None else check_batch_size(batch_size)
     smooth = len(_member(optimizer, scales).initial()) == 1
     grid = _Grid(problem.coarse_smooth if smooth else problem.fine, optimizer, scales, target, size)
@@ -202,10 +200,8 @@ def _member(optimizer: Optimizer, scales: tuple[Scale, Scale]) -> Optimizer:
     values = {s.name: _plain(s, s.values[0]) for s in scales if s.parameter}
     member = fill(optimizer, values)
     whole = member.linear and member.at_horizon(1) == member.at_horizon(MAX_STEPS)
-    if not whole or member.cycle == 0 or not member.steady or member.settled:
-        raise ValueError(
-            f"phase_map needs an optimizer whose steps are alike or repeat, and those of {optimizer} do not"
-        )
+    if not whole or member.cycle == 0 or not member.steady or member.repeats_from:
+        raise Wrong(f"phase_map needs an optimizer whose steps are alike or repeat, and those of {optimizer} do not")
     return member
 
 

@@ -25,7 +25,7 @@ from ..engine.run import Outcome, number
 from ..engine.schedule import Schedule
 from ..optimizers.base import Optimizer, Parameter, fill, free, free_parameters, parameters
 from ..problems.quadratic import MAX_STEPS, Quadratic, check_batch_size, check_target
-from ..types import Array
+from ..types import Array, Wrong
 from .exact.family import Family
 from .exact.minimise import minimise
 from .exact.tuning import CEILING, Tuned, Tuner
@@ -90,37 +90,39 @@ def optimal_schedule(
     True
     """
     if not isinstance(problem, Quadratic):
-        raise TypeError(
+        raise Wrong(
             f"optimal_schedule needs a Quadratic problem, got {type(problem).__name__}; the quadratic next to a "
             "LeastSquares is its .additive"
         )
     batch_size = check_batch_size(batch_size)
     if sum(goal is not None for goal in (target, steps, examples)) != 1:
-        raise ValueError("optimal_schedule needs exactly one goal: target=, steps= or examples=")
+        raise Wrong("optimal_schedule needs exactly one goal: target=, steps= or examples=")
     if isinstance(pieces, bool) or pieces != int(pieces) or not 1 <= pieces <= 1000:
-        raise ValueError(f"pieces must be a whole number from 1 to 1000, got {pieces!r}")
+        raise Wrong(f"pieces must be a whole number from 1 to 1000, got {pieces!r}", argument="pieces")
     if not isinstance(optimizer, Optimizer) or "lr" not in parameters(optimizer):
-        raise ValueError(f"optimal_schedule needs an optimizer with one learning rate, got {optimizer!r}")
+        raise Wrong(f"optimal_schedule needs an optimizer with one learning rate, got {optimizer!r}")
     family = Family(problem, optimizer)
     member = family.at((family.low + family.high) / 2)
     if member.cycle != 1 or not member.steady or member.averages:
-        raise ValueError(
-            f"optimal_schedule needs an optimizer whose steps are all alike, and those of {optimizer} are not"
-        )
+        raise Wrong(f"optimal_schedule needs an optimizer whose steps are all alike, and those of {optimizer} are not")
     if on == "batch_size":
         if examples is None or not math.isfinite(examples) or examples < pieces:
-            raise ValueError(
-                f"on='batch_size' needs a budget, examples=, of at least one for each piece, got {examples!r}"
+            raise Wrong(
+                f"on='batch_size' needs a budget, examples=, of at least one for each piece, got {examples!r}",
+                argument="on",
             )
         return _best_batches(problem, optimizer, batch_size, float(examples), int(pieces))
     if on != "lr":
-        raise ValueError(f"on must be 'lr' or 'batch_size', got {on!r}")
+        raise Wrong(f"on must be 'lr' or 'batch_size', got {on!r}", argument="on")
     if examples is not None:
         steps = int(examples // batch_size)
     search = _RateSearch(problem, optimizer, batch_size)
     if steps is not None:
         if steps != int(steps) or not pieces <= steps <= MAX_STEPS:
-            raise ValueError(f"steps must be a whole number from {pieces} (one for each piece) to 10^9, got {steps!r}")
+            raise Wrong(
+                f"steps must be a whole number from {pieces} (one for each piece) to 10^9, got {steps!r}",
+                argument="steps",
+            )
         return search.least_loss(int(steps), int(pieces))
     return search.fewest_steps(check_target(target), int(pieces))
 

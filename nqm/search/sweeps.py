@@ -19,7 +19,7 @@ from ..optimizers.preconditioned import Preconditioned
 from ..problems.bounds import bayes_bound, conjugate_gradient_steps, knee, paper_bound
 from ..problems.least_squares import LeastSquares
 from ..problems.quadratic import MAX_STEPS, Quadratic, check_batch_size, check_target
-from ..types import Array
+from ..types import Array, Wrong
 from .answer import Sampling, Tuned
 from .exact.tuning import tuner
 
@@ -61,7 +61,9 @@ class Sweep:
     def critical_batch_size(self, definition: Definition = "20%") -> float:
         """Batch size beyond which returns diminish, by a stated definition (`DEFINITIONS`); NaN if the sweep does not bracket it."""
         if definition not in DEFINITIONS:
-            raise ValueError(f"definition must be one of {', '.join(DEFINITIONS)}, got {definition!r}")
+            raise Wrong(
+                f"definition must be one of {', '.join(DEFINITIONS)}, got {definition!r}", argument="definition"
+            )
         if definition == "knee":
             # The closed form is that of SGD behind a fixed preconditioner.
             return knee(self.spectrum, self.target, self.power) if self.steps_stderr is None else math.nan
@@ -170,9 +172,9 @@ def excess_at(batch_sizes: Array, examples: Array, factor: float) -> float:
 def sweep(
     problem: Quadratic | LeastSquares,
     optimizer: Optimizer,
-    target: float,
     batch_sizes: Sequence[float] | None = None,
     *,
+    target: float,
     max_steps: int = MAX_STEPS,
     noise: Any = "gaussian",
     seed: int = 0,
@@ -182,7 +184,7 @@ def sweep(
     """Tune an optimizer's free parameters at each batch size; ``noise``, ``seed`` and ``rotation`` are those of `tune`.
 
     >>> from nqm import HeavyBall, Quadratic, Spectrum
-    >>> result = sweep(Quadratic(Spectrum.power_law(10_000)), HeavyBall(), 0.01, [2**10, 2**12])
+    >>> result = sweep(Quadratic(Spectrum.power_law(10_000)), HeavyBall(), [2**10, 2**12], target=0.01)
     >>> [round(T, -2) for T in result.steps.tolist()]
     [5000.0, 1300.0]
     """
@@ -191,7 +193,7 @@ def sweep(
         sorted({check_batch_size(B) for B in (DEFAULT_BATCH_SIZES if batch_sizes is None else batch_sizes)})
     )
     if not len(sizes):
-        raise ValueError("batch_sizes must not be empty")
+        raise Wrong("batch_sizes must not be empty", argument="batch_sizes")
     solver = tuner(problem, optimizer, Sampling.of(optimizer, noise, seed, rotation))
     # What is reached with some noise is reached with less; races are shortest without any, and begin there.
     order = [*sizes, math.inf] if optimizer.linear else [math.inf, *sizes[::-1]]

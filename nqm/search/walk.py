@@ -74,7 +74,7 @@ def _hopeless(
     problem: LeastSquares, optimizer: Optimizer, batch_size: float, target: float, schedule: Schedule | None, limit: int
 ) -> int:
     """A step after which the target is out of reach: what label noise alone adds at constant settings only grows."""
-    settled = schedule.settled if schedule else 0
+    settled = schedule.repeats_from if schedule else 0
     if schedule:
         lr, momentum, batch = schedule.at(settled)
         if lr == 0:

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from ..types import Wrong
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
@@ -139,7 +141,7 @@ def save(figure: Figure, *paths: str | Path) -> None:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 figure.savefig(path, metadata=stamps[path.suffix.lower()])
             except OSError as error:
-                raise ValueError(f"cannot write the picture {str(path)!r}: {error.strerror or error}") from None
+                raise Wrong(f"cannot write the picture {str(path)!r}: {error.strerror or error}") from None
         if len(paths) > 1:
             figure.set_layout_engine("none")  # the first has laid it out, and that takes as long as drawing it
 
@@ -157,7 +159,7 @@ def png(figure: Figure, dpi: float = 160) -> bytes:
 def check_path(path: str | Path | None) -> None:
     """Refuse a picture that could not be written for its ending, before the work is done."""
     if path is not None and Path(path).suffix.lower() not in ENDINGS:
-        raise ValueError(f"a picture is written as {', '.join(ENDINGS)}; {Path(path).name!r} ends in none of them")
+        raise Wrong(f"a picture is written as {', '.join(ENDINGS)}; {Path(path).name!r} ends in none of them")
 
 
 def ramp(n: int) -> list[str]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..optimizers.base import parameters
 from ..problems.bounds import bayes_bound, conjugate_gradient_steps, paper_bound
+from ..types import Wrong
 from .chart import BLACK, GREY, PALETTE, Line, Panel, Scale, around, chart, finite, ramp, wrap
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ def curve_at(batch_size: float, batch_sizes: Any, steps: Any) -> float:
 def _listed(sweeps: Sequence[Sweep] | Sweep) -> list[Sweep]:
     found = list(sweeps) if isinstance(sweeps, (list, tuple)) else [sweeps]
     if not found:
-        raise ValueError("there is no sweep to plot; give at least one")
+        raise Wrong("there is no sweep to plot; give at least one")
     return found  # type: ignore[return-value]
 
 

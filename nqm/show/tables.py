@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ..types import Wrong
+
 Table = list[dict[str, Any]]
 
 
@@ -49,7 +51,7 @@ def made(folder: str | Path, page: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / page).touch()
     except OSError as error:
-        raise ValueError(f"cannot write into the folder {str(folder)!r}: {error.strerror or error}") from None
+        raise Wrong(f"cannot write into the folder {str(folder)!r}: {error.strerror or error}") from None
     return folder
 
 

@@ -22,7 +22,8 @@ from ..engine.schedule import Schedule
 from ..engine.spectrum import Spectrum
 from ..optimizers import Optimizer, free
 from ..search import Axis
-from .tokens import EXAMPLES, MAX_LENGTH, Text, bind, make, unknown
+from ..types import Wrong, unknown
+from .tokens import EXAMPLES, MAX_LENGTH, Text, bind, make
 
 MAX_PIECES = 10**6  # of a schedule, and bins of a spectrum: no line of text can fill the memory
 MAX_STEPS = 10**12
@@ -42,13 +43,13 @@ def parse_optimizer(text: str, *, allow_import: bool = False) -> Optimizer:
     EMA(HeavyBall(momentum=0.9), decay=0.992188)
     >>> parse_optimizer("HevyBall")
     Traceback (most recent call last):
-    ValueError: there is no optimizer 'HevyBall' (did you mean HeavyBall?); there are Adam, AdamW, ...
+    nqm.types.Wrong: there is no optimizer 'HevyBall' (did you mean HeavyBall?); there are Adam, AdamW, ...
     """
     source = Text("optimizer", text)
     classes = known_optimizers()
     for name, path in source.own.items():
         if not allow_import:
-            raise ValueError(f"{path} is not imported here; use one of {', '.join(known_optimizers())}")
+            raise Wrong(f"{path} is not imported here; use one of {', '.join(known_optimizers())}")
         classes[name] = _import(path)
     return source.read(lambda node: _optimizer(source, node, classes))
 
@@ -73,7 +74,7 @@ def parse_spectrum(text: str, *, allow_files: bool = True) -> Spectrum:
     """
     if isinstance(text, str) and _names_file(text.strip()):
         if not allow_files:
-            raise ValueError(f"no files are read here; write a spectrum such as {EXAMPLES['spectrum']}")
+            raise Wrong(f"no files are read here; write a spectrum such as {EXAMPLES['spectrum']}")
         return _load(text.strip())
     source = Text("spectrum", text)
     return source.read(lambda node: _spectrum(source, node))
@@ -102,10 +103,10 @@ def parse_batch_sizes(text: str) -> list[float]:
     ([4, 16, 64, 256], [10, 100, 1000], [8, 32])
     """
     if not isinstance(text, str) or len(text) > MAX_LENGTH:
-        raise ValueError(f"batch sizes are a list such as 4,16,64 or a range such as 2^2..2^20, got {text!r:.60}")
+        raise Wrong(f"batch sizes are a list such as 4,16,64 or a range such as 2^2..2^20, got {text!r:.60}")
     parts = text.split("..")
     if len(parts) > 3:
-        raise ValueError(f"a range of batch sizes is FIRST..LAST or FIRST..LAST..FACTOR, got {text!r:.60}")
+        raise Wrong(f"a range of batch sizes is FIRST..LAST or FIRST..LAST..FACTOR, got {text!r:.60}")
     if len(parts) > 1:
         return _range(*(parse_number(part) for part in parts))
     return _positive("batch sizes", text)
@@ -118,14 +119,14 @@ def parse_rates(text: str) -> list[float]:
     [0.03, 0.1]
     """
     if not isinstance(text, str) or len(text) > MAX_LENGTH:
-        raise ValueError(f"rates are a list such as 0.03,0.1,0.3, got {text!r:.60}")
+        raise Wrong(f"rates are a list such as 0.03,0.1,0.3, got {text!r:.60}")
     return _positive("rates", text)
 
 
 def _positive(what: str, text: str) -> list[float]:
     numbers = [parse_number(part) for part in text.split(",")]
     if min(numbers) <= 0:
-        raise ValueError(f"{what} must be positive, got {min(numbers):g}")
+        raise Wrong(f"{what} must be positive, got {min(numbers):g}")
     return numbers
 
 
@@ -138,7 +139,7 @@ def parse_axis(text: str) -> Axis:
     name, equals, values = text.partition("=") if isinstance(text, str) and len(text) <= MAX_LENGTH else ("", "", "")
     parts = values.split("..")
     if not equals or not name.strip() or not 2 <= len(parts) <= 3:
-        raise ValueError(f"an axis is NAME=LOW..HIGH or NAME=LOW..HIGH..N, such as lr=0.001..4..40, got {text!r:.60}")
+        raise Wrong(f"an axis is NAME=LOW..HIGH or NAME=LOW..HIGH..N, such as lr=0.001..4..40, got {text!r:.60}")
     low, high, *count = (parse_number(part) for part in parts)
     return Axis(name.strip(), low, high, *(int(n) if n == n // 1 else n for n in count))  # type: ignore[arg-type]
 
@@ -166,7 +167,7 @@ def known_spectra() -> dict[str, Callable[..., Spectrum]]:
 def _optimizer(source: Text, node: ast.expr, classes: dict[str, type[Optimizer]]) -> Optimizer:
     function, args, named = source.call(node)
     if not isinstance(function, ast.Name):
-        raise ValueError(f"{source.shown(node)} is not an optimizer; write one such as {EXAMPLES['optimizer']}")
+        raise Wrong(f"{source.shown(node)} is not an optimizer; write one such as {EXAMPLES['optimizer']}")
     if function.id not in classes:
         raise unknown("optimizer", function.id, known_optimizers())
 
@@ -192,12 +193,12 @@ def _schedule(source: Text, node: ast.expr) -> Schedule:
         ):
             return _schedule(source, inner).on(target)  # pyright: ignore[reportArgumentType]  # on checks it
         case ast.Call(func=ast.Attribute()):
-            raise ValueError(f'after a schedule comes .on("momentum") or .on("batch_size"), got {source.shown(node)}')
+            raise Wrong(f'after a schedule comes .on("momentum") or .on("batch_size"), got {source.shown(node)}')
     name, values = _constructor(
         source, node, known_schedules(), lists=("at", "lengths", "lr", "momentum", "batch_size")
     )
     if not isinstance(values.get("at", []), list):
-        raise ValueError(f"{name}: at must be a list such as [300, 600], got {values['at']:g}")
+        raise Wrong(f"{name}: at must be a list such as [300, 600], got {values['at']:g}")
     _check_pieces(name, values)
     return make(name, known_schedules()[name], values)
 
@@ -213,7 +214,7 @@ def _joined(source: Text, node: ast.BinOp) -> Schedule:
     for op, right in reversed(chain):
         after = _schedule(source, right)
         if len(total.ends) + len(after.ends) > MAX_PIECES:
-            raise ValueError(f"a schedule in text changes at most {MAX_PIECES:,} times")
+            raise Wrong(f"a schedule in text changes at most {MAX_PIECES:,} times")
         total = total + after if op is ast.Add else total & after
     return total
 
@@ -224,10 +225,10 @@ def _check_pieces(name: str, values: dict[str, Any]) -> None:
         name, ("steps",)
     )
     if sum(values[key] for key in changing) > MAX_PIECES:
-        raise ValueError(f"{name}: a schedule in text changes at most {MAX_PIECES:,} times")
+        raise Wrong(f"{name}: a schedule in text changes at most {MAX_PIECES:,} times")
     lengths = values.get("lengths", values.get("steps"))
     if sum(lengths if isinstance(lengths, list) else [lengths or 0]) > MAX_STEPS:
-        raise ValueError(f"{name}: a schedule lasts at most {MAX_STEPS:,} steps")
+        raise Wrong(f"{name}: a schedule lasts at most {MAX_STEPS:,} steps")
 
 
 def _spectrum(source: Text, node: ast.expr) -> Spectrum:
@@ -251,9 +252,9 @@ def _spectrum(source: Text, node: ast.expr) -> Spectrum:
 def _check_change(name: str, values: dict[str, Any]) -> None:
     """Refuse what would take too long or too much memory."""
     if values.get("n", 2) > MAX_PIECES:
-        raise ValueError(f"{name}: n must be at most {MAX_PIECES:,}, got {values['n']:g}")
+        raise Wrong(f"{name}: n must be at most {MAX_PIECES:,}, got {values['n']:g}")
     if values.get("tol", 1) < MIN_TOLERANCE:
-        raise ValueError(f"{name}: tol must be at least {MIN_TOLERANCE:g}, got {values['tol']:g}")
+        raise Wrong(f"{name}: tol must be at least {MIN_TOLERANCE:g}, got {values['tol']:g}")
 
 
 def _constructor(
@@ -262,9 +263,7 @@ def _constructor(
     """The known name that is called and its arguments: numbers, or lists of them where those may be."""
     function, args, named = source.call(node)
     if not isinstance(function, ast.Name):
-        raise ValueError(
-            f"{source.shown(node)} is not a {source.what}; write one such as {EXAMPLES[source.what]}{more}"
-        )
+        raise Wrong(f"{source.shown(node)} is not a {source.what}; write one such as {EXAMPLES[source.what]}{more}")
     name = function.id
     if name not in known:
         raise unknown(source.what, source.own.get(name, name), known, more)
@@ -274,7 +273,7 @@ def _constructor(
     allowed = lists if name in ("Schedule", "Spectrum") else ("at",)
     for key, value in values.items():
         if isinstance(value, list) and key not in allowed:
-            raise ValueError(f"{name}: {key} must be one number, got a list")
+            raise Wrong(f"{name}: {key} must be one number, got a list")
     return name, values
 
 
@@ -286,17 +285,17 @@ def _load(path: str) -> Spectrum:
     try:
         return Spectrum.load(path)
     except (OSError, RecursionError, MemoryError) as error:
-        raise ValueError(f"cannot read the spectrum {path!r:.80}: {error}") from None
+        raise Wrong(f"cannot read the spectrum {path!r:.80}: {error}") from None
 
 
 def _range(first: float, last: float, factor: float = 4) -> list[float]:
     if not (0 < first <= last < math.inf and 1 < factor < math.inf):
-        raise ValueError(
+        raise Wrong(
             f"a range of batch sizes rises from above 0 by a factor above 1, got {first:g}..{last:g}..{factor:g}"
         )
     count = math.floor(math.log(last / first) / math.log(factor) + 1e-9)
     if count >= 1_000:
-        raise ValueError(f"{first:g}..{last:g}..{factor:g} are {count + 1:,} batch sizes; ask for 1,000 at most")
+        raise Wrong(f"{first:g}..{last:g}..{factor:g} are {count + 1:,} batch sizes; ask for 1,000 at most")
     return [first * factor**i for i in range(count + 1)]
 
 
@@ -309,11 +308,11 @@ def _import(path: str) -> type[Optimizer]:
         module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:
         hint = f"; write {module_name[:-3]}:{class_name}" if module_name.endswith(".py") else ""
-        raise ValueError(f"cannot import {module_name!r} for {path}: {error}{hint}") from None
+        raise Wrong(f"cannot import {module_name!r} for {path}: {error}{hint}") from None
     found = getattr(module, class_name, None)
     if found is None:
         offered = [n for n, v in vars(module).items() if inspect.isclass(v) and issubclass(v, Optimizer)]
         raise unknown(f"class in {module_name} called", class_name, offered)
     if not (inspect.isclass(found) and issubclass(found, Optimizer)):
-        raise ValueError(f"{path} is not an optimizer; it must be a class that derives from nqm.Optimizer")
+        raise Wrong(f"{path} is not an optimizer; it must be a class that derives from nqm.Optimizer")
     return found

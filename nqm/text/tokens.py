@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import inspect
 import math
 import operator
@@ -13,6 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
+
+from ..types import Wrong, short, unknown
 
 MAX_LENGTH = 2_000  # characters
 MAX_NESTING = 50  # brackets within brackets
@@ -58,9 +59,9 @@ class Text:
         self.what = what
         self.own: dict[str, str] = {}
         if not isinstance(text, str) or not text.strip():
-            raise ValueError(f"{article(what)} is text such as {EXAMPLES[what]}, got {text!r:.60}")
+            raise Wrong(f"{article(what)} is text such as {EXAMPLES[what]}, got {text!r:.60}")
         if len(text) > MAX_LENGTH:
-            raise ValueError(f"{article(what)} is at most {MAX_LENGTH:,} characters long, got {len(text):,}")
+            raise Wrong(f"{article(what)} is at most {MAX_LENGTH:,} characters long, got {len(text):,}")
         self.text = " ".join(text.split())
         source = "".join(self._tokens())
         try:
@@ -97,10 +98,10 @@ class Text:
         except RecursionError:
             self._refuse("it is too deeply nested")
         except ValueError as error:
-            raise ValueError(" ".join(str(error).split())) from None  # one sentence, one line
+            raise Wrong(" ".join(str(error).split())) from None  # one sentence, one line
 
     def _refuse(self, why: str) -> NoReturn:
-        raise ValueError(f"cannot read {short(self.text)!r} as {article(self.what)}: {why}") from None
+        raise Wrong(f"cannot read {short(self.text)!r} as {article(self.what)}: {why}") from None
 
     def shown(self, node: ast.expr) -> str:
         """A part of the text, for a message."""
@@ -122,15 +123,15 @@ class Text:
                 return self.number(operand)
             case ast.BinOp(left=left, op=op, right=right) if type(op) in ARITHMETIC:
                 return self._arithmetic(ARITHMETIC[type(op)], self.number(left), self.number(right), node)
-        raise ValueError(f"{self.shown(node)} is not a number")
+        raise Wrong(f"{self.shown(node)} is not a number")
 
     def _arithmetic(self, function: Any, left: float, right: float, node: ast.expr) -> float:
         if function is operator.pow and abs(right) > MAX_EXPONENT:
-            raise ValueError(f"the exponent in {self.shown(node)} is beyond {MAX_EXPONENT}")
+            raise Wrong(f"the exponent in {self.shown(node)} is beyond {MAX_EXPONENT}")
         try:
             value = function(left, right)
         except ArithmeticError:
-            raise ValueError(f"{self.shown(node)} is not a finite number") from None
+            raise Wrong(f"{self.shown(node)} is not a finite number") from None
         return self._bounded(value, node)
 
     def _bounded(self, value: Any, node: ast.expr) -> float:
@@ -138,9 +139,9 @@ class Text:
         try:
             value = value if isinstance(value, int) and abs(value) <= WHOLE else float(value)
         except (OverflowError, TypeError):
-            raise ValueError(f"{self.shown(node)} is not a number that a float can hold") from None
+            raise Wrong(f"{self.shown(node)} is not a number that a float can hold") from None
         if math.isnan(value):
-            raise ValueError(f"{self.shown(node)} is not a number")
+            raise Wrong(f"{self.shown(node)} is not a number")
         return value
 
     def numbers(self, node: ast.expr) -> Any:
@@ -154,7 +155,7 @@ class Text:
         named: dict[str, ast.expr] = {}
         for keyword in node.keywords:
             if keyword.arg is None or keyword.arg in named:
-                raise ValueError(f"in {self.shown(node)} every argument must be named once")
+                raise Wrong(f"in {self.shown(node)} every argument must be named once")
             named[keyword.arg] = keyword.value
         return node.func, node.args, named
 
@@ -169,16 +170,16 @@ def bind(name: str, function: Callable[..., Any], args: Sequence[Any], named: di
     """Arguments by name; those that do not fit are refused by name."""
     names = argument_names(function)
     if len(args) > len(names):
-        raise ValueError(f"{name} got {len(args)} arguments but takes at most {len(names)} ({', '.join(names)})")
+        raise Wrong(f"{name} got {len(args)} arguments but takes at most {len(names)} ({', '.join(names)})")
     for key in named:
         if key not in names:
             raise unknown(f"argument of {name} called", key, names)
         if key in names[: len(args)]:
-            raise ValueError(f"{name} got {key} twice")
+            raise Wrong(f"{name} got {key} twice")
     values = dict(zip(names, args, strict=False)) | named
     parameters = inspect.signature(function).parameters
     if missing := [n for n in names if n not in values and parameters[n].default is inspect.Parameter.empty]:
-        raise ValueError(f"{name} needs {' and '.join(missing)}; it takes {', '.join(names)}")
+        raise Wrong(f"{name} needs {' and '.join(missing)}; it takes {', '.join(names)}")
     return values
 
 
@@ -190,21 +191,7 @@ def make(name: str, function: Callable[..., Any], values: dict[str, Any]) -> Any
     except ValueError:
         raise
     except Exception as error:  # a wrong kind of argument, an overflow, or what a user's own class raises
-        raise ValueError(str(error) if name in str(error) else f"{name}: {error}") from None
-
-
-def unknown(what: str, name: str, known: Iterable[str], more: str = "") -> ValueError:
-    """The error for a name that does not exist: the nearest that does, and all there are."""
-    known = list(known)
-    by_lower = {k.lower(): k for k in known}
-    near = difflib.get_close_matches(name.lower(), by_lower, n=1)
-    guess = f" (did you mean {by_lower[near[0]]}?)" if near else ""
-    offer = f"there are {', '.join(known)}{more}" if known else "there are none"
-    return ValueError(f"there is no {what} {short(name)!r}{guess}; {offer}")
-
-
-def short(text: str, length: int = 80) -> str:
-    return text if len(text) <= length else text[: length - 3] + "..."
+        raise Wrong(str(error) if name in str(error) else f"{name}: {error}") from None
 
 
 def article(what: str) -> str:

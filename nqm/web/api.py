@@ -15,6 +15,7 @@ from ..search import Axis, optimal_schedule, phase_map, steps_to_target
 from ..search import tune as run_tune
 from ..search.sweeps import Sweep
 from ..search.sweeps import sweep as run_sweep
+from ..types import Wrong
 from . import recipes
 from .bodies import BODIES, Given, Scheduled
 from .fields import Refused
@@ -123,7 +124,7 @@ def tune(
 
 def sweep(problem: Given, target: float, seed: int, optimizers: list[Optimizer], batch_sizes: list[float]) -> Answer:
     """Tuned steps to a target at each batch size, for each optimizer."""
-    found = [run_sweep(problem.problem, o, target, batch_sizes, seed=seed) for o in optimizers]
+    found = [run_sweep(problem.problem, o, batch_sizes, target=target, seed=seed) for o in optimizers]
     texts = [recipes.source(o) for o in optimizers]
     sizes = ",".join(recipes.written(size) for size in batch_sizes)
     options = [option("--target", target), option("--batch-sizes", sizes), option("--seed", seed, 0)]
@@ -182,7 +183,7 @@ def phases(problem: Given, optimizer: Optimizer, target: float, batch_size: floa
     for axis in (x, y):
         if axis.name in (known := parameters(optimizer)):
             optimizer = assign(optimizer, known[axis.name].path, free)
-    found = phase_map(problem.problem, optimizer, x, y, target, batch_size)
+    found = phase_map(problem.problem, optimizer, x, y, batch_size, target=target)
     options = [option("--target", target), option("-b", batch_size)]
     options += [["--x", str(x)], ["--y", str(y)], recipes.problem_options(problem)]
     line = recipes.call(
@@ -266,7 +267,7 @@ def answer(endpoint: str, body: bytes) -> Answer:
 
 
 def _no_constant(name: str) -> float:
-    raise ValueError(f'{name} is not a number in JSON; write a batch size without noise as "inf"')
+    raise Wrong(f'{name} is not a number in JSON; write a batch size without noise as "inf"')
 
 
 def _blamed(sentence: str, values: dict[str, Any]) -> str | None:

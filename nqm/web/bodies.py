@@ -17,6 +17,7 @@ from ..problems.quadratic import Quadratic
 from ..search import Axis
 from ..search.sweeps import DEFAULT_BATCH_SIZES
 from ..text.objects import parse_batch_sizes, parse_optimizer, parse_schedule, parse_spectrum
+from ..types import Wrong
 from . import limits
 from .fields import Any_, Choice, Either, Field, Flag, Items, Number, Object, Refused, Text
 from .files import SHELF, Opened
@@ -111,7 +112,7 @@ def _spectrum_text(text: str) -> Source:
 
 def _spectrum_file(upload: str | None, file: dict[str, Any] | None, name: str) -> Source:
     if (upload is None) == (file is None):
-        raise ValueError("a spectrum is text, or has exactly one of upload and file")
+        raise Wrong("a spectrum is text, or has exactly one of upload and file")
     opened = SHELF.get(upload) if upload is not None else SHELF.opened(json.dumps(file, sort_keys=True).encode(), name)
     return Source(opened.name, opened)
 
@@ -120,7 +121,7 @@ def _optimizer(text: str) -> Optimizer:
     found = parse_optimizer(text, allow_import=False)
     slots = _slots(found)
     if slots > limits.SLOTS:
-        raise ValueError(
+        raise Wrong(
             f"an optimizer may have {limits.SLOTS} slots here, one for each thing it remembers; this has {slots}"
         )
     return found
@@ -147,7 +148,7 @@ def _schedule_pieces(lengths: list[int], **multipliers: list[float] | None) -> S
 def _batch_sizes(text: str) -> list[float]:
     sizes = parse_batch_sizes(text)
     if len(sizes) > limits.BATCH_SIZES:
-        raise ValueError(f"{text!r:.60} are {len(sizes)} batch sizes; ask for {limits.BATCH_SIZES} at most")
+        raise Wrong(f"{text!r:.60} are {len(sizes)} batch sizes; ask for {limits.BATCH_SIZES} at most")
     return sizes
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from ..text.objects import parse_number
-from ..text.tokens import short, unknown
+from ..types import short, unknown
 from . import limits
 
 Schema = dict[str, Any]

@@ -18,6 +18,7 @@ import numpy as np
 
 from ..engine.spectrum import Spectrum
 from ..nets.fitting.model import Fit
+from ..types import Wrong
 from . import limits
 from .fields import Refused
 
@@ -71,7 +72,7 @@ class Shelf:
             return self._recent(key)
         kept = self.ask(key)
         if kept is None:
-            raise ValueError(f"there is no upload {key[:40]!r} any more; open the file again")
+            raise Wrong(f"there is no upload {key[:40]!r} any more; open the file again")
         return self.opened(*kept)
 
     def _recent(self, key: str) -> Opened:
@@ -125,16 +126,16 @@ def _packed_names(content: bytes) -> set[str]:
         with zipfile.ZipFile(io.BytesIO(content)) as file:
             members = file.infolist()
     except zipfile.BadZipFile as error:
-        raise ValueError(str(error)) from None
+        raise Wrong(str(error)) from None
     if sum(member.file_size for member in members) > UNPACKED_BYTES:
-        raise ValueError(f"it would take more than {UNPACKED_BYTES:,} bytes unpacked")
+        raise Wrong(f"it would take more than {UNPACKED_BYTES:,} bytes unpacked")
     return {Path(member.filename).stem for member in members}
 
 
 def _json_names(content: bytes) -> set[str]:
     data = json.loads(content.decode())
     if not isinstance(data, dict):
-        raise ValueError("it should be a JSON object")
+        raise Wrong("it should be a JSON object")
     return set(data)
 
 
@@ -145,25 +146,25 @@ def _check(fit: Fit) -> None:
         if measure is None:
             continue
         if not (measure.h.ndim == 1 and 0 < len(measure.h) == len(measure.weight) == len(measure.probe)):
-            raise ValueError(f"{name} should have one weight and one probe for each h")
+            raise Wrong(f"{name} should have one weight and one probe for each h")
         if not (np.isfinite(measure.h).all() and np.isfinite(measure.weight).all()):
-            raise ValueError(f"{name} should be finite numbers")
+            raise Wrong(f"{name} should be finite numbers")
         if measure.probe.min() < 0 or measure.probe.max() >= PROBES:
-            raise ValueError(f"{name} should come from probes 0 to {PROBES - 1}")
+            raise Wrong(f"{name} should come from probes 0 to {PROBES - 1}")
     if not (np.isfinite(fit.loss) and fit.examples >= 1):
-        raise ValueError("loss and examples should be positive numbers")
+        raise Wrong("loss and examples should be positive numbers")
     if fit.descent is not None:
         lr, steps, loss = fit.descent.lr, fit.descent.steps, fit.descent.loss
         rising = (
             0 < len(steps) == len(loss) and steps[0] >= 0 and steps[-1] <= 10**6 and bool(np.all(np.diff(steps) > 0))
         )
         if not (rising and lr > 0 and np.isfinite(lr) and np.isfinite(loss).all() and np.all(loss > 0)):
-            raise ValueError("its descent should be positive losses at rising steps")
+            raise Wrong("its descent should be positive losses at rising steps")
     alike = {values.shape for values in fit.top.values()}
     if {"h", "c", "adam"} - set(fit.top) or len(alike) != 1 or len(*alike) != 1:
-        raise ValueError("it should have h, c and adam along the largest curvatures")
+        raise Wrong("it should have h, c and adam along the largest curvatures")
     if not all(np.isfinite(values).all() for values in fit.top.values()):
-        raise ValueError("h, c and adam along the largest curvatures should be finite numbers")
+        raise Wrong("h, c and adam along the largest curvatures should be finite numbers")
     fit.to_dict()
 
 

@@ -21,8 +21,8 @@ def warm() -> None:
     for optimizer in (SGD(0.1), HeavyBall(0.1, 0.9), EMA(HeavyBall(0.1, 0.9), 0.9), Lookahead(SGD(0.1), 0.5, 5)):
         nodes.run(optimizer, 64, 100, points=4)
         steps_to_target(nodes, optimizer, 1024, 1.0)
-    sweep(problem, HeavyBall(), 1.0, [2**12])
-    sweep(problem, SGD(), 1.0, [2**12])
+    sweep(problem, HeavyBall(), [2**12], target=1.0)
+    sweep(problem, SGD(), [2**12], target=1.0)
     optimal_schedule(problem, SGD(), 1024, steps=20, pieces=2)
 
 

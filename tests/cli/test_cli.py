@@ -187,7 +187,7 @@ def test_least_squares_has_the_same_verbs():
     found = strict(call("tune", "SGD", "-b", 8, "--target", 0.5, *least).stdout)
     assert found["steps"] == nqm.tune(problem, SGD(), 8, 0.5).steps
     found = strict(call("sweep", "SGD", "--target", 0.5, "--batch-sizes", "4,16", *least).stdout)
-    assert found["sweeps"][0]["steps"] == nqm.sweep(problem, SGD(), 0.5, [4, 16]).steps.tolist()
+    assert found["sweeps"][0]["steps"] == nqm.sweep(problem, SGD(), [4, 16], target=0.5).steps.tolist()
     diverged = call("curve", "SGD(1)", "-b", 2, "--steps", 50, "--spectrum", SMALL, "--problem", "least_squares")
     assert diverged.exit_code == 1
     assert "the noise of a batch feeds back" in diverged.stdout
@@ -230,7 +230,7 @@ def test_schedule_of_batch_sizes_spends_the_budget():
 def test_sweep_json_csv_and_text(elsewhere):
     args = ("--target", 0.05, "--batch-sizes", "4..256", "--spectrum", SMALL)
     result = call("sweep", "SGD", "EMA(SGD)", *args, "--json", "--csv", "out/sweep.csv")
-    sweeps = [nqm.sweep(PROBLEM, o, 0.05, [4, 16, 64, 256]) for o in (SGD(), EMA(SGD()))]
+    sweeps = [nqm.sweep(PROBLEM, o, [4, 16, 64, 256], target=0.05) for o in (SGD(), EMA(SGD()))]
     assert strict(result.stdout)["sweeps"] == [s.to_dict() for s in sweeps]
     rows = list(csv.DictReader((elsewhere / "out" / "sweep.csv").open()))
     assert [(r["label"], float(r["steps"])) for r in rows] == [(s.label, T) for s in sweeps for T in s.steps.tolist()]

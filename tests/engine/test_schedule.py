@@ -185,7 +185,7 @@ def test_wrong_schedules_are_refused(make: Any, says: str) -> None:
 
 
 def test_what_is_no_schedule_is_refused() -> None:
-    with pytest.raises(TypeError, match="schedule"):
+    with pytest.raises(ValueError, match="schedule"):
         Quadratic(TWO).run(SGD(0.5), 2.0, 10, schedule=0.5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="at most"):
         Quadratic(TWO).run(SGD(0.5), 2.0, 10**9, schedule=lambda t: 1.0)

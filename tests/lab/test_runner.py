@@ -67,7 +67,7 @@ def test_a_wrong_study_is_refused_before_anything_runs(tmp_path: Path) -> None:
         run(small(), store=path, worker="nowhere:run")
     with pytest.raises(ValueError, match="has no function nothing"):
         run(small(worker="nothing"), store=path)
-    with pytest.raises(TypeError, match=r"submit\(\)"):
+    with pytest.raises(ValueError, match=r"submit\(\)"):
         run(small(), store=path, executor=3)
     with pytest.raises(ValueError, match="stacking must be one of"):
         run(small(), store=path, stacking="maybe")

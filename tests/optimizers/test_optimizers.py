@@ -279,9 +279,9 @@ def test_wrong_values_are_refused_by_name(make: Any, name: str) -> None:
 
 
 def test_a_wrapper_needs_an_optimizer() -> None:
-    with pytest.raises(TypeError, match="inner"):
+    with pytest.raises(ValueError, match="inner"):
         EMA(0.9, 0.9)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="optimizer"):
+    with pytest.raises(ValueError, match="optimizer"):
         Quadratic(FEW).run(0.1, 4, 10)  # type: ignore[arg-type]
 
 

@@ -18,7 +18,7 @@ SIZES = (16.0, 1024.0)
 def test_a_sweep_is_that_of_the_library() -> None:
     study = Study(SIZES, dim=100)
     found = study.sweep(SGD(), 0.1)
-    assert found.steps.tolist() == sweep(Quadratic(Spectrum.power_law(100)), SGD(), 0.1, SIZES).steps.tolist()
+    assert found.steps.tolist() == sweep(Quadratic(Spectrum.power_law(100)), SGD(), SIZES, target=0.1).steps.tolist()
     assert study.sweep(SGD(), 0.1) is found  # not searched for again
     assert study.sweep(SGD(), 0.1, [16.0]) is not found
     one = tune(study.problem, SGD(), 16, 0.1).steps

@@ -231,8 +231,8 @@ def test_a_dropped_term_of_the_noise_shows(row: Optimizer, dropped: str, monkeyp
 
 
 def test_a_gradient_taken_elsewhere_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Nesterov, "look", Optimizer.look)
-    with pytest.raises(ValueError, match=r"Nesterov.*define look\(t\)"):
+    monkeypatch.setattr(Nesterov, "gradient_point", Optimizer.gradient_point)
+    with pytest.raises(ValueError, match=r"Nesterov.*define gradient_point\(t\)"):
         LeastSquares(MODES).run(Nesterov(0.1, 0.9), 4, 10)
 
 
@@ -262,13 +262,13 @@ def test_sample_is_a_run_with_error_bars() -> None:
 
 def whole_map(row: Optimizer, B: float, h: Any) -> Any:
     """One cycle as a dense matrix on all moments of all modes, built column by column: nothing of it is solved for."""
-    systems = [row.system(h, t) for t in range(row.settled, row.settled + row.cycle)]
+    systems = [row.system(h, t) for t in range(row.repeats_from, row.repeats_from + row.cycle)]
     k, d = len(systems[0][1]), len(h)
 
     def step(M: Any) -> Any:
         for t, (G, b) in enumerate(systems):
             A = np.eye(k)[..., None] + np.array([[e + 0 * h for e in g] for g in G])
-            jolt, p = np.array([e + 0 * h for e in b]), np.array(row.look(t))
+            jolt, p = np.array([e + 0 * h for e in b]), np.array(row.gradient_point(t))
             m = np.einsum("i,ijx,j->x", p, M, p)
             M = np.einsum("ilx,lmx,jmx->ijx", A, M, A) + h * (h * m + h @ m) / B * jolt[:, None] * jolt
         return M
@@ -355,7 +355,7 @@ def test_near_the_minimum_of_a_large_batch_it_is_the_quadratic() -> None:
 
 
 def test_wrong_calls_are_refused() -> None:
-    with pytest.raises(TypeError, match="wrap arrays as Spectrum"):
+    with pytest.raises(ValueError, match="wrap arrays as Spectrum"):
         LeastSquares([1.0, 2.0])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"label_noise must be.*-1"):
         LeastSquares(MODES, -1)

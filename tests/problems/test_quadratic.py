@@ -161,7 +161,7 @@ def test_a_run_is_valid_or_a_value_error(batch_size: Any, steps: Any, lr: Any) -
 
 
 def test_only_spectra_are_problems() -> None:
-    with pytest.raises(TypeError, match="Spectrum"):
+    with pytest.raises(ValueError, match="Spectrum"):
         Quadratic([1.0, 2.0])  # type: ignore[arg-type]
 
 

@@ -44,7 +44,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_every_cell_is_the_first_hit_of_its_setting(case: str) -> None:
     optimizer, x, y, batch_size = CASES[case]
-    found = phase_map(PROBLEM, optimizer, x, y, TARGET, batch_size)
+    found = phase_map(PROBLEM, optimizer, x, y, batch_size, target=TARGET)
     # The same nodes, each setting by itself, by blocks that are excluded or split: another way to the same steps.
     nodes = PROBLEM.coarse_smooth if case == "batch_size" or case == "power" else PROBLEM.coarse
     outcomes = set()
@@ -64,7 +64,9 @@ def test_every_cell_is_the_first_hit_of_its_setting(case: str) -> None:
 def test_cells_that_swing_are_hit_no_earlier_than_is_true_and_no_later_than_they_stay() -> None:
     """Hardly damped: looks between swings may miss a dip, and say a later one."""
     problem = Quadratic(Spectrum([1.0, 0.3]))
-    found = phase_map(problem, HeavyBall(), Axis("lr", 1e-3, 1, 6), Axis("momentum", 0.9, 0.999, 4), 0.01, math.inf)
+    found = phase_map(
+        problem, HeavyBall(), Axis("lr", 1e-3, 1, 6), Axis("momentum", 0.9, 0.999, 4), math.inf, target=0.01
+    )
     for j, momentum in enumerate(found.y.values.tolist()):
         for i, lr in enumerate(found.x.values.tolist()):
             optimizer = HeavyBall(lr, momentum)
@@ -79,7 +81,7 @@ def test_cells_that_swing_are_hit_no_earlier_than_is_true_and_no_later_than_they
 @pytest.mark.parametrize("turned", [False, True], ids=["lr_across", "lr_up"])
 def test_the_boundary_is_the_stability_limit(turned: bool) -> None:
     lr, momentum = Axis("lr", 1e-2, 8, 6), Axis("momentum", 0, 0.9, 4)
-    found = phase_map(PROBLEM, HeavyBall(), *((momentum, lr) if turned else (lr, momentum)), TARGET, 256)
+    found = phase_map(PROBLEM, HeavyBall(), *((momentum, lr) if turned else (lr, momentum)), 256, target=TARGET)
     points = found.boundary[:, ::-1] if turned else found.boundary
     assert len(points) == 4
     for limit, value in points.tolist():
@@ -89,24 +91,32 @@ def test_the_boundary_is_the_stability_limit(turned: bool) -> None:
 
 def test_a_boundary_outside_the_map_is_not_drawn() -> None:
     assert (
-        len(phase_map(PROBLEM, HeavyBall(), Axis("lr", 1e-3, 1, 3), Axis("momentum", 0, 0.9, 2), TARGET, 64).boundary)
+        len(
+            phase_map(
+                PROBLEM, HeavyBall(), Axis("lr", 1e-3, 1, 3), Axis("momentum", 0, 0.9, 2), 64, target=TARGET
+            ).boundary
+        )
         == 0
     )
     assert (
-        len(phase_map(PROBLEM, EMA(SGD(0.1)), Axis("batch_size", 1, 9, 3), Axis("decay", 0, 0.9, 2), TARGET).boundary)
+        len(
+            phase_map(
+                PROBLEM, EMA(SGD(0.1)), Axis("batch_size", 1, 9, 3), Axis("decay", 0, 0.9, 2), target=TARGET
+            ).boundary
+        )
         == 0
     )
 
 
 def test_a_target_that_is_reached_already_takes_no_step() -> None:
     found = phase_map(
-        PROBLEM, SGD(), Axis("lr", 0.1, 1, 2), Axis("batch_size", 1, 2, 2), PROBLEM.spectrum.initial_loss + 1
+        PROBLEM, SGD(), Axis("lr", 0.1, 1, 2), Axis("batch_size", 1, 2, 2), target=PROBLEM.spectrum.initial_loss + 1
     )
     assert found.steps.tolist() == [[0, 0], [0, 0]]
 
 
 def test_best_and_table() -> None:
-    found = phase_map(PROBLEM, SGD(), Axis("lr", 1e-2, 4, 6), Axis("batch_size", 1, 4096, 5), TARGET)
+    found = phase_map(PROBLEM, SGD(), Axis("lr", 1e-2, 4, 6), Axis("batch_size", 1, 4096, 5), target=TARGET)
     best = found.best()
     assert best is not None
     assert best["steps"] == np.nanmin(found.steps)
@@ -114,7 +124,7 @@ def test_best_and_table() -> None:
     assert len(rows) == 30
     assert min(row["steps"] for row in rows if row["outcome"] == "reached") == best["steps"]
     assert {row["outcome"] for row in rows} == {o.name for line in found.outcomes for o in line}
-    never = phase_map(PROBLEM, SGD(), Axis("lr", 1, 1.9, 2), Axis("batch_size", 1, 2, 2), 1e-6)
+    never = phase_map(PROBLEM, SGD(), Axis("lr", 1, 1.9, 2), Axis("batch_size", 1, 2, 2), target=1e-6)
     assert never.best() is None
     assert {o for line in never.outcomes for o in line} == {Outcome.above_floor}
 
@@ -140,7 +150,7 @@ def test_a_wrong_call_is_refused(change: dict, words: str) -> None:
         "problem": PROBLEM, "optimizer": HeavyBall(), "x": Axis("lr", 0.1, 1), "y": Axis("momentum", 0, 0.9), "target": 0.1,
         "batch_size": 64,
     }  # fmt: skip
-    with pytest.raises((ValueError, TypeError), match=words):
+    with pytest.raises(ValueError, match=words):
         phase_map(**{**call, **change})
 
 

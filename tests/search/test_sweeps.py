@@ -18,7 +18,7 @@ from nqm.search.sweeps import DEFINITIONS
 
 @pytest.fixture(scope="module")
 def found() -> Sweep:
-    return sweep(Quadratic(Spectrum.power_law(10_000)), SGD(), 0.01, [2**e for e in range(4, 17, 2)])
+    return sweep(Quadratic(Spectrum.power_law(10_000)), SGD(), [2**e for e in range(4, 17, 2)], target=0.01)
 
 
 def test_fields_hang_together(found: Sweep) -> None:
@@ -56,7 +56,7 @@ def test_knee_and_ratio_of_the_paper(found: Sweep) -> None:
 
 def test_preconditioner_counts_in_the_knee() -> None:
     problem = Quadratic(Spectrum.power_law(10_000))
-    half = sweep(problem, Preconditioned(SGD(), 0.5), 0.01, [64])
+    half = sweep(problem, Preconditioned(SGD(), 0.5), [64], target=0.01)
     assert half.critical_batch_size("knee") == knee(problem.spectrum, 0.01, 0.5)
 
 
@@ -74,7 +74,7 @@ def test_no_bound_is_beaten(found: Sweep) -> None:
 
 
 def test_paper_bound_is_beaten_where_the_start_is_information() -> None:
-    wide = sweep(Quadratic(Spectrum.power_law(10_000)), SGD(), 3.0, [4])
+    wide = sweep(Quadratic(Spectrum.power_law(10_000)), SGD(), [4], target=3.0)
     assert wide.bounds()["bayes"][0] <= wide.steps[0] < wide.bounds()["paper"][0]
     assert wide.steps[0] == 15
 
@@ -89,7 +89,7 @@ def test_tables_agree(found: Sweep) -> None:
 
 def test_what_is_not_reached_is_none() -> None:
     problem = Quadratic(Spectrum.power_law(100))
-    result = sweep(problem, SGD(), 1e-4, [1, 10**6], max_steps=2000)
+    result = sweep(problem, SGD(), [1, 10**6], target=1e-4, max_steps=2000)
     assert math.isnan(result.steps[0])
     assert result.table()[0]["steps"] is None
     assert "above" in result.messages[0]
@@ -99,7 +99,11 @@ def test_what_is_not_reached_is_none() -> None:
 def test_progress_is_told() -> None:
     told: list[tuple[int, int]] = []
     sweep(
-        Quadratic(Spectrum.power_law(20)), SGD(), 0.1, [16, 64], progress=lambda done, total: told.append((done, total))
+        Quadratic(Spectrum.power_law(20)),
+        SGD(),
+        [16, 64],
+        target=0.1,
+        progress=lambda done, total: told.append((done, total)),
     )
     assert told == [(0, 3), (1, 3), (2, 3), (3, 3)]
 
@@ -107,11 +111,11 @@ def test_progress_is_told() -> None:
 def test_momentum_extends_perfect_scaling() -> None:
     problem = Quadratic(Spectrum.power_law(1000))
     sizes = [2**e for e in range(2, 19, 2)]
-    plain, ball = (sweep(problem, o, 0.01, sizes).critical_batch_size() for o in (SGD(), HeavyBall()))
+    plain, ball = (sweep(problem, o, sizes, target=0.01).critical_batch_size() for o in (SGD(), HeavyBall()))
     assert ball > 4 * plain
 
 
 @pytest.mark.parametrize("batch_sizes", [[], [0], [-1], [math.nan]])
 def test_wrong_batch_sizes_are_refused(batch_sizes: list[float]) -> None:
     with pytest.raises(ValueError, match="batch_size"):
-        sweep(Quadratic(Spectrum.power_law(20)), SGD(), 0.1, batch_sizes)
+        sweep(Quadratic(Spectrum.power_law(20)), SGD(), batch_sizes, target=0.1)

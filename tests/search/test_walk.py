@@ -160,12 +160,12 @@ def test_other_families_tune() -> None:
 
 
 def test_a_sweep_falls_with_the_batch() -> None:
-    found = sweep(SMALL, SGD(), 0.1, [1, 8, 64, 512])
+    found = sweep(SMALL, SGD(), [1, 8, 64, 512], target=0.1)
     assert np.all(np.diff(found.steps) < 0)
     assert np.all(np.diff(found.lr) > 0)
     assert found.smallest_steps <= found.steps[-1]
     assert found.lr[0] < SMALL.stability_limit(SGD(), 1)
-    additive = sweep(Quadratic(SMALL.spectrum), SGD(), 0.1, [1, 8, 64, 512])
+    additive = sweep(Quadratic(SMALL.spectrum), SGD(), [1, 8, 64, 512], target=0.1)
     assert np.all(found.steps >= additive.steps)
     assert found.steps[0] > 1.2 * additive.steps[0]
     assert found.bounds()["bayes"][0] < found.steps[0]
@@ -180,9 +180,9 @@ def test_without_label_noise_the_rate_stays_large() -> None:
 
 
 def test_a_problem_of_another_kind_is_refused() -> None:
-    with pytest.raises(TypeError, match="Quadratic or a LeastSquares"):
+    with pytest.raises(ValueError, match="Quadratic or a LeastSquares"):
         tune(Spectrum([1.0]), SGD(), 4, 0.1)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"got LeastSquares.*\.additive"):
+    with pytest.raises(ValueError, match=r"got LeastSquares.*\.additive"):
         optimal_schedule(SMALL, SGD(), 4, 0.1)  # type: ignore[arg-type]
 
 

@@ -20,7 +20,7 @@ SIZES = [1, 4, 16, 64, 256, 1024]
 
 @pytest.fixture(scope="module")
 def sweeps():
-    return [sweep(SMALL, optimizer, 0.02, SIZES) for optimizer in (SGD(), Preconditioned(SGD(), 0.5))]
+    return [sweep(SMALL, optimizer, SIZES, target=0.02) for optimizer in (SGD(), Preconditioned(SGD(), 0.5))]
 
 
 def drawn(figure, panel=0):
@@ -90,7 +90,7 @@ def test_a_sweep_shows_its_bounds_and_critical_batch_size(sweeps):
 
 def test_both_bounds_are_drawn_where_they_differ():
     spectrum, target = Spectrum.power_law(40), 1.5  # the start is worth much against so loose a target
-    found = sweep(Quadratic(spectrum), SGD(), target, [1, 4, 16])
+    found = sweep(Quadratic(spectrum), SGD(), [1, 4, 16], target=target)
     figure = plot_sweeps([found])
     for bound in (paper_bound, bayes_bound):
         assert shows(figure, [[B, bound(spectrum, target, B)] for B in (1, 4, 16)])
@@ -108,22 +108,22 @@ def test_batch_sizes_are_ticked_at_powers_of_two(sweeps):
 
 
 def test_sweeps_with_holes_with_other_targets_and_in_great_number(sweeps):
-    never = sweep(SMALL, HeavyBall(0.1, 0.9), 1e-5, [1, 2])
+    never = sweep(SMALL, HeavyBall(0.1, 0.9), [1, 2], target=1e-5)
     assert np.isnan(never.steps).all()
     check_print(plot_sweeps(never))
     check_print(plot_lr(never))
     check_print(plot_sweeps([sweeps[0], never]))
     check_print(plot_sweeps(sweeps * 5))
-    holes = sweep(SMALL, SGD(0.1), 0.02, [1, 16, 1024])
+    holes = sweep(SMALL, SGD(0.1), [1, 16, 1024], target=0.02)
     assert np.isnan(holes.steps).tolist() == [True, False, False]
     check_print(plot_sweeps(holes))
-    check_print(plot_sweeps(sweep(SMALL, SGD(), 0.02, [64])))
+    check_print(plot_sweeps(sweep(SMALL, SGD(), [64], target=0.02)))
     with pytest.raises(ValueError, match="no sweep"):
         plot_sweeps([])
 
 
 def test_best_rates_are_drawn_as_set_and_effective():
-    found = sweep(SMALL, HeavyBall(), 0.02, [16, 1024])
+    found = sweep(SMALL, HeavyBall(), [16, 1024], target=0.02)
     for effective, values in ((True, found.effective_lr), (False, found.lr)):
         figure = plot_lr([found], effective=effective)
         assert shows(figure, np.c_[found.batch_sizes, values])

@@ -161,7 +161,7 @@ def test_a_sweep_is_the_sweep() -> None:
         "sweep", problem=SMALL, optimizers=["SGD", "HeavyBall(momentum=0.5)"], target=0.05, batch_sizes=[4, 64, 1024]
     )
     for shown, optimizer in zip(answer["sweeps"], (nqm.SGD(), nqm.HeavyBall(momentum=0.5)), strict=True):
-        found = nqm.sweep(PROBLEM, optimizer, 0.05, [4, 64, 1024])
+        found = nqm.sweep(PROBLEM, optimizer, [4, 64, 1024], target=0.05)
         assert close({k: shown[k] for k in found.to_dict()}, found.to_dict())
         assert shown["settings"]["lr"] == shown["lr"]
         assert shown["bounds"]["bayes"] == pytest.approx(found.bounds()["bayes"])
@@ -183,7 +183,7 @@ def test_a_map_takes_a_setting_that_an_axis_replaces() -> None:
     }
     answer = post("map", problem=SMALL, optimizer=HEAVY, target=0.05, batch_size=64, **axes)
     x, y = nqm.Axis("lr", 0.01, 4, 5), nqm.Axis("momentum", 0, 1 - 2**-5, 3)
-    found = nqm.phase_map(PROBLEM, nqm.HeavyBall(), x, y, 0.05, 64)
+    found = nqm.phase_map(PROBLEM, nqm.HeavyBall(), x, y, 64, target=0.05)
     assert {k: answer[k] for k in found.to_dict()} == found.to_dict()
 
 

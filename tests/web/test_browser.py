@@ -40,7 +40,7 @@ def close(shown: Any, exact: Any) -> None:
 def test_steps_against_batch_size(open_page):
     page = open_page(f"view=steps&o=SGD()&o=HeavyBall()&{SIZES}")
     for optimizer in (SGD(), HeavyBall()):
-        exact = sweep(PAPER, optimizer, 0.01, [4, 64, 1024, 16384])
+        exact = sweep(PAPER, optimizer, [4, 64, 1024, 16384], target=0.01)
         close(page.line(str(optimizer)), exact.steps)
         marks = page.shown("figure")["panels"][0]["marks"]
         role = next(
@@ -71,7 +71,7 @@ def test_loss_over_steps(open_page):
 
 def test_best_settings(open_page):
     page = open_page(f"view=settings&o=SGD()&o=HeavyBall()&{SIZES}")
-    exact = sweep(PAPER, HeavyBall(), 0.01, [4, 64, 1024, 16384])
+    exact = sweep(PAPER, HeavyBall(), [4, 64, 1024, 16384], target=0.01)
     close(page.line("HeavyBall()"), exact.effective_lr)
     titles = [panel["title"] for panel in page.shown("figure")["panels"]]
     assert titles == ["Best effective learning rate", "Best momentum"]
@@ -211,7 +211,7 @@ def test_noise_of_minibatches(open_page):
 
 def test_a_sweep_of_a_regression(open_page):
     page = open_page("view=steps&o=SGD()&spectrum=power_law(20)&kind=least_squares&label_noise=1&sizes=4,64&target=0.1")
-    exact = sweep(LeastSquares(Spectrum.power_law(20), label_noise=1.0), SGD(), 0.1, [4, 64])
+    exact = sweep(LeastSquares(Spectrum.power_law(20), label_noise=1.0), SGD(), [4, 64], target=0.1)
     close(page.line("SGD()"), exact.steps)
 
 
@@ -363,7 +363,7 @@ def test_stale_questions_are_cancelled(open_page):
     assert any("ABORTED" in reason for reason in failed)
     page.page.unroute("**/api/sweep")
     page.set("#target-text", "0.04")
-    close(page.line("SGD()"), sweep(PAPER, SGD(), 0.04, [4, 64, 1024, 16384]).steps)
+    close(page.line("SGD()"), sweep(PAPER, SGD(), [4, 64, 1024, 16384], target=0.04).steps)
 
 
 # Keeping what is shown.

@@ -17,7 +17,7 @@ import numpy as np
 from ...engine.run import number
 from ...nets.estimates import Estimate
 from ...search.sweeps import EXCESS, Definition, excess_at
-from ...types import Array
+from ...types import Array, Wrong
 from ..results import Interval, Point
 
 RESAMPLES = 1000
@@ -116,8 +116,9 @@ class Curve:
     def critical_batch_size(self, definition: Definition = "2x") -> Estimate:
         """As `Sweep.critical_batch_size`, with the interval over seeds; infinity is beyond the largest batch size."""
         if definition not in MEASURED:
-            raise ValueError(
-                f"definition must be one of {', '.join(MEASURED)} for what was measured, got {definition!r}"
+            raise Wrong(
+                f"definition must be one of {', '.join(MEASURED)} for what was measured, got {definition!r}",
+                argument="definition",
             )
         if not self.certain:
             return Estimate(critical(self.batch_sizes, self.steps, definition), math.nan, math.nan)

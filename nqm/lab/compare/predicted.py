@@ -17,6 +17,7 @@ from ...nets.fitting.advice import quadratic_at
 from ...nets.fitting.model import Fit
 from ...optimizers import EMA, SGD, HeavyBall, Nesterov, Optimizer, Preconditioned
 from ...search.sweeps import Sweep, sweep
+from ...types import Wrong
 from .curves import Curve
 
 LINEAR: dict[str, type[Any]] = {"SGD": SGD, "HeavyBall": HeavyBall, "Nesterov": Nesterov}
@@ -60,7 +61,7 @@ def predicted(
     notes = []
     network = fit.note.get("network")
     if workload and network and ":" not in workload and network != workload:
-        raise ValueError(f"the fit is of {network!r} and the study trains {workload!r}; fit that one")
+        raise Wrong(f"the fit is of {network!r} and the study trains {workload!r}; fit that one")
     if metric != "train_loss":
         return Predicted({}, (f"a fit predicts the training loss, and the study measures {metric}",))
     if target >= fit.loss:
@@ -82,7 +83,7 @@ def predicted(
         if isinstance(family, str):
             notes.append(family)
         else:
-            sweeps[curve.name] = sweep(problem, family, goal, curve.batch_sizes.tolist())
+            sweeps[curve.name] = sweep(problem, family, curve.batch_sizes.tolist(), target=goal)
         if progress:
             progress(i + 1, len(curves))
     return Predicted(sweeps, tuple(notes))

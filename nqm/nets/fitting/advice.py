@@ -21,7 +21,7 @@ from ...optimizers.base import Optimizer
 from ...problems.quadratic import Quadratic, check_batch_size, check_target
 from ...search import Tuned, optimal_schedule, tune
 from ...search.sweeps import Sweep, sweep
-from ...types import Array
+from ...types import Array, Wrong
 from ..estimates import Estimate, bootstrap
 from .model import Fit
 from .prediction import horizon_of
@@ -71,7 +71,7 @@ def advise(
     """How to reach a training loss soonest from the checkpoint of a fit: optimizer, learning rate, batch size, decay."""
     target, batch_size = check_target(target), check_batch_size(batch_size)
     if target >= fit.loss:
-        raise ValueError(f"target {target:g} is not below the loss at the checkpoint, {fit.loss:.4g}")
+        raise Wrong(f"target {target:g} is not below the loss at the checkpoint, {fit.loss:.4g}", argument="target")
     found = quadratic_at(fit, target)
     if isinstance(found, str):
         return Advice(target, batch_size, False, (found,))
@@ -80,7 +80,7 @@ def advise(
     jobs = len(SWEPT) + len(TUNED) + 1
     sweeps, tuned, here = [], [], sizes.index(batch_size)
     for kind in SWEPT:
-        sweeps.append(sweep(problem, kind, goal, sizes))
+        sweeps.append(sweep(problem, kind, sizes, target=goal))
         tuned.append(tune(problem, sweeps[-1].optimizers[here] or kind, batch_size, goal))
         if progress:
             progress(len(tuned), jobs)
@@ -121,9 +121,9 @@ def _critical(fit: Fit, target: float, goal: float, found: Sweep) -> Estimate | 
     rows = np.arange(fit.noise.probes)[:, None] == fit.noise.probe
 
     def critical(noise: Array) -> float:
-        return sweep(_problem(fit, target, fit.spectrum_with(noise)), SGD(), goal, near.tolist()).critical_batch_size(
-            "2x"
-        )
+        return sweep(
+            _problem(fit, target, fit.spectrum_with(noise)), SGD(), near.tolist(), target=goal
+        ).critical_batch_size("2x")
 
     interval = bootstrap(rows * fit.noise.weight, critical, resamples=RESAMPLES)
     return Estimate(value, min(interval.low, value), max(interval.high, value))

@@ -24,7 +24,7 @@ import numpy as np
 
 from ...engine.spectrum import Spectrum
 from ...problems.quadratic import AnySchedule, Quadratic
-from ...types import Array
+from ...types import Array, Wrong
 from ..estimates import Estimate, Measure, bootstrap
 from .descent import Bend, Descent, descend
 
@@ -162,23 +162,23 @@ class Fit:
         elif path.suffix == ".json":
             path.write_text(json.dumps({**about, **{k: v.tolist() for k, v in columns.items()}}) + "\n")
         else:
-            raise ValueError(f"save: a fit is written as .json or .npz, not {path.suffix or 'without an ending'!r}")
+            raise Wrong(f"save: a fit is written as .json or .npz, not {path.suffix or 'without an ending'!r}")
 
     @classmethod
     def load(cls, path: str | Path) -> Fit:
         """Read what `save` wrote."""
         path = Path(path)
         if not path.is_file():
-            raise ValueError(f"there is no fit file {str(path)!r}")
+            raise Wrong(f"there is no fit file {str(path)!r}")
         try:
             return cls._parsed(_read(path))
         except (OSError, UnicodeDecodeError, ValueError, TypeError, KeyError, EOFError) as error:
-            raise ValueError(f"{path.name!r} is not a fit that nqm wrote: {error}") from None
+            raise Wrong(f"{path.name!r} is not a fit that nqm wrote: {error}") from None
 
     @classmethod
     def _parsed(cls, data: dict[str, Any]) -> Fit:
         if data.get("format") != FORMAT:
-            raise ValueError(f"its format is {data.get('format')!r}, not {FORMAT!r}")
+            raise Wrong(f"its format is {data.get('format')!r}, not {FORMAT!r}")
         measures = {
             kind: Measure(
                 np.asarray(data[f"{kind}_h"], float), np.asarray(data[f"{kind}_weight"], float),
@@ -236,7 +236,7 @@ def fit(
     }
     for name, (value, least) in wanted.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ValueError(f"fit: {name} must be a whole number of at least {least}, got {value!r}")
+            raise Wrong(f"fit: {name} must be a whole number of at least {least}, got {value!r}")
     began = perf_counter()
 
     def trial(few: Network) -> None:
@@ -250,9 +250,9 @@ def fit(
     generator = torch.Generator().manual_seed(seed)
     noise, g = m.noise_vectors(network, noise_vectors, generator)
     if not bool((g != 0).any()):
-        raise ValueError("the gradient is zero at this checkpoint: there is nothing to train")
+        raise Wrong("the gradient is zero at this checkpoint: there is nothing to train")
     if not math.isfinite(float((g.double() ** 2).sum())):
-        raise ValueError("the gradient is not finite at this checkpoint; scale the inputs, or load a sound checkpoint")
+        raise Wrong("the gradient is not finite at this checkpoint; scale the inputs, or load a sound checkpoint")
     operator, total = curvature_of(network, curvature), steps + (noise_vectors + probes) * noise_steps
 
     def show(done: int, _: int) -> None:
@@ -262,7 +262,7 @@ def fit(
     (signal,), alone = _timed(lambda: m.krylov_spaces(operator, g[None], steps, keep=True, progress=show))
     top, along = _top(network, signal, g, generator)
     if not top["h"].max() > 0:
-        raise ValueError(
+        raise Wrong(
             f"the largest curvature along the gradient is {top['h'].max():g}, as where every softmax is saturated; scale the "
             "inputs, or take another checkpoint"
         )
@@ -351,14 +351,14 @@ def _read(path: Path) -> dict[str, Any]:
     if path.suffix == ".json":
         data = json.loads(path.read_text())
         if not isinstance(data, dict):
-            raise ValueError("it should be an object")
+            raise Wrong("it should be an object")
         return data
     if path.suffix != ".npz":
-        raise ValueError("a fit is read from .json or .npz")
+        raise Wrong("a fit is read from .json or .npz")
     import zipfile
 
     try:
         with np.load(path, allow_pickle=False) as file:
             return {**json.loads(str(file["about"])), **{k: file[k] for k in file.files if k != "about"}}
     except zipfile.BadZipFile as error:
-        raise ValueError(str(error)) from None
+        raise Wrong(str(error)) from None

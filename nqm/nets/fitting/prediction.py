@@ -19,7 +19,7 @@ from ...engine.schedule import as_schedule
 from ...engine.spectrum import Spectrum
 from ...optimizers.base import Optimizer, require_set
 from ...problems.quadratic import AnySchedule, Quadratic, check_batch_size, report_steps
-from ...types import Array
+from ...types import Array, Wrong
 from ..estimates import bootstrap
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def predict(
     """
     require_set(optimizer, "predict")
     if not optimizer.linear:
-        raise ValueError(
+        raise Wrong(
             f"{optimizer} is not linear, so its loss on a fit is not predicted; train it with `nqm check`, or predict "
             "SGD, HeavyBall, Nesterov and averages of them"
         )

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from ...optimizers import Optimizer
-from ...types import Array
+from ...types import Array, Wrong
 from ..curvature import curvature_of
 from ..estimates import Estimate, Measure, bootstrap
 from ..krylov import Progress, top_eigenpairs
@@ -80,7 +80,7 @@ def checkpoints(
     """The network after each number of steps of one training from where it stands."""
     times = [int(t) for t in steps]
     if not times or times != sorted(set(times)) or times[0] < 0:
-        raise ValueError(f"steps must be whole numbers that increase, from 0 on, got {list(steps)}")
+        raise Wrong(f"steps must be whole numbers that increase, from 0 on, got {list(steps)}", argument="steps")
     batches, begun = Batches(network.examples, (BATCH_SEED, seed)), network.step or 0
     return [
         network.at(theta, begun + times[i]) for i, theta in walk(network, optimizer, batch_size, times, batches=batches)
@@ -111,15 +111,16 @@ def compare(
     progress : called with (checkpoints done, all of them).
     """
     if len(networks) < 2:
-        raise ValueError(f"networks must be two checkpoints or more, got {len(networks)}")
+        raise Wrong(f"networks must be two checkpoints or more, got {len(networks)}", argument="networks")
     dim = networks[0].dim
     if any(n.dim != dim for n in networks):
-        raise ValueError(
-            f"networks must be one model at several checkpoints; they have {[n.dim for n in networks]} weights"
+        raise Wrong(
+            f"networks must be one model at several checkpoints; they have {[n.dim for n in networks]} weights",
+            argument="networks",
         )
     for name, value, most in (("k", k, dim), ("probes", probes, None), ("lanczos_steps", lanczos_steps, None)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1 or (most and value > most):
-            raise ValueError(f"{name} must be a whole number from 1{f' to {most:,}' if most else ' on'}, got {value!r}")
+            raise Wrong(f"{name} must be a whole number from 1{f' to {most:,}' if most else ' on'}, got {value!r}")
     dtype = networks[0].theta.dtype
     z = torch.randn(probes, dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
     values, vectors, residuals, spectra, kind = [], [], [], [], ""

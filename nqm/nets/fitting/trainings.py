@@ -14,6 +14,7 @@ from ...engine.run import Run
 from ...optimizers.base import Optimizer
 from ...problems.quadratic import report_steps
 from ...sampling.replicas import check_replicas
+from ...types import Wrong
 from ..training.loop import Progress, batches_of, check_setting, losses, mean_run, part_of
 from ..trees import leaves
 
@@ -67,4 +68,4 @@ def _line(text: str, path: Path) -> tuple[str, list[float]]:
         row: Any = json.loads(text)
         return str(row["training"]), [np.inf if x is None else float(x) for x in row["loss"]]
     except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{str(path)!r} is not a file of trainings that nqm wrote: {error}") from None
+        raise Wrong(f"{str(path)!r} is not a file of trainings that nqm wrote: {error}") from None

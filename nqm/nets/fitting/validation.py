@@ -13,7 +13,7 @@ import numpy as np
 from ...engine.run import Run, numbers
 from ...optimizers import EMA, SGD, HeavyBall, Nesterov
 from ...optimizers.base import Optimizer
-from ...types import Array
+from ...types import Array, Wrong
 from ..training.loop import Progress, part_of
 from .model import Fit
 from .prediction import Horizon, Prediction, predict
@@ -160,12 +160,10 @@ def check(
     """
     here = network.full_loss()
     if abs(here - fit.loss) > 1e-3 * abs(fit.loss):
-        raise ValueError(
-            f"the network's loss is {here:.6g}, the fit's {fit.loss:.6g}: they are not of the same checkpoint"
-        )
+        raise Wrong(f"the network's loss is {here:.6g}, the fit's {fit.loss:.6g}: they are not of the same checkpoint")
     pairs = list(settings(fit) if chosen is None else chosen)
     if not pairs:
-        raise ValueError("check needs at least one setting (optimizer, batch size)")
+        raise Wrong("check needs at least one setting (optimizer, batch size)")
     trainings = Trainings(network, store)
     rows: list[Row] = []
     try:

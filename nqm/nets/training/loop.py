@@ -19,6 +19,7 @@ from ...optimizers.base import Optimizer, require_set, scaled
 from ...problems.quadratic import AnySchedule, check_batch_size, report_steps
 from ...sampling.bases import Geometry
 from ...sampling.replicas import Mean, check_replicas, check_seed
+from ...types import Wrong
 
 if TYPE_CHECKING:
     from ..network import Network
@@ -34,7 +35,7 @@ class Unknown(Geometry):
         super().__init__(np.ones(1))
 
     def precondition(self, g: Any, power: Any) -> Any:
-        raise ValueError(
+        raise Wrong(
             "training knows no powers of a network's curvature, so Preconditioned optimizers are predicted only; "
             "Adam is a preconditioner that it can run"
         )
@@ -51,9 +52,7 @@ class Batches:
         if self.replacement:
             return torch.from_numpy(self.rng.integers(self.examples, size=size))
         if size > self.examples:
-            raise ValueError(
-                f"a batch of {size:,} without replacement needs as many examples; data has {self.examples:,}"
-            )
+            raise Wrong(f"a batch of {size:,} without replacement needs as many examples; data has {self.examples:,}")
         if len(self.left) < size:  # the rest of an epoch that fills no batch is dropped
             self.left = self.rng.permutation(self.examples)
         taken, self.left = self.left[:size], self.left[size:]
@@ -66,7 +65,7 @@ def walk(
 ) -> Iterator[tuple[int, Tensor]]:  # fmt: skip
     """Step from the network's checkpoint; (index of a reported step, the weights reported there)."""
     if optimizer.at_horizon(1) != optimizer.at_horizon(int(times[-1])):
-        raise ValueError(
+        raise Wrong(
             f"{optimizer} depends on the length of the run; start its average at a step, such as Polyak(..., 100)"
         )
     state, now = optimizer.begin(network.theta, Unknown()), optimizer
@@ -130,7 +129,7 @@ def check_setting(optimizer: Optimizer, batch_size: float) -> float:
     require_set(optimizer, "train")
     size = check_batch_size(batch_size)
     if math.isfinite(size) and size != int(size):
-        raise ValueError(f"training needs a whole batch_size, got {batch_size!r}")
+        raise Wrong(f"training needs a whole batch_size, got {batch_size!r}")
     return size
 
 

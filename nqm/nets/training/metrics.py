@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from ...types import Wrong
 from ..network import Network
 from ..transforms import vmap
 from ..trees import count, tree_map
@@ -60,7 +61,7 @@ class Metric:
 
     def __init__(self, network: Network, data: Any, errors: bool = False) -> None:
         if errors and (network.of == "model" or network.likelihood != "categorical"):
-            raise ValueError(
+            raise Wrong(
                 f"an error is counted where a model chooses among classes; {network.name} is none, so use a loss as metric"
             )
         self.network, self.data, self.errors, self.examples = network, data, errors, count(data)

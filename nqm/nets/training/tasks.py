@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...types import Wrong
 from ..network import Network
 from ..trees import collect
 from ..workloads import object_named, workload
@@ -68,7 +69,7 @@ class Task:
     def held_out(self) -> Any:
         """The examples for validation, shuffled."""
         if self.workload is None or self.workload.val is None:
-            raise ValueError(
+            raise Wrong(
                 f"{self.name} has no held-out examples; use train_loss or train_error, or give its Workload a val"
             )
         return shuffled(collect(self.workload.val(self.network.examples))[0])
@@ -79,14 +80,14 @@ def task_of(name: str, options: Mapping[str, Any]) -> Task:
     for option in options:
         if option not in OPTIONS:
             known = ", ".join(f"{n} ({about})" for n, about in OPTIONS.items())
-            raise ValueError(f"a workload has no option {option!r}; it has {known}")
+            raise Wrong(f"a workload has no option {option!r}; it has {known}")
     examples, replacement = options.get("examples"), options.get("replacement", True)
     if examples is not None and not _whole(examples, 2):
-        raise ValueError(f"options.examples must be a whole number of at least 2, got {examples!r}")
+        raise Wrong(f"options.examples must be a whole number of at least 2, got {examples!r}", argument="options")
     if not _whole(start := options.get("start", 0), 0):
-        raise ValueError(f"options.start must be a whole number of steps, got {start!r}")
+        raise Wrong(f"options.start must be a whole number of steps, got {start!r}", argument="options")
     if replacement not in (True, False):
-        raise ValueError(f"options.replacement must be true or false, got {replacement!r}")
+        raise Wrong(f"options.replacement must be true or false, got {replacement!r}", argument="options")
     return _task(name, json.dumps(dict(sorted(options.items()))))
 
 
@@ -105,16 +106,16 @@ def _task(name: str, text: str) -> Task:
         start = int(options.get("start", 0))
         network = found.network(start, examples=None if examples is None else int(examples))
         if examples is not None and network.examples < examples:
-            raise ValueError(
+            raise Wrong(
                 f"options.examples is {examples:,}, and {name} has {network.examples:,}: ask for so many, or leave it out"
             )
         network.data = shuffled(network.data)
         return Task(name, options, found, network, replacement)
     if not isinstance(found, Network):
-        raise ValueError(f"{name} returned {type(found).__name__}; it must return a Workload or an nqm.nets.Network")
+        raise Wrong(f"{name} returned {type(found).__name__}; it must return a Workload or an nqm.nets.Network")
     for option in ("examples", "start"):
         if option in options:
-            raise ValueError(f"{option} is for workloads; {name} returned a Network of its own")
+            raise Wrong(f"{option} is for workloads; {name} returned a Network of its own")
     network = found.at(found.theta)
     network.data = shuffled(network.data)
     return Task(name, options, None, network, replacement)

@@ -16,6 +16,8 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
+from ...types import Wrong
+
 METRICS = ("train_loss", "val_loss", "train_error", "val_error")
 OUTCOMES = {
     "reached": "every read-out came to the target",
@@ -85,12 +87,14 @@ class Trial:
         for name in ("target", "growth"):
             object.__setattr__(self, name, float(getattr(self, name)))
         if not (self.batch_size >= 1 and self.max_steps >= 1 and self.growth >= 0):
-            raise ValueError(
+            raise Wrong(
                 "a trial needs batch_size and max_steps of 1 or more and growth of 0 or more, "
                 f"got {self.batch_size}, {self.max_steps} and {self.growth:g}"
             )
         if self.limit is not None and not 1 <= self.limit <= self.max_steps:
-            raise ValueError(f"limit must lie between 1 and max_steps = {self.max_steps}, got {self.limit}")
+            raise Wrong(
+                f"limit must lie between 1 and max_steps = {self.max_steps}, got {self.limit}", argument="limit"
+            )
 
     @cached_property
     def key(self) -> str:
@@ -149,10 +153,10 @@ class Result:
 
     def __post_init__(self) -> None:
         if self.outcome not in OUTCOMES:
-            raise ValueError(f"outcome must be one of {', '.join(OUTCOMES)}, got {self.outcome!r}")
+            raise Wrong(f"outcome must be one of {', '.join(OUTCOMES)}, got {self.outcome!r}", argument="outcome")
         for name, curve in self.curves.items():
             if len(curve) != len(self.times):
-                raise ValueError(f"the curve of {name} has {len(curve)} points, and times {len(self.times)}")
+                raise Wrong(f"the curve of {name} has {len(curve)} points, and times {len(self.times)}")
 
     @property
     def feasible(self) -> bool:

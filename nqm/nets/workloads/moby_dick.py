@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ...types import Wrong
 from .fetch import how
 from .sources import Source
 
@@ -40,5 +41,5 @@ def val(n: int) -> tuple[Tensor, Tensor]:
     """The 1,024 sequences that come after the first n."""
     x, y = data(n + HELD_OUT)
     if len(x) <= n:
-        raise ValueError(f"the book has {len(x):,} sequences of {LENGTH} characters: none is left after {n:,}")
+        raise Wrong(f"the book has {len(x):,} sequences of {LENGTH} characters: none is left after {n:,}")
     return x[n:], y[n:]

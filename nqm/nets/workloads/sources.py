@@ -16,6 +16,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ...types import Wrong
+
 TIMEOUT = 30  # seconds without an answer
 
 
@@ -45,7 +47,7 @@ class Source:
                 if candidate.is_file():
                     return candidate
         if not self.home:
-            raise ValueError(self.missing(name))
+            raise Wrong(self.missing(name))
         return self._fetch(name)
 
     def missing(self, name: str) -> str:
@@ -58,10 +60,10 @@ class Source:
             with urllib.request.urlopen(self.home + name, timeout=TIMEOUT) as answer:
                 content = answer.read()
         except (urllib.error.URLError, OSError) as error:
-            raise ValueError(f"{self.missing(name)} ({self.home}{name} does not answer: {error})") from None
+            raise Wrong(f"{self.missing(name)} ({self.home}{name} does not answer: {error})") from None
         digest = hashlib.sha256(gzip.decompress(content) if name.endswith(".gz") else content).hexdigest()
         if digest != dict(self.sha256)[name]:
-            raise ValueError(f"{self.home}{name} has changed: its sha256 is {digest}, not {dict(self.sha256)[name]}")
+            raise Wrong(f"{self.home}{name} has changed: its sha256 is {digest}, not {dict(self.sha256)[name]}")
         target.parent.mkdir(parents=True, exist_ok=True)
         part = target.with_suffix(".part")
         part.write_bytes(content)
@@ -82,7 +84,7 @@ def read_png(path: Path) -> NDArray[np.uint8]:
     try:
         shares = imread(path, format="png")  # byte / 255 in float32, which rounds back exactly
     except (OSError, SyntaxError, ValueError) as error:
-        raise ValueError(f"{path} is not a PNG file: {error}") from None
+        raise Wrong(f"{path} is not a PNG file: {error}") from None
     return np.rint(shares * 255).astype(np.uint8)
 
 
@@ -93,10 +95,10 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     """
     content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     if len(content) < 4 or content[:3] != b"\x00\x00\x08":
-        raise ValueError(f"{path} is not an IDX file of bytes")
+        raise Wrong(f"{path} is not an IDX file of bytes")
     axes = content[3]
     shape = np.frombuffer(content, ">u4", axes, 4)
     values = np.frombuffer(content, np.uint8, offset=4 + 4 * axes)
     if values.size != np.prod(shape):
-        raise ValueError(f"{path} ends early: {values.size:,} values for shape {tuple(map(int, shape))}")
+        raise Wrong(f"{path} ends early: {values.size:,} values for shape {tuple(map(int, shape))}")
     return values.reshape(shape)

@@ -17,7 +17,7 @@ from pkgutil import iter_modules
 from typing import Any
 
 from ...show.tables import made
-from ...text.tokens import unknown
+from ...types import Wrong, unknown
 from ..instance import Study
 from ..instance import workers as pool_of
 from . import page
@@ -71,9 +71,12 @@ def run_all(
     chosen = [claim(name) for name in only] if only else [c for c in CLAIMS.values() if not c.missing]
     for c in chosen:
         if c.missing:
-            raise ValueError(f"{c.name} {c.missing}")
+            raise Wrong(f"{c.name} {c.missing}")
     if premises and len(chosen) != 1:
-        raise ValueError(f"premises are those of one claim, got {len(chosen)} claims; name the one that is meant")
+        raise Wrong(
+            f"premises are those of one claim, got {len(chosen)} claims; name the one that is meant",
+            argument="premises",
+        )
     folder = made(folder, "claims.md") if folder else None
     found = []
     with pool_of(workers) as pool:

@@ -13,7 +13,7 @@ from ...engine.run import number
 from ...show.tables import Table
 from ...show.verdict import Finding, Verdict
 from ...text.objects import parse_number
-from ...text.tokens import unknown
+from ...types import Wrong, unknown
 from ..instance import Question, Study
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Measured:
 
     def __post_init__(self) -> None:
         if self.verdict is not Verdict.holds and not self.when:
-            raise ValueError(f"a verdict of {self.verdict.value!r} needs `when`: where the claim does not hold")
+            raise Wrong(f"a verdict of {self.verdict.value!r} needs `when`: where the claim does not hold")
 
     @property
     def sentence(self) -> str:
@@ -136,7 +136,7 @@ class Claim:
         """A premise from text, ``name=value``: a number, several with commas between them, or a word, as its default is."""
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not value:
-            raise ValueError(f"a premise is NAME=VALUE; {self.name} has {', '.join(self.premises)}, got {text!r:.60}")
+            raise Wrong(f"a premise is NAME=VALUE; {self.name} has {', '.join(self.premises)}, got {text!r:.60}")
         if name not in self.premises:
             raise unknown(f"premise of {self.name}", name, self.premises)
         default = self.premises[name]
@@ -144,12 +144,12 @@ class Claim:
             return name, value
         several = isinstance(default, (tuple, list))
         if not all(isinstance(one, (int, float, NoneType)) for one in (default if several else [default])):
-            raise ValueError(
+            raise Wrong(
                 f"{name} of {self.name} is neither numbers nor a word: give it in Python, with nqm.paper.claims.check"
             )
         numbers = tuple(parse_number(part) for part in value.split(",")) if several else parse_number(value)
         if isinstance(default, int) and not isinstance(numbers, int):
-            raise ValueError(f"{name} of {self.name} must be a whole number, got {value!r:.60}")
+            raise Wrong(f"{name} of {self.name} must be a whole number, got {value!r:.60}")
         return name, numbers
 
     def finding(self, study: Study | None = None, **premises: Any) -> Finding:

@@ -42,10 +42,10 @@ def measure(
     dim : modes of the problem, h = 1/i.
     """
     problem = instance(dim)
-    sweep(problem, HeavyBall(), 0.5, [64.0])  # compiles, or loads what was compiled
+    sweep(problem, HeavyBall(), [64.0], target=0.5)  # compiles, or loads what was compiled
     table = []
     for name, optimizer in METHODS.items():
-        spent, found = _timed(lambda o=optimizer: sweep(problem, o, TARGET, batch_sizes))
+        spent, found = _timed(lambda o=optimizer: sweep(problem, o, batch_sizes, target=TARGET))
         steps = float(np.nansum(found.steps))
         each = _one_step(problem.spectrum.h, momentum=name != "SGD")
         table.append({"method": name, "seconds": spent, "steps": steps, "loop_seconds": each * steps * SETTINGS})

@@ -14,6 +14,7 @@ import numpy as np
 from ...show.chart import GREY, PALETTE, Line, Panel, chart
 from ...show.tables import Table, column, percent
 from ...show.verdict import Verdict
+from ...types import Wrong
 from .base import Measured
 from .nets import NEEDS, one_thread
 
@@ -63,7 +64,9 @@ def measure(
     from ...nets.workloads import workload as named
 
     if not any(before >= after for before in epochs[:-1]):
-        raise ValueError(f"after must leave two checkpoints to compare, got {after:g} with epochs {list(epochs)}")
+        raise Wrong(
+            f"after must leave two checkpoints to compare, got {after:g} with epochs {list(epochs)}", argument="after"
+        )
     task = named(workload)
     with one_thread():
         start = task.network(0, seed=seed, examples=examples)

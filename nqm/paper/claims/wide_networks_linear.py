@@ -12,6 +12,7 @@ from ...optimizers import SGD
 from ...show.chart import GREY, PALETTE, Line, Panel, chart
 from ...show.tables import Table, column, spelled
 from ...show.verdict import Verdict
+from ...types import Wrong
 from .base import Measured
 from .nets import NEEDS, one_thread
 
@@ -54,7 +55,7 @@ def measure(
     seeds : starts over which the distance is averaged.
     """
     if len(widths) < 2:
-        raise ValueError(f"widths must be two or more for a slope, got {list(widths)}")
+        raise Wrong(f"widths must be two or more for a slope, got {list(widths)}", argument="widths")
     with one_thread():
         table = [
             {"scale": name, "width": width, "distance": float(np.mean(found)), "loss": float(np.mean(loss))}

@@ -11,7 +11,7 @@ import numpy as np
 from ...engine.trajectory import Dynamics
 from ...optimizers.base import Optimizer, Parameter, assign, free_parameters, parameters
 from ...problems.quadratic import MAX_STEPS, Quadratic
-from ...types import Array
+from ...types import Array, Wrong
 
 PASS = 32768  # settings times nodes in one pass
 LEVELS = (10, 20, 31)  # powers of two that are looked at together
@@ -26,7 +26,7 @@ class Family:
 
     def __init__(self, problem: Any, optimizer: Optimizer) -> None:
         if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"expected an optimizer such as HeavyBall(), got {optimizer!r}")
+            raise Wrong(f"expected an optimizer such as HeavyBall(), got {optimizer!r}")
         self.problem, self.optimizer = problem, optimizer
         self.free: list[Parameter] = list(free_parameters(optimizer).values())
         self.low = np.array([p.kind.low for p in self.free])

@@ -11,7 +11,7 @@ from ...optimizers.base import Optimizer
 from ...problems.least_squares import LeastSquares
 from ...problems.quadratic import MAX_STEPS, Problem, Quadratic
 from ...problems.renewal import Renewal
-from ...types import Array
+from ...types import Array, Wrong
 from .family import Family
 
 PASS = 8192  # settings times nodes in one pass over least squares: its blocks of time take up memory
@@ -49,7 +49,7 @@ def losses_of(problem: Problem, optimizer: Optimizer) -> Losses:
         return Sampled(problem, optimizer)
     if isinstance(problem, Quadratic):
         return Separate(problem, optimizer)
-    raise TypeError(f"tune needs a Quadratic or a LeastSquares problem, got {problem!r:.60}")
+    raise Wrong(f"tune needs a Quadratic or a LeastSquares problem, got {problem!r:.60}")
 
 
 class Separate:

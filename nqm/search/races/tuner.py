@@ -8,6 +8,7 @@ from typing import Any
 from ...engine.run import Outcome
 from ...optimizers.base import Optimizer
 from ...problems.quadratic import MAX_STEPS, Problem, Quadratic
+from ...types import Wrong
 from ..answer import PLAIN, Goal, Sampling, Tuned
 from .race import LIMIT, LOST, Found, Races
 
@@ -17,7 +18,7 @@ class QuasiTuner:
 
     def __init__(self, problem: Problem, optimizer: Optimizer, sampling: Sampling = PLAIN) -> None:
         if not isinstance(problem, Quadratic):
-            raise TypeError(
+            raise Wrong(
                 f"{optimizer} is sampled, and tuned on a Quadratic problem only, not on a {type(problem).__name__}"
             )
         self.races, self.warning = Races(problem, optimizer, sampling), sampling.law.warning
@@ -36,7 +37,7 @@ class QuasiTuner:
         """Answer one question; ``near`` is the answer at a neighbouring, larger batch size, to start from."""
         goal = Goal.of(batch_size, target, steps, examples, max_steps)
         if goal.target is None and goal.steps > LIMIT:
-            raise ValueError(f"an optimizer that is sampled is tuned for {LIMIT:,} steps at most, not {goal.steps:,}")
+            raise Wrong(f"an optimizer that is sampled is tuned for {LIMIT:,} steps at most, not {goal.steps:,}")
         goal = Goal(goal.batch_size, goal.target, min(goal.steps, LIMIT))
         self._check_horizon(goal)
         if goal.target is not None and self.initial_loss <= goal.target:
@@ -78,7 +79,7 @@ class QuasiTuner:
         """An average over a part of the run is a run of its own at each horizon, and cannot race."""
         middle: Any = self.races.family.at(self.races.likely.mean(0))
         if goal.target is not None and middle.at_horizon(1) != middle.at_horizon(LIMIT):
-            raise ValueError(
+            raise Wrong(
                 f"{self.optimizer} depends on the length of the run and is sampled, so it can be tuned for a budget "
                 "(steps= or examples=) and not for a target; begin its average at a whole number of steps instead"
             )

@@ -38,7 +38,7 @@ def test_a_fitted_quadratic_is_predicted_as_the_engine_sweeps_it() -> None:
     exact = Quadratic(Spectrum(H))
     for name, family in (("SGD", SGD()), ("EMA(SGD)", EMA(SGD())), ("Adam", Preconditioned(HeavyBall(), 0.4))):
         assert found.sweeps[name].steps == pytest.approx(
-            sweep(exact, family, 0.1, SIZES.tolist()).steps, rel=2e-3, abs=1
+            sweep(exact, family, SIZES.tolist(), target=0.1).steps, rel=2e-3, abs=1
         )
     assert found.notes == ()
     ratio = found.sweeps["SGD"].steps / curves[0].steps

@@ -44,21 +44,21 @@ def paper() -> Quadratic:
 
 @pytest.mark.parametrize("power", TABLE)
 def test_sgd_matches_the_reference_table(paper: Quadratic, power: float) -> None:
-    found = sweep(paper, Preconditioned(SGD(), power) if power else SGD(), 0.01, BATCHES)
+    found = sweep(paper, Preconditioned(SGD(), power) if power else SGD(), BATCHES, target=0.01)
     for steps, reference in zip(found.steps, TABLE[power], strict=True):
         # 0.1% of the table, whose steps are real numbers: ours are whole and so up to one step later.
         assert 0.999 * reference - 0.06 <= steps <= 1.001 * reference + 1
 
 
 def test_best_rates_of_sgd(paper: Quadratic) -> None:
-    found = sweep(paper, SGD(), 0.01, BATCHES)
+    found = sweep(paper, SGD(), BATCHES, target=0.01)
     reference = [0.01358, 0.05409, 0.2126, 0.7759, 1.641, 1.867, 1.938, 1.97, 1.985, 1.993]
     np.testing.assert_allclose(found.lr, reference, rtol=5e-3)  # minima are flat: 0.1% in steps leaves some in lr
 
 
 @pytest.mark.slow
 def test_heavy_ball_is_never_above_the_reference(paper: Quadratic) -> None:
-    found = sweep(paper, HeavyBall(), 0.01, BATCHES)
+    found = sweep(paper, HeavyBall(), BATCHES, target=0.01)
     for batch_size, steps in zip(found.batch_sizes, found.steps, strict=True):
         if batch_size in HEAVY_BALL:
             assert steps <= 1.001 * HEAVY_BALL[int(batch_size)]

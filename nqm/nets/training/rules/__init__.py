@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ....types import Wrong
 from .base import Method, Rule, Settings
 from .flat import OPTIMIZERS
 from .flat import method as flat_method
@@ -34,5 +35,5 @@ def method_of(name: str) -> Method:
         return kfac() if name == "KFAC" else muon()
     kind = torch_class(name.removeprefix(PREFIX))
     if kind is None:
-        raise ValueError(f"there is no optimizer {name!r}; there are {', '.join(names())}")
+        raise Wrong(f"there is no optimizer {name!r}; there are {', '.join(names())}")
     return torch_method(name, kind)

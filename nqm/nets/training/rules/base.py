@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ....types import Wrong
 from ...network import Network
 from ..stacks import Slopes
 
@@ -53,23 +54,23 @@ def check_names(method: str, settings: Settings, known: Sequence[str], needed: S
     """Refuse a setting that the optimizer does not have, and the lack of one that it needs."""
     for name in settings:
         if name not in known:
-            raise ValueError(f"{method} has no setting {name!r}; it has {', '.join(known)}")
+            raise Wrong(f"{method} has no setting {name!r}; it has {', '.join(known)}")
     for name in needed:
         if name not in settings:
-            raise ValueError(f"{method} needs a value of {name}; its settings are {', '.join(known)}")
+            raise Wrong(f"{method} needs a value of {name}; its settings are {', '.join(known)}")
 
 
 def check_number(method: str, name: str, value: Any, allowed: str, valid: Callable[[float], bool]) -> None:
     """Refuse a setting that is not a number in its range."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not math.isfinite(value) or not valid(value):
-        raise ValueError(f"{method}: {name} must be {allowed}, got {value!r}")
+        raise Wrong(f"{method}: {name} must be {allowed}, got {value!r}")
 
 
 def check_switch(method: str, name: str, value: Any) -> None:
     """Refuse a setting that is not on or off."""
     if value not in (0, 1):  # and so true or false
-        raise ValueError(f"{method}: {name} must be true or false, got {value!r}")
+        raise Wrong(f"{method}: {name} must be true or false, got {value!r}")
 
 
 class Column:

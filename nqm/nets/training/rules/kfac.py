@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ....optimizers import HeavyBall
+from ....types import Wrong
 from ...network import Network
 from ..kronecker import Layer, layers_of, others, statistics
 from ..stacks import Slopes, split
@@ -162,11 +163,11 @@ def kfac() -> Method:
 
 def _fits(network: Network, empirical: bool) -> None:
     if network.of == "model":
-        raise ValueError(f"{NAME} needs a loss of (output, target); that of {network.name} is a function of the model")
+        raise Wrong(f"{NAME} needs a loss of (output, target); that of {network.name} is a function of the model")
     if network.likelihood is None and not empirical:
-        raise ValueError(
+        raise Wrong(
             f"{NAME} draws targets from the model, and the loss of {network.name} names no distribution: give the Network a "
             "likelihood, or set empirical = 1"
         )
     if not layers_of(network):
-        raise ValueError(f"{NAME} needs linear, convolutional or embedding layers, and {network.name} has none")
+        raise Wrong(f"{NAME} needs linear, convolutional or embedding layers, and {network.name} has none")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ....types import Wrong
 from ...network import Network
 from .base import Method, Rule, Settings, check_names, check_number
 from .torch_optim import TorchRule, check_kinds, tried
@@ -32,7 +33,7 @@ def muon() -> Method:
     """
     kind = getattr(torch.optim, NAME, None)
     if kind is None:
-        raise ValueError(f"this PyTorch, {torch.__version__}, has no Muon; 2.9 and later have")
+        raise Wrong(f"this PyTorch, {torch.__version__}, has no Muon; 2.9 and later have")
     numbers = ("lr", "weight_decay", "momentum", "nesterov", "eps", "ns_steps")
     known = [name for name in inspect.signature(kind).parameters if name in numbers]
 
@@ -60,7 +61,7 @@ def muon() -> Method:
         )
         tried(NAME, make, settings, [torch.zeros(2, 2), torch.zeros(2)])
         if network is not None and not any(len(shape) == 2 for shape in network.shapes.values()):
-            raise ValueError(f"{NAME} is for weight matrices, and {network.name} has none")
+            raise Wrong(f"{NAME} is for weight matrices, and {network.name} has none")
 
     def start(network: Network, theta: Tensor, settings: Sequence[Settings], seeds: Sequence[int]) -> Rule:
         return TorchRule(network, theta, settings[0], make)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ....types import Wrong
 from ...network import Network
 from ..stacks import Slopes
 from .base import Method, Rule, Settings, check_names, check_number, check_switch
@@ -30,7 +31,7 @@ class TorchRule(Rule):
 
     def __init__(self, network: Network, theta: Tensor, settings: Settings, make: Maker) -> None:
         if len(theta) != 1:
-            raise ValueError(f"an optimizer of torch.optim trains one trial at a time, got {len(theta)}")
+            raise Wrong(f"an optimizer of torch.optim trains one trial at a time, got {len(theta)}")
         self.flat, self.slope = theta[0].detach().clone(), torch.zeros_like(theta[0])
         self.parts = list(network.unflatten(self.flat).values())
         for part, slope in zip(self.parts, network.unflatten(self.slope).values(), strict=True):
@@ -48,7 +49,7 @@ class TorchRule(Rule):
 
     def keep(self, rows: Sequence[int]) -> None:
         if list(rows) != [0]:
-            raise ValueError(f"there is one trial, got rows {list(rows)}")
+            raise Wrong(f"there is one trial, got rows {list(rows)}")
 
 
 def torch_class(name: str) -> type[torch.optim.Optimizer] | None:
@@ -73,7 +74,7 @@ def arguments(settings: Settings) -> dict[str, Any]:
 def method(name: str, kind: type[torch.optim.Optimizer]) -> Method:
     """An optimizer of ``torch.optim`` as a method of the lab."""
     if kind.__name__ in UNFIT:
-        raise ValueError(f"torch.optim.{kind.__name__} {UNFIT[kind.__name__]}; choose another optimizer")
+        raise Wrong(f"torch.optim.{kind.__name__} {UNFIT[kind.__name__]}; choose another optimizer")
     known = [n for n in inspect.signature(kind).parameters if n not in NO_SETTINGS]
     shown = [*known, "beta1", "beta2"] if "betas" in known else known
 
@@ -109,4 +110,4 @@ def tried(name: str, make: Maker, settings: Settings, parts: list[Tensor]) -> No
     try:
         make(parts, settings)
     except (ValueError, TypeError, RuntimeError) as error:
-        raise ValueError(f"{name}: torch.optim does not take {dict(settings)}: {error}") from None
+        raise Wrong(f"{name}: torch.optim does not take {dict(settings)}: {error}") from None
