@@ -19,11 +19,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..engine.kernels.compiled import kernels
-from ..engine.moments import MomentMap
+from ..engine.kernels import loops
+from ..engine.moments import MomentMap, Powers
 from ..engine.run import Hit, Outcome
 from ..engine.schedule import MAX_PIECES, Schedule, as_schedule
-from ..engine.trajectory import SCAN, Powers, Trajectory, fade
+from ..engine.trajectory import SCAN, Trajectory, fade
 from ..optimizers.base import Optimizer, require_set
 from ..problems.least_squares import LeastSquares
 from ..problems.quadratic import MAX_STEPS, AnySchedule, Quadratic, check_batch_size, check_target
@@ -288,7 +288,7 @@ class _March:
         if stride == 1:
             G, b, batch = self.dynamics.system(self.t)
             X, N, still = state.A.copy(), state.Q.copy(), np.ones(count)
-            sums = kernels().scan(G, 0 * G, b, 0 * b, still, still / batch, X, N, r, weights, self.wn)
+            sums = loops().scan(G, 0 * G, b, 0 * b, still, still / batch, X, N, r, weights, self.wn)
             return MomentMap(X, MomentMap.matrix(X).drift, N), sums[0] + sums[1]
         losses = np.empty(count)
         for j in range(count):

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.kernels.compiled import kernels
 from ..engine.moments import MomentMap
 from ..engine.run import Outcome, number, numbers
 from ..engine.trajectory import Trajectory
@@ -302,7 +301,7 @@ class _Pass:
         self.cycle = dynamics.period
         self.limit = MAX_STEPS // self.cycle
         self.start, self.powers = dynamics.start(), [dynamics.stationary()]
-        self.row, self.one = dynamics.row(self.cycle), np.ones((1, dynamics.modes))
+        self.row = dynamics.row(self.cycle)
 
     def go(self) -> tuple[Array, Array]:
         """Steps, NaN where the target is not reached; and which cells will never reach it, as noise alone is above."""
@@ -350,6 +349,6 @@ class _Pass:
 
     def _losses(self, state: MomentMap) -> tuple[Array, Array]:
         """Loss of each cell, and the noise in it."""
-        m_signal, m_noise = kernels().seen(state.A, state.Q, self.one, self.row)
+        m_signal, m_noise = state.seen(self.row)
         noise = (m_noise.reshape(self.shape) @ self.wn) / self.batch_sizes
         return m_signal.reshape(self.shape) @ self.ws + noise, noise
