@@ -6,80 +6,83 @@ whatever the optimizer is made of. Steps that all differ are walked one by one.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from ..optimizers.base import Optimizer, parameters, scaled
 from ..types import Array, Wrong
 from .basis import Basis
-from .kernels.compiled import kernels
-from .moments import MomentMap
+from .kernels import loops
+from .moments import MomentMap, Powers
 from .schedule import Schedule
 
+MAX_STEPS = 10**9  # the longest run
 MAX_WALK = 10**7  # steps that are followed one by one
 BLOWN = 1e4  # growth of a state beyond which its second moments cancel to nothing when it falls again
 SCAN = 4096  # steps walked at a time
 STABLE = 1 + 1e-12  # the slowest modes have 1 - lr h == 1.0 in float64
 
 
-class Powers:
-    """A step's repeated squares, kept, so that moving a state by t steps costs one product for each bit of t.
+class LinearSystem(Protocol):
+    """What the engine asks of an optimizer; `nqm.optimizers.Optimizer` says what each of these is."""
 
-    The first move makes its own squares and forgets them, which is faster; only a second one shows that they are needed.
-    """
-
-    def __init__(self, step: MomentMap) -> None:
-        self.squares = [step]
-        self.moved = False
-
-    def __getitem__(self, level: int) -> MomentMap:
-        while len(self.squares) <= level:
-            self.squares.append(self.squares[-1] @ self.squares[-1])
-        return self.squares[level]
-
-    def move(self, state: MomentMap, t: int) -> MomentMap:
-        if not self.moved and t > 1:
-            self.moved = True
-            return self.squares[0].move(state, t)
-        for level in range(t.bit_length()):
-            if t >> level & 1:
-                state = self[level] @ state
-        return state
+    def system(self, h: Array, t: int, /) -> tuple[Sequence[Sequence[Any]], Sequence[Any]]: ...
+    def initial(self) -> Sequence[float]: ...
+    def readout(self, t: int, /) -> Sequence[Any]: ...
+    def gradient_point(self, t: int, /) -> Sequence[Any]: ...
+    def same_until(self, t: int, /) -> float: ...
+    def pace(self, t: Array, /) -> Array | None: ...
+    def scaled(self, lr: float, momentum: float = 1.0) -> LinearSystem: ...
+    @property
+    def settings(self) -> list[Any]: ...
+    @property
+    def cycle(self) -> int: ...
+    @property
+    def repeats_from(self) -> int: ...
+    @property
+    def steady(self) -> bool: ...
+    @property
+    def averages(self) -> bool: ...
 
 
 @dataclass(frozen=True)
 class Affine:
-    """Steps that differ only in a scalar: ``G = G0 + pace G1`` and ``b = b0 + pace b1``."""
+    """Steps ``first`` .. ``last`` that differ only in a scalar: ``G = G0 + pace G1`` and ``b = b0 + pace b1``."""
 
     G0: Array
     G1: Array
     b0: Array
     b1: Array
+    pace: Callable[[int, int], Any]  # of each of the steps t .. to
+    first: int
+    last: float
 
 
-class Dynamics:
+class Trajectory:
     """One optimizer, one schedule, curvatures h.
 
     Settings may be arrays that broadcast against h; ``shape`` is the shape they give together, and maps hold it
     flattened as their mode axis. Slots are balanced on each mode, from the first step at the unscheduled rate.
     """
 
-    def __init__(self, optimizer: Optimizer, h: Array, schedule: Schedule | None = None) -> None:
+    def __init__(self, optimizer: LinearSystem, h: Array, schedule: Schedule | None = None) -> None:
         self.optimizer, self.h, self.schedule = optimizer, h, schedule
         G, b = optimizer.system(h, 0)
         entries = [*(e for row in G for e in row), *b]
         # A later step of a cycle may be the first to show a setting.
-        later = [p.value for p in parameters(optimizer).values()] if optimizer.cycle != 1 else []
+        later = optimizer.settings if optimizer.cycle != 1 else []
         arrays = (e for e in (*entries, *later) if not isinstance(e, float | int))
         self.shape = np.broadcast_shapes(h.shape, *{np.shape(e) for e in arrays})
         self._change, self._jolt = self._arrays(G, b)
         self.modes = self._jolt.shape[1]
         self.period = optimizer.cycle
         self.repeats_from = max(optimizer.repeats_from, schedule.repeats_from if schedule else 0)
-        self._powers: dict[Any, Powers] = {}
+        self._powers: dict[int, Powers] = {}  # by step
+        self._cycles: dict[int, Powers] = {}  # by phase
 
     @cached_property
     def basis(self) -> Basis:
@@ -105,16 +108,22 @@ class Dynamics:
 
     def doublings(self, levels: int) -> tuple[Array, Array]:
         """What `end` gives after 1, 2, 4, 8, ... steps, (level, ...), where all steps are alike and so is the read-out."""
+        climb = loops().climb
+        if climb is None:
+            start, squares = self.start(), self.powers(0)
+            parts = [self.read(squares[level] @ start, 1) for level in range(levels)]
+            return np.stack([signal for signal, _ in parts]), np.stack([noise for _, noise in parts])
         x, r = self._slots(self.optimizer.initial()), self._slots(self.optimizer.readout(1))
-        signal, noise = kernels().climb(self._change, self._jolt, x, r, levels)
+        signal, noise = climb(self._change, self._jolt, x, r, levels)
         return signal.reshape(levels, *self.shape), noise.reshape(levels, *self.shape)
 
     def end(self, t: int) -> tuple[Array, Array]:
         """What `read` gives after t steps from the start."""
-        if self.schedule is not None or self.period != 1 or self.same_until(0) < t:
+        end = loops().end
+        if end is None or self.schedule is not None or self.period != 1 or self.same_until(0) < t:
             return self.read(self.move(self.start(), 0, t), t)
         x, r = self._slots(self.optimizer.initial()), self._slots(self.optimizer.readout(t))
-        signal, noise = kernels().end(self._change, self._jolt, x, r, t)
+        signal, noise = end(self._change, self._jolt, x, r, t)
         return signal.reshape(self.shape), noise.reshape(self.shape)
 
     def row(self, t: int) -> Array:
@@ -123,7 +132,7 @@ class Dynamics:
 
     def gradient_point(self, t: int) -> Array:
         """The weights of the slots in the point of step t's gradient, (slots, modes)."""
-        held = scaled(self.optimizer, *self.schedule.at(t)[:2]) if self.schedule else self.optimizer
+        held = self.optimizer.scaled(*self.schedule.at(t)[:2]) if self.schedule else self.optimizer
         return self.weights(held.gradient_point(t))
 
     def weights(self, weights: Any) -> Array:
@@ -132,8 +141,8 @@ class Dynamics:
 
     def read(self, state: MomentMap, t: int) -> tuple[Array, Array]:
         """Second moments of the reported weights: of the signal per unit s, of the noise per unit c / B."""
-        seen = MomentMap.matrix(self.row(t)[None]) @ state
-        return seen.A[0, 0].reshape(self.shape) ** 2, seen.Q[0, 0].reshape(self.shape)
+        signal, noise = state.seen(self.row(t))
+        return signal.reshape(self.shape), noise.reshape(self.shape)
 
     def step(self, t: int) -> MomentMap:
         """The map of step t."""
@@ -145,7 +154,7 @@ class Dynamics:
         if self.schedule is None:
             return (*(self._stack(self.optimizer, t) if t else self._first), 1.0)
         lr, momentum, batch = self.schedule.at(t)
-        return (*self._stack(scaled(self.optimizer, lr, momentum), t), batch)
+        return (*self._stack(self.optimizer.scaled(lr, momentum), t), batch)
 
     def same_until(self, t: int) -> float:
         ends = self.optimizer.same_until(t)
@@ -188,8 +197,7 @@ class Dynamics:
 
     def cycle(self, phase: int = 0) -> Powers:
         """The powers of one whole cycle that begins ``phase`` steps into it."""
-        key = ("cycle", phase)
-        if key not in self._powers:
+        if phase not in self._cycles:
             t, end = self.repeats_from + phase, self.repeats_from + phase + self.period
             whole = None
             while t < end:
@@ -198,32 +206,28 @@ class Dynamics:
                 whole = part if whole is None else part @ whole
                 t = stop
             assert whole is not None
-            self._powers[key] = Powers(whole)
-        return self._powers[key]
-
-    def pace(self, t: int, to: int) -> Array | None:
-        """The scalar that drives the steps t .. to, if one does: the optimizer's own or the schedule's."""
-        own = self.optimizer.pace(np.arange(t, to))
-        if self.schedule is None or self.schedule.repeats_from <= t:
-            return own
-        if own is not None or self.period != 1 or np.any(self.schedule.momentum != 1):
-            return None
-        return self.schedule.multipliers("lr", to - t, t)
+            self._cycles[phase] = Powers(whole)
+        return self._cycles[phase]
 
     def affine(self, t: int) -> Affine | None:
         """The steps from t on as ``G0 + pace G1``, where they are that."""
-        if self.pace(t, t + 3) is None or t < self.optimizer.repeats_from:
+        line = self._affine
+        return line if line and line.first <= t < line.last else None
+
+    @cached_property
+    def _affine(self) -> Affine | None:
+        """The line through three steps of different pace, if they lie on one: the optimizer's own pace, or the schedule's."""
+        optimizer, schedule, late = self.optimizer, self.schedule, self.repeats_from
+        own = optimizer.pace(np.array([0, 1, 3]))
+        if own is not None:
+            held = optimizer.scaled(*schedule.at(late)[:2]) if schedule else optimizer
+            points = [(float(p), self._stack(held, u)) for p, u in zip(own, (0, 1, 3), strict=True)]
+            return _line(points, lambda t, to: optimizer.pace(np.arange(t, to)), late)
+        if schedule is None or self.period != 1 or np.any(schedule.momentum != 1):
             return None
-        if "affine" not in self._powers:
-            own = self.optimizer.pace(t) is not None
-            if own:
-                lr, momentum, _ = self.schedule.at(t) if self.schedule else (1.0, 1.0, 1.0)
-                held = scaled(self.optimizer, lr, momentum)
-                points = [(held.pace(u), self._stack(held, u)) for u in (0, 1, 3)]
-            else:
-                points = [(m, self._stack(scaled(self.optimizer, m), t)) for m in (1.0, 0.5, 2.0)]
-            self._powers["affine"] = _affine(points)  # type: ignore[assignment]
-        return self._powers["affine"]  # type: ignore[return-value]
+        points = [(m, self._stack(optimizer.scaled(m), late)) for m in (1.0, 0.5, 2.0)]
+        pace = lambda t, to: schedule.multipliers("lr", to - t, t)  # noqa: E731
+        return _line(points, pace, optimizer.repeats_from, schedule.repeats_from)
 
     def scan(
         self, affine: Affine, state: MomentMap, t: int, to: int, ws: Array | None = None, wn: Array | None = None
@@ -231,12 +235,11 @@ class Dynamics:
         """Walk from t to ``to`` and sum the moments with weights ws and wn after each step."""
         modes = self.modes
         X, N = state.A.copy(), state.Q.copy()
-        pace = self.pace(t, to)
         loud = 1 / self.schedule.multipliers("batch_size", to - t, t) if self.schedule else np.ones(to - t)
         ws = np.zeros((1, modes)) if ws is None else np.ascontiguousarray(ws).reshape(-1, modes)
         wn = np.zeros(modes) if wn is None else np.ascontiguousarray(wn).ravel()
-        signal, noise = kernels().scan(
-            affine.G0, affine.G1, affine.b0, affine.b1, pace, loud, X, N, self.row(to), ws, wn
+        signal, noise = loops().scan(
+            affine.G0, affine.G1, affine.b0, affine.b1, affine.pace(t, to), loud, X, N, self.row(to), ws, wn
         )
         signal[np.maximum.accumulate(signal) > BLOWN**2 * max(float(ws.sum()), 1e-300)] = np.nan
         m = state.drift.shape[0]
@@ -246,7 +249,7 @@ class Dynamics:
     def stationary(self) -> MomentMap:
         """The map whose fixed point is the steady state: one cycle at the schedule's last settings."""
         if self.period == 0:
-            return self.step(10**9)
+            return self.step(MAX_STEPS)
         return self.cycle()[0] if self.period > 1 else self.powers(self.repeats_from)[0]
 
     def stable(self) -> Any:
@@ -270,7 +273,7 @@ class Dynamics:
                 noise = np.full(self.shape, np.nan)
         return np.where(stable, np.where(noise >= 0, noise, np.nan), np.inf)
 
-    def _stack(self, optimizer: Optimizer, t: int) -> tuple[Array, Array]:
+    def _stack(self, optimizer: LinearSystem, t: int) -> tuple[Array, Array]:
         """G and b of step t as arrays in the balanced slots."""
         return self.basis.system(*self._arrays(*optimizer.system(self.h, t)))
 
@@ -284,7 +287,7 @@ class Dynamics:
         return full.reshape(k, k, -1), jolt.reshape(k, -1)
 
 
-def fade(optimizer: Optimizer, times: Any, reference: int) -> Any:
+def fade(optimizer: LinearSystem, times: Any, reference: int) -> Any:
     """Square of the read-out's factor at ``times`` over that at ``reference`` (an average divides by its length)."""
     if optimizer.steady:
         return 1.0
@@ -292,11 +295,13 @@ def fade(optimizer: Optimizer, times: Any, reference: int) -> Any:
     return np.array([size(t) for t in np.atleast_1d(times)]) ** 2 / size(reference) ** 2
 
 
-def _affine(points: list[tuple[float, tuple[Array, Array]]]) -> Affine | None:
+def _line(
+    points: list[tuple[float, tuple[Array, Array]]], pace: Callable[[int, int], Any], first: int, last: float = math.inf
+) -> Affine | None:
     """The line through two points, if the third lies on it."""
     (p0, (Ga, ba)), (p1, (Gb, bb)), (p2, (Gc, bc)) = points
     G1, b1 = (Gb - Ga) / (p1 - p0), (bb - ba) / (p1 - p0)
-    line = Affine(Ga - p0 * G1, G1, ba - p0 * b1, b1)
+    line = Affine(Ga - p0 * G1, G1, ba - p0 * b1, b1, pace, first, last)
     # Rounding of the entries at the three points; anything curved misses by far more.
     off = np.abs(line.G0 + p2 * G1 - Gc).max() + np.abs(line.b0 + p2 * b1 - bc).max()
     size = np.abs(Gc).max() + np.abs(bc).max()

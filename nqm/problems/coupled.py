@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.kernels.coupled import scan_coupled
+from ..engine.kernels import loops
 from ..engine.moments import MomentMap
 from ..engine.schedule import Schedule
 from ..engine.spectrum import Spectrum
-from ..engine.trajectory import SCAN, STABLE, Dynamics, fade
+from ..engine.trajectory import SCAN, STABLE, Trajectory, fade
 from ..optimizers.base import Optimizer
 from ..types import Array, Wrong
 
@@ -53,7 +53,7 @@ class Steady:
 class Coupled:
     """One optimizer, one schedule, one batch size on the least squares of a spectrum.
 
-    Settings may be arrays that broadcast against the curvatures, as in `Dynamics`; each has a sum tau of its own.
+    Settings may be arrays that broadcast against the curvatures, as in `Trajectory`; each has a sum tau of its own.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Coupled:
         schedule: Schedule | None = None,
     ) -> None:
         check_look(optimizer)
-        self.dynamics = Dynamics(optimizer, spectrum.h, schedule)
+        self.dynamics = Trajectory(optimizer, spectrum.h, schedule)
         self.optimizer, self.schedule = optimizer, schedule
         self.label_noise, self.per_example = float(label_noise), 1 / batch_size
         self.nodes, self.settings = len(spectrum), self.dynamics.modes // len(spectrum)
@@ -90,12 +90,12 @@ class Coupled:
             affine = d.affine(t) if end - t == 1 and to - t > 1 else None
             if affine:
                 end = min(to, t + SCAN)
-                G0, G1, b0, b1, pace = affine.G0, affine.G1, affine.b0, affine.b1, d.pace(t, end)
+                G0, G1, b0, b1, pace = affine.G0, affine.G1, affine.b0, affine.b1, affine.pace(t, end)
             else:
                 G0, b0, _ = d.system(t)
                 G1, b1, pace = np.zeros_like(G0), np.zeros_like(b0), np.zeros(end - t)
             loud = 1 / self.schedule.multipliers("batch_size", end - t, t) if self.schedule else np.ones(end - t)
-            parts = scan_coupled()(
+            parts = loops().scan_coupled(
                 G0, G1, b0, b1, pace, loud, X, N, d.gradient_point(t), d.row(end),
                 self.h, self.c, self.s, self.mass, self.label_noise, self.per_example, self.nodes,
             )  # fmt: skip

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..engine.basis import balance
-from ..engine.kernels.compiled import kernels
+from ..engine.kernels import loops
 from ..engine.moments import MomentMap
 from ..engine.run import Outcome, number
 from ..engine.schedule import Schedule
@@ -225,7 +225,7 @@ class Chain:
     def states(self, A: Array, Q: Array, scale: Array) -> tuple[Array, Array]:
         """The state before each piece and after the last."""
         first = np.asarray(self.optimizer.initial(), dtype=float)[:, None] / scale
-        return kernels().chain(A, Q, first, np.zeros(Q.shape[1:]))
+        return loops().chain(A, Q, first, np.zeros(Q.shape[1:]))
 
     def row(self, scale: Array) -> Array:
         return np.asarray(self.optimizer.readout(int(self.lengths.sum())), dtype=float)[:, None] * scale
@@ -238,7 +238,7 @@ class Chain:
     def _adjoints(A: Array, lam: Array, Lam: Array) -> tuple[Array, Array]:
         """Derivatives of the loss by the state after each piece: ``A' lambda`` and ``A' Lambda A`` compose as moments do."""
         turned = np.ascontiguousarray(A[:0:-1].transpose(0, 2, 1, 3))
-        lams, Lams = kernels().chain(turned, np.zeros_like(turned), lam, Lam)
+        lams, Lams = loops().chain(turned, np.zeros_like(turned), lam, Lam)
         return lams[::-1], Lams[::-1]
 
 

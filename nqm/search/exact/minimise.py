@@ -14,7 +14,6 @@ from functools import cache
 import numpy as np
 
 from ...types import Array
-from .fits import loops
 
 Objective = Callable[[Array], Array]  # points (m, p) -> values (m,)
 
@@ -31,7 +30,8 @@ def minimise(
     best, least = center.copy(), np.full(count, np.inf)
     axes, size, bowl = np.tile(np.eye(p), (count, 1, 1)), np.full(count, radius), np.empty(count, dtype=bool)
     found: list[tuple[Array, float]] = []
-    _, advance = loops()
+    from .fits import advance  # loads numba at first use
+
     for _ in range(rounds):
         X = np.clip(center[:, None] + size[:, None, None] * (_design(p) @ axes), low, high)
         values = f(X.reshape(-1, p)).reshape(X.shape[:2])
@@ -52,7 +52,8 @@ def fit_quadratic(X: Array, values: Array) -> tuple[Array, Array, bool]:
     round, and whether it has a minimum at all.
     """
     p = X.shape[1]
-    fit, _ = loops()
+    from .fits import fit  # loads numba at first use
+
     model, shape = np.empty(p), np.empty((p, p))
     bowl = fit(X, values, float(middle(values[None])[0]), np.zeros(p), 1.0, model, shape)
     return model, shape, bowl
