@@ -95,7 +95,7 @@ class Races:
         alone = optimizer.elementwise and turned is None
         self.cores = min(4, os.cpu_count() or 1)
         nodes = problem.nodes.smooth.spectrum if alone else problem.spectrum
-        self.family = Family(Quadratic(nodes), optimizer)
+        self.family = Family(optimizer, nodes)
         self.race_on, self.measure_on = (
             Additive(spread_out(nodes, n) if alone else nodes, optimizer, sampling.law, rotation=turned)
             for n in SAMPLES
