@@ -12,7 +12,7 @@ import numpy as np
 
 from ..engine.schedule import Schedule
 from ..engine.spectrum import HEAD, Spectrum
-from ..optimizers.base import Optimizer, fill, scaled
+from ..optimizers.base import Optimizer, fill
 from ..sampling.laws import Law, gaussian
 from ..sampling.replicas import Minibatch
 from ..types import Array, Wrong
@@ -171,7 +171,7 @@ class LeastSquares(Problem):
             lr, momentum, batch = schedule.at(settled)
             if lr == 0:
                 return limit
-            optimizer, batch_size = scaled(optimizer, lr, momentum), batch_size * batch
+            optimizer, batch_size = optimizer.scaled(lr, momentum), batch_size * batch
         coupled = self.nodes.fine.motion(optimizer.at_horizon(MAX_STEPS), batch_size)
         if not Renewal.fits(coupled):
             return limit
