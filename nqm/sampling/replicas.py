@@ -22,10 +22,11 @@ import numpy as np
 from ..engine.run import Outcome, Run
 from ..engine.schedule import Schedule
 from ..engine.spectrum import Spectrum
-from ..optimizers.base import Optimizer, scaled
+from ..optimizers.base import Optimizer
 from ..types import Array, Wrong
 from .bases import Geometry
 from .laws import Law, gaussian
+from .stepping import Stepper
 
 BLOCK = 2**14  # numbers in a block: with what an optimizer remembers and its temporaries it stays within a core's cache
 EXAMPLES = 16  # of a batch that are drawn together
@@ -180,7 +181,7 @@ def expanded(spectrum: Spectrum, optimizer: Optimizer, rotated: bool) -> tuple[A
 
 
 class Walk:
-    """An optimizer on its way, with one stream of random numbers; all of its settings meet the same ones.
+    """An optimizer on its way on a source, with one stream of random numbers; all of its settings meet the same ones.
 
     With ``settings``, its hyper-parameters may be arrays of shape (settings, 1, 1), and weights have that axis first.
     """
@@ -194,28 +195,30 @@ class Walk:
         schedule: Schedule | None = None,
         settings: int | None = None,
     ) -> None:
-        self.source, self.optimizer, self.streams = source, optimizer, streams
-        self.batch_size, self.schedule = batch_size, schedule
-        self.geometry = source.geometry.knowing(lambda w: source.gradient(w, streams, 1.0))
+        self.source, self.streams = source, streams
+        geometry = source.geometry.knowing(lambda w: source.gradient(w, streams, 1.0))
         theta = source.begin(streams)
-        self.state = optimizer.begin(theta if settings is None else np.repeat(theta[None], settings, 0), self.geometry)
-        self.t, self._now, self._batch, self._until = 0, optimizer, batch_size, 0.0
+        state = optimizer.begin(theta if settings is None else np.repeat(theta[None], settings, 0), geometry)
+        self.stepper = Stepper(optimizer, state, batch_size, schedule)
+
+    @property
+    def t(self) -> int:
+        """Steps that are done."""
+        return self.stepper.t
 
     def to(self, end: int, tick: Callable[[int], None] = lambda steps: None) -> None:
-        """Step until ``end`` steps are done."""
-        source, streams = self.source, self.streams
-        for t in range(self.t, end):
-            if t >= self._until:
-                self._turn(t)
-            g = source.gradient(self._now.point(self.state, t), streams, self._batch)
-            self.state = self._now.update(self.state, g, t)
-            if t % TICK == TICK - 1:
+        """Step until ``end`` steps are done; ``tick`` is called after every `TICK` of them."""
+        while self.t < end:
+            self.stepper.to(min(end, self.t - self.t % TICK + TICK), self._gradient)
+            if self.t % TICK == 0:
                 tick(TICK)
-        self.t = end
+
+    def _gradient(self, w: Array, batch_size: float) -> Array:
+        return self.source.gradient(w, self.streams, batch_size)
 
     def weights(self) -> Array:
         """The weights reported now, in the eigenbasis."""
-        return self.geometry.back(self.optimizer.report(self.state, self.t))
+        return self.source.geometry.back(self.stepper.weights())
 
     def mean_to(self, end: int, most: int = 8) -> Array:
         """Step until ``end`` steps are done; the mean of each replica's loss over these steps, or over ``most`` of them."""
@@ -225,19 +228,6 @@ class Walk:
             self.to(int(t))
             total = total + self.source.losses(self.weights())
         return total / len(times)
-
-    def switch(self, optimizer: Optimizer, state: Any) -> None:
-        """Go on with other settings, or with some of them."""
-        self.optimizer, self.state, self._now, self._until = optimizer, state, optimizer, float(self.t)
-
-    def _turn(self, t: int) -> None:
-        """The settings of step t, and until when they hold."""
-        if self.schedule is None:
-            self._until = math.inf
-            return
-        lr, momentum, batch = self.schedule.at(t)
-        self._now, self._batch = scaled(self.optimizer, lr, momentum), self.batch_size * batch
-        self._until = self.schedule.same_until(t)
 
 
 @dataclass(frozen=True)

@@ -314,7 +314,8 @@ class Lane:
         """Drop settings; the places of those that are left."""
         mine, size = np.flatnonzero(alive[self.rows]), len(self.rows)
         if 0 < len(mine) < size:
-            self.walk.switch(_settings(self.walk.optimizer, mine, size), _chosen(self.walk.state, mine, size))
+            stepper = self.walk.stepper
+            stepper.switch(_settings(stepper.optimizer, mine, size), _chosen(stepper.state, mine, size))
         self.rows = self.rows[mine]
         return mine
 
