@@ -66,7 +66,8 @@ def test_a_gradient_that_fails_leaves_the_steps_that_were_done() -> None:
         stepper.to(10, fails)
     done = Stepper(OPTIMIZERS[0], OPTIMIZERS[0].begin(np.ones(3), Geometry(H)))
     done.to(3, lambda w, batch_size: H * w)
-    assert stepper.t == 3 and math.isinf(stepper.batch_size)
+    assert stepper.t == 3
+    assert math.isinf(stepper.batch_size)
     np.testing.assert_array_equal(stepper.weights(), done.weights())
 
 
