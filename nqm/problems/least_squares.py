@@ -16,7 +16,7 @@ from ..engine.spectrum import HEAD, Spectrum
 from ..optimizers.base import Optimizer, fill, parameters, require_set
 from ..types import Array, Wrong
 from .coupled import Coupled, Steady
-from .quadratic import MAX_STEPS, AnySchedule, Bands, Problem, Quadratic, check_batch_size, report_steps
+from .quadratic import AnySchedule, Bands, Problem, Quadratic, check_batch_size, report_steps
 from .renewal import Renewal
 
 SHORT = 1024  # steps that are walked sooner than jumped over
@@ -251,7 +251,7 @@ class LeastSquares(Problem):
 
     def _steady(self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None = None) -> Steady | None:
         """The long run, if its cycle is not too long to be solved for: the cost goes as its square."""
-        held = optimizer.at_horizon(MAX_STEPS)
+        held = optimizer.endless
         if held.cycle > MAX_CYCLE:
             return None
         return (self if held.cycle <= SHORT_CYCLE else self.fine).coupled(held, batch_size, schedule).steady()
@@ -284,7 +284,7 @@ class LeastSquares(Problem):
         while not stable(high, nodes) and high > 1e-300:
             high /= 4
         # A cycle can resonate near its edge, and be stable again above.
-        careful = 0.2 * float(np.min(one.edge(self.spectrum.h))) if one.at_horizon(MAX_STEPS).cycle > 1 else math.inf
+        careful = 0.2 * float(np.min(one.edge(self.spectrum.h))) if one.endless.cycle > 1 else math.inf
         while stable(high, nodes) and high < 1e300:
             low, high = high, high * (1.02 if high > careful else 2.0)
         low, high = _bisect(lambda lr: stable(lr, nodes), low, high, tol)
@@ -315,13 +315,13 @@ class LeastSquares(Problem):
 
     def _moments(self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None, times: Array) -> Any:
         """Second moments of the reported weights at each time, (signal, B times noise)."""
-        if optimizer.at_horizon(1) != optimizer.at_horizon(MAX_STEPS):  # each time is a run of its own
+        if optimizer.depends_on_horizon:  # each time is a run of its own
             for t in times:
                 coupled = self.coupled(optimizer.at_horizon(int(t)), batch_size, schedule)
                 state, _, _ = coupled.walk(coupled.start(), 0, int(t))
                 yield coupled.read(state, int(t))
             return
-        coupled = self.coupled(optimizer.at_horizon(MAX_STEPS), batch_size, schedule)
+        coupled = self.coupled(optimizer.endless, batch_size, schedule)
         state, now = coupled.start(), 0
         for t in times:
             (state, _, _), now = coupled.walk(state, now, int(t)), int(t)

@@ -14,11 +14,10 @@ import numpy as np
 from ..engine.run import Outcome, Run
 from ..engine.schedule import Schedule, as_schedule
 from ..engine.spectrum import HEAD, Spectrum
-from ..engine.trajectory import Dynamics
+from ..engine.trajectory import MAX_STEPS, Trajectory
 from ..optimizers.base import Optimizer, require_set
 from ..types import Array, Wrong
 
-MAX_STEPS = 10**9
 AnySchedule = Schedule | Callable[[int], float] | None
 
 
@@ -177,7 +176,7 @@ class Quadratic(Problem):
     def losses(self, optimizer: Optimizer, t: int, schedule: Schedule | None = None) -> tuple[Any, Any]:
         """(signal, noise) after t steps, summed over modes; one value for each setting the optimizer holds."""
         optimizer = optimizer.at_horizon(t)
-        dynamics = Dynamics(optimizer, self.spectrum.h, schedule)
+        dynamics = Trajectory(optimizer, self.spectrum.h, schedule)
         with np.errstate(over="ignore", invalid="ignore"):
             m_signal, m_noise = dynamics.end(t)
             return m_signal @ self.spectrum.signal_mass, m_noise @ self.spectrum.noise_mass
@@ -191,7 +190,7 @@ class Quadratic(Problem):
         """Steady-state loss, exactly: infinity where the optimizer is unstable on this spectrum, NaN where nothing moves."""
         require_set(optimizer, "floor")
         fixed = as_schedule(schedule, 1) if not isinstance(schedule, Schedule) else schedule
-        m = Dynamics(optimizer.at_horizon(MAX_STEPS), self.spectrum.h, fixed).floor()
+        m = Trajectory(optimizer.endless, self.spectrum.h, fixed).floor()
         if np.any(np.isinf(m)):
             return math.inf
         return float(m @ self.spectrum.noise_mass) / check_batch_size(batch_size)
@@ -199,7 +198,7 @@ class Quadratic(Problem):
     def sentence(self, outcome: Outcome, optimizer: Optimizer, schedule: Schedule | None = None, **numbers: Any) -> str:
         """The outcome's sentence with its numbers; for a divergence, where it is and the limit that was passed."""
         if outcome is Outcome.diverged:
-            radius = Dynamics(optimizer.at_horizon(MAX_STEPS), self.spectrum.h, schedule).stationary().radius()
+            radius = Trajectory(optimizer.endless, self.spectrum.h, schedule).stationary().radius()
             worst = int(np.argmax(radius))
             limit = self.stability_limit(optimizer)
             numbers |= {"radius": float(radius[worst]), "h": float(self.spectrum.h[worst])}
@@ -222,10 +221,10 @@ class Quadratic(Problem):
         require_set(one, "stability_limit")
         ends = np.array([self.spectrum.h.min(), self.spectrum.h.max()])
         # Steps that are alike lose stability at the largest curvature. A cycle can resonate with any mode.
-        modes = np.append(self.coarse.spectrum.h, ends) if one.at_horizon(MAX_STEPS).cycle > 1 else ends
+        modes = np.append(self.coarse.spectrum.h, ends) if one.endless.cycle > 1 else ends
 
         def stable(lr: float, h: Array = modes) -> bool:
-            return bool(Dynamics(fill(optimizer, {"lr": lr}).at_horizon(MAX_STEPS), h).stable())
+            return bool(Trajectory(fill(optimizer, {"lr": lr}).endless, h).stable())
 
         low, high = 0.0, 1e-3 * float(np.min(one.edge(ends)))
         while stable(high) and high < 1e300:
@@ -239,12 +238,12 @@ class Quadratic(Problem):
 
     def _moments(self, optimizer: Optimizer, schedule: Schedule | None, times: Array) -> Any:
         """Second moments of the reported weights at each time."""
-        if optimizer.at_horizon(1) != optimizer.at_horizon(MAX_STEPS):  # each time is a run of its own
+        if optimizer.depends_on_horizon:  # each time is a run of its own
             for t in times:
-                dynamics = Dynamics(optimizer.at_horizon(int(t)), self.spectrum.h, schedule)
+                dynamics = Trajectory(optimizer.at_horizon(int(t)), self.spectrum.h, schedule)
                 yield dynamics.read(dynamics.move(dynamics.start(), 0, int(t)), int(t))
             return
-        dynamics = Dynamics(optimizer.at_horizon(MAX_STEPS), self.spectrum.h, schedule)
+        dynamics = Trajectory(optimizer.endless, self.spectrum.h, schedule)
         state, now = dynamics.start(), 0
         for t in times:
             state, now = dynamics.move(state, now, int(t)), int(t)

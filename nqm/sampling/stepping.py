@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..engine.schedule import Schedule
-from ..optimizers.base import Optimizer, State, scaled
+from ..optimizers.base import Optimizer, State
 
 Weights = TypeVar("Weights")
 
@@ -62,5 +62,5 @@ class Stepper:
         self._until = math.inf
         if self.schedule is not None:
             lr, momentum, factor = self.schedule.at(t)
-            self.held, self.batch_size = scaled(self.optimizer, lr, momentum), self.usual_batch_size * factor
+            self.held, self.batch_size = self.optimizer.scaled(lr, momentum), self.usual_batch_size * factor
             self._until = self.schedule.same_until(t)

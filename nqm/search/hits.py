@@ -23,7 +23,7 @@ from ..engine.kernels.compiled import kernels
 from ..engine.moments import MomentMap
 from ..engine.run import Hit, Outcome
 from ..engine.schedule import MAX_PIECES, Schedule, as_schedule
-from ..engine.trajectory import SCAN, Dynamics, Powers, fade
+from ..engine.trajectory import SCAN, Powers, Trajectory, fade
 from ..optimizers.base import Optimizer, require_set
 from ..problems.least_squares import LeastSquares
 from ..problems.quadratic import MAX_STEPS, AnySchedule, Quadratic, check_batch_size, check_target
@@ -63,7 +63,7 @@ def steps_to_target(
     changing = schedule is not None and not isinstance(schedule, Schedule)
     fixed = as_schedule(schedule, min(int(max_steps), 10**6 if changing else MAX_PIECES))
     with np.errstate(over="ignore", invalid="ignore"):
-        if optimizer.at_horizon(1) != optimizer.at_horizon(MAX_STEPS):
+        if optimizer.depends_on_horizon:
             if until == "settled":
                 raise Wrong(
                     f"until='settled' needs one run, but {optimizer} is another run at each horizon; set its start",
@@ -111,7 +111,7 @@ class _March:
         self, problem: Quadratic, optimizer: Optimizer, batch_size: float, target: float,
         schedule: Schedule | None, limit: int, until: str,
     ) -> None:  # fmt: skip
-        self.dynamics = Dynamics(optimizer.at_horizon(MAX_STEPS), problem.spectrum.h, schedule)
+        self.dynamics = Trajectory(optimizer.endless, problem.spectrum.h, schedule)
         self.ws, self.wn = problem.spectrum.signal_mass, problem.spectrum.noise_mass / batch_size
         limit = min(limit, MAX_WALK) if self.dynamics.period == 0 else limit
         self.target, self.limit, self.until = target, limit, until
@@ -340,7 +340,7 @@ def _horizon_hit(
             return bool(problem.fine.estimate(optimizer, t, batch_size)[0] <= target)
         return problem.loss(optimizer, t, batch_size, schedule) <= target
 
-    if optimizer.at_horizon(1).cycle == 0:
+    if optimizer.endless.cycle == 0:
         limit = min(limit, 10**5)  # each horizon is walked anew
     low, t = -1, 0
     while not below(t):

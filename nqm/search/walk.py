@@ -9,9 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..engine.schedule import Schedule
-from ..optimizers.base import Optimizer, scaled
+from ..optimizers.base import Optimizer
 from ..problems.least_squares import LeastSquares
-from ..problems.quadratic import MAX_STEPS
 from ..problems.renewal import Renewal
 
 MAX_WALK = 10**7  # steps looked at in all
@@ -51,7 +50,7 @@ def _walk(
     limit: int,
     until: str,
 ) -> tuple[int | None, int]:
-    coupled = problem.coupled(optimizer.at_horizon(MAX_STEPS), batch_size, schedule)
+    coupled = problem.coupled(optimizer.endless, batch_size, schedule)
     state, t, last_above = coupled.start(), 0, 0 if problem.spectrum.initial_loss > target else -1
     if until == "first" and last_above < 0:
         return 0, limit
@@ -79,8 +78,8 @@ def _hopeless(
         lr, momentum, batch = schedule.at(settled)
         if lr == 0:
             return limit
-        optimizer, batch_size = scaled(optimizer, lr, momentum), batch_size * batch
-    coupled = problem.fine.coupled(optimizer.at_horizon(MAX_STEPS), batch_size)
+        optimizer, batch_size = optimizer.scaled(lr, momentum), batch_size * batch
+    coupled = problem.fine.coupled(optimizer.endless, batch_size)
     if not Renewal.fits(coupled):
         return limit
     renewal = Renewal(coupled)

@@ -10,7 +10,7 @@ from ..cli.output import plain
 from ..engine.run import number, numbers
 from ..optimizers import Optimizer, free
 from ..optimizers.base import assign, parameters
-from ..problems.quadratic import MAX_STEPS, Quadratic
+from ..problems.quadratic import Quadratic
 from ..search import Axis, optimal_schedule, phase_map, steps_to_target
 from ..search import tune as run_tune
 from ..search.sweeps import Sweep
@@ -71,7 +71,7 @@ def _multipliers(schedule: Any, steps: Any) -> dict[str, list[float]]:
 
 def _limit(given: Given, optimizer: Optimizer, batch_size: float) -> float | None:
     """The learning rate at which the setting loses stability, where that is quick to say."""
-    if not optimizer.linear or "lr" not in parameters(optimizer) or optimizer.at_horizon(MAX_STEPS).cycle > 1:
+    if not optimizer.linear or "lr" not in parameters(optimizer) or optimizer.endless.cycle > 1:
         return None
     problem = given.problem
     if isinstance(problem, Quadratic):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nqm import Adam, HeavyBall, Lookahead, Schedule, wsd
-from nqm.optimizers.base import Optimizer, scaled
+from nqm.optimizers.base import Optimizer
 from nqm.sampling.bases import Geometry
 from nqm.sampling.stepping import Stepper
 from nqm.types import Array
@@ -28,7 +28,7 @@ def plain(optimizer: Optimizer, steps: int) -> Array:
     state = optimizer.begin(np.ones(3), Geometry(H))
     for t in range(steps):
         lr, momentum, factor = SCHEDULE.at(t)
-        now = scaled(optimizer, lr, momentum)
+        now = optimizer.scaled(lr, momentum)
         state = now.update(state, slope(now.point(state, t), 2.0 * factor), t)
     return optimizer.report(state, steps)
 
@@ -51,7 +51,7 @@ def test_a_switch_takes_effect_at_once_and_keeps_the_schedule() -> None:
     stepper.switch(other, state)
     stepper.to(8, slope)
     lr, momentum, factor = SCHEDULE.at(7)
-    expected = scaled(other, lr, momentum).update(state, slope(other.point(state, 7), 2.0 * factor), 7)
+    expected = other.scaled(lr, momentum).update(state, slope(other.point(state, 7), 2.0 * factor), 7)
     np.testing.assert_array_equal(stepper.weights(), other.report(expected, 8))
 
 

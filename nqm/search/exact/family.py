@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ...engine.trajectory import Dynamics
+from ...engine.trajectory import Trajectory
 from ...optimizers.base import Optimizer, Parameter, assign, free_parameters, parameters
-from ...problems.quadratic import MAX_STEPS, Quadratic
+from ...problems.quadratic import Quadratic
 from ...types import Array, Wrong
 
 PASS = 32768  # settings times nodes in one pass
@@ -69,9 +69,9 @@ class Family:
     def curve(self, u: Array) -> Callable[[int], tuple[Array, Array]]:
         """What `losses` gives for one point, as a function of t that is prepared once."""
         optimizer, spectrum = next(self.passes(u[None]))[1], self.problem.spectrum
-        if optimizer.cycle != 1 or optimizer.at_horizon(1) != optimizer.at_horizon(MAX_STEPS):
+        if optimizer.cycle != 1 or optimizer.depends_on_horizon:
             return lambda t: self.losses(u[None], t)
-        dynamics = Dynamics(optimizer, spectrum.h)
+        dynamics = Trajectory(optimizer, spectrum.h)
 
         def losses(t: int) -> tuple[Array, Array]:
             with np.errstate(over="ignore", invalid="ignore"):
@@ -136,9 +136,9 @@ class Family:
 
 
 def _ladder(problem: Quadratic, optimizer: Optimizer) -> Iterator[tuple[Array, Array]]:
-    alike = optimizer.cycle == 1 and optimizer.steady and optimizer.at_horizon(1) == optimizer
+    alike = optimizer.cycle == 1 and optimizer.steady and not optimizer.depends_on_horizon
     spectrum = problem.spectrum
-    dynamics = Dynamics(optimizer, spectrum.h) if alike else None
+    dynamics = Trajectory(optimizer, spectrum.h) if alike else None
     if dynamics is None or math.isfinite(optimizer.same_until(0)):
         yield from _moving_ladder(problem, optimizer)
         return
@@ -153,12 +153,11 @@ def _ladder(problem: Quadratic, optimizer: Optimizer) -> Iterator[tuple[Array, A
 
 def _moving_ladder(problem: Quadratic, optimizer: Optimizer) -> Iterator[tuple[Array, Array]]:
     t, spectrum = 1, problem.spectrum
-    whole = optimizer.at_horizon(1)
-    if whole != optimizer.at_horizon(MAX_STEPS):
+    if optimizer.depends_on_horizon:
         while True:
             yield problem.losses(optimizer, t)
             t *= 2
-    dynamics = Dynamics(whole, spectrum.h)
+    dynamics = Trajectory(optimizer.endless, spectrum.h)
     state, now = dynamics.start(), 0
     while True:
         with np.errstate(over="ignore", invalid="ignore"):

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...optimizers.base import Optimizer
 from ...problems.least_squares import LeastSquares
-from ...problems.quadratic import MAX_STEPS, Problem, Quadratic
+from ...problems.quadratic import Problem, Quadratic
 from ...problems.renewal import Renewal
 from ...types import Array, Wrong
 from .family import Family
@@ -134,7 +134,7 @@ def _total(signal: Array, noise: Array, batch_size: float) -> Array:
 def _ladder(problem: LeastSquares, optimizer: Optimizer, batch_size: float) -> Iterator[Array]:
     """Losses after 1, 2, 4, ... steps."""
     coupled = problem.coupled(optimizer.at_horizon(1), batch_size)
-    if not Renewal.fits(coupled) or optimizer.at_horizon(1) != optimizer.at_horizon(MAX_STEPS):
+    if not Renewal.fits(coupled) or optimizer.depends_on_horizon:
         t = 1
         while True:
             yield problem.estimate(optimizer, t, batch_size)
