@@ -96,7 +96,7 @@ def _named(text: str) -> Law:
     if name in LAWS:
         raise _wrong(f"{name} takes no number, got {text!r:.60}")
     if name != "student_t":
-        raise unknown("noise", text, [*LAWS, "student_t(df)"], argument="noise")
+        raise unknown("noise", name, [*LAWS, "student_t(df)"], argument="noise")
     try:
         df = float(found[1] if found else "")
     except ValueError:
