@@ -15,7 +15,7 @@ from ..engine.spectrum import HEAD, Spectrum
 from ..engine.trajectory import Trajectory
 from ..optimizers.base import Optimizer, fill
 from ..sampling.laws import Law
-from ..sampling.replicas import Additive
+from ..sampling.sources import Additive
 from ..types import Array, Wrong
 from .base import MAX_STEPS, Pair, Problem, bisect, total
 
@@ -61,13 +61,13 @@ class Quadratic(Problem):
         return self.spectrum.c
 
     def curve(self, optimizer: Optimizer, batch_size: float) -> Callable[[int], Array]:
-        if optimizer.cycle != 1 or optimizer.at_horizon(1) != optimizer.at_horizon(MAX_STEPS):
+        if optimizer.cycle != 1 or optimizer.depends_on_horizon:
             return lambda t: total(self._losses(optimizer, t, batch_size), batch_size)
         dynamics = Trajectory(optimizer, self.spectrum.h)
         return lambda t: total(self.summed(dynamics.end(t)), batch_size)
 
     def doublings(self, optimizer: Optimizer, batch_size: float) -> Iterator[Pair]:
-        alike = optimizer.cycle == 1 and optimizer.steady and optimizer.at_horizon(1) == optimizer
+        alike = optimizer.cycle == 1 and optimizer.steady and not optimizer.depends_on_horizon
         if not alike or math.isfinite(optimizer.same_until(0)):
             powers = (2**level for level in range(63))
             yield from map(self.summed, self._read(optimizer, powers, batch_size, None))

@@ -10,11 +10,12 @@ A `Scan` of the box finds a horizon that is long enough (`bracket`), `Basins` fi
 
 from __future__ import annotations
 
-from typing import Any, Generic
+from typing import Generic
 
 from ...engine.run import Outcome
 from ...optimizers.base import Optimizer
-from ...problems.base import MAX_STEPS, Problem
+from ...problems.base import MAX_STEPS, AnyLaw, Problem
+from ...sampling.bases import Rotation
 from ...types import Array
 from ..answer import PLAIN, Goal, Sampling, Tuned
 from ..hits import steps_to_target
@@ -35,9 +36,9 @@ def tune(
     steps: int | None = None,
     examples: float | None = None,
     max_steps: int = MAX_STEPS,
-    noise: Any = "gaussian",
+    noise: AnyLaw = "gaussian",
     seed: int = 0,
-    rotation: Any = None,
+    rotation: Rotation = None,
 ) -> Tuned[O]:
     """Best values of the free parameters: fewest steps to a target loss, or least loss for a budget.
 
