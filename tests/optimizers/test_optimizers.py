@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from catalogue import LIMITED, ROWS
+from catalogue import LIMITED, ROWS, set_all
 from reference import impulses, loop, losses, relative_error
 
 import nqm
@@ -50,11 +50,6 @@ def impulse_error(row: Optimizer, spectrum: Spectrum = FEW, times: list[int] = T
     expected = [losses(spectrum, impulses(row, spectrum.h, t)) for t in times]
     signal, noise = np.transpose(expected)
     return max(relative_error(run.signal, signal), relative_error(run.noise, noise))
-
-
-def set_all(row: Optimizer, **values: Any) -> Optimizer:
-    """The row with every hyper-parameter of these names set, however deep."""
-    return fill(row, {name: values[p.path[-1]] for name, p in parameters(row).items() if p.path[-1] in values})
 
 
 @rows
