@@ -472,6 +472,16 @@ def check_target(target: Any) -> float:
     return float(target)
 
 
+def require_separable(problem: Problem, verb: str) -> None:
+    """Refuse a problem whose signal and noise are not known apart."""
+    if not isinstance(problem, Problem) or not problem.separable:
+        raise Wrong(
+            f"{verb} needs a problem whose noise does not depend on its loss, got {type(problem).__name__}; "
+            "use the Quadratic beside it, which a LeastSquares has as .additive",
+            argument="problem",
+        )
+
+
 def report_steps(steps: Any, grid: str, points: int) -> Array:
     """The steps a run reports: as given, or spaced up to the last."""
     if isinstance(steps, (int, np.integer, float)) and not isinstance(steps, bool):
