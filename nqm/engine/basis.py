@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..types import Array
-from .kernels.compiled import kernels as loops
+from .kernels import loops
 
 
 class Basis:

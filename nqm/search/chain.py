@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..engine.basis import Basis
-from ..engine.kernels.compiled import kernels
+from ..engine.kernels import loops
 from ..engine.moments import MomentMap
 from ..optimizers.base import Optimizer, Parameter, fill
 from ..problems.base import Problem
@@ -113,8 +113,8 @@ class Chain:
         else:
             nudged[direction] += 1j * COMPLEX_STEP
         G, b = self._system(nudged, lr)
-        dG, db = basis.system(G.imag / COMPLEX_STEP, b.imag / COMPLEX_STEP)
-        G, b = basis.system(G.real, b.real)
+        dG, db = basis.system(np.imag(G) / COMPLEX_STEP, np.imag(b) / COMPLEX_STEP)
+        G, b = basis.system(np.real(G), np.real(b))
         twice = np.concatenate([np.concatenate([G, 0 * G], axis=1), np.concatenate([dG, G], axis=1)])
         return self._powers(twice, np.concatenate([b, db]))
 
@@ -135,7 +135,7 @@ class Chain:
     def _states(self, A: Array, Q: Array, basis: Basis) -> tuple[Array, Array]:
         """The state before each piece and after the last."""
         first = basis.column(np.array(self.optimizer.initial(), dtype=float)[:, None])
-        return kernels().chain(A, Q, first, np.zeros(Q.shape[1:]))
+        return loops().chain(A, Q, first, np.zeros(Q.shape[1:]))
 
     def _row(self, basis: Basis) -> Array:
         return basis.row(np.array(self.optimizer.readout(int(self.lengths.sum())), dtype=float)[:, None])
@@ -150,5 +150,5 @@ class Chain:
     def _adjoints(A: Array, lam: Array, Lam: Array) -> tuple[Array, Array]:
         """Derivatives of the loss by the state after each piece: ``A' lambda`` and ``A' Lambda A`` compose as moments do."""
         turned = np.ascontiguousarray(A[:0:-1].transpose(0, 2, 1, 3))
-        lams, Lams = kernels().chain(turned, np.zeros_like(turned), lam, Lam)
+        lams, Lams = loops().chain(turned, np.zeros_like(turned), lam, Lam)
         return lams[::-1], Lams[::-1]

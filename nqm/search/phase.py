@@ -20,11 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.kernels.compiled import kernels
-from ..engine.moments import MomentMap
+from ..engine.moments import MomentMap, Powers
 from ..engine.run import Outcome, number, numbers
 from ..engine.spectrum import Spectrum
-from ..engine.trajectory import Powers, Trajectory
+from ..engine.trajectory import Trajectory
 from ..optimizers.base import Optimizer, fill, free_parameters
 from ..problems.base import MAX_STEPS, Problem, check_batch_size, check_target, require_separable
 from ..types import Array, Wrong
@@ -275,6 +274,6 @@ class _Pass:
 
     def _losses(self, state: MomentMap) -> tuple[Array, Array]:
         """Loss of each cell, and the noise in it."""
-        signal, noise = (moments.reshape(self.shape) for moments in kernels().seen(state.A, state.Q, np.ones((1, len(self.row[0]))), self.row))
+        signal, noise = (moments.reshape(self.shape) for moments in state.seen(self.row))
         added = (noise @ self.wn) / self.batch_sizes
         return signal @ self.ws + added, added
