@@ -80,7 +80,7 @@ def schedule_50() -> str:
     problem = paper()
     optimal_schedule(problem, SGD(), 64, 0.01, pieces=50)
     whole = {B: cpu(lambda B=B: optimal_schedule(problem, SGD(), B, 0.01, pieces=50)) for B in (64, 1024)}
-    from nqm.search.schedules import Chain, split
+    from nqm.search.chain import Chain, split
 
     chain = Chain(problem.coarse, SGD(), [], split(16_000, 50))
     rates = np.geomspace(1.9, 0.01, 50)
