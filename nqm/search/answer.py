@@ -8,7 +8,7 @@ from typing import Any
 
 from ..engine.run import Outcome, number
 from ..optimizers.base import Optimizer, parameters
-from ..problems.quadratic import MAX_STEPS, check_batch_size, check_target
+from ..problems.base import MAX_STEPS, check_batch_size, check_target
 from ..sampling.laws import Law, gaussian, law
 from ..sampling.replicas import check_seed
 from ..types import Wrong

@@ -25,8 +25,7 @@ from ..engine.run import Hit, Outcome
 from ..engine.schedule import MAX_PIECES, Schedule, as_schedule
 from ..engine.trajectory import SCAN, Dynamics, Powers, fade
 from ..optimizers.base import Optimizer, require_set
-from ..problems.least_squares import LeastSquares
-from ..problems.quadratic import MAX_STEPS, AnySchedule, Quadratic, check_batch_size, check_target
+from ..problems.base import MAX_STEPS, AnySchedule, Problem, check_batch_size, check_target
 from ..types import Array, Wrong
 from .walk import walk_to
 
@@ -36,7 +35,7 @@ MAX_PHASES = 4096  # of a cycle that is looked at phase by phase
 
 
 def steps_to_target(
-    problem: Quadratic | LeastSquares,
+    problem: Problem,
     optimizer: Optimizer,
     batch_size: float,
     target: float,
@@ -70,7 +69,7 @@ def steps_to_target(
                     argument="until",
                 )
             steps = _horizon_hit(problem, optimizer, batch_size, target, fixed, int(max_steps))
-        elif isinstance(problem, LeastSquares):
+        elif not problem.separable:
             steps, max_steps = walk_to(problem, optimizer, batch_size, target, fixed, int(max_steps), until)
         else:
             march = _March(problem, optimizer, batch_size, target, fixed, int(max_steps), until)
@@ -79,7 +78,7 @@ def steps_to_target(
 
 
 def _answer(
-    problem: Quadratic | LeastSquares,
+    problem: Problem,
     optimizer: Optimizer,
     batch_size: float,
     target: float,
@@ -100,15 +99,15 @@ def _answer(
         outcome, loss = Outcome.above_floor, floor
     else:
         outcome, loss = Outcome.out_of_steps, loss_at(limit)
-    numbers = {"target": target, "floor": floor, "batch_size": batch_size, "loss": loss, "steps": limit}
-    return Hit(None, outcome, problem.sentence(outcome, optimizer, schedule, **numbers), loss)
+    numbers = {"target": target, "floor": floor, "loss": loss}
+    return Hit(None, outcome, problem.sentence(outcome, optimizer, batch_size, schedule, steps=limit, **numbers), loss)
 
 
 class _March:
     """One walk over time in blocks; the state is always the one after step ``t``, and times up to t are decided."""
 
     def __init__(
-        self, problem: Quadratic, optimizer: Optimizer, batch_size: float, target: float,
+        self, problem: Problem, optimizer: Optimizer, batch_size: float, target: float,
         schedule: Schedule | None, limit: int, until: str,
     ) -> None:  # fmt: skip
         self.dynamics = Dynamics(optimizer.at_horizon(MAX_STEPS), problem.spectrum.h, schedule)
@@ -328,7 +327,7 @@ class _Bounds:
 
 
 def _horizon_hit(
-    problem: Quadratic | LeastSquares,
+    problem: Problem,
     optimizer: Optimizer,
     batch_size: float,
     target: float,
@@ -336,8 +335,8 @@ def _horizon_hit(
     limit: int,
 ) -> int | None:
     def below(t: int) -> bool:
-        if isinstance(problem, LeastSquares) and schedule is None:
-            return bool(problem.fine.estimate(optimizer, t, batch_size)[0] <= target)
+        if not problem.separable and schedule is None:
+            return bool(problem.nodes.fine.curve(optimizer, batch_size)(t)[0] <= target)
         return problem.loss(optimizer, t, batch_size, schedule) <= target
 
     if optimizer.at_horizon(1).cycle == 0:

@@ -24,7 +24,8 @@ from ..engine.moments import MomentMap
 from ..engine.run import Outcome, number
 from ..engine.schedule import Schedule
 from ..optimizers.base import Optimizer, Parameter, fill, free, free_parameters, parameters
-from ..problems.quadratic import MAX_STEPS, Quadratic, check_batch_size, check_target
+from ..problems.base import MAX_STEPS, check_batch_size, check_target
+from ..problems.quadratic import Quadratic
 from ..types import Array, Wrong
 from .exact.family import Family
 from .exact.minimise import minimise
@@ -337,7 +338,9 @@ class _RateSearch:
         return float(np.min(fill(self.optimizer, {**values, "lr": 1.0}).edge(self.problem.spectrum.h)))
 
     def _chain(self, T: int, pieces: int, problem: Quadratic | None = None) -> Chain:
-        return Chain(problem or self.problem.coarse_for(self.optimizer), self.optimizer, self.shared, split(T, pieces))
+        return Chain(
+            problem or self.problem.nodes.searched(self.optimizer), self.optimizer, self.shared, split(T, pieces)
+        )
 
     def _loss(self, T: int, rates: Array, u: Array, problem: Quadratic | None = None) -> float:
         signal, noise = self._chain(T, len(rates), problem).losses(rates, u)
@@ -399,7 +402,7 @@ class _RateSearch:
 
 def _best_batches(problem: Quadratic, optimizer: Optimizer, unit: float, examples: float, pieces: int) -> Scheduled:
     """Least loss for a budget of examples: batch sizes in closed form, rate and steps by search around them."""
-    coarse = problem.coarse_for(optimizer)
+    coarse = problem.nodes.searched(optimizer)
     family = Family(coarse, optimizer)
     start = Tuner(problem, optimizer).solve(unit, examples=max(examples, unit))
     tuner_point = Tuner(problem, optimizer).point(start.optimizer) if len(family) else np.zeros(0)

@@ -103,9 +103,9 @@ def test_units_of_curvature_do_not_matter(row: Optimizer) -> None:
 def test_settings_at_once_are_settings_one_by_one(row: Optimizer) -> None:
     rates = np.array([0.05, 0.11, 0.3])
     name = next(n for n, p in parameters(row).items() if p.path[-1] == "lr")
-    signal, noise = Quadratic(FEW).losses(fill(row, {name: rates[:, None]}), 33)
+    signal, noise = Quadratic(FEW).losses(fill(row, {name: rates[:, None]}), 33, 1)
     for i, lr in enumerate(rates):
-        one = Quadratic(FEW).losses(fill(row, {name: float(lr)}), 33)
+        one = Quadratic(FEW).losses(fill(row, {name: float(lr)}), 33, 1)
         assert relative_error([signal[i], noise[i]], one) < ROUNDING
 
 

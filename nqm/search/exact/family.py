@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from ...engine.trajectory import Dynamics
 from ...optimizers.base import Optimizer, Parameter, assign, free_parameters, parameters
-from ...problems.quadratic import MAX_STEPS, Quadratic
+from ...problems.base import MAX_STEPS
 from ...types import Array, Wrong
 
 PASS = 32768  # settings times nodes in one pass
-LEVELS = (10, 20, 31)  # powers of two that are looked at together
 
 
 class Family:
@@ -63,26 +60,20 @@ class Family:
         """(signal, noise) after t steps at each row of U."""
         signal, noise = np.empty(len(U)), np.empty(len(U))
         for rows, optimizer in self.passes(U):
-            signal[rows], noise[rows] = self.problem.losses(optimizer, t)
+            signal[rows], noise[rows] = self.problem._losses(optimizer, t, 1.0)
         return signal, noise
 
     def curve(self, u: Array) -> Callable[[int], tuple[Array, Array]]:
         """What `losses` gives for one point, as a function of t that is prepared once."""
-        optimizer, spectrum = next(self.passes(u[None]))[1], self.problem.spectrum
+        optimizer = next(self.passes(u[None]))[1]
         if optimizer.cycle != 1 or optimizer.at_horizon(1) != optimizer.at_horizon(MAX_STEPS):
             return lambda t: self.losses(u[None], t)
-        dynamics = Dynamics(optimizer, spectrum.h)
-
-        def losses(t: int) -> tuple[Array, Array]:
-            with np.errstate(over="ignore", invalid="ignore"):
-                m_signal, m_noise = dynamics.end(t)
-                return m_signal @ spectrum.signal_mass, m_noise @ spectrum.noise_mass
-
-        return losses
+        motion = self.problem.motion(optimizer, 1.0)
+        return lambda t: self.problem.summed(motion.end(t))
 
     def levels(self, U: Array) -> Iterator[tuple[Array, Array]]:
         """(signal, noise) at each row of U after 1, 2, 4, 8, ... steps."""
-        passes = [(rows, _ladder(self.problem, optimizer)) for rows, optimizer in self.passes(U)]
+        passes = [(rows, self.problem.doublings(optimizer, 1.0)) for rows, optimizer in self.passes(U)]
         while True:
             signal, noise = np.empty(len(U)), np.empty(len(U))
             for rows, ladder in passes:
@@ -133,37 +124,3 @@ class Family:
     def edge(self, optimizer: Optimizer) -> Array:
         """Where the optimizer is expected to lose stability on this spectrum, for each setting."""
         return np.asarray(optimizer.edge(self.ends)).min(axis=-1, keepdims=True)
-
-
-def _ladder(problem: Quadratic, optimizer: Optimizer) -> Iterator[tuple[Array, Array]]:
-    alike = optimizer.cycle == 1 and optimizer.steady and optimizer.at_horizon(1) == optimizer
-    spectrum = problem.spectrum
-    dynamics = Dynamics(optimizer, spectrum.h) if alike else None
-    if dynamics is None or math.isfinite(optimizer.same_until(0)):
-        yield from _moving_ladder(problem, optimizer)
-        return
-    level = 0
-    for levels in LEVELS:  # from the start again: cheaper than keeping the maps of so many modes
-        with np.errstate(over="ignore", invalid="ignore"):
-            m_signal, m_noise = dynamics.doublings(levels)
-            signal, noise = m_signal @ spectrum.signal_mass, m_noise @ spectrum.noise_mass
-        yield from zip(signal[level:], noise[level:], strict=True)
-        level = levels
-
-
-def _moving_ladder(problem: Quadratic, optimizer: Optimizer) -> Iterator[tuple[Array, Array]]:
-    t, spectrum = 1, problem.spectrum
-    whole = optimizer.at_horizon(1)
-    if whole != optimizer.at_horizon(MAX_STEPS):
-        while True:
-            yield problem.losses(optimizer, t)
-            t *= 2
-    dynamics = Dynamics(whole, spectrum.h)
-    state, now = dynamics.start(), 0
-    while True:
-        with np.errstate(over="ignore", invalid="ignore"):
-            state, now = dynamics.move(state, now, t), t
-            m_signal, m_noise = dynamics.read(state, now)
-            found = m_signal @ spectrum.signal_mass, m_noise @ spectrum.noise_mass
-        yield found
-        t *= 2

@@ -8,9 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from ...optimizers.base import Optimizer
-from ...problems.least_squares import LeastSquares
-from ...problems.quadratic import MAX_STEPS, Problem, Quadratic
-from ...problems.renewal import Renewal
+from ...problems.base import Problem
 from ...types import Array, Wrong
 from .family import Family
 
@@ -45,11 +43,9 @@ class Losses(Protocol):
 
 def losses_of(problem: Problem, optimizer: Optimizer) -> Losses:
     """The losses of an optimizer's family on a problem."""
-    if isinstance(problem, LeastSquares):
-        return Sampled(problem, optimizer)
-    if isinstance(problem, Quadratic):
-        return Separate(problem, optimizer)
-    raise Wrong(f"tune needs a Quadratic or a LeastSquares problem, got {problem!r:.60}")
+    if not isinstance(problem, Problem):
+        raise Wrong(f"tune needs a problem such as Quadratic(spectrum), got {problem!r:.60}", argument="problem")
+    return Separate(problem, optimizer) if problem.separable else Sampled(problem, optimizer)
 
 
 class Separate:
@@ -60,11 +56,11 @@ class Separate:
         4,
     )  # with (64, 2) one in twenty tuned heavy balls was more than 0.1% above the best known
 
-    def __init__(self, problem: Quadratic, optimizer: Optimizer) -> None:
+    def __init__(self, problem: Problem, optimizer: Optimizer) -> None:
         self.problem = problem
-        self.family = Family(problem.coarse_for(optimizer), optimizer)
+        self.family = Family(problem.nodes.searched(optimizer), optimizer)
         # Where to begin is seen well enough on the fewest nodes.
-        self._scanned = Family(problem.coarse_smooth, optimizer)
+        self._scanned = Family(problem.nodes.smooth, optimizer)
         self._levels: Iterator[tuple[Array, Array]] | None = None
         self._table: list[tuple[Array, Array]] = []
 
@@ -90,16 +86,16 @@ class Sampled:
 
     looks: tuple[int, int] = (48, 1)  # a hundred times as dear; the noise of other modes blurs sharp basins
 
-    def __init__(self, problem: LeastSquares, optimizer: Optimizer) -> None:
+    def __init__(self, problem: Problem, optimizer: Optimizer) -> None:
         self.problem = problem
-        self.family = Family(problem.coarse_for(optimizer), optimizer)
-        self._scanned = Family(problem.coarse_smooth, optimizer)
+        self.family = Family(problem.nodes.searched(optimizer), optimizer)
+        self._scanned = Family(problem.nodes.smooth, optimizer)
         self._scans: dict[float, tuple[Iterator[Array], list[Array]]] = {}
 
     def at(self, U: Array, t: int, batch_size: float) -> Array:
         found = np.empty(len(U))
         for rows, optimizer in self.family.passes(U, PASS):
-            found[rows] = self.family.problem.estimate(optimizer, t, batch_size)
+            found[rows] = self.family.problem.curve(optimizer, batch_size)(t)
         return found
 
     def curve(self, u: Array, batch_size: float) -> Callable[[int], Array]:
@@ -112,37 +108,20 @@ class Sampled:
         return table[level]
 
     def exact(self, optimizer: Optimizer, t: int, batch_size: float) -> float:
-        return self.problem.fine.loss(optimizer, t, batch_size)
+        return self.problem.nodes.fine.loss(optimizer, t, batch_size)
 
     def _levels(self, points: Array, batch_size: float) -> Iterator[Array]:
         passes = [
-            (rows, _ladder(self._scanned.problem, optimizer, batch_size))
+            (rows, self._scanned.problem.doublings(optimizer, batch_size))
             for rows, optimizer in self._scanned.passes(points, PASS)
         ]
         while True:
             found = np.empty(len(points))
             for rows, ladder in passes:
-                found[rows] = next(ladder)
+                found[rows], _ = next(ladder)
             yield found
 
 
 def _total(signal: Array, noise: Array, batch_size: float) -> Array:
     with np.errstate(invalid="ignore"):
         return signal + noise / batch_size
-
-
-def _ladder(problem: LeastSquares, optimizer: Optimizer, batch_size: float) -> Iterator[Array]:
-    """Losses after 1, 2, 4, ... steps."""
-    coupled = problem.coupled(optimizer.at_horizon(1), batch_size)
-    if not Renewal.fits(coupled) or optimizer.at_horizon(1) != optimizer.at_horizon(MAX_STEPS):
-        t = 1
-        while True:
-            yield problem.estimate(optimizer, t, batch_size)
-            t *= 2
-    renewal, t = Renewal(coupled), 0
-    M, to = renewal.start(), 1
-    while True:
-        with np.errstate(all="ignore"):
-            M, t, to = renewal.move(M, t, to), to, 2 * to
-            found = renewal.loss(M, t)
-        yield found  # outside: a generator that rests inside errstate leaves it on for everybody

@@ -15,8 +15,7 @@ import numpy as np
 
 from ...engine.run import Outcome
 from ...optimizers.base import Optimizer
-from ...problems.least_squares import LeastSquares
-from ...problems.quadratic import MAX_STEPS, Quadratic
+from ...problems.base import MAX_STEPS, Problem
 from ...types import Array
 from ..answer import PLAIN, Goal, Sampling, Tuned
 from ..hits import steps_to_target
@@ -35,7 +34,7 @@ CEILING = 1e100  # stands for the loss of a setting that overflowed
 
 
 def tune(
-    problem: Quadratic | LeastSquares,
+    problem: Problem,
     optimizer: Optimizer,
     batch_size: float,
     target: float | None = None,
@@ -66,7 +65,7 @@ def tune(
     return found.solve(batch_size, target, steps=steps, examples=examples, max_steps=max_steps)
 
 
-def tuner(problem: Quadratic | LeastSquares, optimizer: Optimizer, sampling: Sampling = PLAIN) -> Tuner | QuasiTuner:
+def tuner(problem: Problem, optimizer: Optimizer, sampling: Sampling = PLAIN) -> Tuner | QuasiTuner:
     """What tunes an optimizer: exact moments or, where it has none, quasi-random search."""
     if isinstance(optimizer, Optimizer) and not optimizer.linear:
         return QuasiTuner(problem, optimizer, sampling)
@@ -76,7 +75,7 @@ def tuner(problem: Quadratic | LeastSquares, optimizer: Optimizer, sampling: Sam
 class Tuner:
     """One scan of a family's box serves every batch size and target; then a local search for each."""
 
-    def __init__(self, problem: Quadratic | LeastSquares, optimizer: Optimizer) -> None:
+    def __init__(self, problem: Problem, optimizer: Optimizer) -> None:
         self.problem = problem
         self.losses = losses_of(problem, optimizer)
         self.family = self.losses.family

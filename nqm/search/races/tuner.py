@@ -7,7 +7,8 @@ from typing import Any
 
 from ...engine.run import Outcome
 from ...optimizers.base import Optimizer
-from ...problems.quadratic import MAX_STEPS, Problem, Quadratic
+from ...problems.base import MAX_STEPS, Problem
+from ...problems.quadratic import Quadratic
 from ...types import Wrong
 from ..answer import PLAIN, Goal, Sampling, Tuned
 from .race import LIMIT, LOST, Found, Races
