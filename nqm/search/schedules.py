@@ -105,7 +105,10 @@ def optimal_schedule(
     family = Family(problem, optimizer)
     member = family.at((family.low + family.high) / 2)
     if member.cycle != 1 or not member.steady or member.averages:
-        raise Wrong(f"optimal_schedule needs an optimizer whose steps are all alike, and those of {optimizer} are not")
+        raise Wrong(
+            f"optimal_schedule needs an optimizer whose steps are all alike, and those of {optimizer} are not",
+            argument="optimizer",
+        )
     if on == "batch_size":
         if examples is None or not math.isfinite(examples) or examples < pieces:
             raise Wrong(

@@ -11,7 +11,6 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -20,12 +19,13 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
 
 from . import limits
 from .bodies import BODIES, schemas
 from .describe import describe
 from .guard import Guard, refusal
-from .pool import Job, Pool, Reply
+from .pool import LOG, Job, Pool, Reply, failure
 
 STATIC = Path(__file__).with_name("static")
 
@@ -142,7 +142,7 @@ def answered(reply: Reply | None, time_limit: float) -> Response:
     return Response(reply.content, reply.status, media_type="application/json", headers={"cache-control": "no-store"})
 
 
-def fixed(data: Any) -> Callable[[Request], Awaitable[Response]]:
+def fixed(data: object) -> Callable[[Request], Awaitable[Response]]:
     content = json.dumps(data)
 
     async def handle(request: Request) -> Response:
@@ -156,11 +156,18 @@ async def on_http_error(request: Request, error: Exception) -> Response:
     return refusal(error.status_code, f"{error.detail.lower()}: {request.method} {request.url.path:.80}")
 
 
+async def on_bug(request: Request, error: Exception) -> Response:
+    """A bug outside of the workers; the server raises it again once this is sent."""
+    reply = failure(error, f"{request.method} {request.url.path:.80}")
+    LOG.error(reply.log)
+    return answered(reply, 0.0)
+
+
 class Page(StaticFiles):
     """The files of the page, which a browser asks for again each time: they change with the version."""
 
-    def file_response(self, *args: Any, **named: Any) -> Response:
-        response = super().file_response(*args, **named)
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        response = await super().get_response(path, scope)
         response.headers["cache-control"] = "no-cache"
         return response
 
@@ -183,7 +190,7 @@ def create_app(host: str = "127.0.0.1", time_limit: float = limits.TIME_LIMIT, w
     app = Starlette(
         routes=[Mount("/api", routes=routes), Mount("/", page)],
         middleware=[Middleware(Guard, host=host)],
-        exception_handlers={HTTPException: on_http_error},
+        exception_handlers={HTTPException: on_http_error, Exception: on_bug},
         lifespan=lifespan,
     )
     app.state.desk = desk

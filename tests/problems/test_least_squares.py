@@ -359,7 +359,7 @@ def test_wrong_calls_are_refused() -> None:
         LeastSquares([1.0, 2.0])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"label_noise must be.*-1"):
         LeastSquares(MODES, -1)
-    with pytest.raises(ValueError, match="give LeastSquares label_noise="):
+    with pytest.raises(ValueError, match="set label_noise"):
         LeastSquares(Spectrum([1.0, 0.5], c=[1.0, 2.0]))
     assert LeastSquares(Spectrum([1.0, 0.5], c=[1.0, 2.0]), 0.3).label_noise == 0.3
     assert LeastSquares(Spectrum([1.0, 0.5], c=[2.0, 1.0])).label_noise == 2.0

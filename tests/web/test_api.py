@@ -44,7 +44,7 @@ def post(endpoint: str, **body: Any) -> Any:
 def refused(endpoint: str, **body: Any) -> tuple[int, str, str | None]:
     status, content = respond(endpoint, json.dumps(body).encode())
     answer = strict(content)
-    assert set(answer) == {"error", "field"}, answer
+    assert set(answer) == {"error", "field", "argument"}, answer
     assert "\n" not in answer["error"]
     return status, answer["error"], answer["field"]
 
