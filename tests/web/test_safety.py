@@ -129,7 +129,7 @@ def test_every_answer_protects_the_page(client: Any, path: str) -> None:
 def test_what_is_not_there(client: Any, method: str, path: str, status: int) -> None:
     answer = client.request(method, path)
     assert answer.status_code == status
-    assert set(answer.json()) == {"error", "field"}
+    assert set(answer.json()) == {"error", "field", "argument"}
 
 
 def test_a_body_must_be_json(client: Any) -> None:
