@@ -19,7 +19,6 @@ from ..search.sweeps import DEFAULT_BATCH_SIZES
 from ..text.objects import parse_optimizer, parse_schedule, parse_spectrum
 from ..text.values import parse_batch_sizes
 from ..types import Wrong
-from . import limits
 from .fields import (
     ChoiceValue,
     EitherValue,
@@ -33,6 +32,7 @@ from .fields import (
     TextValue,
 )
 from .files import SHELF, Opened
+from .limits import REQUEST
 
 PAPER = "power_law(10000)"
 LARGEST_NUMBER = 1e300  # Numbers of a body stay below this, so that products of two of them seldom overflow.
@@ -93,8 +93,8 @@ class PlannedSchedule:
 def _spectrum_text(text: str) -> SpectrumSource:
     text = " ".join(text.split())
     spectrum = parse_spectrum(text, allow_files=False)
-    if len(spectrum) > limits.NODES:
-        raise Wrong(f"a spectrum may have {limits.NODES:,} nodes, this one has {len(spectrum):,}; compress it")
+    if len(spectrum) > REQUEST.nodes:
+        raise Wrong(f"a spectrum may have {REQUEST.nodes:,} nodes, this one has {len(spectrum):,}; compress it")
     return SpectrumSource(text, spectrum)
 
 
@@ -108,9 +108,9 @@ def _spectrum_file(upload: str | None, file: dict[str, object] | None, name: str
 def _optimizer(text: str) -> Optimizer:
     found = parse_optimizer(text, allow_import=False)
     slots = _slots(found)
-    if slots > limits.SLOTS:
+    if slots > REQUEST.slots:
         raise Wrong(
-            f"an optimizer may have {limits.SLOTS} slots here, one for each thing it remembers; this has {slots}"
+            f"an optimizer may have {REQUEST.slots} slots here, one for each thing it remembers; this has {slots}"
         )
     return found
 
@@ -134,8 +134,8 @@ def _schedule_pieces(lengths: list[int], **multipliers: list[float] | None) -> P
 
 def _batch_sizes(text: str) -> list[float]:
     sizes = parse_batch_sizes(text)
-    if len(sizes) > limits.BATCH_SIZES:
-        raise Wrong(f"{text!r:.60} are {len(sizes)} batch sizes; ask for {limits.BATCH_SIZES} at most")
+    if len(sizes) > REQUEST.batch_sizes:
+        raise Wrong(f"{text!r:.60} are {len(sizes)} batch sizes; ask for {REQUEST.batch_sizes} at most")
     return sizes
 
 
@@ -149,9 +149,9 @@ def _map(optimizer: Optimizer, x: Axis, y: Axis, **others: object) -> dict[str, 
 
 positive = NumberValue(SMALLEST_NUMBER, LARGEST_NUMBER)
 batch_size = NumberValue(1e-12, LARGEST_NUMBER, infinite=True)
-steps = NumberValue(0, limits.STEPS, whole=True)
+steps = NumberValue(0, REQUEST.steps, whole=True)
 seed = Field(NumberValue(0, 2**31, whole=True), 0)
-multipliers = Field(ListValue(NumberValue(0, LARGEST_NUMBER), limits.SCHEDULE_PIECES), None)
+multipliers = Field(ListValue(NumberValue(0, LARGEST_NUMBER), REQUEST.schedule_pieces), None)
 
 file = ObjectValue(
     {
@@ -173,7 +173,7 @@ problem = ObjectValue(
 measured = ObjectValue(modes, Given)  # For endpoints that use the noise of the spectrum itself.
 pieces = ObjectValue(
     {
-        "lengths": Field(ListValue(NumberValue(1, limits.STEPS, whole=True), limits.SCHEDULE_PIECES)),
+        "lengths": Field(ListValue(NumberValue(1, REQUEST.steps, whole=True), REQUEST.schedule_pieces)),
         "lr": multipliers,
         "momentum": multipliers,
         "batch_size": multipliers,
@@ -185,7 +185,7 @@ axis = ObjectValue(
         "name": Field(TextValue(str, 60)),
         "low": Field(NumberValue(0, LARGEST_NUMBER)),
         "high": Field(NumberValue(0, LARGEST_NUMBER)),
-        "n": Field(NumberValue(2, limits.SETTINGS, whole=True), 32),
+        "n": Field(NumberValue(2, REQUEST.settings, whole=True), 32),
     },
     Axis,
 )
@@ -198,19 +198,19 @@ planned = {"schedule": Field(EitherValue(TextValue(_schedule_text), pieces), Non
 target = {"target": Field(positive)}
 goals = {
     "target": Field(positive, None),
-    "steps": Field(NumberValue(1, limits.STEPS, whole=True), None),
+    "steps": Field(NumberValue(1, REQUEST.steps, whole=True), None),
     "examples": Field(positive, None),
 }
 quick = {"quick": Field(FlagValue(), False)}
-sizes = EitherValue(TextValue(_batch_sizes), ListValue(batch_size, limits.BATCH_SIZES))
+sizes = EitherValue(TextValue(_batch_sizes), ListValue(batch_size, REQUEST.batch_sizes))
 
 BODIES: dict[str, ObjectValue] = {
     "curve": ObjectValue(
         {
             **given, **optimizer, **at, "steps": Field(steps), **planned, **quick, "seed": seed,
             "grid": Field(ChoiceValue(("log", "linear")), "log"),
-            "points": Field(NumberValue(2, limits.POINTS, whole=True), 200),
-            "replicas": Field(NumberValue(2, limits.REPLICAS, whole=True), 64),
+            "points": Field(NumberValue(2, REQUEST.points, whole=True), 200),
+            "replicas": Field(NumberValue(2, REQUEST.replicas, whole=True), 64),
         }
     ),
     "steps": ObjectValue(
@@ -223,14 +223,14 @@ BODIES: dict[str, ObjectValue] = {
     "sweep": ObjectValue(
         {
             **given, **target, "seed": seed,
-            "optimizers": Field(ListValue(TextValue(_optimizer), limits.OPTIMIZERS)),
+            "optimizers": Field(ListValue(TextValue(_optimizer), REQUEST.optimizers)),
             "batch_sizes": Field(sizes, list(DEFAULT_BATCH_SIZES)),
         }
     ),
     "schedule": ObjectValue(
         {
             **given, **optimizer, **at, **goals,
-            "pieces": Field(NumberValue(1, limits.PIECES, whole=True), 10),
+            "pieces": Field(NumberValue(1, REQUEST.pieces, whole=True), 10),
             "on": Field(ChoiceValue(("lr", "batch_size")), "lr"),
         }
     ),

@@ -6,7 +6,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, asdict, fields
 
 from .. import __version__
 from ..optimizers import Optimizer, Wrapper, free
@@ -15,7 +15,7 @@ from ..optimizers.kinds import Kind
 from ..search.sweeps import DEFINITIONS
 from ..text.objects import known_optimizers, known_schedules, known_spectra
 from ..text.tokens import argument_names
-from . import limits
+from .limits import REQUEST
 
 Described = dict[str, object]
 CHOICES = {"DriftingPreconditioned.order": ("before", "after")}
@@ -75,8 +75,8 @@ PARAMETERS = {
     "order": "Whether the preconditioner acts before the momentum or after it.",
     "EstimatedPreconditioned.examples": "Examples whose gradients the preconditioner is estimated from.",
     "damping": "Added to the estimate, so that nothing is divided by zero.",
-}  # fmt: skip
-OUTCOMES = {
+}
+OUTCOME_SENTENCES = {
     "finished": "It ran to the last step.",
     "reached": "It reached the target.",
     "above_floor": "Noise keeps the loss above the target; a smaller learning rate, a larger batch or an average would help.",
@@ -94,8 +94,8 @@ def describe() -> Described:
         "spectra": [_constructor(name, function) for name, function in known_spectra().items()],
         "terms": TERMS | {name: sentence for name, sentence in PARAMETERS.items() if "." not in name},
         "definitions": DEFINITIONS,
-        "outcomes": OUTCOMES,
-        "limits": limits.described(),
+        "outcomes": OUTCOME_SENTENCES,
+        "limits": asdict(REQUEST),
     }
 
 

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, Protocol
 
 from ..text.values import parse_number
 from ..types import Wrong, short, unknown
-from . import limits
+from .limits import REQUEST
 
 Schema = dict[str, object]
 NUMBER_TEXT = 60  # A number that is written as text has at most this many characters.
@@ -108,7 +108,7 @@ class TextValue:
     """Text that a function makes something of, or refuses with a `Wrong`."""
 
     parse: Callable[[str], object]
-    most: int = limits.TEXT
+    most: int = REQUEST.text
 
     def schema(self) -> Schema:
         return {"type": "string", "minLength": 1, "maxLength": self.most}

@@ -20,8 +20,8 @@ import numpy as np
 from ..engine.spectrum import Spectrum
 from ..nets.fitting.model import Fit
 from ..types import Array, Wrong
-from . import limits
 from .fields import Refused
+from .limits import REQUEST
 
 ZIP = b"PK\x03\x04"
 UNPACKED_BYTES = 2**25  # An .npz may have this many bytes unpacked; 20,000 modes take 640 kB.
@@ -95,8 +95,8 @@ def identity(content: bytes) -> str:
 
 def read(content: bytes, key: str, name: str = "") -> Opened:
     """A fit or a spectrum, told by the content; what is neither is refused with a sentence."""
-    if len(content) > limits.UPLOAD_BYTES:
-        raise Refused(f"a file may have {limits.UPLOAD_BYTES:,} bytes, this one has {len(content):,}", status=413)
+    if len(content) > REQUEST.upload_bytes:
+        raise Refused(f"a file may have {REQUEST.upload_bytes:,} bytes, this one has {len(content):,}", status=413)
     try:
         found = _load(content, name)
     except DAMAGE as error:
@@ -105,8 +105,8 @@ def read(content: bytes, key: str, name: str = "") -> Opened:
     if fit is not None:
         _check(fit)
     spectrum = found.spectrum if isinstance(found, Fit) else found
-    if len(spectrum) > limits.NODES:
-        raise Wrong(f"a file may have {limits.NODES:,} modes, this one has {len(spectrum):,}; nqm spectrum --compress")
+    if len(spectrum) > REQUEST.nodes:
+        raise Wrong(f"a file may have {REQUEST.nodes:,} modes, this one has {len(spectrum):,}; nqm spectrum --compress")
     return Opened(key, _tidy(name, "spectrum.json" if fit is None else "fit.json"), spectrum, fit)
 
 

@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, SpawnContext
 
-from . import limits
 from .fields import told
+from .limits import REQUEST, SERVER
 
 WARM = "nqm.web.warm"
-QUICK = frozenset({"curve", "steps", "spectrum", "upload", "predict"})
+QUICK_ENDPOINTS = frozenset({"curve", "steps", "spectrum", "upload", "predict"})
 """Endpoints that may have every worker; the others leave one free."""
 ATTEMPTS = 5  # A worker that does not start is tried this many times more.
 GRACE = 0.3  # Seconds that an abandoned computation may still take: a curve is done sooner than a worker is made.
@@ -57,7 +57,7 @@ class Reply:
 class Uploads:
     """Files that were uploaded, by id; the one not asked for longest is forgotten."""
 
-    def __init__(self, most: int = limits.UPLOADS, most_bytes: int = limits.STORE_BYTES) -> None:
+    def __init__(self, most: int = REQUEST.uploads, most_bytes: int = SERVER.store_bytes) -> None:
         self.most, self.most_bytes = most, most_bytes
         self._files: OrderedDict[str, tuple[bytes, str]] = OrderedDict()
 
@@ -118,9 +118,7 @@ class Worker:
 class Pool:
     """Workers for requests; used on one event loop, except for `start`."""
 
-    def __init__(
-        self, size: int | None = None, time_limit: float = limits.TIME_LIMIT, waiting: int = limits.WAITING
-    ) -> None:
+    def __init__(self, size: int | None = None, time_limit: float = SERVER.time, waiting: int = SERVER.waiting) -> None:
         self.size = size or (os.cpu_count() or 1) + 1
         self.time_limit, self.most_waiting = time_limit, waiting
         self.uploads = Uploads()
@@ -163,7 +161,7 @@ class Pool:
         self.waiting += 1
         async with contextlib.AsyncExitStack() as stack:
             try:
-                if job.endpoint not in QUICK:
+                if job.endpoint not in QUICK_ENDPOINTS:
                     await stack.enter_async_context(self._long)
                 worker = await self._free.get()
             finally:
@@ -282,6 +280,6 @@ def _bound_memory() -> None:
 
         with open("/proc/self/statm") as file:
             size = int(file.read().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (size + limits.MEMORY_BYTES, resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_AS, (size + SERVER.memory_bytes, resource.RLIM_INFINITY))
     except (ImportError, OSError, ValueError):
         pass

@@ -20,7 +20,7 @@ from ..show.numbers import exact
 from ..text.tokens import Text
 from .bodies import BODIES, PAPER, Given, PlannedSchedule
 
-QUICK = "compress(1e-9)"
+QUICK_NODES = "compress(1e-9)"
 FUNCTIONS = {"steps": "steps_to_target", "schedule": "optimal_schedule", "map": "phase_map"}
 """Functions of the library that do not bear the name of their endpoint, which is that of the verb."""
 FLAGS = {"epochs": ("--epochs", "replacement=False"), "quadratic": ("--quadratic", "bent=False")}
@@ -132,7 +132,7 @@ def _call(function: str, *arguments: str) -> str:
 def _spectrum(given: Given, quick: bool = False) -> str:
     """The spectrum as text of the command line; a file's and a regression's are not worth other nodes there."""
     text = given.spectrum.text
-    return f"{text}.{QUICK}" if quick and not given.spectrum.opened and given.problem.separable else text
+    return f"{text}.{QUICK_NODES}" if quick and not given.spectrum.opened and given.problem.separable else text
 
 
 def _problem_options(given: Given, quick: bool) -> list[str]:

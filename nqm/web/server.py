@@ -21,10 +21,10 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from . import limits
 from .bodies import BODIES, schemas
 from .describe import describe
 from .guard import Guard, refusal
+from .limits import REQUEST, SERVER
 from .pool import LOG, Job, Pool, Reply, failure
 
 STATIC = Path(__file__).with_name("static")
@@ -33,7 +33,7 @@ STATIC = Path(__file__).with_name("static")
 class Answers:
     """Answers by question; the ones not asked for longest are forgotten."""
 
-    def __init__(self, most_bytes: int = limits.STORE_BYTES) -> None:
+    def __init__(self, most_bytes: int = SERVER.store_bytes) -> None:
         self.most_bytes, self.size = most_bytes, 0
         self._known: OrderedDict[bytes, Reply] = OrderedDict()
 
@@ -89,7 +89,7 @@ async def read_body(request: Request, most: int) -> bytes | None:
     body, size = bytearray(), 0
     async for part in request.stream():
         size += len(part)
-        if size > limits.DRAIN_BYTES:
+        if size > SERVER.drain_bytes:
             break
         if size <= most:
             body += part
@@ -105,7 +105,7 @@ async def disconnected(request: Request) -> None:
 def endpoint(name: str, desk: Desk) -> Callable[[Request], Awaitable[Response]]:
     """The handler of one endpoint."""
     raw = name == "upload"
-    kind, most = ("application/octet-stream", limits.UPLOAD_BYTES) if raw else ("application/json", limits.BODY_BYTES)
+    kind, most = ("application/octet-stream", REQUEST.upload_bytes) if raw else ("application/json", REQUEST.body_bytes)
 
     async def handle(request: Request) -> Response:
         if request.headers.get("content-type", "").split(";")[0].strip().lower() != kind:
@@ -172,7 +172,7 @@ class Page(StaticFiles):
         return response
 
 
-def create_app(host: str = "127.0.0.1", time_limit: float = limits.TIME_LIMIT, workers: int | None = None) -> Starlette:
+def create_app(host: str = "127.0.0.1", time_limit: float = SERVER.time, workers: int | None = None) -> Starlette:
     """The whole explorer as an ASGI application."""
 
     mimetypes.add_type("text/javascript", ".js")  # some systems call it text/plain, which nosniff refuses
@@ -207,14 +207,12 @@ def listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-def run(listening: socket.socket, host: str, time_limit: float = limits.TIME_LIMIT) -> None:
+def run(listening: socket.socket, host: str, time_limit: float = SERVER.time) -> None:
     """Serve until Ctrl-C."""
     import uvicorn
 
-    config = uvicorn.Config(
-        create_app(host, time_limit), log_level="warning", access_log=False, server_header=False, timeout_keep_alive=30,
-        timeout_graceful_shutdown=1,
-    )  # fmt: skip
+    quiet = {"log_level": "warning", "access_log": False, "server_header": False}
+    config = uvicorn.Config(create_app(host, time_limit), **quiet, timeout_keep_alive=30, timeout_graceful_shutdown=1)
     with suppress(KeyboardInterrupt):
         uvicorn.Server(config).run([listening])
 

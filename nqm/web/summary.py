@@ -13,8 +13,8 @@ from ..nets.fitting.model import Fit
 from ..optimizers import SGD
 from ..problems.base import Bands
 from ..problems.quadratic import Quadratic
-from . import limits
 from .bodies import Given
+from .limits import SERVER
 
 
 def summary(given: Given) -> dict[str, object]:
@@ -34,8 +34,8 @@ def summary(given: Given) -> dict[str, object]:
 def _nodes(spectrum: Spectrum) -> dict[str, list[object]]:
     """Nodes from the largest curvature down, evenly in the log of their place where there are too many."""
     order = np.argsort(-spectrum.h, kind="stable")
-    if len(order) > limits.SHOWN:
-        order = order[np.unique(np.rint(np.geomspace(1, len(order), limits.SHOWN)).astype(int)) - 1]
+    if len(order) > SERVER.nodes_shown:
+        order = order[np.unique(np.rint(np.geomspace(1, len(order), SERVER.nodes_shown)).astype(int)) - 1]
     return {name: numbers(getattr(spectrum, name)[order]) for name in ("h", "c", "s", "count")}
 
 

@@ -7,7 +7,7 @@ import pytest
 from asking import HEAVY, PROBLEM, SMALL, close, post
 
 import nqm
-from nqm.web import limits
+from nqm.web.limits import SERVER
 
 
 def test_a_curve_is_the_run() -> None:
@@ -140,7 +140,7 @@ def test_what_a_spectrum_is_made_of() -> None:
     assert answer["initial_loss"] == paper.initial_loss
     assert answer["noise_scale"] == pytest.approx(paper.trace / (paper.h**2).sum())
     shown = answer["nodes_shown"]
-    assert len(shown["h"]) <= limits.SHOWN
+    assert len(shown["h"]) <= SERVER.nodes_shown
     assert shown["h"][0] == 1
     assert shown["h"][-1] == 1e-4
     assert sum(answer["bands"]["signal"]) == pytest.approx(paper.initial_loss)

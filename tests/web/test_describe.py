@@ -7,9 +7,9 @@ import math
 
 import nqm
 from nqm.text.objects import known_optimizers, known_schedules, parse_optimizer
-from nqm.web import limits
 from nqm.web.bodies import BODIES, schemas
 from nqm.web.describe import describe
+from nqm.web.limits import REQUEST
 
 
 def test_every_optimizer_can_be_made_from_its_description() -> None:
@@ -37,7 +37,7 @@ def test_menus_have_everything() -> None:
     assert {s["name"] for s in told["schedules"]} == set(known_schedules())
     assert all(sentence.endswith(".") for sentence in told["terms"].values())
     assert set(told["outcomes"]) == {outcome.name for outcome in nqm.Outcome}
-    assert told["limits"]["points"] == limits.POINTS
+    assert told["limits"]["points"] == REQUEST.points
     json.dumps(told, allow_nan=False)
 
 
@@ -46,5 +46,5 @@ def test_schemas_name_every_field_and_bound() -> None:
     assert set(found) == {f"/api/{name}" for name in BODIES}
     curve = found["/api/curve"]
     assert curve["required"] == ["optimizer", "batch_size", "steps"]
-    assert curve["properties"]["points"]["anyOf"][0] == {"type": "integer", "minimum": 2, "maximum": limits.POINTS}
+    assert curve["properties"]["points"]["anyOf"][0] == {"type": "integer", "minimum": 2, "maximum": REQUEST.points}
     json.dumps(found, allow_nan=False)

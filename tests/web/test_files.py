@@ -18,8 +18,8 @@ from fits import fit_bytes, fit_json, small_fit
 import nqm
 from nqm.cli import main
 from nqm.nets.fitting.model import Fit, is_fit
-from nqm.web import limits
 from nqm.web.api import respond
+from nqm.web.limits import REQUEST
 
 
 def test_a_fit_is_opened_predicted_and_swept() -> None:
@@ -99,7 +99,7 @@ WRONG_FILES = {
     "broken archive": (b"PK\x03\x04 and nothing else", "zip"),
     "pickle in archive": (archive(h=np.array([Evil()], dtype=object)), "pickle"),
     "bomb": (bomb(), "unpacked"),
-    "too many modes": (json.dumps({"h": [1.0] * (limits.NODES + 1)}).encode(), "20,000 modes"),
+    "too many modes": (json.dumps({"h": [1.0] * (REQUEST.nodes + 1)}).encode(), "20,000 modes"),
     "not a fit of ours": (b'{"format": "nqm fit 99"}', "format"),
     "huge number": (b'{"h": [1' + b"0" * 400 + b"]}", "numbers"),
     "latin": ("{\"h\": [1], \"note\": \"é\"}".encode("latin-1"), "decode"),
@@ -116,9 +116,9 @@ def test_a_wrong_file_is_refused(name: str) -> None:
 
 
 def test_a_file_that_is_too_large_is_refused() -> None:
-    status, answer = upload(b" " * (limits.UPLOAD_BYTES + 1))
+    status, answer = upload(b" " * (REQUEST.upload_bytes + 1))
     assert status == 413
-    assert f"{limits.UPLOAD_BYTES:,}" in answer["error"]
+    assert f"{REQUEST.upload_bytes:,}" in answer["error"]
 
 
 @pytest.mark.parametrize("name", sorted(fit_json()))

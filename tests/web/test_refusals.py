@@ -11,9 +11,10 @@ import pytest
 from asking import SMALL, strict
 
 from nqm.types import Wrong
-from nqm.web import api, limits
+from nqm.web import api
 from nqm.web.api import respond
 from nqm.web.bodies import BODIES
+from nqm.web.limits import REQUEST
 from nqm.web.pool import failure
 
 
@@ -37,7 +38,7 @@ WRONG: list[tuple[str, dict[str, Any], str | None, str]] = [
     ("curve", {"optimizer": "SGD(__import__('os'))"}, "optimizer", ""),
     ("curve", {"optimizer": "SGD"}, "optimizer", "free"),
     ("curve", {"optimizer": 3}, "optimizer", "must be text"),
-    ("curve", {"optimizer": "SGD(" + "0" * limits.TEXT + ")"}, "optimizer", "2,000 characters"),
+    ("curve", {"optimizer": "SGD(" + "0" * REQUEST.text + ")"}, "optimizer", "2,000 characters"),
     ("curve", {"optimizer": "EMA(" * 6 + "SGD(0.1)" + ", 0.9)" * 6}, "optimizer", "slots"),
     ("curve", {"batch_size": 0}, "batch_size", "from 1e-12"),
     ("curve", {"batch_size": "many"}, "batch_size", "number"),
