@@ -80,7 +80,7 @@ def schedule_50() -> str:
     problem = paper()
     optimal_schedule(problem, SGD(), 64, 0.01, pieces=50)
     whole = {B: cpu(lambda B=B: optimal_schedule(problem, SGD(), B, 0.01, pieces=50)) for B in (64, 1024)}
-    from nqm.search.schedules import Chain, split
+    from nqm.search.chain import Chain, split
 
     chain = Chain(problem.coarse, SGD(), [], split(16_000, 50))
     rates = np.geomspace(1.9, 0.01, 50)
@@ -126,12 +126,12 @@ def long_run() -> str:
 def compiled() -> str:
     """The inner loop, compiled against plain NumPy."""
     from nqm.engine.kernels.compiled import move_numpy
-    from nqm.engine.trajectory import Dynamics
+    from nqm.engine.trajectory import Trajectory
 
     loops = kernels()
     if not loops.compiled:
         return "numba is not installed: plain NumPy is in use"
-    dynamics = Dynamics(HeavyBall(0.1, 0.9), paper().coarse.spectrum.h)
+    dynamics = Trajectory(HeavyBall(0.1, 0.9), paper().coarse.spectrum.h)
     step, start = dynamics.step(0), dynamics.start()
     arguments = (step.A, step.drift, step.Q, start.A, start.Q, 5000)
     loops.move(*arguments)

@@ -19,8 +19,9 @@ from ..engine.schedule import Schedule, as_schedule
 from ..engine.spectrum import HEAD, Spectrum
 from ..optimizers.base import Optimizer, fill, parameters, require_set
 from ..sampling import replicas as sampling
-from ..sampling.bases import rotation_matrix
-from ..sampling.laws import Law, law
+from ..sampling.bases import Rotation, rotation_matrix
+from ..sampling.laws import Function, Law, law
+from ..sampling.sources import GradientSource
 from ..types import Array, Progress, Wrong
 
 MAX_STEPS = 10**9
@@ -28,6 +29,9 @@ MAX_STEPS = 10**9
 
 AnySchedule = Schedule | Callable[[int], float] | None
 """A schedule as a user gives it."""
+
+AnyLaw = str | Function | Law
+"""A law of noise as a user gives it."""
 
 Steps = int | Sequence[int] | Array
 """The last step of a run, or the steps to report."""
@@ -144,7 +148,7 @@ class Problem(ABC):
     @abstractmethod
     def _source(
         self, optimizer: Optimizer, batch_sizes: Array, laws: Sequence[Law], start: str, rotation: Array | None
-    ) -> sampling.Source:
+    ) -> GradientSource:
         """The problem as a sampler sees it; the laws are those of `noise` and, if one was given, of `features`."""
 
     # What follows from it.
@@ -237,11 +241,11 @@ class Problem(ABC):
         schedule: AnySchedule = None,
         *,
         replicas: int = 64,
-        noise: Any = "gaussian",
-        features: Any = None,
+        noise: AnyLaw = "gaussian",
+        features: AnyLaw | None = None,
         seed: int = 0,
         start: Literal["gaussian", "fixed"] = "gaussian",
-        rotation: Any = None,
+        rotation: Rotation = None,
         quantiles: Sequence[float] = (0.1, 0.5, 0.9),
         grid: Literal["log", "linear"] = "log",
         points: int = 200,
@@ -380,12 +384,11 @@ class Problem(ABC):
         self, optimizer: Optimizer, times: Iterable[int], batch_size: float, schedule: Schedule | None
     ) -> Iterator[Pair]:
         """The moments of a motion at rising times; each is a run of its own where the optimizer depends on its horizon."""
-        anew = optimizer.at_horizon(1) != optimizer.at_horizon(MAX_STEPS)
         motion = self.motion(optimizer.at_horizon(MAX_STEPS), batch_size, schedule)
         state, now = motion.start(), 0
         for t in map(int, times):
             with np.errstate(all="ignore"):
-                if anew:
+                if optimizer.depends_on_horizon:
                     motion = self.motion(optimizer.at_horizon(t), batch_size, schedule)
                     state, now = motion.start(), 0
                 state, now = motion.move(state, now, t), t
@@ -467,6 +470,16 @@ def check_target(target: Any) -> float:
     if isinstance(target, bool) or not isinstance(target, (int, float, np.number)) or not (0 < target < math.inf):
         raise Wrong(f"target must be a positive loss, got {target!r}", argument="target")
     return float(target)
+
+
+def require_separable(problem: Problem, verb: str) -> None:
+    """Refuse a problem whose signal and noise are not known apart."""
+    if not isinstance(problem, Problem) or not problem.separable:
+        raise Wrong(
+            f"{verb} needs a problem whose noise does not depend on its loss, got {type(problem).__name__}; "
+            "use the Quadratic beside it, which a LeastSquares has as .additive",
+            argument="problem",
+        )
 
 
 def report_steps(steps: Any, grid: str, points: int) -> Array:

@@ -23,7 +23,7 @@ from ..engine.kernels.coupled import scan_coupled
 from ..engine.moments import MomentMap
 from ..engine.schedule import Schedule
 from ..engine.spectrum import Spectrum
-from ..engine.trajectory import SCAN, STABLE, Dynamics, fade
+from ..engine.trajectory import SCAN, STABLE, Trajectory, fade
 from ..optimizers.base import Optimizer
 from ..types import Array, Wrong
 
@@ -53,7 +53,7 @@ class Steady:
 class Coupled:
     """One optimizer, one schedule, one batch size on the least squares of a spectrum.
 
-    Settings may be arrays that broadcast against the curvatures, as in `Dynamics`; each has a sum tau of its own.
+    Settings may be arrays that broadcast against the curvatures, as in `Trajectory`; each has a sum tau of its own.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Coupled:
         schedule: Schedule | None = None,
     ) -> None:
         check_look(optimizer)
-        self.dynamics = Dynamics(optimizer, spectrum.h, schedule)
+        self.dynamics = Trajectory(optimizer, spectrum.h, schedule)
         self.optimizer, self.schedule = optimizer, schedule
         self.label_noise, self.per_example = float(label_noise), 1 / batch_size
         self.nodes, self.settings = len(spectrum), self.dynamics.modes // len(spectrum)

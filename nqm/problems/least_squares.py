@@ -12,9 +12,9 @@ import numpy as np
 
 from ..engine.schedule import Schedule
 from ..engine.spectrum import HEAD, Spectrum
-from ..optimizers.base import Optimizer, fill, scaled
-from ..sampling.laws import Law, gaussian
-from ..sampling.replicas import Minibatch
+from ..optimizers.base import Optimizer, fill
+from ..sampling.laws import GAUSSIAN, Law
+from ..sampling.sources import Minibatch
 from ..types import Array, Wrong
 from .base import MAX_STEPS, Pair, Problem, bisect, total
 from .coupled import Coupled, Steady
@@ -134,8 +134,7 @@ class LeastSquares(Problem):
 
     def doublings(self, optimizer: Optimizer, batch_size: float) -> Iterator[Pair]:
         coupled, t = self.motion(optimizer.at_horizon(1), batch_size), 1
-        anew = optimizer.at_horizon(1) != optimizer.at_horizon(MAX_STEPS)
-        renewal = None if anew or not Renewal.fits(coupled) else Renewal(coupled)
+        renewal = None if optimizer.depends_on_horizon or not Renewal.fits(coupled) else Renewal(coupled)
         curve, M = self.curve(optimizer, batch_size), renewal and renewal.start()
         while True:
             with np.errstate(all="ignore"):
@@ -171,7 +170,7 @@ class LeastSquares(Problem):
             lr, momentum, batch = schedule.at(settled)
             if lr == 0:
                 return limit
-            optimizer, batch_size = scaled(optimizer, lr, momentum), batch_size * batch
+            optimizer, batch_size = optimizer.scaled(lr, momentum), batch_size * batch
         coupled = self.nodes.fine.motion(optimizer.at_horizon(MAX_STEPS), batch_size)
         if not Renewal.fits(coupled):
             return limit
@@ -246,5 +245,5 @@ class LeastSquares(Problem):
                 f"batch_size must be a whole number of examples at every step to be sampled, got {batch_sizes[0]:g}",
                 argument="batch_size",
             )
-        noise, features = (*laws, gaussian())[:2]
+        noise, features = (*laws, GAUSSIAN)[:2]
         return Minibatch(self.spectrum, self.label_noise, features, noise, start, rotation)

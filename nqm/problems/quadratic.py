@@ -12,10 +12,10 @@ import numpy as np
 from ..engine.run import Outcome
 from ..engine.schedule import Schedule
 from ..engine.spectrum import HEAD, Spectrum
-from ..engine.trajectory import Dynamics
+from ..engine.trajectory import Trajectory
 from ..optimizers.base import Optimizer, fill
 from ..sampling.laws import Law
-from ..sampling.replicas import Additive
+from ..sampling.sources import Additive
 from ..types import Array, Wrong
 from .base import MAX_STEPS, Pair, Problem, bisect, total
 
@@ -54,25 +54,25 @@ class Quadratic(Problem):
     def on(self, modes: Spectrum) -> Quadratic:
         return Quadratic(modes)
 
-    def motion(self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None = None) -> Dynamics:
-        return Dynamics(optimizer, self.spectrum.h, schedule)
+    def motion(self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None = None) -> Trajectory:
+        return Trajectory(optimizer, self.spectrum.h, schedule)
 
     def gradient_noise(self, moments: Array) -> Array:
         return self.spectrum.c
 
     def curve(self, optimizer: Optimizer, batch_size: float) -> Callable[[int], Array]:
-        if optimizer.cycle != 1 or optimizer.at_horizon(1) != optimizer.at_horizon(MAX_STEPS):
+        if optimizer.cycle != 1 or optimizer.depends_on_horizon:
             return lambda t: total(self._losses(optimizer, t, batch_size), batch_size)
-        dynamics = Dynamics(optimizer, self.spectrum.h)
+        dynamics = Trajectory(optimizer, self.spectrum.h)
         return lambda t: total(self.summed(dynamics.end(t)), batch_size)
 
     def doublings(self, optimizer: Optimizer, batch_size: float) -> Iterator[Pair]:
-        alike = optimizer.cycle == 1 and optimizer.steady and optimizer.at_horizon(1) == optimizer
+        alike = optimizer.cycle == 1 and optimizer.steady and not optimizer.depends_on_horizon
         if not alike or math.isfinite(optimizer.same_until(0)):
             powers = (2**level for level in range(63))
             yield from map(self.summed, self._read(optimizer, powers, batch_size, None))
             return
-        dynamics, seen = Dynamics(optimizer, self.spectrum.h), 0
+        dynamics, seen = Trajectory(optimizer, self.spectrum.h), 0
         for levels in SCANS:  # from the start again: cheaper than keeping the maps of so many modes
             signal, noise = self.summed(dynamics.doublings(levels))
             yield from zip(signal[seen:], noise[seen:], strict=True)
@@ -89,7 +89,7 @@ class Quadratic(Problem):
         modes = np.append(self.nodes.coarse.spectrum.h, ends) if one.cycle > 1 else ends
 
         def stable(lr: float, h: Array = modes) -> bool:
-            return bool(Dynamics(fill(optimizer, {"lr": lr}).at_horizon(MAX_STEPS), h).stable())
+            return bool(Trajectory(fill(optimizer, {"lr": lr}).at_horizon(MAX_STEPS), h).stable())
 
         low, high = 0.0, 1e-3 * float(np.min(one.edge(ends)))
         while stable(high) and high < 1e300:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from reference import loop, relative_error
 
 from nqm import EMA, SGD, HeavyBall, Lookahead, Nesterov, Optimizer, Outcome, Quadratic, Schedule, Spectrum
-from nqm.engine.trajectory import Dynamics
+from nqm.engine.trajectory import Trajectory
 from nqm.optimizers.base import fill
 from nqm.problems.base import report_steps
 
@@ -90,7 +90,7 @@ def test_below_the_stability_limit_every_mode_is_stable(row: Optimizer) -> None:
     h = np.geomspace(1e-3, 1.0, 400)
     limit = Quadratic(Spectrum(h)).stability_limit(row)
     for share in (0.999, 0.9, 0.7, 0.4, 0.1):
-        radius = Dynamics(fill(row, {"lr": limit * share}), h).stationary().radius()
+        radius = Trajectory(fill(row, {"lr": limit * share}), h).stationary().radius()
         assert radius.max() <= 1 + 1e-9, f"unstable at {share} of the limit, at h = {h[radius.argmax()]:.4g}"
 
 

@@ -21,7 +21,8 @@ from ...engine.spectrum import Spectrum
 from ...optimizers.base import Optimizer, fill, parameters
 from ...problems.quadratic import Quadratic
 from ...sampling.bases import Geometry, rotation_matrix
-from ...sampling.replicas import Additive, Streams, Walk
+from ...sampling.sources import Additive, Streams
+from ...sampling.stepping import Walk
 from ...types import Array
 from ..answer import PLAIN, Goal, Sampling
 from ..exact.family import Family
@@ -95,7 +96,7 @@ class Races:
         alone = optimizer.elementwise and turned is None
         self.cores = min(4, os.cpu_count() or 1)
         nodes = problem.nodes.smooth.spectrum if alone else problem.spectrum
-        self.family = Family(Quadratic(nodes), optimizer)
+        self.family = Family(optimizer, nodes)
         self.race_on, self.measure_on = (
             Additive(spread_out(nodes, n) if alone else nodes, optimizer, sampling.law, rotation=turned)
             for n in SAMPLES
@@ -314,7 +315,8 @@ class Lane:
         """Drop settings; the places of those that are left."""
         mine, size = np.flatnonzero(alive[self.rows]), len(self.rows)
         if 0 < len(mine) < size:
-            self.walk.switch(_settings(self.walk.optimizer, mine, size), _chosen(self.walk.state, mine, size))
+            stepper = self.walk.stepper
+            stepper.switch(_settings(stepper.optimizer, mine, size), _chosen(stepper.state, mine, size))
         self.rows = self.rows[mine]
         return mine
 

@@ -79,7 +79,7 @@ class QuasiTuner:
     def _check_horizon(self, goal: Goal) -> None:
         """An average over a part of the run is a run of its own at each horizon, and cannot race."""
         middle: Any = self.races.family.at(self.races.likely.mean(0))
-        if goal.target is not None and middle.at_horizon(1) != middle.at_horizon(LIMIT):
+        if goal.target is not None and middle.depends_on_horizon:
             raise Wrong(
                 f"{self.optimizer} depends on the length of the run and is sampled, so it can be tuned for a budget "
                 "(steps= or examples=) and not for a target; begin its average at a whole number of steps instead"

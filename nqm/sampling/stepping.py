@@ -1,0 +1,126 @@
+"""The stepping loop of the package: an optimizer's own update rule under a schedule, on arrays of any library.
+
+Sampled replicas step NumPy arrays, trainings of a network step torch tensors. They differ in where gradients come from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..engine.schedule import Schedule
+from ..optimizers.base import Optimizer, State
+from ..types import Array
+from .sources import GradientSource, Streams
+
+TICK_STEPS = 32  # steps between two calls of a walk's tick, which counts them and notices Ctrl-C
+
+Weights = TypeVar("Weights")
+
+
+class Stepper:
+    """An optimizer on its way: its settings, what it remembers (`state`), and the steps done (`t`).
+
+    Parameters
+    ----------
+    optimizer : with every hyper-parameter set.
+    state : what ``optimizer.begin`` returned for the weights at step 0.
+    batch_size : that of a multiplier of 1.
+    schedule : multipliers on learning rate, momentum and batch size, by step.
+
+    >>> import numpy as np
+    >>> from nqm import SGD, step
+    >>> stepper = Stepper(SGD(0.5), (np.ones(1),), schedule=step(4, 0.5, at=[2]))
+    >>> stepper.to(3, lambda w, batch_size: w)              # 1 - lr is 0.5, 0.5 and 0.75
+    >>> stepper.t, stepper.weights().tolist()
+    (3, [0.1875])
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, state: State, batch_size: float = math.inf, schedule: Schedule | None = None
+    ) -> None:
+        self.schedule, self.usual_batch_size, self.t = schedule, batch_size, 0
+        self.switch(optimizer, state)
+
+    def switch(self, optimizer: Optimizer, state: State) -> None:
+        """Go on from step t with another optimizer, such as some of its settings, and what it remembers."""
+        self.optimizer, self.state = optimizer, state
+        self.held, self.batch_size, self._until = optimizer, self.usual_batch_size, float(self.t)
+
+    def to(self, end: int, gradient: Callable[[Weights, float], Weights]) -> None:
+        """Step until ``end`` steps are done; ``gradient(weights, batch_size)`` is taken on a fresh batch at each step."""
+        for t in range(self.t, end):
+            if t >= self._until:
+                self._follow(t)
+            g = gradient(self.held.point(self.state, t), self.batch_size)
+            self.state = self.held.update(self.state, g, t)
+            self.t = t + 1
+
+    def weights(self) -> Any:
+        """The weights that are reported after t steps."""
+        return self.optimizer.report(self.state, self.t)
+
+    def _follow(self, t: int) -> None:
+        """Take the settings of step t from the schedule, and until which step they hold."""
+        self._until = math.inf
+        if self.schedule is not None:
+            lr, momentum, factor = self.schedule.at(t)
+            self.held, self.batch_size = self.optimizer.scaled(lr, momentum), self.usual_batch_size * factor
+            self._until = self.schedule.same_until(t)
+
+
+class Walk:
+    """An optimizer on its way on a source of gradients; all of its settings meet the same random numbers.
+
+    With ``settings``, its hyper-parameters may be arrays of shape (settings, 1, 1), and weights have that axis first.
+    """
+
+    def __init__(
+        self,
+        source: GradientSource,
+        optimizer: Optimizer,
+        batch_size: float,
+        streams: Streams,
+        schedule: Schedule | None = None,
+        settings: int | None = None,
+    ) -> None:
+        self.source, self.streams = source, streams
+        geometry = source.geometry.knowing(lambda w: source.gradient(w, streams, 1.0))
+        theta = source.begin(streams)
+        state = optimizer.begin(theta if settings is None else np.repeat(theta[None], settings, 0), geometry)
+        self.stepper = Stepper(optimizer, state, batch_size, schedule)
+
+    @property
+    def t(self) -> int:
+        """Steps that are done."""
+        return self.stepper.t
+
+    def to(self, end: int, tick: Callable[[int], None] = lambda steps: None) -> None:
+        """Step until ``end`` steps are done; ``tick`` is called after every `TICK_STEPS` of them."""
+        while self.t < end:
+            self.stepper.to(min(end, self.t - self.t % TICK_STEPS + TICK_STEPS), self._gradient)
+            if self.t % TICK_STEPS == 0:
+                tick(TICK_STEPS)
+
+    def _gradient(self, w: Array, batch_size: float) -> Array:
+        return self.source.gradient(w, self.streams, batch_size)
+
+    def weights(self) -> Array:
+        """The weights reported now, in the eigenbasis."""
+        return self.source.geometry.back(self.stepper.weights())
+
+    def losses(self) -> Array:
+        """The loss of each replica now."""
+        return self.source.losses(self.weights())
+
+    def mean_to(self, end: int, most: int = 8) -> Array:
+        """Step until ``end`` steps are done; the mean of each replica's loss over these steps, or over ``most`` of them."""
+        times = np.unique(np.linspace(end, self.t, min(most, end - self.t), endpoint=False).astype(int))
+        total = np.zeros(())
+        for t in times:
+            self.to(int(t))
+            total = total + self.losses()
+        return total / len(times)
