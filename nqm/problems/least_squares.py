@@ -99,7 +99,7 @@ class LeastSquares(Problem):
 
     @property
     def units(self) -> tuple[Array, Array]:
-        return np.ones(1), np.ones(1)
+        return self.features.s, np.ones(1)
 
     def on(self, modes: Spectrum) -> LeastSquares:
         return LeastSquares(modes, self.label_noise, features=modes)
