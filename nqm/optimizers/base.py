@@ -180,6 +180,11 @@ class Optimizer(ABC):
         """The learning rate of plain SGD that moves as far per step in the long run."""
         return parameters(self)["lr"].value if "lr" in parameters(self) else math.nan
 
+    @property
+    def preconditioning(self) -> float:
+        """The power p of a preconditioner H^-p behind which it sees every gradient; 0 without one, or if it is free."""
+        return 0.0
+
     def __str__(self) -> str:
         shown = [(f.name, getattr(self, f.name)) for f in fields(self) if not _left_out(f, getattr(self, f.name))]
         return f"{type(self).__name__}({', '.join(_shown(n, v) for n, v in shown)})"
@@ -255,6 +260,10 @@ class Wrapper(Optimizer):
     @property
     def effective_lr(self) -> Any:
         return self.inner.effective_lr
+
+    @property
+    def preconditioning(self) -> float:
+        return self.inner.preconditioning
 
 
 @dataclass(frozen=True)

@@ -163,7 +163,7 @@ def test_the_compiled_loop_is_the_plain_one(row: Optimizer, modes: int, monkeypa
     def both() -> Any:
         coupled = problem.motion(settings, 5)
         state, signal, noise = coupled.walk(coupled.start(), 0, 40)
-        return np.concatenate([signal, noise]), state.N
+        return np.concatenate([signal, noise]), state.Q
 
     fast = both()
     monkeypatch.setattr(nqm.problems.coupled, "scan_coupled", lambda: scan_coupled_numpy)
