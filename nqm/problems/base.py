@@ -10,22 +10,20 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeGuard, TypeVar
 
 import numpy as np
 
 from ..engine.run import Outcome, Run
 from ..engine.schedule import Schedule, as_schedule
 from ..engine.spectrum import HEAD, Spectrum
+from ..engine.trajectory import MAX_STEPS
 from ..optimizers.base import Optimizer, fill, parameters, require_set
 from ..sampling import replicas as sampling
 from ..sampling.bases import Rotation, rotation_matrix
 from ..sampling.laws import Function, Law, law
 from ..sampling.sources import GradientSource
 from ..types import Array, Progress, Wrong
-
-MAX_STEPS = 10**9
-"""The longest run: verbs refuse more steps."""
 
 AnySchedule = Schedule | Callable[[int], float] | None
 """A schedule as a user gives it."""
@@ -182,7 +180,7 @@ class Problem(ABC):
         self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None = None, limit: int = MAX_STEPS
     ) -> Iterator[Array]:
         """The losses after steps 1, 2, 3, ... up to ``limit``, in blocks; every step is looked at."""
-        motion = self.motion(optimizer.at_horizon(MAX_STEPS), batch_size, schedule)
+        motion = self.motion(optimizer.endless, batch_size, schedule)
         state = motion.start()
         for t in range(limit):
             with np.errstate(all="ignore"):
@@ -384,7 +382,7 @@ class Problem(ABC):
         self, optimizer: Optimizer, times: Iterable[int], batch_size: float, schedule: Schedule | None
     ) -> Iterator[Pair]:
         """The moments of a motion at rising times; each is a run of its own where the optimizer depends on its horizon."""
-        motion = self.motion(optimizer.at_horizon(MAX_STEPS), batch_size, schedule)
+        motion = self.motion(optimizer.endless, batch_size, schedule)
         state, now = motion.start(), 0
         for t in map(int, times):
             with np.errstate(all="ignore"):
@@ -460,14 +458,16 @@ def bisect(stable: Callable[[float], bool], low: float, high: float, tol: float)
     return low, high
 
 
-def check_batch_size(batch_size: Any) -> float:
-    if isinstance(batch_size, bool) or not isinstance(batch_size, (int, float, np.number)) or not batch_size > 0:
+def check_batch_size(batch_size: object) -> float:
+    """A batch size that a caller gave."""
+    if not is_number(batch_size) or not batch_size > 0:
         raise Wrong(f"batch_size must be a positive number, got {batch_size!r}", argument="batch_size")
     return float(batch_size)
 
 
-def check_target(target: Any) -> float:
-    if isinstance(target, bool) or not isinstance(target, (int, float, np.number)) or not (0 < target < math.inf):
+def check_target(target: object) -> float:
+    """A target loss that a caller gave."""
+    if not is_number(target) or not 0 < target < math.inf:
         raise Wrong(f"target must be a positive loss, got {target!r}", argument="target")
     return float(target)
 
@@ -482,24 +482,33 @@ def require_separable(problem: Problem, verb: str) -> None:
         )
 
 
-def report_steps(steps: Any, grid: str, points: int) -> Array:
+def check_steps(steps: object, least: int = 0, argument: str = "steps") -> int:
+    """A number of steps that a caller gave, as the argument of this name."""
+    if not is_number(steps) or not least <= steps <= MAX_STEPS or steps != int(steps):
+        raise Wrong(f"{argument} must be a whole number from {least} to 10^9, got {steps!r}", argument)
+    return int(steps)
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a caller gave a number, and not a truth value or a text."""
+    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+
+
+def report_steps(steps: Steps, grid: str, points: int) -> Array:
     """The steps a run reports: as given, or spaced up to the last."""
-    if isinstance(steps, (int, np.integer, float)) and not isinstance(steps, bool):
-        if not 0 <= steps <= MAX_STEPS or steps != int(steps):
-            raise Wrong(f"steps must be a whole number from 0 to 10^9, got {steps!r}", argument="steps")
+    if isinstance(steps, (int, float, np.number)):
+        last = check_steps(steps)
         if grid not in ("log", "linear"):
             raise Wrong(f"grid must be 'log' or 'linear', got {grid!r}", argument="grid")
         if points < 2:
             raise Wrong(f"points must be at least 2, got {points!r}", argument="points")
-        if grid == "linear" or steps < 2:
-            spaced = np.linspace(0, steps, points)
-        else:
-            spaced = np.append(0, np.geomspace(1, steps, points))
+        even = grid == "linear" or last < 2
+        spaced = np.linspace(0, last, points) if even else np.append(0, np.geomspace(1, last, points))
         return np.unique(np.rint(spaced).astype(np.int64))
     times = np.asarray(steps)
-    if times.ndim != 1 or times.size == 0 or not np.all(np.isfinite(times.astype(float))):
+    if times.ndim != 1 or times.size == 0 or times.dtype.kind not in "iuf" or not np.all(np.isfinite(times)):
         raise Wrong(f"steps must be a number or a list of steps, got {steps!r:.80}", argument="steps")
-    whole = np.rint(times.astype(float)).astype(np.int64)
+    whole = np.rint(times).astype(np.int64)
     if np.any(whole != times) or whole.min() < 0 or whole.max() > MAX_STEPS or np.any(np.diff(whole) <= 0):
         raise Wrong("steps must be whole numbers from 0 to 10^9 in rising order", argument="steps")
     return whole

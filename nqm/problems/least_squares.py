@@ -77,7 +77,7 @@ class LeastSquares(Problem):
             if np.ptp(ratio) > 1e-6 * ratio.max():
                 raise Wrong(
                     "the noise c of this spectrum is not a multiple of h, so it names no label noise; "
-                    "give LeastSquares label_noise=",
+                    "set label_noise",
                     argument="label_noise",
                 )
             noise = float(ratio.max())
@@ -99,7 +99,7 @@ class LeastSquares(Problem):
 
     @property
     def units(self) -> tuple[Array, Array]:
-        return np.ones(1), np.ones(1)
+        return self.features.s, np.ones(1)
 
     def on(self, modes: Spectrum) -> LeastSquares:
         return LeastSquares(modes, self.label_noise, features=modes)
@@ -152,7 +152,7 @@ class LeastSquares(Problem):
     def walk(
         self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None = None, limit: int = MAX_STEPS
     ) -> Iterator[Array]:
-        coupled = self.motion(optimizer.at_horizon(MAX_STEPS), batch_size, schedule)
+        coupled = self.motion(optimizer.endless, batch_size, schedule)
         state, t = coupled.start(), 0
         while t < limit:
             to = min(limit, t + min(BLOCK_STEPS, max(t, 128)))
@@ -171,7 +171,7 @@ class LeastSquares(Problem):
             if lr == 0:
                 return limit
             optimizer, batch_size = optimizer.scaled(lr, momentum), batch_size * batch
-        coupled = self.nodes.fine.motion(optimizer.at_horizon(MAX_STEPS), batch_size)
+        coupled = self.nodes.fine.motion(optimizer.endless, batch_size)
         if not Renewal.fits(coupled):
             return limit
         renewal = Renewal(coupled)
@@ -190,14 +190,14 @@ class LeastSquares(Problem):
 
     def _steady(self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None = None) -> Steady | None:
         """The long run, if its cycle is not too long to be solved for."""
-        held = optimizer.at_horizon(MAX_STEPS)
+        held = optimizer.endless
         if held.cycle > MAX_CYCLE:
             return None
         return (self if held.cycle <= SHORT_CYCLE else self.nodes.fine).motion(held, batch_size, schedule).steady()
 
     def _limit(self, optimizer: Optimizer, batch_size: float) -> float:
         """For SGD it is the root of ``sum n x / (B (2 - x (1 + 1/B))) = 1``, x = lr h."""
-        one = fill(optimizer, {"lr": 1.0}).at_horizon(MAX_STEPS)
+        one = fill(optimizer, {"lr": 1.0}).endless
         if one.cycle > MAX_CYCLE:
             raise Wrong(
                 f"stability_limit takes cycles of up to {MAX_CYCLE} steps, and {optimizer} has a longer one",

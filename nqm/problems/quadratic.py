@@ -17,7 +17,7 @@ from ..optimizers.base import Optimizer, fill
 from ..sampling.laws import Law
 from ..sampling.sources import Additive
 from ..types import Array, Wrong
-from .base import MAX_STEPS, Pair, Problem, bisect, total
+from .base import Pair, Problem, bisect, total
 
 SCANS = (10, 20, 31)  # powers of two up to which `doublings` looks at once, each time from the start again
 
@@ -79,17 +79,17 @@ class Quadratic(Problem):
             seen = levels
 
     def _floor(self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None) -> float:
-        moments = self.motion(optimizer.at_horizon(MAX_STEPS), batch_size, schedule).floor()
+        moments = self.motion(optimizer.endless, batch_size, schedule).floor()
         return math.inf if np.any(np.isinf(moments)) else float(moments @ self.masses[1]) / batch_size
 
     def _limit(self, optimizer: Optimizer, batch_size: float) -> float:
-        one = fill(optimizer, {"lr": 1.0}).at_horizon(MAX_STEPS)
+        one = fill(optimizer, {"lr": 1.0}).endless
         ends = np.array([self.spectrum.h.min(), self.spectrum.h.max()])
         # Steps that are alike lose stability at the largest curvature. A cycle can resonate with any mode.
         modes = np.append(self.nodes.coarse.spectrum.h, ends) if one.cycle > 1 else ends
 
         def stable(lr: float, h: Array = modes) -> bool:
-            return bool(Trajectory(fill(optimizer, {"lr": lr}).at_horizon(MAX_STEPS), h).stable())
+            return bool(Trajectory(fill(optimizer, {"lr": lr}).endless, h).stable())
 
         low, high = 0.0, 1e-3 * float(np.min(one.edge(ends)))
         while stable(high) and high < 1e300:
@@ -100,7 +100,7 @@ class Quadratic(Problem):
         return low
 
     def _diverges(self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None) -> str:
-        radius = self.motion(optimizer.at_horizon(MAX_STEPS), batch_size, schedule).stationary().radius()
+        radius = self.motion(optimizer.endless, batch_size, schedule).stationary().radius()
         worst, limit = int(np.argmax(radius)), self.stability_limit(optimizer)
         below = f" below {limit:.6g}" if math.isfinite(limit) and schedule is None else ""
         return Outcome.diverged.value.format(radius=radius[worst], h=self.spectrum.h[worst], limit=below)

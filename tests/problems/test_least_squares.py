@@ -164,7 +164,7 @@ def test_the_compiled_loop_is_the_plain_one(row: Optimizer, modes: int) -> None:
     def both() -> Any:
         coupled = problem.motion(settings, 5)
         state, signal, noise = coupled.walk(coupled.start(), 0, 40)
-        return np.concatenate([signal, noise]), state.N
+        return np.concatenate([signal, noise]), state.Q
 
     fast = both()
     with plain_loops():
@@ -363,7 +363,7 @@ def test_wrong_calls_are_refused() -> None:
         LeastSquares([1.0, 2.0])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"label_noise must be.*-1"):
         LeastSquares(MODES, -1)
-    with pytest.raises(ValueError, match="give LeastSquares label_noise="):
+    with pytest.raises(ValueError, match="set label_noise"):
         LeastSquares(Spectrum([1.0, 0.5], c=[1.0, 2.0]))
     assert LeastSquares(Spectrum([1.0, 0.5], c=[1.0, 2.0]), 0.3).label_noise == 0.3
     assert LeastSquares(Spectrum([1.0, 0.5], c=[2.0, 1.0])).label_noise == 2.0
