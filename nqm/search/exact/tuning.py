@@ -20,7 +20,7 @@ from ...problems.quadratic import MAX_STEPS, Quadratic
 from ...types import Array
 from ..answer import PLAIN, Goal, Sampling, Tuned
 from ..hits import steps_to_target
-from ..races.tuner import QuasiTuner
+from ..races.tuner import RaceTuner
 from .family import Family
 from .losses import losses_of
 from .minimise import minimise
@@ -66,10 +66,10 @@ def tune(
     return found.solve(batch_size, target, steps=steps, examples=examples, max_steps=max_steps)
 
 
-def tuner(problem: Quadratic | LeastSquares, optimizer: Optimizer, sampling: Sampling = PLAIN) -> Tuner | QuasiTuner:
-    """What tunes an optimizer: exact moments or, where it has none, quasi-random search."""
+def tuner(problem: Quadratic | LeastSquares, optimizer: Optimizer, sampling: Sampling = PLAIN) -> Tuner | RaceTuner:
+    """What tunes an optimizer: exact moments or, where it has none, races."""
     if isinstance(optimizer, Optimizer) and not optimizer.linear:
-        return QuasiTuner(problem, optimizer, sampling)
+        return RaceTuner(problem, optimizer, sampling)
     return Tuner(problem, optimizer)
 
 
