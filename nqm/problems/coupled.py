@@ -105,6 +105,14 @@ class Coupled:
             t = end
         return State(X, N), signal, noise
 
+    def move(self, state: State, t: int, to: int) -> State:
+        """The state after ``to`` steps from the one after t."""
+        return self.walk(state, t, to)[0]
+
+    def end(self, t: int) -> tuple[Array, Array]:
+        """What `read` gives after t steps from the start."""
+        return self.read(self.move(self.start(), 0, t), t)
+
     def read(self, state: State, t: int) -> tuple[Array, Array]:
         """Second moments of the reported weights on each mode: of the signal, and B times those of the noise."""
         r = self.dynamics.row(t)

@@ -25,7 +25,8 @@ from ..engine.moments import MomentMap
 from ..engine.run import Outcome, number, numbers
 from ..engine.trajectory import Trajectory
 from ..optimizers.base import Optimizer, Parameter, fill, free_parameters, parameters
-from ..problems.quadratic import MAX_STEPS, Quadratic, check_batch_size, check_target
+from ..problems.base import MAX_STEPS, check_batch_size, check_target
+from ..problems.quadratic import Quadratic
 from ..types import Array, Wrong
 
 PASS = 16384  # settings times nodes times slots in one pass: its powers stay in cache
@@ -190,7 +191,7 @@ def phase_map(
         raise Wrong(f"phase_map needs {', '.join(left)} of {optimizer} set; only those of the axes may be free")
     size = None if batch_size is None else check_batch_size(batch_size)
     smooth = len(_member(optimizer, scales).initial()) == 1
-    grid = _Grid(problem.coarse_smooth if smooth else problem.fine, optimizer, scales, target, size)
+    grid = _Grid(problem.nodes.smooth if smooth else problem.nodes.fine, optimizer, scales, target, size)
     steps, outcomes = grid.solve()
     return PhaseMap(*scales, steps, outcomes, grid.boundary(), optimizer, target, size)
 

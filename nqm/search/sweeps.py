@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,9 +14,8 @@ from ..engine.run import number, numbers
 from ..engine.spectrum import Spectrum
 from ..optimizers.base import Optimizer, parameters
 from ..optimizers.preconditioned import Preconditioned
+from ..problems.base import MAX_STEPS, Problem, check_batch_size, check_target
 from ..problems.bounds import bayes_bound, conjugate_gradient_steps, knee, paper_bound
-from ..problems.least_squares import LeastSquares
-from ..problems.quadratic import MAX_STEPS, Quadratic, check_batch_size, check_target
 from ..types import Array, Wrong
 from .answer import Sampling, Tuned
 from .exact.tuning import tuner
@@ -139,15 +136,9 @@ class Sweep:
 
     def to_csv(self, path: str | Path | None = None) -> str:
         """The table as CSV, written to ``path`` if given."""
-        rows = self.table()
-        columns = list(dict.fromkeys(name for row in rows for name in row))
-        out = io.StringIO()
-        writer = csv.DictWriter(out, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        if path is not None:
-            Path(path).write_text(out.getvalue())
-        return out.getvalue()
+        from ..show.tables import to_csv
+
+        return to_csv(self.table(), path)
 
     def plot(self, path: str | None = None) -> Any:
         """Steps against batch size; a matplotlib figure, written to ``path`` if given."""
@@ -170,7 +161,7 @@ def excess_at(batch_sizes: Array, examples: Array, factor: float) -> float:
 
 
 def sweep(
-    problem: Quadratic | LeastSquares,
+    problem: Problem,
     optimizer: Optimizer,
     batch_sizes: Sequence[float] | None = None,
     *,

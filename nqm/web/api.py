@@ -6,15 +6,16 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from ..cli.output import plain
 from ..engine.run import number, numbers
 from ..optimizers import Optimizer, free
 from ..optimizers.base import assign, parameters
-from ..problems.quadratic import Quadratic
+from ..problems.base import MAX_STEPS
 from ..search import Axis, optimal_schedule, phase_map, steps_to_target
 from ..search import tune as run_tune
 from ..search.sweeps import Sweep
 from ..search.sweeps import sweep as run_sweep
+from ..show.numbers import exact
+from ..show.plain import plain
 from ..types import Wrong
 from . import recipes
 from .bodies import BODIES, Given, Scheduled
@@ -71,12 +72,9 @@ def _multipliers(schedule: Any, steps: Any) -> dict[str, list[float]]:
 
 def _limit(given: Given, optimizer: Optimizer, batch_size: float) -> float | None:
     """The learning rate at which the setting loses stability, where that is quick to say."""
-    if not optimizer.linear or "lr" not in parameters(optimizer) or optimizer.endless.cycle > 1:
+    if not optimizer.linear or "lr" not in parameters(optimizer) or optimizer.at_horizon(MAX_STEPS).cycle > 1:
         return None
-    problem = given.problem
-    if isinstance(problem, Quadratic):
-        return number(problem.stability_limit(optimizer))
-    return number(problem.fine.stability_limit(optimizer, batch_size))
+    return number(given.quick.stability_limit(optimizer, batch_size))
 
 
 def steps(
@@ -126,7 +124,7 @@ def sweep(problem: Given, target: float, seed: int, optimizers: list[Optimizer],
     """Tuned steps to a target at each batch size, for each optimizer."""
     found = [run_sweep(problem.problem, o, batch_sizes, target=target, seed=seed) for o in optimizers]
     texts = [recipes.source(o) for o in optimizers]
-    sizes = ",".join(recipes.written(size) for size in batch_sizes)
+    sizes = ",".join(exact(size) for size in batch_sizes)
     options = [option("--target", target), option("--batch-sizes", sizes), option("--seed", seed, 0)]
     options += [recipes.problem_options(problem)]
     named = {"target": target, "batch_sizes": f"[{sizes}]", "seed": seed or None}
@@ -156,7 +154,7 @@ def schedule(
     pieces: int, on: Any,
 ) -> Answer:  # fmt: skip
     """The best piecewise-constant schedule of the learning rate or of the batch size."""
-    if not isinstance(problem.problem, Quadratic):
+    if not problem.problem.separable:
         raise Refused("best schedules need noise of fixed variance, the kind quadratic", "problem.kind")
     goals = {"target": target, "steps": steps, "examples": examples}
     found = optimal_schedule(
@@ -177,7 +175,7 @@ def schedule(
 
 def phases(problem: Given, optimizer: Optimizer, target: float, batch_size: float | None, x: Axis, y: Axis) -> Answer:
     """Steps to a target over two settings."""
-    if not isinstance(problem.problem, Quadratic):
+    if not problem.problem.separable:
         raise Refused("maps need noise of fixed variance, the kind quadratic", "problem.kind")
     # What an axis holds need not be free: the text of a page keeps the setting that was clicked.
     for axis in (x, y):

@@ -12,11 +12,12 @@ from ..engine.schedule import Schedule
 from ..engine.spectrum import Spectrum
 from ..nets.fitting.model import Fit
 from ..optimizers import Optimizer
-from ..problems.least_squares import MUCH, LeastSquares
+from ..problems.least_squares import LeastSquares
 from ..problems.quadratic import Quadratic
 from ..search import Axis
 from ..search.sweeps import DEFAULT_BATCH_SIZES
-from ..text.objects import parse_batch_sizes, parse_optimizer, parse_schedule, parse_spectrum
+from ..text.objects import parse_optimizer, parse_schedule, parse_spectrum
+from ..text.values import parse_batch_sizes
 from ..types import Wrong
 from . import limits
 from .fields import Any_, Choice, Either, Field, Flag, Items, Number, Object, Refused, Text
@@ -68,11 +69,11 @@ class Given:
     @property
     def quick(self) -> Quadratic | LeastSquares:
         """The same on quadrature nodes good to 1e-9."""
-        return self.problem.fine
+        return self.problem.nodes.fine
 
     def takes_long(self, steps: int) -> bool:
         """Whether so many steps on every mode take seconds: a regression has to walk them one by one."""
-        return isinstance(self.problem, LeastSquares) and steps * len(self.problem.spectrum) > MUCH
+        return self.problem.slow(steps)
 
     @property
     def fit(self) -> Fit | None:

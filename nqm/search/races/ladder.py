@@ -144,7 +144,7 @@ class Races:
         many = 2 if (found.steps or self.settings.wide_steps) < self.settings.dense_steps else 0
         cube = 2 * sobol(p, 2 ** min(2 + p + many, 7)) - 1
         axes = np.eye(p) if found.axes is None else found.axes / np.linalg.det(found.axes) ** (1 / p)
-        box = self.track.inside(found.u + part * self.track.width * (cube @ axes.T))
+        box = self.family.inside(found.u + part * self.track.width * (cube @ axes.T))
         return np.vstack([found.points, box])
 
 

@@ -55,7 +55,7 @@ class Found:
 class Track:
     """Where the settings of one optimizer race on one problem, and where the winner is measured.
 
-    An optimizer that treats each parameter by itself is sampled on the nodes of `Quadratic.coarse_smooth`: the second
+    An optimizer that treats each parameter by itself is sampled on the nodes of `Nodes.smooth`: the second
     moment of a weight is a smooth function of its h, c and s, and a Gauss rule adds it up, as for SGD. Nodes that stand for
     many modes are sampled several times, which keeps the scatter over replicas low. Any other is sampled mode by mode, and
     so is a problem in a rotated basis.
@@ -66,18 +66,14 @@ class Track:
         self.cores = min(settings.max_threads, os.cpu_count() or 1)
         rotation = rotation_matrix(sampling.rotation, round(problem.spectrum.dim), sampling.seed)
         alone = optimizer.elementwise and rotation is None
-        nodes = problem.coarse_smooth.spectrum if alone else problem.spectrum
-        self.family = Family(Quadratic(nodes), optimizer)
+        nodes = problem.nodes.smooth.spectrum if alone else problem.spectrum
+        self.family = Family(optimizer, nodes)
         self.race_on, self.measure_on = (
             Additive(spread_out(nodes, n) if alone else nodes, optimizer, sampling.law, rotation=rotation)
             for n in (settings.race_samples, settings.measured_samples)
         )
         kinds = [p.kind for p in self.family.free]
         self.width = np.array([min(settings.half_width, 0.25 * (k.high - k.low)) for k in kinds])
-
-    def inside(self, u: Array) -> Array:
-        """Points moved to the box of the search."""
-        return np.clip(u, self.family.low, self.family.high)
 
     def race(self, U: Array, goal: Goal, guess: int, luck: int = 0, patient: bool = False) -> Found:
         """Step the settings U together until one is at the target or the budget is spent.
@@ -120,7 +116,7 @@ class Track:
             Z, span = (U[near] - u) / self.width, np.ptp(U[near], axis=0) / 2
             model, axes, bowl = fit_quadratic(Z, np.log(loss[near]))
             if bowl:
-                points.append(self.inside(u + np.clip(model * self.width, -span, span)))
+                points.append(self.family.inside(u + np.clip(model * self.width, -span, span)))
         return Found(np.array(points), steps, float(loss[first]), axes=axes)
 
     def _lanes(self, U: Array, goal: Goal, replicas: int, luck: int) -> Iterator[Lane]:

@@ -6,7 +6,8 @@ import math
 
 from ...engine.run import Outcome
 from ...optimizers.base import Optimizer
-from ...problems.quadratic import MAX_STEPS, Problem, Quadratic
+from ...problems.base import MAX_STEPS, Problem
+from ...problems.quadratic import Quadratic
 from ...types import Wrong
 from ..answer import PLAIN, Goal, Sampling, Tuned
 from .ladder import Races

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from lab_curves import SIZES, hyperbola
 
 from nqm import SGD, Quadratic, Spectrum, sweep
 from nqm.lab import Point, Trial
@@ -14,17 +15,6 @@ from nqm.lab.compare import Curve, curves_of, findings
 from nqm.lab.compare.curves import critical
 from nqm.lab.compare.findings import beyond, ratio
 from nqm.show.verdict import Verdict
-
-SIZES = np.array([2.0**k for k in range(3, 11)])
-
-
-def hyperbola(name: str, knee: float, smallest: float, spread: float = 0.05, seeds: int = 5) -> Curve:
-    """Steps ``smallest (1 + knee / B)``, whose examples are twice their least at B = knee + ...: seeds scatter around it."""
-    rng = np.random.default_rng(len(name))
-    steps = smallest * (1 + knee / SIZES)
-    found = tuple(np.round(s * np.exp(spread * rng.normal(size=seeds))) for s in steps)
-    settings = tuple({"lr": 0.01 * B, "momentum": 0.9} for B in SIZES)
-    return Curve(name, SIZES, np.array([f.min() for f in found]), found, settings, ((),) * len(SIZES))
 
 
 def point(batch_size: int, steps: int) -> Point:

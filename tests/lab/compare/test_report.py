@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_curves import SIZES, hyperbola
+from lab_curves import SIZES, hyperbola
 
 from nqm import EMA, SGD, HeavyBall, Preconditioned, Quadratic, Spectrum, sweep
 from nqm.lab import Study
