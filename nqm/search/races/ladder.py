@@ -12,10 +12,10 @@ from dataclasses import replace
 import numpy as np
 
 from ...optimizers.base import Optimizer
-from ...problems.quadratic import Quadratic
+from ...problems.base import Problem
 from ...types import Array
 from ..answer import PLAIN, Goal, Sampling
-from .settings import STANDARD, RaceSettings
+from .settings import RaceSettings
 from .track import Found, Track
 
 
@@ -23,7 +23,11 @@ class Races:
     """The search for the best settings of one optimizer on one problem."""
 
     def __init__(
-        self, problem: Quadratic, optimizer: Optimizer, sampling: Sampling = PLAIN, settings: RaceSettings = STANDARD
+        self,
+        problem: Problem,
+        optimizer: Optimizer,
+        sampling: Sampling = PLAIN,
+        settings: RaceSettings = RaceSettings(),
     ) -> None:
         self.settings, self.track = settings, Track(problem, optimizer, sampling, settings)
         self.family = self.track.family

@@ -71,11 +71,6 @@ class Lockstep:
         found = [np.asarray(sum(w * losses for w, losses in zip(weights, walk, strict=True))) for walk in walks]
         return (first + 1 + t) / 2, found
 
-    def now(self) -> list[Array]:
-        """The losses of each walk at the last step itself."""
-        with np.errstate(all="ignore"):
-            return [walk.losses() for walk in self.walks]
-
     def keep(self, kept: list[tuple[int, Array]]) -> None:
         """Go on with some walks, by their place, and with some of the settings of each."""
         self.walks = [self.walks[i] for i, _ in kept]

@@ -55,6 +55,3 @@ class RaceSettings:
     least_gain: float = 0.01  # A race that saves less than this part of the steps makes the next box smaller.
     repeat_steps: int = 2**13  # Further races for the same goal may take so many steps together.
     dense_steps: int = 2**10  # Races shorter than this have four times as many settings.
-
-
-STANDARD = RaceSettings()

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...engine.spectrum import Spectrum
 from ...optimizers.base import Optimizer, fill, parameters
-from ...problems.quadratic import Quadratic
+from ...problems.base import Problem
 from ...sampling.bases import Geometry, rotation_matrix
 from ...sampling.sources import Additive, Streams
 from ...sampling.stepping import Walk
@@ -61,7 +61,7 @@ class Track:
     so is a problem in a rotated basis.
     """
 
-    def __init__(self, problem: Quadratic, optimizer: Optimizer, sampling: Sampling, settings: RaceSettings) -> None:
+    def __init__(self, problem: Problem, optimizer: Optimizer, sampling: Sampling, settings: RaceSettings) -> None:
         self.settings, self.seed = settings, settings.first_seed + 2 * sampling.seed
         self.cores = min(settings.max_threads, os.cpu_count() or 1)
         rotation = rotation_matrix(sampling.rotation, round(problem.spectrum.dim), sampling.seed)
@@ -142,12 +142,12 @@ class Track:
         blocks, seed = [(i, block) for i in range(replicas // block)], self.seed + 1  # races have other seeds
         walks = [Walk(self.measure_on, o, goal.batch_size, Streams(seed, blocks)) for o in optimizers]
         lockstep = Lockstep(walks)
-        with lockstep.pool:
+        with lockstep.pool, np.errstate(all="ignore"):
             if goal.target is not None:
                 return self._cross(points, lockstep, goal.target, min(goal.steps, 3 * guess))
             for t in observation_times(goal.steps):
                 lockstep.to(t)
-            figures = [mean_and_stderr(losses) for losses in lockstep.now()]
+            figures = [mean_and_stderr(walk.losses()) for walk in walks]
         first = int(np.argmin([mean for mean, _ in figures]))
         return Found(points[first][None], goal.steps, *figures[first], within=goal.steps)
 

@@ -7,11 +7,10 @@ import math
 from ...engine.run import Outcome
 from ...optimizers.base import Optimizer
 from ...problems.base import MAX_STEPS, Problem
-from ...problems.quadratic import Quadratic
 from ...types import Wrong
 from ..answer import PLAIN, Goal, Sampling, Tuned
 from .ladder import Races
-from .settings import STANDARD, RaceSettings
+from .settings import RaceSettings
 from .track import Found
 
 
@@ -19,9 +18,13 @@ class RaceTuner:
     """Tunes an optimizer that is sampled, by races; asked from large batches to small ones, each answer starts the next."""
 
     def __init__(
-        self, problem: Problem, optimizer: Optimizer, sampling: Sampling = PLAIN, settings: RaceSettings = STANDARD
+        self,
+        problem: Problem,
+        optimizer: Optimizer,
+        sampling: Sampling = PLAIN,
+        settings: RaceSettings = RaceSettings(),
     ) -> None:
-        if not isinstance(problem, Quadratic):
+        if not (isinstance(problem, Problem) and problem.separable):
             kind = type(problem).__name__
             raise Wrong(f"{optimizer} is sampled, and tuned on a Quadratic problem only, not on a {kind}", "problem")
         self.races, self.warning = Races(problem, optimizer, sampling, settings), sampling.law.warning
