@@ -15,7 +15,7 @@ from ...optimizers.base import Optimizer
 from ...problems.base import Problem
 from ...types import Array
 from ..answer import PLAIN, Goal, Sampling
-from .settings import RaceSettings
+from .settings import STANDARD, RaceSettings
 from .track import Found, Track
 
 
@@ -23,11 +23,7 @@ class Races:
     """The search for the best settings of one optimizer on one problem."""
 
     def __init__(
-        self,
-        problem: Problem,
-        optimizer: Optimizer,
-        sampling: Sampling = PLAIN,
-        settings: RaceSettings = RaceSettings(),
+        self, problem: Problem, optimizer: Optimizer, sampling: Sampling = PLAIN, settings: RaceSettings = STANDARD
     ) -> None:
         self.settings, self.track = settings, Track(problem, optimizer, sampling, settings)
         self.family = self.track.family
@@ -36,19 +32,19 @@ class Races:
 
     def best(self, goal: Goal, near: Found | None = None) -> Found:
         """The best setting, measured; ``near`` is the answer to a goal that is a few times easier."""
-        found, track, patience = self._search(goal, near), self.track, self.settings.patience
+        found, track, settings = self._search(goal, near), self.track, self.settings
         if found.steps is None and goal.target is not None and len(self.family):
             found = self._last_chance(goal, found)
         for luck in (1, 2):  # a setting that passed by luck is not a setting that passes
             if found.steps is None:
-                return self._unreached(goal, found)
+                break
             if (sure := track.measure(found.points, goal, found.steps)).steps is not None:
                 return sure
-            target = None if goal.target is None else goal.target * self.settings.caution**luck
-            found = track.race(self._around(found, 0.5), replace(goal, target=target), found.steps, luck)
+            target = None if goal.target is None else goal.target * settings.caution**luck
+            found = track.race(self._around(found, settings.retry_box), replace(goal, target=target), found.steps, luck)
         if found.steps is None:
             return self._unreached(goal, found)
-        return track.measure(found.points, goal, min(goal.steps, max(3 * found.steps, patience)))
+        return track.measure(found.points, goal, min(goal.steps, max(3 * found.steps, settings.patience)))
 
     def _unreached(self, goal: Goal, found: Found) -> Found:
         """A setting that does not reach the target, with its loss after the steps it was given measured as others are."""
@@ -67,7 +63,9 @@ class Races:
         found = self._narrow(goal, near) if near is not None and near.steps else self._climb(goal)
         if found.steps is None and near is not None:
             found = self._climb(goal)
-        return found if found.steps is None else self.track.race(self._around(found, 0.25), goal, found.steps)
+        if found.steps is None:
+            return found
+        return self.track.race(self._around(found, self.settings.last_box), goal, found.steps)
 
     def _climb(self, goal: Goal) -> Found:
         """From a goal that is cheap enough for a wide race to the one that was asked."""
@@ -120,7 +118,7 @@ class Races:
     def _narrow(self, goal: Goal, near: Found) -> Found:
         """Races around the best points of an easier goal, and all over the box while that is cheap, as long as they gain."""
         settings, before = self.settings, near.steps or self.settings.wide_steps
-        points, guess = self._around(near, 1.5), settings.budget_factor * before
+        points, guess = self._around(near, settings.first_box), settings.budget_factor * before
         if goal.target is not None:
             goal = replace(goal, steps=min(goal.steps, max(settings.long_steps, settings.slowdown * before)))
         if guess <= settings.budget_factor * settings.wide_steps:
@@ -128,17 +126,19 @@ class Races:
         found = self.track.race(points, goal, guess)
         if found.all_dropped:  # the best lies outside of the box, beyond what got furthest
             found = self.track.race(self._around(found, 1.0), goal, guess)
-        part, rounds = 0.7, int(np.clip(settings.repeat_steps // guess, 0, 4))
-        while found.steps is not None and part > 0.25 and rounds:
+        part, rounds = settings.shrink, int(np.clip(settings.repeat_steps // guess, 0, settings.max_repeats))
+        while found.steps is not None and part > settings.last_box and rounds:
             better = self.track.race(self._around(found, part), goal, found.steps)
-            part *= 1.0 if better.gain(found) > settings.least_gain else 0.7
+            part *= 1.0 if better.gain(found) > settings.least_gain else settings.shrink
             found, rounds = better if better.gain(found) > 0 else found, rounds - 1
         return found
 
     def _wide(self) -> Array:
         """Points all over where the best may lie."""
         low, high = self.likely
-        return low + (high - low) * sobol(len(self.family), 2 ** min(4 + len(self.family), 7))
+        return low + (high - low) * sobol(
+            len(self.family), 2 ** min(4 + len(self.family), self.settings.max_log2_points)
+        )
 
     def _around(self, found: Found, part: float) -> Array:
         """The best points so far, and others in a box around the first, a part of the usual size, drawn out along the valley."""
@@ -146,7 +146,7 @@ class Races:
         if p == 0:
             return found.points
         many = 2 if (found.steps or self.settings.wide_steps) < self.settings.dense_steps else 0
-        cube = 2 * sobol(p, 2 ** min(2 + p + many, 7)) - 1
+        cube = 2 * sobol(p, 2 ** min(2 + p + many, self.settings.max_log2_points)) - 1
         axes = np.eye(p) if found.axes is None else found.axes / np.linalg.det(found.axes) ** (1 / p)
         box = self.family.inside(found.u + part * self.track.width * (cube @ axes.T))
         return np.vstack([found.points, box])

@@ -51,7 +51,16 @@ class RaceSettings:
     # Narrowing down.
     near_best: float = 2.0  # Settings below this many times the best loss are fitted by a quadratic.
     half_width: float = 3.0  # Half-width of a narrow race's box in octaves, if that is below a quarter of the range.
+    max_log2_points: int = 7  # No race has more than 2^7 settings beside the best so far.
+    first_box: float = 1.5  # The box around the best of an easier goal is this many times as wide.
+    retry_box: float = 0.5  # The box around a winner that was only lucky has this part of the width.
+    last_box: float = 0.25  # The box of the last race has this part of the width; repeated races stop there.
+    shrink: float = 0.7  # Each repeated race that gains little has a box this much smaller.
+    max_repeats: int = 4  # A goal has at most so many repeated races.
     caution: float = 0.95  # A race whose winner was only lucky is run again for this part of the target.
-    least_gain: float = 0.01  # A race that saves less than this part of the steps makes the next box smaller.
-    repeat_steps: int = 2**13  # Further races for the same goal may take so many steps together.
+    least_gain: float = 0.01  # A race that saves less than this part of the steps gains little.
+    repeat_steps: int = 2**13  # Repeated races for a goal may take about so many steps together.
     dense_steps: int = 2**10  # Races shorter than this have four times as many settings.
+
+
+STANDARD = RaceSettings()

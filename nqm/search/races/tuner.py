@@ -10,7 +10,7 @@ from ...problems.base import MAX_STEPS, Problem
 from ...types import Wrong
 from ..answer import PLAIN, Goal, Sampling, Tuned
 from .ladder import Races
-from .settings import RaceSettings
+from .settings import STANDARD, RaceSettings
 from .track import Found
 
 
@@ -18,11 +18,7 @@ class RaceTuner:
     """Tunes an optimizer that is sampled, by races; asked from large batches to small ones, each answer starts the next."""
 
     def __init__(
-        self,
-        problem: Problem,
-        optimizer: Optimizer,
-        sampling: Sampling = PLAIN,
-        settings: RaceSettings = RaceSettings(),
+        self, problem: Problem, optimizer: Optimizer, sampling: Sampling = PLAIN, settings: RaceSettings = STANDARD
     ) -> None:
         if not (isinstance(problem, Problem) and problem.separable):
             kind = type(problem).__name__
