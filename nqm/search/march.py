@@ -230,9 +230,7 @@ class _March:
         if stretch.stride == 1:
             G, b, batch = self.path.system(self.t)
             X, N, still = stretch.state.A.copy(), stretch.state.Q.copy(), np.ones(count)
-            sums = kernels().scan(
-                G, 0 * G, b, 0 * b, still, still / batch, X, N, stretch.row, stretch.weights, self.wn
-            )
+            sums = kernels().scan(G, 0 * G, b, 0 * b, still, still / batch, X, N, stretch.row, stretch.weights, self.wn)
             stretch.state = MomentMap(X, MomentMap.matrix(X).drift, N)
             return sums[0] + sums[1]
         losses = np.empty(count)
