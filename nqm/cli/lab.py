@@ -94,6 +94,8 @@ def run(
         click.echo(f"stopped; {path} has what had ended, and {again} goes on", err=True)
         raise click.Abort from None
     except LabError as error:
+        if not error.resumable:
+            raise
         click.echo(f"Error: {error}; {path} has what had ended, and {again} goes on", err=True)
         raise click.exceptions.Exit(FAILED) from None
     Sink(as_json).deliver(found.to_dict, lambda: _show_results(found))

@@ -1,8 +1,8 @@
 """How the search of one cell goes on: which trials come next, given those that have ended.
 
-A *cell* is an optimizer at a batch size. Its trials come in rounds of quasi-random points; the trials of a round stop
-half as far again as the best of earlier rounds. A round follows from the results of those before it and from nothing else,
-so that a study has the same table on one process, on a cluster, and after any number of interruptions.
+A *cell* is an optimizer at a batch size. Its trials come in rounds of quasi-random points; the trials of a round stop at
+1.5 times the best steps of earlier rounds. A round follows from the results of the rounds before it and from nothing
+else. So a study has the same table on one process, on a cluster, and after any number of interruptions.
 """
 
 from __future__ import annotations
@@ -16,11 +16,28 @@ from ..nets.training.trial import RAW, SLACK, Result, Trial, averaged
 from .space import Box, edges, points, volume
 from .study import Study
 
-CANDIDATES = 3  # settings that are tried with fresh seeds, as long as the seeds do not bear out the search
-LUCK = 1.5  # median steps of fresh seeds over those of the search, above which the search was lucky
-CONFIRM_STEPS = 4  # times the tuned steps, after which a training with another seed is given up
-INSIDE = 1e-3  # of a range, from its end: points never lie on it, and 0 or 1 may be the end of what is allowed
-WIDENINGS = 6  # of a range, after which it is left as it is: by then it has grown 4^6 times
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """Numbers that steer the search of a cell; stored trials depend on them, so a change needs new stores."""
+
+    candidates: int = 3
+    """At most this many settings of a cell are tried with fresh seeds."""
+    luck: float = 1.5
+    """The next candidate is tried where fresh seeds take more than this many times the steps of the search."""
+    confirm_steps: int = 4
+    """A training with a fresh seed is given up after this many times the steps of the search."""
+    inset: float = 1e-3
+    """The ends of a range are checked this share of the range inside it, since 0 or 1 may be the end of what is allowed."""
+    widenings: int = 6
+    """A range is widened at most so often; on a log scale it has then grown by a factor of 4^6."""
+    first_steps: int = 32
+    """The first race of a search without a known limit gives each trial so many steps."""
+    more_steps: int = 4
+    """A race in which no trial arrives is repeated with this many times the steps."""
+
+
+SEARCH = SearchSettings()
 
 Rounds = Generator[list[Trial], list[Result], None]
 Widen = Callable[["Cell", Box], Box]
@@ -92,7 +109,7 @@ class Cell:
 
     def extremes(self) -> Iterator[Trial]:
         """Trials at the ends of the search space, just inside: what is wrong with a range shows there."""
-        for u in (INSIDE, 1 - INSIDE):
+        for u in (SEARCH.inset, 1 - SEARCH.inset):
             settings = {name: space.at(u) for name, space in self.boxes[-1].items()}
             yield self.study.trial(self.label, self.batch_size, settings)
 
@@ -102,7 +119,7 @@ class Cell:
         for name in self.best:
             for setting, end in self.at_edge(name).items():
                 ends.setdefault(setting, []).append(end)
-        if not ends or len(self.boxes) > WIDENINGS:
+        if not ends or len(self.boxes) > SEARCH.widenings:
             return None
         return {name: space.widened(ends.get(name, [])) for name, space in self.boxes[-1].items()}
 
@@ -203,7 +220,7 @@ class Cell:
             if middle < least or name not in self.confirmed:
                 least, self.best[name] = middle, best
                 self.confirmed[name] = list(zip(trials, results, strict=True))
-            if least <= LUCK * best.steps:
+            if least <= SEARCH.luck * best.steps:
                 return
 
     def _candidates(self, name: str) -> list[Best]:
@@ -211,11 +228,11 @@ class Cell:
         found: dict[str, Best] = {}
         for best in sorted(self.arrived[name], key=lambda best: best.steps):
             found.setdefault(best.trial.key, best)
-        return list(found.values())[:CANDIDATES]
+        return list(found.values())[: SEARCH.candidates]
 
     def _fresh(self, best: Best) -> list[Trial]:
         """A setting with fresh seeds, and no read-out beside the one in question."""
-        limit, averages = CONFIRM_STEPS * max(1, best.steps), () if best.decay is None else (best.decay,)
+        limit, averages = SEARCH.confirm_steps * max(1, best.steps), () if best.decay is None else (best.decay,)
         return [
             self.study.trial(
                 self.label, self.batch_size, best.trial.settings, seed=seed, averages=averages, limit=limit

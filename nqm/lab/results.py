@@ -19,7 +19,7 @@ from typing import Any
 
 from ..nets.training.trial import Trial
 from ..types import Wrong
-from .plan import WIDENINGS, Cell, cells, median
+from .plan import SEARCH, Cell, cells, median
 from .store import Kept, Store
 from .study import Study
 
@@ -181,7 +181,7 @@ class Results:
             f"{'lower' if end == 'low' else 'upper'} end of its range"
             + (
                 "; --widen extends it"
-                if p.widened < WIDENINGS
+                if p.widened < SEARCH.widenings
                 else f", widened {p.widened} times; give it another in the study"
             )
             for p in self.points

@@ -2,8 +2,8 @@
 
 Only runners write, each in short transactions, and a result is written once: whatever ends a runner, the file holds all
 trials that had ended. A runner *claims* the trials it sends to workers. Its claims lapse when it ends, when its process
-is gone, or when it has not been heard of for a minute, so that several runners share the work on one file, on one
-machine; workers may be anywhere.
+is gone, or when it has been silent for a minute. So several runners of one machine share the work on one file; workers
+may be anywhere.
 """
 
 from __future__ import annotations
@@ -11,28 +11,26 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sqlite3
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import NoReturn
 from urllib.parse import quote
 
 from ..nets.training.trial import Result, Trial
 from ..types import Wrong
 from .space import Box, Space
-from .study import Study
+from .study import Study, current, recorded
 
-if TYPE_CHECKING:
-    import sqlite3
-
-APPLICATION = 0x6E716D4C  # "nqmL": the file says whose it is
-VERSION = 1
-LEASE = 60.0  # seconds after which a silent runner's claims lapse
-PATIENCE = 60.0  # seconds to wait while another runner writes
-CURVE_DIGITS = 6
+APPLICATION = 0x6E716D4C  # The letters "nqmL": SQLite keeps them in the file's header, which says whose file it is.
+FORMAT = 1  # The number of the file format, kept in the file's header.
+LEASE_SECONDS = 60.0  # The claims of a runner that has been silent for so long lapse.
+LOCK_SECONDS = 60.0  # A runner waits at most so long while another one writes.
+CURVE_DIGITS = 6  # Curves are kept with so many significant digits.
 
 REMEDIES = {
     "SQLITE_FULL": "make room on its disk",
@@ -53,12 +51,20 @@ CREATE TABLE trials(id INTEGER PRIMARY KEY AUTOINCREMENT, worker TEXT, key TEXT,
   UNIQUE(worker, key));
 CREATE TABLE curves(id INTEGER PRIMARY KEY, data BLOB);
 PRAGMA application_id = {APPLICATION};
-PRAGMA user_version = {VERSION};
+PRAGMA user_version = {FORMAT};
 """
 
 
-class LabError(RuntimeError):
-    """A run could not be brought to its end; what was kept by then is there."""
+class LabError(OSError):
+    """The machine failed the lab: a disk is full, a store is damaged, workers are lost. Its text says what to do.
+
+    It is neither a wrong call (`Wrong`) nor a bug. ``resumable`` tells whether the store has all trials that had ended,
+    so that the same run can go on once the cause is removed.
+    """
+
+    def __init__(self, sentence: str, *, resumable: bool = True) -> None:
+        super().__init__(sentence)
+        self.resumable = resumable
 
 
 @dataclass(frozen=True)
@@ -85,33 +91,30 @@ class Store:
     @classmethod
     def open(cls, path: str | Path, *, write: bool = False) -> Store:
         """Open a store, or begin one if it is to be written; a file that is not a store is refused and left as it is."""
-        import sqlite3
-
         path = Path(path)
         fresh = not path.exists() or (write and path.stat().st_size == 0)
         if fresh and not write:
-            raise Wrong(f"there is no store {str(path)!r}; nqm lab run makes one")
+            raise Wrong(f"there is no store {str(path)!r}; nqm lab run makes one", argument="store")
         try:
             if fresh:
                 _create(path)
             _recognise(path)
             store = cls(path, _connect(path, write))
         except sqlite3.Error as error:
-            raise Wrong(_told(f"cannot open the store {str(path)!r}", error)) from None
+            raise LabError(_told(f"cannot open the store {str(path)!r}", error), resumable=False) from None
         if write:
             store._check_writable()
         return store
 
     def _check_writable(self) -> None:
-        """Find out before anything is trained."""
+        """Find out before anything is trained; SQLite objects to a statement that writes, not to a transaction."""
         try:
             with self.writing():
-                self.db.execute(
-                    "DELETE FROM claims WHERE 0"
-                )  # SQLite objects when it is asked to write, not when it begins
+                self.db.execute("DELETE FROM claims WHERE 0")
         except LabError as error:
             self.db.close()
-            raise Wrong(str(error)) from None
+            error.resumable = False
+            raise
 
     def __enter__(self) -> Store:
         return self
@@ -122,8 +125,6 @@ class Store:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """A transaction: all of it is kept, or nothing."""
-        import sqlite3
-
         try:
             self.db.execute("BEGIN IMMEDIATE")
             try:
@@ -142,7 +143,7 @@ class Store:
         with self.writing():
             self.db.execute(
                 "INSERT OR REPLACE INTO studies VALUES (?, ?, ?, ?)",
-                (study.key, study.name, json.dumps(study.to_dict()), time.time()),
+                (study.key, study.name, json.dumps(study.record()), time.time()),
             )
 
     def studies(self) -> list[Study]:
@@ -173,33 +174,34 @@ class Store:
         """Results by key, without their curves, that were stored after one of this number; and the last number."""
         rows = self.db.execute(
             "SELECT id, key, outcome, steps, seconds, message, how FROM trials WHERE worker = ? AND id > ?",
-            (worker, after),
+            (recorded(worker), after),
         ).fetchall()
         found = {key: Result(key, outcome, json.loads(s), {}, [], *rest) for _, key, outcome, s, *rest in rows}
         return found, max((row[0] for row in rows), default=after)
 
     def trials(self) -> Iterator[Kept]:
         """Everything that is kept, in the order in which it came."""
-        return self._kept("", ())
+        return self._kept("")
 
-    def _kept(self, where: str, values: Sequence[Any]) -> Iterator[Kept]:
+    def _kept(self, where: str, *values: int | str) -> Iterator[Kept]:
         rows = self.db.execute(
             "SELECT id, trial, key, outcome, steps, seconds, message, how, study, label, kind, runner, finished, worker "
             f"FROM trials {where} ORDER BY id",
             values,
         )
-        for number, trial, key, outcome, s, seconds, message, how, *rest in rows:
+        for number, trial, key, outcome, s, seconds, message, how, study, label, kind, runner, finished, worker in rows:
             result = Result(key, outcome, json.loads(s), {}, [], seconds, message, how)
-            yield Kept(number, Trial.from_json(trial), result, *rest)
+            told = Trial.from_json(trial)
+            yield Kept(number, told, result, study, label, kind, runner, finished, current(worker))
 
     def find(self, key: str, worker: str | None = None) -> Kept:
         """The one trial whose key begins so; that of a worker, if others have trained the same."""
-        found = list(self._kept("WHERE substr(key, 1, ?) = ?", (len(key), key)))
+        found = list(self._kept("WHERE substr(key, 1, ?) = ?", len(key), key))
         if len({kept.trial.key for kept in found}) == 1:
             found = [kept for kept in found if kept.worker == worker] or found
         if len(found) != 1:
             many = f"{len(found)} trials have a key that begins with {key!r}; give more of it"
-            raise Wrong(many if found else f"no trial has a key that begins with {key!r}")
+            raise Wrong(many if found else f"no trial has a key that begins with {key!r}", argument="key")
         return found[0]
 
     def curve(self, number: int) -> tuple[list[int], dict[str, list[float]]]:
@@ -221,21 +223,21 @@ class Store:
     ) -> bool:
         done = self.db.execute(
             "INSERT OR IGNORE INTO trials VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (study.worker, trial.key, study.key, label, kind, trial.to_json(), result.outcome, json.dumps(result.steps),
+            (recorded(study.worker), trial.key, study.key, label, kind, trial.to_json(), result.outcome, json.dumps(result.steps),
              result.seconds, result.message, result.how, runner, time.time()),
         )  # fmt: skip
         new = done.rowcount == 1
         if new:
             self.db.execute("INSERT INTO curves VALUES (?, ?)", (done.lastrowid, curve))
-        self.db.execute("DELETE FROM claims WHERE worker = ? AND key = ?", (study.worker, trial.key))
+        self.db.execute("DELETE FROM claims WHERE worker = ? AND key = ?", (recorded(study.worker), trial.key))
         return new
 
     def forget_failed(self, study: Study) -> int:
         """Drop trials that an exception ended, so that they are run again; says how many."""
         with self.writing():
             where = "FROM trials WHERE worker = ? AND outcome = 'failed'"
-            self.db.execute(f"DELETE FROM curves WHERE id IN (SELECT id {where})", (study.worker,))
-            return self.db.execute(f"DELETE {where}", (study.worker,)).rowcount
+            self.db.execute(f"DELETE FROM curves WHERE id IN (SELECT id {where})", (recorded(study.worker),))
+            return self.db.execute(f"DELETE {where}", (recorded(study.worker),)).rowcount
 
     # Runners and what they are at.
 
@@ -259,47 +261,37 @@ class Store:
 
     def claim(self, runner: str, worker: str, keys: Sequence[str]) -> bool:
         """Take trials in hand, all or none: none if one of them is kept already or in the hands of a living runner."""
-        marks = ", ".join("?" * len(keys))
+        name, which = recorded(worker), f"worker = ? AND key IN ({', '.join('?' * len(keys))})"
         with self.writing():
-            if self.db.execute(
-                f"SELECT 1 FROM trials WHERE worker = ? AND key IN ({marks})", (worker, *keys)
-            ).fetchone():
+            if self.db.execute(f"SELECT 1 FROM trials WHERE {which}", (name, *keys)).fetchone():
                 return False
-            held = self.db.execute(
-                f"SELECT DISTINCT runner FROM claims WHERE worker = ? AND key IN ({marks})", (worker, *keys)
-            ).fetchall()
-            for (holder,) in held:
-                if holder != runner and self._lives(holder):
-                    return False
-            self.db.executemany("INSERT OR REPLACE INTO claims VALUES (?, ?, ?)", [(worker, k, runner) for k in keys])
+            held = self.db.execute(f"SELECT DISTINCT runner FROM claims WHERE {which}", (name, *keys)).fetchall()
+            if any(holder != runner and self._lives(holder) for (holder,) in held):
+                return False
+            self.db.executemany("INSERT OR REPLACE INTO claims VALUES (?, ?, ?)", [(name, k, runner) for k in keys])
             return True
 
     def release(self, worker: str, keys: Sequence[str]) -> None:
         """Give up claims without a result."""
         with self.writing():
-            self.db.executemany("DELETE FROM claims WHERE worker = ? AND key = ?", [(worker, key) for key in keys])
+            rows = [(recorded(worker), key) for key in keys]
+            self.db.executemany("DELETE FROM claims WHERE worker = ? AND key = ?", rows)
 
     def running(self, worker: str) -> int:
         """Trials in the hands of living runners."""
-        rows = self.db.execute("SELECT runner, COUNT(*) FROM claims WHERE worker = ? GROUP BY runner", (worker,))
+        count = "SELECT runner, COUNT(*) FROM claims WHERE worker = ? GROUP BY runner"
+        rows = self.db.execute(count, (recorded(worker),))
         return sum(count for runner, count in rows.fetchall() if self._lives(runner))
 
     def _lives(self, runner: str) -> bool:
         row = self.db.execute("SELECT place, pid, beat, ended FROM runners WHERE id = ?", (runner,)).fetchone()
-        if row is None or row[3] is not None or time.time() - row[2] > LEASE:
+        if row is None or row[3] is not None or time.time() - row[2] > LEASE_SECONDS:
             return False
         return row[0] != place() or _alive(row[1])
-
-    def versions(self) -> list[dict[str, str]]:
-        """Distinct sets of versions with which the file was written."""
-        rows = self.db.execute("SELECT DISTINCT versions FROM runners ORDER BY started")
-        return [json.loads(text) for (text,) in rows]
 
 
 def _told(what: str, error: sqlite3.Error) -> str:
     """What SQLite said, and what to do about it; its codes have details in their higher bytes."""
-    import sqlite3
-
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     remedy = next(
         (text for name, text in REMEDIES.items() if getattr(sqlite3, name) == code), "see that its disk is sound"
@@ -338,8 +330,6 @@ def _recognise(path: Path) -> None:
     It must be SQLite that opens it, never ``open``: a process that closes a file loses all its locks on it, also those of
     connections that go on, and another process would then take away the log that they write to.
     """
-    import sqlite3
-
     name = repr(str(path))
     try:
         application, version = _header(path, _untouched(path))
@@ -347,13 +337,16 @@ def _recognise(path: Path) -> None:
         raise
     except sqlite3.DatabaseError as error:
         if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
-            raise Wrong(f"{name} is not a store of nqm lab: it is no SQLite file; it was left as it is") from None
+            sentence = f"{name} is not a store of nqm lab: it is no SQLite file; it was left as it is"
+            raise Wrong(sentence, argument="store") from None
         _examine(path)
         application, version = _header(path, "mode=ro")  # it is sound: a runner began to write in the meantime
     if application != APPLICATION:
-        raise Wrong(f"{name} is not a store of nqm lab: it is another program's SQLite file; it was left as it is")
-    if version > VERSION:
-        raise Wrong(f"{name} was written by a later version of nqm (format {version}, this one knows {VERSION})")
+        sentence = f"{name} is not a store of nqm lab: it is another program's SQLite file; it was left as it is"
+        raise Wrong(sentence, argument="store")
+    if version > FORMAT:
+        sentence = f"{name} was written by a later version of nqm (format {version}, this one knows {FORMAT})"
+        raise Wrong(sentence, argument="store")
     _examine(path)
 
 
@@ -382,8 +375,6 @@ def _examine(path: Path) -> None:
 
 
 def _checked(path: Path, how: str) -> str:
-    import sqlite3
-
     try:
         with closing(_at(path, how)) as connection:
             found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
@@ -398,16 +389,15 @@ def _checked(path: Path, how: str) -> str:
 
 
 def _damaged(path: Path, why: str) -> NoReturn:
-    raise Wrong(
+    raise LabError(
         f"the store {str(path)!r} is damaged ({' '.join(why.split())}); it was left as it is: "
-        "restore a copy, or move it away to begin again"
+        "restore a copy, or move it away to begin again",
+        resumable=False,
     )
 
 
 def _connect(path: Path, write: bool) -> sqlite3.Connection:
     """Writing or reading. A reader that may write tidies up behind a runner that was killed; else it reads as it can."""
-    import sqlite3
-
     if write:
         connection = _at(path, "mode=rwc")
         connection.execute("PRAGMA synchronous = NORMAL")
@@ -425,10 +415,8 @@ def _connect(path: Path, write: bool) -> sqlite3.Connection:
 
 
 def _at(path: Path, how: str) -> sqlite3.Connection:
-    import sqlite3
-
     uri = f"file:{quote(str(path.absolute()))}?{how}"
-    return sqlite3.connect(uri, uri=True, timeout=PATIENCE, isolation_level=None)
+    return sqlite3.connect(uri, uri=True, timeout=LOCK_SECONDS, isolation_level=None)
 
 
 def _create(path: Path) -> None:

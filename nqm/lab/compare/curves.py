@@ -1,7 +1,7 @@
 """Measured steps to a target against batch size, with intervals over seeds.
 
-The setting of each batch size was chosen by a search, whose least steps flatter it: of many trials, the luckiest. So a
-curve is the median of fresh seeds at that setting; the search's own number stands beside it.
+The setting of each batch size was chosen by a search. The steps of its best trial are biased low, because that trial is
+the luckiest of many. So a curve is the median of fresh seeds at that setting; the search's own number stands beside it.
 """
 
 from __future__ import annotations
@@ -10,43 +10,43 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from ...engine.run import number
 from ...nets.estimates import Estimate
+from ...optimizers.base import fill, parameters
 from ...search.sweeps import EXCESS, Definition, excess_at
+from ...show.tables import Table
 from ...types import Array, Wrong
 from ..results import Interval, Point
+from ..space import Setting, optimizer_of
 
-RESAMPLES = 1000
-LEVELS = (0.05, 0.95)
-ADDING = ("HeavyBall", "Nesterov", "KFAC", "RMSProp", "torch.SGD")  # v <- momentum v + g
+CURVE_RESAMPLES = 1000  # Intervals of a curve rest on so many draws of its seeds.
+QUANTILES = (0.05, 0.95)  # An interval lies between these quantiles of the draws, and so holds 90% of them.
+MOMENTUM_OF = {"KFAC": "HeavyBall", "torch.SGD": "HeavyBall"}
+"""For optimizers that only PyTorch trains: the optimizer of the package that has the same momentum."""
+
 MEASURED: tuple[Definition, ...] = ("20%", "2x", "ratio")
+"""The definitions of a critical batch size that need no model."""
 
 
 @dataclass(frozen=True, eq=False)
 class Curve:
     """One optimizer, tuned at each batch size.
 
-    ``seeds`` has the steps of each fresh seed, infinity for one that did not arrive; ``searched`` the least of the search,
-    NaN where no trial arrived.
+    ``seeds`` has the steps of each fresh seed, infinity for one that did not arrive; ``searched`` has the least steps of
+    the search, NaN where no trial arrived. ``label`` is the label of the study, and ``optimizer`` the optimizer's own name.
     """
 
     name: str
     batch_sizes: Array
     searched: Array
     seeds: tuple[Array, ...]
-    settings: tuple[Mapping[str, Any], ...]
+    settings: tuple[Mapping[str, Setting], ...]
     at_edge: tuple[tuple[str, ...], ...]
-    label: str = ""  # of the study; that of the name if left out
-    optimizer: str = ""  # its own name; that of the label if left out
-
-    def __post_init__(self) -> None:
-        label = self.label or self.name.removeprefix("EMA(").removesuffix(")")
-        object.__setattr__(self, "label", label)
-        object.__setattr__(self, "optimizer", self.optimizer or label)
+    label: str
+    optimizer: str
 
     @property
     def averaged(self) -> bool:
@@ -66,7 +66,7 @@ class Curve:
 
     @cached_property
     def steps(self) -> Array:
-        """Median over seeds; the search's own where the setting was not tried with others. NaN where it did not arrive."""
+        """Median over seeds, or the steps of the search where there are no seeds; NaN where it did not arrive."""
         return _median(self.seeds, self.searched)
 
     @property
@@ -77,11 +77,12 @@ class Curve:
     def resampled(self) -> Array:
         """Steps of curves whose seeds are drawn again with replacement, (resamples, batch sizes)."""
         rng = np.random.default_rng([0xC0, *self.name.encode()])
-        drawn = [s[rng.integers(len(s), size=(RESAMPLES, len(s)))] if len(s) else None for s in self.seeds]
         return np.stack(
             [
-                np.full(RESAMPLES, least) if d is None else np.median(d, axis=1)
-                for d, least in zip(drawn, self.searched, strict=True)
+                np.median(s[rng.integers(len(s), size=(CURVE_RESAMPLES, len(s)))], axis=1)
+                if len(s)
+                else np.full(CURVE_RESAMPLES, least)
+                for s, least in zip(self.seeds, self.searched, strict=True)
             ],
             axis=1,
         )
@@ -104,14 +105,19 @@ class Curve:
 
     @property
     def lr(self) -> Array:
-        return np.array([float(s.get("lr", math.nan)) for s in self.settings])
+        return self._setting("lr", math.nan)
+
+    def _setting(self, name: str, otherwise: float) -> Array:
+        return np.array([float(s.get(name, otherwise)) for s in self.settings])
 
     @property
     def effective_lr(self) -> Array:
-        """lr / (1 - momentum), what a gradient moves in the end, where momentum adds gradients up; lr where it averages them."""
-        if self.optimizer not in ADDING:
+        """As `Optimizer.effective_lr`; the learning rate itself for an optimizer that the package does not have."""
+        known = optimizer_of(MOMENTUM_OF.get(self.optimizer, self.optimizer))
+        if known is None:
             return self.lr
-        return self.lr / np.array([1 - float(s.get("momentum", 0.0)) for s in self.settings])
+        momenta = {name: self._setting(name, 0.0) for name in parameters(known) if name != "lr"}
+        return fill(known, {"lr": self.lr, **momenta}).effective_lr
 
     def critical_batch_size(self, definition: Definition = "2x") -> Estimate:
         """As `Sweep.critical_batch_size`, with the interval over seeds; infinity is beyond the largest batch size."""
@@ -120,16 +126,14 @@ class Curve:
                 f"definition must be one of {', '.join(MEASURED)} for what was measured, got {definition!r}",
                 argument="definition",
             )
-        if not self.certain:
-            return Estimate(critical(self.batch_sizes, self.steps, definition), math.nan, math.nan)
-        low, high = np.quantile(self.critical_resampled(definition), LEVELS, method="nearest")
-        return Estimate(critical(self.batch_sizes, self.steps, definition), float(low), float(high))
+        drawn = self.critical_resampled(definition) if self.certain else np.array([])
+        return estimate(critical(self.batch_sizes, self.steps, definition), drawn)
 
     def critical_resampled(self, definition: Definition) -> Array:
         """The critical batch size of each resampled curve."""
         return np.array([critical(self.batch_sizes, steps, definition) for steps in self.resampled])
 
-    def table(self) -> list[dict[str, Any]]:
+    def table(self) -> Table:
         """One row for each batch size."""
         low, high = self.interval
         return [
@@ -141,6 +145,12 @@ class Curve:
             }
             for i in range(len(self.batch_sizes))
         ]  # fmt: skip
+
+
+def estimate(value: float, drawn: Array) -> Estimate:
+    """A number with the interval of its resampled values; an interval of NaN where there are none."""
+    low, high = np.quantile(drawn, QUANTILES, method="nearest") if len(drawn) else (math.nan, math.nan)
+    return Estimate(float(value), float(low), float(high))
 
 
 def critical(batch_sizes: Array, steps: Array, definition: Definition) -> float:

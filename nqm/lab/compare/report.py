@@ -16,9 +16,9 @@ from ...show.chart import png
 from ...show.tables import Table, header, short
 from ...show.verdict import Finding
 from .curves import MEASURED, Curve
-from .findings import beyond
 from .plots import plot_rates, plot_steps
-from .predicted import Predicted
+from .predictions import Predicted
+from .verdicts import beyond
 
 PACKAGES = ("nqm", "numpy", "scipy", "torch", "scikit-learn", "dask")
 LONG = 24  # characters of a cell that is read as text: it may wrap, and stands to the left
