@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import platform
 import queue
 import signal
 import threading
@@ -16,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..nets.training.trial import Result, Trial
+from ..show.html import versions
 from ..types import Wrong
 from . import executors, work
 from .executors import Crew, Executor
@@ -26,8 +25,6 @@ from .store import LEASE_SECONDS, LabError, Store
 from .study import Study, current
 
 STACKING = ("auto", "always", "never")
-PACKAGES = ("nqm", "numpy", "scipy", "torch", "distributed")
-"""A store records the versions of these packages for each runner."""
 
 
 @dataclass(frozen=True)
@@ -135,17 +132,6 @@ def _check_budget(study: Study, store: Store) -> None:
 def default_store(study: Study | str | Path) -> Path:
     """The file of results that goes with a study: beside its TOML file, or in the current directory."""
     return Path(f"{study.name}.db") if isinstance(study, Study) else Path(study).with_suffix(".db")
-
-
-def versions() -> dict[str, str]:
-    """The versions of Python and of the installed packages that a result may depend on."""
-    found = {"python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 @contextmanager

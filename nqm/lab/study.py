@@ -51,11 +51,11 @@ class Entry:
         """From a table such as ``{"lr": {"low": 0.01, "high": 10}, "momentum": 0.9, "averages": [0.99]}``."""
         where = f"optimizers.{label}"
         if not isinstance(table, Mapping):
-            raise Wrong(f"{where} must be a table of settings, got {shown(table)}", where)
+            raise Wrong(f"{where} must be a table of settings, got {as_written(table)}", where)
         optimizer = table.get("optimizer", label)
         if not isinstance(optimizer, str) or not optimizer:
             key = f"{where}.optimizer"
-            raise Wrong(f"{key} must be the name of an optimizer, got {shown(optimizer)}", key)
+            raise Wrong(f"{key} must be the name of an optimizer, got {as_written(optimizer)}", key)
         box: dict[str, Space] = {}
         fixed: dict[str, Setting] = {}
         for name, value in table.items():
@@ -69,7 +69,7 @@ class Entry:
             else:
                 raise Wrong(
                     f"{key} must be a range {{low = ..., high = ...}}, or a finite number, text, true or false; "
-                    f"got {shown(value)}",
+                    f"got {as_written(value)}",
                     key,
                 )
         return cls(optimizer, box, fixed, _averages(f"{where}.averages", table.get("averages", ())))
@@ -230,7 +230,7 @@ def current(worker: str) -> str:
 
 def _text(where: str, value: object) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise Wrong(f"{where} must be text, got {shown(value)}", where)
+        raise Wrong(f"{where} must be text, got {as_written(value)}", where)
     return value
 
 
@@ -244,13 +244,13 @@ def _worker(where: str, value: object) -> str:
 
 def _point_set(where: str, value: object) -> str:
     if not isinstance(value, str) or value not in POINT_SETS:
-        raise Wrong(f"{where} must be one of {', '.join(POINT_SETS)}, got {shown(value)}", where)
+        raise Wrong(f"{where} must be one of {', '.join(POINT_SETS)}, got {as_written(value)}", where)
     return value
 
 
 def _options(where: str, value: object) -> dict[str, object]:
     if not isinstance(value, Mapping):
-        raise Wrong(f"{where} must be a table, got {shown(value)}", where)
+        raise Wrong(f"{where} must be a table, got {as_written(value)}", where)
     _check_plain(where, value)
     return dict(sorted(value.items()))
 
@@ -264,7 +264,7 @@ def _check_plain(where: str, value: object) -> None:
         for part in value:
             _check_plain(where, part)
     elif not isinstance(value, str) and not math.isfinite(_float(value)):
-        raise Wrong(f"{where} must be a finite number, text, true or false, got {shown(value)}", where)
+        raise Wrong(f"{where} must be a finite number, text, true or false, got {as_written(value)}", where)
 
 
 def _entries(where: str, value: object) -> dict[str, Entry]:
@@ -295,7 +295,7 @@ def _space(where: str, table: Mapping[str, object], scale: str) -> Space:
 
 def _averages(where: str, value: object) -> tuple[float, ...]:
     if not isinstance(value, list | tuple):
-        raise Wrong(f"{where} must be a list of decays such as [0.9, 0.99], got {shown(value)}", where)
+        raise Wrong(f"{where} must be a list of decays such as [0.9, 0.99], got {as_written(value)}", where)
     decays = [_number(where, decay) for decay in value]
     if any(not 0 <= decay < 1 for decay in decays) or len(set(decays)) < len(decays):
         raise Wrong(f"{where} must be different decays from 0 to below 1, got {decays}", where)
@@ -308,7 +308,9 @@ def _batch_sizes(where: str, value: object) -> tuple[int, ...]:
     except Wrong as error:
         raise Wrong(f"{where}: {error}", where) from None
     if not isinstance(sizes, list | tuple) or not sizes:
-        raise Wrong(f"{where} must be a list such as [8, 64], or text such as '8..1024..2', got {shown(value)}", where)
+        raise Wrong(
+            f"{where} must be a list such as [8, 64], or text such as '8..1024..2', got {as_written(value)}", where
+        )
     whole = tuple(sorted(_whole(where, size, 1) for size in sizes))
     if len(set(whole)) < len(whole):
         raise Wrong(f"{where} must differ, got {', '.join(map(str, whole))}: leave one of each", where)
@@ -318,7 +320,7 @@ def _batch_sizes(where: str, value: object) -> tuple[int, ...]:
 def _whole(where: str, value: object, least: int, most: int = MAX_WHOLE) -> int:
     number = _number(where, value, least, most, "a whole number")
     if number != int(number):
-        raise Wrong(f"{where} must be a whole number, got {shown(value)}", where)
+        raise Wrong(f"{where} must be a whole number, got {as_written(value)}", where)
     return int(number)
 
 
@@ -335,7 +337,7 @@ def _number(
     if not math.isfinite(number) or not least <= number <= most:
         low = f" of {least:g} or more" if math.isfinite(least) else ""
         high = f", {most:,.0f} at most" if number > most else ""
-        raise Wrong(f"{where} must be {what}{low}{high}, got {shown(value)}", where)
+        raise Wrong(f"{where} must be {what}{low}{high}, got {as_written(value)}", where)
     return number
 
 
@@ -347,10 +349,10 @@ def _float(value: object) -> float:
         return math.inf
 
 
-def shown(value: object) -> str:
+def as_written(value: object) -> str:
     """A value as the file has it, cut where it is long.
 
-    >>> shown(True), shown(datetime.date(2026, 1, 2)), shown("x")
+    >>> as_written(True), as_written(datetime.date(2026, 1, 2)), as_written("x")
     ('true', '2026-01-02', "'x'")
     """
     if isinstance(value, bool):

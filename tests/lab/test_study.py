@@ -128,7 +128,7 @@ def test_refused_by_name(change: dict[str, Any], why: str) -> None:
         ("[study\n", "is not a TOML file"),
         ("[study]\nworkload = 'digits'", r"\[study\] needs target"),
         ("[study]\nworker = 'run'\nworkload = 'a'\ntarget = 1\nbatch_sizes = [1]", r"study\.worker must be module:function"),
-        (f"[study]\nworkload = 'digits'\nbatch_sizes = [1]\ntarget = 1{'0' * 400}", "too large"),
+        (f"[study]\nworkload = 'digits'\nbatch_sizes = [1]\ntarget = 1{'0' * 400}", r"study\.target must be a finite number"),
         ("[optimisers.SGD]", r"'optimisers' \(did you mean optimizers\?\)"),
     ],
     ids=["empty", "broken", "target", "worker", "huge", "table"],

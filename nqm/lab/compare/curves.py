@@ -15,7 +15,7 @@ import numpy as np
 
 from ...engine.run import number
 from ...nets.estimates import Estimate
-from ...optimizers.base import fill, parameters
+from ...optimizers.base import fill, free, parameters
 from ...search.sweeps import EXCESS, Definition, excess_at
 from ...show.tables import Table
 from ...types import Array, Wrong
@@ -108,6 +108,7 @@ class Curve:
         return self._setting("lr", math.nan)
 
     def _setting(self, name: str, otherwise: float) -> Array:
+        """A setting at each batch size."""
         return np.array([float(s.get(name, otherwise)) for s in self.settings])
 
     @property
@@ -116,8 +117,8 @@ class Curve:
         known = optimizer_of(MOMENTUM_OF.get(self.optimizer, self.optimizer))
         if known is None:
             return self.lr
-        momenta = {name: self._setting(name, 0.0) for name in parameters(known) if name != "lr"}
-        return fill(known, {"lr": self.lr, **momenta}).effective_lr
+        given = {name: 0.0 if p.value is free else p.value for name, p in parameters(known).items()} | {"lr": math.nan}
+        return fill(known, {name: self._setting(name, value) for name, value in given.items()}).effective_lr
 
     def critical_batch_size(self, definition: Definition = "2x") -> Estimate:
         """As `Sweep.critical_batch_size`, with the interval over seeds; infinity is beyond the largest batch size."""
