@@ -80,6 +80,7 @@ def run(
     from ..lab.executors import crew
     from ..lab.runner import default_store
     from ..lab.view import view
+    from ..text.imports import UserCodeError
 
     if store == "-":
         raise click.UsageError("--store must be a file, such as results.db, got '-'", click.get_current_context())
@@ -94,8 +95,10 @@ def run(
     except KeyboardInterrupt:
         click.echo(f"stopped; {path} has what had ended, and {again} goes on", err=True)
         raise click.Abort from None
-    except LabError as error:
-        if not error.resumable:
+    except (LabError, UserCodeError) as error:
+        if isinstance(error, UserCodeError):
+            click.echo(error.traceback, err=True, nl=False)
+        elif not error.resumable:
             raise
         click.echo(f"Error: {error}; {path} has what had ended, and {again} goes on", err=True)
         raise click.exceptions.Exit(FAILED) from None

@@ -15,13 +15,12 @@ from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, CancelledError, Future, ProcessPoolExecutor
 from importlib.util import find_spec
 from multiprocessing.process import BaseProcess
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from ..types import Wrong
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 CONNECT_SECONDS = 10  # The lab waits so long for an answer of a Dask scheduler.
-P = ParamSpec("P")
 T = TypeVar("T")
 E = TypeVar("E", bound="Executor")
 
@@ -29,16 +28,16 @@ E = TypeVar("E", bound="Executor")
 class Executor(Protocol):
     """What the lab needs of an executor: those of `concurrent.futures` have it."""
 
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]: ...
+    def submit(self, function: Callable[..., T], /, *args: object) -> Future[T]: ...
 
 
 class Here:
     """Runs what it is given at once, in this process."""
 
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+    def submit(self, function: Callable[..., T], /, *args: object) -> Future[T]:
         future: Future[T] = Future()
         try:
-            future.set_result(fn(*args, **kwargs))
+            future.set_result(function(*args))
         except Exception as error:
             future.set_exception(error)
         return future
@@ -57,8 +56,8 @@ class Crew(Generic[E]):
     def renewable(self) -> bool:
         return self.stop is not None
 
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        return self.executor.submit(fn, *args, **kwargs)
+    def submit(self, function: Callable[..., T], /, *args: object) -> Future[T]:
+        return self.executor.submit(function, *args)
 
     def renew(self) -> None:
         """Begin again with new workers."""
@@ -110,8 +109,8 @@ class Dask:
             raise Wrong(f"no Dask scheduler answers at {address}: {error}", argument="on") from None
         self.executor = self.client.get_executor(pure=False)
 
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        return self.executor.submit(fn, *args, **kwargs)
+    def submit(self, function: Callable[..., T], /, *args: object) -> Future[T]:
+        return self.executor.submit(function, *args)
 
     def threads(self) -> int:
         """The number of threads that the scheduler's workers have together."""

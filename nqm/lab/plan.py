@@ -21,20 +21,13 @@ from .study import Study
 class SearchSettings:
     """Numbers that steer the search of a cell; stored trials depend on them, so a change needs new stores."""
 
-    candidates: int = 3
-    """At most this many settings of a cell are tried with fresh seeds."""
-    luck: float = 1.5
-    """The next candidate is tried where fresh seeds take more than this many times the steps of the search."""
-    confirm_steps: int = 4
-    """A training with a fresh seed is given up after this many times the steps of the search."""
-    inset: float = 1e-3
-    """The ends of a range are checked this share of the range inside it, since 0 or 1 may be the end of what is allowed."""
-    widenings: int = 6
-    """A range is widened at most so often; on a log scale it has then grown by a factor of 4^6."""
-    first_steps: int = 32
-    """The first race of a search without a known limit gives each trial so many steps."""
-    more_steps: int = 4
-    """A race in which no trial arrives is repeated with this many times the steps."""
+    candidates: int = 3  # At most this many settings of a cell are tried with fresh seeds.
+    luck: float = 1.5  # The next candidate is tried where fresh seeds take this many times the steps of the search.
+    confirm_steps: int = 4  # A training with a fresh seed ends after this many times the steps of the search.
+    inset: float = 1e-3  # A range is checked this share inside its ends, since 0 or 1 may end what is allowed.
+    widenings: int = 6  # A range is widened at most so often; on a log scale it has then grown by a factor of 4^6.
+    first_steps: int = 32  # The first race of a search without a known limit gives each trial so many steps.
+    more_steps: int = 4  # A race in which no trial arrives is repeated with this many times the steps.
 
 
 SEARCH = SearchSettings()

@@ -31,12 +31,9 @@ STACKING = ("auto", "always", "never")
 class RunnerSettings:
     """Numbers that steer how a runner shares out work; no result depends on them."""
 
-    tries: int = 4
-    """A round whose workers are lost is given up after this many tries."""
-    suspect: int = 2
-    """A round that lost its workers this often runs alone, so that it takes no other round along."""
-    poll_seconds: float = 0.5
-    """The runner reads what other runners have stored after this many seconds."""
+    tries: int = 4  # A round whose workers are lost is given up after this many tries.
+    suspect: int = 2  # A round that lost its workers this often runs alone, so that it takes no other round along.
+    poll_seconds: float = 0.5  # The runner reads this often what other runners have stored.
 
 
 RUNNER = RunnerSettings()

@@ -9,6 +9,7 @@ may be anywhere.
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import sqlite3
@@ -136,46 +137,42 @@ class Store:
         except sqlite3.OperationalError as error:
             raise LabError(_told(f"cannot write to the store {str(self.path)!r}", error)) from None
 
+    def _write(self, statement: str, *values: float | str) -> None:
+        with self.writing():
+            self.db.execute(statement, values)
+
     # Studies.
 
     def register(self, study: Study) -> None:
         """Note the study, so that the file explains itself."""
-        with self.writing():
-            self.db.execute(
-                "INSERT OR REPLACE INTO studies VALUES (?, ?, ?, ?)",
-                (study.key, study.name, json.dumps(study.record()), time.time()),
-            )
+        row = study.key, study.name, json.dumps(study.record()), time.time()
+        self._write("INSERT OR REPLACE INTO studies VALUES (?, ?, ?, ?)", *row)
 
     def studies(self) -> list[Study]:
-        """Those that were run on this file, the latest first."""
+        """The studies that were run on this file, the latest first."""
         rows = self.db.execute("SELECT data FROM studies ORDER BY used DESC, key")
         return [Study.from_dict(json.loads(data)) for (data,) in rows]
 
     def boxes(self, study: Study, label: str, batch_size: int) -> list[Box]:
         """The search space of a cell and its extensions, in order."""
-        rows = self.db.execute(
-            "SELECT box FROM boxes WHERE optimizer = ? AND batch_size = ? ORDER BY generation",
-            (study.key_of(label), batch_size),
-        )
+        select = "SELECT box FROM boxes WHERE optimizer = ? AND batch_size = ? ORDER BY generation"
+        rows = self.db.execute(select, (study.key_of(label), batch_size))
         wider = [{name: Space(**space) for name, space in json.loads(box).items()} for (box,) in rows]
         return [dict(study.optimizers[label].box), *wider]
 
     def widen(self, study: Study, label: str, batch_size: int, generation: int, box: Box) -> None:
         """Record an extension; where another runner has recorded one, that one stands."""
         text = json.dumps({name: space.to_dict() for name, space in box.items()})
-        with self.writing():
-            self.db.execute(
-                "INSERT OR IGNORE INTO boxes VALUES (?, ?, ?, ?)", (study.key_of(label), batch_size, generation, text)
-            )
+        self._write(
+            "INSERT OR IGNORE INTO boxes VALUES (?, ?, ?, ?)", study.key_of(label), batch_size, generation, text
+        )
 
     # Results.
 
     def results(self, worker: str, after: int = 0) -> tuple[dict[str, Result], int]:
-        """Results by key, without their curves, that were stored after one of this number; and the last number."""
-        rows = self.db.execute(
-            "SELECT id, key, outcome, steps, seconds, message, how FROM trials WHERE worker = ? AND id > ?",
-            (recorded(worker), after),
-        ).fetchall()
+        """Results by key, without curves, that were stored after the result of this number; and the last number."""
+        select = "SELECT id, key, outcome, steps, seconds, message, how FROM trials WHERE worker = ? AND id > ?"
+        rows = self.db.execute(select, (recorded(worker), after)).fetchall()
         found = {key: Result(key, outcome, json.loads(s), {}, [], *rest) for _, key, outcome, s, *rest in rows}
         return found, max((row[0] for row in rows), default=after)
 
@@ -191,11 +188,10 @@ class Store:
         )
         for number, trial, key, outcome, s, seconds, message, how, study, label, kind, runner, finished, worker in rows:
             result = Result(key, outcome, json.loads(s), {}, [], seconds, message, how)
-            told = Trial.from_json(trial)
-            yield Kept(number, told, result, study, label, kind, runner, finished, current(worker))
+            yield Kept(number, Trial.from_json(trial), result, study, label, kind, runner, finished, current(worker))
 
     def find(self, key: str, worker: str | None = None) -> Kept:
-        """The one trial whose key begins so; that of a worker, if others have trained the same."""
+        """The one trial whose key begins so; the one of a worker, if several workers have trained it."""
         found = list(self._kept("WHERE substr(key, 1, ?) = ?", len(key), key))
         if len({kept.trial.key for kept in found}) == 1:
             found = [kept for kept in found if kept.worker == worker] or found
@@ -208,12 +204,10 @@ class Store:
         """Steps, and the metric at them for each read-out."""
         (data,) = self.db.execute("SELECT data FROM curves WHERE id = ?", (number,)).fetchone()
         found = json.loads(zlib.decompress(data))
-        return found["times"], {
-            name: [float("nan") if v is None else v for v in curve] for name, curve in found["curves"].items()
-        }
+        return found["times"], {n: [math.nan if v is None else v for v in c] for n, c in found["curves"].items()}
 
     def add(self, runner: str, study: Study, label: str, kind: str, pairs: Iterable[tuple[Trial, Result]]) -> int:
-        """Keep results, each once, and give up the claims on them; says how many were new."""
+        """Keep results, each once, and give up the claims on them; returns how many were new."""
         rows = [(trial, result, _packed(result)) for trial, result in pairs]
         with self.writing():
             return sum(self._add(runner, study, label, kind, *row) for row in rows)
@@ -233,34 +227,31 @@ class Store:
         return new
 
     def forget_failed(self, study: Study) -> int:
-        """Drop trials that an exception ended, so that they are run again; says how many."""
+        """Drop trials that an exception ended, so that they are run again; returns how many."""
         with self.writing():
             where = "FROM trials WHERE worker = ? AND outcome = 'failed'"
             self.db.execute(f"DELETE FROM curves WHERE id IN (SELECT id {where})", (recorded(study.worker),))
             return self.db.execute(f"DELETE {where}", (recorded(study.worker),)).rowcount
 
-    # Runners and what they are at.
+    # Runners and their claims.
 
     def enlist(self, runner: str, study: Study, versions: dict[str, str]) -> None:
-        with self.writing():
-            self.db.execute(
-                "INSERT INTO runners VALUES (?, ?, ?, ?, ?, ?, NULL, ?)",
-                (runner, study.key, place(), os.getpid(), time.time(), time.time(), json.dumps(versions)),
-            )
+        """Note a runner of a study, and the versions of what it uses."""
+        row = runner, study.key, place(), os.getpid(), time.time(), time.time(), json.dumps(versions)
+        self._write("INSERT INTO runners VALUES (?, ?, ?, ?, ?, ?, NULL, ?)", *row)
 
     def beat(self, runner: str) -> None:
         """Say that the runner is alive."""
-        with self.writing():
-            self.db.execute("UPDATE runners SET beat = ? WHERE id = ?", (time.time(), runner))
+        self._write("UPDATE runners SET beat = ? WHERE id = ?", time.time(), runner)
 
     def discharge(self, runner: str) -> None:
-        """The runner ends, and its claims with it."""
+        """Note that the runner has ended, and drop its claims."""
         with self.writing():
             self.db.execute("DELETE FROM claims WHERE runner = ?", (runner,))
             self.db.execute("UPDATE runners SET ended = ? WHERE id = ?", (time.time(), runner))
 
     def claim(self, runner: str, worker: str, keys: Sequence[str]) -> bool:
-        """Take trials in hand, all or none: none if one of them is kept already or in the hands of a living runner."""
+        """Claim all of the trials, or none if one of them is kept already or claimed by a living runner."""
         name, which = recorded(worker), f"worker = ? AND key IN ({', '.join('?' * len(keys))})"
         with self.writing():
             if self.db.execute(f"SELECT 1 FROM trials WHERE {which}", (name, *keys)).fetchone():
@@ -278,7 +269,7 @@ class Store:
             self.db.executemany("DELETE FROM claims WHERE worker = ? AND key = ?", rows)
 
     def running(self, worker: str) -> int:
-        """Trials in the hands of living runners."""
+        """The number of trials that living runners have claimed."""
         count = "SELECT runner, COUNT(*) FROM claims WHERE worker = ? GROUP BY runner"
         rows = self.db.execute(count, (recorded(worker),))
         return sum(count for runner, count in rows.fetchall() if self._lives(runner))
@@ -293,10 +284,8 @@ class Store:
 def _told(what: str, error: sqlite3.Error) -> str:
     """What SQLite said, and what to do about it; its codes have details in their higher bytes."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    remedy = next(
-        (text for name, text in REMEDIES.items() if getattr(sqlite3, name) == code), "see that its disk is sound"
-    )
-    return f"{what}: {error}; {remedy}"
+    remedies = (text for name, text in REMEDIES.items() if getattr(sqlite3, name) == code)
+    return f"{what}: {error}; {next(remedies, 'see that its disk is sound')}"
 
 
 def place() -> str:
@@ -312,7 +301,7 @@ def _alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except OSError:
-        pass  # it is there, and someone else's
+        pass  # The process is there, and belongs to someone else.
     return True
 
 
