@@ -141,22 +141,17 @@ def crew(on: str, workers: int | None = None) -> Crew[Any]:
         why = "this process is the only one" if on == "here" else "a scheduler has the workers it has"
         sentence = f"--workers {workers} is for --on local and --on dask; with --on {on}, {why}: leave it out"
         raise Wrong(sentence, argument="workers")
-    if on == "local":
-        return local(workers)
-    if on == "here":
-        return here()
-    if on == "dask":
-        return dask(workers=workers)
-    if "://" in on:
-        return dask(on)
+    if on in ("local", "dask"):
+        return local(workers) if on == "local" else dask(workers=workers)
+    if on == "here" or "://" in on:
+        return here() if on == "here" else dask(on)
     raise Wrong(f"--on must be local, here, dask, or an address such as tcp://host:8786, got {on!r}", argument="on")
 
 
 def lost(error: BaseException) -> bool:
-    """Whether an error says that workers went away, and nothing of what they were doing."""
-    if isinstance(error, BrokenExecutor | CancelledError):
-        return True
-    return type(error).__name__ in ("KilledWorker", "CommClosedError", "FutureCancelledError", "CancelledError")
+    """Whether an error says that workers went away, and nothing about their work; Dask's own are known by name."""
+    names = ("KilledWorker", "CommClosedError", "FutureCancelledError", "CancelledError")
+    return isinstance(error, BrokenExecutor | CancelledError) or type(error).__name__ in names
 
 
 def spares_others(error: BaseException) -> bool:

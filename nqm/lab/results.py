@@ -80,7 +80,6 @@ class Point:
     feasible: int
     infeasible: int
     failed: int
-    wanted: int
     at_edge: Mapping[str, str]
     widened: int
     state: str
@@ -231,7 +230,7 @@ def point(cell: Cell, name: str) -> Point:
     return Point(
         name=name, label=cell.label, batch_size=cell.batch_size, trial=best.trial if best else None, readout=readout,
         decay=best.decay if best else None, steps=best.steps if best else None, seeds=seeds, feasible=cell.feasible,
-        infeasible=cell.count("diverged"), failed=cell.count("failed"), wanted=cell.quota, at_edge=cell.at_edge(name),
+        infeasible=cell.count("diverged"), failed=cell.count("failed"), at_edge=cell.at_edge(name),
         widened=len(cell.boxes) - 1, state=cell.phase, message=sentence(cell, name),
     )  # fmt: skip
 

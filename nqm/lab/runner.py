@@ -89,8 +89,8 @@ def run(
     Parameters
     ----------
     study : a `Study`, or the path of a TOML file.
-    store : file of the results; that of the study with the ending .db if left out.
-    executor : anything with ``submit`` as in `concurrent.futures`, or a `Crew`; this process if left out.
+    store : file of the results; by default that of the study with the ending .db.
+    executor : anything with ``submit`` as in `concurrent.futures`, or a `Crew`; by default this process.
     worker : function that trains, ``module:function``, instead of the study's own.
     stacking : whether workers train several trials at once: ``auto``, ``always`` or ``never``.
     widen : where a best setting lies at an end of its range, extend the range and search there.
@@ -127,13 +127,13 @@ def _check_budget(study: Study, store: Store) -> None:
 
 
 def default_store(study: Study | str | Path) -> Path:
-    """The file of results that goes with a study: beside its TOML file, or in the current directory."""
+    """The default file of results of a study: beside its TOML file, or in the current folder."""
     return Path(f"{study.name}.db") if isinstance(study, Study) else Path(study).with_suffix(".db")
 
 
 @contextmanager
 def _enlisted(store: Store, study: Study) -> Iterator[str]:
-    """A runner's name, known to the store as long as this lasts; a thread says that it is alive."""
+    """The name of a runner, which the store knows as long as the context lasts; a thread says that it is alive."""
     name, over = uuid.uuid4().hex[:12], threading.Event()
     store.enlist(name, study, versions())
 
@@ -163,10 +163,10 @@ class _Runner:
     widen: bool
     watch: Watch
     flying: set[Round] = field(default_factory=set)
-    waiting: list[Round] = field(default_factory=list)  # lost, to be handed over again
+    waiting: list[Round] = field(default_factory=list)  # Rounds that were lost, to be handed over again.
     given_up: dict[Cell, str] = field(default_factory=dict)
     stopping: bool = False
-    mending: bool = False  # workers are begun anew once none is at work
+    mending: bool = False  # Workers are started anew once none is at work.
 
     def run(self) -> None:
         self.ended: queue.SimpleQueue[tuple[Round, Future[list[work.Data]]] | None] = queue.SimpleQueue()
@@ -201,7 +201,7 @@ class _Runner:
             if self.stopping:
                 raise KeyboardInterrupt
             self.stopping = True
-            self.ended.put(None)  # whoever waits wakes up
+            self.ended.put(None)  # It wakes up the loop that waits.
 
         before = signal.signal(signal.SIGINT, stop)
         try:
@@ -243,7 +243,7 @@ class _Runner:
             cell.advance(self.known)
 
     def _hand_over(self) -> bool:
-        """Give rounds to workers that are free; says whether there is anything left to wait for."""
+        """Give rounds to workers that are free; returns whether there is anything left to wait for."""
         busy = {flight.cell for flight in self.flying} | {r.cell for r in self.waiting} | set(self.given_up)
         idle = sorted((c for c in self.cells if c.round and c not in busy), key=lambda c: len(c.done))
         for cell in idle:

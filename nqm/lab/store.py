@@ -19,7 +19,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 from urllib.parse import quote
 
 from ..nets.training.trial import Result, Trial
@@ -282,14 +281,14 @@ class Store:
 
 
 def _told(what: str, error: sqlite3.Error) -> str:
-    """What SQLite said, and what to do about it; its codes have details in their higher bytes."""
+    """What SQLite said, and what to do about it; the lowest byte of its code is the kind of error."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     remedies = (text for name, text in REMEDIES.items() if getattr(sqlite3, name) == code)
     return f"{what}: {error}; {next(remedies, 'see that its disk is sound')}"
 
 
 def place() -> str:
-    """The machine, and the space of process numbers: containers may share a name."""
+    """The machine and its space of process numbers, because containers may share a machine's name."""
     with suppress(OSError):
         return f"{socket.gethostname()}/{os.stat('/proc/self/ns/pid').st_ino}"
     return socket.gethostname()
@@ -314,10 +313,10 @@ def _packed(result: Result) -> bytes:
 
 
 def _recognise(path: Path) -> None:
-    """Whether the file is a store; it is read as a database that no one changes, and nothing is written.
+    """Refuse a file that is not a store; it is read as a database that nobody changes, and nothing is written.
 
-    It must be SQLite that opens it, never ``open``: a process that closes a file loses all its locks on it, also those of
-    connections that go on, and another process would then take away the log that they write to.
+    SQLite must open it, never ``open``: a process that closes a file loses all its locks on it, also those of connections
+    that go on, and another process would then remove the log that they write to.
     """
     name = repr(str(path))
     try:
@@ -329,7 +328,7 @@ def _recognise(path: Path) -> None:
             sentence = f"{name} is not a store of nqm lab: it is no SQLite file; it was left as it is"
             raise Wrong(sentence, argument="store") from None
         _examine(path)
-        application, version = _header(path, "mode=ro")  # it is sound: a runner began to write in the meantime
+        application, version = _header(path, "mode=ro")  # It is sound: a runner began to write in the meantime.
     if application != APPLICATION:
         sentence = f"{name} is not a store of nqm lab: it is another program's SQLite file; it was left as it is"
         raise Wrong(sentence, argument="store")
@@ -340,12 +339,12 @@ def _recognise(path: Path) -> None:
 
 
 def _untouched(path: Path) -> str:
-    """How to read without writing. A file with a log beside it may make sense only together with that."""
+    """How to read without writing; a file with a write-ahead log beside it must be read together with the log."""
     return "mode=ro" if path.with_name(path.name + "-wal").exists() else "immutable=1"
 
 
 def _header(path: Path, how: str) -> tuple[int, int]:
-    """Whose file it is, and of which format."""
+    """The application that the file belongs to, and its format."""
     with closing(_at(path, how)) as connection:
         application, version = (
             connection.execute(f"PRAGMA {pragma}").fetchone()[0] for pragma in ("application_id", "user_version")
@@ -354,13 +353,17 @@ def _header(path: Path, how: str) -> tuple[int, int]:
 
 
 def _examine(path: Path) -> None:
-    """Whether the pages hang together; nothing is written, neither into the file nor beside it."""
+    """Refuse a damaged file; nothing is written, neither into the file nor beside it."""
     how = _untouched(path)
     found = _checked(path, how)
     if found != "ok" and _untouched(path) != how:
-        found = _checked(path, "mode=ro")  # a runner began to write in the meantime
+        found = _checked(path, "mode=ro")  # A runner began to write in the meantime.
     if found != "ok":
-        _damaged(path, found)
+        raise LabError(
+            f"the store {str(path)!r} is damaged ({' '.join(found.split())}); it was left as it is: "
+            "restore a copy, or move it away to begin again",
+            resumable=False,
+        )
 
 
 def _checked(path: Path, how: str) -> str:
@@ -371,22 +374,14 @@ def _checked(path: Path, how: str) -> str:
             return found
     except sqlite3.OperationalError as error:
         if "no such table" not in str(error):
-            raise  # locked, or not readable: not the file's fault
+            raise  # The file is locked or not readable, and not damaged.
         return str(error)
     except sqlite3.DatabaseError as error:
         return str(error)
 
 
-def _damaged(path: Path, why: str) -> NoReturn:
-    raise LabError(
-        f"the store {str(path)!r} is damaged ({' '.join(why.split())}); it was left as it is: "
-        "restore a copy, or move it away to begin again",
-        resumable=False,
-    )
-
-
 def _connect(path: Path, write: bool) -> sqlite3.Connection:
-    """Writing or reading. A reader that may write tidies up behind a runner that was killed; else it reads as it can."""
+    """Open for writing or reading. A reader that may write tidies up behind a runner that was killed."""
     if write:
         connection = _at(path, "mode=rwc")
         connection.execute("PRAGMA synchronous = NORMAL")
@@ -398,7 +393,7 @@ def _connect(path: Path, write: bool) -> sqlite3.Connection:
     try:
         connection = _at(path, "mode=ro")
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()
-    except sqlite3.OperationalError:  # no room for the index of a write-ahead log: then no one is writing either
+    except sqlite3.OperationalError:  # No index of a write-ahead log can be made here, so nobody writes.
         connection = _at(path, "immutable=1")
     return connection
 
@@ -409,7 +404,7 @@ def _at(path: Path, how: str) -> sqlite3.Connection:
 
 
 def _create(path: Path) -> None:
-    """Make an empty store beside the path and then move it there: no one ever sees half of one."""
+    """Make an empty store beside the path and then move it there, so that nobody ever sees half of one."""
     path.absolute().parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
     new.unlink(missing_ok=True)
@@ -420,7 +415,7 @@ def _create(path: Path) -> None:
         new.replace(path)
         return
     try:
-        path.hardlink_to(new)  # fails if another runner was quicker
+        path.hardlink_to(new)  # It fails if another runner was quicker.
     except FileExistsError:
         pass
     finally:

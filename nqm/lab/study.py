@@ -67,11 +67,8 @@ class Entry:
             elif isinstance(value, str) or math.isfinite(_float(value)):
                 fixed[name] = value
             else:
-                raise Wrong(
-                    f"{key} must be a range {{low = ..., high = ...}}, or a finite number, text, true or false; "
-                    f"got {as_written(value)}",
-                    key,
-                )
+                must = f"{key} must be a range {{low = ..., high = ...}}, or a finite number, text, true or false"
+                raise Wrong(f"{must}; got {as_written(value)}", key)
         return cls(optimizer, box, fixed, _averages(f"{where}.averages", table.get("averages", ())))
 
     def to_dict(self) -> dict[str, object]:
@@ -147,11 +144,9 @@ class Study:
         """Read a TOML file; a study without a name has that of its file."""
         path = Path(path)
         try:
-            data = tomllib.loads(path.read_text(encoding="utf-8"))
+            return cls.from_dict(tomllib.loads(path.read_text(encoding="utf-8")), path.stem)
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise Wrong(f"{path} is not a TOML file: {error}") from None
-        try:
-            return cls.from_dict(data, path.stem)
+            raise Wrong(f"{path} is not a TOML file: {error}", "path") from None
         except Wrong as error:
             raise Wrong(f"{path}: {error}", error.argument) from None
 
@@ -274,9 +269,8 @@ def _entries(where: str, value: object) -> dict[str, Entry]:
         if not label.strip():
             raise Wrong(f"an optimizer needs a label, as in [optimizers.SGD], got {label!r}", where)
         if label.startswith("EMA("):
-            raise Wrong(
-                f"{where}.{label}: rows called EMA(...) are those of averages; give the optimizer another label", where
-            )
+            why = "rows called EMA(...) are those of averages; give the optimizer another label"
+            raise Wrong(f"{where}.{label}: {why}", where)
     return {label: table if isinstance(table, Entry) else Entry.of(label, table) for label, table in value.items()}
 
 

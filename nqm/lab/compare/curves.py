@@ -7,7 +7,7 @@ the luckiest of many. So a curve is the median of fresh seeds at that setting; t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -50,12 +50,12 @@ class Curve:
 
     @property
     def averaged(self) -> bool:
-        """Whether it is an average of the weights that is read out."""
+        """Whether the curve is that of an average of the weights."""
         return self.name != self.label
 
     @property
     def certain(self) -> bool:
-        """Whether every batch size that arrived was tried with fresh seeds: else there is no interval."""
+        """Whether every batch size that arrived was tried with fresh seeds; otherwise there is no interval."""
         return all(len(s) > 1 for s, steps in zip(self.seeds, self.steps, strict=True) if math.isfinite(steps))
 
     @property
@@ -67,7 +67,8 @@ class Curve:
     @cached_property
     def steps(self) -> Array:
         """Median over seeds, or the steps of the search where there are no seeds; NaN where it did not arrive."""
-        return _median(self.seeds, self.searched)
+        medians = [np.median(s) if len(s) else least for s, least in zip(self.seeds, self.searched, strict=True)]
+        return np.where(np.isfinite(medians), medians, np.nan)
 
     @property
     def examples(self) -> Array:
@@ -76,16 +77,12 @@ class Curve:
     @cached_property
     def resampled(self) -> Array:
         """Steps of curves whose seeds are drawn again with replacement, (resamples, batch sizes)."""
-        rng = np.random.default_rng([0xC0, *self.name.encode()])
-        return np.stack(
-            [
-                np.median(s[rng.integers(len(s), size=(CURVE_RESAMPLES, len(s)))], axis=1)
-                if len(s)
-                else np.full(CURVE_RESAMPLES, least)
-                for s, least in zip(self.seeds, self.searched, strict=True)
-            ],
-            axis=1,
-        )
+        n, rng = CURVE_RESAMPLES, np.random.default_rng([0xC0, *self.name.encode()])
+        drawn = [
+            np.median(s[rng.integers(len(s), size=(n, len(s)))], axis=1) if len(s) else np.full(n, least)
+            for s, least in zip(self.seeds, self.searched, strict=True)
+        ]
+        return np.stack(drawn, axis=1)
 
     @property
     def _intervals(self) -> list[Interval | None]:
@@ -98,7 +95,7 @@ class Curve:
 
     @property
     def interval(self) -> tuple[Array, Array]:
-        """Between which steps the median over seeds lies, by order statistics: see `Interval`. NaN without seeds."""
+        """The ends of the `Interval` of the median over seeds at each batch size; NaN without seeds."""
         ends = [(math.nan, math.nan) if f is None else (f.low, f.high) for f in self._intervals]
         low, high = np.array([[math.inf if e is None else e for e in pair] for pair in ends], dtype=float).T
         return low, high
@@ -123,10 +120,8 @@ class Curve:
     def critical_batch_size(self, definition: Definition = "2x") -> Estimate:
         """As `Sweep.critical_batch_size`, with the interval over seeds; infinity is beyond the largest batch size."""
         if definition not in MEASURED:
-            raise Wrong(
-                f"definition must be one of {', '.join(MEASURED)} for what was measured, got {definition!r}",
-                argument="definition",
-            )
+            known = ", ".join(MEASURED)
+            raise Wrong(f"definition of what was measured must be one of {known}, got {definition!r}", "definition")
         drawn = self.critical_resampled(definition) if self.certain else np.array([])
         return estimate(critical(self.batch_sizes, self.steps, definition), drawn)
 
@@ -155,7 +150,7 @@ def estimate(value: float, drawn: Array) -> Estimate:
 
 
 def critical(batch_sizes: Array, steps: Array, definition: Definition) -> float:
-    """A critical batch size by definition; infinity where the curve does not come to it, NaN where there is no curve."""
+    """A critical batch size by definition; infinity if it is beyond the curve, NaN where there is no curve."""
     steps = np.where(np.isfinite(steps), steps, np.nan)
     if np.isfinite(steps).sum() < 2:
         return math.nan
@@ -184,8 +179,3 @@ def _curve(name: str, points: list[Point]) -> Curve:
         points[0].label,
         next((point.trial.optimizer for point in points if point.trial), points[0].label),
     )
-
-
-def _median(seeds: Sequence[Array], otherwise: Array) -> Array:
-    found = np.array([np.median(s) if len(s) else least for s, least in zip(seeds, otherwise, strict=True)])
-    return np.where(np.isfinite(found), found, np.nan)

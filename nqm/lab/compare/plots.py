@@ -81,5 +81,5 @@ def _label(curve: Curve) -> str:
 
 
 def _band(curve: Curve) -> tuple[Array, Array]:
-    low, high = curve.interval
-    return (np.where(np.isfinite(low), low, np.nan), np.where(np.isfinite(high), high, np.nan))
+    low, high = (np.where(np.isfinite(end), end, np.nan) for end in curve.interval)
+    return low, high

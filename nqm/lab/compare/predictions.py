@@ -1,7 +1,7 @@
 """What the fit of a network says about a study of it: tuned steps to the study's target, by the exact engine.
 
 SGD, heavy ball, Nesterov and averages of them are predicted as they are. Adam is predicted as heavy ball behind H^-p, with
-the p that the fit measured; K-FAC and others have no power of H that a fit knows, and are not predicted.
+the p that the fit measured. K-FAC and others have no power of H that a fit knows, and are not predicted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from ...nets.fitting.model import Fit
 from ...optimizers import EMA, SGD, Adam, AdamW, HeavyBall, Optimizer, Preconditioned, RMSProp
 from ...optimizers.base import fill, parameters
 from ...search.sweeps import Sweep, sweep
-from ...show.tables import Table
 from ...types import Progress, Wrong
 from ..space import Setting, optimizer_of
 from .curves import Curve
@@ -43,10 +42,6 @@ class Predicted:
                     found[curve.name] = float(np.nanmedian(ratio))
         return found
 
-    def table(self) -> Table:
-        """One row for each optimizer and batch size."""
-        return [{"optimizer": name, **row} for name, found in self.sweeps.items() for row in found.table()]
-
 
 def predicted(
     fit: Fit, target: float, curves: Sequence[Curve], *, metric: str = "train_loss", start: int = 0, workload: str = "",
@@ -66,8 +61,7 @@ def predicted(
     if metric != "train_loss":
         return Predicted({}, (f"a fit predicts the training loss, and the study measures {metric}",))
     if target >= fit.loss:
-        note = f"the target {target:g} is not below the loss at the fit's checkpoint, {fit.loss:.4g}"
-        return Predicted({}, (note,))
+        return Predicted({}, (f"the target {target:g} is not below the loss at the fit's checkpoint, {fit.loss:.4g}",))
     found = quadratic_at(fit, target)
     if isinstance(found, str):
         return Predicted({}, (found,))

@@ -92,25 +92,20 @@ def _momentum(sgd: Curve, heavy_ball: Curve) -> list[Finding]:
     first, last = (ratio(heavy_ball, sgd, B) for B in (sizes[0], sizes[-1]))
     certain = sgd.certain and heavy_ball.certain
     apart = first.low > EQUAL_WITHIN or first.high < 1 / EQUAL_WITHIN
-    alike = (
-        Verdict.holds
-        if first.low >= 1 / EQUAL_WITHIN and first.high <= EQUAL_WITHIN
-        else Verdict.fails
-        if apart
-        else Verdict.partly
-    )
+    inside = first.low >= 1 / EQUAL_WITHIN and first.high <= EQUAL_WITHIN
+    alike = Verdict.holds if inside else Verdict.fails if apart else Verdict.partly
     helps = Verdict.holds if last.high < 1 / EQUAL_WITHIN else Verdict.partly if last.low < 1 else Verdict.fails
+    judged = [
+        ("as many steps as SGD at small batch", first, sizes[0], alike),
+        ("fewer steps than SGD at large batch", last, sizes[-1], helps),
+    ]
     return [
         Finding(
-            "momentum takes as many steps as SGD at small batch",
-            f"steps with momentum over without: {first} at B = {sizes[0]:,.0f}",
-            alike if certain else Verdict.open,
-        ),
-        Finding(
-            "momentum takes fewer steps than SGD at large batch",
-            f"steps with momentum over without: {last} at B = {sizes[-1]:,.0f}",
-            helps if certain else Verdict.open,
-        ),
+            f"momentum takes {what}",
+            f"steps with momentum over without: {found} at B = {B:,.0f}",
+            verdict if certain else Verdict.open,
+        )
+        for what, found, B, verdict in judged
     ]
 
 

@@ -20,7 +20,7 @@ from nqm.show.verdict import Verdict
 def point(batch_size: int, steps: int) -> Point:
     trial = Trial("digits", {}, "SGD", {"lr": 0.1}, (), batch_size, "train_loss", 0.1, 10**6, 0.02, seed=0)
     return Point(
-        "SGD", "SGD", batch_size, trial, "raw", None, steps, (steps, steps), 20, 0, 0, 20, {"lr": "low"}, 0, "done", ""
+        "SGD", "SGD", batch_size, trial, "raw", None, steps, (steps, steps), 20, 0, 0, {"lr": "low"}, 0, "done", ""
     )
 
 
