@@ -61,6 +61,10 @@ def raises(trials: Sequence[Trial], *, stacking: str) -> list[Result]:
     raise ZeroDivisionError("on purpose")
 
 
+def interrupted(trials: Sequence[Trial], *, stacking: str) -> list[Result]:
+    raise KeyError(trials[0].key[:4])
+
+
 def short(trials: Sequence[Trial], *, stacking: str) -> list[Result]:
     return run_trials(trials[1:], stacking=stacking)
 

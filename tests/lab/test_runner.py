@@ -94,6 +94,13 @@ def test_a_worker_that_breaks_its_contract(worker: str, error: type[Exception], 
         assert store.running(f"lab_workers:{worker}") == 0  # its claims are given up
 
 
+def test_an_exception_in_a_worker_of_another_process_is_the_users_own(tmp_path: Path) -> None:
+    with pytest.raises(UserCodeError, match="the worker lab_workers:interrupted failed with KeyError") as caught:
+        run(small(worker="interrupted"), store=tmp_path / "small.db", executor=executors.local(1))
+    assert "raise KeyError(trials[0].key[:4])" in caught.value.traceback
+    assert "nqm/lab" not in caught.value.traceback
+
+
 def test_failed_trials_are_told_and_run_again_when_asked(log: Path, tmp_path: Path) -> None:
     study = small(optimizers={"SGD": {"lr": {"low": 0.1, "high": 1}, "broken": True}}, worker="logged")
     path = tmp_path / "small.db"
