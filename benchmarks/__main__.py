@@ -126,12 +126,12 @@ def long_run() -> str:
 def compiled() -> str:
     """The inner loop, compiled against plain NumPy."""
     from nqm.engine.kernels.compiled import move_numpy
-    from nqm.engine.trajectory import Dynamics
+    from nqm.engine.trajectory import Trajectory
 
     loops = kernels()
     if not loops.compiled:
         return "numba is not installed: plain NumPy is in use"
-    dynamics = Dynamics(HeavyBall(0.1, 0.9), paper().coarse.spectrum.h)
+    dynamics = Trajectory(HeavyBall(0.1, 0.9), paper().coarse.spectrum.h)
     step, start = dynamics.step(0), dynamics.start()
     arguments = (step.A, step.drift, step.Q, start.A, start.Q, 5000)
     loops.move(*arguments)

@@ -287,7 +287,7 @@ def matrices(
 def loop(optimizer: Optimizer, h: Any, times: Sequence[int], settings: Settings = constant) -> tuple[Any, Any]:
     """One step after the other in float64; (times, modes) each."""
     h = np.asarray(h, dtype=float)
-    if optimizer.at_horizon(1) != optimizer.at_horizon(2**40) and len(times) > 1:  # each time is a run of its own
+    if optimizer.depends_on_horizon and len(times) > 1:  # each time is a run of its own
         runs = [loop(optimizer, h, [t], settings) for t in times]
         return tuple(np.concatenate(part) for part in zip(*runs, strict=True))
     algorithm, one = rule(optimizer, h, int(times[-1])), np.ones_like(h)

@@ -6,23 +6,46 @@ whatever the optimizer is made of. Steps that all differ are walked one by one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from ..optimizers.base import Optimizer, parameters, scaled
 from ..types import Array, Wrong
 from .basis import Basis
 from .kernels.compiled import kernels
 from .moments import MomentMap
 from .schedule import Schedule
 
+MAX_STEPS = 10**9  # the longest run
 MAX_WALK = 10**7  # steps that are followed one by one
 BLOWN = 1e4  # growth of a state beyond which its second moments cancel to nothing when it falls again
 SCAN = 4096  # steps walked at a time
 STABLE = 1 + 1e-12  # the slowest modes have 1 - lr h == 1.0 in float64
+
+
+class LinearSystem(Protocol):
+    """What the engine asks of an optimizer; `nqm.optimizers.Optimizer` says what each of these is."""
+
+    def system(self, h: Array, t: int, /) -> tuple[Sequence[Sequence[Any]], Sequence[Any]]: ...
+    def initial(self) -> Sequence[float]: ...
+    def readout(self, t: int, /) -> Sequence[Any]: ...
+    def gradient_point(self, t: int, /) -> Sequence[Any]: ...
+    def same_until(self, t: int, /) -> float: ...
+    def pace(self, t: Array, /) -> Array | None: ...
+    def scaled(self, lr: float, momentum: float = 1.0) -> LinearSystem: ...
+    @property
+    def settings(self) -> list[Any]: ...
+    @property
+    def cycle(self) -> int: ...
+    @property
+    def repeats_from(self) -> int: ...
+    @property
+    def steady(self) -> bool: ...
+    @property
+    def averages(self) -> bool: ...
 
 
 class Powers:
@@ -60,26 +83,27 @@ class Affine:
     b1: Array
 
 
-class Dynamics:
+class Trajectory:
     """One optimizer, one schedule, curvatures h.
 
     Settings may be arrays that broadcast against h; ``shape`` is the shape they give together, and maps hold it
     flattened as their mode axis. Slots are balanced on each mode, from the first step at the unscheduled rate.
     """
 
-    def __init__(self, optimizer: Optimizer, h: Array, schedule: Schedule | None = None) -> None:
+    def __init__(self, optimizer: LinearSystem, h: Array, schedule: Schedule | None = None) -> None:
         self.optimizer, self.h, self.schedule = optimizer, h, schedule
         G, b = optimizer.system(h, 0)
         entries = [*(e for row in G for e in row), *b]
         # A later step of a cycle may be the first to show a setting.
-        later = [p.value for p in parameters(optimizer).values()] if optimizer.cycle != 1 else []
+        later = optimizer.settings if optimizer.cycle != 1 else []
         arrays = (e for e in (*entries, *later) if not isinstance(e, float | int))
         self.shape = np.broadcast_shapes(h.shape, *{np.shape(e) for e in arrays})
         self._change, self._jolt = self._arrays(G, b)
         self.modes = self._jolt.shape[1]
         self.period = optimizer.cycle
         self.repeats_from = max(optimizer.repeats_from, schedule.repeats_from if schedule else 0)
-        self._powers: dict[Any, Powers] = {}
+        self._powers: dict[int, Powers] = {}  # by step
+        self._cycles: dict[int, Powers] = {}  # by phase
 
     @cached_property
     def basis(self) -> Basis:
@@ -123,7 +147,7 @@ class Dynamics:
 
     def gradient_point(self, t: int) -> Array:
         """The weights of the slots in the point of step t's gradient, (slots, modes)."""
-        held = scaled(self.optimizer, *self.schedule.at(t)[:2]) if self.schedule else self.optimizer
+        held = self.optimizer.scaled(*self.schedule.at(t)[:2]) if self.schedule else self.optimizer
         return self.weights(held.gradient_point(t))
 
     def weights(self, weights: Any) -> Array:
@@ -145,7 +169,7 @@ class Dynamics:
         if self.schedule is None:
             return (*(self._stack(self.optimizer, t) if t else self._first), 1.0)
         lr, momentum, batch = self.schedule.at(t)
-        return (*self._stack(scaled(self.optimizer, lr, momentum), t), batch)
+        return (*self._stack(self.optimizer.scaled(lr, momentum), t), batch)
 
     def same_until(self, t: int) -> float:
         ends = self.optimizer.same_until(t)
@@ -188,8 +212,7 @@ class Dynamics:
 
     def cycle(self, phase: int = 0) -> Powers:
         """The powers of one whole cycle that begins ``phase`` steps into it."""
-        key = ("cycle", phase)
-        if key not in self._powers:
+        if phase not in self._cycles:
             t, end = self.repeats_from + phase, self.repeats_from + phase + self.period
             whole = None
             while t < end:
@@ -198,8 +221,8 @@ class Dynamics:
                 whole = part if whole is None else part @ whole
                 t = stop
             assert whole is not None
-            self._powers[key] = Powers(whole)
-        return self._powers[key]
+            self._cycles[phase] = Powers(whole)
+        return self._cycles[phase]
 
     def pace(self, t: int, to: int) -> Array | None:
         """The scalar that drives the steps t .. to, if one does: the optimizer's own or the schedule's."""
@@ -212,18 +235,16 @@ class Dynamics:
 
     def affine(self, t: int) -> Affine | None:
         """The steps from t on as ``G0 + pace G1``, where they are that."""
-        if self.pace(t, t + 3) is None or t < self.optimizer.repeats_from:
-            return None
-        if "affine" not in self._powers:
-            own = self.optimizer.pace(t) is not None
-            if own:
-                lr, momentum, _ = self.schedule.at(t) if self.schedule else (1.0, 1.0, 1.0)
-                held = scaled(self.optimizer, lr, momentum)
-                points = [(held.pace(u), self._stack(held, u)) for u in (0, 1, 3)]
-            else:
-                points = [(m, self._stack(scaled(self.optimizer, m), t)) for m in (1.0, 0.5, 2.0)]
-            self._powers["affine"] = _affine(points)  # type: ignore[assignment]
-        return self._powers["affine"]  # type: ignore[return-value]
+        return None if self.pace(t, t + 3) is None or t < self.optimizer.repeats_from else self._affine
+
+    @cached_property
+    def _affine(self) -> Affine | None:
+        """The line through three steps of different pace, if they lie on one."""
+        late, own = self.repeats_from, self.optimizer.pace(np.array([0, 1, 3]))
+        if own is None:
+            return _line([(m, self._stack(self.optimizer.scaled(m), late)) for m in (1.0, 0.5, 2.0)])
+        held = self.optimizer.scaled(*self.schedule.at(late)[:2]) if self.schedule else self.optimizer
+        return _line([(float(p), self._stack(held, u)) for p, u in zip(own, (0, 1, 3), strict=True)])
 
     def scan(
         self, affine: Affine, state: MomentMap, t: int, to: int, ws: Array | None = None, wn: Array | None = None
@@ -246,7 +267,7 @@ class Dynamics:
     def stationary(self) -> MomentMap:
         """The map whose fixed point is the steady state: one cycle at the schedule's last settings."""
         if self.period == 0:
-            return self.step(10**9)
+            return self.step(MAX_STEPS)
         return self.cycle()[0] if self.period > 1 else self.powers(self.repeats_from)[0]
 
     def stable(self) -> Any:
@@ -270,7 +291,7 @@ class Dynamics:
                 noise = np.full(self.shape, np.nan)
         return np.where(stable, np.where(noise >= 0, noise, np.nan), np.inf)
 
-    def _stack(self, optimizer: Optimizer, t: int) -> tuple[Array, Array]:
+    def _stack(self, optimizer: LinearSystem, t: int) -> tuple[Array, Array]:
         """G and b of step t as arrays in the balanced slots."""
         return self.basis.system(*self._arrays(*optimizer.system(self.h, t)))
 
@@ -284,7 +305,7 @@ class Dynamics:
         return full.reshape(k, k, -1), jolt.reshape(k, -1)
 
 
-def fade(optimizer: Optimizer, times: Any, reference: int) -> Any:
+def fade(optimizer: LinearSystem, times: Any, reference: int) -> Any:
     """Square of the read-out's factor at ``times`` over that at ``reference`` (an average divides by its length)."""
     if optimizer.steady:
         return 1.0
@@ -292,7 +313,7 @@ def fade(optimizer: Optimizer, times: Any, reference: int) -> Any:
     return np.array([size(t) for t in np.atleast_1d(times)]) ** 2 / size(reference) ** 2
 
 
-def _affine(points: list[tuple[float, tuple[Array, Array]]]) -> Affine | None:
+def _line(points: list[tuple[float, tuple[Array, Array]]]) -> Affine | None:
     """The line through two points, if the third lies on it."""
     (p0, (Ga, ba)), (p1, (Gb, bb)), (p2, (Gc, bc)) = points
     G1, b1 = (Gb - Ga) / (p1 - p0), (bb - ba) / (p1 - p0)

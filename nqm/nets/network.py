@@ -19,7 +19,7 @@ from torch.func import functional_call
 
 from ..engine.run import Run
 from ..optimizers.base import Optimizer
-from ..problems.quadratic import AnySchedule, Problem
+from ..problems.base import AnySchedule
 from ..types import Wrong
 from .preflight import check_network, first_sentence
 from .transforms import grad, pushed_forward, vmap
@@ -29,7 +29,7 @@ CHUNK = 2048  # examples in a pass, for one vector: with several, fewer
 ROOM = 2**28  # bytes that gradients of single examples may take
 
 
-class Network(Problem):
+class Network:
     """A model, its loss and its data at one checkpoint.
 
     Parameters

@@ -14,11 +14,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypeVar
 
 import numpy as np
 
-from ..types import Wrong
+from ..engine.trajectory import MAX_STEPS
+from ..types import Array, Wrong
 from .kinds import Free, Kind, beginning, decay, free, positive, rate, stride, unit, whole
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 Number = Any
 """A hyper-parameter: a number, an array of settings that broadcasts against h, or `free`."""
+
+O = TypeVar("O", bound="Optimizer")
 
 System = tuple[Sequence[Sequence[Any]], Sequence[Any]]
 
@@ -35,7 +38,7 @@ State = tuple[Any, ...]
 __all__ = [
     "Averaging", "Free", "Kind", "Number", "Optimizer", "Parameter", "Sampled", "State", "System", "Wrapper",
     "assign", "beginning", "decay", "fill", "free", "free_parameters", "parameters", "positive", "rate",
-    "require_set", "scaled", "stride", "unit", "whole", "with_values",
+    "require_set", "stride", "unit", "whole", "with_values",
 ]  # fmt: skip
 
 
@@ -133,13 +136,40 @@ class Optimizer(ABC):
         """Whether the read-out averages over an ever longer time, so that its noise goes to zero."""
         return False
 
-    def pace(self, t: Any) -> Any:
-        """For a system that differs at every step: the scalar of t in which G and b are affine, if there is one."""
+    def pace(self, t: Array) -> Array | None:
+        """For a system that differs at every step: the scalar of each t in which G and b are affine, if there is one."""
         return None
 
     def at_horizon(self, t: int) -> Optimizer:
         """The optimizer for a run of t steps, where it depends on that."""
         return self
+
+    @property
+    def depends_on_horizon(self) -> bool:
+        """Whether runs of different lengths differ from their first step on, as a tail average over half of the run does."""
+        return type(self).at_horizon is not Optimizer.at_horizon
+
+    @property
+    def endless(self) -> Optimizer:
+        """The optimizer for a run as long as any can be."""
+        return self.at_horizon(MAX_STEPS)
+
+    @property
+    def settings(self) -> list[Any]:
+        """The values of its hyper-parameters and of those it wraps."""
+        return [p.value for p in parameters(self).values()]
+
+    def scaled(self, lr: float = 1.0, momentum: float = 1.0) -> Self:
+        """The optimizer with its learning rates and momenta multiplied: what a schedule does to it.
+
+        Adam's beta1 is a momentum, as PyTorch's one-cycle schedule takes it.
+        """
+        optimizer = self
+        for names, factor in ((("lr",), lr), (("momentum", "beta1"), momentum)):
+            for p in parameters(self).values():
+                if p.path[-1] in names and not (np.isscalar(factor) and factor == 1.0):
+                    optimizer = assign(optimizer, p.path, p.value * factor)
+        return optimizer
 
     def edge(self, h: Any) -> Any:
         """The learning rate at which a mode of curvature h loses stability, as far as known: a coordinate for searches."""
@@ -209,8 +239,15 @@ class Wrapper(Optimizer):
     def averages(self) -> bool:
         return self.inner.averages
 
+    def pace(self, t: Array) -> Array | None:
+        return self.inner.pace(t)
+
     def at_horizon(self, t: int) -> Optimizer:
         return with_values(self, inner=self.inner.at_horizon(t))
+
+    @property
+    def depends_on_horizon(self) -> bool:
+        return type(self).at_horizon is not Wrapper.at_horizon or self.inner.depends_on_horizon
 
     def edge(self, h: Any) -> Any:
         return self.inner.edge(h)
@@ -255,6 +292,9 @@ class Averaging(Wrapper):
     @property
     def averages(self) -> bool:
         return self.sums or self.inner.averages
+
+    def pace(self, t: Array) -> Array | None:
+        return None
 
 
 @dataclass(frozen=True)
@@ -315,25 +355,13 @@ def free_parameters(optimizer: Optimizer) -> dict[str, Parameter]:
     return {name: p for name, p in parameters(optimizer).items() if p.value is free}
 
 
-def fill(optimizer: Optimizer, values: Mapping[str, Any]) -> Optimizer:
+def fill(optimizer: O, values: Mapping[str, Any]) -> O:
     """The optimizer with the named hyper-parameters set, unchecked: the values may be arrays of settings."""
     known = parameters(optimizer)
     for name, value in values.items():
         if name not in known:
             raise Wrong(f"{optimizer} has no parameter {name!r}; it has {', '.join(known)}")
         optimizer = assign(optimizer, known[name].path, value)
-    return optimizer
-
-
-def scaled(optimizer: Optimizer, lr: Any = 1.0, momentum: Any = 1.0) -> Optimizer:
-    """The optimizer with its learning rates and momenta multiplied: what a schedule does to it.
-
-    Adam's beta1 is a momentum, as PyTorch's one-cycle schedule takes it.
-    """
-    for names, factor in ((("lr",), lr), (("momentum", "beta1"), momentum)):
-        for p in parameters(optimizer).values():
-            if p.path[-1] in names and not (np.isscalar(factor) and factor == 1.0):
-                optimizer = assign(optimizer, p.path, p.value * factor)
     return optimizer
 
 
@@ -357,7 +385,7 @@ def _walk(optimizer: Optimizer, prefix: tuple[str, ...]) -> Any:
             yield (*prefix, f.name), f.metadata["kind"], getattr(optimizer, f.name)
 
 
-def assign(optimizer: Optimizer, path: tuple[str, ...], value: Any) -> Optimizer:
+def assign(optimizer: O, path: tuple[str, ...], value: Any) -> O:
     """The optimizer with the hyper-parameter at a path set, unchecked."""
     name, *rest = path
     if rest:
@@ -365,7 +393,7 @@ def assign(optimizer: Optimizer, path: tuple[str, ...], value: Any) -> Optimizer
     return with_values(optimizer, **{name: value})
 
 
-def with_values(optimizer: Optimizer, **changes: Any) -> Any:
+def with_values(optimizer: O, **changes: Any) -> O:
     """A copy with these fields, unchecked."""
     result = object.__new__(type(optimizer))
     vars(result).update(vars(optimizer), **changes)

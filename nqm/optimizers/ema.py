@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ..types import Array
 from .algebra import follow
 from .base import Averaging, Number, State, System, decay
 
@@ -48,5 +49,5 @@ class EMA(Averaging):
     def same_until(self, t: int) -> float:
         return self.inner.same_until(t) if self.inner.steady else t + 1
 
-    def pace(self, t: Any) -> Any:
+    def pace(self, t: Array) -> Array | None:
         return self.inner.pace(t)

@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
 from .algebra import follow
 from .base import Averaging, Number, State, System, beginning, with_values
 
@@ -68,6 +66,13 @@ class Polyak(Averaging):
         return max(self.inner.repeats_from, self.first)
 
     def at_horizon(self, t: int) -> Polyak:
-        whole = isinstance(self.start, (int, np.integer)) or self.start >= 1
-        first = int(self.start) if whole else math.floor(self.start * t)
+        first = math.floor(self.start * t) if self._fraction else int(self.start)
         return with_values(self, inner=self.inner.at_horizon(t), start=first)
+
+    @property
+    def depends_on_horizon(self) -> bool:
+        return self._fraction or self.inner.depends_on_horizon
+
+    @property
+    def _fraction(self) -> bool:
+        return 0 < self.start < 1

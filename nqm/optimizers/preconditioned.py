@@ -51,6 +51,3 @@ class Preconditioned(Wrapper):
 
     def edge(self, h: Any) -> Any:
         return self.inner.edge(h ** (1 - self.power))
-
-    def pace(self, t: Any) -> Any:
-        return self.inner.pace(t)

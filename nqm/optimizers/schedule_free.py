@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ..types import Array
 from .base import Number, Optimizer, State, System, decay, rate
 
 
@@ -33,8 +34,9 @@ class ScheduleFree(Optimizer):
     momentum: Number = decay()
 
     def system(self, h: Any, t: int) -> System:
-        x, y, c = self.lr * h, self.momentum, self.pace(t)
-        return [[-x * (1 - y), -x * y], [c * (1 - x * (1 - y)), -c * (1 + x * y)]], [-self.lr, -c * self.lr]
+        lr, momentum, c = self.lr, self.momentum, 1 / (t + 1)
+        z, x = lr * h * (1 - momentum), lr * h * momentum  # the weights of z and x in lr h y
+        return [[-z, -x], [c * (1 - z), -c * (1 + x)]], [-lr, -c * lr]
 
     def initial(self) -> list[float]:
         return [1.0, 1.0]
@@ -72,7 +74,7 @@ class ScheduleFree(Optimizer):
     def averages(self) -> bool:
         return True
 
-    def pace(self, t: Any) -> Any:
+    def pace(self, t: Array) -> Array:
         return 1.0 / (t + 1)
 
     def edge(self, h: Any) -> Any:

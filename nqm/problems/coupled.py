@@ -23,7 +23,7 @@ from ..engine.kernels.coupled import scan_coupled
 from ..engine.moments import MomentMap
 from ..engine.schedule import Schedule
 from ..engine.spectrum import Spectrum
-from ..engine.trajectory import SCAN, STABLE, Dynamics, fade
+from ..engine.trajectory import SCAN, STABLE, Trajectory, fade
 from ..optimizers.base import Optimizer
 from ..types import Array, Wrong
 
@@ -53,7 +53,7 @@ class Steady:
 class Coupled:
     """One optimizer, one schedule, one batch size on the least squares of a spectrum.
 
-    Settings may be arrays that broadcast against the curvatures, as in `Dynamics`; each has a sum tau of its own.
+    Settings may be arrays that broadcast against the curvatures, as in `Trajectory`; each has a sum tau of its own.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Coupled:
         schedule: Schedule | None = None,
     ) -> None:
         check_look(optimizer)
-        self.dynamics = Dynamics(optimizer, spectrum.h, schedule)
+        self.dynamics = Trajectory(optimizer, spectrum.h, schedule)
         self.optimizer, self.schedule = optimizer, schedule
         self.label_noise, self.per_example = float(label_noise), 1 / batch_size
         self.nodes, self.settings = len(spectrum), self.dynamics.modes // len(spectrum)
@@ -104,6 +104,14 @@ class Coupled:
                 total[:, t - first : end - first] = part * seen
             t = end
         return State(X, N), signal, noise
+
+    def move(self, state: State, t: int, to: int) -> State:
+        """The state after ``to`` steps from the one after t."""
+        return self.walk(state, t, to)[0]
+
+    def end(self, t: int) -> tuple[Array, Array]:
+        """What `read` gives after t steps from the start."""
+        return self.read(self.move(self.start(), 0, t), t)
 
     def read(self, state: State, t: int) -> tuple[Array, Array]:
         """Second moments of the reported weights on each mode: of the signal, and B times those of the noise."""

@@ -22,7 +22,7 @@ import numpy as np
 from ..engine.run import Outcome, Run
 from ..engine.schedule import Schedule
 from ..engine.spectrum import Spectrum
-from ..optimizers.base import Optimizer, scaled
+from ..optimizers.base import Optimizer
 from ..types import Array, Wrong
 from .bases import Geometry
 from .laws import Law, gaussian
@@ -236,7 +236,7 @@ class Walk:
             self._until = math.inf
             return
         lr, momentum, batch = self.schedule.at(t)
-        self._now, self._batch = scaled(self.optimizer, lr, momentum), self.batch_size * batch
+        self._now, self._batch = self.optimizer.scaled(lr, momentum), self.batch_size * batch
         self._until = self.schedule.same_until(t)
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ..engine.run import Outcome, number
 from ..optimizers.base import Optimizer, parameters
-from ..problems.quadratic import MAX_STEPS, check_batch_size, check_target
+from ..problems.base import MAX_STEPS, check_batch_size, check_target
 from ..sampling.laws import Law, gaussian, law
 from ..sampling.replicas import check_seed
 from ..types import Wrong
+
+O_co = TypeVar("O_co", bound=Optimizer, covariant=True)
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ PLAIN = Sampling()
 
 
 @dataclass(frozen=True)
-class Tuned:
+class Tuned(Generic[O_co]):
     """Answer of `tune`: the optimizer with every parameter set, and what it reaches.
 
     ``at_bound`` names the parameters whose best value lies at the edge of its range: momentum at 0 means that momentum
@@ -77,7 +79,7 @@ class Tuned:
     sampled; None where the answer is exact. It is that of measuring this setting: the search may have missed a better one.
     """
 
-    optimizer: Optimizer
+    optimizer: O_co
     steps: int | None
     loss: float
     batch_size: float

@@ -23,9 +23,10 @@ import numpy as np
 from ..engine.kernels.compiled import kernels
 from ..engine.moments import MomentMap
 from ..engine.run import Outcome, number, numbers
-from ..engine.trajectory import Dynamics
+from ..engine.trajectory import Trajectory
 from ..optimizers.base import Optimizer, Parameter, fill, free_parameters, parameters
-from ..problems.quadratic import MAX_STEPS, Quadratic, check_batch_size, check_target
+from ..problems.base import MAX_STEPS, check_batch_size, check_target
+from ..problems.quadratic import Quadratic
 from ..types import Array, Wrong
 
 PASS = 16384  # settings times nodes times slots in one pass: its powers stay in cache
@@ -190,7 +191,7 @@ def phase_map(
         raise Wrong(f"phase_map needs {', '.join(left)} of {optimizer} set; only those of the axes may be free")
     size = None if batch_size is None else check_batch_size(batch_size)
     smooth = len(_member(optimizer, scales).initial()) == 1
-    grid = _Grid(problem.coarse_smooth if smooth else problem.fine, optimizer, scales, target, size)
+    grid = _Grid(problem.nodes.smooth if smooth else problem.nodes.fine, optimizer, scales, target, size)
     steps, outcomes = grid.solve()
     return PhaseMap(*scales, steps, outcomes, grid.boundary(), optimizer, target, size)
 
@@ -199,7 +200,7 @@ def _member(optimizer: Optimizer, scales: tuple[Scale, Scale]) -> Optimizer:
     """One of the optimizers of a map, refused if its steps are neither alike nor repeat."""
     values = {s.name: _plain(s, s.values[0]) for s in scales if s.parameter}
     member = fill(optimizer, values)
-    whole = member.linear and member.at_horizon(1) == member.at_horizon(MAX_STEPS)
+    whole = member.linear and not member.depends_on_horizon
     if not whole or member.cycle == 0 or not member.steady or member.repeats_from:
         raise Wrong(f"phase_map needs an optimizer whose steps are alike or repeat, and those of {optimizer} do not")
     return member
@@ -288,14 +289,14 @@ class _Grid:
         # Steps that are alike lose stability at an end of the spectrum. A cycle can resonate with any mode.
         modes = h if member.cycle > 1 else np.array([h.min(), h.max()])
         with np.errstate(all="ignore"):
-            return np.broadcast_to(Dynamics(member, modes).stable(), (count,))
+            return np.broadcast_to(Trajectory(member, modes).stable(), (count,))
 
 
 class _Pass:
     """Cells whose powers are taken together. Times are in units of a cycle, which is one step for most."""
 
     def __init__(self, member: Optimizer, spectrum: Any, target: float, batch_sizes: Array) -> None:
-        dynamics = Dynamics(member, spectrum.h)
+        dynamics = Trajectory(member, spectrum.h)
         self.shape = len(batch_sizes), len(spectrum)
         self.target, self.batch_sizes = target, batch_sizes
         self.ws, self.wn = spectrum.signal_mass, spectrum.noise_mass

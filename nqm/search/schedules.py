@@ -24,11 +24,14 @@ from ..engine.moments import MomentMap
 from ..engine.run import Outcome, number
 from ..engine.schedule import Schedule
 from ..optimizers.base import Optimizer, Parameter, fill, free, free_parameters, parameters
-from ..problems.quadratic import MAX_STEPS, Quadratic, check_batch_size, check_target
+from ..problems.base import MAX_STEPS, check_batch_size, check_target
+from ..problems.quadratic import Quadratic
 from ..types import Array, Wrong
+from .answer import Tuned
 from .exact.family import Family
+from .exact.losses import CEILING
 from .exact.minimise import minimise
-from .exact.tuning import CEILING, Tuned, Tuner
+from .exact.tuning import Tuner
 
 FEW = 8  # pieces of the first, coarse schedule
 STEP = 1e-40j  # complex step: no difference is taken, so it may be as small as one likes
@@ -101,7 +104,7 @@ def optimal_schedule(
         raise Wrong(f"pieces must be a whole number from 1 to 1000, got {pieces!r}", argument="pieces")
     if not isinstance(optimizer, Optimizer) or "lr" not in parameters(optimizer):
         raise Wrong(f"optimal_schedule needs an optimizer with one learning rate, got {optimizer!r}")
-    family = Family(problem, optimizer)
+    family = Family(optimizer, problem.spectrum)
     member = family.at((family.low + family.high) / 2)
     if member.cycle != 1 or not member.steady or member.averages:
         raise Wrong(f"optimal_schedule needs an optimizer whose steps are all alike, and those of {optimizer} are not")
@@ -337,7 +340,9 @@ class _RateSearch:
         return float(np.min(fill(self.optimizer, {**values, "lr": 1.0}).edge(self.problem.spectrum.h)))
 
     def _chain(self, T: int, pieces: int, problem: Quadratic | None = None) -> Chain:
-        return Chain(problem or self.problem.coarse_for(self.optimizer), self.optimizer, self.shared, split(T, pieces))
+        return Chain(
+            problem or self.problem.nodes.searched(self.optimizer), self.optimizer, self.shared, split(T, pieces)
+        )
 
     def _loss(self, T: int, rates: Array, u: Array, problem: Quadratic | None = None) -> float:
         signal, noise = self._chain(T, len(rates), problem).losses(rates, u)
@@ -399,10 +404,10 @@ class _RateSearch:
 
 def _best_batches(problem: Quadratic, optimizer: Optimizer, unit: float, examples: float, pieces: int) -> Scheduled:
     """Least loss for a budget of examples: batch sizes in closed form, rate and steps by search around them."""
-    coarse = problem.coarse_for(optimizer)
-    family = Family(coarse, optimizer)
+    coarse = problem.nodes.searched(optimizer)
+    family = Family(optimizer, coarse.spectrum)
     start = Tuner(problem, optimizer).solve(unit, examples=max(examples, unit))
-    tuner_point = Tuner(problem, optimizer).point(start.optimizer) if len(family) else np.zeros(0)
+    tuner_point = Tuner(problem, optimizer).family.point(start.optimizer) if len(family) else np.zeros(0)
 
     def settle(point: Array, where: Quadratic) -> tuple[float, Array, int, Optimizer]:
         T = max(pieces, round(2.0 ** float(point[0])))
@@ -420,7 +425,7 @@ def _best_batches(problem: Quadratic, optimizer: Optimizer, unit: float, example
     low = np.append(math.log2(pieces), family.low)
     high = np.append(math.log2(min(examples, MAX_STEPS)), family.high)
     first = np.append(math.log2(max(start.steps or pieces, pieces)), tuner_point)
-    best = minimise(values, [np.clip(first, low, high)], 2.0, low, high)[0][0]
+    best = minimise(values, [np.clip(first, low, high)], 2.0, low, high)[0].u
     loss, batches, T, chosen = settle(best, problem)
     schedule = Schedule(split(T, pieces), batch_size=batches / unit)
     message = f"least loss for {examples:g} examples is {loss:.4g}, in {T:,} steps with {pieces} pieces"

@@ -14,9 +14,8 @@ from ..engine.run import number, numbers
 from ..engine.spectrum import Spectrum
 from ..optimizers.base import Optimizer, parameters
 from ..optimizers.preconditioned import Preconditioned
+from ..problems.base import MAX_STEPS, Problem, check_batch_size, check_target
 from ..problems.bounds import bayes_bound, conjugate_gradient_steps, knee, paper_bound
-from ..problems.least_squares import LeastSquares
-from ..problems.quadratic import MAX_STEPS, Quadratic, check_batch_size, check_target
 from ..types import Array, Wrong
 from .answer import Sampling, Tuned
 from .exact.tuning import tuner
@@ -162,7 +161,7 @@ def excess_at(batch_sizes: Array, examples: Array, factor: float) -> float:
 
 
 def sweep(
-    problem: Quadratic | LeastSquares,
+    problem: Problem,
     optimizer: Optimizer,
     batch_sizes: Sequence[float] | None = None,
     *,

@@ -13,7 +13,7 @@ from ..optimizers.base import parameters
 from ..problems.bounds import bayes_bound, conjugate_gradient_steps, paper_bound
 from ..types import Wrong
 from .chart import BLACK, GREY, PALETTE, Line, Panel, Scale, around, chart, finite, ramp, wrap
-from .numbers import rounded
+from .numbers import rounded, shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -96,7 +96,7 @@ def plot_sweeps(sweeps: Sequence[Sweep] | Sweep, path: str | Path | None = None,
     for s, name, color in zip(sweeps, _told_apart(sweeps), _colors(len(sweeps)), strict=True):
         critical = s.critical_batch_size()
         if math.isfinite(critical):
-            name += f", critical batch size {rounded(critical)}"
+            name += f", critical batch size {shown(rounded(critical))}"
             marks.append(Line([critical], [curve_at(critical, s.batch_sizes, s.steps)], "", color, "", marker="D"))
         below.append(perfect_scaling(s.batch_sizes, s.steps))
         curves.append(Line(s.batch_sizes, s.steps, name, color, marker="o", error=s.steps_stderr))

@@ -9,7 +9,7 @@ from typing import Any
 from ..engine.run import number, numbers
 from ..optimizers import Optimizer, free
 from ..optimizers.base import assign, parameters
-from ..problems.quadratic import MAX_STEPS, Quadratic
+from ..problems.base import MAX_STEPS
 from ..search import Axis, optimal_schedule, phase_map, steps_to_target
 from ..search import tune as run_tune
 from ..search.sweeps import Sweep
@@ -74,10 +74,7 @@ def _limit(given: Given, optimizer: Optimizer, batch_size: float) -> float | Non
     """The learning rate at which the setting loses stability, where that is quick to say."""
     if not optimizer.linear or "lr" not in parameters(optimizer) or optimizer.at_horizon(MAX_STEPS).cycle > 1:
         return None
-    problem = given.problem
-    if isinstance(problem, Quadratic):
-        return number(problem.stability_limit(optimizer))
-    return number(problem.fine.stability_limit(optimizer, batch_size))
+    return number(given.quick.stability_limit(optimizer, batch_size))
 
 
 def steps(
@@ -157,7 +154,7 @@ def schedule(
     pieces: int, on: Any,
 ) -> Answer:  # fmt: skip
     """The best piecewise-constant schedule of the learning rate or of the batch size."""
-    if not isinstance(problem.problem, Quadratic):
+    if not problem.problem.separable:
         raise Refused("best schedules need noise of fixed variance, the kind quadratic", "problem.kind")
     goals = {"target": target, "steps": steps, "examples": examples}
     found = optimal_schedule(
@@ -178,7 +175,7 @@ def schedule(
 
 def phases(problem: Given, optimizer: Optimizer, target: float, batch_size: float | None, x: Axis, y: Axis) -> Answer:
     """Steps to a target over two settings."""
-    if not isinstance(problem.problem, Quadratic):
+    if not problem.problem.separable:
         raise Refused("maps need noise of fixed variance, the kind quadratic", "problem.kind")
     # What an axis holds need not be free: the text of a page keeps the setting that was clicked.
     for axis in (x, y):

@@ -12,7 +12,7 @@ from ..engine.schedule import Schedule
 from ..engine.spectrum import Spectrum
 from ..nets.fitting.model import Fit
 from ..optimizers import Optimizer
-from ..problems.least_squares import MUCH, LeastSquares
+from ..problems.least_squares import LeastSquares
 from ..problems.quadratic import Quadratic
 from ..search import Axis
 from ..search.sweeps import DEFAULT_BATCH_SIZES
@@ -69,11 +69,11 @@ class Given:
     @property
     def quick(self) -> Quadratic | LeastSquares:
         """The same on quadrature nodes good to 1e-9."""
-        return self.problem.fine
+        return self.problem.nodes.fine
 
     def takes_long(self, steps: int) -> bool:
         """Whether so many steps on every mode take seconds: a regression has to walk them one by one."""
-        return isinstance(self.problem, LeastSquares) and steps * len(self.problem.spectrum) > MUCH
+        return self.problem.slow(steps)
 
     @property
     def fit(self) -> Fit | None:

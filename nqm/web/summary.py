@@ -12,7 +12,8 @@ from ..engine.spectrum import Spectrum
 from ..nets.estimates import Measure
 from ..nets.fitting.model import Fit
 from ..optimizers import SGD
-from ..problems.quadratic import Bands, Quadratic
+from ..problems.base import Bands
+from ..problems.quadratic import Quadratic
 from . import limits
 from .bodies import Given
 

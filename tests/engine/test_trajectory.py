@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from catalogue import CYCLIC, ROWS
+from catalogue import CYCLIC, ROWS, set_all
 from reference import exact, relative_error
-from test_optimizers import set_all
 
 from nqm import EMA, SGD, HeavyBall, Lookahead, Nesterov, Optimizer, Quadratic, Schedule, ScheduleFree, Spectrum, cosine
 from nqm.engine.moments import MomentMap
-from nqm.engine.trajectory import Dynamics
+from nqm.engine.trajectory import Trajectory
 from nqm.optimizers.base import fill, parameters
 
 BAR = 1e-9
@@ -118,7 +117,7 @@ def test_every_row_on_a_hair_of_curvature(name: str) -> None:
         assert max(missed(set_all(row, lr=1e-10), 1.0, 10**9)) < 10**9 * 2.0**-53
 
 
-def moved(dynamics: Dynamics, stops: list[int]) -> MomentMap:
+def moved(dynamics: Trajectory, stops: list[int]) -> MomentMap:
     state, now = dynamics.start(), 0
     for t in stops:
         state, now = dynamics.move(state, now, t), t
@@ -130,16 +129,16 @@ def test_stops_on_the_way_do_not_matter(row: Optimizer) -> None:
     h = np.array([0.9, 0.2, 1e-3])
     plans = [None, cosine(50), Schedule([7, 30, 9], [1.0, 0.5, 0.1], batch_size=[1, 2, 4])]
     for plan in plans:
-        d = Dynamics(row.at_horizon(97), h, plan)
+        d = Trajectory(row.at_horizon(97), h, plan)
         once = d.read(moved(d, [97]), 97)
-        often = d.read(moved(Dynamics(row.at_horizon(97), h, plan), [1, 2, 8, 9, 31, 60, 61, 97]), 97)
+        often = d.read(moved(Trajectory(row.at_horizon(97), h, plan), [1, 2, 8, 9, 31, 60, 61, 97]), 97)
         assert relative_error(often, once, 1e-25) < 1e-12  # the same products in another order
 
 
 @pytest.mark.parametrize("row", [SGD(0.5), HeavyBall(0.2, 0.9), ScheduleFree(0.5, 0.9), EMA(SGD(0.4), 0.8)], ids=str)
 def test_a_scan_is_its_steps(row: Optimizer) -> None:
     h, plan = np.array([1.0, 0.03]), None if isinstance(row, ScheduleFree) else cosine(40)
-    d = Dynamics(row, h, plan)
+    d = Trajectory(row, h, plan)
     affine = d.affine(0)
     assert affine is not None
     state, signal, noise = d.scan(affine, d.start(), 0, 40, np.ones(2), np.ones(2))
@@ -154,19 +153,19 @@ def test_a_scan_is_its_steps(row: Optimizer) -> None:
 
 def test_a_curved_family_is_not_scanned() -> None:
     """Lookahead's sync and a momentum schedule are no line in one scalar."""
-    assert Dynamics(Lookahead(SGD(0.5), 0.5, 3), np.ones(1), cosine(9)).affine(0) is None
-    assert Dynamics(HeavyBall(0.5, 0.5), np.ones(1), cosine(9).on("momentum")).affine(0) is None
+    assert Trajectory(Lookahead(SGD(0.5), 0.5, 3), np.ones(1), cosine(9)).affine(0) is None
+    assert Trajectory(HeavyBall(0.5, 0.5), np.ones(1), cosine(9).on("momentum")).affine(0) is None
 
 
 def test_floor_is_infinite_on_unstable_modes_only() -> None:
-    d = Dynamics(SGD(1.0), np.array([0.5, 2.5]))
+    d = Trajectory(SGD(1.0), np.array([0.5, 2.5]))
     assert np.isfinite(d.floor()).tolist() == [True, False]
     assert not d.stable()
-    assert Dynamics(SGD(1.0), np.array([0.5, 1.5])).stable()
+    assert Trajectory(SGD(1.0), np.array([0.5, 1.5])).stable()
 
 
 def test_slow_modes_count_as_stable() -> None:
-    assert Dynamics(HeavyBall(1.0, 0.999), np.array([1e-30, 1e-17, 1e-3])).stable()
+    assert Trajectory(HeavyBall(1.0, 0.999), np.array([1e-30, 1e-17, 1e-3])).stable()
     assert math.isfinite(Quadratic(Spectrum([1e-30, 1.0])).floor(EMA(Nesterov(0.1, 0.99), 0.999), 1))
 
 
@@ -182,6 +181,6 @@ class Listed(HeavyBall):
 def test_entries_of_a_step_may_be_lists() -> None:
     h = np.geomspace(1, 0.01, 7)
     for listed, plain in zip(
-        Dynamics(Listed(0.1, 0.9), h).end(50), Dynamics(HeavyBall(0.1, 0.9), h).end(50), strict=True
+        Trajectory(Listed(0.1, 0.9), h).end(50), Trajectory(HeavyBall(0.1, 0.9), h).end(50), strict=True
     ):
         np.testing.assert_array_equal(listed, plain)

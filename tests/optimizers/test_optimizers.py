@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
-from catalogue import LIMITED, ROWS
+from catalogue import LIMITED, ROWS, set_all
 from reference import impulses, loop, losses, relative_error
 
 import nqm
-from nqm import EMA, SGD, HeavyBall, Lookahead, Nesterov, Optimizer, Polyak, Preconditioned, Quadratic, Spectrum, free
+from nqm import (
+    EMA,
+    SGD,
+    HeavyBall,
+    Lookahead,
+    Nesterov,
+    Optimizer,
+    Polyak,
+    Preconditioned,
+    Quadratic,
+    ScheduleFree,
+    Spectrum,
+    free,
+)
 from nqm.optimizers.base import Wrapper, fill, parameters
 
 FEW = Spectrum([1.0, 0.5, 0.11, 0.003], c=[1.0, 0.3, 0.2, 2.0], s=[1.0, 2.0, 0.5, 1.0], count=[1, 1, 3, 10])
@@ -36,11 +50,6 @@ def impulse_error(row: Optimizer, spectrum: Spectrum = FEW, times: list[int] = T
     expected = [losses(spectrum, impulses(row, spectrum.h, t)) for t in times]
     signal, noise = np.transpose(expected)
     return max(relative_error(run.signal, signal), relative_error(run.noise, noise))
-
-
-def set_all(row: Optimizer, **values: Any) -> Optimizer:
-    """The row with every hyper-parameter of these names set, however deep."""
-    return fill(row, {name: values[p.path[-1]] for name, p in parameters(row).items() if p.path[-1] in values})
 
 
 @rows
@@ -103,9 +112,9 @@ def test_units_of_curvature_do_not_matter(row: Optimizer) -> None:
 def test_settings_at_once_are_settings_one_by_one(row: Optimizer) -> None:
     rates = np.array([0.05, 0.11, 0.3])
     name = next(n for n, p in parameters(row).items() if p.path[-1] == "lr")
-    signal, noise = Quadratic(FEW).losses(fill(row, {name: rates[:, None]}), 33)
+    signal, noise = Quadratic(FEW).losses(fill(row, {name: rates[:, None]}), 33, 1)
     for i, lr in enumerate(rates):
-        one = Quadratic(FEW).losses(fill(row, {name: float(lr)}), 33)
+        one = Quadratic(FEW).losses(fill(row, {name: float(lr)}), 33, 1)
         assert relative_error([signal[i], noise[i]], one) < ROUNDING
 
 
@@ -325,3 +334,47 @@ def test_a_wrong_readout_and_a_wrong_start_show(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.undo()
     monkeypatch.setattr(Lookahead, "cycle", 4)
     assert loop_error(Lookahead(SGD(0.6), 0.5, 5)) > 1e-3
+
+
+@dataclass(frozen=True)
+class PassThrough(Wrapper):
+    """A wrapper that changes nothing."""
+
+    def system(self, h: Any, t: int) -> Any:
+        return self.inner.system(h, t)
+
+    def initial(self) -> Any:
+        return self.inner.initial()
+
+    def readout(self, t: int) -> Any:
+        return self.inner.readout(t)
+
+
+def test_a_wrapper_passes_on_what_it_does_not_change() -> None:
+    inner = ScheduleFree(0.5, 0.9)
+    passed, times = PassThrough(inner), np.arange(5)
+    np.testing.assert_array_equal(passed.pace(times), inner.pace(times))
+    for name in (
+        "cycle",
+        "repeats_from",
+        "steady",
+        "averages",
+        "linear",
+        "elementwise",
+        "effective_lr",
+        "depends_on_horizon",
+    ):
+        assert getattr(passed, name) == getattr(inner, name)
+    problem = Quadratic(Spectrum.power_law(20))
+    np.testing.assert_array_equal(problem.run(passed, 8.0, [5000]).loss, problem.run(inner, 8.0, [5000]).loss)
+
+
+def test_a_run_of_a_fraction_depends_on_its_length() -> None:
+    assert Polyak(SGD(0.1), 0.5).depends_on_horizon
+    assert PassThrough(Polyak(SGD(0.1), 0.5)).depends_on_horizon
+    assert not any(
+        o.depends_on_horizon for o in (SGD(0.1), Polyak(SGD(0.1), 0.0), Polyak(SGD(0.1), 7), EMA(SGD(0.1), 0.5))
+    )
+    assert EMA(Polyak(SGD(0.1), 0.5), 0.5).endless == EMA(Polyak(SGD(0.1), 5 * 10**8), 0.5)
+    for row in ROWS.values():
+        assert row.depends_on_horizon == (row.at_horizon(1) != row.endless)

@@ -90,8 +90,8 @@ def dense_moments(row: Optimizer, B: float, t: int, R: Any, schedule: Schedule |
 
 def exact(row: Optimizer, B: float, times: Any = TIMES, schedule: Schedule | None = None) -> Any:
     """Second moments of the reported weights, (times, modes)."""
-    parts = LeastSquares(MODES, SIGMA2)._moments(row, B, schedule, np.array(times))
-    return np.array([signal + noise / B for signal, noise in parts])
+    signal, noise = LeastSquares(MODES, SIGMA2).moments(row, times, B, schedule)
+    return signal + noise / B
 
 
 def rotation(seed: int = 4) -> Any:
@@ -159,7 +159,7 @@ def test_the_compiled_loop_is_the_plain_one(row: Optimizer, modes: int, monkeypa
     settings = fill(row, {"lr": np.array([[0.1], [0.2]])})
 
     def both() -> Any:
-        coupled = problem.coupled(settings, 5)
+        coupled = problem.motion(settings, 5)
         state, signal, noise = coupled.walk(coupled.start(), 0, 40)
         return np.concatenate([signal, noise]), state.N
 
@@ -188,8 +188,8 @@ def scores(row: Optimizer, replicas: int = 4_000, seed: int = 2, rotated: bool =
         MANY, SIGMA2, law(laws.get("features", "gaussian")), law(laws.get("labels", "gaussian")), "gaussian", R
     )
     mean, stderr = second_moments(Plan(source, row, LOUD, TIMES, None, replicas, seed))
-    parts = LeastSquares(MANY, SIGMA2)._moments(row, LOUD, None, np.array(TIMES))
-    return (mean - np.array([signal + noise / LOUD for signal, noise in parts])) / stderr
+    signal, noise = LeastSquares(MANY, SIGMA2).moments(row, TIMES, LOUD)
+    return (mean - (signal + noise / LOUD)) / stderr
 
 
 def rms(z: Any) -> float:
@@ -320,7 +320,7 @@ def test_a_small_batch_caps_the_learning_rate() -> None:
 def test_the_floor_is_where_a_long_run_ends(name: str) -> None:
     row, problem = gentle(SETTLING[name]), LeastSquares(MODES, SIGMA2)
     cycle = row.cycle
-    assert problem.floor(row, 6) == pytest.approx(problem.estimate(row, 2**13 * cycle, 6)[0], rel=1e-9)
+    assert problem.floor(row, 6) == pytest.approx(problem.curve(row, 6)(2**13 * cycle)[0], rel=1e-9)
     larger = (constant(5) + constant(5, 3.0)).on("batch_size")
     if cycle == 1:  # else the cycle that follows begins at another of its steps
         assert problem.floor(row, 6, larger) == pytest.approx(problem.floor(row, 18), rel=1e-12)
@@ -330,7 +330,7 @@ def test_the_floor_of_a_long_cycle() -> None:
     problem = LeastSquares(Spectrum.power_law(400), SIGMA2)
     for period, close in ((12, 1e-9), (30, 2e-5)):  # beyond 12 steps the estimate has a polynomial over the cycle
         row = Lookahead(SGD(0.3), 0.5, period)
-        assert problem.floor(row, 50) == pytest.approx(problem.estimate(row, 2**13 * period, 50)[0], rel=close)
+        assert problem.floor(row, 50) == pytest.approx(problem.curve(row, 50)(2**13 * period)[0], rel=close)
     assert math.isnan(problem.floor(Lookahead(SGD(0.3), 0.5, 300), 50))
     assert problem.run(Lookahead(SGD(0.3), 0.5, 300), 50, 10).outcome is Outcome.finished
     with pytest.raises(ValueError, match="up to 256 steps"):

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from ...engine.run import Outcome, Run
 from ...engine.schedule import as_schedule
-from ...optimizers.base import Optimizer, require_set, scaled
-from ...problems.quadratic import AnySchedule, check_batch_size, report_steps
+from ...optimizers.base import Optimizer, require_set
+from ...problems.base import AnySchedule, check_batch_size, report_steps
 from ...sampling.bases import Geometry
 from ...sampling.replicas import Mean, check_replicas, check_seed
 from ...types import Wrong
@@ -74,7 +74,7 @@ def walk(
         while t < last:
             if t >= until:
                 lr, momentum, factor = (1.0, 1.0, 1.0) if schedule is None else schedule.at(t)
-                now, size = scaled(optimizer, lr, momentum), batch_size * factor
+                now, size = optimizer.scaled(lr, momentum), batch_size * factor
                 until = math.inf if schedule is None else schedule.same_until(t)
             batch = None if math.isinf(size) else network.take(batches(max(1, round(size))))
             state = now.update(state, network.gradient(now.point(state, t), batch), t)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...engine.trajectory import Dynamics
+from ...engine.trajectory import Trajectory
 from ...optimizers import SGD
 from ...show.chart import GREY, PALETTE, Line, Panel, chart
 from ...show.numbers import percent
@@ -36,7 +36,7 @@ def measure(x: float = 0.01, angle: float = 0.0, modes: int = 8) -> Measured:
     h = 1 / np.arange(1.0, modes + 1)
     table = [{"x": float(rate), "gap": _gap(h, _turned(h, angle), rate)} for rate in np.union1d(RATES, x)]
     gap = next(row["gap"] for row in table if row["x"] == x)
-    engine = Dynamics(SGD(x), h).floor() * h
+    engine = Trajectory(SGD(x), h).floor() * h
     rounding = float(np.abs(np.diag(_exact(h, np.diag(h), x)) / engine - 1).max())
     aligned = "" if angle == 0 else f" with C turned by {angle:g} against H"
     told = (

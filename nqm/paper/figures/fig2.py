@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...engine.spectrum import Spectrum
-from ...engine.trajectory import Dynamics
+from ...engine.trajectory import Trajectory
 from ...optimizers import HeavyBall
 from ...problems.quadratic import Quadratic
 from ...show.chart import GREY, PALETTE, Line, Panel, chart
@@ -35,7 +35,7 @@ def data(study: Study | None = None) -> Table:
     mode = Quadratic(Spectrum([1.0]))
     critical = (1 - math.sqrt(X)) ** 2
     momenta = np.unique(np.append(1 - 1 / MEMORIES, critical))
-    radius = Dynamics(HeavyBall(X, momenta[:, None]), mode.spectrum.h).stationary().radius()
+    radius = Trajectory(HeavyBall(X, momenta[:, None]), mode.spectrum.h).stationary().radius()
     return [
         {
             "momentum": float(momentum),

@@ -83,7 +83,7 @@ class Found:
 class Races:
     """The settings of one optimizer on one problem.
 
-    An optimizer that treats each parameter by itself is sampled on the nodes of `Quadratic.coarse_smooth`: the second
+    An optimizer that treats each parameter by itself is sampled on the nodes of `Nodes.smooth`: the second
     moment of a weight is a smooth function of its h, c and s, and a Gauss rule adds it up, as for SGD. Nodes that stand for
     many modes are sampled several times, which keeps the scatter over replicas low. Any other is sampled mode by mode, and
     so is a problem in a rotated basis.
@@ -94,8 +94,8 @@ class Races:
         turned = rotation_matrix(sampling.rotation, round(problem.spectrum.dim), sampling.seed)
         alone = optimizer.elementwise and turned is None
         self.cores = min(4, os.cpu_count() or 1)
-        nodes = problem.coarse_smooth.spectrum if alone else problem.spectrum
-        self.family = Family(Quadratic(nodes), optimizer)
+        nodes = problem.nodes.smooth.spectrum if alone else problem.spectrum
+        self.family = Family(optimizer, nodes)
         self.race_on, self.measure_on = (
             Additive(spread_out(nodes, n) if alone else nodes, optimizer, sampling.law, rotation=turned)
             for n in SAMPLES

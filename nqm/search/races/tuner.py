@@ -7,7 +7,8 @@ from typing import Any
 
 from ...engine.run import Outcome
 from ...optimizers.base import Optimizer
-from ...problems.quadratic import MAX_STEPS, Problem, Quadratic
+from ...problems.base import MAX_STEPS, Problem
+from ...problems.quadratic import Quadratic
 from ...types import Wrong
 from ..answer import PLAIN, Goal, Sampling, Tuned
 from .race import LIMIT, LOST, Found, Races
@@ -78,7 +79,7 @@ class QuasiTuner:
     def _check_horizon(self, goal: Goal) -> None:
         """An average over a part of the run is a run of its own at each horizon, and cannot race."""
         middle: Any = self.races.family.at(self.races.likely.mean(0))
-        if goal.target is not None and middle.at_horizon(1) != middle.at_horizon(LIMIT):
+        if goal.target is not None and middle.depends_on_horizon:
             raise Wrong(
                 f"{self.optimizer} depends on the length of the run and is sampled, so it can be tuned for a budget "
                 "(steps= or examples=) and not for a target; begin its average at a whole number of steps instead"

@@ -211,7 +211,7 @@ def test_nodes_stand_for_all_modes_of_a_rule_that_treats_each_by_itself() -> Non
     steps = [20, 100]
     for row in (Adam(0.02, 0.9), Sign(0.01, 0.5)):
         whole = many.sample(row, 32, steps, replicas=48)
-        few = Quadratic(spread_out(many.coarse_smooth.spectrum, 256)).sample(row, 32, steps, replicas=400, seed=1)
+        few = Quadratic(spread_out(many.nodes.smooth.spectrum, 256)).sample(row, 32, steps, replicas=400, seed=1)
         assert whole.stderr is not None
         assert few.stderr is not None
         z = (whole.loss - few.loss) / np.hypot(whole.stderr, few.stderr)

@@ -1,4 +1,4 @@
-"""Curves of known shape for the tests of comparisons."""
+"""Measured curves with a known critical batch size."""
 
 from __future__ import annotations
 
