@@ -139,13 +139,13 @@ def crew(on: str, workers: int | None = None) -> Crew[Any]:
     """From the command line's words: ``local``, ``here``, ``dask``, or the address of a Dask scheduler."""
     if workers is not None and (on == "here" or "://" in on):
         why = "this process is the only one" if on == "here" else "a scheduler has the workers it has"
-        sentence = f"--workers {workers} is for --on local and --on dask; with --on {on}, {why}: leave it out"
+        sentence = f"workers = {workers} is for --on local and --on dask; with --on {on}, {why}: leave it out"
         raise Wrong(sentence, argument="workers")
     if on in ("local", "dask"):
         return local(workers) if on == "local" else dask(workers=workers)
     if on == "here" or "://" in on:
         return here() if on == "here" else dask(on)
-    raise Wrong(f"--on must be local, here, dask, or an address such as tcp://host:8786, got {on!r}", argument="on")
+    raise Wrong(f"on must be local, here, dask, or an address such as tcp://host:8786, got {on!r}", argument="on")
 
 
 def lost(error: BaseException) -> bool:

@@ -15,16 +15,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..nets.training.trial import Trial
+from ..show.tables import Row, Table
 from ..types import Wrong
 from .plan import SEARCH, Cell, cells, median
 from .store import Kept, Store
 from .study import Study
 
 COVERAGE = 0.95  # An interval holds the median with at least this probability, where there are seeds enough.
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -175,7 +174,7 @@ class Results:
             raise KeyError(f"no {name!r} in this study; there are {', '.join(self.names)}")
         return found
 
-    def table(self) -> list[Row]:
+    def table(self) -> Table:
         """A row for each point; the table is the same for the same study, wherever it ran."""
         return [point.row() for point in self.points]
 

@@ -27,7 +27,7 @@ from .space import Box, Space
 from .study import Study, current, recorded
 
 APPLICATION = 0x6E716D4C  # The letters "nqmL": SQLite keeps them in the file's header, which says whose file it is.
-FORMAT = 1  # The number of the file format, kept in the file's header.
+STORE_FORMAT = 1  # The number of the file format, kept in the file's header.
 LEASE_SECONDS = 60.0  # The claims of a runner that has been silent for so long lapse.
 LOCK_SECONDS = 60.0  # A runner waits at most so long while another one writes.
 CURVE_DIGITS = 6  # Curves are kept with so many significant digits.
@@ -51,7 +51,7 @@ CREATE TABLE trials(id INTEGER PRIMARY KEY AUTOINCREMENT, worker TEXT, key TEXT,
   UNIQUE(worker, key));
 CREATE TABLE curves(id INTEGER PRIMARY KEY, data BLOB);
 PRAGMA application_id = {APPLICATION};
-PRAGMA user_version = {FORMAT};
+PRAGMA user_version = {STORE_FORMAT};
 """
 
 
@@ -332,8 +332,8 @@ def _recognise(path: Path) -> None:
     if application != APPLICATION:
         sentence = f"{name} is not a store of nqm lab: it is another program's SQLite file; it was left as it is"
         raise Wrong(sentence, argument="store")
-    if version > FORMAT:
-        sentence = f"{name} was written by a later version of nqm (format {version}, this one knows {FORMAT})"
+    if version > STORE_FORMAT:
+        sentence = f"{name} was written by a later version of nqm (format {version}, this one knows {STORE_FORMAT})"
         raise Wrong(sentence, argument="store")
     _examine(path)
 

@@ -28,11 +28,9 @@ It is the address that the worker had when the format of stores was laid down. I
 every store can be read and continued.
 """
 POINT_SETS = ("same", "fresh")
-MAX_COUNT = (
-    10**6
-)  # The largest number of trials, seeds or the like that a study may ask for; a larger one is a mistake.
+MAX_COUNT = 10**6  # The largest number of trials, of seeds or of a round that a study may ask for.
 MAX_WHOLE = 10**15  # The largest value of any other whole number in a study.
-ATTEMPTS = 5  # A cell may try this many trials, feasible or not, for each feasible trial that is wanted.
+TRIALS_PER_FEASIBLE = 5  # A cell may try this many trials, feasible or not, for each feasible trial that is wanted.
 BUDGETS = ("name", "trials", "max_trials", "seeds", "batch_sizes")
 """Keys that say how many trials there are, and not which: they are not part of a study's hash."""
 
@@ -120,7 +118,7 @@ class Study:
     metric: str = "train_loss"
     options: Mapping[str, Any] = field(default_factory=dict)
     trials: int = 20
-    max_trials: int = ATTEMPTS * 20
+    max_trials: int = TRIALS_PER_FEASIBLE * 20
     seeds: int = 5
     max_steps: int = 10_000
     max_examples: int = 0
@@ -167,7 +165,7 @@ class Study:
                 raise Wrong(f"[study] needs {key}", f"study.{key}")
         given = {"name": name, **table, "optimizers": data.get("optimizers", {})}
         read: dict[str, Any] = {key: READERS[key](_key(key), value) for key, value in given.items()}
-        read["max_trials"] = read.get("max_trials") or ATTEMPTS * read.get("trials", cls.trials)
+        read["max_trials"] = read.get("max_trials") or TRIALS_PER_FEASIBLE * read.get("trials", cls.trials)
         return cls(**read)
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
@@ -364,7 +362,7 @@ def _key(name: str) -> str:
 READERS: dict[str, Callable[[str, object], object]] = {
     "name": _text, "workload": _text, "target": _number, "batch_sizes": _batch_sizes, "optimizers": _entries,
     "metric": _text, "options": _options, "trials": partial(_whole, least=1, most=MAX_COUNT),
-    "max_trials": partial(_whole, least=0, most=ATTEMPTS * MAX_COUNT), "seeds": partial(_whole, least=0, most=MAX_COUNT),
+    "max_trials": partial(_whole, least=0, most=TRIALS_PER_FEASIBLE * MAX_COUNT), "seeds": partial(_whole, least=0, most=MAX_COUNT),
     "max_steps": partial(_whole, least=1), "max_examples": partial(_whole, least=0),
     "growth": partial(_number, least=0, most=MAX_COUNT), "points": _point_set,
     "round": partial(_whole, least=1, most=MAX_COUNT), "seed": partial(_whole, least=0), "worker": _worker,

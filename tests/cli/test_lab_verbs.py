@@ -150,7 +150,7 @@ def test_a_worker_that_fails_is_one_sentence(inside: Path) -> None:
     [
         (("run", "none.toml"), "does not exist"),
         (("run", "digits.db"), "is not a TOML file"),
-        (("run", "digits.toml", "--on", "cloud"), "--on must be local, here, dask"),
+        (("run", "digits.toml", "--on", "cloud"), "on must be local, here, dask"),
         (
             ("run", "digits.toml", "--on", "here", "--workers", "2"),
             "with --on here, this process is the only one: leave it",

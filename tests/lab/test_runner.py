@@ -200,7 +200,7 @@ def test_no_scheduler_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executors, "CONNECT_SECONDS", 0.5)
     with pytest.raises(ValueError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:1"):
         executors.crew("tcp://127.0.0.1:1")
-    with pytest.raises(ValueError, match="--on must be local, here, dask, or an address"):
+    with pytest.raises(ValueError, match="on must be local, here, dask, or an address"):
         executors.crew("cloud")
 
 

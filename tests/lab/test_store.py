@@ -89,7 +89,7 @@ def foreign(path: Path) -> None:
 def newer(path: Path) -> None:
     Store.open(path, write=True).__exit__()
     with sqlite3.connect(path) as db:
-        db.execute(f"PRAGMA user_version = {module.FORMAT + 1}")
+        db.execute(f"PRAGMA user_version = {module.STORE_FORMAT + 1}")
     db.close()
 
 
