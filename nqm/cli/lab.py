@@ -99,6 +99,7 @@ def run(
     from ..lab.executors import crew
     from ..lab.runner import default_store
     from ..lab.view import view
+    from ..text.imports import UserCodeError
 
     if store == "-":
         raise click.UsageError("--store must be a file, such as results.db, got '-'", click.get_current_context())
@@ -119,8 +120,10 @@ def run(
     except KeyboardInterrupt:
         click.echo(f"stopped; {again}", err=True)
         raise click.Abort from None
+    except UserCodeError as error:
+        raise UserCodeError(f"{error}; {again}", error.traceback) from error
     except LabError as error:
-        raise Failure(f"{error}; {again}") from error
+        raise Failure(f"{error}; {again}" if error.resumable else str(error)) from error
     sink.deliver(found.to_dict, lambda: _show_results(found))
     answered(any(point.steps is not None for point in found.points))
 
