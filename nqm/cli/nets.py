@@ -64,12 +64,12 @@ def fit(
     first; or MODULE:FUNCTION, a function of your own, in the current directory too, that returns an nqm.nets.Network.
     """
     _needs_torch()
-    from ..nets.fitting.model import fit as measure
+    from ..nets.fitting.probing import fit as fit_network
 
     sink = Sink(as_json, plot=plot)
     network = _network(workload, train_steps, examples, seed)
     with progress(f"fitting {workload}") as report:
-        found = measure(
+        found = fit_network(
             network, steps=lanczos_steps, noise_vectors=noise_vectors, probes=probes, descent=descent, curvature=curvature,
             seed=seed, progress=report,
         )  # fmt: skip
@@ -162,16 +162,16 @@ def check(
     """Branch real training from a checkpoint over settings and seeds, and set it beside what was predicted."""
     _needs_torch()
     from ..nets.fitting.model import Fit
-    from ..nets.fitting.model import fit as measure
-    from ..nets.fitting.validation import STEPS, settings
+    from ..nets.fitting.probing import fit as fit_network
+    from ..nets.fitting.validation import CHECKED_STEPS, settings
     from ..nets.fitting.validation import check as run
 
     sink = Sink(as_json, csv, plot)
     network = _network(workload, train_steps, examples, seed)
     with progress(f"fitting {workload}") as report:
-        fitted = Fit.load(file) if file else measure(network, seed=seed, progress=report)
+        fitted = Fit.load(file) if file else fit_network(network, seed=seed, progress=report)
     chosen = [(o, b) for o in optimizers for b in batch_sizes] or settings(fitted, rates, batch_sizes)
-    times = sorted({*(t for t in STEPS if t < steps), steps})
+    times = sorted({*(t for t in CHECKED_STEPS if t < steps), steps})
     with progress("training") as report:
         found = run(
             network, fitted, chosen, steps=times, seeds=seeds, seed=seed, store=store and made(store), progress=report
@@ -213,20 +213,18 @@ def _advise(fit: Fit, target: float, batch_size: float, sink: Sink) -> None:
 
 
 def _show_fit(fit: Fit) -> None:
-    about = fit.to_dict()
+    made, about = fit.provenance, fit.to_dict()
     names = ("network", "step", "parameters", "examples", "loss", "offset", "largest_curvature", "gradient_norm")
     pairs = {name: about[name] for name in names}
     pairs |= {"noise_scale": str(fit.noise_scale), "curvature_noise_scale": str(fit.curvature_noise_scale)}
-    pairs |= {"noise_exponent": about["noise_exponent"], "adam_power": about["adam_power"]}
-    pairs |= {"products": about["products"], "seconds": about["seconds"]}
+    pairs |= {name: about[name] for name in ("noise_exponent", "adam_power", "products", "seconds")}
     show_pairs(pairs)
-    if "product_cost" in about:
-        click.echo(
-            f"- a full gradient takes {about['gradient_seconds']:.2g} s; a product costs {about['product_cost']:.2g} of them "
-            f"alone and {about['product_cost_together']:.2g} with {about['noise_vectors'] + about['probes']} together"
-        )
-        click.echo(f"- memory is that of passes over {about['chunk']:,} examples, and fewer with several vectors")
-    for note in about["notes"]:
+    click.echo(
+        f"- a full gradient takes {made.gradient_seconds:.2g} s; a product costs {made.product_cost:.2g} of them "
+        f"alone and {made.product_cost_together:.2g} with {made.noise_vectors + made.probes} together"
+    )
+    click.echo(f"- memory is that of passes over {made.chunk:,} examples, and fewer with several vectors")
+    for note in made.notes:
         click.echo(f"- {note}")
 
 

@@ -59,7 +59,7 @@ def predicted(
     fixed : by optimizer, settings that the study did not search; they are not tuned here either.
     """
     notes = []
-    network = fit.note.get("network")
+    network = fit.provenance.network
     if workload and network and ":" not in workload and network != workload:
         raise Wrong(f"the fit is of {network!r} and the study trains {workload!r}; fit that one")
     if metric != "train_loss":
@@ -71,7 +71,7 @@ def predicted(
     if isinstance(found, str):
         return Predicted({}, (found,))
     problem, goal = found
-    step = fit.note.get("step", 0)
+    step = fit.provenance.step or 0
     if step != start:
         notes.append(
             f"the study's trainings begin at step {start} and the fit was made at step {step}: compare the shapes and the "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import torch
 
@@ -14,8 +13,9 @@ from .stacks import Draws, Plain, Slopes, Stacked
 from .tasks import Task
 from .trial import RAW, SLACK, Result, Trial
 
-GROWN = 1e3  # times the initial loss: a training that is above has diverged
-TIMED, TIMED_EXAMPLES = 2, 512  # steps that a way of training is timed for, and the largest batch that is needed for it
+DIVERGED_TRIAL = 1e3  # a trial has diverged when its loss is this many times the initial one
+TIMED_STEPS = 2  # steps for which a way of training is timed
+TIMED_EXAMPLES = 512  # examples of the largest batch that a way of training is timed with
 
 
 def evaluation_steps(growth: float, last: int) -> Iterator[int]:
@@ -52,7 +52,7 @@ class Record:
         self.times.append(t)
         for name, curve in self.curves.items():
             curve.append(found[name][0] if name in found else math.nan)
-        grown = [loss for _, loss in found.values() if not loss <= GROWN * self.initial]
+        grown = [loss for _, loss in found.values() if not loss <= DIVERGED_TRIAL * self.initial]
         for name, (value, _) in found.items():
             if value <= self.trial.target and not grown:
                 self.steps[name] = t
@@ -113,7 +113,7 @@ class Group:
             while t < until:
                 self._step(t)
                 t += 1
-            self._look(t)
+            self._evaluate(t)
             self._race(t)
             now = time.process_time()
             for record in self.active:
@@ -127,9 +127,10 @@ class Group:
     def _step(self, t: int) -> None:
         self.rule.step(self.slopes, self.draws(self.size), t)
         if len(self.averages):
+            # The recursion of `EMA`, here because one training serves every decay: as an optimizer each would train anew.
             self.averages.lerp_(self.rule.theta, self.gains)
 
-    def _look(self, t: int) -> None:
+    def _evaluate(self, t: int) -> None:
         """Take the metric of each read-out that still waits for the target."""
         weights = dict(zip(self.records[0].trial.readouts, (self.rule.theta, *self.averages), strict=True))
         asked = [(row, name) for row, record in enumerate(self.active) for name in (record.waiting if t else [RAW])]
@@ -184,7 +185,7 @@ class Group:
         return name if pieces == 1 else f"{name}, accumulated({pieces})"
 
 
-_PAYS: dict[tuple[Any, ...], bool] = {}
+_PAYS: dict[tuple[object, ...], bool] = {}
 
 
 def stack_pays(task: Task, method: Method, trials: Sequence[Trial]) -> bool:
@@ -211,7 +212,7 @@ def _seconds(task: Task, method: Method, trials: Sequence[Trial], kind: type[Slo
     theta = torch.stack([task.start(trial.seed) for trial in trials])
     rule = method.start(task.network, theta, [trial.settings for trial in trials], seeds)
     draws, times = Draws(task.network.examples, seeds), []
-    for t in range(1 + TIMED):  # the first one warms up
+    for t in range(1 + TIMED_STEPS):  # the first one warms up
         index = draws(size)
         start = time.process_time()
         rule.step(slopes, index, t)

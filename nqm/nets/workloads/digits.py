@@ -6,10 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from ...optimizers import SGD
+from ...text.imports import install_hint
 from ...types import Wrong
 from .base import Workload, standardised
 
-HELD_OUT = 1500  # examples from this one on are held out
+FIRST_HELD_OUT = 1500  # examples from this one on are held out
 
 
 def data(n: int) -> tuple[Tensor, Tensor]:
@@ -19,15 +20,20 @@ def data(n: int) -> tuple[Tensor, Tensor]:
 
 def val(n: int) -> tuple[Tensor, Tensor]:
     """The last 297 examples."""
-    if n > HELD_OUT:
-        raise Wrong(f"digits holds out its last 297 examples for validation: train on {HELD_OUT} at most, not {n}")
+    if n > FIRST_HELD_OUT:
+        raise Wrong(
+            f"digits holds out its last 297 examples for validation: train on {FIRST_HELD_OUT} at most, not {n}",
+            "examples",
+        )
     x, y = _all()
-    return standardised(x[HELD_OUT:], like=x[:n]), y[HELD_OUT:]
+    return standardised(x[FIRST_HELD_OUT:], like=x[:n]), y[FIRST_HELD_OUT:]
 
 
 def _all() -> tuple[Tensor, Tensor]:
-    from sklearn.datasets import load_digits
-
+    try:
+        from sklearn.datasets import load_digits
+    except ModuleNotFoundError as error:
+        raise ImportError(f"digits needs scikit-learn{install_hint('sklearn')}", name="sklearn") from error
     x, y = load_digits(return_X_y=True)
     return torch.tensor(x, dtype=torch.float32), torch.tensor(y, dtype=torch.int64)
 

@@ -1,14 +1,14 @@
-"""Fashion-MNIST (Xiao, Rasul and Vollgraf, 2017): 60,000 pictures of clothes, 28 x 28 pixels."""
+"""Fashion-MNIST (Xiao, Rasul and Vollgraf, 2017): 60,000 images of clothes, 28 x 28 pixels."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
 from .base import standardised
-from .images import pictures
-from .sources import Source
+from .datasets import DataSet
+from .images import images_of
 
-SOURCE = Source(
+FILES = DataSet(
     "fashion-mnist",
     "on Debian and Ubuntu `apt install dataset-fashion-mnist`, or put the four IDX files of "
     "https://github.com/zalandoresearch/fashion-mnist into a folder and name it in NQM_DATA",
@@ -24,11 +24,11 @@ SOURCE = Source(
 
 
 def data(n: int) -> tuple[Tensor, Tensor]:
-    x, y = pictures(SOURCE, "train")
+    x, y = images_of(FILES, "train")
     return standardised(x[:n]), y[:n]
 
 
 def val(n: int) -> tuple[Tensor, Tensor]:
-    """The 10,000 pictures of the test files."""
-    x, y = pictures(SOURCE, "t10k")
-    return standardised(x, like=pictures(SOURCE, "train")[0][:n]), y
+    """The 10,000 images of the test files."""
+    x, y = images_of(FILES, "t10k")
+    return standardised(x, like=images_of(FILES, "train")[0][:n]), y

@@ -283,7 +283,7 @@ def test_factors_of_a_part_of_the_batch() -> None:
     """The gradient is the whole batch's; the factors are those of its first examples."""
     network, index = mlp(), torch.arange(20)[None]
     rule = KFAC(network, network.theta[None], [{"lr": 0.1, "empirical": 1, "factor_examples": 6}], [0])
-    g = rule.look(Plain(network), index)
+    g = rule.gather(Plain(network), index)
     torch.testing.assert_close(g[0], network.gradient(network.theta, network.take(index[0])))
     torch.testing.assert_close(rule.factors, found(network, index[0, :6]).factors)
 
@@ -352,7 +352,7 @@ def test_inverses_of_hard_matrices() -> None:
 )
 def test_wrong_settings_are_named(settings: dict[str, float], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        kfac().check(settings, None)
+        kfac().check_settings(settings, None)
 
 
 def test_a_network_it_does_not_fit_is_named() -> None:
@@ -360,8 +360,8 @@ def test_a_network_it_does_not_fit_is_named() -> None:
     model = nn.Linear(4, 2)
     of_model = Network(model, lambda m, batch: F.cross_entropy(m(batch[0]), batch[1]), (x, y), of="model")
     with pytest.raises(ValueError, match="function of the model"):
-        kfac().check({"lr": 0.1}, of_model)
+        kfac().check_settings({"lr": 0.1}, of_model)
     unknown = Network(model, lambda out, target: F.cross_entropy(out, target), (x, y))
     with pytest.raises(ValueError, match="likelihood, or set empirical = 1"):
-        kfac().check({"lr": 0.1}, unknown)
-    kfac().check({"lr": 0.1, "empirical": 1}, unknown)
+        kfac().check_settings({"lr": 0.1}, unknown)
+    kfac().check_settings({"lr": 0.1, "empirical": 1}, unknown)
