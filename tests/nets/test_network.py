@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
+from nqm import nets
 from nqm.nets.network import Network
 from nqm.text.imports import UserCodeError
 from nqm.types import Wrong
@@ -217,3 +218,12 @@ def test_a_loss_that_fails_says_on_which_examples() -> None:
         UserCodeError, match="the loss of examples 8 to 9 failed with IndexError: Target 7 is out of bounds"
     ):
         network.full_loss()
+
+
+def test_without_torch_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(module: str, package: str) -> None:
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+    monkeypatch.setattr(nets, "import_module", missing)
+    with pytest.raises(ImportError, match=r"nqm.nets needs torch; pip install 'nqm\[nets\]'"):
+        nets.fit  # noqa: B018

@@ -15,7 +15,8 @@ from torch import nn
 from nqm import EMA, SGD, HeavyBall, Nesterov
 from nqm.nets.curvature import GaussNewton
 from nqm.nets.estimates import Measure, bootstrap
-from nqm.nets.fitting.model import Fit
+from nqm.nets.fitting.model import Fit, Provenance
+from nqm.nets.fitting.prediction import Horizon
 from nqm.nets.fitting.probing import fit, random_noise
 from nqm.nets.network import Network
 from nqm.nets.training.loop import train
@@ -267,3 +268,21 @@ def test_what_cannot_be_measured_is_refused_first(model: Any, spoil: Any, senten
     network = Network(model(), loss, (spoil(x), y))
     with pytest.raises(ValueError, match=sentence):
         fit(network, steps=3, descent=2)
+
+
+def test_a_fit_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    """Written when provenance was a dict, the converged vectors were called settled, and the horizon was in the note."""
+    found = Fit.load(Path(__file__).parents[1] / "data" / "fit_before_provenance.json")
+    assert (found.provenance.network, found.provenance.step, found.provenance.noise_eigenvectors) == ("small", 7, 2)
+    assert found.horizon == Horizon(30.0, 90.0, "12 checks of this fit")
+    prediction = found.predict(SGD(0.1), 8, [0, 5, 20])
+    np.testing.assert_allclose(
+        prediction.loss, [1.1596997489393301, 1.1316393836388632, 1.0680150940289208], rtol=1e-12
+    )
+    found.save(tmp_path / "again.npz")
+    again = Fit.load(tmp_path / "again.npz")
+    assert (again.provenance, again.horizon) == (found.provenance, found.horizon)
+
+
+def test_entries_that_a_file_lacks_or_that_are_new_do_no_harm() -> None:
+    assert Provenance.from_dict({"network": "small", "of_a_later_version": 1}) == Provenance(network="small")
