@@ -188,6 +188,7 @@ class LeastSquares(Problem):
         from ..sampling import replicas as sample
         from ..sampling.bases import rotation_matrix
         from ..sampling.laws import law
+        from ..sampling.sources import Minibatch
 
         require_set(optimizer, "sample")
         times = report_steps(steps, grid, points)
@@ -195,7 +196,7 @@ class LeastSquares(Problem):
             raise Wrong(f"start must be 'gaussian' or 'fixed', got {start!r}", argument="start")
         seed, laws = sample.check_seed(seed), (law(features), law(noise))
         turned = rotation_matrix(rotation, round(self.spectrum.dim), seed)
-        source = sample.Minibatch(self.spectrum, self.label_noise, *laws, start, turned)
+        source = Minibatch(self.spectrum, self.label_noise, *laws, start, turned)
         fixed, B = as_schedule(schedule, int(times[-1])), check_batch_size(batch_size)
         sizes = B * (fixed.batch_size if fixed else np.ones(1))
         if np.any(np.isfinite(sizes) & (sizes != np.rint(sizes))):

@@ -160,6 +160,7 @@ class Quadratic(Problem):
         from ..sampling import replicas as sample
         from ..sampling.bases import rotation_matrix
         from ..sampling.laws import law
+        from ..sampling.sources import Additive
 
         require_set(optimizer, "sample")
         times = report_steps(steps, grid, points)
@@ -168,7 +169,7 @@ class Quadratic(Problem):
         found, seed = law(noise), sample.check_seed(seed)
         turned = rotation_matrix(rotation, round(self.spectrum.dim), seed)
         plan = sample.Plan(
-            sample.Additive(self.spectrum, optimizer, found, start, turned), optimizer, check_batch_size(batch_size),
+            Additive(self.spectrum, optimizer, found, start, turned), optimizer, check_batch_size(batch_size),
             times, as_schedule(schedule, int(times[-1])), sample.check_replicas(replicas), seed,
         )  # fmt: skip
         return sample.sample(plan, quantiles=quantiles, warning=found.warning, progress=progress, workers=workers)

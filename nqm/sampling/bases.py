@@ -1,22 +1,30 @@
-"""The curvature as a run sees it: diagonal in its eigenbasis, or dense in a rotated one.
+"""The curvature in the basis of a run, and what an optimizer may know of it.
 
-With R orthogonal, weights ``w = R theta`` meet ``H = R diag(h) R'``. Arrays of weights have one row for each replica, so
-rotating them is ``theta @ R.T`` and going back ``w @ R``.
+H is diagonal in its eigenbasis and dense in a rotated one. With R orthogonal, weights ``w = R theta`` meet
+``H = R diag(h) R'``. Arrays of weights have one row for each replica, so rotating them is ``theta @ R.T`` and going back
+``w @ R``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..types import Array, Wrong
 
-MAX_DENSE = 2_000  # modes of a rotated problem: its dense H is gone through at every step
-MAX_GAINS = 256  # powers of h that are kept, for a preconditioner that changes
-ORTHOGONAL = 1e-10  # how far R R' of a rotation may be from the identity
+Power = float | Array
+Rotation = ArrayLike | None
+"""A rotation as a user gives it: None, "random", the seed of a random one, or an orthogonal matrix."""
+
+MAX_DENSE_MODES = 2_000  # most modes of a rotated problem: every step multiplies by its dense H
+MAX_GAINS = 256  # most powers of h that are kept, for a preconditioner that changes from step to step
+ORTHOGONAL_WITHIN = 1e-10  # largest entry by which R R' of a rotation may differ from the identity
+ROTATION_STREAM = (
+    0x0520  # first word of the seed of a random rotation, which keeps it apart from noise of the same seed
+)
 
 
 class Geometry:
@@ -26,21 +34,21 @@ class Geometry:
     ----------
     h : curvatures.
     rotation : the orthogonal R, or None in the eigenbasis.
-    gradient : weights -> the gradient on one fresh example, for those that estimate something.
+    gradient : weights -> the gradient on one fresh example, for optimizers that estimate something.
     """
 
     def __init__(
         self, h: Array, rotation: Array | None = None, gradient: Callable[[Array], Array] | None = None
     ) -> None:
         self.h, self.rotation, self.gradient = h, rotation, gradient
-        self._gains: dict[Any, Array] = {}
+        self._gains: dict[tuple[tuple[int, ...], bytes], Array] = {}
 
     @cached_property
     def diagonal(self) -> Array:
         """The diagonal of H in the basis of the run."""
         return self.h if self.rotation is None else self.rotation**2 @ self.h
 
-    def precondition(self, g: Array, power: Any) -> Array:
+    def precondition(self, g: Array, power: Power) -> Array:
         """``H^-power g``; the power may be an array of settings, in the eigenbasis."""
         gain = self._gain(-power)
         return g * gain if self.rotation is None else self.turn(self.back(g) * gain)
@@ -54,7 +62,7 @@ class Geometry:
         """H as a matrix, in the basis of the run."""
         return np.diag(self.h) if self.rotation is None else (self.rotation * self.h) @ self.rotation.T
 
-    def _gain(self, power: Any) -> Array:
+    def _gain(self, power: Power) -> Array:
         """``h^power``, kept for the next steps."""
         key = (np.shape(power), np.asarray(power, dtype=float).tobytes())
         if key not in self._gains:
@@ -63,7 +71,7 @@ class Geometry:
             self._gains[key] = self.h**power
         return self._gains[key]
 
-    def preconditioned(self, power: Any) -> Geometry:
+    def preconditioned(self, power: Power) -> Geometry:
         """The geometry behind a preconditioner: that of ``H^(1 - power)``."""
         gradient = self.gradient
         behind = None if gradient is None else lambda w: self.precondition(gradient(w), power)
@@ -86,37 +94,33 @@ class Geometry:
         return w if self.rotation is None else w @ self.rotation
 
 
-def rotation_matrix(rotation: Any, modes: int, seed: int) -> Array | None:
-    """The orthogonal matrix that a user means: none, "random", the seed of a random one, or the matrix itself."""
+def rotation_matrix(rotation: Rotation, modes: int, seed: int) -> Array | None:
+    """The orthogonal matrix that a user means; the seed is that of a "random" one."""
     if rotation is None:
         return None
-    if modes > MAX_DENSE:
-        raise Wrong(f"a rotated problem is dense and has at most {MAX_DENSE:,} modes, this one has {modes:,}")
-    if isinstance(rotation, str) and rotation != "random":
-        raise Wrong(
-            f"rotation must be None, 'random', a seed or an orthogonal matrix, got {rotation!r}", argument="rotation"
-        )
-    if isinstance(rotation, (str, int, np.integer)) and not isinstance(rotation, bool):
-        if not isinstance(rotation, str) and rotation < 0:
-            raise Wrong(
-                f"rotation must be None, 'random', a seed from 0 or an orthogonal matrix, got {rotation!r}",
-                argument="rotation",
-            )
-        return _random_orthogonal(modes, seed if isinstance(rotation, str) else int(rotation))
+    if modes > MAX_DENSE_MODES:
+        raise _wrong(f"a rotated problem is dense and has at most {MAX_DENSE_MODES:,} modes, this one has {modes:,}")
+    if isinstance(rotation, str) and rotation == "random":
+        return _random_orthogonal(modes, seed)
+    if isinstance(rotation, (int, np.integer)) and not isinstance(rotation, bool) and rotation >= 0:
+        return _random_orthogonal(modes, int(rotation))
+    if np.ndim(rotation) == 0:
+        raise _wrong(f"rotation must be None, 'random', a seed from 0 or an orthogonal matrix, got {rotation!r}")
     matrix = np.asarray(rotation, dtype=float)
     if matrix.shape != (modes, modes):
-        raise Wrong(
-            f"rotation must be a {modes} x {modes} matrix, one row for each mode, got {matrix.shape}",
-            argument="rotation",
-        )
+        raise _wrong(f"rotation must be a {modes} x {modes} matrix, one row for each mode, got {matrix.shape}")
     off = float(np.abs(matrix @ matrix.T - np.eye(modes)).max())
-    if not off < ORTHOGONAL:
-        raise Wrong(f"rotation must be orthogonal, but R R' is {off:.3g} away from the identity", argument="rotation")
+    if not off < ORTHOGONAL_WITHIN:
+        raise _wrong(f"rotation must be orthogonal, but R R' is {off:.3g} away from the identity")
     return matrix
+
+
+def _wrong(sentence: str) -> Wrong:
+    return Wrong(sentence, argument="rotation")
 
 
 def _random_orthogonal(modes: int, seed: int) -> Array:
     """Uniform over the orthogonal group: QR of a Gaussian matrix, with the signs of R's diagonal taken out."""
-    rng = np.random.default_rng([0x0520, seed])  # a stream of its own, away from the noise of the same seed
+    rng = np.random.default_rng([ROTATION_STREAM, seed])
     q, r = np.linalg.qr(rng.standard_normal((modes, modes)))
     return q * np.sign(np.diag(r))

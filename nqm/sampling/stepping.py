@@ -9,8 +9,14 @@ import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import numpy as np
+
 from ..engine.schedule import Schedule
 from ..optimizers.base import Optimizer, State
+from ..types import Array
+from .sources import GradientSource, Streams
+
+TICK_STEPS = 32  # steps between two calls of a walk's tick, which counts them and notices Ctrl-C
 
 Weights = TypeVar("Weights")
 
@@ -64,3 +70,57 @@ class Stepper:
             lr, momentum, factor = self.schedule.at(t)
             self.held, self.batch_size = self.optimizer.scaled(lr, momentum), self.usual_batch_size * factor
             self._until = self.schedule.same_until(t)
+
+
+class Walk:
+    """An optimizer on its way on a source of gradients; all of its settings meet the same random numbers.
+
+    With ``settings``, its hyper-parameters may be arrays of shape (settings, 1, 1), and weights have that axis first.
+    """
+
+    def __init__(
+        self,
+        source: GradientSource,
+        optimizer: Optimizer,
+        batch_size: float,
+        streams: Streams,
+        schedule: Schedule | None = None,
+        settings: int | None = None,
+    ) -> None:
+        self.source, self.streams = source, streams
+        geometry = source.geometry.knowing(lambda w: source.gradient(w, streams, 1.0))
+        theta = source.begin(streams)
+        state = optimizer.begin(theta if settings is None else np.repeat(theta[None], settings, 0), geometry)
+        self.stepper = Stepper(optimizer, state, batch_size, schedule)
+
+    @property
+    def t(self) -> int:
+        """Steps that are done."""
+        return self.stepper.t
+
+    def to(self, end: int, tick: Callable[[int], None] = lambda steps: None) -> None:
+        """Step until ``end`` steps are done; ``tick`` is called after every `TICK_STEPS` of them."""
+        while self.t < end:
+            self.stepper.to(min(end, self.t - self.t % TICK_STEPS + TICK_STEPS), self._gradient)
+            if self.t % TICK_STEPS == 0:
+                tick(TICK_STEPS)
+
+    def _gradient(self, w: Array, batch_size: float) -> Array:
+        return self.source.gradient(w, self.streams, batch_size)
+
+    def weights(self) -> Array:
+        """The weights reported now, in the eigenbasis."""
+        return self.source.geometry.back(self.stepper.weights())
+
+    def losses(self) -> Array:
+        """The loss of each replica now."""
+        return self.source.losses(self.weights())
+
+    def mean_to(self, end: int, most: int = 8) -> Array:
+        """Step until ``end`` steps are done; the mean of each replica's loss over these steps, or over ``most`` of them."""
+        times = np.unique(np.linspace(end, self.t, min(most, end - self.t), endpoint=False).astype(int))
+        total = np.zeros(())
+        for t in times:
+            self.to(int(t))
+            total = total + self.losses()
+        return total / len(times)

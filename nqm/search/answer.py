@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ..engine.run import Outcome, number
 from ..optimizers.base import Optimizer, parameters
 from ..problems.quadratic import MAX_STEPS, check_batch_size, check_target
-from ..sampling.laws import Law, gaussian, law
+from ..sampling.laws import GAUSSIAN, Law, law
 from ..sampling.replicas import check_seed
 from ..types import Wrong
 
@@ -50,7 +50,7 @@ class Sampling:
     The mean loss of a linear optimizer feels neither the law, of variance 1, nor the basis.
     """
 
-    law: Law = field(default_factory=gaussian)
+    law: Law = GAUSSIAN
     seed: int = 0
     rotation: Any = None
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from catalogue import ROWS
 from reference import relative_error, rule
+from twin import second_moments
 
 import nqm.problems.coupled
 from nqm import (  # fmt: skip
@@ -32,7 +33,8 @@ from nqm import (  # fmt: skip
 from nqm.engine.kernels.coupled import scan_coupled_numpy
 from nqm.optimizers.base import fill, parameters
 from nqm.sampling.laws import law
-from nqm.sampling.replicas import Minibatch, Plan, second_moments
+from nqm.sampling.replicas import Plan
+from nqm.sampling.sources import Minibatch
 
 H = np.array([1.0, 0.45, 0.2, 0.06])
 MODES = Spectrum(H, s=[0.5, 1.0, 2.0, 0.3])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from nqm.sampling.laws import LAWS, Law, law
+from nqm.types import Wrong
 
 SIZE = 400_000
 KURTOSIS = {  # E x^4, and the skewness E x^3
@@ -83,31 +84,35 @@ def test_a_function_of_ones_own() -> None:
     ],
 )
 def test_a_function_that_is_no_law_is_refused(function: Any, match: str) -> None:
-    with pytest.raises(ValueError, match=match):
+    with pytest.raises(Wrong, match=match) as error:
         law(function)
+    assert error.value.argument == "noise"
 
 
 @pytest.mark.parametrize(
     ("text", "match"),
     [
         ("gausian", "did you mean gaussian"),
-        ("student_t", "student_t needs df"),
+        ("student_t", "takes one number, df, as in student_t"),
         ("student_t(0)", "df must be positive"),
         ("student_t(-1)", "df must be positive"),
-        ("student_t(5, 6)", "at most 1"),
-        ("student_t(nu=5)", "no argument of student_t called 'nu'"),
-        ("gaussian(2)", "takes at most 0"),
-        ("student_t(gaussian)", "not a number"),
+        ("student_t(5, 6)", "takes one number"),
+        ("student_t(nu=5)", "one number, df,.*nu=5"),
+        ("gaussian(2)", "gaussian takes no number"),
+        ("student_t(5", "takes one number"),
+        ("student_t(nan)", "df must be positive"),
+        ("student_t(gaussian)", "takes one number"),
         ("__import__('os')", "no noise"),
         ("law.draw", "no noise"),
-        ("", "a noise is text such as"),
+        ("", "no noise ''"),
         ("1 + 1", "no noise"),
     ],
 )
 def test_text_that_names_no_law_is_refused(text: str, match: str) -> None:
-    with pytest.raises(ValueError, match=match):
+    with pytest.raises(Wrong, match=match) as error:
         law(text)
+    assert error.value.argument == "noise"
 
 
 def test_every_law_is_tested() -> None:
-    assert {name.split("(")[0] for name in KURTOSIS} | {"cauchy"} == set(LAWS)
+    assert {name.split("(")[0] for name in KURTOSIS} | {"cauchy"} == {*LAWS, "student_t"}

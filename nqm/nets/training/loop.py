@@ -18,7 +18,8 @@ from ...engine.schedule import Schedule, as_schedule
 from ...optimizers.base import Optimizer, require_set
 from ...problems.quadratic import AnySchedule, check_batch_size, report_steps
 from ...sampling.bases import Geometry
-from ...sampling.replicas import Mean, check_seed
+from ...sampling.means import Mean
+from ...sampling.replicas import check_seed
 from ...sampling.stepping import Stepper
 from ...types import Array, Progress, Wrong
 from ..preflight import check_whole

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...sampling.replicas import Walk
+from ...sampling.stepping import Walk
 from ...types import Array
 
 FINE = 1 / 256  # of the time: how often losses are looked at
@@ -66,7 +66,7 @@ class Together:
     def now(self) -> list[Array]:
         """The losses of each walk at the last step itself."""
         with np.errstate(all="ignore"):
-            return [walk.source.losses(walk.weights()) for walk in self.walks]
+            return [walk.losses() for walk in self.walks]
 
     def keep(self, kept: list[tuple[int, Any]]) -> None:
         """Go on with some walks, by their place, and with some of the settings of each."""

@@ -21,7 +21,8 @@ from ...engine.spectrum import Spectrum
 from ...optimizers.base import Optimizer, fill, parameters
 from ...problems.quadratic import Quadratic
 from ...sampling.bases import Geometry, rotation_matrix
-from ...sampling.replicas import Additive, Streams, Walk
+from ...sampling.sources import Additive, Streams
+from ...sampling.stepping import Walk
 from ...types import Array
 from ..answer import PLAIN, Goal, Sampling
 from ..exact.family import Family

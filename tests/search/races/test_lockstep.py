@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from nqm import EMA, SGD, HeavyBall, Optimizer, Quadratic, Spectrum, steps_to_target
-from nqm.sampling.laws import gaussian
-from nqm.sampling.replicas import Additive, Streams, Walk
+from nqm.sampling.laws import GAUSSIAN
+from nqm.sampling.sources import Additive, Streams
+from nqm.sampling.stepping import Walk
 from nqm.search.races.lockstep import Crossing, Together, looks, noise_part
 
 SMALL = Quadratic(Spectrum.power_law(20))
@@ -18,7 +19,7 @@ FLOOR = SMALL.floor(SGD(0.5), 4)
 
 
 def walk(optimizer: Optimizer, batch_size: float, replicas: int, seed: int, settings: int | None = None) -> Walk:
-    source = Additive(SMALL.spectrum, optimizer, gaussian())
+    source = Additive(SMALL.spectrum, optimizer, GAUSSIAN)
     return Walk(source, optimizer, batch_size, Streams(seed, [(0, replicas)]), settings=settings)
 
 
