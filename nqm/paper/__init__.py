@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..show.chart import save
-from ..show.tables import made, write_csv
+from ..show.tables import made, to_csv
 from ..types import Wrong
 from . import report
 from .figures import curves, fig2, fig3a, fig3b, fig4a, fig4b, schedules, thresholds
@@ -58,7 +58,7 @@ def _run(names: list[str], folder: Path, progress: Callable[[int, int], None] | 
         table = figure.data(study)
         written += [folder / f"{name}.{ending}" for ending in ("png", "pdf", "csv")]
         save(figure.draw(table), *written[-3:-1])
-        write_csv(table, written[-1])
+        to_csv(table, written[-1])
         more = figure.tables(table, study) if hasattr(figure, "tables") else ""
         sections.append(report.Section(name, figure.TITLE, figure.CAPTION, figure.findings(table, study), more))
     if progress:
@@ -77,4 +77,4 @@ def _chosen(only: Sequence[str] | None) -> list[str]:
     return [name for name in FIGURES if name in wanted]
 
 
-__all__ = ["FIGURES", "Study", "run_all", "write_csv"]
+__all__ = ["FIGURES", "Study", "run_all"]

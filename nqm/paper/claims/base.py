@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...engine.run import number
 from ...show.tables import Table
 from ...show.verdict import Finding, Verdict
-from ...text.objects import parse_number
+from ...text.values import parse_number
 from ...types import Wrong, unknown
 from ..instance import Question, Study
 

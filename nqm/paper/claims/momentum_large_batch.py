@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...optimizers import free
-from ...show.tables import column, distinct, spelled
+from ...show.numbers import spelled
+from ...show.tables import column, distinct
 from ...show.verdict import Verdict
 from ..instance import POWERS, WITH_MOMENTUM, Question, Study
 from .base import Measured

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...optimizers import SGD, HeavyBall, free
 from ...show.chart import GREY, PALETTE, Line, Panel, chart
-from ...show.tables import Table, column, distinct, percent, spelled
+from ...show.numbers import percent, spelled
+from ...show.tables import Table, column, distinct
 from ...show.verdict import Verdict
 from ..instance import POWERS, Methods, Question, Study
 from .base import Measured

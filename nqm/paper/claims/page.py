@@ -7,7 +7,8 @@ import html
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...show.tables import header, markdown, short
+from ...show.numbers import shown
+from ...show.tables import header, markdown
 from ...show.verdict import JUDGED
 from .collect import Checked
 
@@ -123,7 +124,7 @@ def _html_section(one: Checked, folder: Path) -> str:
 
 def _cell(value: object) -> str:
     kind = "" if isinstance(value, str) else ' class="n"'
-    return f"<td{kind}>{html.escape(short(value))}</td>"
+    return f"<td{kind}>{html.escape(shown(value))}</td>"
 
 
 def _shown(one: Checked) -> list[dict]:

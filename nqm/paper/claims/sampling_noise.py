@@ -9,7 +9,8 @@ from ...optimizers import SGD
 from ...problems.least_squares import LeastSquares
 from ...search import tune
 from ...show.chart import GREY, PALETTE, Line, Panel, chart
-from ...show.tables import Table, column, spelled
+from ...show.numbers import spelled
+from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ..instance import instance
 from .base import Measured

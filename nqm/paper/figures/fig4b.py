@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...optimizers import SGD
-from ...show.tables import Table, column, spelled
+from ...show.numbers import spelled
+from ...show.tables import Table, column
 from ...show.verdict import Finding, Verdict
 from ..drawing import steps_chart
 from ..instance import POWERS, Question, Study, preconditioned
