@@ -112,16 +112,9 @@ def lanczos(
 
 def _found(alpha: Array, beta: Array, norms: Tensor, length: Array, basis: Tensor | None = None) -> list[Krylov]:
     """What there is after so many steps of each start."""
-    return [
-        Krylov(
-            alpha[i, :n],
-            beta[i, : n - 1],
-            float(norms[i]),
-            None if basis is None else basis[i, :n].clone(),
-            beta[i, n - 1],
-        )
-        for i, n in enumerate(length)
-    ]
+    kept = [None if basis is None else basis[i, :n].clone() for i, n in enumerate(length)]
+    rows = zip(alpha, beta, norms.tolist(), kept, length, strict=True)
+    return [Krylov(a[:n], b[: n - 1], norm, vectors, b[n - 1]) for a, b, norm, vectors, n in rows]
 
 
 def _advance(product: Callable[[Tensor], Tensor], basis: Tensor, alpha: Array, beta: Array, j: int) -> None:

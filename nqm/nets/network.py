@@ -20,9 +20,10 @@ from torch.func import functional_call
 from ..engine.run import Run
 from ..optimizers.base import Optimizer
 from ..problems.quadratic import AnySchedule
+from ..sampling.replicas import check_whole
 from ..text.imports import user_code
 from ..types import Progress, Wrong
-from .preflight import check_network, check_whole
+from .preflight import check_network
 from .transforms import grad, pushed_forward, vmap
 from .trees import Tree, collect, count, some, tree_map
 
@@ -115,10 +116,9 @@ class Network:
         return other
 
     def unflatten(self, theta: Tensor) -> dict[str, Tensor]:
-        """The named parameters that a flat vector holds."""
-        sizes = [math.prod(shape) for shape in self.shapes.values()]
-        parts = theta.split(sizes)
-        return {name: part.view(shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
+        """The named parameters that a flat vector holds, or each row of a stack of them."""
+        parts, rows = theta.split([math.prod(shape) for shape in self.shapes.values()], dim=-1), theta.shape[:-1]
+        return {name: part.view(*rows, *shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
 
     def state_dict(self, theta: Tensor | None = None) -> dict[str, Tensor]:
         """Parameters and buffers as ``model.load_state_dict`` takes them."""
@@ -208,26 +208,25 @@ class Network:
         return linear
 
     def run(
-        self,
-        optimizer: Optimizer,
-        batch_size: float,
-        steps: int | Sequence[int],
-        schedule: AnySchedule = None,
-        *,
-        seeds: int = 3,
-        seed: int = 0,
-        replacement: bool = True,
-        grid: Literal["log", "linear"] = "log",
-        points: int = 20,
-        progress: Progress | None = None,
-    ) -> Run:
+        self, optimizer: Optimizer, batch_size: float, steps: int | Sequence[int], schedule: AnySchedule = None, *,
+        seeds: int = 3, seed: int = 0, replacement: bool = True, grid: Literal["log", "linear"] = "log",
+        points: int = 20, progress: Progress | None = None,
+    ) -> Run:  # fmt: skip
         """The loss of real training from this checkpoint, its mean over some seeds: see `train`."""
         from .training.loop import train
 
+        options = {"seeds": seeds, "seed": seed, "points": points}
         return train(
-            self, optimizer, batch_size, steps, schedule, seeds=seeds, seed=seed, replacement=replacement, grid=grid,
-            points=points, progress=progress,
-        )  # fmt: skip
+            self,
+            optimizer,
+            batch_size,
+            steps,
+            schedule,
+            **options,
+            replacement=replacement,
+            grid=grid,
+            progress=progress,
+        )
 
 
 class _Whole(nn.Module):

@@ -26,13 +26,6 @@ MEAN_ERROR = {torch.float64: 1e-9, torch.float32: 1e-4}
 """Relative rounding error of a mean of eight losses, by precision; half precision has the default, 1e-2."""
 
 
-def check_whole(name: str, value: object, least: int, most: int | None = None) -> None:
-    """Refuse what is not a whole number in its range; ``name`` is the argument."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
-        allowed = f"of at least {least}" if most is None else f"from {least} to {most:,}"
-        raise Wrong(f"{name} must be a whole number {allowed}, got {value!r}", argument=name)
-
-
 def check_network(network: Network) -> list[str]:
     """Refuse what would give wrong numbers; the notes say what was changed or left out."""
     _check_pair(network)

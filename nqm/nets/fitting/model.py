@@ -44,44 +44,26 @@ RENAMED = {"noise_settled": "noise_eigenvectors"}
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a fit comes from and what it cost.
-
-    Files of earlier versions lack some of this, and those entries have the defaults.
-
-    Parameters
-    ----------
-    network, step, parameters : the name of the network, the step of its checkpoint, and how many weights move.
-    curvature : the name of the curvature matrix.
-    lanczos_steps : Lanczos steps from the gradient.
-    noise_vectors, noise_steps : random noise vectors, and Lanczos steps from each of them.
-    noise_eigenvectors : eigenvectors of the largest curvatures along which the noise was found exactly.
-    probes : random vectors for the density of curvatures.
-    products, full_gradients : products with the curvature matrix, and steps of the descent.
-    chunk : examples in a pass over the data.
-    gradient_seconds : seconds of a full gradient.
-    product_cost, product_cost_together : gradients that a product costs, alone and with several vectors at once.
-    notes : what was changed in the network on the way, in sentences.
-    seconds : seconds of the whole fit.
-    """
+    """Where a fit comes from and what it cost; entries that a file of an earlier version lacks have their defaults."""
 
     network: str = ""
-    step: int | None = None
-    parameters: int = 0
-    curvature: str = ""
-    lanczos_steps: int = 0
-    noise_vectors: int = 0
-    noise_steps: int = 0
-    noise_eigenvectors: int = 0
-    probes: int = 0
+    step: int | None = None  # step of the checkpoint in the network's training
+    parameters: int = 0  # weights that move
+    curvature: str = ""  # name of the curvature matrix
+    lanczos_steps: int = 0  # Lanczos steps from the gradient
+    noise_vectors: int = 0  # random combinations of per-example gradients
+    noise_steps: int = 0  # Lanczos steps from each of the noise vectors
+    noise_eigenvectors: int = 0  # eigenvectors of the largest curvatures, along which the noise was found exactly
+    probes: int = 0  # random vectors for the density of curvatures
     seed: int = 0
-    products: int = 0
-    full_gradients: int = 0
-    chunk: int = 0
-    gradient_seconds: float = 0.0
-    product_cost: float = 0.0
-    product_cost_together: float = 0.0
-    notes: tuple[str, ...] = ()
-    seconds: float = 0.0
+    products: int = 0  # products with the curvature matrix
+    full_gradients: int = 0  # steps of the descent
+    chunk: int = 0  # examples in a pass over the data
+    gradient_seconds: float = 0.0  # seconds of a full gradient
+    product_cost: float = 0.0  # full gradients that a product costs alone
+    product_cost_together: float = 0.0  # full gradients that a product costs among several vectors
+    notes: tuple[str, ...] = ()  # what was changed in the network on the way, in sentences
+    seconds: float = 0.0  # seconds of the whole fit
 
     @classmethod
     def from_dict(cls, note: Mapping[str, Any]) -> Provenance:
@@ -256,17 +238,9 @@ class Fit:
             )
             descent = Descent(float(lr[0]), float(momentum[0]), steps.astype(int), loss)
         note = dict(data["note"])
-        return cls(
-            measures["signal"],
-            measures["noise"],
-            float(data["loss"]),
-            int(data["examples"]),
-            top,
-            measures.get("density"),
-            descent,
-            Provenance.from_dict(note),
-            Horizon.from_dict(note["horizon"]) if "horizon" in note else None,
-        )
+        about = Provenance.from_dict(note), Horizon.from_dict(note["horizon"]) if "horizon" in note else None
+        loss, examples, density = float(data["loss"]), int(data["examples"]), measures.get("density")
+        return cls(measures["signal"], measures["noise"], loss, examples, top, density, descent, *about)
 
 
 def _slope(x: Array, y: Array) -> tuple[float, float]:

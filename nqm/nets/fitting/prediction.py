@@ -64,6 +64,8 @@ USUAL_HORIZON = Horizon(300.0, 300.0, "checks of the built-in workloads, whose d
 """For a fit that has not been checked itself: pooled from the checks in docs/checks, whose files the tests read again."""
 PLAIN_HORIZON = Horizon(10.0, 30.0, "checks of the built-in workloads, without a descent,")
 """The horizon of the plain quadratic, on the workload that it suits least."""
+UNKNOWN = dict.fromkeys(("band_signal", "band_noise", "band_edges", "noise_scale", "curvature_noise_scale"))
+"""What a run of the quadratic says of its own modes and a prediction leaves out."""
 COLUMNS = ("steps", "loss", "low", "high", "reach")
 """What a prediction says of each reported step."""
 
@@ -163,10 +165,8 @@ def predict(
         _bent(fit, signal, noise, bent)
         for noise in (table.mean(0), *(np.array([getattr(b, end) for b in bands]) for end in ("low", "high")))
     )
-    shifted = replace(
-        run, loss=loss, signal=signal, floor=run.floor + fit.offset, batch_size=check_batch_size(batch_size),
-        band_signal=None, band_noise=None, band_edges=None, noise_scale=None, curvature_noise_scale=None,
-    )  # fmt: skip
+    floor, size = run.floor + fit.offset, check_batch_size(batch_size)
+    shifted = replace(run, loss=loss, signal=signal, floor=floor, batch_size=size, **UNKNOWN)
     return Prediction(shifted, low, high, reach, horizon_of(fit, bent))
 
 
@@ -219,8 +219,6 @@ def _refused(fit: Fit, run: Run, optimizer: Optimizer) -> Prediction:
         "Real networks often move to flatter places there and come back, which no model of this checkpoint shows"
     )
     one = np.array([fit.loss])
-    stopped = replace(
-        run, steps=np.array([0]), loss=one, signal=one, noise=np.zeros(1), message=message, outcome=Outcome.diverged,
-        band_signal=None, band_noise=None, band_edges=None, noise_scale=None, curvature_noise_scale=None,
-    )  # fmt: skip
+    parts = {"steps": np.array([0]), "loss": one, "signal": one, "noise": np.zeros(1)}
+    stopped = replace(run, **parts, message=message, outcome=Outcome.diverged, **UNKNOWN)
     return Prediction(stopped, one, one, np.zeros(1), horizon_of(fit))

@@ -24,12 +24,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...sampling.replicas import check_whole
 from ...types import Array, Progress, Wrong
 from ..curvature import Curvature, curvature_of
 from ..estimates import Measure
 from ..krylov import SPENT, Krylov, lanczos
 from ..network import Network
-from ..preflight import check_measurable, check_whole
+from ..preflight import check_measurable
 from ..transforms import pulled_back, pushed_forward, vmap
 from .descent import Descent, descend
 from .model import Fit, Provenance
@@ -193,27 +194,16 @@ def _provenance(
     gradient: float, seconds: float,
 ) -> Provenance:  # fmt: skip
     """Where a fit comes from; ``gradient`` is the seconds of a full gradient."""
-    made = len(signal.krylov)
+    made, density = len(signal.krylov), noise.density
     return Provenance(
-        network=network.name,
-        step=network.step,
-        parameters=network.dim,
-        curvature=operator.name,
-        lanczos_steps=made,
-        noise_vectors=noise.measure.probes,
-        noise_steps=noise.lanczos_steps,
-        noise_eigenvectors=int(signal.converged.sum()),
-        probes=noise.density.probes if noise.density else 0,
-        seed=seed,
-        products=operator.products,
-        full_gradients=0 if path is None else int(path.steps[-1]),
-        chunk=network.chunk,
-        gradient_seconds=gradient,
-        product_cost=signal.seconds / made / gradient,
+        network=network.name, step=network.step, parameters=network.dim, curvature=operator.name, seed=seed,
+        lanczos_steps=made, noise_vectors=noise.measure.probes, noise_steps=noise.lanczos_steps,
+        noise_eigenvectors=int(signal.converged.sum()), probes=density.probes if density else 0,
+        products=operator.products, full_gradients=0 if path is None else int(path.steps[-1]), chunk=network.chunk,
+        gradient_seconds=gradient, product_cost=signal.seconds / made / gradient,
         product_cost_together=noise.seconds / max(operator.products - made, 1) / gradient,
-        notes=tuple(network.notes),
-        seconds=round(seconds, 2),
-    )
+        notes=tuple(network.notes), seconds=round(seconds, 2),
+    )  # fmt: skip
 
 
 def _timed(work: Callable[[], T]) -> tuple[T, float]:

@@ -22,12 +22,12 @@ import numpy as np
 import torch
 
 from ...optimizers import Optimizer
+from ...sampling.replicas import check_whole
 from ...types import Array, Progress, Wrong
 from ..curvature import curvature_of
 from ..estimates import Estimate, Measure, bootstrap
 from ..krylov import top_eigenpairs
 from ..network import Network
-from ..preflight import check_whole
 from ..training.loop import Batches, walk
 from .probing import krylov_spaces
 
@@ -66,12 +66,10 @@ class Similarity:
 
     def to_dict(self) -> dict[str, object]:
         """Plain numbers."""
-        return {
-            "steps": list(self.steps), "loss": self.loss.tolist(), "trace": [t.to_dict() for t in self.trace],
-            "values": self.values.tolist(), "residuals": self.residuals.tolist(), "overlap": self.overlap.tolist(),
-            "alignment": self.alignment.tolist(), "distance": self.distance.tolist(), "dim": self.dim,
-            "curvature": self.curvature,
-        }  # fmt: skip
+        names = ("loss", "values", "residuals", "overlap", "alignment", "distance")
+        arrays: dict[str, object] = {name: getattr(self, name).tolist() for name in names}
+        trace = [t.to_dict() for t in self.trace]
+        return {"steps": list(self.steps), "trace": trace, **arrays, "dim": self.dim, "curvature": self.curvature}
 
 
 def checkpoints(

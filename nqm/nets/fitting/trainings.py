@@ -13,8 +13,8 @@ import numpy as np
 from ...engine.run import Run
 from ...optimizers.base import Optimizer
 from ...problems.quadratic import report_steps
+from ...sampling.replicas import check_whole
 from ...types import Progress, Wrong
-from ..preflight import check_whole
 from ..training.loop import batches_of, check_setting, losses, mean_run, part_of
 from ..trees import leaves
 
@@ -41,15 +41,9 @@ class Trainings:
             self.kept = dict(_line(text, self.path) for text in self.path.read_text().splitlines() if text.strip())
 
     def run(
-        self,
-        optimizer: Optimizer,
-        batch_size: float,
-        steps: Sequence[int],
-        *,
-        seeds: int,
-        seed: int = 0,
+        self, optimizer: Optimizer, batch_size: float, steps: Sequence[int], *, seeds: int, seed: int = 0,
         progress: Progress | None = None,
-    ) -> Run:
+    ) -> Run:  # fmt: skip
         """The mean over seeds, as `train` gives it."""
         size, times, rows = check_setting(optimizer, batch_size), report_steps(steps, "log", 2), []
         check_whole("seeds", seeds, 1)

@@ -105,11 +105,12 @@ class Check:
 
     def table(self) -> list[dict[str, object]]:
         """One row for each setting and step."""
+        top = float(self.fit.spectrum.h.max())
         return [
             {
                 "optimizer": str(row.trained.optimizer), "batch_size": row.trained.batch_size,
                 "seeds": row.trained.replicas, "steps": int(t),
-                "reach": float(_lr_h(self.fit, row) * t), "trained": float(row.trained.loss[i]),
+                "reach": float(row.trained.optimizer.effective_lr * top * t), "trained": float(row.trained.loss[i]),
                 "stderr": float(_stderr(row)[i]), "predicted": float(row.trained.loss[i] * (1 + row.error[i])),
                 "error": float(row.error[i]), "plain_error": float(row.plain_error[i]),
             }
@@ -198,10 +199,6 @@ def _over(function: Callable[..., Array], errors: Array) -> Array:
     found = np.full(errors.shape[1], np.nan)
     found[seen] = function(np.abs(errors[:, seen]), axis=0)
     return found
-
-
-def _lr_h(fit: Fit, row: Row) -> float:
-    return float(row.trained.optimizer.effective_lr) * float(fit.spectrum.h.max())
 
 
 def _stderr(row: Row) -> Array:

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +29,7 @@ from torch.nn import functional as F
 
 from ..curvature import draw_targets, targets_in
 from ..network import Network
-from ..trees import Tree, leaves, some
+from ..trees import Tree, joined, leaves, some, tree_map
 from .stacks import Slopes
 
 LAYER_EXAMPLES = 2  # examples of the pass that finds the layers
@@ -166,39 +167,25 @@ def _watched(layers: Sequence[KroneckerLayer], shifts: dict[str, Tensor]) -> Ite
             handle.remove()
 
 
-@dataclass
-class Statistics:
+class Statistics(NamedTuple):
     """What one batch says: gradients, factors A and G of each layer, and the mean gradients at the Fisher's targets."""
 
     g: Tensor
     factors: dict[str, tuple[Tensor, Tensor]]
     drawn: Tensor
 
-    def plus(self, other: Statistics, share: float) -> Statistics:
-        """With another piece of the same batch added, each as its share of the examples says."""
-        more = other.times(share)
-        factors = {n: (A + more.factors[n][0], G + more.factors[n][1]) for n, (A, G) in self.factors.items()}
-        return Statistics(self.g + more.g, factors, self.drawn + more.drawn)
-
-    def times(self, share: float) -> Statistics:
-        factors = {n: (share * A, share * G) for n, (A, G) in self.factors.items()}
-        return Statistics(share * self.g, factors, share * self.drawn)
-
 
 def statistics(
-    slopes: Slopes,
-    layers: Sequence[KroneckerLayer],
-    theta: Tensor,
-    index: Tensor,
+    slopes: Slopes, layers: Sequence[KroneckerLayer], theta: Tensor, index: Tensor,
     generators: Sequence[torch.Generator] | None,
-) -> Statistics:
+) -> Statistics:  # fmt: skip
     """Gradients and factors of a stack of trials on their batches; without generators, of the empirical Fisher matrix."""
     total = None
     for piece, share in slopes.pieces(index):
-        one = _piece(slopes, layers, theta, piece, generators)
-        total = one.times(share) if total is None else total.plus(one, share)
+        one = tree_map(lambda t, share=share: share * t, _piece(slopes, layers, theta, piece, generators))
+        total = one if total is None else joined([total, one], lambda pair: pair[0] + pair[1])
     assert total is not None
-    return total
+    return Statistics(*total)
 
 
 def _piece(

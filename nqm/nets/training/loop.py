@@ -19,10 +19,9 @@ from ...optimizers.base import Optimizer, require_set
 from ...problems.quadratic import AnySchedule, check_batch_size, report_steps
 from ...sampling.bases import Geometry
 from ...sampling.means import Mean
-from ...sampling.replicas import check_seed
+from ...sampling.replicas import check_seed, check_whole
 from ...sampling.stepping import Stepper
 from ...types import Array, Progress, Wrong
-from ..preflight import check_whole
 
 if TYPE_CHECKING:
     from ..network import Network
@@ -67,15 +66,9 @@ class Batches:
 
 
 def walk(
-    network: Network,
-    optimizer: Optimizer,
-    batch_size: float,
-    times: Sequence[int] | Array,
-    schedule: Schedule | None = None,
-    *,
-    batches: Batches,
-    progress: Progress | None = None,
-) -> Iterator[tuple[int, Tensor]]:
+    network: Network, optimizer: Optimizer, batch_size: float, times: Sequence[int] | Array,
+    schedule: Schedule | None = None, *, batches: Batches, progress: Progress | None = None,
+) -> Iterator[tuple[int, Tensor]]:  # fmt: skip
     """Step from the network's checkpoint; (index of a reported step, the weights reported there)."""
     if optimizer.depends_on_horizon:
         raise Wrong(
@@ -156,15 +149,9 @@ def part_of(progress: Progress, i: int, parts: int) -> Progress:
 
 
 def losses(
-    network: Network,
-    optimizer: Optimizer,
-    size: float,
-    times: Array,
-    schedule: Schedule | None = None,
-    *,
-    batches: Batches,
-    progress: Progress | None = None,
-) -> Array:
+    network: Network, optimizer: Optimizer, size: float, times: Array, schedule: Schedule | None = None, *,
+    batches: Batches, progress: Progress | None = None,
+) -> Array:  # fmt: skip
     """Full-data losses of one training at the reported steps; infinite from where it has diverged."""
     found, initial = np.full(len(times), np.inf), network.full_loss()
     for i, theta in walk(network, optimizer, size, times, schedule, batches=batches, progress=progress):

@@ -12,7 +12,6 @@ and since no trial's loss depends on another's weights the gradient of the sum o
 from __future__ import annotations
 
 import copy
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
@@ -160,10 +159,3 @@ class Stacked(Slopes):
             some = tree_map(lambda t, part=part: t[part], stacks) if rows < trials else stacks
             found.append(vmap(function, in_dims=(None if shared else 0, *(0 for _ in stacks)))(batch, *some))
         return found[0] if len(found) == 1 else joined(found, torch.cat)
-
-
-def split(network: Network, stack: Tensor) -> dict[str, Tensor]:
-    """The named parameters that the rows of a stack hold, each (trials, *its shape)."""
-    sizes = [math.prod(shape) for shape in network.shapes.values()]
-    parts = stack.split(sizes, dim=1)
-    return {name: p.view(len(p), *shape) for (name, shape), p in zip(network.shapes.items(), parts, strict=True)}

@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 from ...types import Wrong
 
@@ -46,7 +46,27 @@ def averaged(decay: float) -> str:
 
 
 @dataclass(frozen=True)
-class Trial:
+class JsonData:
+    """Fields that go through JSON and come back."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), allow_nan=False)
+
+    @classmethod
+    def from_dict(cls, data: JsonObject) -> Self:
+        """From its fields; others, of a later version, are left out."""
+        return cls(**{f.name: data[f.name] for f in fields(cls) if f.name in data})
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        return cls.from_dict(json.loads(text))
+
+
+@dataclass(frozen=True)
+class Trial(JsonData):
     """One training: its outcome is decided by these alone.
 
     Parameters
@@ -114,22 +134,11 @@ class Trial:
         return self.max_steps if self.limit is None else self.limit
 
     def to_dict(self) -> dict[str, Any]:
-        return _shallow(self) | {"averages": list(self.averages)}
-
-    def to_json(self) -> str:
-        return json.dumps(self.to_dict(), allow_nan=False)
-
-    @classmethod
-    def from_dict(cls, data: JsonObject) -> Trial:
-        return cls(**_known(cls, data))
-
-    @classmethod
-    def from_json(cls, text: str) -> Trial:
-        return cls.from_dict(json.loads(text))
+        return super().to_dict() | {"averages": list(self.averages)}
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(JsonData):
     """How a trial ended.
 
     Parameters
@@ -167,22 +176,12 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         curves = {name: [_finite(value) for value in curve] for name, curve in self.curves.items()}
-        return _shallow(self) | {"curves": curves}
-
-    def to_json(self) -> str:
-        return json.dumps(self.to_dict(), allow_nan=False)
+        return super().to_dict() | {"curves": curves}
 
     @classmethod
-    def from_dict(cls, data: JsonObject) -> Result:
-        known = _known(cls, data)
-        known["curves"] = {
-            name: [math.nan if v is None else v for v in curve] for name, curve in known["curves"].items()
-        }
-        return cls(**known)
-
-    @classmethod
-    def from_json(cls, text: str) -> Result:
-        return cls.from_dict(json.loads(text))
+    def from_dict(cls, data: JsonObject) -> Self:
+        curves = {name: [math.nan if v is None else v for v in curve] for name, curve in data["curves"].items()}
+        return super().from_dict({**data, "curves": curves})
 
 
 def digest(data: object) -> str:
@@ -202,13 +201,3 @@ def _canonical(value: object) -> object:
 
 def _finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
-
-
-def _shallow(thing: Trial | Result) -> dict[str, Any]:
-    return {f.name: getattr(thing, f.name) for f in fields(thing)}
-
-
-def _known(cls: type, data: JsonObject) -> dict[str, Any]:
-    """The fields of a class; others, of a later version, are left out."""
-    names = {f.name for f in fields(cls)}
-    return {name: value for name, value in data.items() if name in names}

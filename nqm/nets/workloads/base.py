@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ...optimizers import Optimizer
+from ...sampling.replicas import check_whole
 from ...types import Progress
 from ..network import PASS_EXAMPLES, Network
-from ..preflight import check_whole
 from ..training.loop import Batches, walk
 
 START_STREAM = 0xC4  # seeds of the batches up to a checkpoint, apart from those of `train` and of trials

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
-from .base import standardised
 from .datasets import DataSet
-from .images import images_of
+from .images import readers
 
 FILES = DataSet(
     "fashion-mnist",
@@ -21,14 +18,4 @@ FILES = DataSet(
         ("t10k-labels-idx1-ubyte.gz", "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34"),
     ),
 )
-
-
-def data(n: int) -> tuple[Tensor, Tensor]:
-    x, y = images_of(FILES, "train")
-    return standardised(x[:n]), y[:n]
-
-
-def val(n: int) -> tuple[Tensor, Tensor]:
-    """The 10,000 images of the test files."""
-    x, y = images_of(FILES, "t10k")
-    return standardised(x, like=images_of(FILES, "train")[0][:n]), y
+data, val = readers(FILES)

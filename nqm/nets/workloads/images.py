@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
+from .base import standardised
 from .datasets import DataSet, read_idx
+
+Reader = Callable[[int], tuple[Tensor, Tensor]]
+
+
+def readers(files: DataSet) -> tuple[Reader, Reader]:
+    """The functions ``data`` and ``val`` of a workload: the first n training images, and the test images scaled as they are."""
+
+    def data(n: int) -> tuple[Tensor, Tensor]:
+        x, y = images_of(files, "train")
+        return standardised(x[:n]), y[:n]
+
+    def val(n: int) -> tuple[Tensor, Tensor]:
+        x, y = images_of(files, "t10k")
+        return standardised(x, like=images_of(files, "train")[0][:n]), y
+
+    return data, val
 
 
 def images_of(files: DataSet, part: str) -> tuple[Tensor, Tensor]:

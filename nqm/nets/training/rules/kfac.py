@@ -11,7 +11,7 @@ from ....optimizers import HeavyBall
 from ....types import Wrong
 from ...network import Network
 from ..kronecker import KroneckerLayer, layers_of, others, statistics
-from ..stacks import Slopes, split
+from ..stacks import Slopes
 from .base import Column, Method, Rule, Settings, check_names, check_number, check_switch
 from .flat import Flat
 
@@ -104,7 +104,7 @@ class KFAC(Rule):
 
     def precondition(self, g: Tensor) -> Tensor:
         """The direction d of each trial."""
-        parts = split(self.network, g)
+        parts = self.network.unflatten(g)
         found: dict[str, Tensor] = {}
         for layer in self.layers:
             A, G = self.inverses[layer.name]
@@ -112,7 +112,7 @@ class KFAC(Rule):
             found |= layer.parts(V * A[:, None] if layer.diagonal else V @ A, self.network.shapes)
         if self.others:
             assert self.diagonal is not None
-            around = split(self.network, self.damping + self.diagonal)
+            around = self.network.unflatten(self.damping + self.diagonal)
             found |= {name: parts[name] / around[name] for name in self.others}
         return torch.cat([found[name].flatten(1) for name in self.network.shapes], dim=1)
 

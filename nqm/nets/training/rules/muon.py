@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from ....types import Wrong
 from ...network import Network
-from .base import Method, Rule, Settings, check_names, check_number
-from .torch_optim import TorchRule, check_kinds, tried
+from .base import Method, Settings, check_names, check_number
+from .torch_optim import check_kinds, one_by_one, tried
 
 NAME = "Muon"
 
@@ -63,7 +62,4 @@ def muon() -> Method:
         if network is not None and not any(len(shape) == 2 for shape in network.shapes.values()):
             raise Wrong(f"{NAME} is for weight matrices, and {network.name} has none", "workload")
 
-    def start(network: Network, theta: Tensor, settings: Sequence[Settings], seeds: Sequence[int]) -> Rule:
-        return TorchRule(network, theta, settings[0], make)
-
-    return Method(NAME, check_settings, start, stacks=False)
+    return one_by_one(NAME, check_settings, make)

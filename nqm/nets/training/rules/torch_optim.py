@@ -83,10 +83,12 @@ def method(name: str, kind: type[torch.optim.Optimizer]) -> Method:
         check_kinds(name, settings, kind)
         tried(name, make, settings, [torch.zeros(2, 2)])
 
-    def start(network: Network, theta: Tensor, settings: Sequence[Settings], seeds: Sequence[int]) -> Rule:
-        return TorchRule(network, theta, settings[0], make)
+    return one_by_one(name, check_settings, make)
 
-    return Method(name, check_settings, start, stacks=False)
+
+def one_by_one(name: str, check_settings: Callable[[Settings, Network | None], None], make: Maker) -> Method:
+    """The method of optimizers that ``make`` makes, for one trial at a time."""
+    return Method(name, check_settings, lambda net, theta, all_, _: TorchRule(net, theta, all_[0], make), stacks=False)
 
 
 def check_kinds(name: str, settings: Settings, kind: type[torch.optim.Optimizer]) -> None:
