@@ -33,8 +33,8 @@ _HOME = {
 }
 _HOME_OF = {name: module for module, names in _HOME.items() for name in names}
 __all__ = [
-    "Advice", "Check", "Fit", "Network", "Prediction", "Similarity", "advise", "check", "checkpoints",
-    "curvature_of", "curvature_similarity", "fit", "lanczos", "network_of", "predict", "top_eigenpairs", "train", "workload",
+    "Advice", "Check", "Fit", "Network", "Prediction", "Similarity", "advise", "check", "checkpoints", "curvature_of",
+    "curvature_similarity", "fit", "lanczos", "network_of", "predict", "top_eigenpairs", "train", "workload",
 ]  # fmt: skip
 
 

@@ -65,9 +65,7 @@ class GaussNewton(Curvature):
 
     def __init__(self, network: Network, vectors: int = 8) -> None:
         if network.of == "model":
-            raise Wrong(
-                "a loss of the model has no outputs, so no Gauss-Newton matrix; use curvature='hessian'", "curvature"
-            )
+            raise Wrong("a loss of the model has no Gauss-Newton matrix; use curvature='hessian'", argument="curvature")
         super().__init__(network, vectors)
 
     def _product(self, batch: Tree, v: Tensor, i: int) -> Tensor:
@@ -159,8 +157,7 @@ def draw_targets(likelihood: Likelihood, out: Tensor, generator: torch.Generator
         with user_code("drawing targets by the likelihood"):
             return likelihood(out, generator)
     raise Wrong(
-        f"likelihood must be 'categorical', 'gaussian', 'bernoulli' or a function, got {likelihood!r}",
-        argument="likelihood",
+        f"likelihood must be 'categorical', 'gaussian', 'bernoulli' or a function, got {likelihood!r}", "likelihood"
     )
 
 
@@ -177,10 +174,7 @@ def curvature_of(
 ) -> Curvature:
     """The curvature of a network by its name; Gauss-Newton if left out, or the Hessian where there are no outputs.
 
-    Parameters
-    ----------
-    vectors : vectors that a pass over the data takes together.
-    samples, seed : targets that the Fisher matrix draws for each example, and their seed; the others draw none.
+    A pass over the data takes ``vectors`` together. The Fisher matrix draws ``samples`` targets for each example.
     """
     if kind is None:
         kind = "hessian" if network.of == "model" else "gauss_newton"

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..types import Array
 
-BOOTSTRAP_RESAMPLES = 1000  # resamples of the probes from which an interval is read
+BOOTSTRAPS = 1000  # resamples of the probes from which an interval is read
 LEVELS = (0.05, 0.95)  # quantiles at the two ends of a 90% interval
 
 
@@ -39,10 +39,6 @@ class Measure:
         """The mean over probes of the integral."""
         return float(self.each(function).mean())
 
-    def to_dict(self) -> dict[str, Array]:
-        """The columns of a file."""
-        return {"h": self.h, "weight": self.weight, "probe": self.probe}
-
 
 @dataclass(frozen=True)
 class Estimate:
@@ -60,10 +56,7 @@ class Estimate:
 
 
 def bootstrap(
-    values: Array,
-    function: Callable[[Array], Array | float] = float,
-    seed: int = 0,
-    resamples: int = BOOTSTRAP_RESAMPLES,
+    values: Array, function: Callable[[Array], Array | float] = float, seed: int = 0, resamples: int = BOOTSTRAPS
 ) -> Estimate:
     """A function of the mean over probes, with the interval of Student's t by resampling probes with replacement.
 

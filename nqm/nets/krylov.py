@@ -148,8 +148,6 @@ def top_eigenpairs(
 
     (found,) = lanczos(product, start, max(least, most), keep=True, enough=enough, progress=progress)
     values, vectors = found.ritz()
-    top = vectors[:k]
-    residual = torch.linalg.vector_norm(
-        product(top) - torch.as_tensor(values[: len(top)], dtype=dtype)[:, None] * top, dim=1
-    )
-    return values[: len(top)], top, residual.double().numpy()
+    top, largest = vectors[:k], torch.as_tensor(values[:k], dtype=dtype)
+    residual = torch.linalg.vector_norm(product(top) - largest[:, None] * top, dim=1)
+    return values[:k], top, residual.double().numpy()

@@ -36,7 +36,10 @@ def check_network(network: Network) -> list[str]:
         loss = network.batch_loss(network.theta.clone().requires_grad_(), batch)
         with torch.no_grad():
             again = network.batch_loss(network.theta, batch)
-    _check_scalar(loss)
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        shape = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
+        sentence = f"loss must return one number, the mean over the batch; it returned {shape}: use reduction='mean'"
+        raise Wrong(sentence, argument="loss")
     if not loss.requires_grad:
         raise Wrong(
             "the loss has no gradient: it is detached from the weights, or a count such as an error rate; return the tensor "
@@ -45,10 +48,8 @@ def check_network(network: Network) -> list[str]:
         )
     loss = loss.detach()
     if not torch.isfinite(loss):
-        raise Wrong(
-            f"the loss of the first {FIRST_EXAMPLES} examples is {float(loss)}; lower the weights or check the inputs",
-            argument="model",
-        )
+        first = f"the loss of the first {FIRST_EXAMPLES} examples is {float(loss)}"
+        raise Wrong(f"{first}; lower the weights or check the inputs", argument="model")
     if float(loss) != float(again):
         raise Wrong(
             f"the model is not deterministic: two passes over the same examples gave losses {float(loss):.8g} and "
@@ -144,15 +145,6 @@ def _check_labels(network: Network) -> None:
         )
 
 
-def _check_scalar(loss: object) -> None:
-    if not isinstance(loss, Tensor) or loss.numel() != 1:
-        shape = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
-        raise Wrong(
-            f"loss must return one number, the mean over the batch; it returned {shape}: use reduction='mean'",
-            argument="loss",
-        )
-
-
 def _check_mean(network: Network, batch: Tree, loss: Tensor) -> None:
     """A loss of a batch is the mean over its examples, or the noise of a batch is not c / B."""
     n = len(leaves(batch)[0])
@@ -181,7 +173,5 @@ def _notes(network: Network, attention: bool) -> list[str]:
     if still > 0:
         notes.append(f"{still:,} parameters stay fixed")
     if network.of == "model":
-        notes.append(
-            "the loss is a function of the model, so there is no Gauss-Newton matrix: curvature is the Hessian"
-        )
+        notes.append("the loss is a function of the model, without a Gauss-Newton matrix: curvature is the Hessian")
     return notes

@@ -68,9 +68,8 @@ def count(tree: Tree) -> int:
         raise Wrong("data must be tensors whose first axis runs over examples, such as (inputs, targets)", "data")
     sizes = sorted({len(t) for t in tensors})
     if len(sizes) > 1:
-        raise Wrong(
-            f"data must have as many inputs as targets, got tensors of {sizes[0]:,} and {sizes[-1]:,} rows", "data"
-        )
+        got = f"tensors of {sizes[0]:,} and {sizes[-1]:,} rows"
+        raise Wrong(f"data must have as many inputs as targets, got {got}", argument="data")
     if sizes[0] == 0:
         raise Wrong(EMPTY, argument="data")
     return sizes[0]

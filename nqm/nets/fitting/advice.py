@@ -65,13 +65,9 @@ class Advice:
 
 
 def advise(
-    fit: Fit,
-    target: float,
-    batch_size: float,
-    *,
-    batch_sizes: Sequence[float] = ADVISED_BATCH_SIZES,
+    fit: Fit, target: float, batch_size: float, *, batch_sizes: Sequence[float] = ADVISED_BATCH_SIZES,
     progress: Progress | None = None,
-) -> Advice:
+) -> Advice:  # fmt: skip
     """How to reach a training loss soonest from the checkpoint of a fit: optimizer, learning rate, batch size, decay."""
     target, batch_size = check_target(target), check_batch_size(batch_size)
     if target >= fit.loss:
@@ -83,13 +79,12 @@ def advise(
     sizes = sorted({*batch_sizes, batch_size, 2 * batch_size})
     jobs = len(SWEPT) + len(TUNED) + 1
     sweeps, tuned, here = [], [], sizes.index(batch_size)
-    for kind in SWEPT:
-        sweeps.append(sweep(problem, kind, sizes, target=goal))
-        tuned.append(tune(problem, sweeps[-1].optimizers[here] or kind, batch_size, goal))
-        if progress:
-            progress(len(tuned), jobs)
-    for kind in TUNED:
-        tuned.append(tune(problem, kind, batch_size, goal))
+    for kind in (*SWEPT, *TUNED):
+        start = kind
+        if kind in SWEPT:
+            sweeps.append(sweep(problem, kind, sizes, target=goal))
+            start = sweeps[-1].optimizers[here] or kind
+        tuned.append(tune(problem, start, batch_size, goal))
         if progress:
             progress(len(tuned), jobs)
     decay = optimal_schedule(problem, SGD(), batch_size, goal, pieces=DECAY_PIECES) if tuned[0].steps else None
@@ -125,9 +120,8 @@ def _critical(fit: Fit, target: float, goal: float, found: Sweep) -> Estimate | 
     rows = np.arange(fit.noise.probes)[:, None] == fit.noise.probe
 
     def critical(noise: Array) -> float:
-        return sweep(
-            _problem(fit, target, fit.spectrum_with(noise)), SGD(), near.tolist(), target=goal
-        ).critical_batch_size("2x")
+        problem = _problem(fit, target, fit.spectrum_with(noise))
+        return sweep(problem, SGD(), near.tolist(), target=goal).critical_batch_size("2x")
 
     interval = bootstrap(rows * fit.noise.weight, critical, resamples=CRITICAL_RESAMPLES)
     return Estimate(value, min(interval.low, value), max(interval.high, value))

@@ -61,11 +61,6 @@ class Descent:
         """Effective learning rate x steps."""
         return float(self.optimizer.effective_lr * self.steps[-1])
 
-    def to_dict(self) -> dict[str, Array]:
-        """The columns of a file."""
-        lr, momentum = np.array([self.lr]), np.array([self.momentum])
-        return {"lr": lr, "momentum": momentum, "steps": self.steps, "loss": self.loss}
-
 
 def descend(network: Network, lr: float, steps: int, progress: Progress | None = None) -> Descent:
     """Follow full gradients; the descent ends early where the loss falls no more, as past the edge of stability, or on Ctrl-C."""

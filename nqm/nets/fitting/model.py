@@ -34,12 +34,10 @@ if TYPE_CHECKING:
 
     from ...optimizers.base import Optimizer
 
-FLAT_SHARE = 1e-7
-"""Curvatures below this share of the largest act as straight slopes for 10^5 steps, and are raised to it."""
+FLAT_SHARE = 1e-7  # curvatures below this share of the largest act as straight slopes for 10^5 steps: raised to it
 FIT_FORMAT = "nqm fit 1"
 KINDS = ("signal", "noise", "density")
-RENAMED = {"noise_settled": "noise_eigenvectors"}
-"""Entries of a file's note that earlier versions wrote under other names."""
+RENAMED = {"noise_settled": "noise_eigenvectors"}  # entries that files of earlier versions have under other names
 
 
 @dataclass(frozen=True)
@@ -162,15 +160,9 @@ class Fit:
         return -slope, spread
 
     def predict(
-        self,
-        optimizer: Optimizer,
-        batch_size: float,
-        steps: int | Sequence[int],
-        schedule: AnySchedule = None,
-        *,
-        replacement: bool = True,
-        bent: bool = True,
-    ) -> Prediction:
+        self, optimizer: Optimizer, batch_size: float, steps: int | Sequence[int], schedule: AnySchedule = None, *,
+        replacement: bool = True, bent: bool = True,
+    ) -> Prediction:  # fmt: skip
         """Expected training loss over the next steps, with its interval and how far it can be trusted: see `predict`."""
         return predict(self, optimizer, batch_size, steps, schedule, replacement=replacement, bent=bent)
 
@@ -197,9 +189,9 @@ class Fit:
         """Write to ``.json`` or ``.npz``, as the ending says; `load` reads it back exactly."""
         path = Path(path)
         measures = {kind: getattr(self, kind) for kind in KINDS if getattr(self, kind) is not None}
-        columns = {f"{kind}_{k}": v for kind, measure in measures.items() for k, v in measure.to_dict().items()}
+        columns = {f"{kind}_{k}": v for kind, measure in measures.items() for k, v in vars(measure).items()}
         columns |= {f"top_{k}": v for k, v in self.top.items()}
-        columns |= {f"descent_{k}": v for k, v in (self.descent.to_dict() if self.descent else {}).items()}
+        columns |= {f"descent_{k}": np.atleast_1d(v) for k, v in vars(self.descent).items()} if self.descent else {}
         about = {"format": FIT_FORMAT, "loss": self.loss, "examples": self.examples, "note": self.note}
         if path.suffix == ".npz":
             np.savez(path, about=json.dumps(about), **columns)

@@ -66,8 +66,7 @@ PLAIN_HORIZON = Horizon(10.0, 30.0, "checks of the built-in workloads, without a
 """The horizon of the plain quadratic, on the workload that it suits least."""
 UNKNOWN = dict.fromkeys(("band_signal", "band_noise", "band_edges", "noise_scale", "curvature_noise_scale"))
 """What a run of the quadratic says of its own modes and a prediction leaves out."""
-COLUMNS = ("steps", "loss", "low", "high", "reach")
-"""What a prediction says of each reported step."""
+COLUMNS = ("steps", "loss", "low", "high", "reach")  # what a prediction says of each reported step
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,13 +98,10 @@ class Prediction:
 
     def to_dict(self) -> dict[str, object]:
         return {
-            "optimizer": str(self.run.optimizer),
-            "batch_size": number(self.run.batch_size),
-            "outcome": self.run.outcome.name,
-            "message": self.message,
-            **{name: numbers(getattr(self, name)) for name in COLUMNS},
-            "horizon": self.horizon.to_dict(),
-        }
+            "optimizer": str(self.run.optimizer), "batch_size": number(self.run.batch_size),
+            "outcome": self.run.outcome.name, "message": self.message,
+            **{name: numbers(getattr(self, name)) for name in COLUMNS}, "horizon": self.horizon.to_dict(),
+        }  # fmt: skip
 
     def rows(self) -> list[dict[str, object]]:
         """One row for each reported step."""
@@ -136,7 +132,6 @@ def predict(
     optimizer, batch_size, steps, schedule : as in `Quadratic.run`; momenta start at zero.
     replacement : whether each example of a batch is drawn independently. Else, in shuffled epochs, a batch of B out of N
         has the noise of one of B (N - 1) / (N - B).
-
     bent : correct for the way the real loss fell along the fit's descent; False for the plain quadratic.
 
     Outside the stable region of the measured curvature nothing is predicted beyond the checkpoint, and the message says so.
@@ -161,10 +156,8 @@ def predict(
     per_probe = [Quadratic(spectrum).run(optimizer, size, shown, fixed).noise / size for spectrum in _probes(fit)]
     table, signal = np.stack(per_probe), run.signal + fit.offset
     bands = [bootstrap(table[:, i]) for i in range(len(times))]
-    loss, low, high = (
-        _bent(fit, signal, noise, bent)
-        for noise in (table.mean(0), *(np.array([getattr(b, end) for b in bands]) for end in ("low", "high")))
-    )
+    noises = table.mean(0), np.array([band.low for band in bands]), np.array([band.high for band in bands])
+    loss, low, high = (_bent(fit, signal, noise, bent) for noise in noises)
     floor, size = run.floor + fit.offset, check_batch_size(batch_size)
     shifted = replace(run, loss=loss, signal=signal, floor=floor, batch_size=size, **UNKNOWN)
     return Prediction(shifted, low, high, reach, horizon_of(fit, bent))

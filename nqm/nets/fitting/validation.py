@@ -80,24 +80,17 @@ class Check:
         """A row for each step: median and largest absolute error over the settings, bent and by the plain quadratic."""
         bent, plain = np.abs(self.errors), np.abs(np.stack([row.plain_error for row in self.rows]))
         columns = {
-            "steps": self.steps, "median_error": median_error(bent), "largest_error": largest_error(bent),
-            "plain_median_error": median_error(plain), "plain_largest_error": largest_error(plain),
+            "steps": self.steps, "median_error": median_error(bent), "largest_error": _over_settings(np.nanmax, bent),
+            "plain_median_error": median_error(plain), "plain_largest_error": _over_settings(np.nanmax, plain),
         }  # fmt: skip
-        return [
-            dict(zip(columns, row, strict=True)) for row in zip(*(c.tolist() for c in columns.values()), strict=True)
-        ]
+        rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+        return [dict(zip(columns, row, strict=True)) for row in rows]
 
     def horizon(self) -> Horizon:
         """How far, in effective lr x steps x largest curvature, the median error stays within 2% and within 5%."""
-        points = [
-            (x, abs(e))
-            for row in self.rows
-            if row.prediction.run.outcome.ok
-            for x, e in zip(row.prediction.reach, row.error, strict=True)
-            if x > 0
-        ]
-        what = f"{len(self.rows)} checks of this fit"
-        return Horizon(furthest(points, 0.02), furthest(points, 0.05), what)
+        predicted = [row for row in self.rows if row.prediction.run.outcome.ok]
+        points = [p for row in predicted for p in zip(row.prediction.reach, np.abs(row.error), strict=True) if p[0] > 0]
+        return Horizon(furthest(points, 0.02), furthest(points, 0.05), f"{len(self.rows)} checks of this fit")
 
     def checked(self) -> Fit:
         """The fit with the horizon that this check found, which later predictions carry."""
@@ -164,9 +157,8 @@ def check(
     """
     here = network.full_loss()
     if abs(here - fit.loss) > 1e-3 * abs(fit.loss):
-        raise Wrong(
-            f"the network's loss is {here:.6g}, the fit's {fit.loss:.6g}: they are not of the same checkpoint", "fit"
-        )
+        losses = f"the network's loss is {here:.6g}, the fit's {fit.loss:.6g}"
+        raise Wrong(f"{losses}: they are not of the same checkpoint", argument="fit")
     pairs = list(settings(fit) if chosen is None else chosen)
     if not pairs:
         raise Wrong("check needs at least one setting (optimizer, batch size)", argument="chosen")
@@ -187,14 +179,10 @@ def check(
 
 def median_error(errors: Array) -> Array:
     """Over settings, the first axis, where there is any; NaN where nothing was predicted."""
-    return _over(np.nanmedian, errors)
+    return _over_settings(np.nanmedian, errors)
 
 
-def largest_error(errors: Array) -> Array:
-    return _over(np.nanmax, errors)
-
-
-def _over(function: Callable[..., Array], errors: Array) -> Array:
+def _over_settings(function: Callable[..., Array], errors: Array) -> Array:
     seen = np.isfinite(errors).any(0)
     found = np.full(errors.shape[1], np.nan)
     found[seen] = function(np.abs(errors[:, seen]), axis=0)

@@ -60,32 +60,25 @@ class Record:
 
     def _judge(self, t: int, grown: list[float]) -> None:
         trial, waiting = self.trial, ", ".join(self.waiting)
-        reached = [name for name, steps in self.steps.items() if steps is not None]
+        reached = " and ".join(name for name, steps in self.steps.items() if steps is not None)
+        above = f"{waiting} above {trial.metric} {trial.target:g}"
         if not waiting:
             self.end("reached", f"came to {trial.metric} {trial.target:g} in {t:,} steps")
         elif grown and reached:
-            self.end(
-                "out_of_steps", f"{' and '.join(reached)} came to the target, then the loss grew to {grown[0]:.3g}"
-            )
+            self.end("out_of_steps", f"{reached} came to the target, then the loss grew to {grown[0]:.3g}")
         elif grown:
             self.end("diverged", f"the loss is {grown[0]:.3g} at step {t:,}, from {self.initial:.3g} at the start")
         elif t >= trial.max_steps:
-            self.end(
-                "out_of_steps", f"{waiting} above {trial.metric} {trial.target:g} after {t:,} steps, the most allowed"
-            )
+            self.end("out_of_steps", f"{above} after {t:,} steps, the most allowed")
         elif t >= trial.steps_allowed:
-            self.end(
-                "stopped",
-                f"{waiting} above {trial.metric} {trial.target:g} at step {t:,}, well behind a better trial",
-            )
+            self.end("stopped", f"{above} at step {t:,}, well behind a better trial")
 
     def end(self, outcome: str, message: str) -> None:
         self.outcome, self.message = outcome, message
 
     def result(self, how: str) -> Result:
-        return Result(
-            self.trial.key, self.outcome, self.steps, self.curves, self.times, self.seconds, self.message, how
-        )
+        key, seen = self.trial.key, (self.steps, self.curves, self.times)
+        return Result(key, self.outcome, *seen, self.seconds, self.message, how)
 
 
 class Group:
@@ -159,24 +152,20 @@ class Group:
     def _leave(self) -> None:
         """Trials that are done leave; the others may be fewer than a stack is good for."""
         rows = [row for row, record in enumerate(self.active) if not record.outcome]
-        if len(rows) == len(self.active) or not rows:
-            self.active = [self.active[row] for row in rows]
-            return
+        some_left = 0 < len(rows) < len(self.active)
         self.active = [self.active[row] for row in rows]
-        self.rule.keep(rows)
-        self.draws.keep(rows)
-        self.averages = self.averages[:, rows]
-        self.slopes = self._choose()
+        if some_left:
+            self.rule.keep(rows)
+            self.draws.keep(rows)
+            self.averages = self.averages[:, rows]
+            self.slopes = self._choose()
 
     def _choose(self) -> Slopes:
         """One vectorised pass, or one pass after another."""
-        plain = len(self.active) == 1 or self.stacking == "never" or not self.method.stacks
-        if plain:
-            return self.task.slopes(Plain)
-        if self.stacking == "always":
-            return self.task.slopes(Stacked)
-        trials = [record.trial for record in self.active]
-        return self.task.slopes(Stacked if stack_pays(self.task, self.method, trials) else Plain)
+        stacked = len(self.active) > 1 and self.stacking != "never" and self.method.stacks
+        if stacked and self.stacking == "auto":
+            stacked = stack_pays(self.task, self.method, [record.trial for record in self.active])
+        return self.task.slopes(Stacked if stacked else Plain)
 
     def _how(self) -> str:
         stacked = isinstance(self.slopes, Stacked)

@@ -55,10 +55,8 @@ class Batches:
         if self.replacement:
             return torch.from_numpy(self.rng.integers(self.examples, size=size))
         if size > self.examples:
-            raise Wrong(
-                f"a batch of {size:,} without replacement needs as many examples; data has {self.examples:,}",
-                "batch_size",
-            )
+            needed = f"a batch of {size:,} without replacement needs as many examples"
+            raise Wrong(f"{needed}; data has {self.examples:,}", argument="batch_size")
         if len(self.left) < size:  # the rest of an epoch that fills no batch is dropped
             self.left = self.rng.permutation(self.examples)
         taken, self.left = self.left[:size], self.left[size:]

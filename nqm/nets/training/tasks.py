@@ -68,10 +68,7 @@ class Task:
     def held_out(self) -> Tree:
         """The examples for validation, shuffled."""
         if self.workload is None or self.workload.val is None:
-            raise Wrong(
-                f"{self.name} has no held-out examples; use train_loss or train_error, or give its Workload a val",
-                argument="metric",
-            )
+            raise Wrong(f"{self.name} has no held-out examples; use train_loss, or give its Workload a val", "metric")
         return shuffled(collect(self.workload.val(self.network.examples))[0])
 
 
@@ -102,24 +99,25 @@ def _whole(value: object, least: int) -> bool:
 def _task(name: str, text: str) -> Task:
     options = json.loads(text)
     found = returned(name) if ":" in name else workload(name)
-    replacement = bool(options.get("replacement", True))
     if isinstance(found, Workload):
-        examples = options.get("examples")
-        start = int(options.get("start", 0))
-        network = found.network(start, examples=None if examples is None else int(examples))
-        if examples is not None and network.examples < examples:
-            raise Wrong(
-                f"options.examples is {examples:,}, and {name} has {network.examples:,}: ask for so many, or leave it out",
-                argument="options",
-            )
-        network.data = shuffled(network.data)
-        return Task(name, options, found, network, replacement)
-    if not isinstance(found, Network):
+        network = _begun(found, options)
+    elif isinstance(found, Network):
+        if given := [option for option in ("examples", "start") if option in options]:
+            raise Wrong(f"{given[0]} is for workloads; {name} returned a Network of its own", argument="options")
+        network = found.at(found.theta)
+    else:
         kind = type(found).__name__
         raise Wrong(f"{name} returned {kind}; it must return a Workload or an nqm.nets.Network", argument="workload")
-    for option in ("examples", "start"):
-        if option in options:
-            raise Wrong(f"{option} is for workloads; {name} returned a Network of its own", argument="options")
-    network = found.at(found.theta)
     network.data = shuffled(network.data)
-    return Task(name, options, None, network, replacement)
+    own = found if isinstance(found, Workload) else None
+    return Task(name, options, own, network, bool(options.get("replacement", True)))
+
+
+def _begun(found: Workload, options: JsonObject) -> Network:
+    """The network of a workload where trials begin."""
+    examples = options.get("examples")
+    network = found.network(int(options.get("start", 0)), examples=None if examples is None else int(examples))
+    if examples is not None and network.examples < examples:
+        has = f"{found.name} has {network.examples:,}: ask for so many, or leave it out"
+        raise Wrong(f"options.examples is {examples:,}, and {has}", argument="options")
+    return network

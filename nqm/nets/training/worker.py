@@ -17,7 +17,7 @@ import torch
 from ...text.imports import UserCodeError
 from ...types import Wrong
 from .groups import Group
-from .rules import Method, method_of
+from .rules import method_of
 from .tasks import task_of
 from .trial import METRICS, Result, Trial
 
@@ -94,8 +94,7 @@ def check_trial(trial: Trial) -> None:
     method.check_settings(trial.settings, task.network)
     if trial.target < 0 and trial.metric.endswith("loss") and task.network.likelihood in NEVER_BELOW_ZERO:
         raise Wrong(
-            f"target is {trial.target:g}, and the loss of {trial.workload} is never below 0: take a target above 0",
-            argument="target",
+            f"target is {trial.target:g}, and the loss of {trial.workload} is never below 0: raise it", "target"
         )
     if not task.replacement and trial.batch_size > task.network.examples:
         raise Wrong(
@@ -114,14 +113,12 @@ def _groups(trials: Sequence[Trial]) -> dict[str, list[int]]:
             method = method_of(trial.optimizer)
         except Wrong:  # which the trial will say by itself
             method = None
-        likeness = _likeness(trial, method) if method and method.stacks else str(place)
+        likeness = str(place)
+        if method and method.stacks:
+            alike = {name: trial.settings.get(name) for name in method.alike}
+            likeness = repr(trial.to_dict() | {"settings": alike, "seed": None})
         found.setdefault(likeness, []).append(place)
     return found
-
-
-def _likeness(trial: Trial, method: Method) -> str:
-    settings = {name: trial.settings.get(name) for name in method.alike}
-    return repr(trial.to_dict() | {"settings": settings, "seed": None})
 
 
 def _trained(trials: list[Trial], stacking: str) -> list[Result]:

@@ -32,14 +32,9 @@ def workload(name: str) -> Workload:
 
 
 def network_of(
-    text: str,
-    *,
-    steps: int | None = None,
-    examples: int | None = None,
-    seed: int = 0,
-    dtype: torch.dtype | None = None,
-    progress: Progress | None = None,
-) -> Network:
+    text: str, *, steps: int | None = None, examples: int | None = None, seed: int = 0,
+    dtype: torch.dtype | None = None, progress: Progress | None = None,
+) -> Network:  # fmt: skip
     """The network that a text names: a workload at its checkpoint, or ``module:function``, which returns a `Network`.
 
     The other arguments are those of `Workload.network`; a function of the user's own makes its own checkpoint.

@@ -41,14 +41,9 @@ class Workload:
     val: Callable[[int], tuple[Tensor, Tensor]] | None = None
 
     def network(
-        self,
-        steps: int | None = None,
-        *,
-        seed: int = 0,
-        examples: int | None = None,
-        dtype: torch.dtype | None = None,
+        self, steps: int | None = None, *, seed: int = 0, examples: int | None = None, dtype: torch.dtype | None = None,
         progress: Progress | None = None,
-    ) -> Network:
+    ) -> Network:  # fmt: skip
         """The network at its checkpoint: after ``steps`` steps from a start that depends on ``seed`` alone."""
         steps, examples = self.steps if steps is None else steps, self.examples if examples is None else examples
         check_whole("steps", steps, 0)

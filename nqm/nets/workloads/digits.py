@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from ...optimizers import SGD
-from ...text.imports import install_hint
 from ...types import Wrong
 from .base import Workload, standardised
 
@@ -21,19 +20,14 @@ def data(n: int) -> tuple[Tensor, Tensor]:
 def val(n: int) -> tuple[Tensor, Tensor]:
     """The last 297 examples."""
     if n > FIRST_HELD_OUT:
-        raise Wrong(
-            f"digits holds out its last 297 examples for validation: train on {FIRST_HELD_OUT} at most, not {n}",
-            "examples",
-        )
+        raise Wrong(f"digits holds out its last 297 examples: train on {FIRST_HELD_OUT} at most, not {n}", "examples")
     x, y = _all()
     return standardised(x[FIRST_HELD_OUT:], like=x[:n]), y[FIRST_HELD_OUT:]
 
 
 def _all() -> tuple[Tensor, Tensor]:
-    try:
-        from sklearn.datasets import load_digits
-    except ModuleNotFoundError as error:
-        raise ImportError(f"digits needs scikit-learn{install_hint('sklearn')}", name="sklearn") from error
+    from sklearn.datasets import load_digits
+
     x, y = load_digits(return_X_y=True)
     return torch.tensor(x, dtype=torch.float32), torch.tensor(y, dtype=torch.int64)
 

@@ -41,7 +41,5 @@ def val(n: int) -> tuple[Tensor, Tensor]:
     """The 1,024 sequences that come after the first n."""
     x, y = data(n + HELD_OUT_SEQUENCES)
     if len(x) <= n:
-        raise Wrong(
-            f"the book has {len(x):,} sequences of {LENGTH} characters: none is left after {n:,}", argument="examples"
-        )
+        raise Wrong(f"the book has {len(x):,} sequences of {LENGTH} characters: none is left after {n:,}", "examples")
     return x[n:], y[n:]

@@ -14,7 +14,7 @@ from nqm.nets.curvature import EmpiricalFisher, GaussNewton
 from nqm.nets.network import Network
 from nqm.nets.training.kronecker import Statistics, layers_of, others, statistics
 from nqm.nets.training.rules.kfac import DEFAULTS, KFAC, inverse, kfac
-from nqm.nets.training.stacks import Plain, Stacked, split
+from nqm.nets.training.stacks import Plain, Stacked
 
 DOUBLE = torch.float64
 
@@ -28,7 +28,7 @@ def found(network: Network, index: Tensor | None = None, seed: int | None = None
 
 def places(network: Network, layer: object) -> Tensor:
     """Where in the flat vector the entries of a layer's matrix lie, column after column."""
-    numbers = split(network, torch.arange(network.dim, dtype=DOUBLE)[None])
+    numbers = network.unflatten(torch.arange(network.dim, dtype=DOUBLE)[None])
     return layer.matrix(numbers)[0].T.reshape(-1).long()  # type: ignore[attr-defined]
 
 
@@ -299,7 +299,7 @@ def test_factors_are_those_of_curvlinops() -> None:
     )  # fmt: skip
     v = torch.randn(network.dim, dtype=DOUBLE, generator=torch.Generator().manual_seed(0))
     theirs = operator @ list(network.unflatten(v).values())
-    parts, got = split(network, v[None]), found(network).factors
+    parts, got = network.unflatten(v[None]), found(network).factors
     ours: dict[str, Tensor] = {}
     for layer in layers_of(network):
         A, G = got[layer.name]
@@ -324,7 +324,7 @@ def test_what_has_no_factors_is_left_to_the_diagonal() -> None:
     rule.step(Plain(network), torch.arange(6)[None], 0)
     assert torch.isfinite(rule.theta).all()
     assert not torch.equal(
-        split(network, rule.theta)["layer.weight"][0], network.unflatten(network.theta)["layer.weight"]
+        network.unflatten(rule.theta)["layer.weight"][0], network.unflatten(network.theta)["layer.weight"]
     )
 
 

@@ -18,8 +18,7 @@ from .flat import Flat
 NAME = "KFAC"
 PERIODS: dict[str, float] = {"factor_period": 1, "factor_examples": 512, "inverse_period": 10}
 DEFAULTS: dict[str, float] = {"momentum": 0.0, "damping": 0.01, "decay": 0.95, **PERIODS, "empirical": 0}
-ALIKE = (*PERIODS, "empirical")
-"""Settings in which the trials of a stack must agree."""
+ALIKE = (*PERIODS, "empirical")  # settings in which the trials of a stack must agree
 TARGET_STREAM = 0xFA << 40  # seeds of the targets that the model draws, apart from all others
 LEAST_TRACE = 1e-30  # mean diagonal of a factor from below, so that the ratio of two can be taken
 
