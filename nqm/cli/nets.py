@@ -91,11 +91,11 @@ def fit(
     WORKLOAD is digits, fashion_mlp, fashion_cnn, mnist_cnn, cifar_resnet8 or moby_transformer, trained to its checkpoint
     first; or MODULE:FUNCTION, a function of your own, in the current directory too, that returns an nqm.nets.Network.
     """
-    from ..nets.fitting.model import fit as measure
+    from ..nets.fitting.probing import fit as fit_network
 
     network = load()
     with progress("fitting") as report:
-        found = measure(
+        found = fit_network(
             network,
             steps=lanczos_steps,
             noise_vectors=noise_vectors,
@@ -181,15 +181,15 @@ def check(
 ) -> None:
     """Branch real training from a checkpoint over settings and seeds, and set it beside what was predicted."""
     from ..nets.fitting.model import Fit
-    from ..nets.fitting.model import fit as measure
-    from ..nets.fitting.validation import STEPS, settings
+    from ..nets.fitting.probing import fit as fit_network
+    from ..nets.fitting.validation import CHECKED_STEPS, settings
     from ..nets.fitting.validation import check as run
 
     network = load()
     with progress("fitting") as report:
-        fitted = Fit.load(file) if file else measure(network, seed=seed, progress=report)
+        fitted = Fit.load(file) if file else fit_network(network, seed=seed, progress=report)
     chosen = [(o, b) for o in optimizers for b in batch_sizes] or settings(fitted, rates, batch_sizes)
-    times, kept = sorted({*(t for t in STEPS if t < steps), steps}), with_folder(store) if store else None
+    times, kept = sorted({*(t for t in CHECKED_STEPS if t < steps), steps}), with_folder(store) if store else None
     with progress("training") as report:
         found = run(network, fitted, chosen, steps=times, seeds=seeds, seed=seed, store=kept, progress=report)
     write(out, lambda path: found.checked().save(path))
@@ -212,20 +212,18 @@ def _advise(fit: Fit, target: float, batch_size: float, sink: Sink) -> None:
 
 
 def _show_fit(fit: Fit) -> None:
-    about = fit.to_dict()
+    made, about = fit.provenance, fit.to_dict()
     names = ("network", "step", "parameters", "examples", "loss", "offset", "largest_curvature", "gradient_norm")
     pairs = {name: about[name] for name in names}
     pairs |= {"noise_scale": str(fit.noise_scale), "curvature_noise_scale": str(fit.curvature_noise_scale)}
-    pairs |= {"noise_exponent": about["noise_exponent"], "adam_power": about["adam_power"]}
-    pairs |= {"products": about["products"], "seconds": about["seconds"]}
+    pairs |= {name: about[name] for name in ("noise_exponent", "adam_power", "products", "seconds")}
     show_pairs(pairs)
-    if "product_cost" in about:
-        click.echo(
-            f"- a full gradient takes {about['gradient_seconds']:.2g} s; a product costs {about['product_cost']:.2g} of them "
-            f"alone and {about['product_cost_together']:.2g} with {about['noise_vectors'] + about['probes']} together"
-        )
-        click.echo(f"- memory is that of passes over {about['chunk']:,} examples, and fewer with several vectors")
-    for note in about["notes"]:
+    click.echo(
+        f"- a full gradient takes {made.gradient_seconds:.2g} s; a product costs {made.product_cost:.2g} of them "
+        f"alone and {made.product_cost_together:.2g} with {made.noise_vectors + made.probes} together"
+    )
+    click.echo(f"- memory is that of passes over {made.chunk:,} examples, and fewer with several vectors")
+    for note in made.notes:
         click.echo(f"- {note}")
 
 

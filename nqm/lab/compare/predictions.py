@@ -55,7 +55,7 @@ def predicted(
     start : number of steps that the trainings of the study had taken when they began.
     fixed : for each optimizer the settings that the study did not search; they are not tuned here either.
     """
-    network = fit.note.get("network")
+    network = fit.provenance.network
     if workload and network and ":" not in workload and network != workload:
         raise Wrong(f"the fit is of {network!r} and the study trains {workload!r}; fit that one", argument="fit")
     if metric != "train_loss":
@@ -66,7 +66,7 @@ def predicted(
     if isinstance(found, str):
         return Predicted({}, (found,))
     problem, goal = found
-    notes, step = [], fit.note.get("step", 0)
+    notes, step = [], fit.provenance.step or 0
     if step != start:
         notes.append(
             f"the study's trainings begin at step {start} and the fit was made at step {step}: compare the shapes and the "

@@ -18,7 +18,7 @@ from nqm.lab.compare.plots import colors, plot_rates, plot_steps
 from nqm.lab.compare.predictions import family_of
 from nqm.lab.compare.report import Report, bands, critical_rows, toml
 from nqm.nets.estimates import Measure
-from nqm.nets.fitting.model import Fit
+from nqm.nets.fitting.model import Fit, Provenance
 
 H = 1 / np.arange(1.0, 51.0)
 OFFSET = 0.3
@@ -29,7 +29,7 @@ def made(power: float = 0.4) -> Fit:
     probe = np.zeros(len(H), dtype=int)
     top = {"h": H[:8], "c": H[:8], "g": H[:8], "adam": H[:8] ** -power}
     loss = OFFSET + float(H.sum()) / 2
-    return Fit(Measure(H, H**2, probe), Measure(H, H, probe), loss, 1000, top, note={"step": 0})
+    return Fit(Measure(H, H**2, probe), Measure(H, H, probe), loss, 1000, top, provenance=Provenance(step=0))
 
 
 def test_a_fitted_quadratic_is_predicted_as_the_engine_sweeps_it() -> None:
@@ -55,7 +55,7 @@ def test_what_a_fit_cannot_speak_about_is_said() -> None:
     assert "begin at step 300" in predicted(fit, OFFSET + 0.1, curves, start=300).notes[0]
     assert "power" in str(family_of(hyperbola("Adam", 64, 100), made(-0.2), {}))
     with pytest.raises(ValueError, match="the study trains 'digits'"):
-        predicted(replace(fit, note={"network": "mnist_cnn"}), OFFSET + 0.1, curves, workload="digits")
+        predicted(replace(fit, provenance=Provenance(network="mnist_cnn")), OFFSET + 0.1, curves, workload="digits")
 
 
 def test_settings_that_the_study_fixed_are_not_tuned() -> None:
