@@ -15,10 +15,21 @@ from ..show.tables import made, write_csv
 from ..types import Wrong
 from . import report
 from .figures import curves, fig2, fig3a, fig3b, fig4a, fig4b, schedules, thresholds
-from .instance import Study
+from .instance import PaperStudy
 from .instance import workers as pool_of
 
-FIGURES: dict[str, Any] = {
+class Figure(Protocol):
+    """What a figure's module has."""
+
+    TITLE: str
+    CAPTION: str
+
+    def data(self, study: PaperStudy) -> Table: ...
+    def draw(self, table: Table) -> MatplotlibFigure: ...
+    def findings(self, table: Table, study: PaperStudy) -> list[Finding]: ...
+
+
+FIGURES: dict[str, Figure] = {
     module.__name__.rsplit(".", 1)[-1]: module
     for module in (fig2, fig3a, fig3b, fig4a, fig4b, curves, thresholds, schedules)
 }
@@ -28,7 +39,7 @@ def run_all(
     folder: str | Path,
     only: Sequence[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
-    study: Study | None = None,
+    study: PaperStudy | None = None,
     workers: int = 1,
 ) -> list[Path]:
     """Write each figure as PNG, PDF and CSV, and ``report.md``; the paths written.
@@ -42,12 +53,12 @@ def run_all(
     workers : processes that share the searches. A script that asks for more than one needs the usual
         ``if __name__ == "__main__":``.
     """
-    names, folder, study = _chosen(only), made(folder, "report.md"), study or Study()
+    names, folder, study = _chosen(only), made(folder, "report.md"), study or PaperStudy()
     with pool_of(workers) as pool:
         return _run(names, folder, progress, study.sharing(pool))
 
 
-def _run(names: list[str], folder: Path, progress: Callable[[int, int], None] | None, study: Study) -> list[Path]:
+def _run(names: list[str], folder: Path, progress: Callable[[int, int], None] | None, study: PaperStudy) -> list[Path]:
     written, sections = [], []
     for name in names:
         study.prepare(FIGURES[name].questions(study) if hasattr(FIGURES[name], "questions") else ())
@@ -77,4 +88,4 @@ def _chosen(only: Sequence[str] | None) -> list[str]:
     return [name for name in FIGURES if name in wanted]
 
 
-__all__ = ["FIGURES", "Study", "run_all", "write_csv"]
+__all__ = ["FIGURES", "PaperStudy", "run_all", "write_csv"]

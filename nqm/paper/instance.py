@@ -72,7 +72,7 @@ def answer(question: Question) -> Any:
     return question.answer()
 
 
-class Study:
+class PaperStudy:
     """Questions about the paper's instance, each answered once in a run.
 
     Parameters
@@ -94,17 +94,17 @@ class Study:
         self.dim, self.exponent = dim, exponent
         self._known: dict[Any, Any] = {}
 
-    def on(self, exponent: float) -> Study:
+    def on(self, exponent: float) -> PaperStudy:
         """The same study of a problem whose curvature decays otherwise; answers are shared."""
         if exponent == self.exponent:
             return self
-        other = Study(self.batch_sizes, self.pool, self.dim, exponent)
+        other = PaperStudy(self.batch_sizes, self.pool, self.dim, exponent)
         other._known = self._known
         return other
 
-    def sharing(self, pool: Executor | None) -> Study:
+    def sharing(self, pool: Executor | None) -> PaperStudy:
         """The same study with workers of a pool; itself if there is none."""
-        return self if pool is None else Study(self.batch_sizes, pool, self.dim, self.exponent)
+        return self if pool is None else PaperStudy(self.batch_sizes, pool, self.dim, self.exponent)
 
     def to_sweep(
         self, optimizer: Optimizer, target: float = TARGET, batch_sizes: Sequence[float] | None = None

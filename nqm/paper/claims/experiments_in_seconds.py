@@ -75,7 +75,7 @@ def draw(table: Table) -> Figure:
     )
 
 
-def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
+def _timed(work: Callable[[], T]) -> tuple[float, T]:
     """CPU seconds of this process, which others on the machine hardly change, and the result."""
     begun = time.process_time()
     result = work()

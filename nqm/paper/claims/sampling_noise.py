@@ -43,7 +43,7 @@ def measure(
     limit = model.stability_limit(SGD())
     table = []
     for size in batch_sizes:
-        row: dict[str, Any] = {"batch_size": size, "limit": real.stability_limit(SGD(), batch_size=size)}
+        row: Row = {"batch_size": size, "limit": real.stability_limit(SGD(), batch_size=size)}
         row["share"] = row["limit"] / limit
         for target in targets:
             steps = [tune(problem, SGD(), size, target).steps for problem in (real, model)]
@@ -79,5 +79,5 @@ def draw(table: Table) -> Figure:
     return chart(panels, key=[limit, *steps, even])
 
 
-def _ratio(table: Table, target: float) -> Any:
+def _ratio(table: Table, target: float) -> Array:
     return column(table, f"steps to {target:g}") / column(table, f"model's to {target:g}")
