@@ -22,7 +22,8 @@ from nqm.cli.options import Verb, verbs
 from nqm.paper.claims import CLAIMS, Checked, Measured, run_all
 from nqm.paper.claims.fisher_stabilises import judged
 from nqm.paper.claims.page import summary
-from nqm.show.tables import markdown, percent
+from nqm.show.numbers import percent
+from nqm.show.tables import markdown
 from nqm.text.objects import known_optimizers, known_schedules, known_spectra
 from nqm.text.tokens import argument_names
 

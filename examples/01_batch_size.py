@@ -4,7 +4,7 @@ Run it with ``python examples/01_batch_size.py``; it prints a table and writes b
 """
 
 from nqm import SGD, HeavyBall, Quadratic, Spectrum, sweep
-from nqm.show.plots import plot_sweeps
+from nqm.show import plot_sweeps
 
 problem = Quadratic(Spectrum.power_law(10_000))  # 10,000 modes, curvature 1/i, gradient noise C = H
 batch_sizes = [4**k for k in range(1, 10)]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .. import __version__
+from ..show.tables import with_folder
 from . import comparison as compareverbs
 from . import nets as netverbs
 from . import options, output
@@ -268,7 +269,7 @@ def schedule(
 @options.optimizers
 @options.target
 @click.option(
-    "--batch-sizes", type=Parsed("sizes", "parse_batch_sizes"), metavar="SIZES", default="2^2..2^20", show_default=True,
+    "--batch-sizes", type=Parsed("sizes", "values.parse_batch_sizes"), metavar="SIZES", default="2^2..2^20", show_default=True,
     help="A list 4,16,64, or a range by factors of 4, or of another: 2^2..2^20..2.",
 )  # fmt: skip
 @options.problem
@@ -338,7 +339,7 @@ def spectrum(
     about = found.summary()
     sink.deliver(lambda: about, lambda: show_pairs(about), lambda: output.mode_rows(found))
     if save:
-        found.save(output.made(save))
+        found.save(with_folder(save))
         wrote(save)
 
 
@@ -439,7 +440,8 @@ def demo(plot: str, as_json: bool) -> None:
     from ..optimizers import EMA, SGD, HeavyBall
     from ..problems.quadratic import Quadratic
     from ..show.plots import plot_sweeps
-    from ..text.objects import parse_batch_sizes, parse_spectrum
+    from ..text.objects import parse_spectrum
+    from ..text.values import parse_batch_sizes
 
     problem, sizes = Quadratic(parse_spectrum("power_law(10000)")), parse_batch_sizes("2^2..2^20")
     sweeps = _sweeps(problem, (SGD(), HeavyBall(), EMA(SGD())), 0.01, sizes)

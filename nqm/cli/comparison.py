@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..show.tables import with_folder
 from . import options
 from .lab import file, lab, study_name
 from .options import PICTURE, OutputFile, Verb
-from .output import Sink, made, progress, show_pairs, show_table, wrote
+from .output import Sink, progress, show_pairs, show_table, wrote
 
 if TYPE_CHECKING:
     from ..lab import Results
@@ -33,7 +34,7 @@ def plot(file: str, study: str | None, out: str, rates: bool) -> None:
     from ..lab.compare.plots import plot_rates, plot_steps
 
     results, curves = _measured(file, study)
-    made(out)
+    with_folder(out)
     if rates:
         plot_rates(curves, path=out)
     else:
@@ -79,7 +80,7 @@ def compare(
     found = _predicted(results, curves, fitted) if fitted else None
     held = findings(curves)
     if report:
-        _write_report(made(report), results, curves, held, found)
+        _write_report(with_folder(report), results, curves, held, found)
         wrote(report)
     if not results.finished:
         click.echo(f"{results.study.name} is not finished; these are its numbers so far", err=True)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..show.tables import with_folder
 from ..types import Wrong
 from . import options
 from .options import FAILED, WHOLE, OutputFile, Verbs
-from .output import Row, Sink, made, show_pairs, show_table, wrote
+from .output import Row, Sink, show_pairs, show_table, wrote
 
 if TYPE_CHECKING:
     from ..lab.results import Results
@@ -223,7 +224,7 @@ def export(file: str, study: str | None, what: str, out: str | None, as_json: bo
     rows = found.table() if what == "results" else list(_exported(found, what))
     parquet = out is not None and Path(out).suffix.lower() == ".parquet"
     if out and parquet:
-        _write_parquet(made(out), rows)
+        _write_parquet(with_folder(out), rows)
         wrote(out)
     csv = None if parquet else out or (None if as_json else "-")
     Sink(as_json, csv).deliver(lambda: rows, lambda: None, lambda: rows)
@@ -274,14 +275,14 @@ def _exported(found: Results, what: str) -> Iterator[Row]:
 
 
 def _write_parquet(path: str, rows: list[Row]) -> None:
-    from .output import columns
+    from ..show.tables import header
 
     try:
         import pyarrow  # pyright: ignore[reportMissingImports]
         from pyarrow import parquet  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise click.ClickException("Parquet needs pyarrow: pip install pyarrow, or write a .csv file") from None
-    parquet.write_table(pyarrow.table({name: [row.get(name) for row in rows] for name in columns(rows)}), path)
+    parquet.write_table(pyarrow.table({name: [row.get(name) for row in rows] for name in header(rows)}), path)
 
 
 def _show_results(found: Results) -> None:

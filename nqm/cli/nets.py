@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..show.tables import with_folder
 from . import options
 from .options import FAILED, NUMBER, OPTIMIZER, WHOLE, OutputFile, Parsed, Verb
-from .output import Sink, made, progress, show_pairs, show_table, wrote
+from .output import Sink, progress, show_pairs, show_table, wrote
 
 if TYPE_CHECKING:
     from ..engine.schedule import Schedule
@@ -74,7 +75,7 @@ def fit(
             seed=seed, progress=report,
         )  # fmt: skip
     if out:
-        found.save(made(out))
+        found.save(with_folder(out))
         wrote(out)
     sink.deliver(found.to_dict, lambda: _show_fit(found), draw=found.plot)
 
@@ -137,11 +138,11 @@ def predict(
 @examples
 @seed
 @click.option(
-    "--batch-sizes", type=Parsed("sizes", "parse_batch_sizes"), metavar="SIZES", default="16..4096", show_default=True,
+    "--batch-sizes", type=Parsed("sizes", "values.parse_batch_sizes"), metavar="SIZES", default="16..4096", show_default=True,
     help="With each OPTIMIZER all of them; without any, in turn.",
 )  # fmt: skip
 @click.option(
-    "--rates", type=Parsed("rates", "parse_rates"), metavar="RATES", default="0.03,0.1,0.3", show_default=True,
+    "--rates", type=Parsed("rates", "values.parse_rates"), metavar="RATES", default="0.03,0.1,0.3", show_default=True,
     help="Without OPTIMIZERs, SGD, heavy ball, Nesterov and EMA at these effective learning rates x largest curvature.",
 )  # fmt: skip
 @click.option("--steps", type=WHOLE, metavar="N", default=1000, show_default=True, help="Train so many steps.")
@@ -174,10 +175,17 @@ def check(
     times = sorted({*(t for t in STEPS if t < steps), steps})
     with progress("training") as report:
         found = run(
-            network, fitted, chosen, steps=times, seeds=seeds, seed=seed, store=store and made(store), progress=report
+            network,
+            fitted,
+            chosen,
+            steps=times,
+            seeds=seeds,
+            seed=seed,
+            store=store and with_folder(store),
+            progress=report,
         )
     if out:
-        found.checked().save(made(out))
+        found.checked().save(with_folder(out))
         wrote(out)
     sink.deliver(found.to_dict, lambda: _show_check(found), found.table, found.plot)
 

@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from functools import wraps
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -106,17 +107,16 @@ class Parsed(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
             return value
-        from ..text import objects as parse
-
+        module, _, function = self.function.partition(".")
         try:
-            return getattr(parse, self.function)(value, **self.options)
+            return getattr(import_module(f"nqm.text.{module}"), function)(value, **self.options)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         from ..text.objects import known_optimizers
 
-        names = known_optimizers() if self.function == "parse_optimizer" else ()
+        names = known_optimizers() if self.function == "objects.parse_optimizer" else ()
         return [CompletionItem(name) for name in names if name.lower().startswith(incomplete.lower())]
 
 
@@ -174,11 +174,11 @@ class ClaimName(click.ParamType):
         return [CompletionItem(name) for name in CLAIMS if name.startswith(incomplete)]
 
 
-NUMBER = Parsed("number", "parse_number")
-WHOLE = Whole("number", "parse_number")
-AXIS = Parsed("axis", "parse_axis")
+NUMBER = Parsed("number", "values.parse_number")
+WHOLE = Whole("number", "values.parse_number")
+AXIS = Parsed("axis", "objects.parse_axis")
 CLAIM = ClaimName()
-OPTIMIZER = Parsed("optimizer", "parse_optimizer", allow_import=True)
+OPTIMIZER = Parsed("optimizer", "objects.parse_optimizer", allow_import=True)
 PICTURE = OutputFile((".png", ".pdf", ".svg"))
 
 optimizer = click.argument("optimizer", type=OPTIMIZER)
@@ -200,7 +200,7 @@ class SpectrumText(Parsed):
         return super().convert(value, param, ctx)
 
 
-SPECTRUM = SpectrumText("spectrum", "parse_spectrum")
+SPECTRUM = SpectrumText("spectrum", "objects.parse_spectrum")
 spectrum = click.option(
     "--spectrum",
     type=SPECTRUM,
@@ -249,7 +249,7 @@ batch_size = click.option(
 target = click.option("--target", type=NUMBER, metavar="LOSS", required=True, help="Loss to reach.")
 schedule = click.option(
     "--schedule",
-    type=Parsed("schedule", "parse_schedule"),
+    type=Parsed("schedule", "objects.parse_schedule"),
     metavar="SCHEDULE",
     help="Multipliers over steps, such as 'warmup(100) + cosine(900)'.",
 )

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import io
-import json
-import math
 import shutil
 import sys
 import textwrap
@@ -17,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..engine.run import number
+from ..show.numbers import rounded, shown
+from ..show.plain import to_json
+from ..show.tables import Row, header, rows_of, some, to_csv, with_folder
 
 if TYPE_CHECKING:
     from ..engine.run import Run
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 TABLE_ROWS = 16  # of a curve on the screen; --csv and --json have every point
 PIPE_WIDTH = 10_000  # columns of a pipe: nothing is folded or cut there
 Progress = Callable[[int, int], None]
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,7 @@ class Sink:
         if self.csv and rows:
             write_csv(self.csv, rows())
         if self.plot and draw:
-            draw(made(self.plot))
+            draw(str(with_folder(self.plot)))
             wrote(self.plot)
         if self.as_json:
             click.echo(to_json(data()))
@@ -63,81 +61,16 @@ class Sink:
             show()
 
 
-def to_json(data: Any) -> str:
-    """Strict JSON: what is not finite is null.
-
-    >>> print(to_json({"loss": math.nan}))
-    {
-      "loss": null
-    }
-    """
-    return json.dumps(plain(data), indent=2, allow_nan=False)
-
-
-def plain(value: Any) -> Any:
-    """Data as strict JSON has it: lists for tuples, None for what is not finite."""
-    if isinstance(value, dict):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(v) for v in value]
-    if isinstance(value, float):
-        return number(value) if not math.isfinite(value) else value
-    return value
-
-
-def to_csv(rows: Sequence[Row]) -> str:
-    """Rows as CSV; the header names every column that a row has, and what is missing or not finite is empty.
-
-    >>> print(to_csv([{"steps": 1}, {"steps": 2, "lr": math.inf}]), end="")
-    steps,lr
-    1,
-    2,
-    """
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns(rows), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(plain(row) for row in rows)
-    return text.getvalue()
-
-
-def columns(rows: Sequence[Row]) -> list[str]:
-    """Every column of the rows, in the order in which they appear."""
-    return list(dict.fromkeys(name for row in rows for name in row))
-
-
 def write_csv(path: str, rows: Sequence[Row]) -> None:
     if path == "-":
         click.echo(to_csv(rows), nl=False)
     else:
-        Path(made(path)).write_text(to_csv(rows))
+        to_csv(rows, path)
         wrote(path)
 
 
 def wrote(path: str | Path) -> None:
     click.echo(f"wrote {path}", err=True)
-
-
-def made(path: str) -> str:
-    """The path, with its folder there."""
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    return path
-
-
-def cell(value: Any) -> str:
-    """A value as a table shows it: four digits, whole numbers in full, a momentum to three digits of its memory.
-
-    >>> cell(1507455), cell(0.0135812), cell(0.99998769), cell(None), cell("SGD()"), cell(math.inf)
-    ('1,507,455', '0.01358', '0.9999877', '-', 'SGD()', 'inf')
-    """
-    if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
-        return "-"
-    if isinstance(value, str):
-        return value
-    if math.isfinite(value) and float(value).is_integer() and abs(value) < 1e15:
-        return f"{int(value):,}"
-    if 0.99 < value < 1:
-        return f"{value:.{2 - math.floor(math.log10(1 - value))}f}"
-    return f"{value:.4g}"
 
 
 def show_table(rows: Sequence[Row], title: str = "") -> None:
@@ -152,11 +85,11 @@ def show_table(rows: Sequence[Row], title: str = "") -> None:
         title=Text(title) if title else None, title_justify="left", title_style="bold",
         box=box.SIMPLE_HEAD if terminal and "utf" in sys.stdout.encoding.lower() else None, pad_edge=False,
     )  # fmt: skip
-    for name in columns(rows):
+    for name in header(rows):
         text = all(isinstance(row.get(name), (str, type(None))) for row in rows)
         table.add_column(Text(name), justify="left" if text else "right", no_wrap=not text, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell(row.get(name))) for name in columns(rows)))
+        table.add_row(*(Text(shown(row.get(name))) for name in header(rows)))
     page = Console(file=io.StringIO(), force_terminal=terminal, width=None if terminal else PIPE_WIDTH, highlight=False)
     page.print(table)
     lines = [line.rstrip() for line in page.file.getvalue().rstrip().splitlines()]  # type: ignore[attr-defined]
@@ -167,7 +100,7 @@ def show_pairs(pairs: Row) -> None:
     """Print names and values, one pair a line."""
     width = max(map(len, pairs))
     for name, value in pairs.items():
-        click.echo(f"{name:<{width}}  {cell(value)}")
+        click.echo(f"{name:<{width}}  {shown(value)}")
 
 
 @contextmanager
@@ -192,28 +125,24 @@ def progress(what: str) -> Iterator[Progress | None]:
 def curve_rows(run: Run, sampled: Run | None = None) -> list[Row]:
     """A row for each step; the mean of a sampled run, its standard error and quantiles beside an exact one."""
     if run.sampled:
-        return _columns({"steps": run.steps, "loss": run.loss} | _sampled_columns(run))
+        return rows_of({"steps": run.steps, "loss": run.loss} | _sampled_columns(run))
     names = ("steps", "loss", "signal", "noise", "noise_scale", "curvature_noise_scale")
     table = {name: getattr(run, name) for name in names}
     if sampled is not None:
         table |= {"sampled": sampled.loss} | _sampled_columns(sampled)
-    return _columns(table)
+    return rows_of(table)
 
 
 def _sampled_columns(run: Run) -> Row:
     return {"stderr": run.stderr} | {f"quantile_{level:g}": band for level, band in (run.quantiles or {}).items()}
 
 
-def _columns(table: Row) -> list[Row]:
-    return [dict(zip(table, row, strict=True)) for row in zip(*(v.tolist() for v in table.values()), strict=True)]
-
-
 def show_curve(run: Run, sampled: Run | None = None) -> None:
     rows, B = curve_rows(run, sampled), run.batch_size
-    ends = range(TABLE_ROWS) if len(rows) > TABLE_ROWS else range(len(rows))
-    shown = [rows[round(i * (len(rows) - 1) / max(len(ends) - 1, 1))] for i in ends]  # first and last among them
     hidden = ("noise_scale", "curvature_noise_scale")
-    parts = [{k.replace("steps", "step"): v for k, v in row.items() if k not in hidden} for row in shown]
+    parts = [
+        {k.replace("steps", "step"): v for k, v in row.items() if k not in hidden} for row in some(rows, TABLE_ROWS)
+    ]
     if not run.sampled:
         parts = [
             {("noise / B" if k == "noise" else k): (v / B if k == "noise" else v) for k, v in r.items()} for r in parts
@@ -285,9 +214,7 @@ def _show_entry(name: str, text: str) -> None:
 
 
 def mode_rows(spectrum: Spectrum) -> list[Row]:
-    names = ("h", "c", "s", "count")
-    table = zip(*(getattr(spectrum, name).tolist() for name in names), strict=True)
-    return [dict(zip(names, mode, strict=True)) for mode in table]
+    return rows_of({name: getattr(spectrum, name) for name in ("h", "c", "s", "count")})
 
 
 def show_sweeps(sweeps: list[Sweep], settings: bool = True) -> None:
@@ -301,7 +228,7 @@ def show_sweeps(sweeps: list[Sweep], settings: bool = True) -> None:
         show_table(_settings(s), f"{s.label}, tuned to loss {s.target:g}")
     failed = dict.fromkeys(m for s in sweeps for m, T in zip(s.messages, s.steps, strict=True) if not T >= 0)
     click.echo("".join(f"- {message}\n" for message in failed), nl=bool(failed))
-    critical = [{"": s.label, **{d: _rounded(s.critical_batch_size(d)) for d in DEFINITIONS}} for s in sweeps]
+    critical = [{"": s.label, **{d: rounded(s.critical_batch_size(d)) for d in DEFINITIONS}} for s in sweeps]
     show_table(critical, "Critical batch size")
     click.echo("".join(f"  {name:<5}  {meaning}\n" for name, meaning in DEFINITIONS.items()))
     show_table([_regimes(s) for s in sweeps], "Regimes")
@@ -320,8 +247,3 @@ def _regimes(s: Sweep) -> Row:
     names = {"perfect": "perfect scaling", "diminishing": "diminishing returns", "maximal": "no further gain"}
     spans = {names[k]: f"{lo:,.0f} to {hi:,.0f}" if lo < hi else "-" for k, (lo, hi) in s.regimes().items()}
     return {"": s.label, **spans, "fewest steps": s.smallest_steps}
-
-
-def _rounded(value: float) -> float:
-    """Three digits, as an interpolated number deserves."""
-    return float(f"{value:.3g}")

@@ -110,7 +110,7 @@ def constant(steps: int, value: float = 1.0) -> Schedule:
 
 def step(steps: int, factor: float, at: Sequence[float]) -> Schedule:
     """Multiply by ``factor`` at each of the steps ``at``."""
-    ends = [int(a) for a in at]
+    ends = [int(a) if math.isfinite(a) else 0 for a in at]
     if sorted(set(ends)) != ends or not ends or ends[0] < 1 or ends[-1] >= _steps("step", steps):
         raise Wrong(f"step: at must rise within 1 .. {steps - 1}, got {list(at)}")
     return Schedule(np.diff([0, *ends, steps]), factor ** np.arange(len(ends) + 1.0))

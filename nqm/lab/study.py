@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..nets.training.trial import Trial, digest
-from ..text.objects import parse_batch_sizes, parse_number
+from ..text.values import parse_batch_sizes, parse_number
 from ..types import Wrong, unknown
 from .space import Space
 

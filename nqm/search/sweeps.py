@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -139,15 +137,9 @@ class Sweep:
 
     def to_csv(self, path: str | Path | None = None) -> str:
         """The table as CSV, written to ``path`` if given."""
-        rows = self.table()
-        columns = list(dict.fromkeys(name for row in rows for name in row))
-        out = io.StringIO()
-        writer = csv.DictWriter(out, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        if path is not None:
-            Path(path).write_text(out.getvalue())
-        return out.getvalue()
+        from ..show.tables import to_csv
+
+        return to_csv(self.table(), path)
 
     def plot(self, path: str | None = None) -> Any:
         """Steps against batch size; a matplotlib figure, written to ``path`` if given."""

@@ -1,1 +1,5 @@
-"""How results look: charts, tables, verdicts."""
+"""How results look: charts, tables, numbers, pages, verdicts."""
+
+from .plots import plot_sweeps
+
+__all__ = ["plot_sweeps"]

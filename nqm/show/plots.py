@@ -13,6 +13,7 @@ from ..optimizers.base import parameters
 from ..problems.bounds import bayes_bound, conjugate_gradient_steps, paper_bound
 from ..types import Wrong
 from .chart import BLACK, GREY, PALETTE, Line, Panel, Scale, around, chart, finite, ramp, wrap
+from .numbers import rounded
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -95,7 +96,7 @@ def plot_sweeps(sweeps: Sequence[Sweep] | Sweep, path: str | Path | None = None,
     for s, name, color in zip(sweeps, _told_apart(sweeps), _colors(len(sweeps)), strict=True):
         critical = s.critical_batch_size()
         if math.isfinite(critical):
-            name += f", critical batch size {_rounded(critical)}"
+            name += f", critical batch size {rounded(critical)}"
             marks.append(Line([critical], [curve_at(critical, s.batch_sizes, s.steps)], "", color, "", marker="D"))
         below.append(perfect_scaling(s.batch_sizes, s.steps))
         curves.append(Line(s.batch_sizes, s.steps, name, color, marker="o", error=s.steps_stderr))
@@ -222,11 +223,6 @@ def _power(sweep: Sweep) -> float | None:
     """The p of a sweep's preconditioner H^-p; None where p was tuned, for then no one curve of CG belongs to it."""
     found = {p.value for o in sweep.optimizers if o for name, p in parameters(o).items() if name.endswith("power")}
     return sweep.power if len(found) < 2 and sweep.steps_stderr is None else None
-
-
-def _rounded(value: float) -> str:
-    """Three digits, whole from 10 on, with commas."""
-    return f"{value:.2g}" if value < 10 else f"{float(f'{value:.3g}'):,.0f}"
 
 
 def _decade(value: float) -> str:

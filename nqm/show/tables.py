@@ -1,82 +1,87 @@
-"""What reports are made of: tables as lists of rows, Markdown and CSV of them, numbers as a reader wants them."""
+"""Tables are lists of rows, and a row maps names of columns to values. They are written as CSV and as Markdown here."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+import io
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..types import Wrong
+from ..types import Array, Wrong
+from .numbers import shown
+from .plain import plain
 
-Table = list[dict[str, Any]]
+Row = dict[str, Any]
+Table = list[Row]
 
 
-def column(table: Table, name: str, **where: Any) -> np.ndarray:
-    """One column of the rows that match, nan where a row has none."""
+def header(table: Iterable[Row]) -> list[str]:
+    """Every column that a row has, in the order in which they appear."""
+    return list(dict.fromkeys(name for row in table for name in row))
+
+
+def column(table: Table, name: str, **where: object) -> Array:
+    """One column of the rows that match, NaN where a row lacks it."""
     values = [row.get(name) for row in table if all(row[k] == v for k, v in where.items())]
     return np.array([np.nan if v is None else v for v in values], dtype=float)
 
 
 def distinct(table: Table, name: str) -> list[Any]:
+    """The values of a column, each once."""
     return list(dict.fromkeys(row[name] for row in table))
 
 
-def header(table: Table) -> list[str]:
-    """Every column that a row has, in the order in which they appear."""
-    return list(dict.fromkeys(name for row in table for name in row))
+def rows_of(columns: Mapping[str, Array]) -> Table:
+    """Arrays of equal length as rows."""
+    return [dict(zip(columns, row, strict=True)) for row in zip(*(v.tolist() for v in columns.values()), strict=True)]
 
 
-def markdown(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A Markdown table; numbers short."""
+def some(table: Sequence[Row], most: int) -> list[Row]:
+    """At most ``most`` rows, evenly spaced, with the first and the last among them."""
+    if len(table) <= most:
+        return list(table)
+    return [table[round(i * (len(table) - 1) / (most - 1))] for i in range(most)]
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A Markdown table; numbers are shown to four digits."""
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    lines += ["| " + " | ".join(short(cell).replace("|", "\\|") for cell in row) + " |" for row in rows]
+    lines += ["| " + " | ".join(shown(cell).replace("|", "\\|") for cell in row) + " |" for row in rows]
     return "\n".join(lines)
 
 
-def write_csv(table: Table, path: Path) -> None:
-    """A table as CSV; the header names every column that a row has, and a missing value is empty."""
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, header(table), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({k: "" if v is None or v != v else v for k, v in row.items()} for row in table)
+def to_csv(table: Sequence[Row], path: str | Path | None = None) -> str:
+    """A table as CSV, also written to ``path`` if given; a value that is missing or not finite is empty.
+
+    >>> print(to_csv([{"steps": 1}, {"steps": 2, "lr": float("inf")}]), end="")
+    steps,lr
+    1,
+    2,
+    """
+    text = io.StringIO()
+    writer = csv.DictWriter(text, header(table), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: plain(value) for name, value in row.items()} for row in table)
+    if path is not None:
+        with_folder(path).write_text(text.getvalue(), encoding="utf-8")
+    return text.getvalue()
+
+
+def with_folder(path: str | Path) -> Path:
+    """The path of a file, after its folder has been made."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    return Path(path)
 
 
 def made(folder: str | Path, page: str) -> Path:
-    """The folder, there and open to the page that will be written last; refused before the work is done if not."""
+    """The folder, after it has been made; a folder in which ``page`` could not be written is refused before any work."""
     folder = Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / page).touch()
     except OSError as error:
-        raise Wrong(f"cannot write into the folder {str(folder)!r}: {error.strerror or error}") from None
+        raise Wrong(f"cannot write into the folder {str(folder)!r}: {error.strerror or error}", "folder") from None
     return folder
-
-
-def short(value: Any) -> str:
-    """A number as a reader wants it: whole steps in full, others to four digits."""
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return value
-    if not np.isfinite(value):
-        return "-"
-    return f"{value:,.0f}" if abs(value) >= 100 or float(value).is_integer() else f"{value:.4g}"
-
-
-def spelled(values: Iterable[float], digits: str = ".3g") -> str:
-    """Numbers in a row: ``.855, .843``."""
-    return ", ".join(format(float(v), digits) for v in values)
-
-
-def percent(share: float) -> str:
-    """Two digits: ``4.7%``.
-
-    >>> percent(0.0468), percent(0.3), percent(0.00109), percent(1.234), percent(6.4e7)
-    ('4.7%', '30%', '0.11%', '123%', '6.4e+07 times')
-    """
-    if share >= 10:
-        return f"{share:.2g} times"
-    return f"{100 * share:.0f}%" if share >= 1 else f"{100 * share:.2g}%"

@@ -8,12 +8,10 @@ when the caller allows it.
 from __future__ import annotations
 
 import ast
-import importlib
 import inspect
-import math
 import os
-import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from .. import optimizers
@@ -23,7 +21,9 @@ from ..engine.spectrum import Spectrum
 from ..optimizers import Optimizer, free
 from ..search import Axis
 from ..types import Wrong, unknown
+from .imports import imported, user_code
 from .tokens import EXAMPLES, MAX_LENGTH, Text, bind, make
+from .values import parse_number
 
 MAX_PIECES = 10**6  # of a schedule, and bins of a spectrum: no line of text can fill the memory
 MAX_STEPS = 10**12
@@ -83,51 +83,7 @@ def parse_spectrum(text: str, *, allow_files: bool = True) -> Spectrum:
 def compressed(spectrum: Spectrum, tol: float) -> Spectrum:
     """`Spectrum.compress`, within what text may ask for."""
     _check_change("compress", {"tol": tol})
-    return make("compress", spectrum.compress, {"tol": tol})
-
-
-def parse_number(text: str) -> float:
-    """A number, also as ``2^10``, ``2**10``, ``1e-3`` or ``inf``.
-
-    >>> parse_number("2^10"), parse_number("1/8")
-    (1024, 0.125)
-    """
-    source = Text("number", text)
-    return source.read(source.number)
-
-
-def parse_batch_sizes(text: str) -> list[float]:
-    """Batch sizes as a list ``4,16,64``, or as a range ``2^2..2^20`` in factors of 4, or in others: ``2^2..2^20..2``.
-
-    >>> parse_batch_sizes("2^2..2^8"), parse_batch_sizes("10..1000..10"), parse_batch_sizes("8, 2^5")
-    ([4, 16, 64, 256], [10, 100, 1000], [8, 32])
-    """
-    if not isinstance(text, str) or len(text) > MAX_LENGTH:
-        raise Wrong(f"batch sizes are a list such as 4,16,64 or a range such as 2^2..2^20, got {text!r:.60}")
-    parts = text.split("..")
-    if len(parts) > 3:
-        raise Wrong(f"a range of batch sizes is FIRST..LAST or FIRST..LAST..FACTOR, got {text!r:.60}")
-    if len(parts) > 1:
-        return _range(*(parse_number(part) for part in parts))
-    return _positive("batch sizes", text)
-
-
-def parse_rates(text: str) -> list[float]:
-    """Learning rates as a list.
-
-    >>> parse_rates("0.03, 0.1")
-    [0.03, 0.1]
-    """
-    if not isinstance(text, str) or len(text) > MAX_LENGTH:
-        raise Wrong(f"rates are a list such as 0.03,0.1,0.3, got {text!r:.60}")
-    return _positive("rates", text)
-
-
-def _positive(what: str, text: str) -> list[float]:
-    numbers = [parse_number(part) for part in text.split(",")]
-    if min(numbers) <= 0:
-        raise Wrong(f"{what} must be positive, got {min(numbers):g}")
-    return numbers
+    return make(spectrum.compress, {"tol": tol})
 
 
 def parse_axis(text: str) -> Axis:
@@ -181,7 +137,9 @@ def _optimizer(source: Text, node: ast.expr, classes: dict[str, type[Optimizer]]
         return source.number(argument)
 
     name, build = source.own.get(function.id, function.id), classes[function.id]
-    return make(name, build, bind(name, build, [value(a) for a in args], {k: value(v) for k, v in named.items()}))
+    values = bind(name, build, [value(a) for a in args], {k: value(v) for k, v in named.items()})
+    with user_code(f"making {name}") if function.id in source.own else nullcontext():
+        return make(build, values)
 
 
 def _schedule(source: Text, node: ast.expr) -> Schedule:
@@ -200,7 +158,7 @@ def _schedule(source: Text, node: ast.expr) -> Schedule:
     if not isinstance(values.get("at", []), list):
         raise Wrong(f"{name}: at must be a list such as [300, 600], got {values['at']:g}")
     _check_pieces(name, values)
-    return make(name, known_schedules()[name], values)
+    return make(known_schedules()[name], values)
 
 
 def _joined(source: Text, node: ast.BinOp) -> Schedule:
@@ -243,10 +201,10 @@ def _spectrum(source: Text, node: ast.expr) -> Spectrum:
             named = {k: source.number(v) for k, v in source.call(node)[2].items()}
             values = bind(name, method, [source.number(a) for a in args], named)
             _check_change(name, values)
-            return make(name, method, values)
+            return make(method, values)
     more = f", or a file that ends in {', '.join(FILES)}"
     name, values = _constructor(source, node, known_spectra(), ("h", "c", "s", "count"), more)
-    return make(name, known_spectra()[name], values)
+    return make(known_spectra()[name], values)
 
 
 def _check_change(name: str, values: dict[str, Any]) -> None:
@@ -288,31 +246,10 @@ def _load(path: str) -> Spectrum:
         raise Wrong(f"cannot read the spectrum {path!r:.80}: {error}") from None
 
 
-def _range(first: float, last: float, factor: float = 4) -> list[float]:
-    if not (0 < first <= last < math.inf and 1 < factor < math.inf):
-        raise Wrong(
-            f"a range of batch sizes rises from above 0 by a factor above 1, got {first:g}..{last:g}..{factor:g}"
-        )
-    count = math.floor(math.log(last / first) / math.log(factor) + 1e-9)
-    if count >= 1_000:
-        raise Wrong(f"{first:g}..{last:g}..{factor:g} are {count + 1:,} batch sizes; ask for 1,000 at most")
-    return [first * factor**i for i in range(count + 1)]
-
-
 def _import(path: str) -> type[Optimizer]:
-    """A user's class; modules of the current directory count, as with ``python -m``."""
-    module_name, class_name = path.split(":")
-    if (here := os.getcwd()) not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        module = importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:
-        hint = f"; write {module_name[:-3]}:{class_name}" if module_name.endswith(".py") else ""
-        raise Wrong(f"cannot import {module_name!r} for {path}: {error}{hint}") from None
-    found = getattr(module, class_name, None)
-    if found is None:
-        offered = [n for n, v in vars(module).items() if inspect.isclass(v) and issubclass(v, Optimizer)]
-        raise unknown(f"class in {module_name} called", class_name, offered)
+    found = imported(path, "an optimizer class")
     if not (inspect.isclass(found) and issubclass(found, Optimizer)):
         raise Wrong(f"{path} is not an optimizer; it must be a class that derives from nqm.Optimizer")
+    if inspect.isabstract(found):
+        raise Wrong(f"{path} is abstract: it lacks {', '.join(sorted(found.__abstractmethods__))}")
     return found

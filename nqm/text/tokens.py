@@ -9,11 +9,13 @@ import operator
 import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
 from ..types import Wrong, short, unknown
+
+T = TypeVar("T")
 
 MAX_LENGTH = 2_000  # characters
 MAX_NESTING = 50  # brackets within brackets
@@ -91,14 +93,12 @@ class Text:
                 token = placeholder
             yield "**" if token == "^" else token
 
-    def read(self, reader: Callable[[ast.expr], Any]) -> Any:
+    def read(self, reader: Callable[[ast.expr], T]) -> T:
         """What a reader makes of the tree."""
         try:
             return reader(self.tree)
         except RecursionError:
             self._refuse("it is too deeply nested")
-        except ValueError as error:
-            raise Wrong(" ".join(str(error).split())) from None  # one sentence, one line
 
     def _refuse(self, why: str) -> NoReturn:
         raise Wrong(f"cannot read {short(self.text)!r} as {article(self.what)}: {why}") from None
@@ -183,15 +183,10 @@ def bind(name: str, function: Callable[..., Any], args: Sequence[Any], named: di
     return values
 
 
-def make(name: str, function: Callable[..., Any], values: dict[str, Any]) -> Any:
-    """Call a constructor; whatever it raises becomes a `ValueError`."""
-    try:
-        with np.errstate(all="ignore"):
-            return function(**values)
-    except ValueError:
-        raise
-    except Exception as error:  # a wrong kind of argument, an overflow, or what a user's own class raises
-        raise Wrong(str(error) if name in str(error) else f"{name}: {error}") from None
+def make(function: Callable[..., T], values: dict[str, Any]) -> T:
+    """What a constructor makes of its arguments, which it checks itself."""
+    with np.errstate(all="ignore"):
+        return function(**values)
 
 
 def article(what: str) -> str:

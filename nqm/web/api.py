@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from ..cli.output import plain
 from ..engine.run import number, numbers
 from ..optimizers import Optimizer, free
 from ..optimizers.base import assign, parameters
@@ -15,6 +14,8 @@ from ..search import Axis, optimal_schedule, phase_map, steps_to_target
 from ..search import tune as run_tune
 from ..search.sweeps import Sweep
 from ..search.sweeps import sweep as run_sweep
+from ..show.numbers import exact
+from ..show.plain import plain
 from ..types import Wrong
 from . import recipes
 from .bodies import BODIES, Given, Scheduled
@@ -126,7 +127,7 @@ def sweep(problem: Given, target: float, seed: int, optimizers: list[Optimizer],
     """Tuned steps to a target at each batch size, for each optimizer."""
     found = [run_sweep(problem.problem, o, batch_sizes, target=target, seed=seed) for o in optimizers]
     texts = [recipes.source(o) for o in optimizers]
-    sizes = ",".join(recipes.written(size) for size in batch_sizes)
+    sizes = ",".join(exact(size) for size in batch_sizes)
     options = [option("--target", target), option("--batch-sizes", sizes), option("--seed", seed, 0)]
     options += [recipes.problem_options(problem)]
     named = {"target": target, "batch_sizes": f"[{sizes}]", "seed": seed or None}

@@ -16,7 +16,8 @@ from ..problems.least_squares import MUCH, LeastSquares
 from ..problems.quadratic import Quadratic
 from ..search import Axis
 from ..search.sweeps import DEFAULT_BATCH_SIZES
-from ..text.objects import parse_batch_sizes, parse_optimizer, parse_schedule, parse_spectrum
+from ..text.objects import parse_optimizer, parse_schedule, parse_spectrum
+from ..text.values import parse_batch_sizes
 from ..types import Wrong
 from . import limits
 from .fields import Any_, Choice, Either, Field, Flag, Items, Number, Object, Refused, Text

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from ..text.objects import parse_number
+from ..text.values import parse_number
 from ..types import short, unknown
 from . import limits
 

@@ -15,6 +15,7 @@ from typing import Any
 import nqm
 
 from ..optimizers import Optimizer, free
+from ..show.numbers import exact
 from ..text.tokens import Text
 from .bodies import PAPER, Given, Scheduled
 
@@ -38,11 +39,6 @@ def source(optimizer: Optimizer) -> str:
     return f"{type(optimizer).__name__}({', '.join(shown)})"
 
 
-def written(value: Any) -> str:
-    """A number for a command line."""
-    return f"{value:g}" if float(value) == float(f"{value:g}") else repr(value)
-
-
 def spectrum_text(given: Given, quick: bool = False) -> str:
     """The spectrum as text of the command line; a file's and a regression's are not worth other nodes there."""
     if given.spectrum.opened or given.kind != "quadratic":
@@ -57,7 +53,7 @@ def problem_options(given: Given, quick: bool = False) -> list[str]:
     if given.kind != "quadratic":
         found += ["--problem", given.kind]
     if given.label_noise is not None:
-        found += ["--label-noise", written(given.label_noise)]
+        found += ["--label-noise", exact(given.label_noise)]
     return found
 
 
@@ -65,7 +61,7 @@ def option(name: str, value: Any, usual: Any = None) -> list[str]:
     """An option, unless it is the usual one."""
     if value is None or value == usual:
         return []
-    return [name, value if isinstance(value, str) else written(value)]
+    return [name, value if isinstance(value, str) else exact(value)]
 
 
 def command(verb: str, *words: str, options: Sequence[Sequence[str]] = ()) -> str:

@@ -140,10 +140,10 @@ def test_intervals_of_trainings_that_do_not_arrive() -> None:
 
 
 def test_tables_survive_csv(found: Results, tmp_path: Path) -> None:
-    from nqm.show.tables import write_csv
+    from nqm.show.tables import to_csv
 
     path = tmp_path / "table.csv"
-    write_csv(found.table(), path)
+    to_csv(found.table(), path)
     rows: Table = list(csv.DictReader(path.open()))
     assert [float(row["steps"]) for row in rows] == [p.steps for p in found.points]
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nqm.show.tables import column, distinct, header, made, markdown, short, spelled, write_csv
+from nqm.show.numbers import shown, spelled
+from nqm.show.tables import column, distinct, header, made, markdown, to_csv
 
 TABLE = [{"who": "a", "x": 1.0}, {"who": "b", "x": None}, {"who": "a", "y": math.nan}]
 
@@ -22,7 +23,7 @@ def test_columns() -> None:
 
 
 def test_csv_leaves_what_is_missing_empty(tmp_path: Path) -> None:
-    write_csv(TABLE, tmp_path / "t.csv")
+    to_csv(TABLE, tmp_path / "t.csv")
     assert (tmp_path / "t.csv").read_text() == "who,x,y\na,1.0,\nb,,\na,,\n"
 
 
@@ -31,9 +32,9 @@ def test_markdown_and_numbers() -> None:
         r"| x\|y |",
         "| 1,234,568 |",
         "| 0.1235 |",
-        "|  |",
+        "| - |",
     ]
-    assert short(math.inf) == "-"
+    assert shown(math.inf) == "inf"
     assert spelled([0.8551, 2]) == "0.855, 2"
 
 

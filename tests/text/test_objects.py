@@ -28,15 +28,11 @@ from nqm import (
     warmup,
 )
 from nqm import step as step_schedule
-from nqm.text.objects import (
-    known_optimizers,
-    parse_batch_sizes,
-    parse_number,
-    parse_optimizer,
-    parse_schedule,
-    parse_spectrum,
-)
+from nqm.text.imports import UserCodeError
+from nqm.text.objects import known_optimizers, parse_optimizer, parse_schedule, parse_spectrum
 from nqm.text.tokens import MAX_LENGTH, MAX_NESTING
+from nqm.text.values import parse_batch_sizes, parse_number
+from nqm.types import Wrong
 
 QUICK = 2.0  # seconds that no text may take, on a slow machine; it takes milliseconds
 
@@ -44,7 +40,7 @@ QUICK = 2.0  # seconds that no text may take, on a slow machine; it takes millis
 def refusal(function, text) -> str:
     """The one sentence in which a text is refused."""
     start = time.perf_counter()
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(Wrong) as caught:
         function(text)
     assert time.perf_counter() - start < QUICK
     message = str(caught.value)
@@ -265,13 +261,10 @@ def test_an_optimizer_of_ones_own(own):
     ("text", "part"),
     [
         ("own_nowhere:Half", "cannot import 'own_nowhere'"),
-        ("own_rules.py:Half", "write own_rules:Half"),
-        ("own_broken:Half", "division by zero"),
-        ("own_quits:Half", "bye"),
+        ("own_rules.py:Half", "name the module, own_rules:Half"),
         ("own_rules:Hafl", "did you mean Half?"),
         ("own_rules:NotOne", "derives from nqm.Optimizer"),
         ("own_rules:thing", "derives from nqm.Optimizer"),
-        ("own_rules:Picky(0.1)", "never in the mood"),
         ("own_rules:Optimizer", "abstract"),
         ("own_rules:Half(rate=1)", "no argument of own_rules:Half called 'rate'"),
         ("own_rules:Half(-1)", "lr must be positive"),
@@ -281,6 +274,22 @@ def test_an_optimizer_of_ones_own(own):
 )
 def test_a_wrong_optimizer_of_ones_own_is_one_sentence(own, text, part):
     assert part in refusal(read_own, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("own_broken:Half", "importing own_broken failed with ZeroDivisionError: division by zero"),
+        ("own_quits:Half", "bye"),
+        ("own_rules:Picky(0.1)", "making own_rules:Picky failed with RuntimeError: never in the mood"),
+    ],
+)
+def test_what_a_users_own_code_raises_is_the_users(own, text, part):
+    with pytest.raises(UserCodeError) as caught:
+        read_own(text)
+    assert part in str(caught.value)
+    assert ".py" in caught.value.traceback
+    assert "nqm/text" not in caught.value.traceback
 
 
 def test_nothing_is_imported_unless_allowed(own):
@@ -418,7 +427,7 @@ def test_a_spectrum_in_csv(tmp_path):
 )
 def test_a_wrong_spectrum_is_one_sentence(text, part):
     start = time.perf_counter()
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(Wrong) as caught:
         parse_spectrum(text)
     assert time.perf_counter() - start < QUICK
     assert part in str(caught.value)

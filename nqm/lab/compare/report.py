@@ -13,7 +13,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from ...show.chart import png
-from ...show.tables import Table, header, short
+from ...show.numbers import shown
+from ...show.tables import Table, header
 from ...show.verdict import Finding
 from .curves import MEASURED, Curve
 from .findings import beyond
@@ -145,7 +146,7 @@ def _picture(figure: Any, alt: str) -> str:
 
 def _pairs(pairs: Mapping[str, Any]) -> str:
     rows = "".join(
-        f"<tr><td>{escape(str(k))}</td><td class='text'>{escape(short(v))}</td></tr>" for k, v in pairs.items()
+        f"<tr><td>{escape(str(k))}</td><td class='text'>{escape(shown(v))}</td></tr>" for k, v in pairs.items()
     )
     return f"<div class='scroll'><table>{rows}</table></div>"
 
@@ -164,4 +165,4 @@ def _table(rows: Table) -> str:
 
 def _data(value: Any) -> str:
     long = isinstance(value, str) and len(value) > LONG
-    return f"<td{' class=text' if long else ''}>{escape(short(value))}</td>"
+    return f"<td{' class=text' if long else ''}>{escape(shown(value))}</td>"

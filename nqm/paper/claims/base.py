@@ -10,9 +10,9 @@ from types import ModuleType, NoneType
 from typing import TYPE_CHECKING
 
 from ...engine.run import number
-from ...show.tables import Table
+from ...show.tables import Row, Table
 from ...show.verdict import Finding, Verdict
-from ...text.objects import parse_number
+from ...text.values import parse_number
 from ...types import Wrong, unknown
 from ..instance import PaperStudy, Question
 

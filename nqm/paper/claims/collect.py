@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ...show.chart import save
-from ...show.tables import Table
+from ...show.tables import Row, Table
 from ..instance import PaperStudy
 from .base import Claim, Measured, Premises
 

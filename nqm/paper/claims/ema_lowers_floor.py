@@ -8,7 +8,8 @@ import numpy as np
 
 from ...optimizers import EMA, SGD, HeavyBall
 from ...show.chart import PALETTE, Line, Panel, chart
-from ...show.tables import Table, column, distinct, spelled
+from ...show.numbers import spelled
+from ...show.tables import Table, column, distinct
 from ...show.verdict import Verdict
 from ..instance import instance
 from .base import Measured

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...show.chart import GREY, Line, Panel, chart
-from ...show.tables import Table, column, distinct, spelled
+from ...show.numbers import spelled
+from ...show.tables import Table, column, distinct
 from ...show.verdict import Verdict
 from ..drawing import curves, keys
 from ..instance import POWERS, WITH_AVERAGE, PaperStudy, Question

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...show.chart import GREY, PALETTE, Line, Panel, chart
-from ...show.tables import Table, column, percent
+from ...show.numbers import percent
+from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ...types import Wrong
 from .base import Measured

@@ -9,8 +9,9 @@ import numpy as np
 
 from ...optimizers import SGD
 from ...show.chart import Panel, chart
+from ...show.numbers import spelled
 from ...show.plots import linear_in_batch
-from ...show.tables import Table, column, spelled
+from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ...types import Array
 from ..drawing import curves, keys

@@ -11,7 +11,8 @@ from ...engine.spectrum import Spectrum
 from ...optimizers import SGD, HeavyBall
 from ...problems.quadratic import Quadratic
 from ...show.chart import GREY, PALETTE, Line, Panel, chart
-from ...show.tables import Table, column, distinct, percent
+from ...show.numbers import percent
+from ...show.tables import Table, column, distinct
 from ...show.verdict import Verdict
 from .base import Measured
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from ...optimizers import SGD
 from ...show.chart import GREY, PALETTE, Line, Panel, chart
-from ...show.tables import Table, column, percent
+from ...show.numbers import percent
+from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ..instance import PaperStudy, Question
 from .base import Measured

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...optimizers import free
-from ...show.tables import column, distinct, spelled
+from ...optimizers.kinds import Free
+from ...show.numbers import spelled
+from ...show.tables import column, distinct
 from ...show.verdict import Verdict
 from ..instance import POWERS, WITH_MOMENTUM, PaperStudy, Question
 from .base import Measured
@@ -21,7 +21,9 @@ def questions(study: PaperStudy) -> list[Question]:
     return study.to_table(WITH_MOMENTUM)
 
 
-def measure(study: PaperStudy | None = None, batch_size: float | None = None, momentum: Any = free) -> Measured:
+def measure(
+    study: PaperStudy | None = None, batch_size: float | None = None, momentum: float | Free = free
+) -> Measured:
     """Tuned steps of SGD over heavy ball's at a large batch size.
 
     Parameters

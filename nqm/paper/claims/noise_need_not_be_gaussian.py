@@ -9,7 +9,8 @@ import numpy as np
 
 from ...optimizers import HeavyBall
 from ...show.chart import BLACK, Line, Panel, chart, ramp
-from ...show.tables import Table, column, distinct, percent
+from ...show.numbers import percent
+from ...show.tables import Table, column, distinct
 from ...show.verdict import Verdict
 from ..instance import instance
 from .base import Measured

@@ -9,7 +9,8 @@ import numpy as np
 
 from ...optimizers import SGD
 from ...show.chart import GREY, Line, Panel, chart
-from ...show.tables import Table, spelled
+from ...show.numbers import spelled
+from ...show.tables import Table
 from ...show.verdict import Verdict
 from ..drawing import curves, keys
 from ..instance import POWERS, WITH_MOMENTUM, Methods, PaperStudy, Question

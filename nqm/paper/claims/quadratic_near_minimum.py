@@ -12,7 +12,8 @@ from ...engine.spectrum import Spectrum
 from ...optimizers import SGD
 from ...problems.quadratic import Quadratic
 from ...show.chart import GREY, PALETTE, Line, Panel, chart
-from ...show.tables import Table, column, percent
+from ...show.numbers import percent
+from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ...types import Array
 from .base import Measured

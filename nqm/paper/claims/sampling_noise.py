@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...optimizers import SGD
 from ...problems.least_squares import LeastSquares
 from ...search import tune
 from ...show.chart import GREY, PALETTE, Line, Panel, chart
-from ...show.tables import Table, column, spelled
+from ...show.numbers import spelled
+from ...show.tables import Row, Table, column
 from ...show.verdict import Verdict
+from ...types import Array
 from ..instance import instance
 from .base import Measured
 

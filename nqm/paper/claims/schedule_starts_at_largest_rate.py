@@ -11,7 +11,8 @@ import numpy as np
 from ...optimizers import SGD
 from ...optimizers.base import parameters
 from ...show.chart import GREY, Line, Panel, chart, ramp
-from ...show.tables import Table, column, distinct, percent, spelled
+from ...show.numbers import percent, spelled
+from ...show.tables import Table, column, distinct
 from ...show.verdict import Verdict
 from ..instance import PaperStudy, Question, preconditioned
 from .base import Measured

@@ -9,7 +9,8 @@ import numpy as np
 from ...engine.trajectory import Dynamics
 from ...optimizers import SGD
 from ...show.chart import GREY, PALETTE, Line, Panel, chart
-from ...show.tables import Table, column, percent
+from ...show.numbers import percent
+from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ...types import Array
 from .base import Measured

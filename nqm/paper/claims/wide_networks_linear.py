@@ -10,7 +10,8 @@ import numpy as np
 
 from ...optimizers import SGD
 from ...show.chart import GREY, PALETTE, Line, Panel, chart
-from ...show.tables import Table, column, spelled
+from ...show.numbers import spelled
+from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ...types import Wrong
 from .base import Measured

@@ -10,7 +10,8 @@ from ...engine.spectrum import Spectrum
 from ...optimizers import SGD
 from ...problems.quadratic import Quadratic
 from ...show.chart import GREY, Line, Panel, chart, ramp
-from ...show.tables import Table, column, distinct, spelled
+from ...show.numbers import spelled
+from ...show.tables import Table, column, distinct
 from ...show.verdict import Finding, Verdict
 from ..instance import PaperStudy
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...show.tables import Table, spelled
+from ...show.numbers import spelled
+from ...show.tables import Table
 from ...show.verdict import Finding, Verdict
 from ..claims import claim
 from ..drawing import steps_chart

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...optimizers import SGD
-from ...show.tables import Table, column, spelled
+from ...show.numbers import spelled
+from ...show.tables import Row, Table, column
 from ...show.verdict import Finding, Verdict
 from ..drawing import steps_chart
 from ..instance import POWERS, PaperStudy, Question, preconditioned
@@ -46,7 +47,7 @@ def data(study: PaperStudy | None = None) -> Table:
     return table
 
 
-def _row(study: PaperStudy, name: str, power: float, batch_size: float, steps: float) -> dict[str, Any]:
+def _row(study: PaperStudy, name: str, power: float, batch_size: float, steps: float) -> Row:
     row = {"optimizer": name, "power": power, "batch_size": batch_size, "steps": steps}
     return {**row, **study.bounds(batch_size)}
 

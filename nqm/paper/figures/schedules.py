@@ -10,7 +10,8 @@ import numpy as np
 from ...optimizers import SGD
 from ...optimizers.base import parameters
 from ...show.chart import Line, Panel, chart, ramp
-from ...show.tables import Table, column, distinct, markdown, spelled
+from ...show.numbers import spelled
+from ...show.tables import Table, column, distinct, markdown
 from ...show.verdict import Finding, Verdict
 from ..claims import claim
 from ..instance import PaperStudy, Question, preconditioned

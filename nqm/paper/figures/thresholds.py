@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...show.chart import GREY, Line, Panel, chart, ramp
+from ...show.numbers import spelled
 from ...show.plots import curve_at
-from ...show.tables import Table, column, distinct, spelled
+from ...show.tables import Table, column, distinct
 from ...show.verdict import Finding, Verdict
 from ..drawing import STYLES
 from ..instance import WITH_MOMENTUM, PaperStudy, Question, sweep_rows

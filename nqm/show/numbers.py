@@ -1,0 +1,67 @@
+"""Numbers as a reader wants them: one family of formats for the command line, pages, reports and pictures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from numbers import Real
+
+
+def shown(value: object) -> str:
+    """A value as a table shows it: text as it is, numbers from 100 on whole, others to four digits.
+
+    A value just below 1, such as a momentum, keeps three digits of its distance from 1; "-" stands for a missing value.
+
+    >>> shown(1507455), shown(335.15), shown(0.0135812), shown(0.99998769), shown(None), shown("SGD()"), shown(math.inf)
+    ('1,507,455', '335', '0.01358', '0.9999877', '-', 'SGD()', 'inf')
+    """
+    if isinstance(value, str):
+        return value or "-"
+    if not isinstance(value, Real):
+        return "-" if value is None else str(value)
+    value = float(value)
+    if math.isnan(value):
+        return "-"
+    if 100 <= abs(value) < 1e15 or (abs(value) < 100 and value.is_integer()):
+        return f"{value:,.0f}"
+    if 0.99 < value < 1:
+        return f"{value:.{2 - math.floor(math.log10(1 - value))}f}"
+    return f"{value:.4g}"
+
+
+def rounded(value: float) -> str:
+    """An interpolated number to three digits.
+
+    >>> rounded(19845.3), rounded(335.15), rounded(8.4567), rounded(math.nan)
+    ('19,800', '335', '8.46', '-')
+    """
+    return shown(float(f"{value:.3g}"))
+
+
+def spelled(values: Iterable[float], digits: str = ".3g") -> str:
+    """Numbers in a row.
+
+    >>> spelled([0.8551, 2])
+    '0.855, 2'
+    """
+    return ", ".join(format(float(v), digits) for v in values)
+
+
+def percent(share: float) -> str:
+    """A share to two digits.
+
+    >>> percent(0.0468), percent(0.3), percent(0.00109), percent(1.234), percent(6.4e7)
+    ('4.7%', '30%', '0.11%', '123%', '6.4e+07 times')
+    """
+    if share >= 10:
+        return f"{share:.2g} times"
+    return f"{100 * share:.0f}%" if share >= 1 else f"{100 * share:.2g}%"
+
+
+def exact(value: float) -> str:
+    """A number with every digit that it needs to be read back, for a command line.
+
+    >>> exact(1024.0), exact(1 - 2**-20), exact(math.inf)
+    ('1024', '0.9999990463256836', 'inf')
+    """
+    return f"{value:g}" if float(value) == float(f"{value:g}") else repr(value)

@@ -1,0 +1,62 @@
+"""Text to numbers: one number, batch sizes, learning rates."""
+
+from __future__ import annotations
+
+import math
+
+from ..types import Wrong
+from .tokens import MAX_LENGTH, Text
+
+MAX_BATCH_SIZES = 1_000  # A range in text has at most this many batch sizes.
+
+
+def parse_number(text: str) -> float:
+    """A number, also as ``2^10``, ``2**10``, ``1e-3`` or ``inf``.
+
+    >>> parse_number("2^10"), parse_number("1/8")
+    (1024, 0.125)
+    """
+    source = Text("number", text)
+    return source.read(source.number)
+
+
+def parse_batch_sizes(text: str) -> list[float]:
+    """Batch sizes as a list ``4,16,64``, or as a range ``2^2..2^20`` in factors of 4, or in others: ``2^2..2^20..2``.
+
+    >>> parse_batch_sizes("2^2..2^8"), parse_batch_sizes("10..1000..10"), parse_batch_sizes("8, 2^5")
+    ([4, 16, 64, 256], [10, 100, 1000], [8, 32])
+    """
+    if not isinstance(text, str) or len(text) > MAX_LENGTH:
+        raise Wrong(f"batch sizes are a list such as 4,16,64 or a range such as 2^2..2^20, got {text!r:.60}")
+    parts = text.split("..")
+    if len(parts) > 3:
+        raise Wrong(f"a range of batch sizes is FIRST..LAST or FIRST..LAST..FACTOR, got {text!r:.60}")
+    return _range(*map(parse_number, parts)) if len(parts) > 1 else _positive("batch sizes", text)
+
+
+def parse_rates(text: str) -> list[float]:
+    """Learning rates as a list.
+
+    >>> parse_rates("0.03, 0.1")
+    [0.03, 0.1]
+    """
+    if not isinstance(text, str) or len(text) > MAX_LENGTH:
+        raise Wrong(f"rates are a list such as 0.03,0.1,0.3, got {text!r:.60}")
+    return _positive("rates", text)
+
+
+def _positive(what: str, text: str) -> list[float]:
+    numbers = [parse_number(part) for part in text.split(",")]
+    if min(numbers) <= 0:
+        raise Wrong(f"{what} must be positive, got {min(numbers):g}")
+    return numbers
+
+
+def _range(first: float, last: float, factor: float = 4) -> list[float]:
+    asked = f"{first:g}..{last:g}..{factor:g}"
+    if not (0 < first <= last < math.inf and 1 < factor < math.inf):
+        raise Wrong(f"a range of batch sizes rises from above 0 by a factor above 1, got {asked}")
+    count = 1 + math.floor(math.log(last / first) / math.log(factor) + 1e-9)
+    if count > MAX_BATCH_SIZES:
+        raise Wrong(f"{asked} are {count:,} batch sizes; ask for {MAX_BATCH_SIZES:,} at most")
+    return [first * factor**i for i in range(count)]
