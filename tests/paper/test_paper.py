@@ -207,4 +207,4 @@ def test_report_words():
     assert r"| It \|rises\|. | By 3. | **not supported** |" in text
     assert "- `fig3a`: Other" in text
     table = markdown(["a", "b"], [[None, 1507530.0], ["x", 0.47684], [math.nan, 5]])
-    assert table.splitlines()[2:] == ["|  | 1,507,530 |", "| x | 0.4768 |", "| - | 5 |"]
+    assert table.splitlines()[2:] == ["| - | 1,507,530 |", "| x | 0.4768 |", "| - | 5 |"]
