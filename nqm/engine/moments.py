@@ -21,9 +21,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..types import Array, Wrong
 from .kernels import loops
@@ -43,14 +43,14 @@ class MomentMap:
     Q: Array  # (rows, rows, modes)
 
     @classmethod
-    def step(cls, G: Any, b: Any) -> MomentMap:
+    def step(cls, G: ArrayLike, b: ArrayLike) -> MomentMap:
         """One step, from its change ``x <- x + G x + b eps``; G is (k, k, modes) and b is (k, modes)."""
         G, b = np.asarray(G, dtype=float), np.asarray(b, dtype=float)
         eye = np.eye(*G.shape[:2])[..., None]
         return cls(eye + G, np.einsum("iix->ix", G).copy(), b[:, None] * b[None])
 
     @classmethod
-    def matrix(cls, A: Any) -> MomentMap:
+    def matrix(cls, A: ArrayLike) -> MomentMap:
         """A noiseless map: a start (one column), a read-out (one row), a change of slots."""
         A = np.ascontiguousarray(A, dtype=float)
         rows, columns, modes = A.shape

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -31,6 +31,7 @@ class Schedule:
     lr: Any = 1.0
     momentum: Any = 1.0
     batch_size: Any = 1.0
+    ends: list[int] = field(init=False)  # the step at which each piece ends
 
     def __post_init__(self) -> None:
         lengths = np.atleast_1d(np.asarray(self.lengths))
@@ -53,8 +54,6 @@ class Schedule:
         object.__setattr__(self, "lengths", np.diff(self.ends, prepend=0))
         for name, value in values.items():
             object.__setattr__(self, name, value[keep])
-
-    ends: Any = None  # filled in: the step at which each piece ends
 
     @property
     def steps(self) -> int:

@@ -48,7 +48,9 @@ class Spectrum:
     c: Any = None
     s: Any = 1.0
     count: Any = 1.0
-    note: dict[str, Any] = field(default_factory=dict)  # provenance, saved along
+    note: dict[str, Any] = field(
+        default_factory=dict, kw_only=True, metadata={"text": False}
+    )  # provenance, saved along
 
     def __post_init__(self) -> None:
         h = _column("h", self.h)
@@ -185,7 +187,7 @@ class Spectrum:
         for lo, hi in pairwise(edges):
             parts.append(compress_block(h[lo:hi], s[lo:hi], c[lo:hi], n[lo:hi], END * tol, swings))
         h, s, c, n = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-        return Spectrum(h, 2 * c / (n * h), 2 * s / (n * h), n, self.note)
+        return Spectrum(h, 2 * c / (n * h), 2 * s / (n * h), n, note=self.note)
 
     def save(self, path: str | Path) -> None:
         """Write to ``.json`` or ``.npz``, as the ending says."""

@@ -27,18 +27,22 @@ SCAN = 4096  # steps walked at a time
 STABLE = 1 + 1e-12  # the slowest modes have 1 - lr h == 1.0 in float64
 
 
+Entry = float | Array
+"""An entry of a step's system: a number, or one for each setting and mode."""
+
+
 class LinearSystem(Protocol):
     """What the engine asks of an optimizer; `nqm.optimizers.Optimizer` says what each of these is."""
 
-    def system(self, h: Array, t: int, /) -> tuple[Sequence[Sequence[Any]], Sequence[Any]]: ...
+    def system(self, h: Array, t: int, /) -> tuple[Sequence[Sequence[Entry]], Sequence[Entry]]: ...
     def initial(self) -> Sequence[float]: ...
-    def readout(self, t: int, /) -> Sequence[Any]: ...
-    def gradient_point(self, t: int, /) -> Sequence[Any]: ...
+    def readout(self, t: int, /) -> Sequence[Entry]: ...
+    def gradient_point(self, t: int, /) -> Sequence[Entry]: ...
     def same_until(self, t: int, /) -> float: ...
     def pace(self, t: Array, /) -> Array | None: ...
     def scaled(self, lr: float, momentum: float = 1.0) -> LinearSystem: ...
     @property
-    def settings(self) -> list[Any]: ...
+    def settings(self) -> list[Entry]: ...
     @property
     def cycle(self) -> int: ...
     @property
@@ -100,7 +104,7 @@ class Trajectory:
     def _column(self) -> Array:
         return self.basis.column(self._slots(self.optimizer.initial()))
 
-    def _slots(self, slots: Any) -> Array:
+    def _slots(self, slots: Sequence[Entry]) -> Array:
         """One number for each slot as (slots, 1), or one for each setting and mode too, as (slots, modes)."""
         if all(isinstance(e, float | int) or np.ndim(e) == 0 for e in slots):
             return np.array(slots, dtype=float)[:, None]
@@ -135,7 +139,7 @@ class Trajectory:
         held = self.optimizer.scaled(*self.schedule.at(t)[:2]) if self.schedule else self.optimizer
         return self.weights(held.gradient_point(t))
 
-    def weights(self, weights: Any) -> Array:
+    def weights(self, weights: Sequence[Entry]) -> Array:
         """Weights of the slots in the literature's units as rows for the balanced slots."""
         return self.basis.row(self._slots(weights))
 
@@ -252,9 +256,9 @@ class Trajectory:
             return self.step(MAX_STEPS)
         return self.cycle()[0] if self.period > 1 else self.powers(self.repeats_from)[0]
 
-    def stable(self) -> Any:
+    def stable(self) -> Array:
         """Whether every mode is stable, for each setting."""
-        return (self.stationary().radius().reshape(self.shape) <= STABLE).all(axis=-1)
+        return np.asarray((self.stationary().radius().reshape(self.shape) <= STABLE).all(axis=-1))
 
     def floor(self) -> Array:
         """Steady-state second moment of the reported weights per unit c / B.
@@ -277,7 +281,7 @@ class Trajectory:
         """G and b of step t as arrays in the balanced slots."""
         return self.basis.system(*self._arrays(*optimizer.system(self.h, t)))
 
-    def _arrays(self, G: Any, b: Any) -> tuple[Array, Array]:
+    def _arrays(self, G: Sequence[Sequence[Entry]], b: Sequence[Entry]) -> tuple[Array, Array]:
         k = len(b)
         full, jolt = np.empty((k, k, *self.shape)), np.empty((k, *self.shape))
         for i in range(k):
@@ -287,7 +291,7 @@ class Trajectory:
         return full.reshape(k, k, -1), jolt.reshape(k, -1)
 
 
-def fade(optimizer: LinearSystem, times: Any, reference: int) -> Any:
+def fade(optimizer: LinearSystem, times: int | Array, reference: int) -> Entry:
     """Square of the read-out's factor at ``times`` over that at ``reference`` (an average divides by its length)."""
     if optimizer.steady:
         return 1.0

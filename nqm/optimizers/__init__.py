@@ -2,13 +2,14 @@
 
 from .adam import Adam
 from .adamw import AdamW
-from .base import Optimizer, Sampled, Wrapper, decay, free, positive, rate, stride, unit, whole
+from .base import Averaging, Optimizer, Sampled, Wrapper, follow
 from .clipped import Clipped
 from .diagonal import DiagonalPreconditioned
 from .drifting import DriftingPreconditioned
 from .ema import EMA
 from .estimated import EstimatedPreconditioned
 from .heavy_ball import HeavyBall
+from .kinds import beginning, decay, free, positive, rate, stride, unit, whole
 from .lookahead import Lookahead
 from .nesterov import Nesterov
 from .normalised import NormalisedSGD
@@ -24,6 +25,7 @@ __all__ = [
     "SGD",
     "Adam",
     "AdamW",
+    "Averaging",
     "Clipped",
     "DiagonalPreconditioned",
     "DriftingPreconditioned",
@@ -40,7 +42,9 @@ __all__ = [
     "ScheduleFree",
     "Sign",
     "Wrapper",
+    "beginning",
     "decay",
+    "follow",
     "free",
     "positive",
     "rate",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from .algebra import adapted
-from .base import Number, Sampled, State, decay, positive, stride
+from ..types import Array
+from .base import GeometryLike, Sampled, State, Tensor, adapted
+from .kinds import Number, decay, positive, stride
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,13 @@ class Adam(Sampled):
     beta2: Number = decay(0.999)
     eps: Number = positive(1e-8, zero=True)
 
-    def begin(self, theta: Any, geometry: Any) -> State:
+    def begin(self, theta: Tensor, geometry: GeometryLike) -> State:
         return theta, 0.0 * theta, 0.0 * theta
 
-    def update(self, state: State, g: Any, t: int) -> State:
+    def update(self, state: State, g: Tensor, t: int) -> State:
         theta, m, v = state
         m, v, direction = adapted(m, v, g, t, self.beta1, self.beta2, self.eps)
         return theta - self.lr * direction, m, v
 
-    def edge(self, h: Any) -> Any:
+    def edge(self, h: Array) -> Array:
         return 1.0 + 0.0 * h

@@ -12,34 +12,38 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypeVar
+from typing import Any, ClassVar, NoReturn, Protocol, Self, TypeVar
 
 import numpy as np
 
-from ..engine.trajectory import MAX_STEPS
+from ..engine.trajectory import MAX_STEPS, Entry
 from ..types import Array, Wrong
-from .kinds import Free, Kind, beginning, decay, free, positive, rate, stride, unit, whole
-
-if TYPE_CHECKING:
-    from ..sampling.bases import Geometry
-
-Number = Any
-"""A hyper-parameter: a number, an array of settings that broadcasts against h, or `free`."""
+from .kinds import Kind, free
 
 O = TypeVar("O", bound="Optimizer")
 
-System = tuple[Sequence[Sequence[Any]], Sequence[Any]]
+System = tuple[Sequence[Sequence[Entry]], Sequence[Entry]]
+
+Tensor = Any
+"""An array of any library, NumPy's or torch's, that ends in the axis of the parameters."""
 
 State = tuple[Any, ...]
 """What an update rule remembers: arrays, the weights first; a wrapper's begins with the state of its inner optimizer."""
 
-__all__ = [
-    "Averaging", "Free", "Kind", "Number", "Optimizer", "Parameter", "Sampled", "State", "System", "Wrapper",
-    "assign", "beginning", "decay", "fill", "free", "free_parameters", "parameters", "positive", "rate",
-    "require_set", "stride", "unit", "whole", "with_values",
-]  # fmt: skip
+
+class GeometryLike(Protocol):
+    """What an update rule may ask of the curvature before its first step (`sampling.bases.Geometry` answers)."""
+
+    @property
+    def diagonal(self) -> Tensor: ...
+    @property
+    def rotation(self) -> Array | None: ...
+    @property
+    def gradient(self) -> Callable[[Tensor], Tensor] | None: ...
+    def precondition(self, g: Tensor, power: float, /) -> Tensor: ...
+    def preconditioned(self, power: float, /) -> GeometryLike: ...
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class Optimizer(ABC):
                 raise Wrong(f"{type(self).__name__}: {f.name} must be {kind.allowed}, got {value!r}", argument=f.name)
 
     @abstractmethod
-    def system(self, h: Any, t: int) -> System:
+    def system(self, h: Array, t: int) -> System:
         """G as rows and b as a column for step t (counted from 0), entries broadcasting with the curvatures h."""
 
     @abstractmethod
@@ -69,36 +73,36 @@ class Optimizer(ABC):
         """The slots at step 0 in units of theta_0: 1 for weights, 0 for a velocity."""
 
     @abstractmethod
-    def readout(self, t: int) -> Sequence[Any]:
+    def readout(self, t: int) -> Sequence[Entry]:
         """The weights r of the slots in the parameters whose loss is reported after t steps."""
 
-    def gradient_point(self, t: int) -> Sequence[Any]:
+    def gradient_point(self, t: int) -> Sequence[Entry]:
         """The weights p of the slots in the parameters at which step t takes its gradient: ``G(h) = G(0) + h b p'``."""
         return [1.0, *(0.0 for _ in self.initial()[1:])]
 
     # The update rule. Arrays end in the axis of the parameters; only operators, abs, ** and .sum(-1, keepdims=True)
     # are used on them, so that any array library will do, and nothing is changed in place.
 
-    def begin(self, theta: Any, geometry: Geometry) -> State:
+    def begin(self, theta: Tensor, geometry: GeometryLike) -> State:
         """What it remembers before the first step; the weights come first."""
         return (theta,)
 
-    def point(self, state: State, t: int) -> Any:
+    def point(self, state: State, t: int) -> Tensor:
         """Where the gradient of step t is taken."""
         return state[0]
 
-    def update(self, state: State, g: Any, t: int) -> State:
+    def update(self, state: State, g: Tensor, t: int) -> State:
         """What it remembers after step t (counted from 0) with gradient g."""
         raise Wrong(
             f"{type(self).__name__} states its system but not its update rule; write its method update(state, g, t) "
             "to sample it, and begin(theta, geometry) if it remembers more than its weights"
         )
 
-    def report(self, state: State, t: int) -> Any:
+    def report(self, state: State, t: int) -> Tensor:
         """The weights whose loss is reported after t steps."""
         return state[0]
 
-    def restart(self, state: State, theta: Any) -> State:
+    def restart(self, state: State, theta: Tensor) -> State:
         """Go on from other weights, velocities kept."""
         return (theta, *state[1:])
 
@@ -155,7 +159,7 @@ class Optimizer(ABC):
         return self.at_horizon(MAX_STEPS)
 
     @property
-    def settings(self) -> list[Any]:
+    def settings(self) -> list[Entry]:
         """The values of its hyper-parameters and of those it wraps."""
         return [p.value for p in parameters(self).values()]
 
@@ -171,12 +175,12 @@ class Optimizer(ABC):
                     optimizer = assign(optimizer, p.path, p.value * factor)
         return optimizer
 
-    def edge(self, h: Any) -> Any:
+    def edge(self, h: Array) -> Array:
         """The learning rate at which a mode of curvature h loses stability, as far as known: a coordinate for searches."""
         return 2 / h
 
     @property
-    def effective_lr(self) -> Any:
+    def effective_lr(self) -> float:
         """The learning rate of plain SGD that moves as far per step in the long run."""
         return parameters(self)["lr"].value if "lr" in parameters(self) else math.nan
 
@@ -201,20 +205,20 @@ class Wrapper(Optimizer):
             raise Wrong(f"{type(self).__name__}: inner must be an optimizer, got {self.inner!r}", argument="inner")
         super().__post_init__()
 
-    def gradient_point(self, t: int) -> Sequence[Any]:
+    def gradient_point(self, t: int) -> Sequence[Entry]:
         seen = self.inner.gradient_point(t)
         return [*seen, *(0.0 for _ in self.initial()[len(seen) :])]
 
-    def begin(self, theta: Any, geometry: Geometry) -> State:
+    def begin(self, theta: Tensor, geometry: GeometryLike) -> State:
         return (self.inner.begin(theta, geometry),)
 
-    def point(self, state: State, t: int) -> Any:
+    def point(self, state: State, t: int) -> Tensor:
         return self.inner.point(state[0], t)
 
-    def report(self, state: State, t: int) -> Any:
+    def report(self, state: State, t: int) -> Tensor:
         return self.inner.report(state[0], t)
 
-    def restart(self, state: State, theta: Any) -> State:
+    def restart(self, state: State, theta: Tensor) -> State:
         return (self.inner.restart(state[0], theta), *state[1:])
 
     @property
@@ -254,11 +258,11 @@ class Wrapper(Optimizer):
     def depends_on_horizon(self) -> bool:
         return type(self).at_horizon is not Wrapper.at_horizon or self.inner.depends_on_horizon
 
-    def edge(self, h: Any) -> Any:
+    def edge(self, h: Array) -> Array:
         return self.inner.edge(h)
 
     @property
-    def effective_lr(self) -> Any:
+    def effective_lr(self) -> float:
         return self.inner.effective_lr
 
     @property
@@ -278,16 +282,16 @@ class Averaging(Wrapper):
     def initial(self) -> list[float]:
         return [*self.inner.initial(), 0.0 if self.sums else 1.0]
 
-    def readout(self, t: int) -> list[Any]:
+    def readout(self, t: int) -> list[Entry]:
         return [*(0.0 for _ in self.inner.initial()), 1.0]
 
-    def begin(self, theta: Any, geometry: Geometry) -> State:
+    def begin(self, theta: Tensor, geometry: GeometryLike) -> State:
         return self.inner.begin(theta, geometry), 0.0 * theta if self.sums else theta
 
-    def report(self, state: State, t: int) -> Any:
+    def report(self, state: State, t: int) -> Tensor:
         return state[1]
 
-    def restart(self, state: State, theta: Any) -> State:
+    def restart(self, state: State, theta: Tensor) -> State:
         return self.inner.restart(state[0], theta), state[1] if self.sums else theta
 
     @property
@@ -311,19 +315,19 @@ class Sampled(Optimizer):
     """An optimizer that is not a linear system: its update rule is all there is, and its loss is sampled."""
 
     @abstractmethod
-    def update(self, state: State, g: Any, t: int) -> State: ...
+    def update(self, state: State, g: Tensor, t: int) -> State: ...
 
     @property
     def linear(self) -> bool:
         return False
 
-    def system(self, h: Any, t: int) -> System:
+    def system(self, h: Array, t: int) -> System:
         self._refuse()
 
     def initial(self) -> Sequence[float]:
         self._refuse()
 
-    def readout(self, t: int) -> Sequence[Any]:
+    def readout(self, t: int) -> Sequence[Entry]:
         self._refuse()
 
     def _refuse(self) -> NoReturn:
@@ -332,6 +336,31 @@ class Sampled(Optimizer):
             "tune or sweep for its best settings",
             argument="optimizer",
         )
+
+
+def follow(G: Sequence[Sequence[Entry]], b: Sequence[Entry], r: Sequence[Entry]) -> tuple[list[Entry], Entry]:
+    """What the inner weights will be after a step, as a row over the slots before it.
+
+    ``r . x' = row . x + noise eps`` for ``x' = x + G x + b eps``: the row ``r (I + G)`` and the noise ``r . b``.
+    """
+    k = len(r)
+    row: list[Entry] = [r[j] + sum(r[i] * G[i][j] for i in range(k)) for j in range(k)]
+    return row, sum(r[i] * b[i] for i in range(k))
+
+
+def adapted(
+    m: Tensor, v: Tensor, g: Tensor, t: int, beta1: float, beta2: float, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Adam's averages of the gradient and of its square after step t, and the direction they give."""
+    m = beta1 * m + (1 - beta1) * g
+    v = beta2 * v + (1 - beta2) * g * g
+    unbiased = (1 - beta2 ** (t + 1)) ** -0.5
+    return m, v, m / (1 - beta1 ** (t + 1)) / (v**0.5 * unbiased + eps)
+
+
+def norm(g: Tensor) -> Tensor:
+    """The Euclidean norm over all parameters."""
+    return (g * g).sum(-1, keepdims=True) ** 0.5
 
 
 @dataclass(frozen=True)
@@ -386,7 +415,7 @@ def require_set(optimizer: Optimizer, verb: str) -> None:
         )
 
 
-def _walk(optimizer: Optimizer, prefix: tuple[str, ...]) -> Any:
+def _walk(optimizer: Optimizer, prefix: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Kind, Any]]:
     for f in fields(optimizer):
         value = getattr(optimizer, f.name)
         if isinstance(value, Optimizer):

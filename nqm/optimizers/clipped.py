@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from .algebra import norm
-from .base import Number, Sampled, State, Wrapper, positive
+from .base import Sampled, State, Tensor, Wrapper, norm
+from .kinds import Number, positive
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class Clipped(Sampled, Wrapper):
 
     norm: Number = positive(low=-16.0, high=12.0)
 
-    def update(self, state: State, g: Any, t: int) -> State:
+    def update(self, state: State, g: Tensor, t: int) -> State:
         size = norm(g)
         kept = self.norm / (size + (self.norm - size) * (size < self.norm))
         return (self.inner.update(state[0], g * kept, t),)

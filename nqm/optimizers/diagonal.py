@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from .base import Number, Sampled, State, Wrapper, unit
+from ..types import Array
+from .base import GeometryLike, Sampled, State, Tensor, Wrapper
+from .kinds import Number, unit
 
 
 @dataclass(frozen=True)
@@ -24,13 +25,13 @@ class DiagonalPreconditioned(Sampled, Wrapper):
 
     power: Number = unit()
 
-    def begin(self, theta: Any, geometry: Any) -> State:
+    def begin(self, theta: Tensor, geometry: GeometryLike) -> State:
         behind = geometry.preconditioned(self.power) if geometry.rotation is None else geometry
         return self.inner.begin(theta, behind), geometry.diagonal**-self.power
 
-    def update(self, state: State, g: Any, t: int) -> State:
+    def update(self, state: State, g: Tensor, t: int) -> State:
         inner, gain = state
         return self.inner.update(inner, g * gain, t), gain
 
-    def edge(self, h: Any) -> Any:
+    def edge(self, h: Array) -> Array:
         return self.inner.edge(h ** (1 - self.power))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
-from ..types import Wrong
-from .base import Number, Sampled, State, Wrapper, unit, whole
+from ..types import Array, Wrong
+from .base import GeometryLike, Sampled, State, Tensor, Wrapper
 from .heavy_ball import HeavyBall
+from .kinds import Number, unit, whole
 from .sgd import SGD
 
 
@@ -49,10 +49,10 @@ class DriftingPreconditioned(Sampled, Wrapper):
                 "others keep more than weights and a velocity, so that only before is defined"
             )
 
-    def begin(self, theta: Any, geometry: Any) -> State:
+    def begin(self, theta: Tensor, geometry: GeometryLike) -> State:
         return self.inner.begin(theta, geometry), geometry
 
-    def update(self, state: State, g: Any, t: int) -> State:
+    def update(self, state: State, g: Tensor, t: int) -> State:
         inner, geometry = state
         power = self.power * (1 + self.drift * math.sin(2 * math.pi * t / self.period))
         if self.order == "before":
@@ -61,5 +61,5 @@ class DriftingPreconditioned(Sampled, Wrapper):
         theta = theta + geometry.precondition(moved[0] - theta, power)
         return self.inner.restart(moved, theta), geometry
 
-    def edge(self, h: Any) -> Any:
+    def edge(self, h: Array) -> Array:
         return self.inner.edge(h ** (1 - self.power))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from ..types import Array
-from .algebra import follow
-from .base import Averaging, Number, State, System, decay
+from .base import Averaging, State, System, Tensor, follow
+from .kinds import Number, decay
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class EMA(Averaging):
 
     decay: Number = decay()
 
-    def system(self, h: Any, t: int) -> System:
+    def system(self, h: Array, t: int) -> System:
         G, b = self.inner.system(h, t)
         row, noise = follow(G, b, self.inner.readout(t + 1))
         gain = 1 - self.decay
@@ -41,7 +40,7 @@ class EMA(Averaging):
             [*b, gain * noise],
         )
 
-    def update(self, state: State, g: Any, t: int) -> State:
+    def update(self, state: State, g: Tensor, t: int) -> State:
         inner, average = state
         inner = self.inner.update(inner, g, t)
         return inner, self.decay * average + (1 - self.decay) * self.inner.report(inner, t + 1)

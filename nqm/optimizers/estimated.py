@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from .base import Number, Sampled, State, Wrapper, positive, unit, whole
+from ..types import Array, Wrong
+from .base import GeometryLike, Sampled, State, Tensor, Wrapper
+from .kinds import Number, positive, unit, whole
 
 
 @dataclass(frozen=True)
@@ -36,17 +37,22 @@ class EstimatedPreconditioned(Sampled, Wrapper):
     examples: Number = whole()
     damping: Number = positive(1e-8, zero=True)
 
-    def begin(self, theta: Any, geometry: Any) -> State:
-        total = 0.0
+    def begin(self, theta: Tensor, geometry: GeometryLike) -> State:
+        total, gradient = 0.0, geometry.gradient
+        if gradient is None:
+            raise Wrong(
+                "EstimatedPreconditioned needs gradients of single examples, and this run has none",
+                argument="optimizer",
+            )
         for _ in range(int(self.examples)):
-            g = geometry.gradient(theta)
+            g = gradient(theta)
             total = total + g * g
         gain = (total / self.examples + self.damping) ** -self.power
         return self.inner.begin(theta, geometry), gain
 
-    def update(self, state: State, g: Any, t: int) -> State:
+    def update(self, state: State, g: Tensor, t: int) -> State:
         inner, gain = state
         return self.inner.update(inner, g * gain, t), gain
 
-    def edge(self, h: Any) -> Any:
+    def edge(self, h: Array) -> Array:
         return self.inner.edge(h ** (1 - self.power))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from .base import Number, Optimizer, State, System, decay, rate
+from ..types import Array
+from .base import GeometryLike, Optimizer, State, System, Tensor
+from .kinds import Number, decay, rate
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class HeavyBall(Optimizer):
     lr: Number = rate()
     momentum: Number = decay()
 
-    def system(self, h: Any, t: int) -> System:
+    def system(self, h: Array, t: int) -> System:
         lr, momentum = self.lr, self.momentum
         return [[-lr * h, -lr * momentum], [h, momentum - 1]], [-lr, 1.0]
 
@@ -41,17 +42,17 @@ class HeavyBall(Optimizer):
     def readout(self, t: int) -> list[float]:
         return [1.0, 0.0]
 
-    def begin(self, theta: Any, geometry: Any) -> State:
+    def begin(self, theta: Tensor, geometry: GeometryLike) -> State:
         return theta, 0.0 * theta
 
-    def update(self, state: State, g: Any, t: int) -> State:
+    def update(self, state: State, g: Tensor, t: int) -> State:
         theta, m = state
         m = self.momentum * m + g
         return theta - self.lr * m, m
 
     @property
-    def effective_lr(self) -> Any:
+    def effective_lr(self) -> float:
         return self.lr / (1 - self.momentum)
 
-    def edge(self, h: Any) -> Any:
+    def edge(self, h: Array) -> Array:
         return 2 * (1 + self.momentum) / h

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+
+from ..types import Array
 
 
 class Free:
@@ -18,7 +20,7 @@ class Free:
     def __copy__(self) -> Free:
         return self
 
-    def __deepcopy__(self, memo: Any) -> Free:
+    def __deepcopy__(self, memo: object) -> Free:
         return self
 
     def __reduce__(self) -> str:
@@ -26,6 +28,19 @@ class Free:
 
 
 free: Final = Free()
+
+if TYPE_CHECKING:
+
+    class Number:
+        """A hyper-parameter's type: set to a number, to an array of settings that broadcasts against h, or to `free`.
+
+        It reads as the number that users see. Arrays and `free` are the searches' own.
+        """
+
+        def __get__(self, optimizer: object, owner: type | None = None) -> float: ...
+        def __set__(self, optimizer: object, value: float | Array | Free) -> None: ...
+else:
+    Number = float
 
 
 @dataclass(frozen=True)
@@ -64,7 +79,7 @@ def stride(high: float = 4.0) -> Any:
     return _parameter(kind)
 
 
-def decay(default: Any = free) -> Any:
+def decay(default: float | Free = free) -> Any:
     """A momentum or an averaging decay in [0, 1), searched in log2 of its memory 1 / (1 - value)."""
     kind = Kind(
         "in [0, 1)",
@@ -79,7 +94,7 @@ def decay(default: Any = free) -> Any:
     return _parameter(kind, default)
 
 
-def positive(default: Any = free, low: float = -40.0, high: float = 20.0, zero: bool = False) -> Any:
+def positive(default: float | Free = free, low: float = -40.0, high: float = 20.0, zero: bool = False) -> Any:
     """A positive number, or ``zero`` too, searched in log2 between 2^low and 2^high."""
     allowed, least = ("zero or positive", -math.inf) if zero else ("positive", 0.0)
     kind = Kind(allowed, lambda v: (v > least) & (v >= 0), low, high, np.exp2, np.log2)
@@ -92,13 +107,13 @@ def unit(low: float = 0.0, high: float = 1.0) -> Any:
     return _parameter(Kind("in [0, 1]", valid, 8 * low, 8 * high, lambda u: u / 8, lambda v: 8 * v, scale="linear"))
 
 
-def whole(default: Any = free) -> Any:
+def whole(default: float | Free = free) -> Any:
     """A whole number of at least 1, searched on a log2 scale."""
 
-    def valid(v: Any) -> Any:
+    def valid(v: Array) -> Array:
         return (v == np.rint(v)) & (v >= 1)
 
-    def value(u: Any) -> int:
+    def value(u: float) -> int:
         return round(2.0 ** float(u))
 
     kind = Kind("a whole number of at least 1", valid, 0.0, 8.0, value, np.log2, integer=True, structural=True)
@@ -111,7 +126,7 @@ def beginning() -> Any:
     It is searched in eighths and rounded to 1/128: settings that begin together share a pass, and the loss is flat there.
     """
 
-    def valid(v: Any) -> Any:
+    def valid(v: Array) -> Array:
         return (v >= 0) & ((v < 1) | (v == np.rint(v)))
 
     allowed = "a fraction in [0, 1) of the run, or a whole number of steps"
@@ -119,22 +134,22 @@ def beginning() -> Any:
     return _parameter(Kind(allowed, valid, 0.0, 8 * 0.99, value, coordinate, structural=True, scale="linear"))
 
 
-def _from_edge(u: Any) -> Any:
+def _from_edge(u: Array) -> Array:
     return np.where(u <= 16, 1 / (1 + np.exp2(-np.minimum(u, 16.0))), np.exp2(np.maximum(u, 16.0) - 16))
 
 
-def _to_edge(v: Any) -> Any:
+def _to_edge(v: Array) -> Array:
     stable = np.clip(v, 1e-300, 1 - 2.0**-16)
     return np.where(v < 1, np.log2(stable / (1 - stable)), 16 + np.log2(np.maximum(v, 1.0)))
 
 
-def _from_memory(u: Any) -> Any:
+def _from_memory(u: Array) -> Array:
     return -np.expm1(-np.asarray(u) * math.log(2.0))
 
 
-def _to_memory(value: Any) -> Any:
+def _to_memory(value: Array) -> Array:
     return -np.log1p(-np.asarray(value)) / math.log(2.0)
 
 
-def _parameter(kind: Kind, default: Any = free) -> Any:
+def _parameter(kind: Kind, default: float | Free = free) -> Any:
     return field(default=default, metadata={"kind": kind})

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
-from .algebra import follow
-from .base import Averaging, Number, State, System, unit, whole
+from ..types import Array
+from .base import Averaging, State, System, Tensor, follow
+from .kinds import Number, unit, whole
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Lookahead(Averaging):
     alpha: Number = unit(0.02, 1.0)
     period: Number = whole()
 
-    def system(self, h: Any, t: int) -> System:
+    def system(self, h: Array, t: int) -> System:
         G, b = self.inner.system(h, t)
         k = len(b)
         if (t + 1) % self.period:
@@ -49,7 +49,7 @@ class Lookahead(Averaging):
         jolt = [self.alpha * noise if weight else b[i] for i, weight in enumerate(self.inner.initial())]
         return [*synced, slow], [*jolt, self.alpha * noise]
 
-    def update(self, state: State, g: Any, t: int) -> State:
+    def update(self, state: State, g: Tensor, t: int) -> State:
         inner, slow = state
         inner = self.inner.update(inner, g, t)
         if (t + 1) % self.period:

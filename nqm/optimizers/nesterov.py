@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from .base import Number, Optimizer, State, System, decay, rate
+from ..types import Array
+from .base import Entry, GeometryLike, Optimizer, State, System, Tensor
+from .kinds import Number, decay, rate
 
 
 @dataclass(frozen=True)
@@ -33,13 +34,11 @@ class Nesterov(Optimizer):
     lr: Number = rate()
     momentum: Number = decay()
 
-    def system(self, h: Any, t: int) -> System:
-        x, momentum = self.lr * h, self.momentum
-        carried = momentum - momentum * x
-        return [[-x, carried], [-x, (momentum - 1) - momentum * x]], [
-            -self.lr,
-            -self.lr,
-        ]  # 1 - momentum to its last digit
+    def system(self, h: Array, t: int) -> System:
+        lr, momentum = self.lr, self.momentum
+        by_v = momentum * (lr * h)
+        # The sum begins with momentum - 1, so that 1 - momentum keeps its last digit.
+        return [[-lr * h, momentum - by_v], [-lr * h, (momentum - 1) - by_v]], [-lr, -lr]
 
     def initial(self) -> list[float]:
         return [1.0, 0.0]
@@ -47,24 +46,24 @@ class Nesterov(Optimizer):
     def readout(self, t: int) -> list[float]:
         return [1.0, 0.0]
 
-    def gradient_point(self, t: int) -> list[Any]:
+    def gradient_point(self, t: int) -> list[Entry]:
         return [1.0, self.momentum]
 
-    def begin(self, theta: Any, geometry: Any) -> State:
+    def begin(self, theta: Tensor, geometry: GeometryLike) -> State:
         return theta, 0.0 * theta
 
-    def point(self, state: State, t: int) -> Any:
+    def point(self, state: State, t: int) -> Tensor:
         theta, v = state
         return theta + self.momentum * v
 
-    def update(self, state: State, g: Any, t: int) -> State:
+    def update(self, state: State, g: Tensor, t: int) -> State:
         theta, v = state
         v = self.momentum * v - self.lr * g
         return theta + v, v
 
     @property
-    def effective_lr(self) -> Any:
+    def effective_lr(self) -> float:
         return self.lr / (1 - self.momentum)
 
-    def edge(self, h: Any) -> Any:
+    def edge(self, h: Array) -> Array:
         return 2 * (1 + self.momentum) / (1 + 2 * self.momentum) / h

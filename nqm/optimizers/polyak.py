@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from .algebra import follow
-from .base import Averaging, Number, State, System, beginning, with_values
+from ..types import Array
+from .base import Averaging, Entry, State, System, Tensor, follow, with_values
+from .kinds import Number, beginning
 
 
 @dataclass(frozen=True)
@@ -37,24 +38,24 @@ class Polyak(Averaging):
     def first(self) -> int:
         return int(self.start)  # a fraction has become a step in at_horizon
 
-    def system(self, h: Any, t: int) -> System:
+    def system(self, h: Array, t: int) -> System:
         G, b = self.inner.system(h, t)
         row, noise = follow(G, b, self.inner.readout(t + 1))
         if t < self.first:
             row, noise = [0.0] * len(row), 0.0
         return [*([*g, 0.0] for g in G), [*row, 0.0]], [*b, noise]
 
-    def readout(self, t: int) -> list[Any]:
+    def readout(self, t: int) -> list[Entry]:
         if t <= self.first:
             return [*self.inner.readout(t), 0.0]
         return [*(0.0 for _ in self.inner.initial()), 1.0 / (t - self.first)]
 
-    def update(self, state: State, g: Any, t: int) -> State:
+    def update(self, state: State, g: Tensor, t: int) -> State:
         inner, total = state
         inner = self.inner.update(inner, g, t)
         return inner, total if t < self.first else total + self.inner.report(inner, t + 1)
 
-    def report(self, state: State, t: int) -> Any:
+    def report(self, state: State, t: int) -> Tensor:
         return self.inner.report(state[0], t) if t <= self.first else state[1] / (t - self.first)
 
     def same_until(self, t: int) -> float:

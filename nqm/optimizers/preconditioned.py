@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from .base import Number, State, System, Wrapper, unit
+from ..types import Array
+from .base import Entry, GeometryLike, State, System, Tensor, Wrapper
+from .kinds import Number, unit
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Preconditioned(Wrapper):
 
     power: Number = unit()
 
-    def system(self, h: Any, t: int) -> System:
+    def system(self, h: Array, t: int) -> System:
         G, b = self.inner.system(h ** (1 - self.power), t)
         gain = h**-self.power
         return G, [gain * entry for entry in b]
@@ -39,17 +40,17 @@ class Preconditioned(Wrapper):
     def initial(self) -> list[float]:
         return list(self.inner.initial())
 
-    def readout(self, t: int) -> list[Any]:
+    def readout(self, t: int) -> list[Entry]:
         return list(self.inner.readout(t))
 
-    def begin(self, theta: Any, geometry: Any) -> State:
+    def begin(self, theta: Tensor, geometry: GeometryLike) -> State:
         return self.inner.begin(theta, geometry.preconditioned(self.power)), geometry
 
-    def update(self, state: State, g: Any, t: int) -> State:
+    def update(self, state: State, g: Tensor, t: int) -> State:
         inner, geometry = state
         return self.inner.update(inner, geometry.precondition(g, self.power), t), geometry
 
-    def edge(self, h: Any) -> Any:
+    def edge(self, h: Array) -> Array:
         return self.inner.edge(h ** (1 - self.power))
 
     @property

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from .base import Number, Sampled, State, decay, positive, stride
+from ..types import Array
+from .base import GeometryLike, Sampled, State, Tensor
+from .kinds import Number, decay, positive, stride
 
 
 @dataclass(frozen=True)
@@ -36,18 +37,18 @@ class RMSProp(Sampled):
     eps: Number = positive(1e-8, zero=True)
     momentum: Number = decay(0.0)
 
-    def begin(self, theta: Any, geometry: Any) -> State:
+    def begin(self, theta: Tensor, geometry: GeometryLike) -> State:
         return theta, 0.0 * theta, 0.0 * theta
 
-    def update(self, state: State, g: Any, t: int) -> State:
+    def update(self, state: State, g: Tensor, t: int) -> State:
         theta, b, v = state
         v = self.alpha * v + (1 - self.alpha) * g * g
         b = self.momentum * b + g / (v**0.5 + self.eps)
         return theta - self.lr * b, b, v
 
     @property
-    def effective_lr(self) -> Any:
+    def effective_lr(self) -> float:
         return self.lr / (1 - self.momentum)
 
-    def edge(self, h: Any) -> Any:
+    def edge(self, h: Array) -> Array:
         return 1.0 + 0.0 * h

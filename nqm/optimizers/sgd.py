@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from .base import Number, Optimizer, State, System, rate
+from ..types import Array
+from .base import Optimizer, State, System, Tensor
+from .kinds import Number, rate
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class SGD(Optimizer):
 
     lr: Number = rate()
 
-    def system(self, h: Any, t: int) -> System:
+    def system(self, h: Array, t: int) -> System:
         return [[-self.lr * h]], [-self.lr]
 
     def initial(self) -> list[float]:
@@ -38,6 +39,6 @@ class SGD(Optimizer):
     def readout(self, t: int) -> list[float]:
         return [1.0]
 
-    def update(self, state: State, g: Any, t: int) -> State:
+    def update(self, state: State, g: Tensor, t: int) -> State:
         (theta,) = state
         return (theta - self.lr * g,)

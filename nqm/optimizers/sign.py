@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from .base import Number, Sampled, State, decay, stride
+from ..types import Array
+from .base import GeometryLike, Sampled, State, Tensor
+from .kinds import Number, decay, stride
 
 
 @dataclass(frozen=True)
@@ -31,13 +32,13 @@ class Sign(Sampled):
     lr: Number = stride()
     momentum: Number = decay(0.0)
 
-    def begin(self, theta: Any, geometry: Any) -> State:
+    def begin(self, theta: Tensor, geometry: GeometryLike) -> State:
         return theta, 0.0 * theta
 
-    def update(self, state: State, g: Any, t: int) -> State:
+    def update(self, state: State, g: Tensor, t: int) -> State:
         theta, m = state
         m = self.momentum * m + (1 - self.momentum) * g
         return theta - self.lr * ((m > 0) * 1.0 - (m < 0) * 1.0), m
 
-    def edge(self, h: Any) -> Any:
+    def edge(self, h: Array) -> Array:
         return 1.0 + 0.0 * h

@@ -62,11 +62,12 @@ def conjugate_gradient_steps(spectrum: Spectrum, target: float, power: float = 0
     r = -k * z
     p, rr = r.copy(), r @ r
     basis: list[np.ndarray] = []
+    distinct = len(np.unique(k[mass > 0]))  # what is left after so many steps is rounding
     for t in range(limit + 1):
-        if z @ (k * z) / 2 <= target:
+        if t == distinct or rr == 0 or z @ (k * z) / 2 <= target:
             return t
-        if rr == 0 or t == limit:
-            return t if rr == 0 else None
+        if t == limit:
+            return None
         alpha = rr / (p @ (k * p))
         z = z + alpha * p
         basis.append(r / math.sqrt(rr))

@@ -76,8 +76,7 @@ class LeastSquares(Problem):
             ratio = spectrum.c / spectrum.h
             if np.ptp(ratio) > 1e-6 * ratio.max():
                 raise Wrong(
-                    "the noise c of this spectrum is not a multiple of h, so it names no label noise; "
-                    "set label_noise",
+                    "the noise c of this spectrum is not a multiple of h, so it names no label noise; set label_noise",
                     argument="label_noise",
                 )
             noise = float(ratio.max())
@@ -85,7 +84,7 @@ class LeastSquares(Problem):
             raise Wrong(f"label_noise must be a variance of at least 0, got {noise!r}", argument="label_noise")
         h, s, n = spectrum.h, spectrum.s, spectrum.count
         object.__setattr__(self, "label_noise", float(noise))
-        object.__setattr__(self, "spectrum", Spectrum(h, float(noise) * h, s, n, spectrum.note))
+        object.__setattr__(self, "spectrum", Spectrum(h, float(noise) * h, s, n, note=spectrum.note))
         object.__setattr__(self, "features", features or Spectrum(h, h, s, n))
 
     @cached_property

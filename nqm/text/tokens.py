@@ -9,6 +9,7 @@ import operator
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from typing import NoReturn, TypeVar
 
 import numpy as np
@@ -165,8 +166,9 @@ class Text:
 
 def argument_names(function: Callable[..., object]) -> list[str]:
     """The arguments that a constructor takes in text."""
-    hidden = {"ends", "note"}  # The object fills these in itself.
-    return [name for name in inspect.signature(function).parameters if name not in hidden]
+    names = inspect.signature(function).parameters
+    hidden = {f.name for f in fields(function) if not f.metadata.get("text", True)} if is_dataclass(function) else set()
+    return [name for name in names if name not in hidden]
 
 
 def bind(name: str, function: Callable[..., object], args: Sequence[T], named: dict[str, T]) -> dict[str, T]:

@@ -191,3 +191,9 @@ def test_what_is_no_schedule_is_refused() -> None:
         Quadratic(TWO).run(SGD(0.5), 2.0, 10**9, schedule=lambda t: 1.0)
     with pytest.raises(ValueError, match="lr"):
         Quadratic(TWO).run(SGD(0.5), 2.0, 10, schedule=lambda t: -1.0)
+
+
+def test_the_ends_of_pieces_are_not_given() -> None:
+    with pytest.raises(TypeError, match="ends"):
+        Schedule([10], ends=[3])  # type: ignore[call-arg]
+    assert Schedule([10, 5], [1.0, 0.5]).ends == [10, 15]

@@ -115,7 +115,7 @@ class Curve:
         if known is None:
             return self.lr
         given = {name: 0.0 if p.value is free else p.value for name, p in parameters(known).items()} | {"lr": math.nan}
-        return fill(known, {name: self._setting(name, value) for name, value in given.items()}).effective_lr
+        return np.asarray(fill(known, {name: self._setting(name, value) for name, value in given.items()}).effective_lr)
 
     def critical_batch_size(self, definition: Definition = "2x") -> Estimate:
         """As `Sweep.critical_batch_size`, with the interval over seeds; infinity is beyond the largest batch size."""

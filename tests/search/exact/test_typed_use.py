@@ -15,13 +15,14 @@ import nqm
 SCRIPT = """
 import numpy as np
 
-from nqm import HeavyBall, LeastSquares, Problem, Quadratic, Spectrum, sweep, tune
+from nqm import HeavyBall, LeastSquares, Problem, Quadratic, Spectrum, free, sweep, tune
 
 spectrum = Spectrum.power_law(100)
 problem: Problem = Quadratic(spectrum)
 tuned = tune(problem, HeavyBall(), 64, target=0.01)
 rate: float = tuned.optimizer.lr
 memory = 1 / (1 - tuned.optimizer.momentum)
+families = HeavyBall(momentum=free), HeavyBall(np.array([[0.1], [0.2]]), 0.9)
 run = problem.run(tuned.optimizer, 64, steps=np.array([1, 10, 100]))
 last = run.loss[-1] + run.noise[-1]
 for each in (problem, LeastSquares(spectrum, 0.5), problem.nodes.fine):
@@ -33,6 +34,7 @@ MISTAKES = [
     ("tuned.optimizer.momentum", "tuned.optimizer.decay"),
     ("steps=np.array([1, 10, 100])", 'steps="100"'),
     ("problem.run(", "problem.ran("),
+    ("momentum=free", 'momentum="free"'),
 ]
 
 
