@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..types import Wrong, unknown
 
-PACKAGE = str(Path(__file__).parents[1])
+NQM_FOLDER = str(Path(__file__).parents[1])
 EXTRAS = {"torch": "nets", "sklearn": "nets", "distributed": "cluster", "starlette": "web", "uvicorn": "web"}
 """The extra of this package that installs a module."""
 
@@ -77,7 +77,9 @@ def user_code(doing: str) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:
         frames = traceback.extract_tb(error.__traceback__)
-        own = [frame for frame in frames if not frame.filename.startswith((PACKAGE, "<frozen", importlib.__path__[0]))]
+        own = [
+            frame for frame in frames if not frame.filename.startswith((NQM_FOLDER, "<frozen", importlib.__path__[0]))
+        ]
         shown = [*(["Traceback (most recent call last):\n"] if own else []), *traceback.format_list(own)]
         shown += traceback.format_exception_only(error)
         where = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
