@@ -212,14 +212,15 @@ class Problem(ABC):
         batch_size, times = check_batch_size(batch_size), report_steps(steps, grid, points)
         fixed = as_schedule(schedule, int(times[-1]))
         h, n, bands = self.spectrum.h, self.spectrum.count, Bands(self.spectrum)
+        nh, nhh, nhhh = n * h, n * h**2, n * h**3
+        weights = bands.which * (nh / 2)
         parts, scales = np.empty((2, len(bands), len(times))), np.empty((2, len(times)))
         with np.errstate(all="ignore"):
             for i, moments in enumerate(self._moments(optimizer, times, batch_size, fixed)):
-                for part, m in zip(parts, moments, strict=True):
-                    part[:, i] = bands.split(n * h * m / 2)
+                parts[0, :, i], parts[1, :, i] = (weights @ m for m in moments)
                 m = total(moments, batch_size)
                 c = self.gradient_noise(m)
-                scales[:, i] = (n @ c) / (n @ (h**2 * m)), (n @ (h * c)) / (n @ (h**3 * m))
+                scales[:, i] = (n @ c) / (nhh @ m), (nh @ c) / (nhhh @ m)
         signal, noise = parts.sum(axis=1)
         loss = total((signal, noise), batch_size)
         floor = self.floor(optimizer, batch_size, fixed)
