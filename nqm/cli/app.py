@@ -44,10 +44,10 @@ COMPLETION = "\b\nShell completion, one line in a start-up file:\n" + "\n".join(
 )
 
 
-SETTINGS = {"max_content_width": 110, "help_option_names": ["-h", "--help"]}
+CONTEXT = {"max_content_width": 110, "help_option_names": ["-h", "--help"]}
 
 
-@click.group("nqm", cls=Verbs, invoke_without_command=True, context_settings=SETTINGS, epilog=COMPLETION)
+@click.group("nqm", cls=Verbs, invoke_without_command=True, context_settings=CONTEXT, epilog=COMPLETION)
 @click.version_option(__version__, "-V", "--version", prog_name="nqm", message="%(prog)s %(version)s")
 @click.pass_context
 def main(ctx: click.Context) -> None:

@@ -77,6 +77,8 @@ def _of_file(error: OSError) -> tuple[str, int]:
         return f"the path {name} leads through a file, not a folder", WRONG
     if name and isinstance(error, PermissionError):
         return f"there is no permission to open {name}", FAILED
+    if error.errno is None:  # It is one of nqm's own, such as `LabError`, and has a sentence.
+        return str(error), FAILED
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"the device is full{name and f', and {name} could not be written'}", FAILED
     return f"{name or 'the system refused'}: {error.strerror or error}", FAILED

@@ -10,29 +10,34 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from ..show.tables import with_folder
 from . import options, output
-from .errors import FAILED
-from .options import AXIS, FIT, NUMBER, PICTURE, SIZES, SPECTRUM, WHOLE, Goal, Laws, option, verb
-from .output import Sink, progress, show_pairs, wrote
+from .options import (
+    AXIS,
+    FIT,
+    NUMBER,
+    PICTURE,
+    SIZE_LIST,
+    SPECTRUM,
+    WHOLE_NUMBER,
+    GoalOptions,
+    LawOptions,
+    option,
+    verb,
+)
+from .output import Sink, answered, progress, show_pairs, write
 
 if TYPE_CHECKING:
-    from ..engine.run import Outcome
     from ..engine.schedule import Schedule
     from ..engine.spectrum import Spectrum
     from ..optimizers import Optimizer
-    from ..problems.least_squares import LeastSquares
-    from ..problems.quadratic import Quadratic
+    from ..problems.base import Problem
     from ..search import Axis, PhaseMap
     from ..search.sweeps import Sweep
 
-    Problem = Quadratic | LeastSquares
-
-REPLICAS = 64  # This many replicas are sampled where sampling is needed and no number is given.
+DEFAULT_REPLICAS = 64  # This many replicas are sampled where sampling is needed and no number is given.
 
 
 @verb(
-    "curve",
     "expected loss over steps of one setting",
     "nqm curve 'HeavyBall(0.1, momentum=0.9)' -b 256 --steps 2000",
     "nqm curve 'SGD(1)' -b 1024 --steps 1000 --schedule 'warmup(100) + cosine(900)' --plot curve.png",
@@ -42,15 +47,15 @@ REPLICAS = 64  # This many replicas are sampled where sampling is needed and no 
 )
 @options.optimizer
 @options.batch_size
-@option("--steps", WHOLE, "Number of steps to run.", required=True)
+@option("--steps", "Number of steps to run.", WHOLE_NUMBER, required=True)
 @options.schedule
 @options.problem
-@option("--grid", click.Choice(["log", "linear"]), "Spacing of the reported steps.", default="log")
-@option("--points", click.IntRange(2, 10**6), "Number of steps to report.", default=200)
+@option("--grid", "Spacing of the reported steps.", ("log", "linear"))
+@option("--points", "Number of steps to report.", click.IntRange(2, 10**6), default=200)
 @option(
     "--replicas --sample replicas",
-    WHOLE,
-    f"Sample N replicas; {REPLICAS} with --noise or --rotation, or if the optimizer is not linear.",
+    f"Sample N replicas; {DEFAULT_REPLICAS} if sampling is needed and N is omitted.",
+    WHOLE_NUMBER,
 )
 @options.laws
 @options.sink(csv=True, plot=True)
@@ -63,7 +68,7 @@ def curve(
     grid: Literal["log", "linear"],
     points: int,
     replicas: int | None,
-    laws: Laws,
+    laws: LawOptions,
     sink: Sink,
 ) -> None:
     """Loss over steps of one setting: exact, split into signal and noise, or the mean over sampled replicas.
@@ -75,7 +80,7 @@ def curve(
         # The exact loss depends neither on the law of the noise nor on the basis.
         asked = replicas is not None or laws["rotation"] is not None or laws["noise"] != "gaussian"
         if asked or not optimizer.linear:
-            count = REPLICAS if replicas is None else replicas
+            count = DEFAULT_REPLICAS if replicas is None else replicas
             sampled = problem.sample(
                 optimizer,
                 batch_size,
@@ -97,11 +102,10 @@ def curve(
         lambda: output.curve_rows(run, beside),
         lambda path: run.plot(path, beside),
     )
-    _exit(run.outcome)
+    answered(run.outcome.ok)
 
 
 @verb(
-    "steps",
     "steps that one setting needs to reach a loss",
     "nqm steps 'SGD(0.1)' -b 64 --target 0.1",
     "nqm steps 'HeavyBall(0.05, momentum=0.99)' -b inf --target 1e-3 --until settled --spectrum 'Spectrum([1])'",
@@ -110,12 +114,7 @@ def curve(
 @options.optimizer
 @options.batch_size
 @options.target
-@option(
-    "--until",
-    click.Choice(["first", "settled"]),
-    "Find the first step at or below the target, or the step after which the loss stays there.",
-    default="first",
-)
+@option("--until", "The first step at the target, or that after which the loss stays there.", ("first", "settled"))
 @options.schedule
 @options.problem
 @options.max_steps
@@ -143,11 +142,10 @@ def steps(
             show_pairs({"steps": hit.steps, **budget, "loss": hit.loss})
 
     sink.deliver(hit.to_dict, show)
-    _exit(hit.outcome)
+    answered(hit.outcome.ok)
 
 
 @verb(
-    "tune",
     "best learning rate, momentum, ... at one batch size",
     "nqm tune HeavyBall -b 1024 --target 0.01",
     "nqm tune 'HeavyBall(momentum=0.9)' -b 2^6 --steps 10000",
@@ -163,7 +161,13 @@ def steps(
 @options.laws
 @options.sink()
 def tune(
-    optimizer: Optimizer, batch_size: float, goal: Goal, problem: Problem, max_steps: int, laws: Laws, sink: Sink
+    optimizer: Optimizer,
+    batch_size: float,
+    goal: GoalOptions,
+    problem: Problem,
+    max_steps: int,
+    laws: LawOptions,
+    sink: Sink,
 ) -> None:
     """Best values of an optimizer's free parameters: fewest steps to a target, or smallest loss for a budget.
 
@@ -174,11 +178,10 @@ def tune(
     with progress(f"tuning {optimizer}"):
         found = search(problem, optimizer, batch_size, max_steps=max_steps, **goal, **laws)
     sink.deliver(found.to_dict, lambda: output.show_tuned(found))
-    _exit(found.outcome)
+    answered(found.outcome.ok)
 
 
 @verb(
-    "schedule",
     "best piecewise-constant schedule",
     "nqm schedule SGD -b 64 --target 0.01 --pieces 10 --plot schedule.png",
     "nqm schedule 'HeavyBall(momentum=0.9)' -b 1024 --steps 2000 --pieces 5",
@@ -187,19 +190,14 @@ def tune(
 @options.optimizer
 @options.batch_size
 @options.goal
-@option("--pieces", click.IntRange(1, 1000), "Number of pieces of equal length.", default=10)
-@option(
-    "--on",
-    click.Choice(["lr", "batch_size"]),
-    "What to schedule; batch_size needs --examples, and -b is the unit of its multipliers.",
-    default="lr",
-)
+@option("--pieces", "Number of pieces of equal length.", click.IntRange(1, 1000), default=10)
+@option("--on", "What to schedule; batch_size is in multiples of -b, and needs --examples.", ("lr", "batch_size"))
 @options.spectrum
 @options.sink(csv=True, plot=True)
 def schedule(
     optimizer: Optimizer,
     batch_size: float,
-    goal: Goal,
+    goal: GoalOptions,
     pieces: int,
     on: Literal["lr", "batch_size"],
     spectrum: Spectrum,
@@ -212,11 +210,10 @@ def schedule(
     with progress(f"{pieces} pieces for {optimizer}"):
         found = optimal_schedule(Quadratic(spectrum), optimizer, batch_size, pieces=pieces, on=on, **goal)
     sink.deliver(found.to_dict, lambda: output.show_schedule(found), lambda: output.schedule_rows(found), found.plot)
-    _exit(found.outcome)
+    answered(found.outcome.ok)
 
 
 @verb(
-    "sweep",
     "tuned steps against batch size, critical batch size",
     "nqm sweep SGD HeavyBall --target 0.01 --plot sweep.png",
     "nqm sweep 'EMA(SGD)' --target 0.1 --batch-sizes 16,64,256",
@@ -229,22 +226,22 @@ def schedule(
 @options.target
 @option(
     "--batch-sizes",
-    SIZES,
-    "A list 4,16,64, or a range by factors of 4, or by another factor: 2^2..2^20..2.",
+    "A list 4,16,64, or a range by factors of 4, or of 2: 2^2..2^20..2.",
+    SIZE_LIST,
     default="2^2..2^20",
 )
 @options.problem
 @options.max_steps
 @options.laws
 @options.sink(csv=True, plot=True)
-@option("--plot-lr", PICTURE, "Write a picture of the best learning rates.")
+@option("--plot-lr", "Write a picture of the best learning rates.", PICTURE)
 def sweep(
     optimizers: tuple[Optimizer, ...],
     target: float,
     batch_sizes: list[float],
     problem: Problem,
     max_steps: int,
-    laws: Laws,
+    laws: LawOptions,
     sink: Sink,
     plot_lr: str | None,
 ) -> None:
@@ -259,24 +256,20 @@ def sweep(
                 search(problem, optimizer, batch_sizes, target=target, max_steps=max_steps, progress=report, **laws)
             )
     _deliver(sweeps, sink)
-    if plot_lr:
-        plots.plot_lr(sweeps, with_folder(plot_lr))
-        wrote(plot_lr)
-    if not any((s.steps >= 0).any() for s in sweeps):
-        raise click.exceptions.Exit(FAILED)
+    write(plot_lr, lambda path: plots.plot_lr(sweeps, path))
+    answered(any((s.steps >= 0).any() for s in sweeps))
 
 
 @verb(
-    "map",
     "steps to a target over two settings",
     "nqm map HeavyBall -b 1024 --target 0.01 --x lr=0.001..8 --y momentum=0..0.999",
     "nqm map SGD --target 0.01 --x lr=0.001..4..60 --y batch_size=2^2..2^20..10 --csv map.csv",
     "nqm map 'EMA(SGD(0.5))' --target 0.1 --x decay=0..0.9999 --y batch_size=4..4096 --json",
 )
 @options.optimizer
-@option("--x", AXIS, "NAME=LOW..HIGH or NAME=LOW..HIGH..N: lr=0.001..4..40.", required=True)
-@option("--y", AXIS, "The other axis: a hyper-parameter by name, or batch_size.", required=True)
-@option("--batch-size -b", NUMBER, "Batch size, unless it is an axis.", "B")
+@option("--x", "NAME=LOW..HIGH or NAME=LOW..HIGH..N: lr=0.001..4..40.", AXIS, required=True)
+@option("--y", "The other axis: a hyper-parameter by name, or batch_size.", AXIS, required=True)
+@option("--batch-size -b B", "Batch size, unless it is an axis.", NUMBER)
 @options.target
 @options.spectrum
 @options.sink(csv=True)
@@ -294,8 +287,7 @@ def map_(
     with progress(f"mapping {optimizer}"):
         found = phase_map(Quadratic(spectrum), optimizer, x, y, batch_size, target=target)
     sink.deliver(found.to_dict, lambda: _show_map(found), found.table)
-    if found.best() is None:
-        raise click.exceptions.Exit(FAILED)
+    answered(found.best() is not None)
 
 
 def _show_map(found: PhaseMap) -> None:
@@ -316,7 +308,6 @@ def _show_map(found: PhaseMap) -> None:
 
 
 @verb(
-    "spectrum",
     "describe, compress and save a problem",
     "nqm spectrum",
     "nqm spectrum 'power_law(1e12, exponent=1.2)' --save wide.npz",
@@ -325,8 +316,8 @@ def _show_map(found: PhaseMap) -> None:
 )
 @click.argument("given", metavar="[SPECTRUM]", type=SPECTRUM, required=False)
 @options.spectrum
-@option("--compress", NUMBER, "Replace modes by fewer nodes, to this error in the loss.", "TOL")
-@option("--save", FIT, "Write the spectrum as .json or .npz, for --spectrum.")
+@option("--compress TOL", "Replace modes by fewer nodes, to this error in the loss.", NUMBER)
+@option("--save", "Write the spectrum as .json or .npz, for --spectrum.", FIT)
 @options.sink(csv=True)
 def spectrum(given: Spectrum | None, spectrum: Spectrum, compress: float | None, save: str | None, sink: Sink) -> None:
     """Describe a problem: its modes, trace and initial loss; compress it, save it."""
@@ -337,13 +328,11 @@ def spectrum(given: Spectrum | None, spectrum: Spectrum, compress: float | None,
         found = compressed(found, compress)
     about = found.summary()
     sink.deliver(lambda: about, lambda: show_pairs(about), lambda: output.mode_rows(found))
-    if save:
-        found.save(with_folder(save))
-        wrote(save)
+    write(save, found.save)
 
 
-@verb("demo", "three optimizers over batch sizes, with a picture", "nqm demo", "nqm demo --plot demo.pdf")
-@option("--plot", PICTURE, "Picture to write.", default="nqm-demo.png")
+@verb("three optimizers over batch sizes, with a picture", "nqm demo", "nqm demo --plot demo.pdf")
+@option("--plot", "Picture to write.", PICTURE, default="nqm-demo.png")
 @options.JSON
 def demo(plot: str, as_json: bool) -> None:
     """SGD, heavy ball and averaged SGD tuned over batch sizes on the paper's problem, to a loss of 0.01."""
@@ -368,9 +357,3 @@ def _deliver(sweeps: Sequence[Sweep], sink: Sink, settings: bool = True) -> None
         lambda: [{"label": s.label, **row} for s in sweeps for row in s.table()],
         lambda path: plot_sweeps(sweeps, path),
     )
-
-
-def _exit(outcome: Outcome) -> None:
-    """Status 1 for a computation that has no answer; its sentence has been printed."""
-    if not outcome.ok:
-        raise click.exceptions.Exit(FAILED)

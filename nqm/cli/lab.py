@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from ..show.tables import Row, Table, header, some, with_folder
+from ..show.tables import Row, Table, header, some
 from ..types import Wrong, unknown
 from . import options
-from .errors import FAILED, Failure
-from .options import INPUT, TABLE, WHOLE, Function, OutputFile, Verbs, option, verb
-from .output import TABLE_ROWS, Sink, show_pairs, show_table, wrote
+from .errors import Failure
+from .options import INPUT, TABLE, WHOLE_NUMBER, OutputFile, VerbFunction, Verbs, flag, option, verb
+from .output import TABLE_ROWS, Sink, answered, show_pairs, show_table, write
 
 if TYPE_CHECKING:
     from ..lab.results import Results
@@ -47,7 +47,7 @@ def lab(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-def results(function: Function) -> Function:
+def results(function: VerbFunction) -> VerbFunction:
     """The file of a study or its store, and --study, as the `Results` they mean."""
 
     @wraps(function)
@@ -57,35 +57,27 @@ def results(function: Function) -> Function:
         function(found=Results.open(file, study), **named)
 
     which = "Which study of a store to take: its name or its key; the latest if omitted."
-    name = option("--study", click.STRING, which, "NAME")
+    name = option("--study NAME", which)
     return click.argument("file", metavar="STUDY.toml|STORE.db", type=INPUT)(name(called))
 
 
 @verb(
-    "run",
     "run a study, or go on with it",
     "nqm lab run digits.toml",
     "nqm lab run digits.toml --workers 8 --widen",
     "nqm lab run digits.toml --on tcp://scheduler:8786 --store results.db",
 )
 @click.argument("study", metavar="STUDY.toml", type=INPUT)
-@option("--store", TABLE, "File that keeps the results; beside the study if omitted.")
+@option("--store", "File that keeps the results; beside the study if omitted.", TABLE)
 @option(
-    "--on",
-    click.STRING,
+    "--on WHERE",
     "Where to train: local (processes), here (this process), dask (a local cluster), or a scheduler's address.",
-    "WHERE",
     default="local",
 )
-@option("--workers", click.IntRange(1), "Processes of local and dask; one for each core if omitted.", "N")
-@option(
-    "--stacking",
-    click.Choice(["auto", "always", "never"]),
-    "Whether a worker trains many trials at once.",
-    default="auto",
-)
-@click.option("--widen", is_flag=True, help="Extend ranges at whose end a best setting lies, and search there.")
-@click.option("--retry-failed", is_flag=True, help="Run trials again that an exception ended.")
+@option("--workers N", "Processes of local and dask; one for each core if omitted.", click.IntRange(1))
+@option("--stacking", "Whether a worker trains many trials at once.", ("auto", "always", "never"))
+@flag("--widen", "Extend ranges at whose end a best setting lies, and search there.")
+@flag("--retry-failed", "Run trials again that an exception ended.")
 @options.sink()
 def run(
     study: str,
@@ -107,12 +99,12 @@ def run(
     from ..lab.executors import crew
     from ..lab.runner import default_store
     from ..lab.view import view
+    from ..text.imports import UserCodeError
 
     if store == "-":
         raise click.UsageError("--store must be a file, such as results.db, got '-'", click.get_current_context())
-    path = Path(store) if store else default_store(study)
+    todo, path = Study.load(study), Path(store) if store else default_store(study)
     again = f"{path} has what had ended, and nqm lab run {study}{f' --store {store}' if store else ''} goes on"
-    todo = Study.load(study)
     try:
         with view(sys.stderr) as watch:
             crewed = crew(on, workers)
@@ -128,15 +120,15 @@ def run(
     except KeyboardInterrupt:
         click.echo(f"stopped; {again}", err=True)
         raise click.Abort from None
+    except UserCodeError as error:
+        raise UserCodeError(f"{error}; {again}", error.traceback) from error
     except LabError as error:
-        raise Failure(f"{error}; {again}") from error
+        raise Failure(f"{error}; {again}" if error.resumable else str(error)) from error
     sink.deliver(found.to_dict, lambda: _show_results(found))
-    if not any(point.steps is not None for point in found.points):
-        raise click.exceptions.Exit(FAILED)
+    answered(any(point.steps is not None for point in found.points))
 
 
 @verb(
-    "status",
     "how far a study is and what it has found",
     "nqm lab status digits.toml",
     "nqm lab status digits.db --json",
@@ -161,19 +153,16 @@ def status(found: Results, sink: Sink) -> None:
 
 
 @verb(
-    "list",
     "trials in a store",
     "nqm lab list digits.db --optimizer SGD --batch-size 16",
     "nqm lab list digits.db --outcome failed --csv -",
 )
 @results
-@option("--optimizer", click.STRING, "List the trials of this optimizer of the study only.", "LABEL")
-@option("--batch-size -b", WHOLE, "List the trials at this batch size only.", "B")
-@option(
-    "--outcome", click.STRING, "List the trials that ended so only: reached, stopped, diverged, failed, ...", "NAME"
-)
+@option("--optimizer LABEL", "List the trials of this optimizer of the study only.")
+@option("--batch-size -b B", "List the trials at this batch size only.", WHOLE_NUMBER)
+@option("--outcome NAME", "List the trials that ended so only: reached, stopped, diverged, failed, ...")
 @options.sink(csv=True)
-def listing(found: Results, optimizer: str | None, batch_size: int | None, outcome: str | None, sink: Sink) -> None:
+def list_(found: Results, optimizer: str | None, batch_size: int | None, outcome: str | None, sink: Sink) -> None:
     """Every trial of a study that has ended: its settings, how it ended, and its steps."""
     from ..nets.training.trial import OUTCOMES
 
@@ -197,7 +186,7 @@ def listing(found: Results, optimizer: str | None, batch_size: int | None, outco
     sink.deliver(lambda: rows, show, lambda: rows)
 
 
-@verb("show", "one trial and its curve", "nqm lab show digits.db 3f2a", "nqm lab show digits.db 3f2a --csv curve.csv")
+@verb("one trial and its curve", "nqm lab show digits.db 3f2a", "nqm lab show digits.db 3f2a --csv curve.csv")
 @results
 @click.argument("key")
 @options.sink(csv=True)
@@ -221,27 +210,22 @@ def show(found: Results, key: str, sink: Sink) -> None:
 
 
 @verb(
-    "export",
     "results as CSV or Parquet",
     "nqm lab export digits.db --out digits.csv",
     "nqm lab export digits.toml --what curves --out curves.parquet",
 )
 @results
 @option(
-    "--what",
-    click.Choice(["results", "trials", "curves"]),
-    "Export the best settings, every trial, or every point of every curve.",
-    default="results",
+    "--what", "Export the best settings, every trial, or every point of every curve.", ("results", "trials", "curves")
 )
-@option("--out", OutputFile(".csv", ".parquet"), "File to write: .csv or .parquet.")
+@option("--out", "File to write: .csv or .parquet.", OutputFile(".csv", ".parquet"))
 @options.JSON
 def export(found: Results, what: str, out: str | None, as_json: bool) -> None:
     """Write tables for other programs; without --out, CSV goes to standard output."""
     rows = found.table() if what == "results" else list(_exported(found, what))
     parquet = out is not None and Path(out).suffix.lower() == ".parquet"
-    if out and parquet:
-        _write_parquet(with_folder(out), rows)
-        wrote(out)
+    if parquet:
+        write(out, lambda path: _write_parquet(path, rows))
     csv = None if parquet else out or (None if as_json else "-")
     Sink(as_json, csv).deliver(lambda: rows, lambda: None, lambda: rows)
 
@@ -264,19 +248,9 @@ def trial_row(kept: Kept) -> Row:
     """A trial in a row; settings and steps of each read-out are columns of their own."""
     trial, result = kept.trial, kept.result
     steps = {("steps" if name == "raw" else f"steps {name}"): result.steps.get(name) for name in trial.readouts}
-    return {
-        "key": trial.key[:12],
-        "optimizer": kept.label,
-        "batch_size": trial.batch_size,
-        "kind": kept.kind,
-        "seed": trial.seed,
-        **trial.settings,
-        "outcome": result.outcome,
-        **steps,
-        "seconds": result.seconds,
-        "how": result.how,
-        "message": result.message,
-    }
+    about = {"key": trial.key[:12], "optimizer": kept.label, "batch_size": trial.batch_size, "kind": kept.kind}
+    ended = {"seconds": result.seconds, "how": result.how, "message": result.message}
+    return about | {"seed": trial.seed, **trial.settings, "outcome": result.outcome, **steps} | ended
 
 
 def _exported(found: Results, what: str) -> Iterator[Row]:
@@ -324,5 +298,5 @@ def _show_results(found: Results) -> None:
         click.echo(f"- {sentence}")
 
 
-for command in (run, status, listing, show, export):
+for command in (run, status, list_, show, export):
     lab.add_command(command)

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..show.tables import Row, Table, with_folder
+from ..show.tables import Row, Table
 from . import options
 from .errors import Failure
 from .lab import lab, results
-from .options import INPUT, PICTURE, OutputFile, option, verb
-from .output import Sink, progress, show_pairs, show_table, wrote
+from .options import INPUT, PICTURE, OutputFile, flag, option, verb
+from .output import Sink, progress, show_pairs, show_table, write
 
 if TYPE_CHECKING:
     from ..lab import Results
@@ -23,36 +23,32 @@ COLUMNS = ("optimizer", "batch_size", "steps", "low", "high", "predicted", "exam
 
 
 @verb(
-    "plot",
     "draw steps against batch size",
     "nqm lab plot digits.toml --out steps.png",
     "nqm lab plot digits.db --rates --out rates.pdf",
 )
 @results
-@option("--out", PICTURE, "Picture to write: .png, .pdf or .svg.", required=True)
-@click.option("--rates", is_flag=True, help="Draw the best learning rates instead.")
+@option("--out", "Picture to write: .png, .pdf or .svg.", PICTURE, required=True)
+@flag("--rates", "Draw the best learning rates instead.")
 def plot(found: Results, out: str, rates: bool) -> None:
     """Draw what a study has measured so far: steps to its target against batch size, with intervals over seeds."""
     from ..lab.compare.plots import plot_rates, plot_steps
+    from ..show.chart import save
 
     curves = _curves(found)
-    if rates:
-        plot_rates(curves, path=out)
-    else:
-        plot_steps(curves, _target(found), path=out)
-    wrote(out)
+    figure = plot_rates(curves) if rates else plot_steps(curves, _target(found))
+    write(out, lambda path: save(figure, path))
 
 
 @verb(
-    "compare",
     "measured beside predicted, and the paper's findings",
     "nqm lab compare digits.toml --fit digits.json",
     "nqm lab compare digits.toml --fit digits.json --report digits.html --plot compare.png",
     "nqm lab compare digits.toml --json",
 )
 @results
-@option("--fit", INPUT, "File of nqm fit for the same workload; without it nothing is predicted.", "FIT")
-@option("--report", OutputFile(".html"), "Write everything as one HTML file.")
+@option("--fit FIT", "File of nqm fit for the same workload; without it nothing is predicted.", INPUT)
+@option("--report", "Write everything as one HTML file.", OutputFile(".html"))
 @options.sink(csv=True, plot=True)
 def compare(found: Results, fit: str | None, report: str | None, sink: Sink) -> None:
     """Set the steps that a study measured beside those that a fit of the same network predicts.
@@ -66,9 +62,7 @@ def compare(found: Results, fit: str | None, report: str | None, sink: Sink) -> 
     curves = _curves(found)
     predicted = _predicted(found, curves, fit) if fit else None
     held = findings(curves)
-    if report:
-        with_folder(report).write_text(_report(found, curves, held, predicted), encoding="utf-8")
-        wrote(report)
+    write(report, lambda path: path.write_text(_report(found, curves, held, predicted), encoding="utf-8"))
     if not found.finished:
         click.echo(f"{found.study.name} is not finished; these are its numbers so far", err=True)
     rows = _rows(curves, predicted)

@@ -7,13 +7,26 @@ from functools import wraps
 from typing import TYPE_CHECKING
 
 import click
+from click import Choice, IntRange
 
 from ..show.numbers import percent
 from ..show.tables import some, with_folder
 from . import options
-from .errors import FAILED
-from .options import FIT, INPUT, NUMBER, OPTIMIZER, RATES, SIZES, TABLE, WHOLE, Function, option, verb
-from .output import Sink, progress, show_pairs, show_table, wrote
+from .options import (
+    FIT,
+    INPUT,
+    NUMBER,
+    OPTIMIZER,
+    RATE_LIST,
+    SIZE_LIST,
+    TABLE,
+    WHOLE_NUMBER,
+    VerbFunction,
+    flag,
+    option,
+    verb,
+)
+from .output import Sink, answered, progress, show_pairs, show_table, write
 
 if TYPE_CHECKING:
     from ..engine.schedule import Schedule
@@ -23,10 +36,12 @@ if TYPE_CHECKING:
     from ..nets.fitting.validation import Check
     from ..optimizers import Optimizer
 
+CURVATURE_NAMES = ("gauss_newton", "hessian", "fisher", "empirical_fisher")
+FOUR = "SGD, heavy ball, Nesterov and EMA"  # These are checked if no optimizer is named.
 PREDICTED_ROWS = 12  # A prediction has at most this many rows on the screen.
 
 
-def network(function: Function) -> Function:
+def network(function: VerbFunction) -> VerbFunction:
     """A workload, --train-steps, --examples and --seed, as ``load``, which returns the network, and ``seed``."""
 
     @wraps(function)
@@ -41,34 +56,24 @@ def network(function: Function) -> Function:
 
     workload = click.argument("workload", metavar="WORKLOAD|MODULE:FUNCTION")
     train_steps = option(
-        "--train-steps", WHOLE, "Steps from the start to the checkpoint; the workload's own number if omitted."
+        "--train-steps", "Steps up to the checkpoint; the workload's own number if omitted.", WHOLE_NUMBER
     )
-    examples = option("--examples", WHOLE, "Use N examples of the workload's data.")
+    examples = option("--examples", "Use N examples of the workload's data.", WHOLE_NUMBER)
     return workload(train_steps(examples(options.seed(called))))
 
 
 @verb(
-    "fit",
     "read a noisy quadratic off a real network",
     "nqm fit digits --out digits.json",
     "nqm fit mine:network --noise-vectors 16 --plot fit.png --json",
 )
 @network
-@option("--lanczos-steps", click.IntRange(2), "Curvature products from the gradient.", default=40)
-@option("--noise-vectors", click.IntRange(1), "Number of random noise vectors.", default=6)
-@option("--probes", click.IntRange(0), "Number of random vectors for the density.", default=0)
-@option(
-    "--descent",
-    click.IntRange(0),
-    "Number of full gradients along which the real loss is followed; 0 gives the plain quadratic.",
-    default=150,
-)
-@option(
-    "--curvature",
-    click.Choice(["gauss_newton", "hessian", "fisher", "empirical_fisher"]),
-    "Which curvature to measure; Gauss-Newton if omitted.",
-)
-@option("--out", FIT, "Write the fit, for nqm predict.")
+@option("--lanczos-steps", "Curvature products from the gradient.", IntRange(2), default=40)
+@option("--noise-vectors", "Number of random noise vectors.", IntRange(1), default=6)
+@option("--probes", "Number of random vectors for the density.", IntRange(0), default=0)
+@option("--descent", "Full gradients that follow the real loss; 0 gives the plain quadratic.", IntRange(0), default=150)
+@option("--curvature", "Curvature to measure; Gauss-Newton if omitted.", Choice(CURVATURE_NAMES))
+@option("--out", "Write the fit, for nqm predict.", FIT)
 @options.sink(plot=True)
 def fit(
     load: Callable[[], Network],
@@ -86,11 +91,11 @@ def fit(
     WORKLOAD is digits, fashion_mlp, fashion_cnn, mnist_cnn, cifar_resnet8 or moby_transformer, trained to its checkpoint
     first; or MODULE:FUNCTION, a function of your own, in the current directory too, that returns an nqm.nets.Network.
     """
-    from ..nets.fitting.model import fit as measure
+    from ..nets.fitting.probing import fit as fit_network
 
     network = load()
     with progress("fitting") as report:
-        found = measure(
+        found = fit_network(
             network,
             steps=lanczos_steps,
             noise_vectors=noise_vectors,
@@ -100,14 +105,11 @@ def fit(
             seed=seed,
             progress=report,
         )
-    if out:
-        found.save(with_folder(out))
-        wrote(out)
+    write(out, found.save)
     sink.deliver(found.to_dict, lambda: _show_fit(found), draw=found.plot)
 
 
 @verb(
-    "predict",
     "what a fitted network will do next",
     "nqm predict digits.json 'HeavyBall(0.01, momentum=0.9)' -b 64 --steps 1000",
     "nqm predict digits.json 'SGD(0.1)' -b 256 --steps 500 --schedule 'linear(500)' --csv -",
@@ -116,13 +118,11 @@ def fit(
 @click.argument("file", metavar="FIT", type=INPUT)
 @click.argument("optimizer", type=OPTIMIZER, required=False)
 @options.batch_size
-@option("--steps", WHOLE, "Predict the loss of OPTIMIZER over N steps.")
-@option("--target", NUMBER, "Without an OPTIMIZER: say how to reach this loss soonest.", "LOSS")
+@option("--steps", "Predict the loss of OPTIMIZER over N steps.", WHOLE_NUMBER)
+@option("--target LOSS", "Without an OPTIMIZER: say how to reach this loss soonest.", NUMBER)
 @options.schedule
-@click.option("--epochs", is_flag=True, help="Draw batches from shuffled epochs instead of independently.")
-@click.option(
-    "--quadratic", is_flag=True, help="Predict by the plain quadratic, without the correction by the descent."
-)
+@flag("--epochs", "Draw batches from shuffled epochs instead of independently.")
+@flag("--quadratic", "Predict by the plain quadratic, without the correction by the descent.")
 @options.sink(csv=True, plot=True)
 def predict(
     file: str,
@@ -144,42 +144,27 @@ def predict(
     elif target is None and optimizer is not None and steps is not None:
         prediction = found.predict(optimizer, batch_size, steps, schedule, replacement=not epochs, bent=not quadratic)
         sink.deliver(prediction.to_dict, lambda: _show_prediction(prediction), prediction.rows, prediction.plot)
-        if not prediction.run.outcome.ok:
-            raise click.exceptions.Exit(FAILED)
+        answered(prediction.run.outcome.ok)
     else:
         raise click.UsageError("give an OPTIMIZER with --steps, or --target alone", click.get_current_context())
 
 
 @verb(
-    "check",
     "predictions against real training",
     "nqm check digits 'SGD(0.05)' 'HeavyBall(0.01, 0.9)' --fit digits.json --batch-sizes 64 --steps 100 --plot check.png",
     "nqm check fashion_mlp --seeds 3 --store trainings.jsonl --out fashion.json",
 )
 @network
 @click.argument("optimizers", metavar="[OPTIMIZER]...", type=OPTIMIZER, nargs=-1)
-@option("--fit file", INPUT, "Check this fit, which is of the same checkpoint.", "FILE")
+@option("--fit file FILE", "Check this fit, which is of the same checkpoint.", INPUT)
+@option("--batch-sizes", "Each OPTIMIZER at all of them; without any, in turn.", SIZE_LIST, default="16..4096")
 @option(
-    "--batch-sizes",
-    SIZES,
-    "Train each OPTIMIZER at all of them; without any OPTIMIZER, take them in turn.",
-    default="16..4096",
+    "--rates", f"Without an OPTIMIZER: {FOUR}, at these effective rates x curvature.", RATE_LIST, default="0.03,0.1,0.3"
 )
-@option(
-    "--rates",
-    RATES,
-    "Without OPTIMIZERs, SGD, heavy ball, Nesterov and EMA at these effective learning rates x largest curvature.",
-    default="0.03,0.1,0.3",
-)
-@option("--steps", WHOLE, "Number of steps to train.", default=1000)
-@option(
-    "--seeds",
-    click.IntRange(1),
-    "Trainings of each setting; there are fewer above batches of 2,048, down to one.",
-    default=2,
-)
-@option("--store", TABLE, "Keep every training in this file, and make none twice.")
-@option("--out", FIT, "Write the fit with the horizon that was found.")
+@option("--steps", "Number of steps to train.", WHOLE_NUMBER, default=1000)
+@option("--seeds", "Trainings of each setting; fewer above batches of 2,048, down to one.", IntRange(1), default=2)
+@option("--store", "Keep every training in this file, and make none twice.", TABLE)
+@option("--out", "Write the fit with the horizon that was found.", FIT)
 @options.sink(csv=True, plot=True)
 def check(
     load: Callable[[], Network],
@@ -196,20 +181,18 @@ def check(
 ) -> None:
     """Branch real training from a checkpoint over settings and seeds, and set it beside what was predicted."""
     from ..nets.fitting.model import Fit
-    from ..nets.fitting.model import fit as measure
-    from ..nets.fitting.validation import STEPS, settings
+    from ..nets.fitting.probing import fit as fit_network
+    from ..nets.fitting.validation import CHECKED_STEPS, settings
     from ..nets.fitting.validation import check as run
 
     network = load()
     with progress("fitting") as report:
-        fitted = Fit.load(file) if file else measure(network, seed=seed, progress=report)
+        fitted = Fit.load(file) if file else fit_network(network, seed=seed, progress=report)
     chosen = [(o, b) for o in optimizers for b in batch_sizes] or settings(fitted, rates, batch_sizes)
-    times, kept = sorted({*(t for t in STEPS if t < steps), steps}), with_folder(store) if store else None
+    times, kept = sorted({*(t for t in CHECKED_STEPS if t < steps), steps}), with_folder(store) if store else None
     with progress("training") as report:
         found = run(network, fitted, chosen, steps=times, seeds=seeds, seed=seed, store=kept, progress=report)
-    if out:
-        found.checked().save(with_folder(out))
-        wrote(out)
+    write(out, lambda path: found.checked().save(path))
     sink.deliver(found.to_dict, lambda: _show_check(found), found.table, found.plot)
 
 
@@ -225,32 +208,28 @@ def _advise(fit: Fit, target: float, batch_size: float, sink: Sink) -> None:
         click.echo("\n".join(f"- {sentence}" for sentence in advice.sentences))
 
     sink.deliver(advice.to_dict, show, advice.table)
-    if not advice.reachable:
-        raise click.exceptions.Exit(FAILED)
+    answered(advice.reachable)
 
 
 def _show_fit(fit: Fit) -> None:
-    about = fit.to_dict()
+    made, about = fit.provenance, fit.to_dict()
     names = ("network", "step", "parameters", "examples", "loss", "offset", "largest_curvature", "gradient_norm")
     pairs = {name: about[name] for name in names}
     pairs |= {"noise_scale": str(fit.noise_scale), "curvature_noise_scale": str(fit.curvature_noise_scale)}
-    pairs |= {"noise_exponent": about["noise_exponent"], "adam_power": about["adam_power"]}
-    pairs |= {"products": about["products"], "seconds": about["seconds"]}
+    pairs |= {name: about[name] for name in ("noise_exponent", "adam_power", "products", "seconds")}
     show_pairs(pairs)
-    if "product_cost" in about:
-        click.echo(
-            f"- a full gradient takes {about['gradient_seconds']:.2g} s; a product costs {about['product_cost']:.2g} of them "
-            f"alone and {about['product_cost_together']:.2g} with {about['noise_vectors'] + about['probes']} together"
-        )
-        click.echo(f"- memory is that of passes over {about['chunk']:,} examples, and fewer with several vectors")
-    for note in about["notes"]:
+    click.echo(
+        f"- a full gradient takes {made.gradient_seconds:.2g} s; a product costs {made.product_cost:.2g} of them "
+        f"alone and {made.product_cost_together:.2g} with {made.noise_vectors + made.probes} together"
+    )
+    click.echo(f"- memory is that of passes over {made.chunk:,} examples, and fewer with several vectors")
+    for note in made.notes:
         click.echo(f"- {note}")
 
 
 def _show_prediction(prediction: Prediction) -> None:
-    show_table(
-        some(prediction.rows(), PREDICTED_ROWS), f"{prediction.run.optimizer}, batch size {prediction.run.batch_size:g}"
-    )
+    run, rows = prediction.run, some(prediction.rows(), PREDICTED_ROWS)
+    show_table(rows, f"{run.optimizer}, batch size {run.batch_size:g}")
     click.echo(prediction.message)
 
 

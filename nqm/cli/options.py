@@ -21,7 +21,7 @@ from .output import Sink
 if TYPE_CHECKING:
     from ..engine.spectrum import Spectrum
 
-Function = Callable[..., None]
+VerbFunction = Callable[..., None]
 
 
 class Verb(click.Command):
@@ -69,11 +69,11 @@ class Verbs(click.Group):
         return list(self.commands)  # in the order in which one meets them
 
 
-def verb(name: str, short_help: str, *examples: str) -> Callable[[Function], Verb]:
-    """Declare a function as a verb; its docstring is the help, and its options are those of its decorators."""
+def verb(short_help: str, *examples: str) -> Callable[[VerbFunction], Verb]:
+    """Declare a function as the verb of its name; its docstring is the help, and its decorators are the options."""
 
-    def declared(function: Function) -> Verb:
-        command = click.command(name, cls=Verb, short_help=short_help)(function)
+    def declared(function: VerbFunction) -> Verb:
+        command = click.command(function.__name__.rstrip("_"), cls=Verb, short_help=short_help)(function)
         command.examples = examples
         return command
 
@@ -94,7 +94,7 @@ def verbs(group: click.Group, prefix: str = "") -> dict[str, Verb]:
 # Kinds of values.
 
 
-class Kind(click.ParamType):
+class OptionType(click.ParamType):
     """A value that ``read`` makes of a text; a wrong one is refused with the name of the option."""
 
     metavar: str
@@ -118,7 +118,7 @@ class Kind(click.ParamType):
         return [CompletionItem(name) for name in self.names() if name.lower().startswith(incomplete.lower())]
 
 
-class Parsed(Kind):
+class Parsed(OptionType):
     """A value that a function of `nqm.text` reads; it is named here and imported when it is needed."""
 
     def __init__(self, name: str, metavar: str, function: str, **options: bool) -> None:
@@ -156,7 +156,7 @@ class SpectrumText(Parsed):
         return super().read(text)
 
 
-class ClaimName(Kind):
+class ClaimName(OptionType):
     """The name of a claim."""
 
     name, metavar = "claim", "NAME"
@@ -172,7 +172,7 @@ class ClaimName(Kind):
         return list(CLAIMS)
 
 
-class OutputFile(Kind):
+class OutputFile(OptionType):
     """A file to write. One that could not be written is refused before the work is done; its folder is made after it."""
 
     name, metavar = "file", "FILE"
@@ -198,9 +198,9 @@ class OutputFile(Kind):
 
 
 NUMBER = Parsed("number", "N", "values.parse_number")
-WHOLE = Whole("number", "N", "values.parse_number")
-SIZES = Parsed("sizes", "SIZES", "values.parse_batch_sizes")
-RATES = Parsed("rates", "RATES", "values.parse_rates")
+WHOLE_NUMBER = Whole("number", "N", "values.parse_number")
+SIZE_LIST = Parsed("sizes", "SIZE_LIST", "values.parse_batch_sizes")
+RATE_LIST = Parsed("rates", "RATE_LIST", "values.parse_rates")
 AXIS = Parsed("axis", "AXIS", "objects.parse_axis")
 CLAIM = ClaimName()
 OPTIMIZER = Parsed("optimizer", "OPTIMIZER", "objects.parse_optimizer", allow_import=True)
@@ -216,46 +216,52 @@ INPUT = click.Path(exists=True, dir_okay=False)
 
 def option(
     names: str,
-    kind: click.ParamType,
     help: str,
-    metavar: str = "",
+    kind: click.ParamType | tuple[str, ...] = click.STRING,
     *,
     default: object = None,
     shown: str = "",
     required: bool = False,
     multiple: bool = False,
-) -> Callable[[Function], Function]:
-    """An option: its names with blanks between them, the kind of its values, its help, and a metavar other than its kind's.
+) -> Callable[[VerbFunction], VerbFunction]:
+    """An option with its help, and its kind: one of those above, or a few words of which the first is the default.
 
-    A default is shown in the help, as ``shown`` if that is given.
+    ``names`` are the flags, then the name of the argument if it is another, then in capitals what stands for the value if that
+    is not what the kind says. A default is shown in the help, as ``shown`` if that is given.
     """
-    given = {"default": default, "show_default": shown or True} if default is not None else {}
-    shape = metavar or getattr(kind, "metavar", None)
-    return click.option(
-        *names.split(), type=kind, metavar=shape, help=help, required=required, multiple=multiple, **given
-    )
+    words = names.split()
+    metavar = words.pop() if words[-1].isupper() else getattr(kind, "metavar", None)
+    if isinstance(kind, tuple):
+        kind, default = click.Choice(kind), kind[0]
+    given = {} if default is None else {"default": default, "show_default": shown or True}
+    return click.option(*words, type=kind, metavar=metavar, help=help, required=required, multiple=multiple, **given)
+
+
+def flag(names: str, help: str) -> Callable[[VerbFunction], VerbFunction]:
+    """An option without a value."""
+    return click.option(*names.split(), is_flag=True, help=help)
 
 
 optimizer = click.argument("optimizer", type=OPTIMIZER)
 optimizers = click.argument("optimizers", metavar="OPTIMIZER...", type=OPTIMIZER, nargs=-1, required=True)
 spectrum = option(
     "--spectrum",
-    SPECTRUM,
     "The modes: power_law(d, exponent=1, ...), perhaps with .binned(100), or a .json, .npz or .csv file, or a fit.",
+    SPECTRUM,
     default="power_law(10000)",
 )
-batch_size = option("--batch-size -b", NUMBER, "Batch size: 1024, 2^10, or inf for no noise.", "B", required=True)
-target = option("--target", NUMBER, "Loss to reach.", "LOSS", required=True)
+batch_size = option("--batch-size -b B", "Batch size: 1024, 2^10, or inf for no noise.", NUMBER, required=True)
+target = option("--target LOSS", "Loss to reach.", NUMBER, required=True)
 schedule = option(
     "--schedule",
-    Parsed("schedule", "SCHEDULE", "objects.parse_schedule"),
     "Multipliers over steps, such as 'warmup(100) + cosine(900)'.",
+    Parsed("schedule", "SCHEDULE", "objects.parse_schedule"),
 )
-max_steps = option("--max-steps", WHOLE, "Give up after this many steps.", default=10**9, shown="10^9")
-seed = option("--seed", WHOLE, "Seed of the random numbers.", default=0)
+max_steps = option("--max-steps", "Give up after this many steps.", WHOLE_NUMBER, default=10**9, shown="10^9")
+seed = option("--seed", "Seed of the random numbers.", WHOLE_NUMBER, default=0)
 
 
-def problem(function: Function) -> Function:
+def problem(function: VerbFunction) -> VerbFunction:
     """--spectrum, --problem and --label-noise, as the one problem they mean."""
 
     @wraps(function)
@@ -272,20 +278,18 @@ def problem(function: Function) -> Function:
 
     kind = option(
         "--problem kind",
-        click.Choice(["quadratic", "least_squares"]),
         "Gradient noise of fixed variance, or the noise of minibatches of a linear regression.",
-        default="quadratic",
+        ("quadratic", "least_squares"),
     )
     label_noise = option(
-        "--label-noise",
-        NUMBER,
+        "--label-noise VAR",
         "Variance of the labels' noise, for least_squares; it is c / h of the spectrum if omitted.",
-        "VAR",
+        NUMBER,
     )
     return spectrum(kind(label_noise(called)))
 
 
-class Laws(TypedDict):
+class LawOptions(TypedDict):
     """How an optimizer is sampled: the law of the noise, the seed, and the seed of a random basis."""
 
     noise: str
@@ -293,30 +297,27 @@ class Laws(TypedDict):
     rotation: int | None
 
 
-def laws(function: Function) -> Function:
+def laws(function: VerbFunction) -> VerbFunction:
     """--noise, --seed and --rotation, as ``laws``."""
 
     @wraps(function)
     def called(*, noise: str, seed: int, rotation: int | None, **named: object) -> None:
-        function(laws=Laws(noise=noise, seed=seed, rotation=rotation), **named)
+        function(laws=LawOptions(noise=noise, seed=seed, rotation=rotation), **named)
 
     noise = option(
-        "--noise",
-        click.STRING,
+        "--noise LAW",
         "Law of the sampled noise: gaussian, rademacher, laplace, exponential, student_t(df) or cauchy.",
-        "LAW",
         default="gaussian",
     )
     rotation = option(
-        "--rotation",
-        WHOLE,
+        "--rotation SEED",
         "Sample in a random basis, which this seed determines; the problem has 2,000 modes at most.",
-        "SEED",
+        WHOLE_NUMBER,
     )
     return noise(seed(rotation(called)))
 
 
-class Goal(TypedDict):
+class GoalOptions(TypedDict):
     """What a search is for: one of the three is set."""
 
     target: float | None
@@ -324,25 +325,25 @@ class Goal(TypedDict):
     examples: float | None
 
 
-def goal(function: Function) -> Function:
+def goal(function: VerbFunction) -> VerbFunction:
     """--target, --steps or --examples, as ``goal``."""
 
     @wraps(function)
     def called(*, target: float | None, steps: int | None, examples: float | None, **named: object) -> None:
         if sum(one is not None for one in (target, steps, examples)) != 1:
             raise click.UsageError("give exactly one of --target, --steps and --examples", click.get_current_context())
-        function(goal=Goal(target=target, steps=steps, examples=examples), **named)
+        function(goal=GoalOptions(target=target, steps=steps, examples=examples), **named)
 
-    examples = option("--examples", NUMBER, "Find the smallest loss within N examples.")
-    steps = option("--steps", WHOLE, "Find the smallest loss within N steps.")
-    fewest = option("--target", NUMBER, "Reach this loss in the fewest steps.", "LOSS")
+    examples = option("--examples", "Find the smallest loss within N examples.", NUMBER)
+    steps = option("--steps", "Find the smallest loss within N steps.", WHOLE_NUMBER)
+    fewest = option("--target LOSS", "Reach this loss in the fewest steps.", NUMBER)
     return fewest(steps(examples(called)))
 
 
-def sink(csv: bool = False, plot: bool = False) -> Callable[[Function], Function]:
+def sink(csv: bool = False, plot: bool = False) -> Callable[[VerbFunction], VerbFunction]:
     """--json, and if asked for --csv and --plot, as the one `Sink` they mean."""
 
-    def decorated(function: Function) -> Function:
+    def decorated(function: VerbFunction) -> VerbFunction:
         @wraps(function)
         def called(*, as_json: bool, csv: str | None = None, plot: str | None = None, **named: object) -> None:
             function(sink=Sink(as_json, csv, plot), **named)
@@ -354,6 +355,6 @@ def sink(csv: bool = False, plot: bool = False) -> Callable[[Function], Function
     return decorated
 
 
-JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
-CSV = option("--csv", TABLE, "Write the data as CSV; - is standard output.")
-PLOT = option("--plot", PICTURE, "Write a picture: .png, .pdf or .svg.")
+JSON = flag("--json as_json", "Print JSON instead of text.")
+CSV = option("--csv", "Write the data as CSV; - is standard output.", TABLE)
+PLOT = option("--plot", "Write a picture: .png, .pdf or .svg.", PICTURE)

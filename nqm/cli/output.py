@@ -16,6 +16,7 @@ from ..show.numbers import rounded, shown
 from ..show.plain import to_json
 from ..show.tables import Row, Table, header, rows_of, some, to_csv, with_folder
 from ..types import Progress
+from .errors import FAILED
 
 if TYPE_CHECKING:
     from ..engine.run import Run
@@ -49,20 +50,27 @@ class Sink:
         """Write what was asked for; only that is made."""
         if self.csv == "-" and rows:
             click.echo(to_csv(rows()), nl=False)
-        elif self.csv and rows:
-            to_csv(rows(), self.csv)
-            wrote(self.csv)
-        if self.plot and draw:
-            draw(str(with_folder(self.plot)))
-            wrote(self.plot)
+        elif rows:
+            write(self.csv, lambda path: to_csv(rows(), path))
+        if draw:
+            write(self.plot, lambda path: draw(str(path)))
         if self.as_json:
             click.echo(to_json(data()))
         elif self.csv != "-":
             show()
 
 
-def wrote(path: str | Path) -> None:
-    click.echo(f"wrote {path}", err=True)
+def write(path: str | None, writer: Callable[[Path], object]) -> None:
+    """Write a file that was asked for, and say so."""
+    if path:
+        writer(with_folder(path))
+        click.echo(f"wrote {path}", err=True)
+
+
+def answered(ok: bool) -> None:
+    """End with status 1 if a computation has no answer; its sentence has been printed."""
+    if not ok:
+        raise click.exceptions.Exit(FAILED)
 
 
 def show_table(rows: Sequence[Row], title: str = "") -> None:

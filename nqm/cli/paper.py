@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from . import options
-from .options import CLAIM, TABLE, option, verb
-from .output import Sink, progress, wrote
+from .options import CLAIM, flag, option, verb
+from .output import Sink, progress
 
 if TYPE_CHECKING:
     from ..paper.claims import Checked, Claim
@@ -23,13 +23,12 @@ FEW_CLAIMS = 3  # This many claims are measured sooner than processes are starte
 
 
 @verb(
-    "paper",
     "redraw the figures of Zhang et al. (2019)",
     "nqm paper",
     "nqm paper --out figures --only fig2 --only fig4a",
 )
-@option("--out", click.Path(file_okay=False), "Folder to write into.", "DIR", default="nqm-paper")
-@option("--only", click.STRING, "Draw this figure only; may be repeated.", "NAME", multiple=True)
+@option("--out DIR", "Folder to write into.", click.Path(file_okay=False), default="nqm-paper")
+@option("--only NAME", "Draw this figure only; may be repeated.", multiple=True)
 @options.sink()
 def paper(out: str, only: tuple[str, ...], sink: Sink) -> None:
     """Redraw every noisy-quadratic figure of Zhang et al. (2019), with data and a report that checks its statements."""
@@ -41,7 +40,6 @@ def paper(out: str, only: tuple[str, ...], sink: Sink) -> None:
 
 
 @verb(
-    "claims",
     "measure the claims of Zhang et al. (2019)",
     "nqm claims --list",
     "nqm claims ema_lowers_floor stationary_covariance --turn",
@@ -50,31 +48,19 @@ def paper(out: str, only: tuple[str, ...], sink: Sink) -> None:
     "nqm claims stationary_covariance --premise x=1.9 --csv covariance.csv",
 )
 @click.argument("names", metavar="[NAME]...", nargs=-1, type=CLAIM)
-@click.option("--list", "listing", is_flag=True, help="List the claims and measure none.")
+@flag("--list listing", "List the claims and measure none.")
 @option(
-    "--out",
-    click.Path(file_okay=False),
+    "--out DIR",
     "Write a picture of each claim, and one page of all as claims.md and claims.html.",
-    "DIR",
+    click.Path(file_okay=False),
 )
-@click.option("--turn", is_flag=True, help="Measure each claim again under the broken premise that turns its verdict.")
+@flag("--turn", "Measure each claim again under the broken premise that turns its verdict.")
 @option(
-    "--premise given",
-    click.STRING,
-    "Measure one claim with this premise instead of its own; may be repeated.",
-    "NAME=VALUE",
-    multiple=True,
+    "--premise given NAME=VALUE", "Measure one claim with this premise, not its own; may be repeated.", multiple=True
 )
-@options.JSON
-@option("--csv", TABLE, "Write the table of one claim; - is standard output.")
+@options.sink(csv=True)
 def claims(
-    names: tuple[str, ...],
-    listing: bool,
-    out: str | None,
-    turn: bool,
-    given: tuple[str, ...],
-    as_json: bool,
-    csv: str | None,
+    names: tuple[str, ...], listing: bool, out: str | None, turn: bool, given: tuple[str, ...], sink: Sink
 ) -> None:
     """Measure what Zhang et al. (2019) claim: the statement, what was measured, the number, the verdict.
 
@@ -83,8 +69,7 @@ def claims(
     """
     from ..paper.claims import CLAIMS, run_all
 
-    sink = Sink(as_json, csv)
-    if (given or csv) and len(names) != 1:
+    if (given or sink.csv) and len(names) != 1:
         raise click.UsageError("--premise and --csv are about one claim: give its NAME", click.get_current_context())
     premises = dict(CLAIMS[names[0]].read(text) for text in given)
     if listing:
@@ -100,7 +85,7 @@ def claims(
         lambda: [row for one in found for row in one.measured.table],
     )
     for page in ("claims.md", "claims.html") if out else ():
-        wrote(os.path.join(out or "", page))
+        click.echo(f"wrote {os.path.join(out or '', page)}", err=True)
 
 
 def _processes() -> int:

@@ -9,28 +9,21 @@ import socket
 import click
 
 from .errors import Failure
-from .options import NUMBER, option, verb
+from .options import NUMBER, flag, option, verb
 
 PORT = 8777
 
 
 @verb(
-    "serve",
     "explore all of this in the browser",
     "nqm serve",
     "nqm serve --port 9000 --no-open",
     "nqm serve --host 0.0.0.0 --time-limit 10",
 )
-@option("--port", click.IntRange(0, 65535), "Port to listen on; 0 takes any that is free.", default=PORT)
-@option(
-    "--host",
-    click.STRING,
-    "Address to listen on; other than loopback, other machines can connect.",
-    "ADDRESS",
-    default="127.0.0.1",
-)
-@click.option("--no-open", is_flag=True, help="Do not open the browser.")
-@option("--time-limit", NUMBER, "Stop a computation after this many seconds.", "SECONDS", default=30)
+@option("--port", "Port to listen on; 0 takes any that is free.", click.IntRange(0, 65535), default=PORT)
+@option("--host ADDRESS", "Address to listen on; other than loopback, other machines can connect.", default="127.0.0.1")
+@flag("--no-open", "Do not open the browser.")
+@option("--time-limit SECONDS", "Stop a computation after this many seconds.", NUMBER, default=30)
 def serve(port: int, host: str, no_open: bool, time_limit: float) -> None:
     """Open a page in the browser on which every control moves exact curves; Ctrl-C ends it.
 

@@ -1,14 +1,17 @@
 """Real networks: read a noisy quadratic off one, predict its training, and check the prediction. Needs the extra ``nets``."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..text.imports import install_hint
 
 if TYPE_CHECKING:
     from .curvature import curvature_of
     from .fitting.advice import Advice, advise
-    from .fitting.model import Fit, fit
+    from .fitting.model import Fit
     from .fitting.prediction import Prediction, predict
-    from .fitting.similarity import Similarity, checkpoints, compare
+    from .fitting.probing import fit
+    from .fitting.similarity import Similarity, checkpoints, curvature_similarity
     from .fitting.validation import Check, check
     from .krylov import lanczos, top_eigenpairs
     from .network import Network
@@ -20,27 +23,28 @@ _HOME = {
     "curvature": ("curvature_of",),
     "krylov": ("lanczos", "top_eigenpairs"),
     "workloads": ("network_of", "workload"),
-    "fitting.model": ("Fit", "fit"),
+    "fitting.model": ("Fit",),
+    "fitting.probing": ("fit",),
     "fitting.prediction": ("Prediction", "predict"),
     "fitting.advice": ("Advice", "advise"),
     "fitting.validation": ("Check", "check"),
-    "fitting.similarity": ("Similarity", "checkpoints", "compare"),
+    "fitting.similarity": ("Similarity", "checkpoints", "curvature_similarity"),
     "training.loop": ("train",),
 }
 _HOME_OF = {name: module for module, names in _HOME.items() for name in names}
 __all__ = [
-    "Advice", "Check", "Fit", "Network", "Prediction", "Similarity", "advise", "check", "checkpoints", "compare",
-    "curvature_of", "fit", "lanczos", "network_of", "predict", "top_eigenpairs", "train", "workload",
+    "Advice", "Check", "Fit", "Network", "Prediction", "Similarity", "advise", "check", "checkpoints", "curvature_of",
+    "curvature_similarity", "fit", "lanczos", "network_of", "predict", "top_eigenpairs", "train", "workload",
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Load what is asked for, so that torch comes in only with the parts that need it."""
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         return getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
     except ModuleNotFoundError as error:
-        if error.name in ("torch", "sklearn"):
-            raise ImportError(f"nqm.nets needs {error.name}: pip install 'nqm[nets]'") from error
+        if hint := install_hint(error.name or ""):
+            raise ImportError(f"nqm.nets needs {error.name}{hint}", name=error.name) from error
         raise

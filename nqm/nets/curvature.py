@@ -15,16 +15,17 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..text.imports import user_code
 from ..types import Wrong
-from .network import Network
+from .network import Likelihood, Network
 from .transforms import grad, pulled_back, pushed_forward, vmap
+from .trees import Tree
 
-SAMPLER_SEED = 0x0F15  # apart from the seeds of probes
+FISHER_SEED = 0x0F15  # of the targets that the Fisher matrix draws, apart from the seeds of probes
 
 
 class Curvature(ABC):
@@ -51,7 +52,7 @@ class Curvature(ABC):
         return total
 
     @abstractmethod
-    def _product(self, batch: Any, v: Tensor, i: int) -> Tensor:
+    def _product(self, batch: Tree, v: Tensor, i: int) -> Tensor:
         """The product of the i-th piece of the data, a mean over its examples, with each row of v."""
 
     def dense(self) -> Tensor:
@@ -64,10 +65,10 @@ class GaussNewton(Curvature):
 
     def __init__(self, network: Network, vectors: int = 8) -> None:
         if network.of == "model":
-            raise Wrong("a loss of the model has no outputs, so no Gauss-Newton matrix; use curvature='hessian'")
+            raise Wrong("a loss of the model has no Gauss-Newton matrix; use curvature='hessian'", argument="curvature")
         super().__init__(network, vectors)
 
-    def _product(self, batch: Any, v: Tensor, i: int) -> Tensor:
+    def _product(self, batch: Tree, v: Tensor, i: int) -> Tensor:
         network = self.network
 
         def outputs(theta: Tensor) -> Tensor:
@@ -82,7 +83,7 @@ class GaussNewton(Curvature):
 class Hessian(Curvature):
     """``H v``, the gradient pulled back along v: reverse over reverse, which every operation of torch supports."""
 
-    def _product(self, batch: Any, v: Tensor, i: int) -> Tensor:
+    def _product(self, batch: Tree, v: Tensor, i: int) -> Tensor:
         _, pull = pulled_back(grad(lambda theta: self.network.batch_loss(theta, batch)), self.network.theta)
         return vmap(pull)(v)
 
@@ -90,10 +91,10 @@ class Hessian(Curvature):
 class EmpiricalFisher(Curvature):
     """``mean g (g' v)`` over the gradients of single examples, which are never formed."""
 
-    def _product(self, batch: Any, v: Tensor, i: int) -> Tensor:
+    def _product(self, batch: Tree, v: Tensor, i: int) -> Tensor:
         return self._outer(batch, v)
 
-    def _outer(self, batch: Any, v: Tensor) -> Tensor:
+    def _outer(self, batch: Tree, v: Tensor) -> Tensor:
         def losses(theta: Tensor) -> Tensor:
             return self.network.losses(theta, batch)
 
@@ -108,11 +109,12 @@ class Fisher(EmpiricalFisher):
     Draws depend on ``seed`` alone, so that every product is one with the same matrix.
     """
 
-    def __init__(self, network: Network, vectors: int = 8, samples: int = 1, seed: int = 0) -> None:
+    def __init__(self, network: Network, vectors: int = 8, *, samples: int = 1, seed: int = 0) -> None:
         if network.of == "model" or network.likelihood is None:
             raise Wrong(
                 "the Fisher matrix needs a model that draws targets: give Network a likelihood, 'categorical', "
-                "'gaussian', 'bernoulli' or a function (output, generator) -> target"
+                "'gaussian', 'bernoulli' or a function (output, generator) -> target",
+                argument="likelihood",
             )
         super().__init__(network, vectors)
         self.samples, self.seed = samples, seed
@@ -120,7 +122,7 @@ class Fisher(EmpiricalFisher):
     def _pass(self, v: Tensor) -> Tensor:
         total = torch.zeros_like(v)
         for s in range(self.samples):
-            generator = torch.Generator().manual_seed((SAMPLER_SEED + self.seed) * 10**6 + s)
+            generator = torch.Generator().manual_seed((FISHER_SEED + self.seed) * 10**6 + s)
             # Drawn over pieces of one size, whatever the number of vectors, so that the targets stay the same.
             for batch, share in self.network.batches(self.vectors):
                 with torch.no_grad():
@@ -131,7 +133,7 @@ class Fisher(EmpiricalFisher):
         return total
 
 
-def targets_in(likelihood: Any, drawn: Tensor) -> int:
+def targets_in(likelihood: Likelihood, drawn: Tensor) -> int:
     """Independent targets of one example, such as the tokens of a sequence.
 
     A loss that is their mean has gradients of variance 1/T of one target's, and a Gauss-Newton matrix that is their
@@ -140,7 +142,7 @@ def targets_in(likelihood: Any, drawn: Tensor) -> int:
     return drawn[0].numel() if likelihood in ("categorical", "bernoulli") else 1
 
 
-def draw_targets(likelihood: Any, out: Tensor, generator: torch.Generator) -> Tensor:
+def draw_targets(likelihood: Likelihood, out: Tensor, generator: torch.Generator) -> Tensor:
     """Targets as the model draws them, for the loss that is a mean of negative log-likelihoods."""
     if likelihood == "categorical":
         classes = out if out.ndim == 2 else out.movedim(1, -1)
@@ -152,11 +154,10 @@ def draw_targets(likelihood: Any, out: Tensor, generator: torch.Generator) -> Te
     if likelihood == "bernoulli":
         return (torch.rand(out.shape, generator=generator, dtype=out.dtype) < out.sigmoid()).to(out.dtype)
     if callable(likelihood):
-        drawn: Any = likelihood(out, generator)
-        return drawn
+        with user_code("drawing targets by the likelihood"):
+            return likelihood(out, generator)
     raise Wrong(
-        f"likelihood must be 'categorical', 'gaussian', 'bernoulli' or a function, got {likelihood!r}",
-        argument="likelihood",
+        f"likelihood must be 'categorical', 'gaussian', 'bernoulli' or a function, got {likelihood!r}", "likelihood"
     )
 
 
@@ -168,10 +169,17 @@ CURVATURES: dict[str, type[Curvature]] = {
 }
 
 
-def curvature_of(network: Network, kind: str | None = None, **options: Any) -> Curvature:
-    """The curvature by its name; Gauss-Newton if left out, or the Hessian where there are no outputs."""
+def curvature_of(
+    network: Network, kind: str | None = None, *, vectors: int = 8, samples: int = 1, seed: int = 0
+) -> Curvature:
+    """The curvature of a network by its name; Gauss-Newton if left out, or the Hessian where there are no outputs.
+
+    A pass over the data takes ``vectors`` together. The Fisher matrix draws ``samples`` targets for each example.
+    """
     if kind is None:
         kind = "hessian" if network.of == "model" else "gauss_newton"
     if kind not in CURVATURES:
-        raise Wrong(f"curvature must be one of {', '.join(CURVATURES)}, got {kind!r}")
-    return CURVATURES[kind](network, **options)
+        raise Wrong(f"curvature must be one of {', '.join(CURVATURES)}, got {kind!r}", argument="curvature")
+    if kind == "fisher":
+        return Fisher(network, vectors, samples=samples, seed=seed)
+    return CURVATURES[kind](network, vectors)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from ..types import Array
 
-RESAMPLES = 1000
+BOOTSTRAPS = 1000  # resamples of the probes from which an interval is read
+LEVELS = (0.05, 0.95)  # quantiles at the two ends of a 90% interval
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,9 +39,6 @@ class Measure:
         """The mean over probes of the integral."""
         return float(self.each(function).mean())
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"h": self.h, "weight": self.weight, "probe": self.probe}
-
 
 @dataclass(frozen=True)
 class Estimate:
@@ -52,14 +49,14 @@ class Estimate:
     high: float
 
     def to_dict(self) -> dict[str, float]:
-        return {"value": self.value, "low": self.low, "high": self.high}
+        return asdict(self)
 
     def __str__(self) -> str:
         return f"{self.value:.4g} ({self.low:.4g} to {self.high:.4g})"
 
 
 def bootstrap(
-    values: Array, function: Callable[[Array], Any] = lambda mean: mean, seed: int = 0, resamples: int = RESAMPLES
+    values: Array, function: Callable[[Array], Array | float] = float, seed: int = 0, resamples: int = BOOTSTRAPS
 ) -> Estimate:
     """A function of the mean over probes, with the interval of Student's t by resampling probes with replacement.
 
@@ -71,5 +68,5 @@ def bootstrap(
         return Estimate(float(function(centre)), float("nan"), float("nan"))
     picks = np.random.default_rng([0xB007, seed]).integers(n, size=(resamples, n))
     means = centre + (values[picks].mean(1) - centre) * np.sqrt(n / (n - 1))
-    low, high = np.nanquantile([float(function(m)) for m in means], [0.05, 0.95])
+    low, high = np.nanquantile([float(function(m)) for m in means], LEVELS)
     return Estimate(float(function(centre)), float(low), float(high))

@@ -15,13 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..types import Array, Wrong
+from ..types import Array, Progress, Wrong
 
-Progress = Callable[[int, int], None]
-SPENT = {
-    torch.float64: 1e-11,
-    torch.float32: 1e-5,
-}  # a residual below this share of |T| is rounding: the space is whole
+SPENT = {torch.float64: 1e-11, torch.float32: 1e-5}
+"""A residual below this share of |T| is rounding, so that the Krylov space is whole; by precision, 1e-3 for others."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +41,7 @@ class Krylov:
         T = np.diag(self.alpha) + np.diag(self.beta, 1) + np.diag(self.beta, -1)
         return np.linalg.eigh(T)
 
-    def measure(self) -> tuple[Array, Array]:
+    def quadrature(self) -> tuple[Array, Array]:
         """Nodes and weights of ``f -> v' f(G) v``; the weights sum to |v|^2."""
         values, vectors = self._eigen()
         return values, self.norm**2 * vectors[0] ** 2
@@ -52,7 +49,7 @@ class Krylov:
     def ritz(self) -> tuple[Array, Tensor]:
         """Ritz values, largest first, and vectors as rows."""
         if self.basis is None:
-            raise Wrong("the basis was not kept; call lanczos with keep=True")
+            raise Wrong("the basis was not kept; call lanczos with keep=True", argument="keep")
         values, vectors = self._eigen()
         order = np.argsort(-values)
         turn = torch.as_tensor(vectors[:, order].T.copy(), dtype=self.basis.dtype)
@@ -89,7 +86,7 @@ def lanczos(
     start = start.detach().reshape(-1, start.shape[-1])
     norms = torch.linalg.vector_norm(start.double(), dim=1)
     if not bool((norms > 0).all()) or not bool(torch.isfinite(norms).all()):
-        raise Wrong("lanczos needs start vectors that are finite and not zero")
+        raise Wrong("lanczos needs start vectors that are finite and not zero", argument="start")
     k, steps = len(start), min(steps, start.shape[1])
     basis = torch.empty(k, steps + 1, start.shape[1], dtype=start.dtype)
     basis[:, 0] = start / norms.to(start.dtype)[:, None]
@@ -115,16 +112,9 @@ def lanczos(
 
 def _found(alpha: Array, beta: Array, norms: Tensor, length: Array, basis: Tensor | None = None) -> list[Krylov]:
     """What there is after so many steps of each start."""
-    return [
-        Krylov(
-            alpha[i, :n],
-            beta[i, : n - 1],
-            float(norms[i]),
-            None if basis is None else basis[i, :n].clone(),
-            beta[i, n - 1],
-        )
-        for i, n in enumerate(length)
-    ]
+    kept = [None if basis is None else basis[i, :n].clone() for i, n in enumerate(length)]
+    rows = zip(alpha, beta, norms.tolist(), kept, length, strict=True)
+    return [Krylov(a[:n], b[: n - 1], norm, vectors, b[n - 1]) for a, b, norm, vectors, n in rows]
 
 
 def _advance(product: Callable[[Tensor], Tensor], basis: Tensor, alpha: Array, beta: Array, j: int) -> None:
@@ -154,12 +144,10 @@ def top_eigenpairs(
 
     def enough(found: list[Krylov]) -> bool:
         (one,) = found
-        return len(one) >= least and bool(one.residuals()[:k].max() <= tol * abs(one.measure()[0].max()))
+        return len(one) >= least and bool(one.residuals()[:k].max() <= tol * abs(one.quadrature()[0].max()))
 
     (found,) = lanczos(product, start, max(least, most), keep=True, enough=enough, progress=progress)
     values, vectors = found.ritz()
-    top = vectors[:k]
-    residual = torch.linalg.vector_norm(
-        product(top) - torch.as_tensor(values[: len(top)], dtype=dtype)[:, None] * top, dim=1
-    )
-    return values[: len(top)], top, residual.double().numpy()
+    top, largest = vectors[:k], torch.as_tensor(values[:k], dtype=dtype)
+    residual = torch.linalg.vector_norm(product(top) - largest[:, None] * top, dim=1)
+    return values[:k], top, residual.double().numpy()

@@ -11,7 +11,7 @@ import fnmatch
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -20,13 +20,17 @@ from torch.func import functional_call
 from ..engine.run import Run
 from ..optimizers.base import Optimizer
 from ..problems.base import AnySchedule
-from ..types import Wrong
-from .preflight import check_network, first_sentence
+from ..sampling.replicas import check_whole
+from ..text.imports import user_code
+from ..types import Progress, Wrong
+from .preflight import check_network
 from .transforms import grad, pushed_forward, vmap
-from .trees import collect, count, some, tree_map
+from .trees import Tree, collect, count, some, tree_map
 
-CHUNK = 2048  # examples in a pass, for one vector: with several, fewer
-ROOM = 2**28  # bytes that gradients of single examples may take
+PASS_EXAMPLES = 2048  # examples in a pass over one vector; a pass over several vectors takes fewer
+GRADIENT_BYTES = 2**28  # memory that the gradients of single examples may take at once
+Likelihood = str | Callable[[Tensor, torch.Generator], Tensor] | None
+"""How a model draws targets: the name of a law, a function (output, generator) -> target, or None where it is unknown."""
 
 
 class Network:
@@ -58,13 +62,13 @@ class Network:
         self,
         model: nn.Module,
         loss: Callable[..., Tensor],
-        data: Any,
+        data: object,
         *,
         of: Literal["output", "model"] = "output",
         parameters: str | Sequence[str] | None = None,
         dtype: torch.dtype | None = None,
-        chunk: int = CHUNK,
-        likelihood: Any = None,
+        chunk: int = PASS_EXAMPLES,
+        likelihood: Likelihood = None,
         name: str = "",
         step: int | None = None,
     ) -> None:
@@ -72,8 +76,7 @@ class Network:
             raise Wrong(f"model must be a torch.nn.Module, got {type(model).__name__}", argument="model")
         if of not in ("output", "model"):
             raise Wrong(f"of must be 'output' or 'model', got {of!r}", argument="of")
-        if isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1:
-            raise Wrong(f"chunk must be a positive number of examples, got {chunk!r}", argument="chunk")
+        check_whole("chunk", chunk, 1)
         self.loss, self.of, self.chunk, self.step = loss, of, chunk, step
         self.name = name or type(model).__name__
         self.data, self.notes = collect(data)
@@ -107,17 +110,15 @@ class Network:
 
     def first(self, n: int) -> Network:
         """The same network on the first n of its examples."""
-        if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= self.examples:
-            raise Wrong(f"a sample must be a whole number of examples from 1 to {self.examples:,}, got {n!r}")
+        check_whole("n", n, 1, self.examples)
         other = copy.copy(self)
         other.data, other.examples = some(self.data, n), n
         return other
 
     def unflatten(self, theta: Tensor) -> dict[str, Tensor]:
-        """The named parameters that a flat vector holds."""
-        sizes = [math.prod(shape) for shape in self.shapes.values()]
-        parts = theta.split(sizes)
-        return {name: part.view(shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
+        """The named parameters that a flat vector holds, or each row of a stack of them."""
+        parts, rows = theta.split([math.prod(shape) for shape in self.shapes.values()], dim=-1), theta.shape[:-1]
+        return {name: part.view(*rows, *shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
 
     def state_dict(self, theta: Tensor | None = None) -> dict[str, Tensor]:
         """Parameters and buffers as ``model.load_state_dict`` takes them."""
@@ -125,7 +126,7 @@ class Network:
         fixed = {name.removeprefix(self._prefix): value for name, value in self._fixed.items()}
         return {name: value.clone() for name, value in {**fixed, **moving}.items()}
 
-    def output(self, theta: Tensor, batch: Any) -> Tensor:
+    def output(self, theta: Tensor, batch: Tree) -> Tensor:
         """What the model says on a batch; for a loss of the model, the loss itself."""
         named = {self._prefix + name: value for name, value in self.unflatten(theta).items()}
         inputs = batch[0] if self.of == "output" else batch
@@ -133,26 +134,26 @@ class Network:
         with attention():
             return functional_call(self._module, {**self._fixed, **named}, arguments)
 
-    def batch_loss(self, theta: Tensor, batch: Any) -> Tensor:
+    def batch_loss(self, theta: Tensor, batch: Tree) -> Tensor:
         """Mean loss over a batch."""
         out = self.output(theta, batch)
         return self.loss(out, batch[1]) if self.of == "output" else out
 
-    def losses(self, theta: Tensor, batch: Any) -> Tensor:
+    def losses(self, theta: Tensor, batch: Tree) -> Tensor:
         """The loss of each example of a batch."""
         if self.of == "output":
             out = self.output(theta, batch)
             return vmap(lambda o, y: self.loss(o[None], tree_map(lambda t: t[None], y)))(out, batch[1])
         return vmap(lambda one: self.output(theta, tree_map(lambda t: t[None], one)))(batch)
 
-    def batches(self, vectors: int = 1) -> Iterator[tuple[Any, float]]:
+    def batches(self, vectors: int = 1) -> Iterator[tuple[Tree, float]]:
         """The data in pieces that a pass over several vectors can hold, each with its share of the examples."""
         rows = max(1, self.chunk // max(1, vectors))
         for low in range(0, self.examples, rows):
             high = min(low + rows, self.examples)
             yield self.take(slice(low, high)), (high - low) / self.examples
 
-    def take(self, index: Any) -> Any:
+    def take(self, index: slice | Tensor) -> Tree:
         """Some of the examples, by slice or index tensor."""
         return tree_map(lambda t: t[index], self.data)
 
@@ -162,14 +163,12 @@ class Network:
         theta, total, low = self.theta if theta is None else theta, 0.0, 0
         for batch, share in self.batches():
             high = low + round(share * self.examples)
-            try:
+            with user_code(f"the loss of examples {low:,} to {high - 1:,}"):  # a label may have no class
                 total += share * float(self.batch_loss(theta, batch))
-            except (RuntimeError, LookupError) as error:  # such as a label that the loss has no class for
-                raise Wrong(f"the loss fails on examples {low:,} to {high - 1:,}: {first_sentence(error)}") from error
             low = high
         return total
 
-    def gradient(self, theta: Tensor | None = None, batch: Any = None) -> Tensor:
+    def gradient(self, theta: Tensor | None = None, batch: Tree | None = None) -> Tensor:
         """Gradient of the mean loss over a batch, or over all the data."""
         theta = (self.theta if theta is None else theta).detach().requires_grad_()
         pieces = [(batch, 1.0)] if batch is not None else self.batches(2)  # half a pass stays closer to the cache
@@ -182,9 +181,9 @@ class Network:
         """Gradients of single examples, all or those of an index, as (examples, parameters) in pieces of bounded size."""
         theta = (self.theta if theta is None else theta).detach()
         index = torch.arange(self.examples) if index is None else index
-        rows = max(1, min(self.chunk, ROOM // (theta.element_size() * self.dim)))
+        rows = max(1, min(self.chunk, GRADIENT_BYTES // (theta.element_size() * self.dim)))
 
-        def one(theta: Tensor, example: Any) -> Tensor:
+        def one(theta: Tensor, example: Tree) -> Tensor:
             return self.batch_loss(theta, tree_map(lambda t: t[None], example))
 
         for piece in index.split(rows):
@@ -197,22 +196,37 @@ class Network:
         """
         if self.of == "model":
             raise Wrong(
-                "a loss of the model has no output to linearise; give the loss as a function of (output, target)"
+                "a loss of the model has no output to linearise; give the loss as a function of (output, target)",
+                argument="loss",
             )
         model = _Linearised(self)
-        linear = Network(model, self.loss, self.data, chunk=self.chunk, likelihood=self.likelihood, step=self.step,
-                         name=f"{self.name}, linearised")  # fmt: skip
+        name = f"{self.name}, linearised"
+        linear = Network(
+            model, self.loss, self.data, chunk=self.chunk, likelihood=self.likelihood, step=self.step, name=name
+        )
         linear.notes = [*self.notes, "the output is linearised about the checkpoint"]
         return linear
 
     def run(
-        self, optimizer: Optimizer, batch_size: float, steps: int | Sequence[int], schedule: AnySchedule = None,
-        **options: Any,
+        self, optimizer: Optimizer, batch_size: float, steps: int | Sequence[int], schedule: AnySchedule = None, *,
+        seeds: int = 3, seed: int = 0, replacement: bool = True, grid: Literal["log", "linear"] = "log",
+        points: int = 20, progress: Progress | None = None,
     ) -> Run:  # fmt: skip
-        """Train for real from this checkpoint, over some seeds; the options are those of `training.train`."""
+        """The loss of real training from this checkpoint, its mean over some seeds: see `train`."""
         from .training.loop import train
 
-        return train(self, optimizer, batch_size, steps, schedule, **options)
+        options = {"seeds": seeds, "seed": seed, "points": points}
+        return train(
+            self,
+            optimizer,
+            batch_size,
+            steps,
+            schedule,
+            **options,
+            replacement=replacement,
+            grid=grid,
+            progress=progress,
+        )
 
 
 class _Whole(nn.Module):
@@ -222,7 +236,7 @@ class _Whole(nn.Module):
         super().__init__()
         self.model, self.loss = model, loss
 
-    def forward(self, batch: Any) -> Tensor:
+    def forward(self, batch: Tree) -> Tensor:
         return self.loss(self.model, batch)
 
 
@@ -234,13 +248,13 @@ class _Linearised(nn.Module):
         self.network = [network]  # in a list: not a module of this one
         self.theta = nn.Parameter(network.theta.clone())
 
-    def forward(self, *x: Any) -> Tensor:
+    def forward(self, *x: Tree) -> Tensor:
         (network,) = self.network
         start = network.theta
         out, moved = pushed_forward(lambda t: network.output(t, (x,)), start, self.theta - start)
         return out + moved
 
-    def __deepcopy__(self, memo: Any) -> _Linearised:
+    def __deepcopy__(self, memo: object) -> _Linearised:
         return _Linearised(self.network[0])
 
 
@@ -268,11 +282,11 @@ def _chosen(model: nn.Module, patterns: str | Sequence[str] | None) -> dict[str,
     wanted = [patterns] if isinstance(patterns, str) else list(patterns)
     found = {name: p for name, p in every.items() if any(fnmatch.fnmatchcase(name, pattern) for pattern in wanted)}
     if not found:
-        raise Wrong(f"parameters {wanted} match none of the model's: {', '.join(list(every)[:8])}")
+        raise Wrong(f"parameters {wanted} match none of the model's: {', '.join(list(every)[:8])}", "parameters")
     return found
 
 
-def _likelihood(loss: Any) -> str | None:
+def _likelihood(loss: object) -> str | None:
     """The law of targets whose negative log-likelihood a known loss is."""
     name = type(loss).__name__ if isinstance(loss, nn.Module) else getattr(loss, "__name__", "")
     known = {

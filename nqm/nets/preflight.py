@@ -1,157 +1,157 @@
-"""What is checked of a network before minutes are spent, each with a sentence."""
+"""What is checked of a network before minutes are spent on it, each with a sentence.
+
+What a model or its loss does wrong is a `Wrong` call of `Network`. An exception inside of them is the user's own, told as
+a `UserCodeError` with its traceback.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from ..text.imports import user_code
 from ..types import Wrong
-from .trees import leaves, some, tree_map
+from .trees import Tree, leaves, some, tree_map
 
 if TYPE_CHECKING:
     from .network import Network
 
-TRIED = 8  # examples that the first checks run on
-MEAN = {torch.float64: 1e-9, torch.float32: 1e-4}  # relative: rounding of a mean of eight losses; half precision below
+FIRST_EXAMPLES = 8  # examples that the first checks run on
+MEAN_ERROR = {torch.float64: 1e-9, torch.float32: 1e-4}
+"""Relative rounding error of a mean of eight losses, by precision; half precision has the default, 1e-2."""
 
 
 def check_network(network: Network) -> list[str]:
     """Refuse what would give wrong numbers; the notes say what was changed or left out."""
-    _pair(network)
-    _finite(network)
-    _labels(network)
-    batch = some(network.data, TRIED)
-    seen = _Seen()
-    try:
-        with seen:
-            loss = network.batch_loss(network.theta.clone().requires_grad_(), batch)
-            with torch.no_grad():
-                again = network.batch_loss(network.theta, batch)
-    except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
-        raise Wrong(f"the model and its loss do not run on the first {TRIED} examples: {error}") from error
-    _scalar(loss)
+    _check_pair(network)
+    _check_finite(network)
+    _check_labels(network)
+    batch, seen = some(network.data, FIRST_EXAMPLES), _AttentionSeen()
+    with user_code(f"running the model and its loss on the first {FIRST_EXAMPLES} examples"), seen:
+        loss = network.batch_loss(network.theta.clone().requires_grad_(), batch)
+        with torch.no_grad():
+            again = network.batch_loss(network.theta, batch)
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        shape = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
+        sentence = f"loss must return one number, the mean over the batch; it returned {shape}: use reduction='mean'"
+        raise Wrong(sentence, argument="loss")
     if not loss.requires_grad:
         raise Wrong(
             "the loss has no gradient: it is detached from the weights, or a count such as an error rate; return the tensor "
-            "that training would call backward on"
+            "that training would call backward on",
+            argument="loss",
         )
     loss = loss.detach()
     if not torch.isfinite(loss):
-        raise Wrong(f"the loss of the first {TRIED} examples is {float(loss)}; lower the weights or check the inputs")
+        first = f"the loss of the first {FIRST_EXAMPLES} examples is {float(loss)}"
+        raise Wrong(f"{first}; lower the weights or check the inputs", argument="model")
     if float(loss) != float(again):
         raise Wrong(
             f"the model is not deterministic: two passes over the same examples gave losses {float(loss):.8g} and "
-            f"{float(again):.8g}; take the randomness out of its forward pass (dropout is off already)"
+            f"{float(again):.8g}; take the randomness out of its forward pass (dropout is off already)",
+            argument="model",
         )
-    _mean(network, batch, loss)
-    return _notes(network, seen)
+    _check_mean(network, batch, loss)
+    return _notes(network, seen.attention)
 
 
-def check_measurable(network: Network, trial: Callable[[Network], Any]) -> float:
-    """The loss over all the data, once it is known to be finite and a few examples have passed the measurement.
+def check_measurable(network: Network, trial: Callable[[Network], object]) -> float:
+    """The loss over all the data, once it is known to be finite and a few examples have passed the trial.
 
     What torch cannot differentiate, or cannot do for several examples at once, is found here in a moment; without it,
     after passes over all the data.
     """
     try:
-        trial(network.first(min(TRIED, network.examples)))
-    except (RuntimeError, NotImplementedError) as error:
+        trial(network.first(min(FIRST_EXAMPLES, network.examples)))
+    except (RuntimeError, NotImplementedError) as error:  # as torch refuses what it has no rule for
+        sentence = " ".join(str(error).split()).split(". ")[0].rstrip(".")  # torch goes on for paragraphs
         raise Wrong(
             "the model or its loss cannot be measured, as it must run under torch.func (forward-mode derivatives, and vmap "
-            f"over examples): {first_sentence(error)}"
+            f"over examples): {sentence}",
+            argument="network",
         ) from error
     loss = network.full_loss()
     if not math.isfinite(loss):
         raise Wrong(
-            f"the loss over all {network.examples:,} examples is {loss}, though that of the first {TRIED} is finite; look "
-            "for an example whose loss is not"
+            f"the loss over all {network.examples:,} examples is {loss}, though that of the first {FIRST_EXAMPLES} is finite; "
+            "look for an example whose loss is not",
+            argument="network",
         )
     return loss
 
 
-def first_sentence(error: Exception) -> str:
-    """The beginning of an error's text: torch goes on for paragraphs."""
-    return " ".join(str(error).split()).split(". ")[0].rstrip(".")
-
-
-class _Seen(TorchFunctionMode):
-    """Notices attention."""
+class _AttentionSeen(TorchFunctionMode):
+    """Notices attention while a model runs."""
 
     attention = False
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Callable[..., object], types: Iterable[type], args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:  # fmt: skip
         name = getattr(func, "__name__", "")
         self.attention |= name in ("scaled_dot_product_attention", "multi_head_attention_forward")
         return func(*args, **(kwargs or {}))
 
 
-def _pair(network: Network) -> None:
+def _check_pair(network: Network) -> None:
     """A loss of (output, target) needs both."""
     data = network.data
     if network.of == "output" and not (isinstance(data, tuple) and len(data) == 2):
         got = f"a tuple of {len(data)}" if isinstance(data, tuple) else type(data).__name__
         raise Wrong(
             f"data must be a pair (inputs, targets) for a loss of (output, target), got {got}; a loss of (model, batch) takes "
-            "any data: of='model'"
+            "any data: of='model'",
+            argument="data",
         )
 
 
-def _finite(network: Network) -> None:
+def _check_finite(network: Network) -> None:
     bad = int((~torch.isfinite(network.theta)).sum())
     if bad:
         names = [n for n, p in network.unflatten(network.theta).items() if not torch.isfinite(p).all()]
         raise Wrong(
-            f"the model has {bad:,} weights that are NaN or infinite, in {', '.join(names[:3])}; load a sound checkpoint"
+            f"the model has {bad:,} weights that are NaN or infinite, in {', '.join(names[:3])}; load a sound checkpoint",
+            argument="model",
         )
     for name, tensor in network.model.named_buffers():
         if tensor.is_floating_point() and torch.isnan(tensor).any():  # infinite ones are masks of attention
-            raise Wrong(f"the model's buffer {name} has values that are NaN; load a sound checkpoint")
+            raise Wrong(f"the model's buffer {name} has values that are NaN; load a sound checkpoint", "model")
     for tensor in leaves(network.data):
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
-            raise Wrong("data has values that are NaN or infinite; drop those examples")
+            raise Wrong("data has values that are NaN or infinite; drop those examples", argument="data")
 
 
-def _labels(network: Network) -> None:
-    """Class labels inside the classes that the model knows."""
+def _check_labels(network: Network) -> None:
+    """Class labels must lie inside the classes that the model knows."""
     if network.likelihood != "categorical" or network.of != "output":
         return
     target = network.data[1]
     if not isinstance(target, Tensor) or target.is_floating_point():
         return
     low, high = int(target.min()), int(target.max())
-    with torch.no_grad():
-        try:
-            out = network.output(network.theta, some(network.data, 1))
-        except (RuntimeError, TypeError, ValueError) as error:
-            raise Wrong(f"the model does not run on the first example: {error}") from error
+    with torch.no_grad(), user_code("running the model on the first example"):
+        out = network.output(network.theta, some(network.data, 1))
     classes = out.shape[1] if target.ndim == 1 else max(out.shape[1:])
     if low < 0 or high >= classes:
         raise Wrong(
-            f"labels must lie from 0 to {classes - 1}, as the model has {classes} outputs; data has {low} to {high}"
+            f"labels must lie from 0 to {classes - 1}, as the model has {classes} outputs; data has {low} to {high}",
+            argument="data",
         )
 
 
-def _scalar(loss: Any) -> None:
-    if not isinstance(loss, Tensor) or loss.numel() != 1:
-        shape = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
-        raise Wrong(
-            f"loss must return one number, the mean over the batch; it returned {shape}: use reduction='mean'",
-            argument="loss",
-        )
-
-
-def _mean(network: Network, batch: Any, loss: Tensor) -> None:
+def _check_mean(network: Network, batch: Tree, loss: Tensor) -> None:
     """A loss of a batch is the mean over its examples, or the noise of a batch is not c / B."""
     n = len(leaves(batch)[0])
-    with torch.no_grad():
+    with torch.no_grad(), user_code("running the model and its loss on single examples"):
         alone = [network.batch_loss(network.theta, tree_map(lambda t, i=i: t[i : i + 1], batch)) for i in range(n)]
     mean = float(torch.stack(alone).mean())
-    tol = MEAN.get(network.theta.dtype, 1e-2) * max(abs(mean), abs(float(loss)), 1e-3)
+    tol = MEAN_ERROR.get(network.theta.dtype, 1e-2) * max(abs(mean), abs(float(loss)), 1e-3)
     if abs(float(loss) - mean) > tol:
         raise Wrong(
             f"loss is not a mean over examples: {n} examples together give {float(loss):.6g}, one by one they average "
@@ -160,20 +160,18 @@ def _mean(network: Network, batch: Any, loss: Tensor) -> None:
         )
 
 
-def _notes(network: Network, seen: _Seen) -> list[str]:
+def _notes(network: Network, attention: bool) -> list[str]:
     modules = list(network.model.modules())
     notes = []
     if any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in modules):
         notes.append("batch norm runs in eval mode, on its running averages, which stay as they are")
     if any(isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0 for m in modules):
         notes.append("dropout is off")
-    if seen.attention:
+    if attention:
         notes.append("attention runs on the math kernel, the one that forward-mode differentiation passes through")
     still = sum(p.numel() for p in network.model.parameters()) - network.dim
     if still > 0:
         notes.append(f"{still:,} parameters stay fixed")
     if network.of == "model":
-        notes.append(
-            "the loss is a function of the model, so there is no Gauss-Newton matrix: curvature is the Hessian"
-        )
+        notes.append("the loss is a function of the model, without a Gauss-Newton matrix: curvature is the Hessian")
     return notes

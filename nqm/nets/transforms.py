@@ -14,8 +14,7 @@ vmap = torch.func.vmap
 
 def pushed_forward(function: Callable[[Tensor], Tensor], at: Tensor, along: Tensor) -> tuple[Tensor, Tensor]:
     """The value, and J v: forward mode."""
-    value, moved = cast(Any, torch.func.jvp(function, (at,), (along,)))
-    return value, moved
+    return cast(tuple[Tensor, Tensor], torch.func.jvp(function, (at,), (along,)))
 
 
 def pulled_back(function: Callable[[Tensor], Tensor], at: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:

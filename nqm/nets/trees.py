@@ -2,31 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, TypeVar, cast
 
 import torch
+from torch import Tensor
 
 from ..types import Wrong
 
+Tree: TypeAlias = "Tensor | tuple[Tree, ...] | dict[Any, Tree]"
+"""Data as nested as the user's own: keys and depth are theirs."""
 
-def tree_map(function: Callable[[torch.Tensor], Any], tree: Any) -> Any:
-    """The tree with the function applied to every tensor."""
+T = TypeVar("T")
+EMPTY = "data is empty: there is no example to take a gradient of"
+
+
+def tree_map(function: Callable[[Tensor], object], tree: T) -> T:
+    """The tree with the function applied to every tensor; lists become tuples."""
     if isinstance(tree, dict):
-        return {key: tree_map(function, value) for key, value in tree.items()}
+        return cast(T, {key: tree_map(function, value) for key, value in tree.items()})
     if isinstance(tree, (tuple, list)):
-        return tuple(tree_map(function, value) for value in tree)
-    return function(tree)
+        return cast(T, tuple(tree_map(function, value) for value in tree))
+    return cast(T, function(cast(Tensor, tree)))
 
 
-def leaves(tree: Any) -> list[torch.Tensor]:
+def leaves(tree: object) -> list[Tensor]:
     """Every tensor of the tree."""
-    found: list[torch.Tensor] = []
+    found: list[Tensor] = []
     tree_map(found.append, tree)
     return found
 
 
-def collect(data: Any) -> tuple[Any, list[str]]:
+def joined(trees: Sequence[T], join: Callable[[list[Tensor]], Tensor]) -> T:
+    """Trees of one shape as one tree, their tensors joined: by ``torch.cat``, ``torch.stack``."""
+    first = trees[0]
+    if isinstance(first, dict):
+        return cast(T, {key: joined([cast(Any, tree)[key] for tree in trees], join) for key in first})
+    if isinstance(first, (tuple, list)):
+        return cast(T, tuple(joined(list(parts), join) for parts in zip(*cast(Any, trees), strict=True)))
+    return cast(T, join(list(cast(Sequence[Tensor], trees))))
+
+
+def collect(data: object) -> tuple[Tree, list[str]]:
     """All examples of tensors, a Dataset or a DataLoader as one tree, and what should be said about that."""
     from torch.utils.data import DataLoader, Dataset, TensorDataset
 
@@ -34,44 +51,37 @@ def collect(data: Any) -> tuple[Any, list[str]]:
         return tuple(data.tensors), []
     if isinstance(data, DataLoader):
         said = "the examples of the DataLoader were drawn once, and its order and augmentation are fixed from then on"
-        return _joined(list(data)), [said]
+        return _all_of(list(data)), [said]
     if isinstance(data, Dataset):
-        return _joined(list(DataLoader(data, batch_size=256))), []
-    if isinstance(data, (tuple, list, dict, torch.Tensor)):
-        return tree_map(torch.as_tensor, data), []
+        return _all_of(list(DataLoader(data, batch_size=256))), []
+    if isinstance(data, (tuple, list, dict, Tensor)):
+        return tree_map(torch.as_tensor, cast(Tree, data)), []
     raise Wrong(
         f"data must be tensors (inputs, targets), a Dataset or a DataLoader, got {type(data).__name__}", argument="data"
     )
 
 
-def count(tree: Any) -> int:
+def count(tree: Tree) -> int:
     """How many examples there are; every tensor must have as many."""
     tensors = leaves(tree)
     if not tensors or any(t.ndim == 0 for t in tensors):
-        raise Wrong("data must be tensors whose first axis runs over examples, such as (inputs, targets)")
+        raise Wrong("data must be tensors whose first axis runs over examples, such as (inputs, targets)", "data")
     sizes = sorted({len(t) for t in tensors})
     if len(sizes) > 1:
-        raise Wrong(f"data must have as many inputs as targets, got tensors of {sizes[0]:,} and {sizes[-1]:,} rows")
+        got = f"tensors of {sizes[0]:,} and {sizes[-1]:,} rows"
+        raise Wrong(f"data must have as many inputs as targets, got {got}", argument="data")
     if sizes[0] == 0:
-        raise Wrong("data is empty: there is no example to take a gradient of")
+        raise Wrong(EMPTY, argument="data")
     return sizes[0]
 
 
-def _joined(batches: list[Any]) -> Any:
-    if not batches:
-        raise Wrong("data is empty: there is no example to take a gradient of")
-    return _zipped([tree_map(torch.as_tensor, batch) for batch in batches])
-
-
-def _zipped(trees: list[Any]) -> Any:
-    first = trees[0]
-    if isinstance(first, dict):
-        return {key: _zipped([tree[key] for tree in trees]) for key in first}
-    if isinstance(first, tuple):
-        return tuple(_zipped(list(part)) for part in zip(*trees, strict=True))
-    return torch.cat(trees)
-
-
-def some(tree: Any, n: int) -> Iterable[torch.Tensor]:
+def some(tree: Tree, n: int) -> Tree:
     """The first n examples of every tensor."""
     return tree_map(lambda t: t[:n], tree)
+
+
+def _all_of(batches: list[Tree]) -> Tree:
+    """The batches of a DataLoader as one tree."""
+    if not batches:
+        raise Wrong(EMPTY, argument="data")
+    return joined([tree_map(torch.as_tensor, batch) for batch in batches], torch.cat)

@@ -58,7 +58,7 @@ class Optimizer(ABC):
                 continue
             numbers = isinstance(value, (int, float, np.number, np.ndarray)) and not isinstance(value, bool)
             if not numbers or not np.all(np.isfinite(value) & kind.valid(value)):
-                raise Wrong(f"{type(self).__name__}: {f.name} must be {kind.allowed}, got {value!r}")
+                raise Wrong(f"{type(self).__name__}: {f.name} must be {kind.allowed}, got {value!r}", argument=f.name)
 
     @abstractmethod
     def system(self, h: Any, t: int) -> System:
@@ -329,7 +329,8 @@ class Sampled(Optimizer):
     def _refuse(self) -> NoReturn:
         raise Wrong(
             f"{type(self).__name__} is sampled and has no exact moments: use problem.sample or nqm curve for its loss over steps, "
-            "tune or sweep for its best settings"
+            "tune or sweep for its best settings",
+            argument="optimizer",
         )
 
 
@@ -380,7 +381,8 @@ def require_set(optimizer: Optimizer, verb: str) -> None:
         raise Wrong(f"{verb} needs an optimizer such as SGD(0.1), got {optimizer!r}")
     if left := free_parameters(optimizer):
         raise Wrong(
-            f"{verb} needs every hyper-parameter set, but {', '.join(left)} of {optimizer} is free; set it or use tune"
+            f"{verb} needs every hyper-parameter set, but {', '.join(left)} of {optimizer} is free; set it or use tune",
+            argument="optimizer",
         )
 
 

@@ -473,6 +473,16 @@ def check_target(target: object) -> float:
     return float(target)
 
 
+def require_separable(problem: Problem, verb: str) -> None:
+    """Refuse a problem whose signal and noise are not known apart."""
+    if not isinstance(problem, Problem) or not problem.separable:
+        raise Wrong(
+            f"{verb} needs a problem whose noise does not depend on its loss, got {type(problem).__name__}; "
+            "use the Quadratic beside it, which a LeastSquares has as .additive",
+            argument="problem",
+        )
+
+
 def check_steps(steps: object, least: int = 0, argument: str = "steps") -> int:
     """A number of steps that a caller gave, as the argument of this name."""
     if not is_number(steps) or not least <= steps <= MAX_STEPS or steps != int(steps):

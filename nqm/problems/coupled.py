@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..engine.kernels.coupled import scan_coupled
+from ..engine.kernels import loops
 from ..engine.moments import MomentMap
 from ..engine.schedule import Schedule
 from ..engine.spectrum import Spectrum
@@ -80,12 +80,12 @@ class Coupled:
             affine = d.affine(t) if end - t == 1 and to - t > 1 else None
             if affine:
                 end = min(to, t + SCAN)
-                G0, G1, b0, b1, pace = affine.G0, affine.G1, affine.b0, affine.b1, d.pace(t, end)
+                G0, G1, b0, b1, pace = affine.G0, affine.G1, affine.b0, affine.b1, affine.pace(t, end)
             else:
                 G0, b0, _ = d.system(t)
                 G1, b1, pace = np.zeros_like(G0), np.zeros_like(b0), np.zeros(end - t)
             loud = 1 / self.schedule.multipliers("batch_size", end - t, t) if self.schedule else np.ones(end - t)
-            parts = scan_coupled()(
+            parts = loops().scan_coupled(
                 G0, G1, b0, b1, pace, loud, X, N, d.gradient_point(t), d.row(end),
                 self.h, self.c, self.s, self.mass, self.label_noise, self.per_example, self.nodes,
             )  # fmt: skip

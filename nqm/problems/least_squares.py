@@ -77,7 +77,7 @@ class LeastSquares(Problem):
             if np.ptp(ratio) > 1e-6 * ratio.max():
                 raise Wrong(
                     "the noise c of this spectrum is not a multiple of h, so it names no label noise; "
-                    "give LeastSquares label_noise=",
+                    "set label_noise",
                     argument="label_noise",
                 )
             noise = float(ratio.max())

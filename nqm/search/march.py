@@ -17,9 +17,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..engine.kernels.compiled import kernels
-from ..engine.moments import MomentMap
-from ..engine.trajectory import SCAN, Powers, Trajectory, fade
+from ..engine.kernels import loops
+from ..engine.moments import MomentMap, Powers
+from ..engine.trajectory import SCAN, Trajectory, fade
 from ..types import Array
 from .chase import SETTINGS, Chase, Watch
 
@@ -230,7 +230,7 @@ class _March:
         if stretch.stride == 1:
             G, b, batch = self.path.system(self.t)
             X, N, still = stretch.state.A.copy(), stretch.state.Q.copy(), np.ones(count)
-            sums = kernels().scan(G, 0 * G, b, 0 * b, still, still / batch, X, N, stretch.row, stretch.weights, self.wn)
+            sums = loops().scan(G, 0 * G, b, 0 * b, still, still / batch, X, N, stretch.row, stretch.weights, self.wn)
             stretch.state = MomentMap(X, MomentMap.matrix(X).drift, N)
             return sums[0] + sums[1]
         losses = np.empty(count)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,9 @@ from pathlib import Path
 
 from ..types import Wrong, unknown
 
-PACKAGE = str(Path(__file__).parents[1])
+LIBRARIES = ("stdlib", "platstdlib", "purelib", "platlib")
+NOT_THEIRS = ("<frozen", str(Path(__file__).parents[1]), *(sysconfig.get_paths()[name] for name in LIBRARIES))
+"""Where the files of this package, of Python and of installed packages are: not the user's own code."""
 EXTRAS = {"torch": "nets", "sklearn": "nets", "distributed": "cluster", "starlette": "web", "uvicorn": "web"}
 """The extra of this package that installs a module."""
 
@@ -77,7 +80,7 @@ def user_code(doing: str) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:
         frames = traceback.extract_tb(error.__traceback__)
-        own = [frame for frame in frames if not frame.filename.startswith((PACKAGE, "<frozen", importlib.__path__[0]))]
+        own = [frame for frame in frames if not frame.filename.startswith(NOT_THEIRS)]
         shown = [*(["Traceback (most recent call last):\n"] if own else []), *traceback.format_list(own)]
         shown += traceback.format_exception_only(error)
         where = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""

@@ -9,12 +9,12 @@ from ..optimizers import EMA, SGD, HeavyBall, Lookahead
 from ..search import optimal_schedule, steps_to_target
 from ..search.sweeps import sweep
 from .api import curve as _curve  # noqa: F401 - everything an endpoint needs is loaded with it
-from .bodies import Given
+from .bodies import BODIES
 
 
 def warm() -> None:
     """One small call of everything that a compiled loop stands behind."""
-    problem = Given().problem
+    problem = BODIES["spectrum"].read({})["problem"].problem
     nodes = problem.nodes.fine
     for optimizer in (SGD(0.1), HeavyBall(0.1, 0.9), EMA(HeavyBall(0.1, 0.9), 0.9), Lookahead(SGD(0.1), 0.5, 5)):
         nodes.run(optimizer, 64, 100, points=4)

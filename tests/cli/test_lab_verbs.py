@@ -137,7 +137,12 @@ def test_a_worker_that_fails_is_one_sentence(inside: Path) -> None:
     (inside / "bad.toml").write_text(TOML.format(worker="raises"))
     result = call("run", "bad.toml", "--on", "here")
     assert result.exit_code == 1
-    assert "raised ZeroDivisionError: on purpose; bad.db has what had ended" in result.stderr.splitlines()[-1]
+    sentence = result.stderr.splitlines()[-1]
+    assert sentence.startswith(
+        "Error: the worker lab_workers:raises failed with ZeroDivisionError: on purpose (lab_workers.py"
+    )
+    assert "; bad.db has what had ended, and nqm lab run bad.toml goes on" in sentence
+    assert 'raise ZeroDivisionError("on purpose")' in result.stderr  # from the traceback of the worker
 
 
 @pytest.mark.parametrize(
@@ -145,7 +150,7 @@ def test_a_worker_that_fails_is_one_sentence(inside: Path) -> None:
     [
         (("run", "none.toml"), "does not exist"),
         (("run", "digits.db"), "is not a TOML file"),
-        (("run", "digits.toml", "--on", "cloud"), "--on must be local, here, dask"),
+        (("run", "digits.toml", "--on", "cloud"), "on must be local, here, dask"),
         (
             ("run", "digits.toml", "--on", "here", "--workers", "2"),
             "with --on here, this process is the only one: leave it",

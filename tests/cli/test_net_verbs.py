@@ -77,7 +77,7 @@ def test_a_fit_of_a_users_own_function(here: Path) -> None:
     result = call("fit", "mine:network", "--out", "mine.npz", "--json", "--descent", "5")
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["parameters"] == 15
-    assert Fit.load(here / "mine.npz").note["network"] == "Linear"
+    assert Fit.load(here / "mine.npz").provenance.network == "Linear"
 
 
 @pytest.mark.parametrize(
@@ -85,24 +85,11 @@ def test_a_fit_of_a_users_own_function(here: Path) -> None:
     [
         (("fit", "mnist"), "there is no workload 'mnist'"),
         (("fit", "mine:other"), "returned int"),
-        (("fit", "mine:none"), "has no function 'none'"),
-        (("fit", "mine:broken"), "mine:broken fails: KeyError: 'weights' (mine.py, line 14)"),
-        (
-            ("fit", "mine:wrong"),
-            "mine:wrong fails: ValueError: invalid literal for int() with base 10: 'many' (mine.py",
-        ),
-        (("fit", "mine:leaves"), "mine:leaves fails: SystemExit: 3"),
-        (("fit", "mine:asks"), "mine:asks fails: TypeError: asks() missing 1 required positional argument: 'x'"),
-        (("fit", "mine:unlabelled"), "the loss fails on examples 0 to 29: Target 7 is out of bounds"),
-        (("check", "mine:unlabelled", "SGD(0.1)"), "the loss fails on examples 0 to 29: Target 7 is out of bounds"),
-        (
-            ("fit", "halted:network"),
-            "cannot import 'halted' for halted:network: NameError: name 'x' is not defined (halted.py",
-        ),
-        (("fit", "mine.py:network"), "name a module, not a file: mine:network"),
-        (("fit", "./mine:network"), "name a module, not a file: mine:network"),
-        (("fit", "digits", "--examples", "-5"), "examples must be a whole number of at least 2, got -5"),
-        (("fit", "digits", "--train-steps", "-1"), "steps must be a whole number of at least 0, got -1"),
+        (("fit", "mine:none"), "there is no name in mine called 'none'"),
+        (("fit", "mine.py:network"), "names a file; name the module, mine:network"),
+        (("fit", "./mine:network"), "names a file; name the module, mine:network"),
+        (("fit", "digits", "--examples", "-5"), "examples must be a whole number from 2, got -5"),
+        (("fit", "digits", "--train-steps", "-1"), "steps must be a whole number from 0, got -1"),
         (("check", "digits", "--rates", "0"), "rates must be positive"),
         (("fit", "nowhere:network"), "cannot import 'nowhere'"),
         (("fit", "mine:network", "--train-steps", "3"), "is for built-in workloads"),
@@ -117,6 +104,27 @@ def test_wrong_calls_get_one_sentence(args: tuple[str, ...], sentence: str) -> N
     assert result.exit_code == 2, result.output
     assert sentence in result.stderr
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (("fit", "mine:broken"), "mine:broken failed with KeyError: 'weights' (mine.py, line 14)"),
+        (
+            ("fit", "mine:wrong"),
+            "mine:wrong failed with ValueError: invalid literal for int() with base 10: 'many' (mine.py",
+        ),
+        (("fit", "mine:leaves"), "mine:leaves failed with SystemExit: 3 (mine.py"),
+        (("fit", "mine:asks"), "mine:asks failed with TypeError: asks() missing 1 required positional argument: 'x'"),
+        (("fit", "mine:unlabelled"), "the loss of examples 0 to 29 failed with IndexError: Target 7 is out of bounds"),
+        (("check", "mine:unlabelled", "SGD(0.1)"), "failed with IndexError: Target 7 is out of bounds. (mine.py"),
+        (("fit", "halted:network"), "importing halted failed with NameError: name 'x' is not defined (halted.py"),
+    ],
+)
+def test_exceptions_in_the_users_code_are_told_as_theirs(args: tuple[str, ...], sentence: str) -> None:
+    result = call(*args)
+    assert result.exit_code != 0
+    assert sentence in " ".join(result.stderr.split())
 
 
 def test_no_answer_is_status_one() -> None:

@@ -22,7 +22,7 @@ def test_all_steps_give_the_whole_spectrum() -> None:
     A = matrix()
     start = torch.randn(2, 60, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     for found, v in zip(lanczos(lambda v: v @ A, start, 60, keep=True), start, strict=True):
-        nodes, weights = found.measure()
+        nodes, weights = found.quadrature()
         values, vectors = np.linalg.eigh(A.numpy())
         np.testing.assert_allclose(nodes, values, atol=1e-12)
         np.testing.assert_allclose(weights, (vectors.T @ v.numpy()) ** 2, rtol=1e-4, atol=1e-10)
@@ -34,7 +34,7 @@ def test_all_steps_give_the_whole_spectrum() -> None:
 def test_k_steps_integrate_powers_up_to_2k_minus_1(steps: int) -> None:
     A = matrix()
     v = torch.randn(60, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-    nodes, weights = lanczos(lambda v: v @ A, v, steps)[0].measure()
+    nodes, weights = lanczos(lambda v: v @ A, v, steps)[0].quadrature()
     power, total = v, weights.sum()
     for degree in range(2 * steps):
         assert (weights * nodes**degree).sum() == pytest.approx(float(v @ power), rel=1e-10), degree
@@ -48,7 +48,7 @@ def test_an_invariant_space_ends_it() -> None:
     A = torch.diag(torch.tensor([3.0, 3.0, 1.0, 1.0, 0.0, 0.0], dtype=torch.float64))
     v = torch.tensor([1.0, 2.0, 1.0, 0.0, 0.0, 2.0], dtype=torch.float64)
     (found,) = lanczos(lambda v: v @ A, v, 6)
-    nodes, weights = found.measure()
+    nodes, weights = found.quadrature()
     np.testing.assert_allclose(nodes, [0, 1, 3], atol=1e-12)
     np.testing.assert_allclose(weights, [4, 1, 5], atol=1e-12)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +12,10 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
+from nqm import nets
 from nqm.nets.network import Network
+from nqm.text.imports import UserCodeError
+from nqm.types import Wrong
 
 X, Y = torch.randn(10, 4, generator=torch.Generator().manual_seed(0)), torch.arange(10) % 3
 
@@ -116,39 +120,80 @@ def spoiled(value: float) -> nn.Module:
 
 
 @pytest.mark.parametrize(
-    ("call", "sentence"),
+    ("call", "argument", "sentence"),
     [
         (
             lambda: Network(spoiled(float("nan")), F.cross_entropy, (X, Y)),
+            "model",
             "1 weights that are NaN or infinite, in weight",
         ),
-        (lambda: Network(nn.Linear(4, 3), F.cross_entropy, (X[:0], Y[:0])), "data is empty"),
-        (lambda: Network(nn.Linear(4, 3), F.cross_entropy, (X, Y + 1)), "labels must lie from 0 to 2"),
-        (lambda: Network(nn.Linear(4, 3), F.cross_entropy, (X, Y - 1)), "labels must lie from 0 to 2"),
-        (lambda: Network(nn.Linear(4, 3), nn.CrossEntropyLoss(reduction="sum"), (X, Y)), "not a mean over examples"),
-        (lambda: Network(nn.Linear(4, 3), nn.CrossEntropyLoss(reduction="none"), (X, Y)), "must return one number"),
-        (lambda: Network(nn.Linear(4, 3), lambda o, y: F.cross_entropy(o, y).detach(), (X, Y)), "loss has no gradient"),
-        (lambda: Network(nn.Linear(4, 3), lambda o, y: (o.argmax(1) != y).float().mean(), (X, Y)), "has no gradient"),
-        (lambda: Network(nn.Linear(4, 1), F.mse_loss, (X, X[:, 0])), "targets shaped like the outputs"),
-        (lambda: Network(mean_spoiled(), F.cross_entropy, (X, Y)), "buffer 1.running_mean has values that are NaN"),
-        (lambda: Network(nn.Linear(4, 3), lambda o, y: o.sum() / 0, (X, Y)), "loss of the first 8 examples is -?inf"),
-        (lambda: Network(nn.Linear(4, 3), F.cross_entropy, (X,)), "must be a pair .* got a tuple of 1"),
-        (lambda: Network(nn.Linear(4, 3), F.cross_entropy, X), "must be a pair .* got Tensor"),
-        (lambda: Network(Noisy(4, 3), F.cross_entropy, (X, Y)), "not deterministic"),
-        (lambda: Network(Crossing(4, 3), F.cross_entropy, (X, Y)), "treats each example by itself"),
-        (lambda: Network(nn.Linear(5, 3), F.cross_entropy, (X, Y)), "does not run on the first example"),
-        (lambda: Network(nn.Linear(4, 3), F.cross_entropy, (X, Y[:4])), "as many inputs as targets"),
-        (lambda: Network(nn.Linear(4, 3), F.cross_entropy, (X / 0, Y)), "data has values that are NaN"),
-        (lambda: Network(nn.Linear(4, 3), F.cross_entropy, (X, Y), parameters="none"), "match none of the model's"),
-        (lambda: Network(nn.Flatten(), F.cross_entropy, (X, Y)), "nothing to train"),
-        (lambda: Network(nn.Linear(4, 3), F.cross_entropy, "digits"), "must be tensors"),
-        (lambda: Network(nn.Linear(4, 3), F.cross_entropy, (X, Y), chunk=0), "chunk must be"),
-        (lambda: Network(F.relu, F.cross_entropy, (X, Y)), "must be a torch.nn.Module"),  # type: ignore[arg-type]
+        (lambda: Network(nn.Linear(4, 3), F.cross_entropy, (X[:0], Y[:0])), "data", "data is empty"),
+        (lambda: Network(nn.Linear(4, 3), F.cross_entropy, (X, Y + 1)), "data", "labels must lie from 0 to 2"),
+        (lambda: Network(nn.Linear(4, 3), F.cross_entropy, (X, Y - 1)), "data", "labels must lie from 0 to 2"),
+        (
+            lambda: Network(nn.Linear(4, 3), nn.CrossEntropyLoss(reduction="sum"), (X, Y)),
+            "loss",
+            "not a mean over examples",
+        ),
+        (
+            lambda: Network(nn.Linear(4, 3), nn.CrossEntropyLoss(reduction="none"), (X, Y)),
+            "loss",
+            "must return one number",
+        ),
+        (
+            lambda: Network(nn.Linear(4, 3), lambda o, y: F.cross_entropy(o, y).detach(), (X, Y)),
+            "loss",
+            "loss has no gradient",
+        ),
+        (
+            lambda: Network(nn.Linear(4, 3), lambda o, y: (o.argmax(1) != y).float().mean(), (X, Y)),
+            "loss",
+            "has no gradient",
+        ),
+        (lambda: Network(nn.Linear(4, 1), F.mse_loss, (X, X[:, 0])), "loss", "targets shaped like the outputs"),
+        (
+            lambda: Network(mean_spoiled(), F.cross_entropy, (X, Y)),
+            "model",
+            "buffer 1.running_mean has values that are NaN",
+        ),
+        (
+            lambda: Network(nn.Linear(4, 3), lambda o, y: o.sum() / 0, (X, Y)),
+            "model",
+            "loss of the first 8 examples is -?inf",
+        ),
+        (lambda: Network(nn.Linear(4, 3), F.cross_entropy, (X,)), "data", "must be a pair .* got a tuple of 1"),
+        (lambda: Network(nn.Linear(4, 3), F.cross_entropy, X), "data", "must be a pair .* got Tensor"),
+        (lambda: Network(Noisy(4, 3), F.cross_entropy, (X, Y)), "model", "not deterministic"),
+        (lambda: Network(Crossing(4, 3), F.cross_entropy, (X, Y)), "loss", "treats each example by itself"),
+        (lambda: Network(nn.Linear(4, 3), F.cross_entropy, (X, Y[:4])), "data", "as many inputs as targets"),
+        (lambda: Network(nn.Linear(4, 3), F.cross_entropy, (X / 0, Y)), "data", "data has values that are NaN"),
+        (
+            lambda: Network(nn.Linear(4, 3), F.cross_entropy, (X, Y), parameters="none"),
+            "parameters",
+            "match none of the model's",
+        ),
+        (lambda: Network(nn.Flatten(), F.cross_entropy, (X, Y)), "model", "nothing to train"),
+        (lambda: Network(nn.Linear(4, 3), F.cross_entropy, "digits"), "data", "must be tensors"),
+        (lambda: Network(nn.Linear(4, 3), F.cross_entropy, (X, Y), chunk=0), "chunk", "chunk must be"),
+        (lambda: Network(F.relu, F.cross_entropy, (X, Y)), "model", "must be a torch.nn.Module"),  # type: ignore[arg-type]
     ],
 )
-def test_bad_input_gets_a_sentence(call: Any, sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
+def test_bad_input_gets_a_sentence(call: Callable[[], Network], argument: str, sentence: str) -> None:
+    with pytest.raises(Wrong, match=sentence) as told:
         call()
+    assert told.value.argument == argument
+
+
+def test_an_exception_inside_of_a_model_is_the_users_own() -> None:
+    with pytest.raises(
+        UserCodeError, match="running the model on the first example failed with RuntimeError: mat1 and mat2"
+    ):
+        Network(nn.Linear(5, 3), F.cross_entropy, (X, Y))
+    with pytest.raises(
+        UserCodeError, match=r"the first 8 examples failed with KeyError: 'y' \(test_network.py"
+    ) as told:
+        Network(nn.Linear(4, 3), lambda o, y: {}["y"], (X, Y))
+    assert "Traceback" in told.value.traceback
 
 
 def test_attention_and_batch_norm_are_said() -> None:
@@ -169,5 +214,16 @@ def test_the_first_examples() -> None:
 def test_a_loss_that_fails_says_on_which_examples() -> None:
     wrong = torch.where(torch.arange(10) == 9, 7, Y)
     network = Network(nn.Linear(4, 3), lambda o, y: F.cross_entropy(o, y), (X, wrong), chunk=4)
-    with pytest.raises(ValueError, match="the loss fails on examples 8 to 9: Target 7 is out of bounds"):
+    with pytest.raises(
+        UserCodeError, match="the loss of examples 8 to 9 failed with IndexError: Target 7 is out of bounds"
+    ):
         network.full_loss()
+
+
+def test_without_torch_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(module: str, package: str) -> None:
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+    monkeypatch.setattr(nets, "import_module", missing)
+    with pytest.raises(ImportError, match=r"nqm.nets needs torch; pip install 'nqm\[nets\]'"):
+        nets.fit  # noqa: B018

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from nqm.nets.workloads import WORKLOADS, workload
-from nqm.nets.workloads.fashion import SOURCE
-from nqm.nets.workloads.sources import Source, read_idx
+from nqm.nets.workloads.datasets import DataSet, read_idx
+from nqm.nets.workloads.fashion import FILES
 
 FASHION = pytest.mark.skipif(
-    not Path(SOURCE.package).is_dir(),
+    not Path(FILES.package).is_dir(),
     reason="Debian's dataset-fashion-mnist is not installed; continuous integration has it",
 )
 
@@ -39,14 +39,14 @@ def test_fashion_learns(name: str) -> None:
 
 @FASHION
 def test_the_fashion_files_are_the_real_ones() -> None:
-    for name, digest in SOURCE.sha256:
-        assert hashlib.sha256(gzip.decompress(SOURCE.file(name).read_bytes())).hexdigest() == digest
+    for name, digest in FILES.sha256:
+        assert hashlib.sha256(gzip.decompress(FILES.file(name).read_bytes())).hexdigest() == digest
 
 
 def test_missing_data_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NQM_DATA", str(tmp_path / "here"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    source = Source("things", "ask for it")
+    source = DataSet("things", "ask for it")
     with pytest.raises(ValueError, match=r"things data is missing: no a\.gz in .*here.*ask for it"):
         source.file("a.gz")
     (tmp_path / "here" / "things").mkdir(parents=True)
@@ -61,7 +61,7 @@ def test_downloads_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     home.mkdir()
     (home / "a.gz").write_bytes(gzip.compress(b"right"))
     sums = (("a.gz", hashlib.sha256(b"right").hexdigest()),)
-    source = Source("things", "ask", home=f"file://{home}/", sha256=sums)
+    source = DataSet("things", "ask", home=f"file://{home}/", sha256=sums)
     assert source.file("a.gz").is_relative_to(tmp_path / "cache")
     (tmp_path / "cache" / "nqm" / "things" / "a.gz").unlink()
     (home / "a.gz").write_bytes(gzip.compress(b"wrong"))

@@ -11,7 +11,7 @@ import numpy as np
 
 from nqm.nets.estimates import Measure
 from nqm.nets.fitting.descent import Descent
-from nqm.nets.fitting.model import Fit
+from nqm.nets.fitting.model import Fit, Provenance
 
 
 def small_fit() -> Fit:
@@ -21,7 +21,7 @@ def small_fit() -> Fit:
     noise = Measure(np.tile(h, 3), np.tile(0.5 * h, 3) * rng.uniform(0.8, 1.2, 24), np.repeat(np.arange(3), 8))
     top = {"h": h[:4], "c": 0.5 * h[:4], "g": np.sqrt(0.02 * h[:4]), "adam": h[:4] ** -0.5}
     descent = Descent(0.25, 0.5, np.array([0, 1, 3, 10, 30, 100]), np.array([0.6, 0.59, 0.57, 0.53, 0.5, 0.47]))
-    return Fit(signal, noise, 0.6, 1000, top, signal, descent, {"network": "small", "parameters": 100})
+    return Fit(signal, noise, 0.6, 1000, top, signal, descent, Provenance(network="small", parameters=100))
 
 
 def fit_bytes(ending: str = ".json") -> bytes:

@@ -8,9 +8,8 @@ search of the exact engine applies.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -22,18 +21,19 @@ from ...problems.base import check_batch_size, check_target
 from ...problems.quadratic import Quadratic
 from ...search import Tuned, optimal_schedule, tune
 from ...search.sweeps import Sweep, sweep
-from ...types import Array, Wrong
+from ...types import Array, Progress, Wrong
 from ..estimates import Estimate, bootstrap
 from .model import Fit
 from .prediction import horizon_of
 
-BATCH_SIZES = (4, 16, 64, 256, 1024, 4096, 16384)
-PIECES = 5
-NEAR = 20.0  # times the critical batch size, to either side: what decides it
-RESAMPLES = 40  # of the noise vectors, for its interval
-SWEPT: tuple[Optimizer, ...] = (SGD(), HeavyBall())  # over batch sizes
-TUNED: tuple[Optimizer, ...] = (EMA(SGD()), Nesterov())  # at the one asked for
-Progress = Callable[[int, int], None]
+ADVISED_BATCH_SIZES = (4, 16, 64, 256, 1024, 4096, 16384)
+DECAY_PIECES = 5  # pieces of the decaying learning rate that is compared with a constant one
+CRITICAL_RANGE = 20.0  # batch sizes within this factor of the critical one decide it
+CRITICAL_RESAMPLES = 40  # resamples of the noise vectors for its interval, each with a sweep of its own
+SWEPT: tuple[Optimizer, ...] = (SGD(), HeavyBall())
+"""Families that are tuned at every batch size."""
+TUNED: tuple[Optimizer, ...] = (EMA(SGD()), Nesterov())
+"""Families that are tuned at the one batch size asked for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,14 +49,14 @@ class Advice:
     critical_batch_size: Estimate | None = None
     decay_steps: float | None = None
 
-    def table(self) -> list[dict[str, Any]]:
+    def table(self) -> list[dict[str, object]]:
         """One row for each optimizer at the batch size asked for."""
         return [
             {"optimizer": str(t.optimizer), "steps": t.steps, "examples": (t.steps or math.nan) * self.batch_size}
             for t in self.tuned
         ]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {
             "target": self.target, "batch_size": number(self.batch_size), "reachable": self.reachable,
             "sentences": list(self.sentences), "tuned": [t.to_dict() for t in self.tuned],
@@ -66,7 +66,7 @@ class Advice:
 
 
 def advise(
-    fit: Fit, target: float, batch_size: float, *, batch_sizes: Sequence[float] = BATCH_SIZES,
+    fit: Fit, target: float, batch_size: float, *, batch_sizes: Sequence[float] = ADVISED_BATCH_SIZES,
     progress: Progress | None = None,
 ) -> Advice:  # fmt: skip
     """How to reach a training loss soonest from the checkpoint of a fit: optimizer, learning rate, batch size, decay."""
@@ -80,16 +80,15 @@ def advise(
     sizes = sorted({*batch_sizes, batch_size, 2 * batch_size})
     jobs = len(SWEPT) + len(TUNED) + 1
     sweeps, tuned, here = [], [], sizes.index(batch_size)
-    for kind in SWEPT:
-        sweeps.append(sweep(problem, kind, sizes, target=goal))
-        tuned.append(tune(problem, sweeps[-1].optimizers[here] or kind, batch_size, goal))
+    for kind in (*SWEPT, *TUNED):
+        start = kind
+        if kind in SWEPT:
+            sweeps.append(sweep(problem, kind, sizes, target=goal))
+            start = sweeps[-1].optimizers[here] or kind
+        tuned.append(tune(problem, start, batch_size, goal))
         if progress:
             progress(len(tuned), jobs)
-    for kind in TUNED:
-        tuned.append(tune(problem, kind, batch_size, goal))
-        if progress:
-            progress(len(tuned), jobs)
-    decay = optimal_schedule(problem, SGD(), batch_size, goal, pieces=PIECES) if tuned[0].steps else None
+    decay = optimal_schedule(problem, SGD(), batch_size, goal, pieces=DECAY_PIECES) if tuned[0].steps else None
     critical = _critical(fit, target, goal, sweeps[0])
     steps = None if decay is None else float(decay.steps)
     said = _sentences(fit, target, batch_size, tuned, sweeps[0], here, critical, steps)
@@ -118,15 +117,14 @@ def _critical(fit: Fit, target: float, goal: float, found: Sweep) -> Estimate | 
     if not math.isfinite(value):
         return None
     sizes = found.batch_sizes
-    near = np.unique([sizes[0], *sizes[(sizes > value / NEAR) & (sizes < value * NEAR)]])
+    near = np.unique([sizes[0], *sizes[(sizes > value / CRITICAL_RANGE) & (sizes < value * CRITICAL_RANGE)]])
     rows = np.arange(fit.noise.probes)[:, None] == fit.noise.probe
 
     def critical(noise: Array) -> float:
-        return sweep(
-            _problem(fit, target, fit.spectrum_with(noise)), SGD(), near.tolist(), target=goal
-        ).critical_batch_size("2x")
+        problem = _problem(fit, target, fit.spectrum_with(noise))
+        return sweep(problem, SGD(), near.tolist(), target=goal).critical_batch_size("2x")
 
-    interval = bootstrap(rows * fit.noise.weight, critical, resamples=RESAMPLES)
+    interval = bootstrap(rows * fit.noise.weight, critical, resamples=CRITICAL_RESAMPLES)
     return Estimate(value, min(interval.low, value), max(interval.high, value))
 
 
@@ -160,7 +158,7 @@ def _sentences(
         for name, t in zip(("heavy ball", "an average", "Nesterov"), tuned[1:], strict=True):
             said.append(_against(name, t.steps, base))
         if decay is not None:
-            said.append(_against(f"a decaying learning rate ({PIECES} pieces)", decay, base))
+            said.append(_against(f"a decaying learning rate ({DECAY_PIECES} pieces)", decay, base))
         double = plain.steps[int(np.flatnonzero(plain.batch_sizes == 2 * batch_size)[0])]
         if np.isfinite(double) and np.isfinite(plain.steps[here]):
             said.append(f"doubling the batch saves {100 * (1 - double / plain.steps[here]):.0f}% of SGD's steps")

@@ -19,24 +19,28 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...optimizers import HeavyBall
 from ...problems.base import report_steps
-from ...types import Array
+from ...types import Array, Progress
 
 if TYPE_CHECKING:
+    from scipy.interpolate import PchipInterpolator
+
     from ...problems.quadratic import Quadratic
-    from ..krylov import Progress
     from ..network import Network
 
-POINTS = 40
-MOMENTUM = 0.5
-SWINGS = 10  # steps in which the start dies away along the largest curvatures, as MOMENTUM^(step / 2), to 3%
-NEAR = 0.3  # of the way to its first point, where phi is still the identity
-PATIENCE = 10, 0.25  # steps, or share of the steps made, without a new lowest loss after which a descent ends
+DESCENT_POINTS = 40  # steps of a descent, evenly in log, after which the loss is taken
+DESCENT_MOMENTUM = 0.5
+SWINGING_STEPS = 10
+"""Steps in which the start dies away along the largest curvatures, as momentum^(step / 2), to 3%: phi has its first point
+after them. Chosen, as the next one, on the checks in docs/checks: both move errors up to step 100, and later ones hardly."""
+IDENTITY_SHARE = 0.3  # phi is the identity for this share of the way to its first point
+PATIENCE_STEPS, PATIENCE_SHARE = 10, 0.25
+"""A descent ends when its loss had no new minimum for so many steps, or for this share of the steps made if that is more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,59 +61,44 @@ class Descent:
         """Effective learning rate x steps."""
         return float(self.optimizer.effective_lr * self.steps[-1])
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "lr": np.array([self.lr]),
-            "momentum": np.array([self.momentum]),
-            "steps": self.steps,
-            "loss": self.loss,
-        }
-
 
 def descend(network: Network, lr: float, steps: int, progress: Progress | None = None) -> Descent:
     """Follow full gradients; the descent ends early where the loss falls no more, as past the edge of stability, or on Ctrl-C."""
     from ..training.loop import Batches, walk
 
-    times, optimizer = report_steps(steps, "log", POINTS), HeavyBall(lr, MOMENTUM)
-    kept, losses, made = [0], [network.full_loss()], 0
-
-    def tick() -> None:
-        nonlocal made
-        made += 1
-        if progress:
-            progress(made, steps)
-
+    times, optimizer = report_steps(steps, "log", DESCENT_POINTS), HeavyBall(lr, DESCENT_MOMENTUM)
+    kept, losses, batches = [0], [network.full_loss()], Batches(network.examples, (0,))
     try:
-        for i, theta in walk(network, optimizer, math.inf, times, batches=Batches(network.examples, (0,)), tick=tick):
+        for i, theta in walk(network, optimizer, math.inf, times, batches=batches, progress=progress):
             loss, t = network.full_loss(theta), int(times[i])
             if loss < losses[-1]:
                 kept.append(t)
                 losses.append(loss)
-            elif not t - kept[-1] <= max(PATIENCE[0], PATIENCE[1] * t) or not loss < math.inf:
+            elif not t - kept[-1] <= max(PATIENCE_STEPS, PATIENCE_SHARE * t) or not loss < math.inf:
                 break
     except KeyboardInterrupt:
         pass
-    return Descent(lr, MOMENTUM, np.array(kept), np.array(losses))
+    return Descent(lr, DESCENT_MOMENTUM, np.array(kept), np.array(losses))
 
 
 class Bend:
     """The function phi from the quadratic's loss to the network's, increasing; identity from the checkpoint's loss up."""
 
     def __init__(self, descent: Descent, problem: Quadratic, offset: float) -> None:
-        kept = (descent.steps == 0) | (descent.steps >= min(SWINGS, descent.steps[-1]))
+        kept = (descent.steps == 0) | (descent.steps >= min(SWINGING_STEPS, descent.steps[-1]))
         run = problem.run(descent.optimizer, math.inf, descent.steps[kept].tolist())
         q, loss = run.signal + offset, descent.loss[kept]
         before = np.minimum.accumulate(q)
         falling = np.concatenate([[True], q[1:] < before[:-1] - 1e-12 * abs(q[0])])
         q, loss = q[falling], loss[falling]
         if len(q) > 1:  # next to the checkpoint the quadratic is right, so phi leaves it with slope 1
-            near = NEAR * (q[0] - q[1])
+            near = IDENTITY_SHARE * (q[0] - q[1])
             if loss[0] - near > loss[1]:
                 q, loss = np.insert(q, 1, q[0] - near), np.insert(loss, 1, loss[0] - near)
         self.q, self.loss = q[::-1], loss[::-1]
 
     @cached_property
-    def _inside(self) -> Any:
+    def _inside(self) -> PchipInterpolator:
         from scipy.interpolate import PchipInterpolator
 
         return PchipInterpolator(self.q, self.loss)
@@ -119,8 +108,8 @@ class Bend:
         """Of phi at the end of the descent, with which it goes on from there."""
         return float((self.loss[1] - self.loss[0]) / (self.q[1] - self.q[0]))
 
-    def __call__(self, q: Any) -> Any:
-        q = np.asarray(q, float)
+    def __call__(self, q: Array) -> Array:
+        """The network's loss where the quadratic's is q."""
         if len(self.q) < 2:
             return q
         inside = self._inside(np.clip(q, self.q[0], self.q[-1]))

@@ -1,20 +1,22 @@
-"""Pictures of fits, predictions and checks, as lines and panels; `plot.chart` draws them."""
+"""Charts of fits, predictions and checks, as lines and panels that `show.chart` draws."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...show.chart import BLACK, GREY, PALETTE, Line, Panel, chart, wrap
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from .model import Fit
     from .prediction import Prediction
     from .validation import Check
 
 
-def plot_fit(fit: Fit, path: str | None = None) -> Any:
+def plot_fit(fit: Fit, path: str | None = None) -> Figure:
     """Where signal and noise sit over curvature, as cumulative shares; and noise against curvature along the top vectors."""
     lines = []
     for name, measure, color in (("signal", fit.signal, PALETTE[0]), ("noise", fit.noise, PALETTE[1])):
@@ -38,7 +40,7 @@ def plot_fit(fit: Fit, path: str | None = None) -> Any:
     )
 
 
-def plot_prediction(prediction: Prediction, path: str | None = None) -> Any:
+def plot_prediction(prediction: Prediction, path: str | None = None) -> Figure:
     """Predicted loss over steps with its interval."""
     steps = np.maximum(prediction.steps, 0.5)  # step 0 on a log axis
     half = (prediction.high - prediction.low) / 2
@@ -47,7 +49,7 @@ def plot_prediction(prediction: Prediction, path: str | None = None) -> Any:
     return chart([Panel([line], "step", "training loss", "log", "log", title)], path)
 
 
-def plot_check(check: Check, path: str | None = None) -> Any:
+def plot_check(check: Check, path: str | None = None) -> Figure:
     """Predicted (lines) over real loss (points), and the error against learning rate x steps x curvature."""
     over, errors = [], []
     for i, row in enumerate(check.rows):

@@ -8,14 +8,14 @@ within 2% and within 5%.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...engine.run import Outcome, Run, number, numbers
-from ...engine.schedule import as_schedule
+from ...engine.schedule import Schedule, as_schedule
 from ...engine.spectrum import Spectrum
 from ...optimizers.base import Optimizer, require_set
 from ...problems.base import AnySchedule, check_batch_size, report_steps
@@ -24,6 +24,8 @@ from ...types import Array, Wrong
 from ..estimates import bootstrap
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from .model import Fit
 
 
@@ -50,14 +52,22 @@ class Horizon:
             f"within 5% up to {self.within_5:.3g}, so expect it {level}"
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Horizon:
+        """From the note of a file, where a number that is not finite is left out."""
+        return cls(float(data["within_2"] or 0), float(data["within_5"] or 0), str(data["source"]))
+
+    def to_dict(self) -> dict[str, object]:
         return {"within_2": number(self.within_2), "within_5": number(self.within_5), "source": self.source}
 
 
-USUAL = Horizon(300.0, 300.0, "checks of the built-in workloads, whose descents end at 300,")
+USUAL_HORIZON = Horizon(300.0, 300.0, "checks of the built-in workloads, whose descents end at 300,")
 """For a fit that has not been checked itself: pooled from the checks in docs/checks, whose files the tests read again."""
-PLAIN = Horizon(10.0, 30.0, "checks of the built-in workloads, without a descent,")
-"""The same for the plain quadratic, on the workload that it suits least."""
+PLAIN_HORIZON = Horizon(10.0, 30.0, "checks of the built-in workloads, without a descent,")
+"""The horizon of the plain quadratic, on the workload that it suits least."""
+UNKNOWN = dict.fromkeys(("band_signal", "band_noise", "band_edges", "noise_scale", "curvature_noise_scale"))
+"""What a run of the quadratic says of its own modes and a prediction leaves out."""
+COLUMNS = ("steps", "loss", "low", "high", "reach")  # what a prediction says of each reported step
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,21 +97,20 @@ class Prediction:
             return self.run.message
         return f"{self.run.message}; {self.horizon.sentence(float(self.reach[-1]))}"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {
             "optimizer": str(self.run.optimizer), "batch_size": number(self.run.batch_size),
             "outcome": self.run.outcome.name, "message": self.message,
-            **{name: numbers(getattr(self, name)) for name in ("steps", "loss", "low", "high", "reach")},
-            "horizon": self.horizon.to_dict(),
+            **{name: numbers(getattr(self, name)) for name in COLUMNS}, "horizon": self.horizon.to_dict(),
         }  # fmt: skip
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, object]]:
         """One row for each reported step."""
-        names = ("steps", "loss", "low", "high", "reach")
-        columns = (getattr(self, name).tolist() for name in names)
-        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        columns = (getattr(self, name).tolist() for name in COLUMNS)
+        return [dict(zip(COLUMNS, row, strict=True)) for row in zip(*columns, strict=True)]
 
-    def plot(self, path: str | None = None) -> Any:
+    def plot(self, path: str | None = None) -> Figure:
+        """Predicted loss over steps, with its interval."""
         from .plots import plot_prediction
 
         return plot_prediction(self, path)
@@ -124,7 +133,6 @@ def predict(
     optimizer, batch_size, steps, schedule : as in `Quadratic.run`; momenta start at zero.
     replacement : whether each example of a batch is drawn independently. Else, in shuffled epochs, a batch of B out of N
         has the noise of one of B (N - 1) / (N - B).
-
     bent : correct for the way the real loss fell along the fit's descent; False for the plain quadratic.
 
     Outside the stable region of the measured curvature nothing is predicted beyond the checkpoint, and the message says so.
@@ -133,7 +141,8 @@ def predict(
     if not optimizer.linear:
         raise Wrong(
             f"{optimizer} is not linear, so its loss on a fit is not predicted; train it with `nqm check`, or predict "
-            "SGD, HeavyBall, Nesterov and averages of them"
+            "SGD, HeavyBall, Nesterov and averages of them",
+            argument="optimizer",
         )
     size = check_batch_size(batch_size)
     if not replacement:
@@ -148,14 +157,10 @@ def predict(
     per_probe = [Quadratic(spectrum).run(optimizer, size, shown, fixed).noise / size for spectrum in _probes(fit)]
     table, signal = np.stack(per_probe), run.signal + fit.offset
     bands = [bootstrap(table[:, i]) for i in range(len(times))]
-    loss, low, high = (
-        _bent(fit, signal, noise, bent)
-        for noise in (table.mean(0), *(np.array([getattr(b, end) for b in bands]) for end in ("low", "high")))
-    )
-    shifted = replace(
-        run, loss=loss, signal=signal, floor=run.floor + fit.offset, batch_size=check_batch_size(batch_size),
-        band_signal=None, band_noise=None, band_edges=None, noise_scale=None, curvature_noise_scale=None,
-    )  # fmt: skip
+    noises = table.mean(0), np.array([band.low for band in bands]), np.array([band.high for band in bands])
+    loss, low, high = (_bent(fit, signal, noise, bent) for noise in noises)
+    floor, size = run.floor + fit.offset, check_batch_size(batch_size)
+    shifted = replace(run, loss=loss, signal=signal, floor=floor, batch_size=size, **UNKNOWN)
     return Prediction(shifted, low, high, reach, horizon_of(fit, bent))
 
 
@@ -169,12 +174,11 @@ def _bent(fit: Fit, signal: Array, noise: Array, bent: bool) -> Array:
 def horizon_of(fit: Fit, bent: bool = True) -> Horizon:
     """That of the fit's own checks, if there were any; else what is usual, as far as the fit's descent goes."""
     if fit.descent is None or not bent:
-        return PLAIN
-    own = fit.note.get("horizon")
-    if own is not None:
-        return Horizon(float(own["within_2"] or 0), float(own["within_5"] or 0), str(own["source"]))
-    end = max(fit.descent.reach * float(fit.spectrum.h.max()), PLAIN.within_2)
-    return Horizon(min(USUAL.within_2, end), min(USUAL.within_5, end), USUAL.source)
+        return PLAIN_HORIZON
+    if fit.horizon is not None:
+        return fit.horizon
+    end, usual = max(fit.descent.reach * float(fit.spectrum.h.max()), PLAIN_HORIZON.within_2), USUAL_HORIZON
+    return Horizon(min(usual.within_2, end), min(usual.within_5, end), usual.source)
 
 
 def _probes(fit: Fit) -> list[Spectrum]:
@@ -187,7 +191,7 @@ def _probes(fit: Fit) -> list[Spectrum]:
     ]
 
 
-def _reach(optimizer: Optimizer, schedule: Any, times: Array) -> Array:
+def _reach(optimizer: Optimizer, schedule: Schedule | None, times: Array) -> Array:
     """Effective learning rate summed over steps."""
     rate = float(optimizer.effective_lr)
     if schedule is None:
@@ -209,8 +213,6 @@ def _refused(fit: Fit, run: Run, optimizer: Optimizer) -> Prediction:
         "Real networks often move to flatter places there and come back, which no model of this checkpoint shows"
     )
     one = np.array([fit.loss])
-    stopped = replace(
-        run, steps=np.array([0]), loss=one, signal=one, noise=np.zeros(1), message=message, outcome=Outcome.diverged,
-        band_signal=None, band_noise=None, band_edges=None, noise_scale=None, curvature_noise_scale=None,
-    )  # fmt: skip
+    parts = {"steps": np.array([0]), "loss": one, "signal": one, "noise": np.zeros(1)}
+    stopped = replace(run, **parts, message=message, outcome=Outcome.diverged, **UNKNOWN)
     return Prediction(stopped, one, one, np.zeros(1), horizon_of(fit))

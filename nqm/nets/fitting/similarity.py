@@ -17,26 +17,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 
 from ...optimizers import Optimizer
-from ...types import Array, Wrong
+from ...sampling.replicas import check_whole
+from ...types import Array, Progress, Wrong
 from ..curvature import curvature_of
 from ..estimates import Estimate, Measure, bootstrap
-from ..krylov import Progress, top_eigenpairs
+from ..krylov import top_eigenpairs
 from ..network import Network
 from ..training.loop import Batches, walk
-from .measurement import krylov_spaces
+from .probing import krylov_spaces
 
-BATCH_SEED = 0x51
+CHECKPOINT_SEED = 0x51  # of the batches between checkpoints, apart from those of other trainings
 
 
 @dataclass(frozen=True, eq=False)
 class Similarity:
-    """What `compare` found: one entry for each checkpoint, or for each pair of them.
+    """What `curvature_similarity` found: one entry for each checkpoint, or for each pair of them.
 
     ``values`` has the k largest eigenvalues of each checkpoint, ``residuals`` their errors as shares of the first.
     """
@@ -52,7 +52,7 @@ class Similarity:
     dim: int
     curvature: str
 
-    def table(self) -> list[dict[str, Any]]:
+    def table(self) -> list[dict[str, object]]:
         """A row for each checkpoint after the first, against the one before it."""
         return [
             {
@@ -64,14 +64,12 @@ class Similarity:
             for i in range(1, len(self.steps))
         ]  # fmt: skip
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain numbers."""
-        return {
-            "steps": list(self.steps), "loss": self.loss.tolist(), "trace": [t.to_dict() for t in self.trace],
-            "values": self.values.tolist(), "residuals": self.residuals.tolist(), "overlap": self.overlap.tolist(),
-            "alignment": self.alignment.tolist(), "distance": self.distance.tolist(), "dim": self.dim,
-            "curvature": self.curvature,
-        }  # fmt: skip
+        names = ("loss", "values", "residuals", "overlap", "alignment", "distance")
+        arrays: dict[str, object] = {name: getattr(self, name).tolist() for name in names}
+        trace = [t.to_dict() for t in self.trace]
+        return {"steps": list(self.steps), "trace": trace, **arrays, "dim": self.dim, "curvature": self.curvature}
 
 
 def checkpoints(
@@ -81,13 +79,13 @@ def checkpoints(
     times = [int(t) for t in steps]
     if not times or times != sorted(set(times)) or times[0] < 0:
         raise Wrong(f"steps must be whole numbers that increase, from 0 on, got {list(steps)}", argument="steps")
-    batches, begun = Batches(network.examples, (BATCH_SEED, seed)), network.step or 0
+    batches, begun = Batches(network.examples, (CHECKPOINT_SEED, seed)), network.step or 0
     return [
         network.at(theta, begun + times[i]) for i, theta in walk(network, optimizer, batch_size, times, batches=batches)
     ]
 
 
-def compare(
+def curvature_similarity(
     networks: Sequence[Network],
     *,
     k: int = 10,
@@ -98,7 +96,7 @@ def compare(
     tol: float = 1e-3,
     progress: Progress | None = None,
 ) -> Similarity:
-    """Compare the curvature of one network at two or more checkpoints.
+    """How alike the curvature of one network is at two or more checkpoints.
 
     Parameters
     ----------
@@ -118,16 +116,16 @@ def compare(
             f"networks must be one model at several checkpoints; they have {[n.dim for n in networks]} weights",
             argument="networks",
         )
-    for name, value, most in (("k", k, dim), ("probes", probes, None), ("lanczos_steps", lanczos_steps, None)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1 or (most and value > most):
-            raise Wrong(f"{name} must be a whole number from 1{f' to {most:,}' if most else ' on'}, got {value!r}")
+    check_whole("k", k, 1, dim)
+    check_whole("probes", probes, 1)
+    check_whole("lanczos_steps", lanczos_steps, 1)
     dtype = networks[0].theta.dtype
     z = torch.randn(probes, dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
     values, vectors, residuals, spectra, kind = [], [], [], [], ""
     for i, network in enumerate(networks):
         operator = curvature_of(network, curvature)
         h, u, r = top_eigenpairs(operator, dim, k, dtype=dtype, seed=seed, tol=tol)
-        spectra.append(Measure.of([found.measure() for found in krylov_spaces(operator, z, lanczos_steps)]))
+        spectra.append(Measure.of([found.quadrature() for found in krylov_spaces(operator, z, lanczos_steps)]))
         values.append(_filled(h, k))
         residuals.append(_filled(r / abs(h[0]), k))
         vectors.append(u.double().numpy())

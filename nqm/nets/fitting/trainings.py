@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,8 +14,8 @@ from ...engine.run import Run
 from ...optimizers.base import Optimizer
 from ...problems.base import report_steps
 from ...sampling.replicas import check_replicas
-from ...types import Wrong
-from ..training.loop import Progress, batches_of, check_setting, losses, mean_run, part_of
+from ...types import Progress, Wrong
+from ..training.loop import batches_of, check_setting, losses, mean_run, part_of
 from ..trees import leaves
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ class Trainings:
     ) -> Run:  # fmt: skip
         """The mean over seeds, as `train` gives it."""
         size, times, rows = check_setting(optimizer, batch_size), report_steps(steps, "log", 2), []
-        for s in range(check_replicas(seeds)):
+        check_whole("seeds", seeds, 1)
+        for s in range(seeds):
             key = f"{self.checkpoint} {optimizer} B={size:g} {times.tolist()} {seed}.{s}"
             if key not in self.kept:
                 show = None if progress is None else part_of(progress, s, seeds)
@@ -65,7 +66,7 @@ class Trainings:
 
 def _line(text: str, path: Path) -> tuple[str, list[float]]:
     try:
-        row: Any = json.loads(text)
+        row = json.loads(text)
         return str(row["training"]), [np.inf if x is None else float(x) for x in row["loss"]]
-    except (ValueError, TypeError, KeyError) as error:
-        raise Wrong(f"{str(path)!r} is not a file of trainings that nqm wrote: {error}") from None
+    except (ValueError, TypeError, KeyError) as error:  # a line of another file
+        raise Wrong(f"{str(path)!r} is not a file of trainings that nqm wrote: {error}", argument="store") from None

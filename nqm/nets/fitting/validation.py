@@ -6,27 +6,29 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...engine.run import Run, numbers
 from ...optimizers import EMA, SGD, HeavyBall, Nesterov
 from ...optimizers.base import Optimizer
-from ...types import Array, Wrong
-from ..training.loop import Progress, part_of
+from ...types import Array, Progress, Wrong
+from ..training.loop import part_of
 from .model import Fit
 from .prediction import Horizon, Prediction, predict
 from .trainings import Trainings
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from ..network import Network
 
-STEPS = (10, 30, 100, 300, 1000)
-BATCH_SIZES = (16, 64, 256, 1024, 4096)
-RATES = (0.03, 0.1, 0.3)  # effective learning rate x largest curvature: a range of ten
-QUIET = 2048  # beyond this batch size noise is small and training dear, and fewer seeds do
-BINS = 3.0  # ratio of effective lr x steps over which errors are pooled
+CHECKED_STEPS = (10, 30, 100, 300, 1000)
+CHECKED_BATCH_SIZES = (16, 64, 256, 1024, 4096)
+CHECKED_RATES = (0.03, 0.1, 0.3)  # effective learning rate x largest curvature: a range of ten
+QUIET_BATCH = 2048  # beyond this batch size noise is small and training costs most, so that fewer seeds do
+BIN_RATIO = 3.0  # errors are pooled over bins of effective lr x steps whose ends have this ratio
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,40 +76,34 @@ class Check:
         """Median over the settings that were predicted of the absolute relative error, at each step."""
         return median_error(self.errors)
 
-    def summary(self) -> list[dict[str, Any]]:
+    def summary(self) -> list[dict[str, float]]:
         """A row for each step: median and largest absolute error over the settings, bent and by the plain quadratic."""
         bent, plain = np.abs(self.errors), np.abs(np.stack([row.plain_error for row in self.rows]))
         columns = {
-            "steps": self.steps, "median_error": median_error(bent), "largest_error": largest_error(bent),
-            "plain_median_error": median_error(plain), "plain_largest_error": largest_error(plain),
+            "steps": self.steps, "median_error": median_error(bent), "largest_error": _over_settings(np.nanmax, bent),
+            "plain_median_error": median_error(plain), "plain_largest_error": _over_settings(np.nanmax, plain),
         }  # fmt: skip
-        return [
-            dict(zip(columns, row, strict=True)) for row in zip(*(c.tolist() for c in columns.values()), strict=True)
-        ]
+        rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+        return [dict(zip(columns, row, strict=True)) for row in rows]
 
     def horizon(self) -> Horizon:
         """How far, in effective lr x steps x largest curvature, the median error stays within 2% and within 5%."""
-        points = [
-            (x, abs(e))
-            for row in self.rows
-            if row.prediction.run.outcome.ok
-            for x, e in zip(row.prediction.reach, row.error, strict=True)
-            if x > 0
-        ]
-        what = f"{len(self.rows)} checks of this fit"
-        return Horizon(furthest(points, 0.02), furthest(points, 0.05), what)
+        predicted = [row for row in self.rows if row.prediction.run.outcome.ok]
+        points = [p for row in predicted for p in zip(row.prediction.reach, np.abs(row.error), strict=True) if p[0] > 0]
+        return Horizon(furthest(points, 0.02), furthest(points, 0.05), f"{len(self.rows)} checks of this fit")
 
     def checked(self) -> Fit:
         """The fit with the horizon that this check found, which later predictions carry."""
-        return replace(self.fit, note={**self.fit.note, "horizon": self.horizon().to_dict()})
+        return replace(self.fit, horizon=self.horizon())
 
-    def table(self) -> list[dict[str, Any]]:
+    def table(self) -> list[dict[str, object]]:
         """One row for each setting and step."""
+        top = float(self.fit.spectrum.h.max())
         return [
             {
                 "optimizer": str(row.trained.optimizer), "batch_size": row.trained.batch_size,
                 "seeds": row.trained.replicas, "steps": int(t),
-                "reach": float(_lr_h(self.fit, row) * t), "trained": float(row.trained.loss[i]),
+                "reach": float(row.trained.optimizer.effective_lr * top * t), "trained": float(row.trained.loss[i]),
                 "stderr": float(_stderr(row)[i]), "predicted": float(row.trained.loss[i] * (1 + row.error[i])),
                 "error": float(row.error[i]), "plain_error": float(row.plain_error[i]),
             }
@@ -115,20 +111,21 @@ class Check:
             for i, t in enumerate(row.trained.steps)
         ]  # fmt: skip
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {
             "steps": numbers(self.steps), "median_error": numbers(self.median_error), "summary": self.summary(),
             "horizon": self.horizon().to_dict(), "fit": self.fit.to_dict(), "table": self.table(),
         }  # fmt: skip
 
-    def plot(self, path: str | None = None) -> Any:
+    def plot(self, path: str | None = None) -> Figure:
+        """Predicted and real loss over steps, and the errors."""
         from .plots import plot_check
 
         return plot_check(self, path)
 
 
 def settings(
-    fit: Fit, rates: Sequence[float] = RATES, batch_sizes: Sequence[float] = BATCH_SIZES
+    fit: Fit, rates: Sequence[float] = CHECKED_RATES, batch_sizes: Sequence[float] = CHECKED_BATCH_SIZES
 ) -> list[tuple[Optimizer, float]]:
     """Four optimizers at each of some effective rates over the largest curvature, with batch sizes in turn."""
     found: list[tuple[Optimizer, float]] = []
@@ -146,7 +143,7 @@ def check(
     fit: Fit,
     chosen: Sequence[tuple[Optimizer, float]] | None = None,
     *,
-    steps: Sequence[int] = STEPS,
+    steps: Sequence[int] = CHECKED_STEPS,
     seeds: int = 2,
     seed: int = 0,
     store: str | Path | None = None,
@@ -160,17 +157,18 @@ def check(
     """
     here = network.full_loss()
     if abs(here - fit.loss) > 1e-3 * abs(fit.loss):
-        raise Wrong(f"the network's loss is {here:.6g}, the fit's {fit.loss:.6g}: they are not of the same checkpoint")
+        losses = f"the network's loss is {here:.6g}, the fit's {fit.loss:.6g}"
+        raise Wrong(f"{losses}: they are not of the same checkpoint", argument="fit")
     pairs = list(settings(fit) if chosen is None else chosen)
     if not pairs:
-        raise Wrong("check needs at least one setting (optimizer, batch size)")
+        raise Wrong("check needs at least one setting (optimizer, batch size)", argument="chosen")
     trainings = Trainings(network, store)
     rows: list[Row] = []
     try:
         for i, (optimizer, batch_size) in enumerate(pairs):
             show = None if progress is None else part_of(progress, i, len(pairs))
             bent, plain = (predict(fit, optimizer, batch_size, steps, bent=b) for b in (True, False))
-            count = max(1, math.ceil(seeds * min(1.0, QUIET / batch_size)))
+            count = max(1, math.ceil(seeds * min(1.0, QUIET_BATCH / batch_size)))
             trained = trainings.run(optimizer, batch_size, steps, seeds=count, seed=seed, progress=show)
             rows.append(Row(bent, plain, trained))
     except KeyboardInterrupt:
@@ -181,22 +179,14 @@ def check(
 
 def median_error(errors: Array) -> Array:
     """Over settings, the first axis, where there is any; NaN where nothing was predicted."""
-    return _over(np.nanmedian, errors)
+    return _over_settings(np.nanmedian, errors)
 
 
-def largest_error(errors: Array) -> Array:
-    return _over(np.nanmax, errors)
-
-
-def _over(function: Callable[..., Array], errors: Array) -> Array:
+def _over_settings(function: Callable[..., Array], errors: Array) -> Array:
     seen = np.isfinite(errors).any(0)
     found = np.full(errors.shape[1], np.nan)
     found[seen] = function(np.abs(errors[:, seen]), axis=0)
     return found
-
-
-def _lr_h(fit: Fit, row: Row) -> float:
-    return float(row.trained.optimizer.effective_lr) * float(fit.spectrum.h.max())
 
 
 def _stderr(row: Row) -> Array:
@@ -208,10 +198,10 @@ def furthest(points: list[tuple[float, float]], tol: float) -> float:
     x, error = np.array(points).T
     edge, found = x.min(), 0.0
     while edge <= x.max():
-        inside = (x >= edge) & (x < BINS * edge)
+        inside = (x >= edge) & (x < BIN_RATIO * edge)
         if inside.any():
             if np.median(error[inside]) > tol:
                 break
             found = float(x[inside].max())
-        edge *= BINS
+        edge *= BIN_RATIO
     return found

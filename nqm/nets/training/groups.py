@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import torch
 
@@ -14,8 +13,9 @@ from .stacks import Draws, Plain, Slopes, Stacked
 from .tasks import Task
 from .trial import RAW, SLACK, Result, Trial
 
-GROWN = 1e3  # times the initial loss: a training that is above has diverged
-TIMED, TIMED_EXAMPLES = 2, 512  # steps that a way of training is timed for, and the largest batch that is needed for it
+DIVERGED_TRIAL = 1e3  # a trial has diverged when its loss is this many times the initial one
+TIMED_STEPS = 2  # steps for which a way of training is timed
+TIMED_EXAMPLES = 512  # examples of the largest batch that a way of training is timed with
 
 
 def evaluation_steps(growth: float, last: int) -> Iterator[int]:
@@ -52,7 +52,7 @@ class Record:
         self.times.append(t)
         for name, curve in self.curves.items():
             curve.append(found[name][0] if name in found else math.nan)
-        grown = [loss for _, loss in found.values() if not loss <= GROWN * self.initial]
+        grown = [loss for _, loss in found.values() if not loss <= DIVERGED_TRIAL * self.initial]
         for name, (value, _) in found.items():
             if value <= self.trial.target and not grown:
                 self.steps[name] = t
@@ -60,32 +60,25 @@ class Record:
 
     def _judge(self, t: int, grown: list[float]) -> None:
         trial, waiting = self.trial, ", ".join(self.waiting)
-        reached = [name for name, steps in self.steps.items() if steps is not None]
+        reached = " and ".join(name for name, steps in self.steps.items() if steps is not None)
+        above = f"{waiting} above {trial.metric} {trial.target:g}"
         if not waiting:
             self.end("reached", f"came to {trial.metric} {trial.target:g} in {t:,} steps")
         elif grown and reached:
-            self.end(
-                "out_of_steps", f"{' and '.join(reached)} came to the target, then the loss grew to {grown[0]:.3g}"
-            )
+            self.end("out_of_steps", f"{reached} came to the target, then the loss grew to {grown[0]:.3g}")
         elif grown:
             self.end("diverged", f"the loss is {grown[0]:.3g} at step {t:,}, from {self.initial:.3g} at the start")
         elif t >= trial.max_steps:
-            self.end(
-                "out_of_steps", f"{waiting} above {trial.metric} {trial.target:g} after {t:,} steps, the most allowed"
-            )
+            self.end("out_of_steps", f"{above} after {t:,} steps, the most allowed")
         elif t >= trial.steps_allowed:
-            self.end(
-                "stopped",
-                f"{waiting} above {trial.metric} {trial.target:g} at step {t:,}, well behind a better trial",
-            )
+            self.end("stopped", f"{above} at step {t:,}, well behind a better trial")
 
     def end(self, outcome: str, message: str) -> None:
         self.outcome, self.message = outcome, message
 
     def result(self, how: str) -> Result:
-        return Result(
-            self.trial.key, self.outcome, self.steps, self.curves, self.times, self.seconds, self.message, how
-        )
+        key, seen = self.trial.key, (self.steps, self.curves, self.times)
+        return Result(key, self.outcome, *seen, self.seconds, self.message, how)
 
 
 class Group:
@@ -113,7 +106,7 @@ class Group:
             while t < until:
                 self._step(t)
                 t += 1
-            self._look(t)
+            self._evaluate(t)
             self._race(t)
             now = time.process_time()
             for record in self.active:
@@ -127,9 +120,10 @@ class Group:
     def _step(self, t: int) -> None:
         self.rule.step(self.slopes, self.draws(self.size), t)
         if len(self.averages):
+            # The recursion of `EMA`, here because one training serves every decay: as an optimizer each would train anew.
             self.averages.lerp_(self.rule.theta, self.gains)
 
-    def _look(self, t: int) -> None:
+    def _evaluate(self, t: int) -> None:
         """Take the metric of each read-out that still waits for the target."""
         weights = dict(zip(self.records[0].trial.readouts, (self.rule.theta, *self.averages), strict=True))
         asked = [(row, name) for row, record in enumerate(self.active) for name in (record.waiting if t else [RAW])]
@@ -158,24 +152,20 @@ class Group:
     def _leave(self) -> None:
         """Trials that are done leave; the others may be fewer than a stack is good for."""
         rows = [row for row, record in enumerate(self.active) if not record.outcome]
-        if len(rows) == len(self.active) or not rows:
-            self.active = [self.active[row] for row in rows]
-            return
+        some_left = 0 < len(rows) < len(self.active)
         self.active = [self.active[row] for row in rows]
-        self.rule.keep(rows)
-        self.draws.keep(rows)
-        self.averages = self.averages[:, rows]
-        self.slopes = self._choose()
+        if some_left:
+            self.rule.keep(rows)
+            self.draws.keep(rows)
+            self.averages = self.averages[:, rows]
+            self.slopes = self._choose()
 
     def _choose(self) -> Slopes:
         """One vectorised pass, or one pass after another."""
-        plain = len(self.active) == 1 or self.stacking == "never" or not self.method.stacks
-        if plain:
-            return self.task.slopes(Plain)
-        if self.stacking == "always":
-            return self.task.slopes(Stacked)
-        trials = [record.trial for record in self.active]
-        return self.task.slopes(Stacked if stack_pays(self.task, self.method, trials) else Plain)
+        stacked = len(self.active) > 1 and self.stacking != "never" and self.method.stacks
+        if stacked and self.stacking == "auto":
+            stacked = stack_pays(self.task, self.method, [record.trial for record in self.active])
+        return self.task.slopes(Stacked if stacked else Plain)
 
     def _how(self) -> str:
         stacked = isinstance(self.slopes, Stacked)
@@ -184,7 +174,7 @@ class Group:
         return name if pieces == 1 else f"{name}, accumulated({pieces})"
 
 
-_PAYS: dict[tuple[Any, ...], bool] = {}
+_PAYS: dict[tuple[object, ...], bool] = {}
 
 
 def stack_pays(task: Task, method: Method, trials: Sequence[Trial]) -> bool:
@@ -211,7 +201,7 @@ def _seconds(task: Task, method: Method, trials: Sequence[Trial], kind: type[Slo
     theta = torch.stack([task.start(trial.seed) for trial in trials])
     rule = method.start(task.network, theta, [trial.settings for trial in trials], seeds)
     draws, times = Draws(task.network.examples, seeds), []
-    for t in range(1 + TIMED):  # the first one warms up
+    for t in range(1 + TIMED_STEPS):  # the first one warms up
         index = draws(size)
         start = time.process_time()
         rule.step(slopes, index, t)

@@ -18,10 +18,10 @@ Kronecker-factored approximate Fisher matrix for convolution layers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -29,14 +29,16 @@ from torch.nn import functional as F
 
 from ..curvature import draw_targets, targets_in
 from ..network import Network
-from ..trees import leaves, some
+from ..trees import Tree, joined, leaves, some, tree_map
 from .stacks import Slopes
 
-TRIED = 2  # examples of the pass that finds the layers
+LAYER_EXAMPLES = 2  # examples of the pass that finds the layers
+Hook = Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor | None]
+"""What PyTorch calls after a module: with the module, its inputs and its output, which the hook may replace."""
 
 
 @dataclass(frozen=True)
-class Layer:
+class KroneckerLayer:
     """A layer with Kronecker factors: its module, the names of its parameters, and the shape of an example's output."""
 
     name: str
@@ -54,7 +56,8 @@ class Layer:
         """a_r of each example, (examples, places, inputs)."""
         if isinstance(self.module, nn.Conv2d):
             m = self.module
-            a = F.unfold(x, m.kernel_size, m.dilation, _padding(m), m.stride).transpose(1, 2)  # type: ignore[arg-type]
+            kernel, dilation, stride = (tuple[int, ...](pair) for pair in (m.kernel_size, m.dilation, m.stride))
+            a = F.unfold(x, kernel, dilation, _padding(m), stride).transpose(1, 2)
         else:
             a = x.reshape(len(x), -1, x.shape[-1])
         return torch.cat([a, a.new_ones(*a.shape[:2], 1)], dim=2) if self.bias else a
@@ -97,16 +100,16 @@ class Layer:
         g = self.slopes(g.flatten(0, 1))
         places = g.shape[1]
         g = g.reshape(trials, -1, g.shape[-1])
-        return (
-            g.mT @ g * (examples / places)
-        )  # an example's loss has `examples` times the gradient of its share of the mean
+        # The loss of an example has `examples` times the gradient of its share of the mean.
+        return g.mT @ g * (examples / places)
 
 
-def _padding(m: nn.Conv2d) -> Any:
+def _padding(m: nn.Conv2d) -> tuple[int, ...]:
     if not isinstance(m.padding, str):
-        return m.padding
-    total = [d * (k - 1) for d, k in zip(m.dilation, m.kernel_size, strict=True)]
-    return 0 if m.padding == "valid" else tuple(t // 2 for t in total)
+        return tuple(m.padding)
+    if m.padding == "valid":
+        return (0, 0)
+    return tuple(d * (k - 1) // 2 for d, k in zip(m.dilation, m.kernel_size, strict=True))
 
 
 def _supported(module: nn.Module) -> bool:
@@ -118,18 +121,18 @@ def _supported(module: nn.Module) -> bool:
     return isinstance(module, nn.Linear)
 
 
-def layers_of(network: Network) -> list[Layer]:
+def layers_of(network: Network) -> list[KroneckerLayer]:
     """The layers of a network that have Kronecker factors: each applied once in a pass, example by example."""
     calls: dict[str, list[Tensor]] = {}
     modules = {name: m for name, m in network.model.named_modules() if _supported(m)}
 
-    def note(name: str) -> Any:
+    def note(name: str) -> Hook:
         return lambda module, arguments, output: calls.setdefault(name, []).append(output)
 
     handles = [m.register_forward_hook(note(name)) for name, m in modules.items()]
     try:
         with torch.no_grad():
-            batch = some(network.data, TRIED)
+            batch = some(network.data, LAYER_EXAMPLES)
             network.output(network.theta, batch)
     finally:
         for handle in handles:
@@ -140,16 +143,16 @@ def layers_of(network: Network) -> list[Layer]:
         if len(outputs) != 1 or len(outputs[0]) != rows or f"{prefix}weight" not in network.shapes:
             continue
         bias = f"{prefix}bias" if f"{prefix}bias" in network.shapes else None
-        found.append(Layer(name, module, f"{prefix}weight", bias, tuple(outputs[0].shape[1:])))
+        found.append(KroneckerLayer(name, module, f"{prefix}weight", bias, tuple(outputs[0].shape[1:])))
     return found
 
 
 @contextmanager
-def _watched(layers: Sequence[Layer], shifts: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
+def _watched(layers: Sequence[KroneckerLayer], shifts: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
     """Note each layer's inputs, and add to its output a shift that is zero: the loss's gradient in it is g."""
     inputs: dict[str, Tensor] = {}
 
-    def hook(name: str) -> Any:
+    def hook(name: str) -> Hook:
         def watch(module: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> Tensor:
             inputs[name] = arguments[0]
             return output + shifts[name]
@@ -164,47 +167,40 @@ def _watched(layers: Sequence[Layer], shifts: dict[str, Tensor]) -> Iterator[dic
             handle.remove()
 
 
-@dataclass
-class Statistics:
+class Statistics(NamedTuple):
     """What one batch says: gradients, factors A and G of each layer, and the mean gradients at the Fisher's targets."""
 
     g: Tensor
     factors: dict[str, tuple[Tensor, Tensor]]
     drawn: Tensor
 
-    def plus(self, other: Statistics, share: float) -> Statistics:
-        """With another piece of the same batch added, each as its share of the examples says."""
-        factors = {name: (A + share * other.factors[name][0], G + share * other.factors[name][1])
-                   for name, (A, G) in self.factors.items()}  # fmt: skip
-        return Statistics(self.g + share * other.g, factors, self.drawn + share * other.drawn)
-
-    def times(self, share: float) -> Statistics:
-        return Statistics(
-            share * self.g, {n: (share * A, share * G) for n, (A, G) in self.factors.items()}, share * self.drawn
-        )
-
 
 def statistics(
-    slopes: Slopes, layers: Sequence[Layer], theta: Tensor, index: Tensor, generators: Sequence[torch.Generator] | None
-) -> Statistics:
+    slopes: Slopes, layers: Sequence[KroneckerLayer], theta: Tensor, index: Tensor,
+    generators: Sequence[torch.Generator] | None,
+) -> Statistics:  # fmt: skip
     """Gradients and factors of a stack of trials on their batches; without generators, of the empirical Fisher matrix."""
     total = None
     for piece, share in slopes.pieces(index):
-        one = _piece(slopes, layers, theta, piece, generators)
-        total = one.times(share) if total is None else total.plus(one, share)
+        one = tree_map(lambda t, share=share: share * t, _piece(slopes, layers, theta, piece, generators))
+        total = one if total is None else joined([total, one], lambda pair: pair[0] + pair[1])
     assert total is not None
-    return total
+    return Statistics(*total)
 
 
 def _piece(
-    slopes: Slopes, layers: Sequence[Layer], theta: Tensor, index: Tensor, generators: Sequence[torch.Generator] | None
+    slopes: Slopes,
+    layers: Sequence[KroneckerLayer],
+    theta: Tensor,
+    index: Tensor,
+    generators: Sequence[torch.Generator] | None,
 ) -> Statistics:
     network, trials = slopes.network, len(theta)
     theta = theta.detach().requires_grad_()
     size = (trials, index.shape[1])
     shifts = {layer.name: torch.zeros(*size, *layer.shape, dtype=theta.dtype, requires_grad=True) for layer in layers}
 
-    def passed(batch: Any, row: Tensor, moved: dict[str, Tensor]) -> Any:
+    def passed(batch: Tree, row: Tensor, moved: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         with _watched(layers, moved) as inputs:
             out = network.output(row, batch)
         return out, inputs, network.loss(out, batch[1])
@@ -229,7 +225,7 @@ def _piece(
     return Statistics(g, factors, scale**0.5 * drawn)
 
 
-def others(network: Network, layers: Sequence[Layer]) -> list[str]:
+def others(network: Network, layers: Sequence[KroneckerLayer]) -> list[str]:
     """Parameters that belong to no layer with factors."""
     taken = {name for layer in layers for name in (layer.weight, layer.bias)}
     return [name for name in network.shapes if name not in taken]

@@ -6,27 +6,28 @@ The rules are those that `Quadratic.sample` steps, so a prediction and a trainin
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ...engine.run import Outcome, Run
-from ...engine.schedule import as_schedule
+from ...engine.schedule import Schedule, as_schedule
 from ...optimizers.base import Optimizer, require_set
 from ...problems.base import AnySchedule, check_batch_size, report_steps
 from ...sampling.bases import Geometry
 from ...sampling.means import Mean
-from ...sampling.replicas import check_replicas, check_seed
-from ...types import Wrong
+from ...sampling.replicas import check_seed, check_whole
+from ...sampling.stepping import Stepper
+from ...types import Array, Progress, Wrong
 
 if TYPE_CHECKING:
     from ..network import Network
 
-GROWN = 1e6  # times the initial loss: a training that is above has diverged
-Progress = Callable[[int, int], None]
+DIVERGED_TRAINING = 1e6  # a training has diverged when its loss is this many times the initial one
+TRAINING_STREAM = 0x7A1  # seeds of the batches of `train`, apart from those of checkpoints and of trials
 
 
 class Unknown(Geometry):
@@ -35,10 +36,11 @@ class Unknown(Geometry):
     def __init__(self) -> None:
         super().__init__(np.ones(1))
 
-    def precondition(self, g: Any, power: Any) -> Any:
+    def precondition(self, g: object, power: object) -> NoReturn:
         raise Wrong(
             "training knows no powers of a network's curvature, so Preconditioned optimizers are predicted only; "
-            "Adam is a preconditioner that it can run"
+            "Adam is a preconditioner that it can run",
+            argument="optimizer",
         )
 
 
@@ -53,7 +55,8 @@ class Batches:
         if self.replacement:
             return torch.from_numpy(self.rng.integers(self.examples, size=size))
         if size > self.examples:
-            raise Wrong(f"a batch of {size:,} without replacement needs as many examples; data has {self.examples:,}")
+            needed = f"a batch of {size:,} without replacement needs as many examples"
+            raise Wrong(f"{needed}; data has {self.examples:,}", argument="batch_size")
         if len(self.left) < size:  # the rest of an epoch that fills no batch is dropped
             self.left = self.rng.permutation(self.examples)
         taken, self.left = self.left[:size], self.left[size:]
@@ -61,27 +64,26 @@ class Batches:
 
 
 def walk(
-    network: Network, optimizer: Optimizer, batch_size: float, times: Any, schedule: Any = None, *,
-    batches: Batches, tick: Callable[[], None] = lambda: None,
+    network: Network, optimizer: Optimizer, batch_size: float, times: Sequence[int] | Array,
+    schedule: Schedule | None = None, *, batches: Batches, progress: Progress | None = None,
 ) -> Iterator[tuple[int, Tensor]]:  # fmt: skip
     """Step from the network's checkpoint; (index of a reported step, the weights reported there)."""
-    if optimizer.at_horizon(1) != optimizer.at_horizon(int(times[-1])):
+    if optimizer.depends_on_horizon:
         raise Wrong(
-            f"{optimizer} depends on the length of the run; start its average at a step, such as Polyak(..., 100)"
+            f"{optimizer} depends on the length of the run; start its average at a step, such as Polyak(..., 100)",
+            argument="optimizer",
         )
-    state, now = optimizer.begin(network.theta, Unknown()), optimizer
-    t, until, size = 0, 0.0, batch_size
+    stepper = Stepper(optimizer, optimizer.begin(network.theta, Unknown()), batch_size, schedule)
+
+    def gradient(theta: Tensor, size: float) -> Tensor:
+        g = network.gradient(theta, None if math.isinf(size) else network.take(batches(max(1, round(size)))))
+        if progress:
+            progress(stepper.t + 1, int(times[-1]))
+        return g
+
     for i, last in enumerate(times):
-        while t < last:
-            if t >= until:
-                lr, momentum, factor = (1.0, 1.0, 1.0) if schedule is None else schedule.at(t)
-                now, size = optimizer.scaled(lr, momentum), batch_size * factor
-                until = math.inf if schedule is None else schedule.same_until(t)
-            batch = None if math.isinf(size) else network.take(batches(max(1, round(size))))
-            state = now.update(state, network.gradient(now.point(state, t), batch), t)
-            t += 1
-            tick()
-        yield i, optimizer.report(state, t)
+        stepper.to(int(last), gradient)
+        yield i, stepper.weights()
 
 
 def train(
@@ -111,14 +113,14 @@ def train(
     progress : called with (done, total). Ctrl-C ends the run with the seeds done so far.
     """
     size = check_setting(optimizer, batch_size)
-    times, seeds, seed = report_steps(steps, grid, points), check_replicas(seeds), check_seed(seed)
-    schedule = as_schedule(schedule, int(times[-1]))
-    rows: list[Any] = []
+    check_whole("seeds", seeds, 1)
+    times, seed, rows = report_steps(steps, grid, points), check_seed(seed), list[Array]()
+    fixed = as_schedule(schedule, int(times[-1]))
     try:
         for s in range(seeds):
             show = None if progress is None else part_of(progress, s, seeds)
             batches = batches_of(network, seed, s, replacement)
-            rows.append(losses(network, optimizer, size, times, schedule, batches=batches, progress=show))
+            rows.append(losses(network, optimizer, size, times, fixed, batches=batches, progress=show))
     except KeyboardInterrupt:
         if not rows:
             raise
@@ -130,13 +132,13 @@ def check_setting(optimizer: Optimizer, batch_size: float) -> float:
     require_set(optimizer, "train")
     size = check_batch_size(batch_size)
     if math.isfinite(size) and size != int(size):
-        raise Wrong(f"training needs a whole batch_size, got {batch_size!r}")
+        raise Wrong(f"training needs a whole batch_size, got {batch_size!r}", argument="batch_size")
     return size
 
 
 def batches_of(network: Network, seed: int, s: int, replacement: bool = True) -> Batches:
     """The batches of the s-th training of a seed."""
-    return Batches(network.examples, (0x7A1, seed, s), replacement)
+    return Batches(network.examples, (TRAINING_STREAM, seed, s), replacement)
 
 
 def part_of(progress: Progress, i: int, parts: int) -> Progress:
@@ -145,26 +147,19 @@ def part_of(progress: Progress, i: int, parts: int) -> Progress:
 
 
 def losses(
-    network: Network, optimizer: Optimizer, size: float, times: Any, schedule: Any = None, *, batches: Batches,
-    progress: Progress | None = None,
-) -> Any:  # fmt: skip
+    network: Network, optimizer: Optimizer, size: float, times: Array, schedule: Schedule | None = None, *,
+    batches: Batches, progress: Progress | None = None,
+) -> Array:  # fmt: skip
     """Full-data losses of one training at the reported steps; infinite from where it has diverged."""
-    found, initial, done = np.full(len(times), np.inf), network.full_loss(), 0
-
-    def tick() -> None:
-        nonlocal done
-        done += 1
-        if progress and done % 10 == 0:
-            progress(done, int(times[-1]))
-
-    for i, theta in walk(network, optimizer, size, times, schedule, batches=batches, tick=tick):
+    found, initial = np.full(len(times), np.inf), network.full_loss()
+    for i, theta in walk(network, optimizer, size, times, schedule, batches=batches, progress=progress):
         found[i] = network.full_loss(theta)
-        if not found[i] < GROWN * initial:
+        if not found[i] < DIVERGED_TRAINING * initial:
             break
     return found
 
 
-def mean_run(optimizer: Optimizer, size: float, times: Any, rows: Sequence[Any]) -> Run:
+def mean_run(optimizer: Optimizer, size: float, times: Array, rows: Sequence[Array]) -> Run:
     """The mean over trainings, each a row of losses, with its standard error."""
     mean = Mean()
     with np.errstate(all="ignore"):

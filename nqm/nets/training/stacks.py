@@ -12,27 +12,27 @@ and since no trial's loss depends on another's weights the gradient of the sum o
 from __future__ import annotations
 
 import copy
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from ..network import Network
 from ..transforms import vmap
-from ..trees import leaves, tree_map
+from ..trees import Tree, joined, leaves, tree_map
 from .loop import Batches
 
-BATCH_STREAM = 0x7B1  # apart from the seeds of checkpoints and of trainings
+TRIAL_STREAM = 0x7B1  # seeds of the batches of trials, apart from those of checkpoints and of `train`
+T = TypeVar("T")
 
 
 class Draws:
     """Minibatches of several trials: their indices depend on a trial's seed alone, whatever else is in the stack."""
 
     def __init__(self, examples: int, seeds: Sequence[int], replacement: bool = True) -> None:
-        self.streams = {seed: Batches(examples, (BATCH_STREAM, seed), replacement) for seed in seeds}
+        self.streams = {seed: Batches(examples, (TRIAL_STREAM, seed), replacement) for seed in seeds}
         self.seeds = list(seeds)
 
     def __call__(self, size: int) -> Tensor:
@@ -61,17 +61,17 @@ class Loaded:
         """Put other weights in."""
         self.flat.copy_(theta)
 
-    def output(self, batch: Any) -> Tensor:
+    def output(self, batch: Tree) -> Tensor:
         """What the model says on a batch."""
         inputs = batch[0]
         return self.model(*inputs) if isinstance(inputs, tuple) else self.model(inputs)
 
-    def loss(self, batch: Any) -> Tensor:
+    def loss(self, batch: Tree) -> Tensor:
         """Mean loss over a batch."""
         network = self.network
         return network.loss(self.output(batch), batch[1]) if network.of == "output" else network.loss(self.model, batch)
 
-    def gradient(self, batch: Any) -> Tensor:
+    def gradient(self, batch: Tree) -> Tensor:
         """Gradient of the mean loss over a batch, flat."""
         return torch.cat([g.reshape(-1) for g in torch.autograd.grad(self.loss(batch), self.parameters)])
 
@@ -103,11 +103,11 @@ class Slopes(ABC):
         """Gradients for one piece."""
 
     @abstractmethod
-    def each(self, function: Callable[..., Any], *stacks: Any) -> Any:
+    def each(self, function: Callable[..., T], *stacks: object) -> T:
         """``function`` of each trial's part of the stacks, its results stacked."""
 
     @abstractmethod
-    def over(self, function: Callable[..., Any], index: Tensor, *stacks: Any) -> Any:
+    def over(self, function: Callable[..., T], index: Tensor, *stacks: object) -> T:
         """The same with the trial's batch as first argument."""
 
 
@@ -127,11 +127,11 @@ class Plain(Slopes):
             found.append(self.loaded.gradient(self.network.take(chosen)))
         return torch.stack(found)
 
-    def each(self, function: Callable[..., Any], *stacks: Any) -> Any:
+    def each(self, function: Callable[..., T], *stacks: object) -> T:
         rows = range(len(leaves(stacks)[0]))
-        return _joined([function(*tree_map(lambda t, r=row: t[r], stacks)) for row in rows])
+        return joined([function(*tree_map(lambda t, r=row: t[r], stacks)) for row in rows], torch.stack)
 
-    def over(self, function: Callable[..., Any], index: Tensor, *stacks: Any) -> Any:
+    def over(self, function: Callable[..., T], index: Tensor, *stacks: object) -> T:
         index = index.expand(len(leaves(stacks)[0]), -1)
         return self.each(lambda chosen, *parts: function(self.network.take(chosen), *parts), index, *stacks)
 
@@ -146,10 +146,10 @@ class Stacked(Slopes):
         losses = self.over(lambda batch, row: self.network.batch_loss(row, batch), index, theta)
         return torch.autograd.grad(losses.sum(), theta)[0]
 
-    def each(self, function: Callable[..., Any], *stacks: Any) -> Any:
+    def each(self, function: Callable[..., T], *stacks: object) -> T:
         return vmap(function)(*stacks)
 
-    def over(self, function: Callable[..., Any], index: Tensor, *stacks: Any) -> Any:
+    def over(self, function: Callable[..., T], index: Tensor, *stacks: object) -> T:
         trials, rows = len(leaves(stacks)[0]), max(1, self.chunk // index.shape[1])
         found = []
         for low in range(0, trials, rows):
@@ -158,21 +158,4 @@ class Stacked(Slopes):
             batch = self.network.take(index[0] if shared else index[part])
             some = tree_map(lambda t, part=part: t[part], stacks) if rows < trials else stacks
             found.append(vmap(function, in_dims=(None if shared else 0, *(0 for _ in stacks)))(batch, *some))
-        return found[0] if len(found) == 1 else _joined(found, torch.cat)
-
-
-def split(network: Network, stack: Tensor) -> dict[str, Tensor]:
-    """The named parameters that the rows of a stack hold, each (trials, *its shape)."""
-    sizes = [math.prod(shape) for shape in network.shapes.values()]
-    parts = stack.split(sizes, dim=1)
-    return {name: p.view(len(p), *shape) for (name, shape), p in zip(network.shapes.items(), parts, strict=True)}
-
-
-def _joined(trees: list[Any], join: Callable[[list[Tensor]], Tensor] = torch.stack) -> Any:
-    """A list of equal trees as one tree of stacks."""
-    first = trees[0]
-    if isinstance(first, dict):
-        return {name: _joined([tree[name] for tree in trees], join) for name in first}
-    if isinstance(first, (tuple, list)):
-        return tuple(_joined(list(part), join) for part in zip(*trees, strict=True))
-    return join(trees)
+        return found[0] if len(found) == 1 else joined(found, torch.cat)

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...types import Wrong
 from ..network import Network
-from ..trees import collect
-from ..workloads import object_named, workload
+from ..trees import Tree, collect
+from ..workloads import returned, workload
 from ..workloads.base import Workload
 from .metrics import Metric, shuffled
 from .stacks import Slopes
+from .trial import JsonObject
 
-OPTIONS = {
+WORKLOAD_OPTIONS = {
     "examples": "a number of examples to train on",
     "replacement": "true, or false for shuffled epochs",
     "start": "steps of the workload's own optimizer to the checkpoint at which trials begin",
@@ -32,7 +31,7 @@ class Task:
     """A training task with its data in memory."""
 
     name: str
-    options: Mapping[str, Any]
+    options: JsonObject
     workload: Workload | None
     network: Network
     replacement: bool
@@ -66,21 +65,19 @@ class Task:
             self._slopes[kind] = kind(self.network)
         return self._slopes[kind]
 
-    def held_out(self) -> Any:
+    def held_out(self) -> Tree:
         """The examples for validation, shuffled."""
         if self.workload is None or self.workload.val is None:
-            raise Wrong(
-                f"{self.name} has no held-out examples; use train_loss or train_error, or give its Workload a val"
-            )
+            raise Wrong(f"{self.name} has no held-out examples; use train_loss, or give its Workload a val", "metric")
         return shuffled(collect(self.workload.val(self.network.examples))[0])
 
 
-def task_of(name: str, options: Mapping[str, Any]) -> Task:
+def task_of(name: str, options: JsonObject) -> Task:
     """The task of a workload by name, or of ``module:function``, which returns a `Workload` or a `Network`."""
     for option in options:
-        if option not in OPTIONS:
-            known = ", ".join(f"{n} ({about})" for n, about in OPTIONS.items())
-            raise Wrong(f"a workload has no option {option!r}; it has {known}")
+        if option not in WORKLOAD_OPTIONS:
+            known = ", ".join(f"{n} ({about})" for n, about in WORKLOAD_OPTIONS.items())
+            raise Wrong(f"a workload has no option {option!r}; it has {known}", argument="options")
     examples, replacement = options.get("examples"), options.get("replacement", True)
     if examples is not None and not _whole(examples, 2):
         raise Wrong(f"options.examples must be a whole number of at least 2, got {examples!r}", argument="options")
@@ -91,31 +88,36 @@ def task_of(name: str, options: Mapping[str, Any]) -> Task:
     return _task(name, json.dumps(dict(sorted(options.items()))))
 
 
-def _whole(value: Any, least: int) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and math.isfinite(value) and value == int(value) and value >= least
+def _whole(value: object, least: int) -> bool:
+    """Whether it is a whole number; JSON may have it as a float."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return math.isfinite(value) and value == int(value) and value >= least
 
 
 @lru_cache(maxsize=4)
 def _task(name: str, text: str) -> Task:
     options = json.loads(text)
-    found = object_named(name) if ":" in name else workload(name)
-    replacement = bool(options.get("replacement", True))
+    found = returned(name) if ":" in name else workload(name)
     if isinstance(found, Workload):
-        examples = options.get("examples")
-        start = int(options.get("start", 0))
-        network = found.network(start, examples=None if examples is None else int(examples))
-        if examples is not None and network.examples < examples:
-            raise Wrong(
-                f"options.examples is {examples:,}, and {name} has {network.examples:,}: ask for so many, or leave it out"
-            )
-        network.data = shuffled(network.data)
-        return Task(name, options, found, network, replacement)
-    if not isinstance(found, Network):
-        raise Wrong(f"{name} returned {type(found).__name__}; it must return a Workload or an nqm.nets.Network")
-    for option in ("examples", "start"):
-        if option in options:
-            raise Wrong(f"{option} is for workloads; {name} returned a Network of its own")
-    network = found.at(found.theta)
+        network = _begun(found, options)
+    elif isinstance(found, Network):
+        if given := [option for option in ("examples", "start") if option in options]:
+            raise Wrong(f"{given[0]} is for workloads; {name} returned a Network of its own", argument="options")
+        network = found.at(found.theta)
+    else:
+        kind = type(found).__name__
+        raise Wrong(f"{name} returned {kind}; it must return a Workload or an nqm.nets.Network", argument="workload")
     network.data = shuffled(network.data)
-    return Task(name, options, None, network, replacement)
+    own = found if isinstance(found, Workload) else None
+    return Task(name, options, own, network, bool(options.get("replacement", True)))
+
+
+def _begun(found: Workload, options: JsonObject) -> Network:
+    """The network of a workload where trials begin."""
+    examples = options.get("examples")
+    network = found.network(int(options.get("start", 0)), examples=None if examples is None else int(examples))
+    if examples is not None and network.examples < examples:
+        has = f"{found.name} has {network.examples:,}: ask for so many, or leave it out"
+        raise Wrong(f"options.examples is {examples:,}, and {has}", argument="options")
+    return network

@@ -14,9 +14,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 from ...types import Wrong
+
+JsonObject = Mapping[str, Any]
+"""Values by name, as JSON can hold them."""
 
 METRICS = ("train_loss", "val_loss", "train_error", "val_error")
 OUTCOMES = {
@@ -28,8 +31,9 @@ OUTCOMES = {
 }
 FEASIBLE = ("reached", "out_of_steps", "stopped")
 RAW = "raw"
-SLACK = 1.5  # times the best steps, where other trials stop: so that there are others, should the best have been lucky
-KEY_LENGTH = 32  # hexadecimal digits, 128 bits: two trials of one key will not occur
+SLACK = 1.5
+"""Trials stop at this many times the best steps: late enough that there are others, should the best have been lucky."""
+KEY_LENGTH = 32  # hexadecimal digits of a key, 128 bits: two trials of one key will not occur
 
 
 def averaged(decay: float) -> str:
@@ -42,7 +46,27 @@ def averaged(decay: float) -> str:
 
 
 @dataclass(frozen=True)
-class Trial:
+class JsonData:
+    """Fields that go through JSON and come back."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), allow_nan=False)
+
+    @classmethod
+    def from_dict(cls, data: JsonObject) -> Self:
+        """From its fields; others, of a later version, are left out."""
+        return cls(**{f.name: data[f.name] for f in fields(cls) if f.name in data})
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        return cls.from_dict(json.loads(text))
+
+
+@dataclass(frozen=True)
+class Trial(JsonData):
     """One training: its outcome is decided by these alone.
 
     Parameters
@@ -68,9 +92,9 @@ class Trial:
     """
 
     workload: str
-    options: Mapping[str, Any]
+    options: JsonObject
     optimizer: str
-    settings: Mapping[str, Any]
+    settings: JsonObject
     averages: tuple[float, ...]
     batch_size: int
     metric: str
@@ -86,11 +110,9 @@ class Trial:
         object.__setattr__(self, "averages", tuple(sorted(float(decay) for decay in self.averages)))
         for name in ("target", "growth"):
             object.__setattr__(self, name, float(getattr(self, name)))
-        if not (self.batch_size >= 1 and self.max_steps >= 1 and self.growth >= 0):
-            raise Wrong(
-                "a trial needs batch_size and max_steps of 1 or more and growth of 0 or more, "
-                f"got {self.batch_size}, {self.max_steps} and {self.growth:g}"
-            )
+        for name, least in (("batch_size", 1), ("max_steps", 1), ("growth", 0)):
+            if not getattr(self, name) >= least:
+                raise Wrong(f"a trial needs {name} of {least} or more, got {getattr(self, name)}", argument=name)
         if self.limit is not None and not 1 <= self.limit <= self.max_steps:
             raise Wrong(
                 f"limit must lie between 1 and max_steps = {self.max_steps}, got {self.limit}", argument="limit"
@@ -112,22 +134,11 @@ class Trial:
         return self.max_steps if self.limit is None else self.limit
 
     def to_dict(self) -> dict[str, Any]:
-        return _shallow(self) | {"averages": list(self.averages)}
-
-    def to_json(self) -> str:
-        return json.dumps(self.to_dict(), allow_nan=False)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Trial:
-        return cls(**_known(cls, data))
-
-    @classmethod
-    def from_json(cls, text: str) -> Trial:
-        return cls.from_dict(json.loads(text))
+        return super().to_dict() | {"averages": list(self.averages)}
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(JsonData):
     """How a trial ended.
 
     Parameters
@@ -156,7 +167,7 @@ class Result:
             raise Wrong(f"outcome must be one of {', '.join(OUTCOMES)}, got {self.outcome!r}", argument="outcome")
         for name, curve in self.curves.items():
             if len(curve) != len(self.times):
-                raise Wrong(f"the curve of {name} has {len(curve)} points, and times {len(self.times)}")
+                raise Wrong(f"the curve of {name} has {len(curve)} points, and times {len(self.times)}", "curves")
 
     @property
     def feasible(self) -> bool:
@@ -165,31 +176,21 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         curves = {name: [_finite(value) for value in curve] for name, curve in self.curves.items()}
-        return _shallow(self) | {"curves": curves}
-
-    def to_json(self) -> str:
-        return json.dumps(self.to_dict(), allow_nan=False)
+        return super().to_dict() | {"curves": curves}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Result:
-        known = _known(cls, data)
-        known["curves"] = {
-            name: [math.nan if v is None else v for v in curve] for name, curve in known["curves"].items()
-        }
-        return cls(**known)
-
-    @classmethod
-    def from_json(cls, text: str) -> Result:
-        return cls.from_dict(json.loads(text))
+    def from_dict(cls, data: JsonObject) -> Self:
+        curves = {name: [math.nan if v is None else v for v in curve] for name, curve in data["curves"].items()}
+        return super().from_dict({**data, "curves": curves})
 
 
-def digest(data: Any) -> str:
+def digest(data: object) -> str:
     """Hash of data that JSON can hold, whatever the order of names."""
     text = json.dumps(_canonical(data), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _canonical(value: Any) -> Any:
+def _canonical(value: object) -> object:
     """The same for equal numbers: 10 and 10.0 are one setting."""
     if isinstance(value, Mapping):
         return {str(name): _canonical(part) for name, part in value.items()}
@@ -200,13 +201,3 @@ def _canonical(value: Any) -> Any:
 
 def _finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
-
-
-def _shallow(thing: Any) -> dict[str, Any]:
-    return {f.name: getattr(thing, f.name) for f in fields(thing)}
-
-
-def _known(cls: type, data: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a class; others, of a later version, are left out."""
-    names = {f.name for f in fields(cls)}
-    return {name: value for name, value in data.items() if name in names}

@@ -10,18 +10,19 @@ import math
 import time
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 
+from ...text.imports import UserCodeError
 from ...types import Wrong
 from .groups import Group
-from .rules import Method, method_of
+from .rules import method_of
 from .tasks import task_of
 from .trial import METRICS, Result, Trial
 
-HELD = 2**30  # bytes
-NEVER_BELOW_ZERO = ("categorical", "gaussian", "bernoulli")  # likelihoods whose loss has no constant taken off
+HELD_BYTES = 2**30  # freed memory that a process keeps for its next step
+NEVER_BELOW_ZERO = ("categorical", "gaussian", "bernoulli")  # likelihoods whose loss is never below zero
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # as malloc.h numbers them
 Stacking = Literal["auto", "always", "never"]
 
@@ -68,54 +69,56 @@ def keep_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):
         return
-    for parameter, value in ((M_MMAP_THRESHOLD, HELD), (M_TRIM_THRESHOLD, HELD), (M_TOP_PAD, HELD // 16)):
+    for parameter, value in (
+        (M_MMAP_THRESHOLD, HELD_BYTES),
+        (M_TRIM_THRESHOLD, HELD_BYTES),
+        (M_TOP_PAD, HELD_BYTES // 16),
+    ):
         mallopt(parameter, value)
 
 
 def check_trial(trial: Trial) -> None:
     """Refuse, before any training, what a trial asks for and cannot have: each with a sentence."""
     if trial.metric not in METRICS:
-        raise Wrong(f"metric must be one of {', '.join(METRICS)}, got {trial.metric!r}")
+        raise Wrong(f"metric must be one of {', '.join(METRICS)}, got {trial.metric!r}", argument="metric")
     if not math.isfinite(trial.target):
-        raise Wrong(f"target must be a finite number, got {trial.target!r}")
+        raise Wrong(f"target must be a finite number, got {trial.target!r}", argument="target")
     if trial.metric.endswith("error") and not 0 <= trial.target < 1:
-        raise Wrong(f"target of {trial.metric} is a share of errors, from 0 to 1, got {trial.target:g}")
+        raise Wrong(f"target of {trial.metric} is a share of errors, from 0 to 1, got {trial.target:g}", "target")
     for decay in trial.averages:
         if not 0 <= decay < 1:
-            raise Wrong(f"averages must be decays in [0, 1), got {decay!r}")
+            raise Wrong(f"averages must be decays in [0, 1), got {decay!r}", argument="averages")
     method = method_of(trial.optimizer)
-    method.check(trial.settings, None)
+    method.check_settings(trial.settings, None)
     task = task_of(trial.workload, trial.options)
-    method.check(trial.settings, task.network)
+    method.check_settings(trial.settings, task.network)
     if trial.target < 0 and trial.metric.endswith("loss") and task.network.likelihood in NEVER_BELOW_ZERO:
         raise Wrong(
-            f"target is {trial.target:g}, and the loss of {trial.workload} is never below 0: take a target above 0"
+            f"target is {trial.target:g}, and the loss of {trial.workload} is never below 0: raise it", "target"
         )
     if not task.replacement and trial.batch_size > task.network.examples:
         raise Wrong(
             f"batch_size is {trial.batch_size:,} and there are {task.network.examples:,} examples: shuffled epochs have no such "
-            "batch; take smaller ones, or draw with replacement"
+            "batch; take smaller ones, or draw with replacement",
+            argument="batch_size",
         )
     task.metric(trial.metric)
 
 
-def _groups(trials: Sequence[Trial]) -> dict[Any, list[int]]:
+def _groups(trials: Sequence[Trial]) -> dict[str, list[int]]:
     """Places of the trials that can go in step: alike in all but settings and seed; one by one where they cannot."""
-    found: dict[Any, list[int]] = {}
+    found: dict[str, list[int]] = {}
     for place, trial in enumerate(trials):
         try:
             method = method_of(trial.optimizer)
-            alone = not method.stacks
-        except ValueError:
-            method, alone = None, True
-        found.setdefault(place if alone else _likeness(trial, method), []).append(place)
+        except Wrong:  # which the trial will say by itself
+            method = None
+        likeness = str(place)
+        if method and method.stacks:
+            alike = {name: trial.settings.get(name) for name in method.alike}
+            likeness = repr(trial.to_dict() | {"settings": alike, "seed": None})
+        found.setdefault(likeness, []).append(place)
     return found
-
-
-def _likeness(trial: Trial, method: Method | None) -> str:
-    settings = {} if method is None else {name: trial.settings.get(name) for name in method.alike}
-    shared = trial.to_dict() | {"settings": settings, "seed": None}
-    return repr(shared)
 
 
 def _trained(trials: list[Trial], stacking: str) -> list[Result]:
@@ -129,17 +132,7 @@ def _trained(trials: list[Trial], stacking: str) -> list[Result]:
     except Exception as error:
         if len(trials) > 1:
             return [result for trial in trials for result in _trained([trial], stacking)]
-        empty: dict[str, Any] = {name: [] for name in trials[0].readouts}
-        took = time.process_time() - start
-        return [
-            Result(
-                trials[0].key,
-                "failed",
-                dict.fromkeys(empty),
-                empty,
-                [],
-                took,
-                f"{type(error).__name__}: {error}",
-                "plain",
-            )
-        ]
+        told = str(error) if isinstance(error, (Wrong, UserCodeError)) else f"{type(error).__name__}: {error}"
+        trial, took = trials[0], time.process_time() - start
+        curves: dict[str, list[float]] = {name: [] for name in trial.readouts}
+        return [Result(trial.key, "failed", dict.fromkeys(curves), curves, [], took, told, "plain")]

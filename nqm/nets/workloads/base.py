@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ...optimizers import Optimizer
-from ...types import Wrong
-from ..network import Network
+from ...sampling.replicas import check_whole
+from ...types import Progress
+from ..network import PASS_EXAMPLES, Network
 from ..training.loop import Batches, walk
+
+START_STREAM = 0xC4  # seeds of the batches up to a checkpoint, apart from those of `train` and of trials
 
 
 @dataclass(frozen=True)
@@ -35,34 +37,24 @@ class Workload:
     steps: int
     target: float
     loss: Callable[..., Tensor] = F.cross_entropy
-    chunk: int = 2048
+    chunk: int = PASS_EXAMPLES
     val: Callable[[int], tuple[Tensor, Tensor]] | None = None
 
     def network(
-        self, steps: int | None = None, *, seed: int = 0, examples: int | None = None, dtype: Any = None,
-        progress: Callable[[int, int], None] | None = None,
+        self, steps: int | None = None, *, seed: int = 0, examples: int | None = None, dtype: torch.dtype | None = None,
+        progress: Progress | None = None,
     ) -> Network:  # fmt: skip
         """The network at its checkpoint: after ``steps`` steps from a start that depends on ``seed`` alone."""
         steps, examples = self.steps if steps is None else steps, self.examples if examples is None else examples
-        for name, value, least in (("steps", steps, 0), ("examples", examples, 2)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise Wrong(f"{self.name}: {name} must be a whole number of at least {least}, got {value!r}")
+        check_whole("steps", steps, 0)
+        check_whole("examples", examples, 2)
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             model = self.model()
         data = self.data(examples)
         network = Network(model, self.loss, data, dtype=dtype, chunk=self.chunk, name=self.name, step=0)
-        batches, done = Batches(network.examples, (0xC4, seed)), 0
-
-        def tick() -> None:
-            nonlocal done
-            done += 1
-            if progress:
-                progress(done, steps)
-
-        theta = network.theta
-        for _, found in walk(network, self.optimizer, self.batch_size, [steps], batches=batches, tick=tick):
-            theta = found
+        batches = Batches(network.examples, (START_STREAM, seed))
+        ((_, theta),) = walk(network, self.optimizer, self.batch_size, [steps], batches=batches, progress=progress)
         return network.at(theta, steps)
 
 

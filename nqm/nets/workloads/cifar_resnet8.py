@@ -10,7 +10,7 @@ from .base import Workload
 from .cifar10 import data, val
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """``relu(shortcut(x) + conv(relu(conv(x))))``; a shortcut that changes the shape is a convolution of one pixel."""
 
     def __init__(self, inside: int, outside: int, stride: int) -> None:
@@ -26,10 +26,10 @@ class Block(nn.Module):
 
 def model() -> nn.Module:
     found = nn.Sequential(
-        nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(),
-        Block(16, 16, 1), Block(16, 32, 2), Block(32, 64, 2),
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10),
-    )  # fmt: skip
+        *(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU()),
+        *(ResidualBlock(16, 16, 1), ResidualBlock(16, 32, 2), ResidualBlock(32, 64, 2)),
+        *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10)),
+    )
     for module in found.modules():  # He's start: without batch norm torch's own shrinks the signal in every layer
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, nonlinearity="relu")

@@ -9,7 +9,7 @@ from ...optimizers import SGD
 from ...types import Wrong
 from .base import Workload, standardised
 
-HELD_OUT = 1500  # examples from this one on are held out
+FIRST_HELD_OUT = 1500  # examples from this one on are held out
 
 
 def data(n: int) -> tuple[Tensor, Tensor]:
@@ -19,10 +19,10 @@ def data(n: int) -> tuple[Tensor, Tensor]:
 
 def val(n: int) -> tuple[Tensor, Tensor]:
     """The last 297 examples."""
-    if n > HELD_OUT:
-        raise Wrong(f"digits holds out its last 297 examples for validation: train on {HELD_OUT} at most, not {n}")
+    if n > FIRST_HELD_OUT:
+        raise Wrong(f"digits holds out its last 297 examples: train on {FIRST_HELD_OUT} at most, not {n}", "examples")
     x, y = _all()
-    return standardised(x[HELD_OUT:], like=x[:n]), y[HELD_OUT:]
+    return standardised(x[FIRST_HELD_OUT:], like=x[:n]), y[FIRST_HELD_OUT:]
 
 
 def _all() -> tuple[Tensor, Tensor]:

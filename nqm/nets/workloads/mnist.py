@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
-from .base import standardised
+from .datasets import DataSet
 from .fetch import how
-from .images import pictures
-from .sources import Source
+from .images import readers
 
-SOURCE = Source("mnist", how("mnist"), shared=False)  # Fashion-MNIST has files of the same names
-
-
-def data(n: int) -> tuple[Tensor, Tensor]:
-    x, y = pictures(SOURCE, "train")
-    return standardised(x[:n]), y[:n]
-
-
-def val(n: int) -> tuple[Tensor, Tensor]:
-    """The 10,000 digits of the test files."""
-    x, y = pictures(SOURCE, "t10k")
-    return standardised(x, like=pictures(SOURCE, "train")[0][:n]), y
+FILES = DataSet("mnist", how("mnist"), shared=False)  # Fashion-MNIST has files of the same names
+data, val = readers(FILES)

@@ -13,7 +13,7 @@ from .moby_dick import LENGTH, SYMBOLS, data, val
 WIDTH, HEADS, LAYERS = 32, 2, 2
 
 
-class Layer(nn.Module):
+class DecoderLayer(nn.Module):
     """``x + attention(norm(x))``, then ``x + mlp(norm(x))``; a character sees those before it and itself."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class LanguageModel(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.embed, self.place = nn.Embedding(len(SYMBOLS), WIDTH), nn.Parameter(0.1 * torch.randn(LENGTH, WIDTH))
-        self.layers = nn.Sequential(*(Layer() for _ in range(LAYERS)))
+        self.layers = nn.Sequential(*(DecoderLayer() for _ in range(LAYERS)))
         self.head = nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, len(SYMBOLS)))
 
     def forward(self, x: Tensor) -> Tensor:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ...show.chart import GREY, Line, Panel, chart
 from ...show.numbers import spelled
 from ...show.tables import Table, column, distinct
 from ...show.verdict import Verdict
 from ..drawing import curves, keys
-from ..instance import POWERS, WITH_AVERAGE, Question, Study
+from ..instance import POWERS, WITH_AVERAGE, PaperStudy, Question
 from .base import Measured
 
 if TYPE_CHECKING:
@@ -21,11 +23,11 @@ TURN = ("there is hardly any noise at the smaller batch size either", {"small": 
 SAVES, NOTHING = 0.9, 0.95
 
 
-def questions(study: Study) -> list[Question]:
+def questions(study: PaperStudy) -> list[Question]:
     return study.to_table(WITH_AVERAGE)
 
 
-def measure(study: Study | None = None, small: float | None = None, large: float | None = None) -> Measured:
+def measure(study: PaperStudy | None = None, small: float | None = None, large: float | None = None) -> Measured:
     """Tuned steps of averaged SGD over those of SGD at two batch sizes.
 
     Parameters
@@ -33,7 +35,7 @@ def measure(study: Study | None = None, small: float | None = None, large: float
     study : gives the problem and the batch sizes.
     small, large : two of them, the smallest and the largest if left out.
     """
-    found = (study or Study()).table(WITH_AVERAGE)
+    found = (study or PaperStudy()).table(WITH_AVERAGE)
     plain = {(row["power"], row["batch_size"]): row["steps"] for row in found if row["optimizer"] == "SGD"}
     averaged = [row for row in found if row["optimizer"] != "SGD"]
     table = [{**row, "share": row["steps"] / plain[row["power"], row["batch_size"]]} for row in averaged]
@@ -52,7 +54,7 @@ def measure(study: Study | None = None, small: float | None = None, large: float
 
 def draw(table: Table) -> Figure:
     lines = curves(table, "share", styles=("-",))
-    ends = [lines[0].x.min(), lines[0].x.max()]
+    ends = [np.min(lines[0].x), np.max(lines[0].x)]
     even = Line(ends, [1, 1], "SGD without the average", GREY, ":", 1.2)
     panel = Panel([even, *lines], "batch size", "share of SGD's steps", "log2", legend="none", y_limits=(0.0, 1.08))
     return chart([panel], key=[*keys(table, styles=()), even])

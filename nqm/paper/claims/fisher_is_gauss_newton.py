@@ -79,7 +79,7 @@ def exact_fisher(network: Network) -> Tensor:
     total = torch.zeros(network.dim, network.dim, dtype=theta.dtype)
     for label in range(p.shape[1]):
         g = torch.func.vmap(
-            torch.func.grad(lambda t, one, k=label: -network.output(t, (one[None], None)).log_softmax(1)[0, k]),
+            torch.func.grad(lambda t, one, k=label: -network.output(t, (one[None],)).log_softmax(1)[0, k]),
             in_dims=(None, 0),
         )(theta, x)
         total += (g * p[:, label, None]).T @ g / len(x)

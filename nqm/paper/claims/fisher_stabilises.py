@@ -60,7 +60,7 @@ def measure(
     tol : residual of the eigenpairs, as a share of the largest value, at which they are good enough.
     seed : of start, batches and probes.
     """
-    from ...nets.fitting.similarity import checkpoints, compare
+    from ...nets.fitting.similarity import checkpoints, curvature_similarity
     from ...nets.workloads import WORKLOADS
     from ...nets.workloads import workload as named
 
@@ -77,7 +77,7 @@ def measure(
         trained = [
             network.first(seen) for network in checkpoints(start, task.optimizer, task.batch_size, times, seed=seed)
         ]
-        found = compare(trained, k=k, probes=probes, lanczos_steps=lanczos_steps, seed=seed, tol=tol)
+        found = curvature_similarity(trained, k=k, probes=probes, lanczos_steps=lanczos_steps, seed=seed, tol=tol)
     table = [
         {"epoch": epoch, "before": before, **{name: v for name, v in row.items() if name not in ("step", "before")}}
         for before, epoch, row in zip(epochs[:-1], epochs[1:], found.table(), strict=True)

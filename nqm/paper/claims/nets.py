@@ -46,10 +46,10 @@ def gauss_newton(network: Network) -> Tensor:
     import torch
 
     theta, (x, _) = network.theta, network.data
-    jacobian = torch.func.jacrev(lambda t, one: network.output(t, (one[None], None))[0])
+    jacobian = torch.func.jacrev(lambda t, one: network.output(t, (one[None],))[0])
     J = torch.func.vmap(jacobian, in_dims=(None, 0))(theta, x)
     with torch.no_grad():
-        p = network.output(theta, (x, None)).softmax(1)
+        p = network.output(theta, (x,)).softmax(1)
     bend = torch.diag_embed(p) - p[:, :, None] * p[:, None, :]
     return (J.transpose(1, 2) @ (bend @ J)).mean(0)
 

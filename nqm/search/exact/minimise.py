@@ -16,7 +16,6 @@ from functools import cache
 import numpy as np
 
 from ...types import Array
-from .fits import loops
 
 Objective = Callable[[Array], Array]
 """Points (m, p) to values (m,), such as the logs of losses."""
@@ -43,11 +42,12 @@ def minimise(
     The searches go side by side, so that they share the cost of a call of f and of the fits.
     """
     center = np.clip(np.array(starts), low, high)  # (search, p)
+    from .fits import advance  # The first use loads numba.
+
     count, p = center.shape
     best, least = center.copy(), np.full(count, np.inf)
     axes, size, bowl = np.tile(np.eye(p), (count, 1, 1)), np.full(count, radius), np.empty(count, dtype=bool)
     found: list[Basin] = []
-    _, advance = loops()
     for _ in range(rounds):
         X = np.clip(center[:, None] + size[:, None, None] * (_design(p) @ axes), low, high)
         values = f(X.reshape(-1, p)).reshape(X.shape[:2])
@@ -68,7 +68,8 @@ def fit_quadratic(X: Array, values: Array) -> tuple[Array, Array, bool]:
     round, and whether it has a minimum at all.
     """
     p = X.shape[1]
-    fit, _ = loops()
+    from .fits import fit  # loads numba at first use
+
     model, shape = np.empty(p), np.empty((p, p))
     bowl = fit(X, values, float(middle(values[None])[0]), np.zeros(p), 1.0, model, shape)
     return model, shape, bowl

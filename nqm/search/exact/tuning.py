@@ -19,7 +19,7 @@ from ...sampling.bases import Rotation
 from ...types import Array
 from ..answer import PLAIN, Goal, Sampling, Tuned
 from ..hits import steps_to_target
-from ..races.tuner import QuasiTuner
+from ..races.tuner import RaceTuner
 from .basins import Basins
 from .family import Family, O
 from .landing import Landing, bracket
@@ -59,10 +59,10 @@ def tune(
     return found.solve(batch_size, target, steps=steps, examples=examples, max_steps=max_steps)
 
 
-def tuner(problem: Problem, optimizer: O, sampling: Sampling = PLAIN) -> Tuner[O] | QuasiTuner:
-    """What tunes an optimizer: exact moments or, where it has none, quasi-random search."""
+def tuner(problem: Problem, optimizer: O, sampling: Sampling = PLAIN) -> Tuner[O] | RaceTuner:
+    """What tunes an optimizer: exact moments or, where it has none, races."""
     if isinstance(optimizer, Optimizer) and not optimizer.linear:
-        return QuasiTuner(problem, optimizer, sampling)
+        return RaceTuner(problem, optimizer, sampling)
     return Tuner(problem, optimizer)
 
 

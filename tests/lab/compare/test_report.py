@@ -15,10 +15,10 @@ from nqm import EMA, SGD, HeavyBall, Preconditioned, Quadratic, Spectrum, sweep
 from nqm.lab import Study
 from nqm.lab.compare import findings, predicted
 from nqm.lab.compare.plots import colors, plot_rates, plot_steps
-from nqm.lab.compare.predicted import family_of
+from nqm.lab.compare.predictions import family_of
 from nqm.lab.compare.report import Report, bands, critical_rows, toml
 from nqm.nets.estimates import Measure
-from nqm.nets.fitting.model import Fit
+from nqm.nets.fitting.model import Fit, Provenance
 
 H = 1 / np.arange(1.0, 51.0)
 OFFSET = 0.3
@@ -29,7 +29,7 @@ def made(power: float = 0.4) -> Fit:
     probe = np.zeros(len(H), dtype=int)
     top = {"h": H[:8], "c": H[:8], "g": H[:8], "adam": H[:8] ** -power}
     loss = OFFSET + float(H.sum()) / 2
-    return Fit(Measure(H, H**2, probe), Measure(H, H, probe), loss, 1000, top, note={"step": 0})
+    return Fit(Measure(H, H**2, probe), Measure(H, H, probe), loss, 1000, top, provenance=Provenance(step=0))
 
 
 def test_a_fitted_quadratic_is_predicted_as_the_engine_sweeps_it() -> None:
@@ -55,7 +55,7 @@ def test_what_a_fit_cannot_speak_about_is_said() -> None:
     assert "begin at step 300" in predicted(fit, OFFSET + 0.1, curves, start=300).notes[0]
     assert "power" in str(family_of(hyperbola("Adam", 64, 100), made(-0.2), {}))
     with pytest.raises(ValueError, match="the study trains 'digits'"):
-        predicted(replace(fit, note={"network": "mnist_cnn"}), OFFSET + 0.1, curves, workload="digits")
+        predicted(replace(fit, provenance=Provenance(network="mnist_cnn")), OFFSET + 0.1, curves, workload="digits")
 
 
 def test_settings_that_the_study_fixed_are_not_tuned() -> None:
@@ -126,7 +126,9 @@ def test_a_dollar_in_a_label_begins_no_formula(tmp_path: Path) -> None:
 
 def test_the_study_of_a_report_can_be_run_again() -> None:
     table = {"lr": {"low": 0.01, "high": 10.0}, "momentum": 0.9, "averages": [0.9, 0.99]}
-    study = Study("small", "digits", 0.1, [8, 32], {"HeavyBall": table, "mine, slow": {"optimizer": "SGD", "lr": 0.1}})
+    optimizers = {"HeavyBall": table, "mine, slow": {"optimizer": "SGD", "lr": 0.1}}
+    about = {"workload": "digits", "target": 0.1, "batch_sizes": [8, 32]}
+    study = Study.from_dict({"study": about, "optimizers": optimizers}, "small")
     again = Study.from_dict(tomllib.loads(toml(study.to_dict())))
     assert again == study
     assert again.key == study.key

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nqm.nets.fitting.prediction import PLAIN, USUAL
+from nqm.nets.fitting.prediction import PLAIN_HORIZON, USUAL_HORIZON
 from nqm.nets.fitting.validation import furthest
 from nqm.show.verdict import Verdict
 
@@ -71,8 +71,8 @@ def test_the_bars_are_met(name: str) -> None:
 
 def test_the_usual_horizon_is_that_of_the_checks() -> None:
     every = [row for name in MAIN for row in rows(name)]
-    for tol, claimed in ((0.02, USUAL.within_2), (0.05, USUAL.within_5)):
+    for tol, claimed in ((0.02, USUAL_HORIZON.within_2), (0.05, USUAL_HORIZON.within_5)):
         assert furthest([(row["reach"], abs(row["error"])) for row in every], tol) == pytest.approx(claimed, rel=0.01)
     least = [(row["reach"], abs(row["plain_error"])) for row in rows("digits")]
-    assert PLAIN.within_2 <= furthest(least, 0.02)
-    assert PLAIN.within_5 <= furthest(least, 0.05)
+    assert PLAIN_HORIZON.within_2 <= furthest(least, 0.02)
+    assert PLAIN_HORIZON.within_5 <= furthest(least, 0.05)

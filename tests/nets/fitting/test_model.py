@@ -15,8 +15,9 @@ from torch import nn
 from nqm import EMA, SGD, HeavyBall, Nesterov
 from nqm.nets.curvature import GaussNewton
 from nqm.nets.estimates import Measure, bootstrap
-from nqm.nets.fitting.measurement import noise_vectors
-from nqm.nets.fitting.model import Fit, fit
+from nqm.nets.fitting.model import Fit, Provenance
+from nqm.nets.fitting.prediction import Horizon
+from nqm.nets.fitting.probing import fit, random_noise
 from nqm.nets.network import Network
 from nqm.nets.training.loop import train
 
@@ -49,7 +50,7 @@ def test_noise_vectors_have_the_covariance_of_example_gradients() -> None:
     C = torch.cov(rows.T, correction=0)
     network.chunk = 7
     n = 4000
-    found, g = noise_vectors(network, n, torch.Generator().manual_seed(0))
+    found, g = random_noise(network, n, torch.Generator().manual_seed(0))
     torch.testing.assert_close(g, network.gradient(), rtol=1e-10, atol=1e-13)
     v = torch.randn(5, network.dim, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     v[0] = g
@@ -65,9 +66,9 @@ def test_measures_against_dense_matrices() -> None:
     network = mlp()
     found = fit(network, steps=60, noise_steps=60, noise_vectors=3, probes=2, seed=1)
     G = GaussNewton(network).dense()
-    noise, g = noise_vectors(network, 3, torch.Generator().manual_seed(1))
+    noise, g = random_noise(network, 3, torch.Generator().manual_seed(1))
     rows = torch.cat(list(network.example_gradients()))
-    C, settled = torch.cov(rows.T, correction=0), found.note["noise_settled"]
+    C, settled = torch.cov(rows.T, correction=0), found.provenance.noise_eigenvectors
     y = torch.linalg.eigh(G)[1].flip(1)[:, :settled]
     assert settled >= 10
     rest = noise - noise @ y @ y.T
@@ -85,7 +86,7 @@ def test_exact_noise_along_the_largest_curvatures_takes_out_the_scatter() -> Non
     G = GaussNewton(network).dense()
     exact = float((G @ torch.cov(torch.cat(list(network.example_gradients())).T, correction=0)).trace())
     found = [fit(network, noise_vectors=3, descent=0, seed=s).noise.integral(lambda h: h) for s in range(8)]
-    probes = torch.cat([noise_vectors(network, 3, torch.Generator().manual_seed(s))[0] for s in range(8)])
+    probes = torch.cat([random_noise(network, 3, torch.Generator().manual_seed(s))[0] for s in range(8)])
     plain = ((probes @ G) * probes).sum(1).view(8, 3).mean(1).std()
     spread = float(np.std(found, ddof=1))
     assert abs(np.mean(found) - exact) < 4 * spread / 8**0.5 + 1e-6 * exact
@@ -217,9 +218,9 @@ def test_an_interrupt_keeps_the_steps_made() -> None:
             raise KeyboardInterrupt
 
     found = fit(network, steps=20, noise_steps=15, noise_vectors=2, progress=progress)
-    assert found.note["lanczos_steps"] == 12
+    assert found.provenance.lanczos_steps == 12
     assert isinstance(found.noise, Measure)
-    assert found.note["noise_steps"] == 15
+    assert found.provenance.noise_steps == 15
 
 
 class Counting(nn.Linear):
@@ -267,3 +268,21 @@ def test_what_cannot_be_measured_is_refused_first(model: Any, spoil: Any, senten
     network = Network(model(), loss, (spoil(x), y))
     with pytest.raises(ValueError, match=sentence):
         fit(network, steps=3, descent=2)
+
+
+def test_a_fit_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    """Written when provenance was a dict, the converged vectors were called settled, and the horizon was in the note."""
+    found = Fit.load(Path(__file__).parents[1] / "data" / "fit_before_provenance.json")
+    assert (found.provenance.network, found.provenance.step, found.provenance.noise_eigenvectors) == ("small", 7, 2)
+    assert found.horizon == Horizon(30.0, 90.0, "12 checks of this fit")
+    prediction = found.predict(SGD(0.1), 8, [0, 5, 20])
+    np.testing.assert_allclose(
+        prediction.loss, [1.1596997489393301, 1.1316393836388632, 1.0680150940289208], rtol=1e-12
+    )
+    found.save(tmp_path / "again.npz")
+    again = Fit.load(tmp_path / "again.npz")
+    assert (again.provenance, again.horizon) == (found.provenance, found.horizon)
+
+
+def test_entries_that_a_file_lacks_or_that_are_new_do_no_harm() -> None:
+    assert Provenance.from_dict({"network": "small", "of_a_later_version": 1}) == Provenance(network="small")

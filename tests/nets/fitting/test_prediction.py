@@ -13,8 +13,9 @@ from models import mlp
 from nqm import EMA, SGD, Adam, HeavyBall, Nesterov, linear
 from nqm.nets.fitting.advice import advise
 from nqm.nets.fitting.descent import Bend, Descent, descend
-from nqm.nets.fitting.model import Fit, fit
-from nqm.nets.fitting.prediction import PLAIN, USUAL, Horizon
+from nqm.nets.fitting.model import Fit
+from nqm.nets.fitting.prediction import PLAIN_HORIZON, USUAL_HORIZON, Horizon
+from nqm.nets.fitting.probing import fit
 from nqm.nets.fitting.validation import Check, check, settings
 from nqm.nets.network import Network
 from nqm.nets.training.loop import train
@@ -57,8 +58,8 @@ def test_the_horizon_follows_the_errors() -> None:
     assert "within 5%" in Horizon(50, 90, "checks").sentence(60)
     assert "direction" in Horizon(50, 90, "checks").sentence(100)
     usual = digits()[1].predict(SGD(0.01), 64, 10).horizon
-    assert (usual.within_2, usual.source) == (pytest.approx(120), USUAL.source)  # as far as the descent went
-    assert digits()[1].predict(SGD(0.01), 64, 10, bent=False).horizon is PLAIN
+    assert (usual.within_2, usual.source) == (pytest.approx(120), USUAL_HORIZON.source)  # as far as the descent went
+    assert digits()[1].predict(SGD(0.01), 64, 10, bent=False).horizon is PLAIN_HORIZON
 
 
 def test_outside_stability_nothing_is_predicted() -> None:

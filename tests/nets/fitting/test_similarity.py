@@ -12,7 +12,7 @@ from models import cnn, mlp
 from nqm import SGD
 from nqm.nets.curvature import GaussNewton
 from nqm.nets.estimates import Measure
-from nqm.nets.fitting.similarity import Similarity, checkpoints, compare, spectra_distance
+from nqm.nets.fitting.similarity import Similarity, checkpoints, curvature_similarity, spectra_distance
 from nqm.nets.network import Network
 from nqm.types import Array
 
@@ -27,7 +27,7 @@ def trained() -> list[Network]:
 
 @cache
 def found() -> Similarity:
-    return compare(trained(), k=K, probes=PROBES, lanczos_steps=66, seed=3, tol=1e-12)
+    return curvature_similarity(trained(), k=K, probes=PROBES, lanczos_steps=66, seed=3, tol=1e-12)
 
 
 @cache
@@ -104,7 +104,7 @@ def test_a_checkpoint_is_like_itself_and_scale_is_told_from_direction() -> None:
     assert np.diag(s.distance).max() < 1e-15
     network = trained()[1]
     double = Network(network.model, lambda o, y: 2 * network.loss(o, y), network.data, dtype=torch.float64)
-    both = compare([network, double.at(network.theta)], k=K, probes=2, lanczos_steps=30)
+    both = curvature_similarity([network, double.at(network.theta)], k=K, probes=2, lanczos_steps=30)
     (row,) = both.table()
     assert row["trace_ratio"] == pytest.approx(2, rel=1e-9)
     assert row["alignment"] == pytest.approx(1, abs=1e-6)
@@ -112,11 +112,11 @@ def test_a_checkpoint_is_like_itself_and_scale_is_told_from_direction() -> None:
 
 
 def test_results_are_plain_numbers_and_repeat() -> None:
-    again = compare(trained(), k=K, probes=PROBES, lanczos_steps=66, seed=3, tol=1e-12)
+    again = curvature_similarity(trained(), k=K, probes=PROBES, lanczos_steps=66, seed=3, tol=1e-12)
     assert again.to_dict() == found().to_dict()
     assert [row["step"] for row in found().table()] == [3, 40]
     done = []
-    compare(
+    curvature_similarity(
         trained()[:2], k=2, probes=1, lanczos_steps=2, curvature="empirical_fisher", progress=lambda *x: done.append(x)
     )
     assert done == [(1, 2), (2, 2)]
@@ -124,7 +124,7 @@ def test_results_are_plain_numbers_and_repeat() -> None:
 
 def test_low_rank_is_no_surprise() -> None:
     network = mlp(n=1)  # two independent directions of three classes
-    s = compare([network, network.at(network.theta * 1.1)], k=5, probes=1, lanczos_steps=5)
+    s = curvature_similarity([network, network.at(network.theta * 1.1)], k=5, probes=1, lanczos_steps=5)
     assert (s.values[:, 2:] < 1e-9 * s.values[:, :1]).all()
     assert s.alignment[0, 0] == pytest.approx(1)
     assert 0 < s.alignment[0, 1] < 1
@@ -133,12 +133,12 @@ def test_low_rank_is_no_surprise() -> None:
 def test_wrong_calls_say_what_to_change() -> None:
     network = mlp()
     with pytest.raises(ValueError, match="two checkpoints or more, got 1"):
-        compare([network])
+        curvature_similarity([network])
     with pytest.raises(ValueError, match="one model at several checkpoints"):
-        compare([network, cnn()])
+        curvature_similarity([network, cnn()])
     with pytest.raises(ValueError, match="k must be a whole number from 1 to 66, got 67"):
-        compare([network, network], k=67)
-    with pytest.raises(ValueError, match="probes must be a whole number from 1 on, got 0"):
-        compare([network, network], probes=0)
+        curvature_similarity([network, network], k=67)
+    with pytest.raises(ValueError, match="probes must be a whole number from 1, got 0"):
+        curvature_similarity([network, network], probes=0)
     with pytest.raises(ValueError, match=r"steps must be .* increase, from 0 on, got \[3, 1\]"):
         checkpoints(network, SGD(0.1), 4, [3, 1])

@@ -10,7 +10,7 @@ from models import mlp
 
 from nqm import EMA, SGD, HeavyBall
 from nqm.nets.fitting import trainings
-from nqm.nets.fitting.model import fit
+from nqm.nets.fitting.probing import fit
 from nqm.nets.fitting.trainings import Trainings
 from nqm.nets.fitting.validation import check
 from nqm.nets.training.loop import train

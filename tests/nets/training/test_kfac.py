@@ -14,7 +14,7 @@ from nqm.nets.curvature import EmpiricalFisher, GaussNewton
 from nqm.nets.network import Network
 from nqm.nets.training.kronecker import Statistics, layers_of, others, statistics
 from nqm.nets.training.rules.kfac import DEFAULTS, KFAC, inverse, kfac
-from nqm.nets.training.stacks import Plain, Stacked, split
+from nqm.nets.training.stacks import Plain, Stacked
 
 DOUBLE = torch.float64
 
@@ -28,7 +28,7 @@ def found(network: Network, index: Tensor | None = None, seed: int | None = None
 
 def places(network: Network, layer: object) -> Tensor:
     """Where in the flat vector the entries of a layer's matrix lie, column after column."""
-    numbers = split(network, torch.arange(network.dim, dtype=DOUBLE)[None])
+    numbers = network.unflatten(torch.arange(network.dim, dtype=DOUBLE)[None])
     return layer.matrix(numbers)[0].T.reshape(-1).long()  # type: ignore[attr-defined]
 
 
@@ -283,7 +283,7 @@ def test_factors_of_a_part_of_the_batch() -> None:
     """The gradient is the whole batch's; the factors are those of its first examples."""
     network, index = mlp(), torch.arange(20)[None]
     rule = KFAC(network, network.theta[None], [{"lr": 0.1, "empirical": 1, "factor_examples": 6}], [0])
-    g = rule.look(Plain(network), index)
+    g = rule.gather(Plain(network), index)
     torch.testing.assert_close(g[0], network.gradient(network.theta, network.take(index[0])))
     torch.testing.assert_close(rule.factors, found(network, index[0, :6]).factors)
 
@@ -299,7 +299,7 @@ def test_factors_are_those_of_curvlinops() -> None:
     )  # fmt: skip
     v = torch.randn(network.dim, dtype=DOUBLE, generator=torch.Generator().manual_seed(0))
     theirs = operator @ list(network.unflatten(v).values())
-    parts, got = split(network, v[None]), found(network).factors
+    parts, got = network.unflatten(v[None]), found(network).factors
     ours: dict[str, Tensor] = {}
     for layer in layers_of(network):
         A, G = got[layer.name]
@@ -324,7 +324,7 @@ def test_what_has_no_factors_is_left_to_the_diagonal() -> None:
     rule.step(Plain(network), torch.arange(6)[None], 0)
     assert torch.isfinite(rule.theta).all()
     assert not torch.equal(
-        split(network, rule.theta)["layer.weight"][0], network.unflatten(network.theta)["layer.weight"]
+        network.unflatten(rule.theta)["layer.weight"][0], network.unflatten(network.theta)["layer.weight"]
     )
 
 
@@ -352,7 +352,7 @@ def test_inverses_of_hard_matrices() -> None:
 )
 def test_wrong_settings_are_named(settings: dict[str, float], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        kfac().check(settings, None)
+        kfac().check_settings(settings, None)
 
 
 def test_a_network_it_does_not_fit_is_named() -> None:
@@ -360,8 +360,8 @@ def test_a_network_it_does_not_fit_is_named() -> None:
     model = nn.Linear(4, 2)
     of_model = Network(model, lambda m, batch: F.cross_entropy(m(batch[0]), batch[1]), (x, y), of="model")
     with pytest.raises(ValueError, match="function of the model"):
-        kfac().check({"lr": 0.1}, of_model)
+        kfac().check_settings({"lr": 0.1}, of_model)
     unknown = Network(model, lambda out, target: F.cross_entropy(out, target), (x, y))
     with pytest.raises(ValueError, match="likelihood, or set empirical = 1"):
-        kfac().check({"lr": 0.1}, unknown)
-    kfac().check({"lr": 0.1, "empirical": 1}, unknown)
+        kfac().check_settings({"lr": 0.1}, unknown)
+    kfac().check_settings({"lr": 0.1, "empirical": 1}, unknown)

@@ -72,13 +72,13 @@ def test_steps_are_those_of_pytorch(name: str) -> None:
 @pytest.mark.parametrize(("torch_name", "own"), [("torch.SGD", "SGD"), ("torch.Adam", "Adam"), ("RMSprop", "RMSProp")])
 def test_classes_of_torch_by_name(torch_name: str, own: str) -> None:
     settings = [{"lr": 0.05}]
-    method_of(torch_name).check(settings[0], None)
+    method_of(torch_name).check_settings(settings[0], None)
     torch.testing.assert_close(steps(torch_name, settings, Plain, [0]), steps(own, settings, Plain, [0]))
 
 
 def test_muon_takes_matrices_and_adamw_the_rest() -> None:
     network, method = mlp(), method_of("Muon")
-    method.check({"lr": 0.02, "momentum": 0.9}, network)
+    method.check_settings({"lr": 0.02, "momentum": 0.9}, network)
     rule = method.start(network, network.theta[None], [{"lr": 0.02}], [0])
     rule.step(Plain(network), BATCHES[0, :1], 0)
     before, after = network.unflatten(network.theta), network.unflatten(rule.theta[0])
@@ -102,7 +102,7 @@ def test_a_column_acts_as_a_number() -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "said"),
     [
-        ("Adagarad", {"lr": 0.1}, "no optimizer 'Adagarad'; there are SGD, HeavyBall"),
+        ("Adagarad", {"lr": 0.1}, "no optimizer 'Adagarad' .did you mean Adagrad.*; there are SGD, HeavyBall"),
         ("SGD", {"lr": 0.1, "momentum": 0.9}, "SGD has no setting 'momentum'; it has lr"),
         ("HeavyBall", {"lr": 0.1}, "HeavyBall needs a value of momentum"),
         ("Adam", {"lr": -0.1}, "lr must be positive"),
@@ -126,7 +126,7 @@ def test_a_column_acts_as_a_number() -> None:
 )
 def test_what_it_cannot_do_is_said(name: str, settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        method_of(name).check(settings, None)
+        method_of(name).check_settings(settings, None)
 
 
 def test_every_name_is_an_optimizer() -> None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nqm.nets.network import Network
-from nqm.nets.training.stacks import Draws, Loaded, Plain, Slopes, Stacked, split
+from nqm.nets.training.stacks import Draws, Loaded, Plain, Slopes, Stacked
 
 
 def of_model() -> Network:
@@ -87,5 +87,5 @@ def test_epochs_hold_every_example_once() -> None:
 def test_parts_of_a_stack_are_named() -> None:
     network = mlp()
     theta = stack(network)
-    for name, part in split(network, theta).items():
+    for name, part in network.unflatten(theta).items():
         torch.testing.assert_close(part[2], network.unflatten(theta[2])[name])

@@ -15,7 +15,7 @@ from nqm import EMA, SGD
 from nqm.nets.training import groups
 from nqm.nets.training.groups import evaluation_steps
 from nqm.nets.training.loop import walk
-from nqm.nets.training.metrics import FIRST, Metric, shuffled
+from nqm.nets.training.metrics import FIRST_PIECE, Metric, shuffled
 from nqm.nets.training.rules.kfac import KFAC
 from nqm.nets.training.stacks import Draws
 from nqm.nets.training.tasks import task_of
@@ -162,7 +162,7 @@ def test_a_metric_far_above_the_target_is_an_estimate(monkeypatch: pytest.Monkey
     assert sum(seen) == 1797
     seen.clear()
     far, near = metric(theta, 0.1)[0][0], metric(theta, exact - 1e-6)[0][0]
-    assert seen[0] == FIRST
+    assert seen[0] == FIRST_PIECE
     assert sum(seen[1:]) == 1797
     assert near == exact
     assert far == pytest.approx(exact, abs=0.2)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from ....types import Wrong
+from collections.abc import Callable
+from functools import partial
+
+from ....types import unknown
 from .base import Method, Rule, Settings
 from .flat import OPTIMIZERS
 from .flat import method as flat_method
@@ -13,13 +16,17 @@ from .torch_optim import torch_class, torch_names
 
 __all__ = ["Method", "Rule", "Settings", "method_of", "names"]
 
-PREFIX = "torch."
+METHODS: dict[str, Callable[[], Method]] = {
+    **{kind.__name__: partial(flat_method, kind) for kind in OPTIMIZERS},
+    "KFAC": kfac,
+    "Muon": muon,
+}
+"""The methods that are the package's own, each made when it is asked for; another name is PyTorch's."""
 
 
 def names() -> list[str]:
     """Optimizers of the package and of this PyTorch."""
-    own = [kind.__name__ for kind in OPTIMIZERS] + ["KFAC", "Muon"]
-    return own + [name for name in torch_names() if name not in own]
+    return [*METHODS, *(name for name in torch_names() if name not in METHODS)]
 
 
 def method_of(name: str) -> Method:
@@ -28,12 +35,9 @@ def method_of(name: str) -> Method:
     >>> method_of("HeavyBall").stacks, method_of("RAdam").stacks
     (True, False)
     """
-    for kind in OPTIMIZERS:
-        if kind.__name__ == name:
-            return flat_method(kind)
-    if name in ("KFAC", "Muon"):
-        return kfac() if name == "KFAC" else muon()
-    kind = torch_class(name.removeprefix(PREFIX))
+    if name in METHODS:
+        return METHODS[name]()
+    kind = torch_class(name.removeprefix("torch."))
     if kind is None:
-        raise Wrong(f"there is no optimizer {name!r}; there are {', '.join(names())}")
+        raise unknown("optimizer", name, names(), argument="optimizer")
     return torch_method(name, kind)

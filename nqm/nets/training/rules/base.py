@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +15,10 @@ from torch import Tensor
 from ....types import Wrong
 from ...network import Network
 from ..stacks import Slopes
+from ..trial import JsonObject
 
-Settings = Mapping[str, Any]
+Settings = JsonObject
+"""Hyper-parameters of a trial by name."""
 
 
 class Rule(ABC):
@@ -39,12 +42,12 @@ class Rule(ABC):
 class Method:
     """An optimizer by its name.
 
-    ``check`` refuses settings with a sentence; ``start(network, theta, settings, seeds)`` gives the rule at work on the rows of
-    theta; trials can be stacked where it ``stacks``, if their settings agree in the names of ``alike``.
+    ``check_settings`` refuses settings with a sentence. ``start(network, theta, settings, seeds)`` gives the rule at work on
+    the rows of theta. Trials can be stacked where it ``stacks``, if their settings agree in the names of ``alike``.
     """
 
     name: str
-    check: Callable[[Settings, Network | None], None]
+    check_settings: Callable[[Settings, Network | None], None]
     start: Callable[[Network, Tensor, Sequence[Settings], Sequence[int]], Rule]
     stacks: bool
     alike: tuple[str, ...] = ()
@@ -54,23 +57,34 @@ def check_names(method: str, settings: Settings, known: Sequence[str], needed: S
     """Refuse a setting that the optimizer does not have, and the lack of one that it needs."""
     for name in settings:
         if name not in known:
-            raise Wrong(f"{method} has no setting {name!r}; it has {', '.join(known)}")
+            raise Wrong(f"{method} has no setting {name!r}; it has {', '.join(known)}", argument="settings")
     for name in needed:
         if name not in settings:
-            raise Wrong(f"{method} needs a value of {name}; its settings are {', '.join(known)}")
+            raise Wrong(f"{method} needs a value of {name}; its settings are {', '.join(known)}", argument="settings")
 
 
-def check_number(method: str, name: str, value: Any, allowed: str, valid: Callable[[float], bool]) -> None:
+def check_number(method: str, name: str, value: object, allowed: str, valid: Callable[[float], bool]) -> None:
     """Refuse a setting that is not a number in its range."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or not valid(value):
-        raise Wrong(f"{method}: {name} must be {allowed}, got {value!r}")
+    number = value if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan
+    if not math.isfinite(number) or not valid(number):
+        raise Wrong(f"{method}: {name} must be {allowed}, got {value!r}", argument="settings")
 
 
-def check_switch(method: str, name: str, value: Any) -> None:
+def check_switch(method: str, name: str, value: object) -> None:
     """Refuse a setting that is not on or off."""
     if value not in (0, 1):  # and so true or false
-        raise Wrong(f"{method}: {name} must be true or false, got {value!r}")
+        raise Wrong(f"{method}: {name} must be true or false, got {value!r}", argument="settings")
+
+
+def _operator(operation: Callable[[Any, Any], Any]) -> Callable[[Column, Any], Any]:
+    """An operator of columns: with a tensor it gives a tensor, with a number or a column a column."""
+
+    def apply(column: Column, other: Any) -> Any:
+        if isinstance(other, Tensor):
+            return operation(column.like(other), other)
+        return Column(operation(column.values, other.values if isinstance(other, Column) else other))
+
+    return apply
 
 
 class Column:
@@ -80,7 +94,7 @@ class Column:
     is right to float32's last digit, as it is in a plain training, and not what is left after beta was rounded to float32.
     """
 
-    def __init__(self, values: Any) -> None:
+    def __init__(self, values: Sequence[float] | Tensor) -> None:
         self.values = torch.as_tensor(values, dtype=torch.float64)
         self.cast: dict[tuple[torch.dtype, int], Tensor] = {}
 
@@ -94,30 +108,10 @@ class Column:
     def keep(self, rows: Sequence[int]) -> Column:
         return Column(self.values[list(rows)])
 
-    def _with(self, other: Any, operation: Callable[[Any, Any], Any]) -> Any:
-        if isinstance(other, Tensor):
-            return operation(self.like(other), other)
-        return Column(operation(self.values, other.values if isinstance(other, Column) else other))
-
-    def __mul__(self, other: Any) -> Any:
-        return self._with(other, lambda a, b: a * b)
-
-    def __add__(self, other: Any) -> Any:
-        return self._with(other, lambda a, b: a + b)
-
-    def __sub__(self, other: Any) -> Any:
-        return self._with(other, lambda a, b: a - b)
-
-    def __rsub__(self, other: Any) -> Any:
-        return self._with(other, lambda a, b: b - a)
-
-    def __truediv__(self, other: Any) -> Any:
-        return self._with(other, lambda a, b: a / b)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return self._with(other, lambda a, b: b / a)
-
-    def __pow__(self, other: Any) -> Any:
-        return self._with(other, lambda a, b: a**b)
-
-    __rmul__, __radd__ = __mul__, __add__
+    __mul__ = __rmul__ = _operator(operator.mul)
+    __add__ = __radd__ = _operator(operator.add)
+    __sub__ = _operator(operator.sub)
+    __rsub__ = _operator(lambda a, b: b - a)
+    __truediv__ = _operator(operator.truediv)
+    __rtruediv__ = _operator(lambda a, b: b / a)
+    __pow__ = _operator(operator.pow)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from torch import Tensor
 
 from ....optimizers import SGD, Adam, AdamW, HeavyBall, Nesterov, NormalisedSGD, Optimizer, RMSProp, Sign
 from ....optimizers.base import fill, free_parameters, parameters
+from ....sampling.stepping import Stepper
 from ...network import Network
 from ...trees import tree_map
 from ..loop import Unknown
@@ -16,7 +16,7 @@ from ..stacks import Slopes
 from .base import Column, Method, Rule, Settings, check_names
 
 OPTIMIZERS: tuple[type[Optimizer], ...] = (SGD, HeavyBall, Nesterov, Adam, AdamW, RMSProp, NormalisedSGD, Sign)
-USUAL: dict[type[Optimizer], Mapping[str, float]] = {Adam: {"beta1": 0.9}, AdamW: {"beta1": 0.9}}
+USUAL_SETTINGS: dict[type[Optimizer], Mapping[str, float]] = {Adam: {"beta1": 0.9}, AdamW: {"beta1": 0.9}}
 """What is taken where a study leaves a setting out, beside the defaults of the optimizers themselves."""
 
 
@@ -24,48 +24,46 @@ class Flat(Rule):
     """An optimizer's ``update`` on the rows of theta; hyper-parameters are columns, a number for each trial."""
 
     def __init__(self, kind: type[Optimizer], theta: Tensor, settings: Sequence[Settings]) -> None:
-        empty = kind(**USUAL.get(kind, {}))
+        empty = kind(**USUAL_SETTINGS.get(kind, {}))
         values = [{**{n: p.value for n, p in parameters(empty).items()}, **one} for one in settings]
-        self.columns: dict[str, Any] = {name: _column([one[name] for one in values]) for name in values[0]}
-        self.empty, self.optimizer = empty, fill(empty, self.columns)
-        self.state = self.optimizer.begin(theta.detach().clone(), Unknown())
-        self.t = 0
+        self.empty, self.columns = empty, {name: _column([one[name] for one in values]) for name in values[0]}
+        optimizer = fill(empty, self.columns)
+        self.stepper = Stepper(optimizer, optimizer.begin(theta.detach().clone(), Unknown()))
 
     @property
     def theta(self) -> Tensor:
-        return self.optimizer.report(self.state, self.t)
+        return self.stepper.weights()
 
     def step(self, slopes: Slopes, index: Tensor, t: int) -> None:
-        self.advance(slopes(self.optimizer.point(self.state, t), index), t)
+        self.stepper.to(t + 1, lambda theta, _: slopes(theta, index))
 
     def advance(self, g: Tensor, t: int) -> None:
         """Step t with these gradients."""
-        self.state = self.optimizer.update(self.state, g, t)
-        self.t = t + 1
+        self.stepper.to(t + 1, lambda *_: g)
 
     def keep(self, rows: Sequence[int]) -> None:
         chosen = list(rows)
-        self.state = tree_map(lambda tensor: tensor[chosen], self.state)
         self.columns = {n: c.keep(chosen) if isinstance(c, Column) else c for n, c in self.columns.items()}
-        self.optimizer = fill(self.empty, self.columns)
+        state = tree_map(lambda tensor: tensor[chosen], self.stepper.state)
+        self.stepper.switch(fill(self.empty, self.columns), state)
 
 
-def _column(values: list[Any]) -> Any:
+def _column(values: list[float]) -> Column | float:
     """A plain number where all trials have the same."""
     return values[0] if len(set(values)) == 1 else Column(values)
 
 
 def method(kind: type[Optimizer]) -> Method:
     """An optimizer of the package as a method of the lab."""
-    name, usual = kind.__name__, USUAL.get(kind, {})
+    name, usual = kind.__name__, USUAL_SETTINGS.get(kind, {})
     known = list(parameters(kind()))
     needed = [n for n in free_parameters(kind()) if n not in usual]
 
-    def check(settings: Settings, network: Network | None = None) -> None:
+    def check_settings(settings: Settings, network: Network | None = None) -> None:
         check_names(name, settings, known, needed)
         kind(**{**usual, **settings})  # checks its values itself
 
     def start(network: Network, theta: Tensor, settings: Sequence[Settings], seeds: Sequence[int]) -> Rule:
         return Flat(kind, theta, settings)
 
-    return Method(name, check, start, stacks=True)
+    return Method(name, check_settings, start, stacks=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,19 +10,17 @@ from torch import Tensor
 from ....optimizers import HeavyBall
 from ....types import Wrong
 from ...network import Network
-from ..kronecker import Layer, layers_of, others, statistics
-from ..stacks import Slopes, split
+from ..kronecker import KroneckerLayer, layers_of, others, statistics
+from ..stacks import Slopes
 from .base import Column, Method, Rule, Settings, check_names, check_number, check_switch
 from .flat import Flat
 
 NAME = "KFAC"
-DEFAULTS: dict[str, float] = {
-    "momentum": 0.0, "damping": 0.01, "decay": 0.95, "factor_period": 1, "factor_examples": 512, "inverse_period": 10,
-    "empirical": 0,
-}  # fmt: skip
-ALIKE = ("factor_period", "factor_examples", "inverse_period", "empirical")
+PERIODS: dict[str, float] = {"factor_period": 1, "factor_examples": 512, "inverse_period": 10}
+DEFAULTS: dict[str, float] = {"momentum": 0.0, "damping": 0.01, "decay": 0.95, **PERIODS, "empirical": 0}
+ALIKE = (*PERIODS, "empirical")  # settings in which the trials of a stack must agree
 TARGET_STREAM = 0xFA << 40  # seeds of the targets that the model draws, apart from all others
-TINY = 1e-30
+LEAST_TRACE = 1e-30  # mean diagonal of a factor from below, so that the ratio of two can be taken
 
 
 class KFAC(Rule):
@@ -66,7 +63,7 @@ class KFAC(Rule):
         return self.descent.theta
 
     def step(self, slopes: Slopes, index: Tensor, t: int) -> None:
-        g = self.look(slopes, index) if t % self.factor_period == 0 else slopes(self.theta, index)
+        g = self.gather(slopes, index) if t % self.factor_period == 0 else slopes(self.theta, index)
         if t % self.inverse_period == 0 or (t < self.inverse_period and t & (t - 1) == 0):
             self.inverses = {layer.name: self.inverse(layer) for layer in self.layers}
         self.descent.advance(self.precondition(g), t)
@@ -80,7 +77,7 @@ class KFAC(Rule):
         self.diagonal = None if self.diagonal is None else self.diagonal[chosen]
         self.generators = None if self.generators is None else [self.generators[row] for row in chosen]
 
-    def look(self, slopes: Slopes, index: Tensor) -> Tensor:
+    def gather(self, slopes: Slopes, index: Tensor) -> Tensor:
         """The gradients, while the running factors take in what this batch says."""
         part = index[:, : self.factor_examples]  # the batch is in random order
         found = statistics(slopes, self.layers, self.theta, part, self.generators)
@@ -94,19 +91,19 @@ class KFAC(Rule):
             self.diagonal = _mixed(new if self.diagonal is None else self.diagonal, new, taken)
         return found.g if part.shape == index.shape else slopes(self.theta, index)
 
-    def inverse(self, layer: Layer) -> tuple[Tensor, Tensor]:
+    def inverse(self, layer: KroneckerLayer) -> tuple[Tensor, Tensor]:
         """Inverses of the damped factors of a layer."""
         A, G = self.factors[layer.name]
         root = self.damping**0.5
         mean_a = A.mean(-1) if layer.diagonal else _mean_diagonal(A)
-        pi = (mean_a.clamp_min(TINY) / _mean_diagonal(G).clamp_min(TINY)).sqrt()
+        pi = (mean_a.clamp_min(LEAST_TRACE) / _mean_diagonal(G).clamp_min(LEAST_TRACE)).sqrt()
         into, out = root * pi, root / pi
         inverted = 1 / (A + into[:, None]) if layer.diagonal else inverse(A + _eye(A, into))
         return inverted, inverse(G + _eye(G, out))
 
     def precondition(self, g: Tensor) -> Tensor:
         """The direction d of each trial."""
-        parts = split(self.network, g)
+        parts = self.network.unflatten(g)
         found: dict[str, Tensor] = {}
         for layer in self.layers:
             A, G = self.inverses[layer.name]
@@ -114,7 +111,7 @@ class KFAC(Rule):
             found |= layer.parts(V * A[:, None] if layer.diagonal else V @ A, self.network.shapes)
         if self.others:
             assert self.diagonal is not None
-            around = split(self.network, self.damping + self.diagonal)
+            around = self.network.unflatten(self.damping + self.diagonal)
             found |= {name: parts[name] / around[name] for name in self.others}
         return torch.cat([found[name].flatten(1) for name in self.network.shapes], dim=1)
 
@@ -137,37 +134,39 @@ def inverse(M: Tensor) -> Tensor:
     L, info = torch.linalg.cholesky_ex(M)
     if bool(info.any()) and M.dtype != torch.float64:
         return inverse(M.double()).to(M.dtype)
-    found: Any = torch.cholesky_inverse(L)
-    return torch.where((info == 0)[:, None, None], found, torch.nan)
+    return torch.where((info == 0)[:, None, None], torch.cholesky_inverse(L), torch.nan)
 
 
 def kfac() -> Method:
     """K-FAC as a method of the lab."""
     known = ["lr", *DEFAULTS]
 
-    def check(settings: Settings, network: Network | None = None) -> None:
+    def check_settings(settings: Settings, network: Network | None = None) -> None:
         check_names(NAME, settings, known)
         full = {**DEFAULTS, **settings}
         for name in ("lr", "damping"):
             check_number(NAME, name, full[name], "positive", lambda v: v > 0)
         for name in ("momentum", "decay"):
             check_number(NAME, name, full[name], "in [0, 1)", lambda v: 0 <= v < 1)
-        for name in ("factor_period", "factor_examples", "inverse_period"):
+        for name in PERIODS:
             check_number(NAME, name, full[name], "a whole number, 1 or more", lambda v: v >= 1 and v == int(v))
         check_switch(NAME, "empirical", full["empirical"])
         if network is not None:
-            _fits(network, bool(full["empirical"]))
+            _check_network(network, bool(full["empirical"]))
 
-    return Method(NAME, check, KFAC, stacks=True, alike=ALIKE)
+    return Method(NAME, check_settings, KFAC, stacks=True, alike=ALIKE)
 
 
-def _fits(network: Network, empirical: bool) -> None:
+def _check_network(network: Network, empirical: bool) -> None:
     if network.of == "model":
-        raise Wrong(f"{NAME} needs a loss of (output, target); that of {network.name} is a function of the model")
+        raise Wrong(
+            f"{NAME} needs a loss of (output, target); that of {network.name} is a function of the model", "workload"
+        )
     if network.likelihood is None and not empirical:
         raise Wrong(
             f"{NAME} draws targets from the model, and the loss of {network.name} names no distribution: give the Network a "
-            "likelihood, or set empirical = 1"
+            "likelihood, or set empirical = 1",
+            argument="workload",
         )
     if not layers_of(network):
-        raise Wrong(f"{NAME} needs linear, convolutional or embedding layers, and {network.name} has none")
+        raise Wrong(f"{NAME} needs linear, convolutional or embedding layers, and {network.name} has none", "workload")

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from ....types import Wrong
 from ...network import Network
-from .base import Method, Rule, Settings, check_names, check_number
-from .torch_optim import TorchRule, check_kinds, tried
+from .base import Method, Settings, check_names, check_number
+from .torch_optim import check_kinds, one_by_one, tried
 
 NAME = "Muon"
 
@@ -33,7 +32,7 @@ def muon() -> Method:
     """
     kind = getattr(torch.optim, NAME, None)
     if kind is None:
-        raise Wrong(f"this PyTorch, {torch.__version__}, has no Muon; 2.9 and later have")
+        raise Wrong(f"this PyTorch, {torch.__version__}, has no Muon; 2.9 and later have", "optimizer")
     numbers = ("lr", "weight_decay", "momentum", "nesterov", "eps", "ns_steps")
     known = [name for name in inspect.signature(kind).parameters if name in numbers]
 
@@ -50,7 +49,7 @@ def muon() -> Method:
             found.append(torch.optim.AdamW(others, lr=given["lr"], weight_decay=given["weight_decay"]))
         return found
 
-    def check(settings: Settings, network: Network | None = None) -> None:
+    def check_settings(settings: Settings, network: Network | None = None) -> None:
         check_names(NAME, settings, known)
         check_kinds(NAME, settings, kind)
         for name in ("lr", "eps"):
@@ -61,9 +60,6 @@ def muon() -> Method:
         )
         tried(NAME, make, settings, [torch.zeros(2, 2), torch.zeros(2)])
         if network is not None and not any(len(shape) == 2 for shape in network.shapes.values()):
-            raise Wrong(f"{NAME} is for weight matrices, and {network.name} has none")
+            raise Wrong(f"{NAME} is for weight matrices, and {network.name} has none", "workload")
 
-    def start(network: Network, theta: Tensor, settings: Sequence[Settings], seeds: Sequence[int]) -> Rule:
-        return TorchRule(network, theta, settings[0], make)
-
-    return Method(NAME, check, start, stacks=False)
+    return one_by_one(NAME, check_settings, make)

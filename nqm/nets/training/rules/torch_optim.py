@@ -20,8 +20,6 @@ UNFIT = {
     "SparseAdam": "needs sparse gradients",
     "Optimizer": "is no optimizer itself",
 }
-
-
 NO_SETTINGS = ("params", "named_parameters", "foreach", "fused", "capturable", "differentiable", "maximize")
 """Arguments that say how PyTorch computes, not what; and the one with which a training would climb."""
 
@@ -30,8 +28,7 @@ class TorchRule(Rule):
     """Optimizers of PyTorch on the parameters of one trial, which are views of its row of theta."""
 
     def __init__(self, network: Network, theta: Tensor, settings: Settings, make: Maker) -> None:
-        if len(theta) != 1:
-            raise Wrong(f"an optimizer of torch.optim trains one trial at a time, got {len(theta)}")
+        assert len(theta) == 1, f"an optimizer of torch.optim trains one trial at a time, got {len(theta)}"
         self.flat, self.slope = theta[0].detach().clone(), torch.zeros_like(theta[0])
         self.parts = list(network.unflatten(self.flat).values())
         for part, slope in zip(self.parts, network.unflatten(self.slope).values(), strict=True):
@@ -48,13 +45,12 @@ class TorchRule(Rule):
             optimizer.step()
 
     def keep(self, rows: Sequence[int]) -> None:
-        if list(rows) != [0]:
-            raise Wrong(f"there is one trial, got rows {list(rows)}")
+        assert list(rows) == [0], f"there is one trial, got rows {list(rows)}"
 
 
 def torch_class(name: str) -> type[torch.optim.Optimizer] | None:
     """The optimizer of ``torch.optim`` that has this name."""
-    found: Any = getattr(torch.optim, name, None)
+    found = getattr(torch.optim, name, None)
     return found if inspect.isclass(found) and issubclass(found, torch.optim.Optimizer) else None
 
 
@@ -74,24 +70,25 @@ def arguments(settings: Settings) -> dict[str, Any]:
 def method(name: str, kind: type[torch.optim.Optimizer]) -> Method:
     """An optimizer of ``torch.optim`` as a method of the lab."""
     if kind.__name__ in UNFIT:
-        raise Wrong(f"torch.optim.{kind.__name__} {UNFIT[kind.__name__]}; choose another optimizer")
+        raise Wrong(f"torch.optim.{kind.__name__} {UNFIT[kind.__name__]}; choose another optimizer", "optimizer")
     known = [n for n in inspect.signature(kind).parameters if n not in NO_SETTINGS]
     shown = [*known, "beta1", "beta2"] if "betas" in known else known
 
     def make(parts: list[Tensor], settings: Settings) -> list[torch.optim.Optimizer]:
-        make_one: Any = kind
-        return [make_one(parts, **arguments(settings))]
+        return [kind(parts, **arguments(settings))]
 
-    def check(settings: Settings, network: Network | None = None) -> None:
+    def check_settings(settings: Settings, network: Network | None = None) -> None:
         check_names(name, settings, shown)
         check_number(name, "lr", settings["lr"], "positive", lambda v: v > 0)
         check_kinds(name, settings, kind)
         tried(name, make, settings, [torch.zeros(2, 2)])
 
-    def start(network: Network, theta: Tensor, settings: Sequence[Settings], seeds: Sequence[int]) -> Rule:
-        return TorchRule(network, theta, settings[0], make)
+    return one_by_one(name, check_settings, make)
 
-    return Method(name, check, start, stacks=False)
+
+def one_by_one(name: str, check_settings: Callable[[Settings, Network | None], None], make: Maker) -> Method:
+    """The method of optimizers that ``make`` makes, for one trial at a time."""
+    return Method(name, check_settings, lambda net, theta, all_, _: TorchRule(net, theta, all_[0], make), stacks=False)
 
 
 def check_kinds(name: str, settings: Settings, kind: type[torch.optim.Optimizer]) -> None:
@@ -109,5 +106,5 @@ def tried(name: str, make: Maker, settings: Settings, parts: list[Tensor]) -> No
     """Make the optimizer once, so that it checks its values; what it says is passed on."""
     try:
         make(parts, settings)
-    except (ValueError, TypeError, RuntimeError) as error:
-        raise Wrong(f"{name}: torch.optim does not take {dict(settings)}: {error}") from None
+    except (ValueError, TypeError, RuntimeError) as error:  # as PyTorch refuses values
+        raise Wrong(f"{name}: torch.optim does not take {dict(settings)}: {error}", argument="settings") from None

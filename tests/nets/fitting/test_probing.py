@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from nqm import EMA, SGD, HeavyBall, LeastSquares, Nesterov, Quadratic, Spectrum
-from nqm.nets.fitting.model import Fit, fit
+from nqm.nets.fitting.model import Fit
+from nqm.nets.fitting.probing import fit
 from nqm.nets.network import Network
 from nqm.nets.training.loop import Batches, walk
 from nqm.nets.transforms import grad, vmap
@@ -113,7 +114,7 @@ def modes(found: Fit) -> Spectrum:
 
 def moments(found: Fit, optimizer: Any, batch_size: int, noise: float = 1.0) -> Any:
     """Second moments of the distance to the optimum along the settled curvatures, as the fit gives them, (times, modes)."""
-    spectrum, known = modes(found), found.note["noise_settled"]
+    spectrum, known = modes(found), found.provenance.noise_eigenvectors
     signal, own = Quadratic(spectrum).moments(optimizer, TIMES, batch_size)
     return (signal + noise * own / batch_size)[:, :known]
 
@@ -123,7 +124,7 @@ def measured(found: Fit, networks: tuple[Network, Network], optimizer: Any, batc
     network, real = networks
     h, vectors = np.linalg.eigh(dense(network))
     best = network.theta.numpy() - vectors @ (vectors.T @ network.gradient().numpy() / h)
-    top = vectors[:, ::-1][:, : found.note["noise_settled"]]
+    top = vectors[:, ::-1][:, : found.provenance.noise_eigenvectors]
     squares = np.stack([((t.numpy() - best) @ top) ** 2 for t in trained(real, optimizer, batch_size, seed)])
     return squares.mean(1), squares.std(1) / REPLICAS**0.5
 
@@ -143,7 +144,7 @@ def rms(z: Any) -> float:
 def test_prediction_is_measurement_on_every_mode(make: Any, batch_size: int) -> None:
     networks = make()
     found = fit(networks[0], steps=networks[0].dim, descent=0)
-    assert found.note["noise_settled"] >= 8
+    assert found.provenance.noise_eigenvectors >= 8
     z, wrong = [], []
     for seed, optimizer in enumerate(optimizers(1 / float(found.spectrum.h.max()))):
         mean, stderr = measured(found, networks, optimizer, batch_size, seed)

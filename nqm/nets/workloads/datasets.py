@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from ...types import Wrong
 
-TIMEOUT = 30  # seconds without an answer
+ANSWER_SECONDS = 30  # time without an answer after which a download is given up
 
 
 @dataclass(frozen=True)
-class Source:
+class DataSet:
     """A data set: its folder's name, where a package puts it, where it can be had and the checksums of its files."""
 
     name: str
@@ -57,7 +57,7 @@ class Source:
     def _fetch(self, name: str) -> Path:
         target = cache() / self.name / name
         try:
-            with urllib.request.urlopen(self.home + name, timeout=TIMEOUT) as answer:
+            with urllib.request.urlopen(self.home + name, timeout=ANSWER_SECONDS) as answer:
                 content = answer.read()
         except (urllib.error.URLError, OSError) as error:
             raise Wrong(f"{self.missing(name)} ({self.home}{name} does not answer: {error})") from None
