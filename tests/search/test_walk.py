@@ -26,8 +26,13 @@ from nqm import (  # fmt: skip
     sweep,
     tune,
 )
+<<<<<<< HEAD
 from nqm.problems.base import Nodes
 from nqm.search.chase import HIT_SETTINGS
+=======
+from nqm.problems.nodes import Nodes
+from nqm.search.chase import SETTINGS
+>>>>>>> h-exact
 
 PAPER = LeastSquares(Spectrum.power_law(10_000))
 SMALL = LeastSquares(Spectrum.power_law(60), 0.5)
