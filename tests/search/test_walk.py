@@ -26,13 +26,8 @@ from nqm import (  # fmt: skip
     sweep,
     tune,
 )
-<<<<<<< HEAD
-from nqm.problems.base import Nodes
-from nqm.search.chase import HIT_SETTINGS
-=======
 from nqm.problems.nodes import Nodes
-from nqm.search.chase import SETTINGS
->>>>>>> h-exact
+from nqm.search.chase import HIT_SETTINGS
 
 PAPER = LeastSquares(Spectrum.power_law(10_000))
 SMALL = LeastSquares(Spectrum.power_law(60), 0.5)
