@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks import lab
 from benchmarks.plain import bandwidth, grid, sample_heavy_ball, steps_for_setting
 from nqm import SGD, Adam, HeavyBall, Preconditioned, Quadratic, Spectrum, optimal_schedule, sweep, tune
-from nqm.engine.kernels.compiled import kernels
+from nqm.engine.kernels import loops, plain
 
 POWERS = (0.0, 0.25, 0.5, 0.75)
 BATCHES = [float(2**e) for e in range(2, 21, 2)]
@@ -80,7 +80,7 @@ def schedule_50() -> str:
     problem = paper()
     optimal_schedule(problem, SGD(), 64, 0.01, pieces=50)
     whole = {B: cpu(lambda B=B: optimal_schedule(problem, SGD(), B, 0.01, pieces=50)) for B in (64, 1024)}
-    from nqm.search.schedules import Chain, split
+    from nqm.search.chain import Chain, split
 
     chain = Chain(problem.coarse, SGD(), [], split(16_000, 50))
     rates = np.geomspace(1.9, 0.01, 50)
@@ -125,17 +125,18 @@ def long_run() -> str:
 
 def compiled() -> str:
     """The inner loop, compiled against plain NumPy."""
-    from nqm.engine.kernels.compiled import move_numpy
     from nqm.engine.trajectory import Trajectory
 
-    loops = kernels()
-    if not loops.compiled:
+    if not loops().compiled:
         return "numba is not installed: plain NumPy is in use"
     dynamics = Trajectory(HeavyBall(0.1, 0.9), paper().coarse.spectrum.h)
     step, start = dynamics.step(0), dynamics.start()
     arguments = (step.A, step.drift, step.Q, start.A, start.Q, 5000)
-    loops.move(*arguments)
-    fast, slow = cpu(lambda: [loops.move(*arguments) for _ in range(200)]) / 200, cpu(lambda: move_numpy(*arguments), 5)
+    loops().move(*arguments)
+    fast, slow = (
+        cpu(lambda: [loops().move(*arguments) for _ in range(200)]) / 200,
+        cpu(lambda: plain.move(*arguments), 5),
+    )
     return f"{1e6 * fast:.0f} us against {1e6 * slow:.0f} us for 5,000 steps on {len(start.A[0, 0])} nodes: {slow / fast:.0f}x"
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from nqm.lab import Crew, Result, Study, Trial, executors, run
+from nqm.lab import Crew, Entry, Result, Space, Study, Trial, executors, run
 from nqm.nets.training.trial import RAW
 
 POINTS = 200  # of a curve: what a training of 10^4 steps has
@@ -21,10 +21,9 @@ def nothing(trials: Sequence[Trial], *, stacking: str) -> list[Result]:
 
 
 def study(trials: int) -> Study:
-    optimizers = {label: {"lr": {"low": 0.01, "high": 1}} for label in ("SGD", "HeavyBall", "Adam", "KFAC")}
-    return Study(
-        "nothing", "nothing", 0.1, "8..1024..2", optimizers, trials=trials, worker=f"{__spec__.name}:{nothing.__name__}"
-    )
+    optimizers = {label: Entry(label, {"lr": Space(0.01, 1)}) for label in ("SGD", "HeavyBall", "Adam", "KFAC")}
+    sizes, worker = tuple(2**k for k in range(3, 11)), f"{__spec__.name}:{nothing.__name__}"
+    return Study("nothing", "nothing", 0.1, sizes, optimizers, trials=trials, worker=worker)
 
 
 def overhead(make: Callable[[], Crew] = executors.here, trials: int = 20) -> tuple[int, float, float]:

@@ -8,6 +8,7 @@ measures every claim and writes docs/claims.md, which takes a minute; the tests 
 from __future__ import annotations
 
 import csv
+import inspect
 import json
 import sys
 from collections.abc import Callable
@@ -90,11 +91,14 @@ written go to standard error, progress only if that is a terminal.
 | status | meaning |
 |---|---|
 | 0 | there is an answer |
-| 1 | there is none, and a sentence says why: the run diverges, or never reaches the target |
-| 2 | the call was wrong; one sentence on standard error names what to change |
-| 130 | interrupted |
+| 1 | there is none, and a sentence says why: the run diverges, or the target is never reached |
+| 1 | the machine refused: no memory, no space, no permission, or a package that is not installed |
+| 1 | your own code raised an exception; its traceback is shown |
+| 1 | nqm has a bug: the line begins with `Error: this is a bug in nqm`, and we would like to know of it |
+| 2 | the call was wrong; one sentence on standard error names the option and what to change |
+| 130 | Ctrl-C interrupted it |
 
-`NQM_TRACEBACK=1` in the environment shows where an error came from.
+`NQM_DEBUG=1` in the environment shows the traceback of any error.
 """
 
 
@@ -358,7 +362,7 @@ def section(name: str, verb: Verb) -> str:
     rows = [option_row(option) for option in verb.params if isinstance(option, click.Option)]
     parts = [
         f"## nqm {name}",
-        verb.help or "",
+        inspect.cleandoc(verb.help or ""),
         f"    {usage(name, verb)}",
         "\n".join(["| option | value | |", "|---|---|---|", *rows]),
         "\n".join(["```sh", *verb.examples, "```"]),

@@ -38,8 +38,9 @@ from .optimizers import (
     unit,
     whole,
 )
+from .problems.base import Problem
 from .problems.least_squares import LeastSquares
-from .problems.quadratic import Problem, Quadratic
+from .problems.quadratic import Quadratic
 from .search import Axis, PhaseMap, Scheduled, Tuned, optimal_schedule, phase_map, steps_to_target, tune
 from .search.sweeps import Sweep, sweep
 

@@ -25,6 +25,7 @@ from nqm import (
     ScheduleFree,
     Sign,
 )
+from nqm.optimizers.base import fill, parameters
 
 ROWS: dict[str, Optimizer] = {
     "sgd": SGD(0.7),
@@ -94,3 +95,8 @@ SAMPLED: dict[str, Optimizer] = {
     "polyak_fraction_rmsprop": Polyak(RMSProp(0.02), 0.4),
 }
 """Rows that are not linear systems: sampled only."""
+
+
+def set_all(row: Optimizer, **values: object) -> Optimizer:
+    """The row with every hyper-parameter of these names set, however deep."""
+    return fill(row, {name: values[p.path[-1]] for name, p in parameters(row).items() if p.path[-1] in values})

@@ -1,33 +1,42 @@
-"""Verbs of the lab: studies of real training, their store and what is in it. Each parses, calls and prints."""
+"""Verbs of the lab: studies of real training, their store, and what is in it. Each parses, calls and prints."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from ..show.tables import with_folder
-from ..types import Wrong
+from ..show.tables import Row, Table, header, some
+from ..types import Wrong, unknown
 from . import options
-from .options import FAILED, WHOLE, OutputFile, Verbs
-from .output import Row, Sink, show_pairs, show_table, wrote
+from .errors import Failure
+from .options import INPUT, TABLE, WHOLE_NUMBER, OutputFile, VerbFunction, Verbs, flag, option, verb
+from .output import TABLE_ROWS, Sink, answered, show_pairs, show_table, write
 
 if TYPE_CHECKING:
     from ..lab.results import Results
     from ..lab.store import Kept
 
-TABLES = (".csv", ".parquet")
 
-file = click.argument("file", metavar="STUDY.toml|STORE.db", type=click.Path(exists=True, dir_okay=False))
-study_name = click.option(
-    "--study", metavar="NAME", help="Which study of a store: its name or its key; else the latest."
-)
+class LabVerbs(Verbs):
+    """The verbs of the lab; what the lab could not do is told in its own sentence."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except RuntimeError as error:
+            from ..lab import LabError
+
+            if isinstance(error, LabError):
+                raise Failure(str(error)) from error
+            raise
 
 
-@click.group("lab", cls=Verbs, invoke_without_command=True, short_help="train real networks at every batch size")
+@click.group("lab", cls=LabVerbs, invoke_without_command=True, short_help="train real networks at every batch size")
 @click.pass_context
 def lab(ctx: click.Context) -> None:
     """Studies of real training: steps to a target at every batch size, tuned there, kept in one file.
@@ -38,38 +47,48 @@ def lab(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-@lab.command(
-    short_help="run a study, or go on with it",
-    examples=[
-        "nqm lab run digits.toml",
-        "nqm lab run digits.toml --workers 8 --widen",
-        "nqm lab run digits.toml --on tcp://scheduler:8786 --store results.db",
-    ],
+def results(function: VerbFunction) -> VerbFunction:
+    """The file of a study or its store, and --study, as the `Results` they mean."""
+
+    @wraps(function)
+    def called(*, file: str, study: str | None, **named: object) -> None:
+        from ..lab.results import Results
+
+        function(found=Results.open(file, study), **named)
+
+    which = "Which study of a store to take: its name or its key; the latest if omitted."
+    name = option("--study NAME", which)
+    return click.argument("file", metavar="STUDY.toml|STORE.db", type=INPUT)(name(called))
+
+
+@verb(
+    "run a study, or go on with it",
+    "nqm lab run digits.toml",
+    "nqm lab run digits.toml --workers 8 --widen",
+    "nqm lab run digits.toml --on tcp://scheduler:8786 --store results.db",
 )
-@click.argument("study", metavar="STUDY.toml", type=click.Path(exists=True, dir_okay=False))
-@click.option(
-    "--store", type=OutputFile(), metavar="FILE", help="Where results are kept; beside the study if left out."
+@click.argument("study", metavar="STUDY.toml", type=INPUT)
+@option("--store", "File that keeps the results; beside the study if omitted.", TABLE)
+@option(
+    "--on WHERE",
+    "Where to train: local (processes), here (this process), dask (a local cluster), or a scheduler's address.",
+    default="local",
 )
-@click.option(
-    "--on", metavar="WHERE", default="local", show_default=True,
-    help="Where to train: local (processes), here (this process), dask (a local cluster), or a scheduler's address.",
-)  # fmt: skip
-@click.option(
-    "--workers",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Processes of local and dask; as many as there are cores if left out.",
-)
-@click.option(
-    "--stacking", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True,
-    help="Whether a worker trains many trials at once.",
-)  # fmt: skip
-@click.option("--widen", is_flag=True, help="Extend ranges at whose end a best setting lies, and search there.")
-@click.option("--retry-failed", is_flag=True, help="Run trials again that an exception ended.")
-@options.as_json
+@option("--workers N", "Processes of local and dask; one for each core if omitted.", click.IntRange(1))
+@option("--stacking", "Whether a worker trains many trials at once.", ("auto", "always", "never"))
+@flag("--widen", "Extend ranges at whose end a best setting lies, and search there.")
+@flag("--retry-failed", "Run trials again that an exception ended.")
+@options.sink()
 def run(
-    study: str, store: str | None, on: str, workers: int | None, stacking: str, widen: bool, retry_failed: bool, as_json: bool
-) -> None:  # fmt: skip
+    study: str,
+    store: str | None,
+    on: str,
+    workers: int | None,
+    stacking: Literal["auto", "always", "never"],
+    widen: bool,
+    retry_failed: bool,
+    sink: Sink,
+) -> None:
     """Search the best settings of every optimizer at every batch size, and confirm them with other seeds.
 
     Results are kept as they come. The same command again goes on where it stopped and repeats nothing; it may run more
@@ -80,42 +99,46 @@ def run(
     from ..lab.executors import crew
     from ..lab.runner import default_store
     from ..lab.view import view
+    from ..text.imports import UserCodeError
 
     if store == "-":
         raise click.UsageError("--store must be a file, such as results.db, got '-'", click.get_current_context())
-    made_study, path = Study.load(study), Path(store) if store else default_store(study)
-    again = f"nqm lab run {study}" + (f" --store {store}" if store else "")
+    todo, path = Study.load(study), Path(store) if store else default_store(study)
+    again = f"{path} has what had ended, and nqm lab run {study}{f' --store {store}' if store else ''} goes on"
     try:
         with view(sys.stderr) as watch:
+            crewed = crew(on, workers)
             found = work(
-                made_study, store=path, executor=crew(on, workers), stacking=stacking, widen=widen,
-                retry_failed=retry_failed, watch=watch,
-            )  # fmt: skip
+                todo,
+                store=path,
+                executor=crewed,
+                stacking=stacking,
+                widen=widen,
+                retry_failed=retry_failed,
+                watch=watch,
+            )
     except KeyboardInterrupt:
-        click.echo(f"stopped; {path} has what had ended, and {again} goes on", err=True)
+        click.echo(f"stopped; {again}", err=True)
         raise click.Abort from None
+    except UserCodeError as error:
+        raise UserCodeError(f"{error}; {again}", error.traceback) from error
     except LabError as error:
-        click.echo(f"Error: {error}; {path} has what had ended, and {again} goes on", err=True)
-        raise click.exceptions.Exit(FAILED) from None
-    Sink(as_json).deliver(found.to_dict, lambda: _show_results(found))
-    if not any(point.steps is not None for point in found.points):
-        raise click.exceptions.Exit(FAILED)
+        raise Failure(f"{error}; {again}" if error.resumable else str(error)) from error
+    sink.deliver(found.to_dict, lambda: _show_results(found))
+    answered(any(point.steps is not None for point in found.points))
 
 
-@lab.command(
-    short_help="how far a study is and what it has found",
-    examples=["nqm lab status digits.toml", "nqm lab status digits.db --json"],
+@verb(
+    "how far a study is and what it has found",
+    "nqm lab status digits.toml",
+    "nqm lab status digits.db --json",
 )
-@file
-@study_name
-@options.as_json
-@options.csv
-def status(file: str, study: str | None, as_json: bool, csv: str | None) -> None:
+@results
+@options.sink(csv=True)
+def status(found: Results, sink: Sink) -> None:
     """Best settings so far for every optimizer and batch size, and how many trials they rest on."""
-    from ..lab.results import Results
     from ..lab.store import Store
 
-    sink, found = Sink(as_json, csv), Results.open(file, study)
     with Store.open(found.path) as store:
         running, studies = store.running(found.study.worker), store.studies()
 
@@ -129,29 +152,22 @@ def status(file: str, study: str | None, as_json: bool, csv: str | None) -> None
     sink.deliver(lambda: found.to_dict() | {"running": running}, show, found.table)
 
 
-@lab.command(
-    "list", short_help="trials in a store",
-    examples=["nqm lab list digits.db --optimizer SGD --batch-size 16", "nqm lab list digits.db --outcome failed --csv -"],
-)  # fmt: skip
-@file
-@study_name
-@click.option("--optimizer", metavar="LABEL", help="Only those of this optimizer of the study.")
-@click.option("--batch-size", "-b", type=WHOLE, metavar="B", help="Only those at this batch size.")
-@click.option("--outcome", metavar="NAME", help="Only those that ended so: reached, stopped, diverged, failed, ...")
-@options.as_json
-@options.csv
-def listing(
-    file: str, study: str | None, optimizer: str | None, batch_size: int | None, outcome: str | None,
-    as_json: bool, csv: str | None,
-) -> None:  # fmt: skip
+@verb(
+    "trials in a store",
+    "nqm lab list digits.db --optimizer SGD --batch-size 16",
+    "nqm lab list digits.db --outcome failed --csv -",
+)
+@results
+@option("--optimizer LABEL", "List the trials of this optimizer of the study only.")
+@option("--batch-size -b B", "List the trials at this batch size only.", WHOLE_NUMBER)
+@option("--outcome NAME", "List the trials that ended so only: reached, stopped, diverged, failed, ...")
+@options.sink(csv=True)
+def list_(found: Results, optimizer: str | None, batch_size: int | None, outcome: str | None, sink: Sink) -> None:
     """Every trial of a study that has ended: its settings, how it ended, and its steps."""
-    from ..lab.results import Results
     from ..nets.training.trial import OUTCOMES
-    from ..types import unknown
 
     if outcome and outcome not in OUTCOMES:
-        raise unknown("outcome", outcome, OUTCOMES)
-    sink, found = Sink(as_json, csv), Results.open(file, study)
+        raise unknown("outcome", outcome, OUTCOMES, argument="outcome")
     trials = found.trials()
     _check_filters(found, trials, optimizer, batch_size)
     rows = [
@@ -170,21 +186,14 @@ def listing(
     sink.deliver(lambda: rows, show, lambda: rows)
 
 
-@lab.command(
-    short_help="one trial and its curve",
-    examples=["nqm lab show digits.db 3f2a", "nqm lab show digits.db 3f2a --csv curve.csv"],
-)
-@file
+@verb("one trial and its curve", "nqm lab show digits.db 3f2a", "nqm lab show digits.db 3f2a --csv curve.csv")
+@results
 @click.argument("key")
-@study_name
-@options.as_json
-@options.csv
-def show(file: str, key: str, study: str | None, as_json: bool, csv: str | None) -> None:
+@options.sink(csv=True)
+def show(found: Results, key: str, sink: Sink) -> None:
     """A trial by the beginning of its key: all that decided it, how it ended, and the metric over its steps."""
-    from ..lab.results import Results
     from ..lab.store import Store
 
-    sink, found = Sink(as_json, csv), Results.open(file, study)
     with Store.open(found.path) as store:
         kept = store.find(key, found.study.worker)
         times, curves = store.curve(kept.id)
@@ -193,68 +202,55 @@ def show(file: str, key: str, study: str | None, as_json: bool, csv: str | None)
 
     def display() -> None:
         show_pairs({k: v for k, v in about.items() if not isinstance(v, bool)})
-        shown = rows if len(rows) <= 16 else [rows[round(i * (len(rows) - 1) / 15)] for i in range(16)]
-        if shown:
-            show_table(shown, kept.trial.metric)
+        if rows:
+            show_table(some(rows, TABLE_ROWS), kept.trial.metric)
 
     data = {"trial": kept.trial.to_dict(), "result": kept.result.to_dict() | {"times": times, "curves": curves}}
     sink.deliver(lambda: about | data, display, lambda: rows)
 
 
-@lab.command(
-    short_help="results as CSV or Parquet",
-    examples=[
-        "nqm lab export digits.db --out digits.csv",
-        "nqm lab export digits.toml --what curves --out curves.parquet",
-    ],
+@verb(
+    "results as CSV or Parquet",
+    "nqm lab export digits.db --out digits.csv",
+    "nqm lab export digits.toml --what curves --out curves.parquet",
 )
-@file
-@study_name
-@click.option(
-    "--what", type=click.Choice(["results", "trials", "curves"]), default="results", show_default=True,
-    help="Best settings, every trial, or every point of every curve.",
-)  # fmt: skip
-@click.option("--out", type=OutputFile(TABLES), metavar="FILE", help="File to write: .csv or .parquet.")
-@options.as_json
-def export(file: str, study: str | None, what: str, out: str | None, as_json: bool) -> None:
+@results
+@option(
+    "--what", "Export the best settings, every trial, or every point of every curve.", ("results", "trials", "curves")
+)
+@option("--out", "File to write: .csv or .parquet.", OutputFile(".csv", ".parquet"))
+@options.JSON
+def export(found: Results, what: str, out: str | None, as_json: bool) -> None:
     """Write tables for other programs; without --out, CSV goes to standard output."""
-    from ..lab.results import Results
-
-    found = Results.open(file, study)
     rows = found.table() if what == "results" else list(_exported(found, what))
     parquet = out is not None and Path(out).suffix.lower() == ".parquet"
-    if out and parquet:
-        _write_parquet(with_folder(out), rows)
-        wrote(out)
+    if parquet:
+        write(out, lambda path: _write_parquet(path, rows))
     csv = None if parquet else out or (None if as_json else "-")
     Sink(as_json, csv).deliver(lambda: rows, lambda: None, lambda: rows)
 
 
 def _check_filters(found: Results, trials: list[Kept], optimizer: str | None, batch_size: int | None) -> None:
     """Refuse a filter that neither the study nor any of its trials can match."""
-    from ..types import unknown
-
     labels = dict.fromkeys([*found.study.optimizers, *(kept.label for kept in trials)])
     if optimizer is not None and optimizer not in labels:
         of = next((p.label for p in found.points if p.name == optimizer), None)
         if of is not None:
-            raise Wrong(f"{optimizer} is read out of the trials of {of}: --optimizer {of} lists them")
-        raise unknown(f"optimizer in {found.study.name} called", optimizer, labels)
+            raise Wrong(f"{optimizer} is read out of the trials of {of}: --optimizer {of} lists them", "optimizer")
+        raise unknown(f"optimizer in {found.study.name} called", optimizer, labels, argument="optimizer")
     sizes = sorted({*found.study.batch_sizes, *(kept.trial.batch_size for kept in trials)})
     if batch_size is not None and batch_size not in sizes:
         known = ", ".join(map(str, sizes))
-        raise Wrong(f"there is no batch size {batch_size} in {found.study.name}; there are {known}")
+        raise Wrong(f"there is no batch size {batch_size} in {found.study.name}; there are {known}", "batch_size")
 
 
 def trial_row(kept: Kept) -> Row:
     """A trial in a row; settings and steps of each read-out are columns of their own."""
     trial, result = kept.trial, kept.result
     steps = {("steps" if name == "raw" else f"steps {name}"): result.steps.get(name) for name in trial.readouts}
-    return {
-        "key": trial.key[:12], "optimizer": kept.label, "batch_size": trial.batch_size, "kind": kept.kind,
-        "seed": trial.seed, **trial.settings, "outcome": result.outcome, **steps, "seconds": result.seconds,
-        "how": result.how, "message": result.message,
-    }  # fmt: skip
+    about = {"key": trial.key[:12], "optimizer": kept.label, "batch_size": trial.batch_size, "kind": kept.kind}
+    ended = {"seconds": result.seconds, "how": result.how, "message": result.message}
+    return about | {"seed": trial.seed, **trial.settings, "outcome": result.outcome, **steps} | ended
 
 
 def _exported(found: Results, what: str) -> Iterator[Row]:
@@ -274,14 +270,12 @@ def _exported(found: Results, what: str) -> Iterator[Row]:
                     yield lead | {"readout": name, "step": step, kept.trial.metric: value}
 
 
-def _write_parquet(path: str, rows: list[Row]) -> None:
-    from ..show.tables import header
-
+def _write_parquet(path: Path, rows: Table) -> None:
     try:
         import pyarrow  # pyright: ignore[reportMissingImports]
         from pyarrow import parquet  # pyright: ignore[reportMissingImports]
     except ImportError:
-        raise click.ClickException("Parquet needs pyarrow: pip install pyarrow, or write a .csv file") from None
+        raise Failure("Parquet needs pyarrow: pip install pyarrow, or write a .csv file") from None
     parquet.write_table(pyarrow.table({name: [row.get(name) for row in rows] for name in header(rows)}), path)
 
 
@@ -302,3 +296,7 @@ def _show_results(found: Results) -> None:
         click.echo(f"confirmed: median over fresh seeds; it lies between low and high with probability {share}")
     for sentence in found.edges():
         click.echo(f"- {sentence}")
+
+
+for command in (run, status, list_, show, export):
+    lab.add_command(command)

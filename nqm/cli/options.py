@@ -1,4 +1,4 @@
-"""What the verbs of the command line share: kinds of values, options, help with examples, the boundary for errors."""
+"""What the verbs of the command line share: how a verb is declared, kinds of values, and options."""
 
 from __future__ import annotations
 
@@ -9,70 +9,75 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypedDict
 
 import click
 from click.shell_completion import CompletionItem
 
-F = TypeVar("F", bound=Callable[..., Any])
+from ..types import Wrong, unknown
+from .errors import tell
+from .output import Sink
 
-INTERRUPTED = 130  # as a shell reports a process that Ctrl-C ended
-WRONG = 2
-FAILED = 1
+if TYPE_CHECKING:
+    from ..engine.spectrum import Spectrum
+
+VerbFunction = Callable[..., None]
 
 
 class Verb(click.Command):
     """A command whose help ends in examples; `docs/generate.py` and the tests read them from here."""
 
-    def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.examples = tuple(examples)
+    examples: tuple[str, ...] = ()
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Examples"):
             for example in self.examples:
                 formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
 
+    def invoke(self, ctx: click.Context) -> object:
+        """Call the verb; a wrong call whose argument is an option of the verb is told with the name of the option."""
+        try:
+            return super().invoke(ctx)
+        except Wrong as error:
+            for param in self.params:
+                if error.argument and param.name == error.argument:
+                    raise click.BadParameter(str(error), ctx, param) from error
+            raise
+
 
 class Verbs(click.Group):
-    """The group of verbs: no traceback leaves it, a wrong call is one sentence and status 2."""
+    """A group of verbs; no traceback leaves it, and every exception becomes one sentence and an exit status."""
 
-    command_class = Verb
-
-    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
-        if not standalone_mode or os.environ.get("NQM_TRACEBACK"):
-            return super().main(*args, standalone_mode=standalone_mode, **extra)
+    def main(self, *args: object, standalone_mode: bool = True, **extra: object) -> NoReturn:  # type: ignore[override]
         try:
             with warnings.catch_warnings():
                 # A run that overflows says so in its outcome, not in warnings about arithmetic.
                 warnings.simplefilter("ignore", RuntimeWarning)
-                status = super().main(*args, standalone_mode=False, **extra)
-        except click.Abort:
-            sys.exit(_sentence("interrupted", INTERRUPTED))
-        except click.UsageError as error:
-            see = f" (see {error.ctx.command_path} --help)" if error.ctx else ""
-            sys.exit(_sentence(error.format_message().rstrip(".") + see, WRONG))
-        except (click.ClickException, ValueError, TypeError) as error:
-            sys.exit(_sentence(str(error), WRONG))
-        except OSError as error:
-            named = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
-            sys.exit(_sentence(named, WRONG))
+                status = super().main(*args, standalone_mode=False, **extra)  # type: ignore[call-overload]
         except Exception as error:
-            if _interrupted(error):
-                sys.exit(_sentence("interrupted", INTERRUPTED))
-            what = f"internal error, {type(error).__name__}: {error}; NQM_TRACEBACK=1 shows where"
-            sys.exit(_sentence(what, FAILED))
+            sys.exit(tell(error))
         sys.exit(status if isinstance(status, int) else 0)
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
-            from ..types import unknown
-
             ctx.fail(str(unknown("verb", args[0], self.list_commands(ctx))))
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)  # in the order in which one meets them
+
+
+def verb(short_help: str, *examples: str) -> Callable[[VerbFunction], Verb]:
+    """Declare a function as the verb of its name; its docstring is the help, and its decorators are the options."""
+
+    def declared(function: VerbFunction) -> Verb:
+        command = click.command(function.__name__.rstrip("_"), cls=Verb, short_help=short_help)(function)
+        command.examples = examples
+        return command
+
+    return declared
 
 
 def verbs(group: click.Group, prefix: str = "") -> dict[str, Verb]:
@@ -86,213 +91,270 @@ def verbs(group: click.Group, prefix: str = "") -> dict[str, Verb]:
     return found
 
 
-def _interrupted(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is behind an error: compiled code wraps the interrupt in a `SystemError`, sometimes twice."""
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__cause__ or error.__context__
-    return error is not None
+# Kinds of values.
 
 
-def _sentence(text: str, status: int) -> int:
-    click.echo(f"Error: {' '.join(text.split())}", err=True)
-    return status
+class OptionType(click.ParamType):
+    """A value that ``read`` makes of a text; a wrong one is refused with the name of the option."""
 
+    metavar: str
 
-class Parsed(click.ParamType):
-    """A value that one of the functions in `parse` reads; named here and imported when it is needed."""
+    def read(self, text: str) -> object:
+        raise NotImplementedError
 
-    def __init__(self, name: str, function: str, **options: Any) -> None:
-        self.name, self.function, self.options = name, function, options
+    def names(self) -> Sequence[str]:
+        """The words that a shell completes."""
+        return ()
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
         if not isinstance(value, str):
             return value
-        module, _, function = self.function.partition(".")
         try:
-            return getattr(import_module(f"nqm.text.{module}"), function)(value, **self.options)
-        except ValueError as error:
+            return self.read(value)
+        except Wrong as error:
             self.fail(str(error), param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(name) for name in self.names() if name.lower().startswith(incomplete.lower())]
+
+
+class Parsed(OptionType):
+    """A value that a function of `nqm.text` reads; it is named here and imported when it is needed."""
+
+    def __init__(self, name: str, metavar: str, function: str, **options: bool) -> None:
+        self.name, self.metavar, self.function, self.options = name, metavar, function, options
+
+    def read(self, text: str) -> object:
+        module, _, function = self.function.partition(".")
+        return getattr(import_module(f"nqm.text.{module}"), function)(text, **self.options)
+
+    def names(self) -> Sequence[str]:
         from ..text.objects import known_optimizers
 
-        names = known_optimizers() if self.function == "objects.parse_optimizer" else ()
-        return [CompletionItem(name) for name in names if name.lower().startswith(incomplete.lower())]
+        return list(known_optimizers()) if self.function == "objects.parse_optimizer" else ()
 
 
 class Whole(Parsed):
     """A number without a fraction, also as 1e5 or 2^17."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        number = super().convert(value, param, ctx)
-        if not (abs(number) < 2**63 and number == int(number)):
-            self.fail(f"{value!r} is not a whole number", param, ctx)
+    def read(self, text: str) -> int:
+        number = super().read(text)
+        if not (isinstance(number, (int, float)) and abs(number) < 2**63 and number == int(number)):
+            raise Wrong(f"{text!r} is not a whole number")
         return int(number)
 
 
-class OutputFile(click.ParamType):
-    """A file to write, refused before the work is done if it could not be written; its folder is made when it is."""
+class SpectrumText(Parsed):
+    """A spectrum as text or as a file, which may also be one of ``nqm fit``: then it is the quadratic of that fit."""
 
-    name = "file"
+    def read(self, text: str) -> object:
+        if Path(text).suffix.lower() in (".json", ".npz") and Path(text).is_file():
+            from ..nets.fitting.model import Fit, is_fit
 
-    def __init__(self, endings: Sequence[str] = ()) -> None:
-        self.endings = tuple(endings)
+            if is_fit(text):
+                return Fit.load(text).spectrum
+        return super().read(text)
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if value == "-" and not self.endings:
-            return value
-        path = Path(value)
+
+class ClaimName(OptionType):
+    """The name of a claim."""
+
+    name, metavar = "claim", "NAME"
+
+    def read(self, text: str) -> str:
+        from ..paper.claims import claim
+
+        return claim(text).name
+
+    def names(self) -> Sequence[str]:
+        from ..paper.claims import CLAIMS
+
+        return list(CLAIMS)
+
+
+class OutputFile(OptionType):
+    """A file to write. One that could not be written is refused before the work is done; its folder is made after it."""
+
+    name, metavar = "file", "FILE"
+
+    def __init__(self, *endings: str) -> None:
+        self.endings = endings
+
+    def read(self, text: str) -> str:
+        if text == "-" and not self.endings:
+            return text
+        path = Path(text)
         if self.endings and path.suffix.lower() not in self.endings:
-            self.fail(f"{value!r} should end in {', '.join(self.endings)}", param, ctx)
+            raise Wrong(f"{text!r} should end in {', '.join(self.endings)}")
         if path.is_dir():
-            self.fail(f"{value!r} is a folder", param, ctx)
+            raise Wrong(f"{text!r} is a folder")
         folder = next(parent for parent in path.absolute().parents if parent.exists())
         if not folder.is_dir() or not os.access(folder, os.W_OK):
-            self.fail(f"cannot write into {str(folder)!r}", param, ctx)
+            raise Wrong(f"cannot write into {str(folder)!r}")
         return str(path)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return [CompletionItem(incomplete, type="file")]
 
 
-class ClaimName(click.ParamType):
-    """The name of a claim."""
-
-    name = "claim"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from ..paper.claims import claim
-
-        try:
-            return claim(value).name
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from ..paper.claims import CLAIMS
-
-        return [CompletionItem(name) for name in CLAIMS if name.startswith(incomplete)]
-
-
-NUMBER = Parsed("number", "values.parse_number")
-WHOLE = Whole("number", "values.parse_number")
-AXIS = Parsed("axis", "objects.parse_axis")
+NUMBER = Parsed("number", "N", "values.parse_number")
+WHOLE_NUMBER = Whole("number", "N", "values.parse_number")
+SIZE_LIST = Parsed("sizes", "SIZE_LIST", "values.parse_batch_sizes")
+RATE_LIST = Parsed("rates", "RATE_LIST", "values.parse_rates")
+AXIS = Parsed("axis", "AXIS", "objects.parse_axis")
 CLAIM = ClaimName()
-OPTIMIZER = Parsed("optimizer", "objects.parse_optimizer", allow_import=True)
-PICTURE = OutputFile((".png", ".pdf", ".svg"))
+OPTIMIZER = Parsed("optimizer", "OPTIMIZER", "objects.parse_optimizer", allow_import=True)
+SPECTRUM = SpectrumText("spectrum", "SPECTRUM", "objects.parse_spectrum")
+PICTURE = OutputFile(".png", ".pdf", ".svg")
+TABLE = OutputFile()
+FIT = OutputFile(".json", ".npz")
+INPUT = click.Path(exists=True, dir_okay=False)
+
+
+# Options that several verbs have.
+
+
+def option(
+    names: str,
+    help: str,
+    kind: click.ParamType | tuple[str, ...] = click.STRING,
+    *,
+    default: object = None,
+    shown: str = "",
+    required: bool = False,
+    multiple: bool = False,
+) -> Callable[[VerbFunction], VerbFunction]:
+    """An option with its help, and its kind: one of those above, or a few words of which the first is the default.
+
+    ``names`` are the flags, then the name of the argument if it is another, then in capitals what stands for the value if that
+    is not what the kind says. A default is shown in the help, as ``shown`` if that is given.
+    """
+    words = names.split()
+    metavar = words.pop() if words[-1].isupper() else getattr(kind, "metavar", None)
+    if isinstance(kind, tuple):
+        kind, default = click.Choice(kind), kind[0]
+    given = {} if default is None else {"default": default, "show_default": shown or True}
+    return click.option(*words, type=kind, metavar=metavar, help=help, required=required, multiple=multiple, **given)
+
+
+def flag(names: str, help: str) -> Callable[[VerbFunction], VerbFunction]:
+    """An option without a value."""
+    return click.option(*names.split(), is_flag=True, help=help)
+
 
 optimizer = click.argument("optimizer", type=OPTIMIZER)
 optimizers = click.argument("optimizers", metavar="OPTIMIZER...", type=OPTIMIZER, nargs=-1, required=True)
-
-
-class SpectrumText(Parsed):
-    """A spectrum as text or as a file, which may also be one of ``nqm fit``: then it is the quadratic of that fit."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, str) and Path(value).suffix.lower() in (".json", ".npz") and Path(value).is_file():
-            from ..nets.fitting.model import Fit, is_fit
-
-            try:
-                if is_fit(value):
-                    return Fit.load(value).spectrum
-            except ValueError as error:
-                self.fail(str(error), param, ctx)
-        return super().convert(value, param, ctx)
-
-
-SPECTRUM = SpectrumText("spectrum", "objects.parse_spectrum")
-spectrum = click.option(
+spectrum = option(
     "--spectrum",
-    type=SPECTRUM,
-    metavar="SPECTRUM",
+    "The modes: power_law(d, exponent=1, ...), perhaps with .binned(100), or a .json, .npz or .csv file, or a fit.",
+    SPECTRUM,
     default="power_law(10000)",
-    show_default=True,
-    help="The modes: power_law(d, exponent=1, ...), perhaps with .binned(100), or a .json, .npz or .csv file; or a fit.",
 )
-kind = click.option(
-    "--problem",
-    "kind",
-    type=click.Choice(["quadratic", "least_squares"]),
-    default="quadratic",
-    show_default=True,
-    help="Gradient noise of fixed variance, or that of minibatches of a linear regression.",
+batch_size = option("--batch-size -b B", "Batch size: 1024, 2^10, or inf for no noise.", NUMBER, required=True)
+target = option("--target LOSS", "Loss to reach.", NUMBER, required=True)
+schedule = option(
+    "--schedule",
+    "Multipliers over steps, such as 'warmup(100) + cosine(900)'.",
+    Parsed("schedule", "SCHEDULE", "objects.parse_schedule"),
 )
-label_noise = click.option(
-    "--label-noise",
-    type=NUMBER,
-    metavar="VAR",
-    help="Variance of the labels' noise, for least_squares; c / h of the spectrum if left out.",
-)
+max_steps = option("--max-steps", "Give up after this many steps.", WHOLE_NUMBER, default=10**9, shown="10^9")
+seed = option("--seed", "Seed of the random numbers.", WHOLE_NUMBER, default=0)
 
 
-def problem(function: F) -> F:
+def problem(function: VerbFunction) -> VerbFunction:
     """--spectrum, --problem and --label-noise, as the one problem they mean."""
 
     @wraps(function)
-    def verb(*args: Any, spectrum: Any, kind: str, label_noise: float | None, **named: Any) -> Any:
+    def called(*, spectrum: Spectrum, kind: str, label_noise: float | None, **named: object) -> None:
         if kind == "least_squares":
             from ..problems.least_squares import LeastSquares
 
-            return function(*args, problem=LeastSquares(spectrum, label_noise), **named)
+            return function(problem=LeastSquares(spectrum, label_noise), **named)
         if label_noise is not None:
             raise click.UsageError("--label-noise needs --problem least_squares", click.get_current_context())
         from ..problems.quadratic import Quadratic
 
-        return function(*args, problem=Quadratic(spectrum), **named)
+        return function(problem=Quadratic(spectrum), **named)
 
-    return spectrum(kind(label_noise(verb)))  # type: ignore[return-value]
-
-
-batch_size = click.option(
-    "--batch-size", "-b", type=NUMBER, metavar="B", required=True, help="Batch size: 1024, 2^10, or inf for no noise."
-)
-target = click.option("--target", type=NUMBER, metavar="LOSS", required=True, help="Loss to reach.")
-schedule = click.option(
-    "--schedule",
-    type=Parsed("schedule", "objects.parse_schedule"),
-    metavar="SCHEDULE",
-    help="Multipliers over steps, such as 'warmup(100) + cosine(900)'.",
-)
-max_steps = click.option(
-    "--max-steps", type=WHOLE, metavar="N", default=10**9, show_default="10^9", help="Give up after so many steps."
-)
-
-
-def laws(function: F) -> F:
-    """--noise, --seed and --rotation."""
-    noise = click.option(
-        "--noise", metavar="LAW", default="gaussian", show_default=True,
-        help="Law of the sampled noise: gaussian, rademacher, laplace, exponential, student_t(df) or cauchy.",
-    )  # fmt: skip
-    seed = click.option("--seed", type=WHOLE, metavar="N", default=0, show_default=True, help="Of the random numbers.")
-    rotation = click.option(
-        "--rotation", type=WHOLE, metavar="SEED", help="Sample in a random basis with this seed; 2,000 modes at most."
+    kind = option(
+        "--problem kind",
+        "Gradient noise of fixed variance, or the noise of minibatches of a linear regression.",
+        ("quadratic", "least_squares"),
     )
-    return noise(seed(rotation(function)))
+    label_noise = option(
+        "--label-noise VAR",
+        "Variance of the labels' noise, for least_squares; it is c / h of the spectrum if omitted.",
+        NUMBER,
+    )
+    return spectrum(kind(label_noise(called)))
 
 
-def sampling(function: F) -> F:
-    """--replicas, --noise, --seed and --rotation."""
-    replicas = click.option(
-        "--replicas", "--sample", "replicas", type=WHOLE, metavar="N",
-        help="Sample so many replicas: 64 with --noise or --rotation, or if the optimizer is not linear.",
-    )  # fmt: skip
-    return replicas(laws(function))
+class LawOptions(TypedDict):
+    """How an optimizer is sampled: the law of the noise, the seed, and the seed of a random basis."""
+
+    noise: str
+    seed: int
+    rotation: int | None
 
 
-as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
-csv = click.option("--csv", type=OutputFile(), metavar="FILE", help="Write the data as CSV; - for standard output.")
-plot = click.option("--plot", type=PICTURE, metavar="FILE", help="Write a picture: .png, .pdf or .svg.")
+def laws(function: VerbFunction) -> VerbFunction:
+    """--noise, --seed and --rotation, as ``laws``."""
+
+    @wraps(function)
+    def called(*, noise: str, seed: int, rotation: int | None, **named: object) -> None:
+        function(laws=LawOptions(noise=noise, seed=seed, rotation=rotation), **named)
+
+    noise = option(
+        "--noise LAW",
+        "Law of the sampled noise: gaussian, rademacher, laplace, exponential, student_t(df) or cauchy.",
+        default="gaussian",
+    )
+    rotation = option(
+        "--rotation SEED",
+        "Sample in a random basis, which this seed determines; the problem has 2,000 modes at most.",
+        WHOLE_NUMBER,
+    )
+    return noise(seed(rotation(called)))
 
 
-def goals(function: F) -> F:
-    """--target, --steps or --examples."""
-    examples = click.option("--examples", type=NUMBER, metavar="N", help="Or: least loss within so many examples.")
-    steps = click.option("--steps", type=WHOLE, metavar="N", help="Or: least loss within so many steps.")
-    fewest = click.option("--target", type=NUMBER, metavar="LOSS", help="Reach this loss in the fewest steps.")
-    return fewest(steps(examples(function)))
+class GoalOptions(TypedDict):
+    """What a search is for: one of the three is set."""
+
+    target: float | None
+    steps: int | None
+    examples: float | None
 
 
-def check_goals(target: float | None, steps: int | None, examples: float | None) -> None:
-    if sum(goal is not None for goal in (target, steps, examples)) != 1:
-        raise click.UsageError("give exactly one of --target, --steps and --examples", click.get_current_context())
+def goal(function: VerbFunction) -> VerbFunction:
+    """--target, --steps or --examples, as ``goal``."""
+
+    @wraps(function)
+    def called(*, target: float | None, steps: int | None, examples: float | None, **named: object) -> None:
+        if sum(one is not None for one in (target, steps, examples)) != 1:
+            raise click.UsageError("give exactly one of --target, --steps and --examples", click.get_current_context())
+        function(goal=GoalOptions(target=target, steps=steps, examples=examples), **named)
+
+    examples = option("--examples", "Find the smallest loss within N examples.", NUMBER)
+    steps = option("--steps", "Find the smallest loss within N steps.", WHOLE_NUMBER)
+    fewest = option("--target LOSS", "Reach this loss in the fewest steps.", NUMBER)
+    return fewest(steps(examples(called)))
+
+
+def sink(csv: bool = False, plot: bool = False) -> Callable[[VerbFunction], VerbFunction]:
+    """--json, and if asked for --csv and --plot, as the one `Sink` they mean."""
+
+    def decorated(function: VerbFunction) -> VerbFunction:
+        @wraps(function)
+        def called(*, as_json: bool, csv: str | None = None, plot: str | None = None, **named: object) -> None:
+            function(sink=Sink(as_json, csv, plot), **named)
+
+        found = PLOT(called) if plot else called
+        found = CSV(found) if csv else found
+        return JSON(found)
+
+    return decorated
+
+
+JSON = flag("--json as_json", "Print JSON instead of text.")
+CSV = option("--csv", "Write the data as CSV; - is standard output.", TABLE)
+PLOT = option("--plot", "Write a picture: .png, .pdf or .svg.", PICTURE)

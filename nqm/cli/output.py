@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import io
-import shutil
 import sys
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from ..show.numbers import rounded, shown
 from ..show.plain import to_json
-from ..show.tables import Row, header, rows_of, some, to_csv, with_folder
+from ..show.tables import Row, Table, header, rows_of, some, to_csv, with_folder
+from ..types import Progress
+from .errors import FAILED
 
 if TYPE_CHECKING:
     from ..engine.run import Run
     from ..engine.spectrum import Spectrum
-    from ..paper.claims import Checked, Claim
     from ..search import Scheduled, Tuned
     from ..search.sweeps import Sweep
 
-TABLE_ROWS = 16  # of a curve on the screen; --csv and --json have every point
-PIPE_WIDTH = 10_000  # columns of a pipe: nothing is folded or cut there
-Progress = Callable[[int, int], None]
+TABLE_ROWS = 16  # A curve has at most this many rows on the screen; --csv and --json have every point.
+PIPE_WIDTH = 10_000  # A pipe counts as this wide, so that nothing is folded or cut there.
 
 
 @dataclass(frozen=True)
@@ -44,56 +42,57 @@ class Sink:
 
     def deliver(
         self,
-        data: Callable[[], Any],
+        data: Callable[[], object],
         show: Callable[[], None],
         rows: Callable[[], Sequence[Row]] | None = None,
-        draw: Callable[[str], Any] | None = None,
+        draw: Callable[[str], object] | None = None,
     ) -> None:
         """Write what was asked for; only that is made."""
-        if self.csv and rows:
-            write_csv(self.csv, rows())
-        if self.plot and draw:
-            draw(str(with_folder(self.plot)))
-            wrote(self.plot)
+        if self.csv == "-" and rows:
+            click.echo(to_csv(rows()), nl=False)
+        elif rows:
+            write(self.csv, lambda path: to_csv(rows(), path))
+        if draw:
+            write(self.plot, lambda path: draw(str(path)))
         if self.as_json:
             click.echo(to_json(data()))
         elif self.csv != "-":
             show()
 
 
-def write_csv(path: str, rows: Sequence[Row]) -> None:
-    if path == "-":
-        click.echo(to_csv(rows), nl=False)
-    else:
-        to_csv(rows, path)
-        wrote(path)
+def write(path: str | None, writer: Callable[[Path], object]) -> None:
+    """Write a file that was asked for, and say so."""
+    if path:
+        writer(with_folder(path))
+        click.echo(f"wrote {path}", err=True)
 
 
-def wrote(path: str | Path) -> None:
-    click.echo(f"wrote {path}", err=True)
+def answered(ok: bool) -> None:
+    """End with status 1 if a computation has no answer; its sentence has been printed."""
+    if not ok:
+        raise click.exceptions.Exit(FAILED)
 
 
 def show_table(rows: Sequence[Row], title: str = "") -> None:
     """Print rows as a table, numbers to the right; brackets in a name are text, not markup."""
     from rich import box
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Table as Grid
     from rich.text import Text
 
     terminal = sys.stdout.isatty()
-    table = Table(
-        title=Text(title) if title else None, title_justify="left", title_style="bold",
-        box=box.SIMPLE_HEAD if terminal and "utf" in sys.stdout.encoding.lower() else None, pad_edge=False,
-    )  # fmt: skip
+    lines = box.SIMPLE_HEAD if terminal and "utf" in sys.stdout.encoding.lower() else None
+    table = Grid(
+        title=Text(title) if title else None, title_justify="left", title_style="bold", box=lines, pad_edge=False
+    )
     for name in header(rows):
-        text = all(isinstance(row.get(name), (str, type(None))) for row in rows)
-        table.add_column(Text(name), justify="left" if text else "right", no_wrap=not text, overflow="fold")
+        words = all(isinstance(row.get(name), (str, type(None))) for row in rows)
+        table.add_column(Text(name), justify="left" if words else "right", no_wrap=not words, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(shown(row.get(name))) for name in header(rows)))
-    page = Console(file=io.StringIO(), force_terminal=terminal, width=None if terminal else PIPE_WIDTH, highlight=False)
-    page.print(table)
-    lines = [line.rstrip() for line in page.file.getvalue().rstrip().splitlines()]  # type: ignore[attr-defined]
-    click.echo("\n".join(lines) + "\n")
+        table.add_row(*(Text(shown(row.get(name)) or "-") for name in header(rows)))
+    text = io.StringIO()
+    Console(file=text, force_terminal=terminal, width=None if terminal else PIPE_WIDTH, highlight=False).print(table)
+    click.echo("\n".join(line.rstrip() for line in text.getvalue().rstrip().splitlines()) + "\n")
 
 
 def show_pairs(pairs: Row) -> None:
@@ -122,7 +121,7 @@ def progress(what: str) -> Iterator[Progress | None]:
 # What each result looks like.
 
 
-def curve_rows(run: Run, sampled: Run | None = None) -> list[Row]:
+def curve_rows(run: Run, sampled: Run | None = None) -> Table:
     """A row for each step; the mean of a sampled run, its standard error and quantiles beside an exact one."""
     if run.sampled:
         return rows_of({"steps": run.steps, "loss": run.loss} | _sampled_columns(run))
@@ -167,7 +166,7 @@ def show_tuned(found: Tuned) -> None:
         click.echo(f"best at the edge of its range: {', '.join(found.at_bound)}")
 
 
-def schedule_rows(found: Scheduled) -> list[Row]:
+def schedule_rows(found: Scheduled) -> Table:
     """One row for each piece: where it begins, and the settings themselves, not their multipliers."""
     from ..optimizers.base import parameters
 
@@ -183,41 +182,11 @@ def show_schedule(found: Scheduled) -> None:
     click.echo(f"{found.message}; loss {found.loss:.4g}")
 
 
-def show_checked(found: Sequence[Checked]) -> None:
-    """Claims with their measurements, entries under one another; on a terminal the text is wrapped."""
-    from ..paper.claims import left_out
-    from ..paper.claims.page import entries, summary
-
-    for one in found:
-        click.secho(one.claim.name, bold=True)
-        for name, text in [("claim", one.claim.statement), *entries(one)]:
-            _show_entry(name, text)
-        click.echo()
-    click.echo(f"{summary(found)} {left_out(found)}".rstrip())
-
-
-def show_claims(claims: Sequence[Claim]) -> None:
-    """What could be measured."""
-    for c in claims:
-        click.secho(c.name, bold=True)
-        _show_entry("", c.statement + (f" ({c.missing})" if c.missing else ""))
-
-
-def _show_entry(name: str, text: str) -> None:
-    lead = f"  {name:<9}  " if name else "  "
-    if sys.stdout.isatty():
-        width = max(shutil.get_terminal_size().columns, 40)
-        text = textwrap.fill(text, width, initial_indent=lead, subsequent_indent=" " * len(lead))
-    else:
-        text = lead + text
-    click.echo(text)
-
-
-def mode_rows(spectrum: Spectrum) -> list[Row]:
+def mode_rows(spectrum: Spectrum) -> Table:
     return rows_of({name: getattr(spectrum, name) for name in ("h", "c", "s", "count")})
 
 
-def show_sweeps(sweeps: list[Sweep], settings: bool = True) -> None:
+def show_sweeps(sweeps: Sequence[Sweep], settings: bool = True) -> None:
     from ..search.sweeps import DEFINITIONS
 
     if len(sweeps) > 1:
@@ -234,7 +203,7 @@ def show_sweeps(sweeps: list[Sweep], settings: bool = True) -> None:
     show_table([_regimes(s) for s in sweeps], "Regimes")
 
 
-def _settings(s: Sweep) -> list[Row]:
+def _settings(s: Sweep) -> Table:
     """A sweep's table without what only repeats or is empty."""
     rows = s.table()
     hidden = {"optimizer", "message"}

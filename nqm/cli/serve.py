@@ -1,99 +1,29 @@
-"""Verbs for looking around: a map of settings, and the explorer in the browser. The server is imported inside it."""
+"""The verb that opens the explorer in the browser. The server is imported inside it."""
 
 from __future__ import annotations
 
 import errno
 import os
 import socket
-from typing import TYPE_CHECKING
 
 import click
 
-from . import options, output
-from .options import AXIS, FAILED, NUMBER, Verb
-from .output import Sink, progress, show_pairs
-
-if TYPE_CHECKING:
-    from ..engine.spectrum import Spectrum
-    from ..optimizers import Optimizer
-    from ..search import Axis, PhaseMap
+from .errors import Failure
+from .options import NUMBER, flag, option, verb
 
 PORT = 8777
 
 
-@click.command(
-    "map", cls=Verb, short_help="steps to a target over two settings",
-    examples=[
-        "nqm map HeavyBall -b 1024 --target 0.01 --x lr=0.001..8 --y momentum=0..0.999",
-        "nqm map SGD --target 0.01 --x lr=0.001..4..60 --y batch_size=2^2..2^20..10 --csv map.csv",
-        "nqm map 'EMA(SGD(0.5))' --target 0.1 --x decay=0..0.9999 --y batch_size=4..4096 --json",
-    ],
-)  # fmt: skip
-@options.optimizer
-@click.option(
-    "--x", type=AXIS, metavar="AXIS", required=True, help="NAME=LOW..HIGH or NAME=LOW..HIGH..N: lr=0.001..4..40."
+@verb(
+    "explore all of this in the browser",
+    "nqm serve",
+    "nqm serve --port 9000 --no-open",
+    "nqm serve --host 0.0.0.0 --time-limit 10",
 )
-@click.option(
-    "--y", type=AXIS, metavar="AXIS", required=True, help="The other; a hyper-parameter by name, or batch_size."
-)
-@click.option("--batch-size", "-b", type=NUMBER, metavar="B", help="Batch size, unless it is an axis.")
-@options.target
-@options.spectrum
-@options.as_json
-@options.csv
-def map_(
-    optimizer: Optimizer, x: Axis, y: Axis, batch_size: float | None, target: float, spectrum: Spectrum,
-    as_json: bool, csv: str | None,
-) -> None:  # fmt: skip
-    """Steps to a target over a grid of two settings, the best of them, and where stability ends.
-
-    Axes are spaced as the parameter is searched: learning rates and batch sizes by equal factors, momenta and decays by
-    equal factors of 1 - value.
-    """
-    from ..problems.quadratic import Quadratic
-    from ..search import phase_map
-
-    sink = Sink(as_json, csv)
-    with progress(f"mapping {optimizer}"):
-        found = phase_map(Quadratic(spectrum), optimizer, x, y, batch_size, target=target)
-    sink.deliver(found.to_dict, lambda: _show_map(found), found.table)
-    if found.best() is None:
-        raise click.exceptions.Exit(FAILED)
-
-
-def _show_map(found: PhaseMap) -> None:
-    """A few rows and columns of the map, and its best cell."""
-    few = slice(None, None, max(1, len(found.x.values) // 8)), slice(None, None, max(1, len(found.y.values) // 16))
-    rows = [
-        {found.y.name: float(y), **{f"{found.x.name}={x:.3g}": T for x, T in zip(found.x.values[few[0]], row[few[0]], strict=True)}}
-        for y, row in zip(found.y.values[few[1]], found.steps[few[1]], strict=True)
-    ]  # fmt: skip
-    output.show_table(rows)
-    best = found.best()
-    if best is None:
-        click.echo(f"no cell reaches {found.target:g}")
-        return
-    show_pairs({"fewest steps": best["steps"], "at": best["optimizer"], "batch size": best["batch_size"]})
-
-
-@click.command(
-    "serve", cls=Verb, short_help="explore all of this in the browser",
-    examples=["nqm serve", "nqm serve --port 9000 --no-open", "nqm serve --host 0.0.0.0 --time-limit 10"],
-)  # fmt: skip
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=PORT,
-    show_default=True,
-    help="Where to listen; 0 for any free one.",
-)
-@click.option(
-    "--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Let others than this machine in."
-)
-@click.option("--no-open", is_flag=True, help="Do not open the browser.")
-@click.option(
-    "--time-limit", type=NUMBER, metavar="SECONDS", default=30, show_default=True, help="Stop a computation after this."
-)
+@option("--port", "Port to listen on; 0 takes any that is free.", click.IntRange(0, 65535), default=PORT)
+@option("--host ADDRESS", "Address to listen on; other than loopback, other machines can connect.", default="127.0.0.1")
+@flag("--no-open", "Do not open the browser.")
+@option("--time-limit SECONDS", "Stop a computation after this many seconds.", NUMBER, default=30)
 def serve(port: int, host: str, no_open: bool, time_limit: float) -> None:
     """Open a page in the browser on which every control moves exact curves; Ctrl-C ends it.
 
@@ -103,19 +33,14 @@ def serve(port: int, host: str, no_open: bool, time_limit: float) -> None:
         raise click.BadParameter(
             f"it must be a positive number of seconds, got {time_limit:g}", param_hint="--time-limit"
         )
-    try:
-        import uvicorn  # noqa: F401 - the server needs it later, and is there to say so now
+    import uvicorn  # noqa: F401 - the server needs it later, and a missing one is told now
 
-        from ..web import guard, server
-    except ModuleNotFoundError as error:
-        missing = (error.name or "").split(".")[0]
-        if missing in ("starlette", "uvicorn"):
-            raise click.ClickException(f"nqm serve needs {missing}: pip install 'nqm[web]'") from None
-        raise
+    from ..web import guard, server
+
     try:
         listening = server.listen(host, port)
     except OSError as error:
-        raise click.ClickException(f"cannot listen on {host}, port {port}: {_why(error)}") from None
+        raise Failure(f"cannot listen on {host}, port {port}: {_why(error)}") from None
     port = listening.getsockname()[1]
     if host not in guard.LOOPBACK:
         click.echo(

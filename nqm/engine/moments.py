@@ -11,7 +11,7 @@ exact for defective A too. A start is a map with one column, a read-out one with
 
     readout @ step ** t @ start        signal = A^2,  noise = Q
 
-Two things keep float64 exact. The basis is balanced (`balance`). And next to A the map carries ``drift``, its diagonal
+Two things keep float64 exact. The basis is balanced (`basis.Basis`). And next to A the map carries ``drift``, its diagonal
 minus one: ``1 - lr h`` forgets lr h below 1e-16, and t squarings would amplify that loss t times.
 
 Arrays are (row, column, mode): the long axis lies last and contiguous, and settings are simply more modes.
@@ -19,13 +19,14 @@ Arrays are (row, column, mode): the long axis lies last and contiguous, and sett
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..types import Array, Wrong
-from .kernels.compiled import kernels
+from .kernels import loops
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,28 +60,28 @@ class MomentMap:
 
     def __matmul__(self, first: MomentMap) -> MomentMap:
         if first is self:
-            return MomentMap(*kernels().square(self.A, self.drift, self.Q))
-        return MomentMap(*kernels().compose(self.A, self.drift, self.Q, first.A, first.drift, first.Q))
+            return MomentMap(*loops().square(self.A, self.drift, self.Q))
+        return MomentMap(*loops().compose(self.A, self.drift, self.Q, first.A, first.drift, first.Q))
 
     def __pow__(self, t: int) -> MomentMap:
         if t < 0:
             raise Wrong(f"a moment map has no negative powers, got {t}")
-        result, square = None, self
-        while t:
-            if t & 1:
+        result = None
+        for level, square in zip(range(t.bit_length()), squares(self), strict=False):
+            if t >> level & 1:
                 result = square if result is None else square @ result
-            t >>= 1
-            if t:
-                square = square @ square
-        return (
-            result if result is not None else MomentMap.matrix(np.zeros_like(self.A) + np.eye(len(self.A))[..., None])
-        )
+        return result or MomentMap.matrix(np.zeros_like(self.A) + np.eye(len(self.A))[..., None])
 
     def move(self, state: MomentMap, t: int) -> MomentMap:
         """``self ** t @ state`` in one pass over the modes."""
-        X, N = kernels().move(self.A, self.drift, self.Q, state.A, state.Q, t)
+        X, N = loops().move(self.A, self.drift, self.Q, state.A, state.Q, t)
         moved = MomentMap.matrix(X)
         return MomentMap(X, moved.drift, N)
+
+    def seen(self, row: Array) -> tuple[Array, Array]:
+        """What a read-out (slots, modes) sees of a state: the second moments of signal and of noise on each mode."""
+        read = MomentMap.matrix(row[None]) @ self
+        return read.A[0, 0] ** 2, read.Q[0, 0]
 
     def louder(self, factor: float) -> MomentMap:
         """The same map with its noise variance multiplied: a batch m times larger is ``louder(1 / m)``."""
@@ -104,3 +105,36 @@ class MomentMap:
         finite = np.isfinite(A).all(axis=(1, 2))
         radius[finite] = np.abs(np.linalg.eigvals(A[finite])).max(axis=1)
         return radius
+
+
+def squares(step: MomentMap) -> Iterator[MomentMap]:
+    """A step's powers 1, 2, 4, 8, ..., each the square of the one before."""
+    while True:
+        yield step
+        step = step @ step
+
+
+class Powers:
+    """A step's repeated squares, kept, so that moving a state by t steps costs one product for each bit of t.
+
+    The first move makes its own squares and forgets them, which is faster; only a second one shows that they are needed.
+    """
+
+    def __init__(self, step: MomentMap) -> None:
+        self.step, self.moved = step, False
+        self._squares, self._kept = squares(step), list[MomentMap]()
+
+    def __getitem__(self, level: int) -> MomentMap:
+        while len(self._kept) <= level:
+            self._kept.append(next(self._squares))
+        return self._kept[level]
+
+    def move(self, state: MomentMap, t: int) -> MomentMap:
+        """``step ** t @ state``."""
+        if not self.moved and t > 1:
+            self.moved = True
+            return self.step.move(state, t)
+        for level in range(t.bit_length()):
+            if t >> level & 1:
+                state = self[level] @ state
+        return state

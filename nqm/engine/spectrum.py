@@ -92,14 +92,14 @@ class Spectrum:
         _real("power_law", d=d, exponent=exponent, noise_exponent=b, start_exponent=start_exponent)
         _real("power_law", scale=scale, noise=noise, start=start)
         if not (1 <= d <= 1e15) or d != int(d):
-            raise Wrong(f"power_law: d must be a whole number from 1 to 10^15, got {d!r}")
+            raise Wrong(f"power_law: d must be a whole number from 1 to 10^15, got {d!r}", argument="d")
         d = int(d)
         for name, value in (("exponent", exponent), ("noise_exponent", b), ("start_exponent", start_exponent)):
             if abs(value) > 20:
-                raise Wrong(f"power_law: {name} must be a number of size at most 20, got {value!r}")
+                raise Wrong(f"power_law: {name} must be a number of size at most 20, got {value!r}", argument=name)
         for name, value in (("scale", scale), ("noise", noise), ("start", start)):
             if value < 0 or (name == "scale" and value == 0):
-                raise Wrong(f"power_law: {name} must be positive, got {value!r}")
+                raise Wrong(f"power_law: {name} must be positive, got {value!r}", argument=name)
         i, count = _indices(d)
         return cls(scale * i**-exponent, noise * scale * i**-b, start * i**-start_exponent, count)
 
@@ -238,7 +238,7 @@ def _frozen(array: Array) -> Array:
 def _real(verb: str, **values: Any) -> None:
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, Real) or not -1e300 <= cast(Any, value) <= 1e300:
-            raise Wrong(f"{verb}: {name} must be a finite number, got {value!r:.80}")
+            raise Wrong(f"{verb}: {name} must be a finite number, got {value!r:.80}", argument=name)
 
 
 def _indices(d: int) -> tuple[Array, Array]:

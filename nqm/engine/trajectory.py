@@ -6,7 +6,8 @@ whatever the optimizer is made of. Steps that all differ are walked one by one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -15,8 +16,8 @@ import numpy as np
 
 from ..types import Array, Wrong
 from .basis import Basis
-from .kernels.compiled import kernels
-from .moments import MomentMap
+from .kernels import loops
+from .moments import MomentMap, Powers
 from .schedule import Schedule
 
 MAX_STEPS = 10**9  # the longest run
@@ -48,39 +49,17 @@ class LinearSystem(Protocol):
     def averages(self) -> bool: ...
 
 
-class Powers:
-    """A step's repeated squares, kept, so that moving a state by t steps costs one product for each bit of t.
-
-    The first move makes its own squares and forgets them, which is faster; only a second one shows that they are needed.
-    """
-
-    def __init__(self, step: MomentMap) -> None:
-        self.squares = [step]
-        self.moved = False
-
-    def __getitem__(self, level: int) -> MomentMap:
-        while len(self.squares) <= level:
-            self.squares.append(self.squares[-1] @ self.squares[-1])
-        return self.squares[level]
-
-    def move(self, state: MomentMap, t: int) -> MomentMap:
-        if not self.moved and t > 1:
-            self.moved = True
-            return self.squares[0].move(state, t)
-        for level in range(t.bit_length()):
-            if t >> level & 1:
-                state = self[level] @ state
-        return state
-
-
 @dataclass(frozen=True)
 class Affine:
-    """Steps that differ only in a scalar: ``G = G0 + pace G1`` and ``b = b0 + pace b1``."""
+    """Steps ``first`` .. ``last`` that differ only in a scalar: ``G = G0 + pace G1`` and ``b = b0 + pace b1``."""
 
     G0: Array
     G1: Array
     b0: Array
     b1: Array
+    pace: Callable[[int, int], Any]  # of each of the steps t .. to
+    first: int
+    last: float
 
 
 class Trajectory:
@@ -129,16 +108,22 @@ class Trajectory:
 
     def doublings(self, levels: int) -> tuple[Array, Array]:
         """What `end` gives after 1, 2, 4, 8, ... steps, (level, ...), where all steps are alike and so is the read-out."""
+        climb = loops().climb
+        if climb is None:
+            start, squares = self.start(), self.powers(0)
+            parts = [self.read(squares[level] @ start, 1) for level in range(levels)]
+            return np.stack([signal for signal, _ in parts]), np.stack([noise for _, noise in parts])
         x, r = self._slots(self.optimizer.initial()), self._slots(self.optimizer.readout(1))
-        signal, noise = kernels().climb(self._change, self._jolt, x, r, levels)
+        signal, noise = climb(self._change, self._jolt, x, r, levels)
         return signal.reshape(levels, *self.shape), noise.reshape(levels, *self.shape)
 
     def end(self, t: int) -> tuple[Array, Array]:
         """What `read` gives after t steps from the start."""
-        if self.schedule is not None or self.period != 1 or self.same_until(0) < t:
+        end = loops().end
+        if end is None or self.schedule is not None or self.period != 1 or self.same_until(0) < t:
             return self.read(self.move(self.start(), 0, t), t)
         x, r = self._slots(self.optimizer.initial()), self._slots(self.optimizer.readout(t))
-        signal, noise = kernels().end(self._change, self._jolt, x, r, t)
+        signal, noise = end(self._change, self._jolt, x, r, t)
         return signal.reshape(self.shape), noise.reshape(self.shape)
 
     def row(self, t: int) -> Array:
@@ -156,8 +141,8 @@ class Trajectory:
 
     def read(self, state: MomentMap, t: int) -> tuple[Array, Array]:
         """Second moments of the reported weights: of the signal per unit s, of the noise per unit c / B."""
-        seen = MomentMap.matrix(self.row(t)[None]) @ state
-        return seen.A[0, 0].reshape(self.shape) ** 2, seen.Q[0, 0].reshape(self.shape)
+        signal, noise = state.seen(self.row(t))
+        return signal.reshape(self.shape), noise.reshape(self.shape)
 
     def step(self, t: int) -> MomentMap:
         """The map of step t."""
@@ -224,27 +209,25 @@ class Trajectory:
             self._cycles[phase] = Powers(whole)
         return self._cycles[phase]
 
-    def pace(self, t: int, to: int) -> Array | None:
-        """The scalar that drives the steps t .. to, if one does: the optimizer's own or the schedule's."""
-        own = self.optimizer.pace(np.arange(t, to))
-        if self.schedule is None or self.schedule.repeats_from <= t:
-            return own
-        if own is not None or self.period != 1 or np.any(self.schedule.momentum != 1):
-            return None
-        return self.schedule.multipliers("lr", to - t, t)
-
     def affine(self, t: int) -> Affine | None:
         """The steps from t on as ``G0 + pace G1``, where they are that."""
-        return None if self.pace(t, t + 3) is None or t < self.optimizer.repeats_from else self._affine
+        line = self._affine
+        return line if line and line.first <= t < line.last else None
 
     @cached_property
     def _affine(self) -> Affine | None:
-        """The line through three steps of different pace, if they lie on one."""
-        late, own = self.repeats_from, self.optimizer.pace(np.array([0, 1, 3]))
-        if own is None:
-            return _line([(m, self._stack(self.optimizer.scaled(m), late)) for m in (1.0, 0.5, 2.0)])
-        held = self.optimizer.scaled(*self.schedule.at(late)[:2]) if self.schedule else self.optimizer
-        return _line([(float(p), self._stack(held, u)) for p, u in zip(own, (0, 1, 3), strict=True)])
+        """The line through three steps of different pace, if they lie on one: the optimizer's own pace, or the schedule's."""
+        optimizer, schedule, late = self.optimizer, self.schedule, self.repeats_from
+        own = optimizer.pace(np.array([0, 1, 3]))
+        if own is not None:
+            held = optimizer.scaled(*schedule.at(late)[:2]) if schedule else optimizer
+            points = [(float(p), self._stack(held, u)) for p, u in zip(own, (0, 1, 3), strict=True)]
+            return _line(points, lambda t, to: optimizer.pace(np.arange(t, to)), late)
+        if schedule is None or self.period != 1 or np.any(schedule.momentum != 1):
+            return None
+        points = [(m, self._stack(optimizer.scaled(m), late)) for m in (1.0, 0.5, 2.0)]
+        pace = lambda t, to: schedule.multipliers("lr", to - t, t)  # noqa: E731
+        return _line(points, pace, optimizer.repeats_from, schedule.repeats_from)
 
     def scan(
         self, affine: Affine, state: MomentMap, t: int, to: int, ws: Array | None = None, wn: Array | None = None
@@ -252,12 +235,11 @@ class Trajectory:
         """Walk from t to ``to`` and sum the moments with weights ws and wn after each step."""
         modes = self.modes
         X, N = state.A.copy(), state.Q.copy()
-        pace = self.pace(t, to)
         loud = 1 / self.schedule.multipliers("batch_size", to - t, t) if self.schedule else np.ones(to - t)
         ws = np.zeros((1, modes)) if ws is None else np.ascontiguousarray(ws).reshape(-1, modes)
         wn = np.zeros(modes) if wn is None else np.ascontiguousarray(wn).ravel()
-        signal, noise = kernels().scan(
-            affine.G0, affine.G1, affine.b0, affine.b1, pace, loud, X, N, self.row(to), ws, wn
+        signal, noise = loops().scan(
+            affine.G0, affine.G1, affine.b0, affine.b1, affine.pace(t, to), loud, X, N, self.row(to), ws, wn
         )
         signal[np.maximum.accumulate(signal) > BLOWN**2 * max(float(ws.sum()), 1e-300)] = np.nan
         m = state.drift.shape[0]
@@ -313,11 +295,13 @@ def fade(optimizer: LinearSystem, times: Any, reference: int) -> Any:
     return np.array([size(t) for t in np.atleast_1d(times)]) ** 2 / size(reference) ** 2
 
 
-def _line(points: list[tuple[float, tuple[Array, Array]]]) -> Affine | None:
+def _line(
+    points: list[tuple[float, tuple[Array, Array]]], pace: Callable[[int, int], Any], first: int, last: float = math.inf
+) -> Affine | None:
     """The line through two points, if the third lies on it."""
     (p0, (Ga, ba)), (p1, (Gb, bb)), (p2, (Gc, bc)) = points
     G1, b1 = (Gb - Ga) / (p1 - p0), (bb - ba) / (p1 - p0)
-    line = Affine(Ga - p0 * G1, G1, ba - p0 * b1, b1)
+    line = Affine(Ga - p0 * G1, G1, ba - p0 * b1, b1, pace, first, last)
     # Rounding of the entries at the three points; anything curved misses by far more.
     off = np.abs(line.G0 + p2 * G1 - Gc).max() + np.abs(line.b0 + p2 * b1 - bc).max()
     size = np.abs(Gc).max() + np.abs(bc).max()

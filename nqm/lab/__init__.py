@@ -1,7 +1,7 @@
 """The lab: train at every batch size, tune every optimizer there, keep every result. Knows nothing of torch.
 
->>> from nqm.lab import Study
->>> Study("small", "digits", 0.1, [8, 32], {"SGD": {"lr": {"low": 0.01, "high": 10}}}).trials
+>>> from nqm.lab import Entry, Space, Study
+>>> Study("small", "digits", 0.1, (8, 32), {"SGD": Entry("SGD", {"lr": Space(0.01, 10)})}).trials
 20
 """
 

@@ -14,19 +14,28 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, CancelledError, Future, ProcessPoolExecutor
 from importlib.util import find_spec
-from typing import Any
+from multiprocessing.process import BaseProcess
+from typing import Any, Generic, Protocol, TypeVar
 
 from ..types import Wrong
 
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-CONNECT = 10  # seconds to look for a scheduler
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+CONNECT_SECONDS = 10  # The lab waits so long for an answer of a Dask scheduler.
+T = TypeVar("T")
+E = TypeVar("E", bound="Executor")
+
+
+class Executor(Protocol):
+    """What the lab needs of an executor: those of `concurrent.futures` have it."""
+
+    def submit(self, function: Callable[..., T], /, *args: object) -> Future[T]: ...
 
 
 class Here:
     """Runs what it is given at once, in this process."""
 
-    def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
-        future: Future[Any] = Future()
+    def submit(self, function: Callable[..., T], /, *args: object) -> Future[T]:
+        future: Future[T] = Future()
         try:
             future.set_result(function(*args))
         except Exception as error:
@@ -34,20 +43,20 @@ class Here:
         return future
 
 
-class Crew:
+class Crew(Generic[E]):
     """An executor, how many rounds it is handed at a time, and how it is begun, renewed and ended."""
 
     def __init__(
-        self, start: Callable[[], Any], slots: int | None, stop: Callable[[Any], None] | None = None, *, size: int = 1
+        self, start: Callable[[], E], slots: int | None, stop: Callable[[E], None] | None = None, *, size: int = 1
     ) -> None:
         self.start, self.slots, self.stop, self.size = start, slots, stop, size
-        self.executor: Any = start()
+        self.executor = start()
 
     @property
     def renewable(self) -> bool:
         return self.stop is not None
 
-    def submit(self, function: Callable[..., Any], *args: Any) -> Any:
+    def submit(self, function: Callable[..., T], /, *args: object) -> Future[T]:
         return self.executor.submit(function, *args)
 
     def renew(self) -> None:
@@ -61,25 +70,24 @@ class Crew:
             self.stop(self.executor)
 
 
-def here() -> Crew:
+def here() -> Crew[Here]:
     """Everything in this process."""
     return Crew(Here, 1)
 
 
-def given(executor: Any, size: int | None = None) -> Crew:
+def given(executor: E, size: int | None = None) -> Crew[E]:
     """An executor of your own."""
     if not callable(getattr(executor, "submit", None)):
-        raise Wrong(
-            f"executor must have submit(), as those of concurrent.futures, got {executor!r:.80}", argument="executor"
-        )
+        sentence = f"executor must have submit(), as those of concurrent.futures, got {executor!r:.80}"
+        raise Wrong(sentence, argument="executor")
     count: int = size or getattr(executor, "_max_workers", None) or os.cpu_count() or 1
     return Crew(lambda: executor, count + 1, size=count)
 
 
-def local(workers: int | None = None) -> Crew:
-    """Processes of this machine, each with one thread; as many as it has cores if nothing is said."""
+def local(workers: int | None = None) -> Crew[ProcessPoolExecutor]:
+    """Processes of this machine, each with one thread; as many as the machine has cores unless said otherwise."""
     size = workers or os.cpu_count() or 1
-    context = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
+    context = multiprocessing.get_context("spawn")  # A fork of a process with threads may hang.
     return Crew(lambda: ProcessPoolExecutor(size, context, initializer=_begin), size + 1, _end_pool, size=size)
 
 
@@ -89,20 +97,25 @@ class Dask:
     def __init__(self, address: str | None, size: int) -> None:
         from distributed import Client, LocalCluster
 
-        make: Any = LocalCluster  # whose hints know neither a number of workers nor the absence of a dashboard
-        self.cluster: Any = None
+        make: Any = LocalCluster  # Its type hints know neither a number of workers nor the absence of a dashboard.
+        self.cluster: LocalCluster | None = None
         if address is None:
             self.cluster = make(
                 n_workers=size, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=logging.ERROR
             )
         try:
-            self.client = Client(address or self.cluster, timeout=CONNECT)
+            self.client = Client(address or self.cluster, timeout=CONNECT_SECONDS)
         except (OSError, ValueError) as error:
-            raise Wrong(f"no Dask scheduler answers at {address}: {error}") from None
+            raise Wrong(f"no Dask scheduler answers at {address}: {error}", argument="on") from None
         self.executor = self.client.get_executor(pure=False)
 
-    def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
+    def submit(self, function: Callable[..., T], /, *args: object) -> Future[T]:
         return self.executor.submit(function, *args)
+
+    def threads(self) -> int:
+        """The number of threads that the scheduler's workers have together."""
+        found: Any = self.client.nthreads()  # Its type hints describe the asynchronous client.
+        return max(1, sum(found.values()))
 
     def close(self) -> None:
         self.executor.shutdown(wait=False)
@@ -111,48 +124,44 @@ class Dask:
             self.cluster.close()
 
 
-def dask(address: str | None = None, workers: int | None = None) -> Crew:
-    """A Dask cluster: that of a scheduler, or one of this machine with so many processes of one thread."""
+def dask(address: str | None = None, workers: int | None = None) -> Crew[Dask]:
+    """A Dask cluster: that of a scheduler, or one of this machine with a number of processes of one thread each."""
     if not find_spec("distributed"):
-        raise Wrong("a Dask cluster needs the extra cluster: pip install 'nqm[cluster]'")
+        raise Wrong("a Dask cluster needs the extra cluster: pip install 'nqm[cluster]'", argument="on")
     size = workers or os.cpu_count() or 1
     crew = Crew(lambda: Dask(address, size), None, Dask.close, size=size)
     if address:
-        crew.size = max(1, sum(crew.executor.client.nthreads().values()))
+        crew.size = crew.executor.threads()
     return crew
 
 
-def crew(on: str, workers: int | None = None) -> Crew:
+def crew(on: str, workers: int | None = None) -> Crew[Any]:
     """From the command line's words: ``local``, ``here``, ``dask``, or the address of a Dask scheduler."""
     if workers is not None and (on == "here" or "://" in on):
         why = "this process is the only one" if on == "here" else "a scheduler has the workers it has"
-        raise Wrong(f"--workers {workers} is for --on local and --on dask; with --on {on}, {why}: leave it out")
-    if on == "local":
-        return local(workers)
-    if on == "here":
-        return here()
-    if on == "dask":
-        return dask(workers=workers)
-    if "://" in on:
-        return dask(on)
-    raise Wrong(f"--on must be local, here, dask, or an address such as tcp://host:8786, got {on!r}")
+        sentence = f"workers = {workers} is for --on local and --on dask; with --on {on}, {why}: leave it out"
+        raise Wrong(sentence, argument="workers")
+    if on in ("local", "dask"):
+        return local(workers) if on == "local" else dask(workers=workers)
+    if on == "here" or "://" in on:
+        return here() if on == "here" else dask(on)
+    raise Wrong(f"on must be local, here, dask, or an address such as tcp://host:8786, got {on!r}", argument="on")
 
 
 def lost(error: BaseException) -> bool:
-    """Whether an error says that workers went away, and nothing of what they were doing."""
-    if isinstance(error, BrokenExecutor | CancelledError):
-        return True
-    return type(error).__name__ in ("KilledWorker", "CommClosedError", "FutureCancelledError", "CancelledError")
+    """Whether an error says that workers went away, and nothing about their work; Dask's own are known by name."""
+    names = ("KilledWorker", "CommClosedError", "FutureCancelledError", "CancelledError")
+    return isinstance(error, BrokenExecutor | CancelledError) or type(error).__name__ in names
 
 
 def spares_others(error: BaseException) -> bool:
-    """Whether only one round was lost: Dask replaces a worker that died, a broken pool is gone as a whole."""
+    """Whether only one round was lost: Dask replaces a worker that died, whereas a broken pool is gone as a whole."""
     return type(error).__name__ == "KilledWorker"
 
 
 def _begin() -> None:
-    """In a new worker: one thread before libraries start more, Ctrl-C left to the runner, and an end with it."""
-    for name in THREADS:
+    """Set up a new worker: it has one thread, leaves Ctrl-C to the runner, and ends when the runner ends."""
+    for name in THREAD_VARIABLES:
         os.environ[name] = "1"
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
@@ -160,13 +169,13 @@ def _begin() -> None:
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 
-def _end_with(parent: Any) -> None:
-    """A runner that is killed cannot end its workers, which would wait for it for ever."""
+def _end_with(parent: BaseProcess) -> None:
+    """End this worker with its runner: a runner that is killed cannot end its workers, which would wait for ever."""
     parent.join()
     os._exit(1)
 
 
-def _end_pool(pool: Any) -> None:
+def _end_pool(pool: ProcessPoolExecutor) -> None:
     processes = list((pool._processes or {}).values())
     pool.shutdown(wait=False, cancel_futures=True)
     for process in processes:

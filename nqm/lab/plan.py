@@ -1,8 +1,8 @@
 """How the search of one cell goes on: which trials come next, given those that have ended.
 
-A *cell* is an optimizer at a batch size. Its trials come in rounds of quasi-random points; the trials of a round stop
-half as far again as the best of earlier rounds. A round follows from the results of those before it and from nothing else,
-so that a study has the same table on one process, on a cluster, and after any number of interruptions.
+A *cell* is an optimizer at a batch size. Its trials come in rounds of quasi-random points; the trials of a round stop at
+1.5 times the best steps of earlier rounds. A round follows from the results of the rounds before it and from nothing
+else. So a study has the same table on one process, on a cluster, and after any number of interruptions.
 """
 
 from __future__ import annotations
@@ -10,17 +10,28 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 from ..nets.training.trial import RAW, SLACK, Result, Trial, averaged
 from .space import Box, edges, points, volume
 from .study import Study
 
-CANDIDATES = 3  # settings that are tried with fresh seeds, as long as the seeds do not bear out the search
-LUCK = 1.5  # median steps of fresh seeds over those of the search, above which the search was lucky
-CONFIRM_STEPS = 4  # times the tuned steps, after which a training with another seed is given up
-INSIDE = 1e-3  # of a range, from its end: points never lie on it, and 0 or 1 may be the end of what is allowed
-WIDENINGS = 6  # of a range, after which it is left as it is: by then it has grown 4^6 times
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """Numbers that steer the search of a cell; stored trials depend on them, so a change needs new stores."""
+
+    candidates: int = 3  # At most this many settings of a cell are tried with fresh seeds.
+    luck: float = 1.5  # The next candidate is tried where fresh seeds take this many times the steps of the search.
+    confirm_steps: int = 4  # A training with a fresh seed ends after this many times the steps of the search.
+    inset: float = 1e-3  # A range is checked this share inside its ends, since 0 or 1 may end what is allowed.
+    widenings: int = 6  # A range is widened at most so often; on a log scale it has then grown by a factor of 4^6.
+    first_steps: int = 32  # The first race of a search without a known limit gives each trial so many steps.
+    more_steps: int = 4  # A race in which no trial arrives is repeated with this many times the steps.
+
+
+SEARCH = SearchSettings()
 
 Rounds = Generator[list[Trial], list[Result], None]
 Widen = Callable[["Cell", Box], Box]
@@ -39,16 +50,16 @@ class Best:
 class Cell:
     """An optimizer at a batch size: its trials so far and those to come.
 
-    ``boxes`` are its search space and what it was widened to. ``widen`` is asked for a wider one when the best trial lies
-    at an end: it gets the cell and a proposal, and returns what is to be searched. Without it a cell stays in its boxes.
+    ``boxes`` are its search space and the wider ones that followed. When the best trial lies at an end of its range,
+    ``widen`` gets the cell and a proposal, and returns the box to search next; without it a cell stays in its boxes.
     """
 
     def __init__(self, study: Study, label: str, batch_size: int, boxes: list[Box], widen: Widen | None = None) -> None:
         self.study, self.label, self.batch_size, self.boxes, self.widen = study, label, batch_size, list(boxes), widen
         self.entry = study.optimizers[label]
         self.done: list[tuple[Trial, Result]] = []
-        self.best: dict[str, Best] = {}  # of RAW, and of the averages together
-        self.arrived: dict[str, list[Best]] = {}  # every trial that came to the target
+        self.best: dict[str, Best] = {}  # One of the weights, and one of the averages together.
+        self.arrived: dict[str, list[Best]] = {}  # Every trial that came to the target.
         self.confirmed: dict[str, list[tuple[Trial, Result]]] = {}
         self.quota = study.trials
         self.phase = "search"
@@ -57,7 +68,7 @@ class Cell:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What is tuned for itself: the weights, and if there are averages, the best of these."""
+        """The rows of the cell, each tuned by itself: the weights, and the best of their averages if there are any."""
         return (self.label, f"EMA({self.label})") if self.entry.averages else (self.label,)
 
     @property
@@ -65,7 +76,7 @@ class Cell:
         return sum(result.feasible for _, result in self.done)
 
     def trials(self) -> Iterator[Trial]:
-        """All that have ended, in search and confirmation."""
+        """All trials that have ended, in search and confirmation."""
         for pairs in (self.done, *self.confirmed.values()):
             yield from (trial for trial, _ in pairs)
 
@@ -91,25 +102,25 @@ class Cell:
         return edges(best.trial.settings, self.boxes[-1], self.study.trials) if best else {}
 
     def extremes(self) -> Iterator[Trial]:
-        """Trials at the ends of the search space, just inside: what is wrong with a range shows there."""
-        for u in (INSIDE, 1 - INSIDE):
+        """Trials just inside the ends of the search space, where a wrong range shows."""
+        for u in (SEARCH.inset, 1 - SEARCH.inset):
             settings = {name: space.at(u) for name, space in self.boxes[-1].items()}
             yield self.study.trial(self.label, self.batch_size, settings)
 
     def wider(self) -> Box | None:
-        """The search space with more beyond the ends at which best trials lie; None if they do at none."""
+        """The search space, widened at the ends at which best trials lie; None if no best trial lies at an end."""
         ends: dict[str, list[str]] = {}
         for name in self.best:
             for setting, end in self.at_edge(name).items():
                 ends.setdefault(setting, []).append(end)
-        if not ends or len(self.boxes) > WIDENINGS:
+        if not ends or len(self.boxes) > SEARCH.widenings:
             return None
         return {name: space.widened(ends.get(name, [])) for name, space in self.boxes[-1].items()}
 
     def _all_rounds(self) -> Rounds:
-        """Search every box, confirm, and begin again with a wider box if what stands lies at an end.
+        """Search every box, confirm, and begin again with a wider box if the confirmed best lies at an end.
 
-        Only then: a trial that was lucky at the edge of stability would lead the search to where nearly all diverge.
+        Widening waits for the confirmation: a lucky trial at the edge of stability would lead to where nearly all diverge.
         """
         generation, going_on = 0, True
         while going_on:
@@ -126,7 +137,7 @@ class Cell:
         self.phase = "done"
 
     def _widened(self) -> bool:
-        """Take up a wider box, if that is wanted and of use; all is then as if the search had not stopped in between."""
+        """Take up a wider box where there is one; the search goes on as if it had not been confirmed in between."""
         box = self.wider() if self.widen else None
         if box is None or self.widen is None:
             return False
@@ -156,7 +167,7 @@ class Cell:
                 return
 
     def _wanted(self, generation: int) -> int:
-        """Feasible trials in a box: in what was added as dense as in the first, and no less than a round."""
+        """Feasible trials wanted in a box: as dense in what was added as in the first box, and at least a round."""
         if generation == 0:
             return self.study.trials
         before, now = volume(self.boxes[generation - 1]), volume(self.boxes[generation])
@@ -168,7 +179,7 @@ class Cell:
         return (self.study.seed, generation, *fresh)
 
     def _limit(self) -> int | None:
-        """Beyond this a trial is not worth while: some way past the largest of the best steps, once all are known."""
+        """The steps after which a trial is stopped: a factor past the largest of the best steps, once all are known."""
         if len(self.best) < len(self.names):
             return None
         return math.ceil(SLACK * max(1, *(best.steps for best in self.best.values())))
@@ -187,11 +198,11 @@ class Cell:
                 self.best[name] = found
 
     def _confirm(self, name: str) -> Rounds:
-        """The best setting with fresh seeds.
+        """Train the best setting with fresh seeds.
 
-        With one seed the best of many trials may have been lucky: at the edge of stability one training comes down at once and
-        the next blows up. So where fresh seeds take far longer than the search did, the next best setting is tried, and the
-        one with the least median stands.
+        The best of many trials with one seed may have been lucky: at the edge of stability one training comes down at once
+        and the next blows up. So where fresh seeds take far longer than the search did, the next best setting is tried too.
+        The setting with the smallest median stands.
         """
         least = math.inf
         for best in self._candidates(name):
@@ -203,35 +214,34 @@ class Cell:
             if middle < least or name not in self.confirmed:
                 least, self.best[name] = middle, best
                 self.confirmed[name] = list(zip(trials, results, strict=True))
-            if least <= LUCK * best.steps:
+            if least <= SEARCH.luck * best.steps:
                 return
 
     def _candidates(self, name: str) -> list[Best]:
-        """The best trials, one read-out of each, the soonest first."""
+        """The best trials, each with its best read-out, the fewest steps first."""
         found: dict[str, Best] = {}
         for best in sorted(self.arrived[name], key=lambda best: best.steps):
             found.setdefault(best.trial.key, best)
-        return list(found.values())[:CANDIDATES]
+        return list(found.values())[: SEARCH.candidates]
 
     def _fresh(self, best: Best) -> list[Trial]:
-        """A setting with fresh seeds, and no read-out beside the one in question."""
-        limit, averages = CONFIRM_STEPS * max(1, best.steps), () if best.decay is None else (best.decay,)
-        return [
-            self.study.trial(
-                self.label, self.batch_size, best.trial.settings, seed=seed, averages=averages, limit=limit
-            )
-            for seed in range(self.study.seed + 1, self.study.seed + 1 + self.study.seeds)
-        ]
+        """Trials of a setting with fresh seeds, with its read-out alone."""
+        limit, averages = SEARCH.confirm_steps * max(1, best.steps), () if best.decay is None else (best.decay,)
+        make = partial(
+            self.study.trial, self.label, self.batch_size, best.trial.settings, averages=averages, limit=limit
+        )
+        first = self.study.seed + 1
+        return [make(seed=seed) for seed in range(first, first + self.study.seeds)]
 
 
 def median(steps: Sequence[int | None]) -> float:
-    """Of steps, with infinity for a training that did not arrive."""
+    """The median of steps, in which infinity stands for a training that did not arrive."""
     ordered = sorted(math.inf if s is None else float(s) for s in steps)
     return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
 def cells(study: Study, boxes: Callable[[Study, str, int], list[Box]], widen: Widen | None = None) -> list[Cell]:
-    """Those of a study, in its order: batch size by batch size, as small ones take longest."""
+    """The cells of a study, batch size by batch size; the smallest comes first, because it takes longest."""
     return [
         Cell(study, label, size, boxes(study, label, size), widen)
         for size in study.batch_sizes

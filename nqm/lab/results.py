@@ -2,11 +2,11 @@
 
 A row is called ``HeavyBall``, or ``EMA(HeavyBall)`` for the best of its averages, whose decay is chosen at each batch size.
 
-*Tuned* steps are those of the best of many trials with one seed, and flatter: the luckiest is chosen. *Confirmed* steps
-are those of its setting with fresh seeds. Their median is given with an interval from order statistics, which assumes
-nothing about their law: with n seeds the k-th smallest and the k-th largest hold the median between them with probability
-1 - 2 P(Binomial(n, 1/2) < k). The largest k with 95% is taken; where even the extremes have less (below six seeds) they
-are given with what they have, 93.75% for five. A training that does not arrive counts as later than all others.
+*Tuned* steps are those of the best of many trials with one seed. They are biased low, because the luckiest trial is
+chosen. *Confirmed* steps are those of its setting with fresh seeds. Their median is given with an interval from order
+statistics, which assumes nothing about their law: with n seeds the median lies between the k-th smallest and the k-th
+largest with probability 1 - 2 P(Binomial(n, 1/2) < k). The largest k with at least 95% is taken. Below six seeds even the
+minimum and maximum have less: 93.75% for five. A training that does not arrive counts as later than all others.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..nets.training.trial import Trial
+from ..show.tables import Row, Table
 from ..types import Wrong
-from .plan import WIDENINGS, Cell, cells, median
+from .plan import SEARCH, Cell, cells, median
 from .store import Kept, Store
 from .study import Study
 
-COVERAGE = 0.95
+COVERAGE = 0.95  # An interval holds the median with at least this probability, where there are seeds enough.
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Median of steps over seeds, and between which it lies; None stands for a training that does not arrive."""
+    """Median of steps over seeds with its interval; None stands for a training that does not arrive."""
 
     median: float | None
     low: int | None
@@ -63,9 +63,9 @@ def _coverage(n: int, k: int) -> float:
 class Point:
     """One row of a study: an optimizer, or the average of one, at a batch size.
 
-    ``trial`` is the best one, None if no trial came to the target; ``steps`` are its own. ``seeds`` are the steps of the
-    same setting with fresh seeds, None where one did not arrive. ``at_edge`` names settings at an end of their range,
-    which was ``widened`` so many times.
+    ``trial`` is the best trial, None if no trial came to the target; ``steps`` are its steps. ``seeds`` are the steps of
+    the same setting with fresh seeds, None where one did not arrive. ``at_edge`` names settings at an end of their range;
+    ``widened`` counts how often the range was widened.
     """
 
     name: str
@@ -79,14 +79,13 @@ class Point:
     feasible: int
     infeasible: int
     failed: int
-    wanted: int
     at_edge: Mapping[str, str]
     widened: int
     state: str
     message: str
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Row:
         return dict(self.trial.settings) if self.trial else {}
 
     @property
@@ -97,7 +96,13 @@ class Point:
     def confirmed(self) -> Interval | None:
         return Interval.of(self.seeds)
 
-    def row(self) -> dict[str, Any]:
+    @property
+    def remedy(self) -> str:
+        """What to do about a setting at an end of its range."""
+        often = f", widened {self.widened} times; give it another in the study"
+        return "; --widen extends it" if self.widened < SEARCH.widenings else often
+
+    def row(self) -> Row:
         """The point as a row of a table."""
         interval = self.confirmed
         return {
@@ -126,18 +131,17 @@ class Results:
 
     @classmethod
     def open(cls, path: str | Path, study: str | None = None) -> Results:
-        """From a store, or from the file of a study that has one beside it.
+        """From a store, or from the file of a study that has a store beside it.
 
-        ``study`` is the name or the key of one of those in the store; the latest if left out.
+        ``study`` is the name or the key of a study in the store; by default it is the latest.
         """
         path = Path(path)
         beside = path.with_suffix(".db")
         if path.suffix == ".toml" or (path != beside and beside.is_file()):
             made = Study.load(path)
             if study not in (None, made.name, made.key):
-                raise Wrong(
-                    f"{str(path)!r} is the study {made.name!r}, not {study!r}; name the store to choose among its studies"
-                )
+                told = f"{str(path)!r} is the study {made.name!r}, not {study!r}"
+                raise Wrong(f"{told}; name the store to choose among its studies", argument="study")
             with Store.open(beside) as store:
                 return cls.of(made, store)
         with Store.open(path) as store:
@@ -145,7 +149,7 @@ class Results:
 
     @classmethod
     def of(cls, study: Study, store: Store) -> Results:
-        """From an open store: the search is gone through again, with results for trials."""
+        """From an open store: the search is repeated with the results that are kept, and nothing is trained."""
         known, _ = store.results(study.worker)
         found = cells(study, store.boxes)
         for cell in found:
@@ -170,26 +174,21 @@ class Results:
             raise KeyError(f"no {name!r} in this study; there are {', '.join(self.names)}")
         return found
 
-    def table(self) -> list[dict[str, Any]]:
-        """A row for each point; the same for the same study, wherever it ran."""
+    def table(self) -> Table:
+        """A row for each point; the table is the same for the same study, wherever it ran."""
         return [point.row() for point in self.points]
 
     def edges(self) -> list[str]:
         """A sentence for each best setting at an end of its range."""
         return [
             f"{p.name} at batch size {p.batch_size}: the best {name} = {p.settings[name]:.4g} lies at the "
-            f"{'lower' if end == 'low' else 'upper'} end of its range"
-            + (
-                "; --widen extends it"
-                if p.widened < WIDENINGS
-                else f", widened {p.widened} times; give it another in the study"
-            )
+            f"{'lower' if end == 'low' else 'upper'} end of its range{p.remedy}"
             for p in self.points
             for name, end in p.at_edge.items()
         ]
 
     def trials(self) -> list[Kept]:
-        """Those that have ended, in the order in which they did; also those that another study ran first."""
+        """The trials that have ended, in that order; also those that another study ran first."""
         with Store.open(self.path) as store:
             return [
                 kept
@@ -205,19 +204,20 @@ class Results:
             times, curves = store.curve(store.find(point.trial.key, self.study.worker).id)
         return times, curves.get(point.readout, [])
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Row:
+        """What ``--json`` prints."""
         return {"study": self.study.to_dict(), "key": self.study.key, "store": str(self.path), "table": self.table()}
 
 
 def chosen(store: Store, study: str | None) -> Study:
-    """The study of this name or key in a store; the latest if nothing is said."""
+    """The study of this name or key in a store; the latest study if it is None."""
     found = store.studies()
     matching = [s for s in found if study is None or study in (s.name, s.key)]
     if not found:
-        raise Wrong(f"the store {str(store.path)!r} has no study yet")
+        raise Wrong(f"the store {str(store.path)!r} has no study yet", argument="store")
     if not matching:
         known = ", ".join(f"{s.name} ({s.key})" for s in found)
-        raise Wrong(f"the store {str(store.path)!r} has no study {study!r}; there are {known}")
+        raise Wrong(f"the store {str(store.path)!r} has no study {study!r}; there are {known}", argument="study")
     return matching[0]
 
 
@@ -229,7 +229,7 @@ def point(cell: Cell, name: str) -> Point:
     return Point(
         name=name, label=cell.label, batch_size=cell.batch_size, trial=best.trial if best else None, readout=readout,
         decay=best.decay if best else None, steps=best.steps if best else None, seeds=seeds, feasible=cell.feasible,
-        infeasible=cell.count("diverged"), failed=cell.count("failed"), wanted=cell.quota, at_edge=cell.at_edge(name),
+        infeasible=cell.count("diverged"), failed=cell.count("failed"), at_edge=cell.at_edge(name),
         widened=len(cell.boxes) - 1, state=cell.phase, message=sentence(cell, name),
     )  # fmt: skip
 

@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import platform
 import queue
 import signal
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from ..nets.training.trial import Result, Trial
+from ..show.html import versions
 from ..types import Wrong
 from . import executors, work
-from .executors import Crew
+from .executors import Crew, Executor
 from .plan import Cell, cells
 from .results import Results
 from .space import Box
-from .store import LEASE, LabError, Store
-from .study import Study
+from .store import LEASE_SECONDS, LabError, Store
+from .study import Study, current
 
 STACKING = ("auto", "always", "never")
-TRIES = 4  # of a round whose workers are lost
-SUSPECT = 2  # losses after which a round runs alone, so that it harms no other
-LOOK = 0.5  # seconds between looks at what other runners have done
-PACKAGES = ("nqm", "numpy", "scipy", "torch", "distributed")
+
+
+@dataclass(frozen=True)
+class RunnerSettings:
+    """Numbers that steer how a runner shares out work; no result depends on them."""
+
+    tries: int = 4  # A round whose workers are lost is given up after this many tries.
+    suspect: int = 2  # A round that lost its workers this often runs alone, so that it takes no other round along.
+    poll_seconds: float = 0.5  # The runner reads this often what other runners have stored.
+
+
+RUNNER = RunnerSettings()
 
 
 @dataclass(eq=False)
@@ -70,7 +77,7 @@ def run(
     study: Study | str | Path,
     *,
     store: str | Path | None = None,
-    executor: Any = None,
+    executor: Executor | Crew | None = None,
     worker: str | None = None,
     stacking: str = "auto",
     widen: bool = False,
@@ -82,8 +89,8 @@ def run(
     Parameters
     ----------
     study : a `Study`, or the path of a TOML file.
-    store : file of the results; that of the study with the ending .db if left out.
-    executor : anything with ``submit`` as in `concurrent.futures`, or a `Crew`; this process if left out.
+    store : file of the results; by default that of the study with the ending .db.
+    executor : anything with ``submit`` as in `concurrent.futures`, or a `Crew`; by default this process.
     worker : function that trains, ``module:function``, instead of the study's own.
     stacking : whether workers train several trials at once: ``auto``, ``always`` or ``never``.
     widen : where a best setting lies at an end of its range, extend the range and search there.
@@ -93,7 +100,7 @@ def run(
     path = store or default_store(study)
     study = study if isinstance(study, Study) else Study.load(study)
     if worker:
-        study = Study.from_dict({**study.to_dict(), "study": {**study.to_dict()["study"], "worker": worker}})
+        study = replace(study, worker=current(worker))
     if stacking not in STACKING:
         raise Wrong(f"stacking must be one of {', '.join(STACKING)}, got {stacking!r}", argument="stacking")
     crew = executors.here() if executor is None else executor
@@ -109,43 +116,30 @@ def run(
 
 
 def _check_budget(study: Study, store: Store) -> None:
-    """Refuse fewer trials than before: those that stopped behind a rival would seem not to arrive, with the rival gone."""
+    """Refuse fewer trials than before: trials that stopped behind a rival would seem not to arrive, with the rival gone."""
     for before in store.studies():
         if before.key == study.key and before.trials > study.trials:
             raise Wrong(
                 f"{str(store.path)!r} was searched with trials = {before.trials}, and {study.trials} are fewer: trials that stopped "
-                "behind others would count for nothing; take as many, or another store (--store)"
+                "behind others would count for nothing; take as many, or another store (--store)",
+                "study.trials",
             )
 
 
 def default_store(study: Study | str | Path) -> Path:
-    """The file of results that goes with a study: beside its TOML file, or in the current directory."""
+    """The default file of results of a study: beside its TOML file, or in the current folder."""
     return Path(f"{study.name}.db") if isinstance(study, Study) else Path(study).with_suffix(".db")
-
-
-def versions() -> dict[str, str]:
-    """Of Python and of what is installed that a result may depend on."""
-    found = {"python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 @contextmanager
 def _enlisted(store: Store, study: Study) -> Iterator[str]:
-    """A runner's name, known to the store as long as this lasts; a thread says that it is alive."""
+    """The name of a runner, which the store knows as long as the context lasts; a thread says that it is alive."""
     name, over = uuid.uuid4().hex[:12], threading.Event()
     store.enlist(name, study, versions())
 
     def beat() -> None:
-        with (
-            suppress(LabError, ValueError),
-            Store.open(store.path, write=True) as own,
-        ):  # the runner meets what is wrong itself
-            while not over.wait(LEASE / 6):
+        with suppress(LabError, Wrong), Store.open(store.path, write=True) as own:  # The runner meets the error itself.
+            while not over.wait(LEASE_SECONDS / 6):
                 own.beat(name)
 
     thread = threading.Thread(target=beat, daemon=True)
@@ -155,7 +149,7 @@ def _enlisted(store: Store, study: Study) -> Iterator[str]:
     finally:
         over.set()
         thread.join()
-        with suppress(LabError):  # claims end with the process too
+        with suppress(LabError):  # The claims of a process that is gone lapse anyway.
             store.discharge(name)
 
 
@@ -169,17 +163,17 @@ class _Runner:
     widen: bool
     watch: Watch
     flying: set[Round] = field(default_factory=set)
-    waiting: list[Round] = field(default_factory=list)  # lost, to be handed over again
+    waiting: list[Round] = field(default_factory=list)  # Rounds that were lost, to be handed over again.
     given_up: dict[Cell, str] = field(default_factory=dict)
     stopping: bool = False
-    mending: bool = False  # workers are begun anew once none is at work
+    mending: bool = False  # Workers are started anew once none is at work.
 
     def run(self) -> None:
-        self.ended: queue.SimpleQueue[tuple[Round, Any] | None] = queue.SimpleQueue()
-        self.began, self.new, self.spent, self.seen, self.looked = time.monotonic(), 0, 0.0, 0, 0.0
+        self.ended: queue.SimpleQueue[tuple[Round, Future[list[work.Data]]] | None] = queue.SimpleQueue()
+        self.began, self.new, self.spent, self.seen, self.taken_in = time.monotonic(), 0, 0.0, 0, 0.0
         self.known: dict[str, Result] = {}
         self.cells = cells(self.study, self.store.boxes, self._widened if self.widen else None)
-        self._look()
+        self._take_in()
         try:
             with self._between_calls():
                 self._check()
@@ -207,7 +201,7 @@ class _Runner:
             if self.stopping:
                 raise KeyboardInterrupt
             self.stopping = True
-            self.ended.put(None)  # whoever waits wakes up
+            self.ended.put(None)  # It wakes up the loop that waits.
 
         before = signal.signal(signal.SIGINT, stop)
         try:
@@ -222,9 +216,9 @@ class _Runner:
         if not first:
             return
         try:
-            future, done = self.crew.submit(work.check, self.study.worker, first), threading.Event()
+            future, done = self.crew.submit(work.check_trials, self.study.worker, first), threading.Event()
             future.add_done_callback(lambda _: done.set())
-            while not done.wait(LOOK):
+            while not done.wait(RUNNER.poll_seconds):
                 if self.stopping:
                     return
             future.result()
@@ -240,16 +234,16 @@ class _Runner:
         self.store.widen(self.study, cell.label, cell.batch_size, generation, box)
         return self.store.boxes(self.study, cell.label, cell.batch_size)[generation]
 
-    def _look(self) -> None:
+    def _take_in(self) -> None:
         """Take in what other runners have stored."""
         found, self.seen = self.store.results(self.study.worker, self.seen)
         self.known |= found
-        self.looked = time.monotonic()
+        self.taken_in = time.monotonic()
         for cell in self.cells:
             cell.advance(self.known)
 
     def _hand_over(self) -> bool:
-        """Give rounds to workers that are free; says whether there is anything left to wait for."""
+        """Give rounds to workers that are free; returns whether there is anything left to wait for."""
         busy = {flight.cell for flight in self.flying} | {r.cell for r in self.waiting} | set(self.given_up)
         idle = sorted((c for c in self.cells if c.round and c not in busy), key=lambda c: len(c.done))
         for cell in idle:
@@ -259,14 +253,14 @@ class _Runner:
             if self.store.claim(self.name, self.study.worker, [trial.key for trial in missing]):
                 self._submit(Round(cell, missing))
         for flight in list(self.waiting):
-            if self._free() and (flight.tries < SUSPECT or not self.flying):
+            if self._free() and (flight.tries < RUNNER.suspect or not self.flying):
                 self.waiting.remove(flight)
                 self._submit(flight)
         self._show()
         return bool(self.flying or self.waiting or idle)
 
     def _free(self) -> bool:
-        if self.mending or any(flight.tries >= SUSPECT for flight in self.flying):
+        if self.mending or any(flight.tries >= RUNNER.suspect for flight in self.flying):
             return False
         return self.crew.slots is None or len(self.flying) < self.crew.slots
 
@@ -275,36 +269,37 @@ class _Runner:
         try:
             trials, race = [trial.to_dict() for trial in flight.trials], flight.cell.phase == "search"
             future = self.crew.submit(work.call, self.study.worker, trials, self.stacking, race)
-        except Exception as error:  # the executor itself is gone
-            self.ended.put((flight, error))
-        else:
-            future.add_done_callback(lambda future: self.ended.put((flight, future)))
+        except Exception as error:  # The executor itself is gone.
+            future = Future()
+            future.set_exception(error)
+        future.add_done_callback(lambda future: self.ended.put((flight, future)))
 
     def _collect(self) -> None:
         """Wait for a round to end, and keep what it found."""
         try:
-            item = self.ended.get(timeout=LOOK)
+            item = self.ended.get(timeout=RUNNER.poll_seconds)
         except queue.Empty:
-            self._look()
+            self._take_in()
             return
         if item is None:
             return
         flight, future = item
         self.flying.discard(flight)
-        error = _error(future)
-        if error is None:
-            self._keep(flight, future.result())
-        elif executors.lost(error):
+        try:
+            data = future.result()
+        except BaseException as error:
+            if not executors.lost(error):
+                raise  # A trial that fails is a result; an error of the worker concerns all trials and ends the run.
             self._lost(flight, error)
         else:
-            raise _told(self.study.worker, error)
+            self._keep(flight, data)
         if self.mending and not self.flying:
             self.crew.renew()
             self.mending = False
-        if time.monotonic() - self.looked > LOOK:
-            self._look()
+        if time.monotonic() - self.taken_in > RUNNER.poll_seconds:
+            self._take_in()
 
-    def _keep(self, flight: Round, data: Any) -> None:
+    def _keep(self, flight: Round, data: list[work.Data]) -> None:
         pairs = list(zip(flight.trials, map(Result.from_dict, data), strict=True))
         kind = "confirm" if flight.cell.phase == "confirm" else "search"
         self.new += self.store.add(self.name, self.study, flight.cell.label, kind, pairs)
@@ -316,7 +311,7 @@ class _Runner:
         """Workers went away with a round: hand it over again, a few times."""
         flight.tries += 1
         what = f"{flight.cell.label} at batch size {flight.cell.batch_size}"
-        if flight.tries >= TRIES or not self.crew.renewable:
+        if flight.tries >= RUNNER.tries or not self.crew.renewable:
             self.store.release(self.study.worker, flight.keys)
             self.given_up[flight.cell] = (
                 f"workers were lost {flight.tries} times while they trained {what} ({type(error).__name__}); "
@@ -333,19 +328,3 @@ class _Runner:
         self.watch(
             Snapshot(self.study, self.cells, running, self.new, seconds, self.spent, self.crew.size, note, finished)
         )
-
-
-def _error(future: Any) -> BaseException | None:
-    if isinstance(future, BaseException):
-        return future
-    try:
-        return future.exception()
-    except Exception as error:  # a future that was cancelled says so by raising
-        return error
-
-
-def _told(worker: str, error: BaseException) -> BaseException:
-    """What a worker raised, which ends the run: a trial that fails is a result, so this concerns them all."""
-    if isinstance(error, ValueError | TypeError):
-        return error
-    return LabError(f"the worker {worker} raised {type(error).__name__}: {error}")

@@ -7,6 +7,7 @@ widened; points are then drawn in what was added.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,13 +16,20 @@ from typing import Any
 
 import numpy as np
 
-from ..types import Wrong
+from .. import optimizers
+from ..optimizers import Optimizer
+from ..optimizers.base import Wrapper, parameters
+from ..types import Array, Wrong
 
 SCALES = ("log", "1-x", "linear")
-EDGE = 0.05  # of the range, at either end: one point in ten of a parameter that does not matter
-WIDER = 4.0  # by this factor a logarithmic range grows; a linear one grows by its width
-MEMORIES = ("momentum", "decay", "beta", "beta1", "beta2", "ema_decay", "factor_decay", "alpha", "rho")
+EDGE = 0.05  # A best setting is at an edge within this share of its range; one point in ten lies there by chance.
+WIDER = 4.0  # A logarithmic range that is widened grows by this factor; a linear one grows by its width.
+DECAY_NAMES = ("momentum", "decay", "beta", "beta1", "beta2", "ema_decay", "factor_decay", "alpha", "rho")
+"""Names by which PyTorch's optimizers, and those of a user's worker, call a momentum or a decay."""
+
 Box = dict[str, "Space"]
+Setting = float | str
+"""The value of a setting: a number, true or false, or text."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +49,6 @@ class Space:
     def __post_init__(self) -> None:
         if self.scale not in SCALES:
             raise Wrong(f"scale must be one of {', '.join(SCALES)}, got {self.scale!r:.60}", argument="scale")
-        for name in ("low", "high"):
-            object.__setattr__(self, name, float(getattr(self, name)))
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
             raise Wrong(
                 f"low must be below high and both finite, got low = {self.low:g} and high = {self.high:g}",
@@ -51,16 +57,8 @@ class Space:
         if self.scale == "log" and self.low <= 0:
             raise Wrong(f"low must be above 0 on a log scale, got {self.low:g}", argument="low")
         if self.scale == "1-x" and not (self.low >= 0 and self.high < 1):
-            raise Wrong(f"a 1-x scale lies within 0 and 1, without 1, got low = {self.low:g} and high = {self.high:g}")
-
-    @staticmethod
-    def scale_of(name: str) -> str:
-        """The scale on which a setting of this name matters, if nothing else is said.
-
-        >>> Space.scale_of("lr"), Space.scale_of("momentum"), Space.scale_of("weight_decay")
-        ('log', '1-x', 'log')
-        """
-        return "1-x" if name in MEMORIES else "log"
+            sentence = f"a 1-x scale lies within 0 and 1, without 1, got low = {self.low:g} and high = {self.high:g}"
+            raise Wrong(sentence, argument="low" if self.low < 0 else "high")
 
     def at(self, u: float) -> float:
         """The setting at a fraction of the range.
@@ -111,8 +109,29 @@ class Space:
             return min(self.high + width, 1 - (1 - self.high) / WIDER) if share else self.high + width
         return max(0.0, self.low - width) if self.low >= 0 else self.low - width  # what is positive remains so
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"low": self.low, "high": self.high, "scale": self.scale}
+    def to_dict(self) -> dict[str, float | str]:
+        return {"low": float(self.low), "high": float(self.high), "scale": self.scale}
+
+
+def optimizer_of(name: str) -> Optimizer | None:
+    """The package's optimizer of this name, with every setting free; None if only PyTorch or a user's worker has it."""
+    kind = getattr(optimizers, name, None)
+    if not (inspect.isclass(kind) and issubclass(kind, Optimizer)) or inspect.isabstract(kind):
+        return None
+    return None if issubclass(kind, Wrapper) else kind()
+
+
+def scale_of(name: str, optimizer: str) -> str:
+    """The scale on which a setting of an optimizer is searched unless the study says otherwise.
+
+    >>> scale_of("lr", "SGD"), scale_of("alpha", "RMSProp"), scale_of("rho", "Adadelta"), scale_of("weight_decay", "Adam")
+    ('log', '1-x', '1-x', 'log')
+    """
+    known = optimizer_of(optimizer)
+    found = parameters(known).get(name) if known else None
+    if found is None:
+        return "1-x" if name in DECAY_NAMES else "log"
+    return "1-x" if found.kind.scale == "memory" else found.kind.scale
 
 
 def _six(x: float) -> float:
@@ -123,26 +142,29 @@ def volume(box: Mapping[str, Space]) -> float:
     return math.prod(space.width for space in box.values())
 
 
-def inside(settings: Mapping[str, Any], box: Mapping[str, Space]) -> bool:
+def inside(settings: Mapping[str, float], box: Mapping[str, Space]) -> bool:
     """Whether the searched settings lie in a box; six digits decide."""
     return all(-1e-6 <= space.where(settings[name]) <= 1 + 1e-6 for name, space in box.items())
 
 
-def edges(settings: Mapping[str, Any], box: Mapping[str, Space], trials: int) -> dict[str, str]:
-    """Settings at an end of their range, and at which; the outermost of n points lies 1 / (n + 1) from it on average."""
+def edges(settings: Mapping[str, float], box: Mapping[str, Space], trials: int) -> dict[str, str]:
+    """Settings at an end of their range, and at which end.
+
+    The outermost of n points lies 1 / (n + 1) of the range from its end on average; so few trials widen the edge.
+    """
     margin = max(EDGE, 1 / (trials + 1))
     found = {name: space.edge(settings[name], margin) for name, space in box.items()}
     return {name: end for name, end in found.items() if end is not None}
 
 
 def points(boxes: list[Box], seed: tuple[int, ...], most: int = 2**16) -> Iterator[dict[str, float]]:
-    """Settings in the last box and outside those before it, as scrambled Sobol points visit them.
+    """Settings in the last box and outside the boxes before it, in the order of a scrambled Sobol sequence.
 
-    After ``most`` points of the sequence there are no more: a box that hardly grew leaves little to draw from.
+    The iterator ends after ``most`` points of the sequence, because a box that hardly grew has few new points.
     """
     box = boxes[-1]
     if not box:
-        yield {}  # nothing is searched: one trial says all
+        yield {}  # Nothing is searched: one trial is enough.
         return
     for u in islice(_sobol(len(box), seed), most):
         settings = {name: space.at(float(x)) for (name, space), x in zip(box.items(), u, strict=True)}
@@ -150,7 +172,7 @@ def points(boxes: list[Box], seed: tuple[int, ...], most: int = 2**16) -> Iterat
             yield settings
 
 
-def _sobol(dimension: int, seed: tuple[int, ...]) -> Iterator[np.ndarray]:
+def _sobol(dimension: int, seed: tuple[int, ...]) -> Iterator[Array]:
     """A scrambled Sobol sequence (Matousek's linear scrambling and a shift), in blocks that keep its balance."""
     from scipy.stats import qmc
 

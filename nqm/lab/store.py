@@ -2,37 +2,35 @@
 
 Only runners write, each in short transactions, and a result is written once: whatever ends a runner, the file holds all
 trials that had ended. A runner *claims* the trials it sends to workers. Its claims lapse when it ends, when its process
-is gone, or when it has not been heard of for a minute, so that several runners share the work on one file, on one
-machine; workers may be anywhere.
+is gone, or when it has been silent for a minute. So several runners of one machine share the work on one file; workers
+may be anywhere.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
+import sqlite3
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote
 
 from ..nets.training.trial import Result, Trial
 from ..types import Wrong
 from .space import Box, Space
-from .study import Study
+from .study import Study, current, recorded
 
-if TYPE_CHECKING:
-    import sqlite3
-
-APPLICATION = 0x6E716D4C  # "nqmL": the file says whose it is
-VERSION = 1
-LEASE = 60.0  # seconds after which a silent runner's claims lapse
-PATIENCE = 60.0  # seconds to wait while another runner writes
-CURVE_DIGITS = 6
+APPLICATION = 0x6E716D4C  # The letters "nqmL": SQLite keeps them in the file's header, which says whose file it is.
+STORE_FORMAT = 1  # The number of the file format, kept in the file's header.
+LEASE_SECONDS = 60.0  # The claims of a runner that has been silent for so long lapse.
+LOCK_SECONDS = 60.0  # A runner waits at most so long while another one writes.
+CURVE_DIGITS = 6  # Curves are kept with so many significant digits.
 
 REMEDIES = {
     "SQLITE_FULL": "make room on its disk",
@@ -53,12 +51,20 @@ CREATE TABLE trials(id INTEGER PRIMARY KEY AUTOINCREMENT, worker TEXT, key TEXT,
   UNIQUE(worker, key));
 CREATE TABLE curves(id INTEGER PRIMARY KEY, data BLOB);
 PRAGMA application_id = {APPLICATION};
-PRAGMA user_version = {VERSION};
+PRAGMA user_version = {STORE_FORMAT};
 """
 
 
-class LabError(RuntimeError):
-    """A run could not be brought to its end; what was kept by then is there."""
+class LabError(OSError):
+    """The machine failed the lab: a disk is full, a store is damaged, workers are lost. Its text says what to do.
+
+    It is neither a wrong call (`Wrong`) nor a bug. ``resumable`` tells whether the store has all trials that had ended,
+    so that the same run can go on once the cause is removed.
+    """
+
+    def __init__(self, sentence: str, *, resumable: bool = True) -> None:
+        super().__init__(sentence)
+        self.resumable = resumable
 
 
 @dataclass(frozen=True)
@@ -85,33 +91,30 @@ class Store:
     @classmethod
     def open(cls, path: str | Path, *, write: bool = False) -> Store:
         """Open a store, or begin one if it is to be written; a file that is not a store is refused and left as it is."""
-        import sqlite3
-
         path = Path(path)
         fresh = not path.exists() or (write and path.stat().st_size == 0)
         if fresh and not write:
-            raise Wrong(f"there is no store {str(path)!r}; nqm lab run makes one")
+            raise Wrong(f"there is no store {str(path)!r}; nqm lab run makes one", argument="store")
         try:
             if fresh:
                 _create(path)
             _recognise(path)
             store = cls(path, _connect(path, write))
         except sqlite3.Error as error:
-            raise Wrong(_told(f"cannot open the store {str(path)!r}", error)) from None
+            raise LabError(_told(f"cannot open the store {str(path)!r}", error), resumable=False) from None
         if write:
             store._check_writable()
         return store
 
     def _check_writable(self) -> None:
-        """Find out before anything is trained."""
+        """Find out before anything is trained; SQLite objects to a statement that writes, not to a transaction."""
         try:
             with self.writing():
-                self.db.execute(
-                    "DELETE FROM claims WHERE 0"
-                )  # SQLite objects when it is asked to write, not when it begins
+                self.db.execute("DELETE FROM claims WHERE 0")
         except LabError as error:
             self.db.close()
-            raise Wrong(str(error)) from None
+            error.resumable = False
+            raise
 
     def __enter__(self) -> Store:
         return self
@@ -122,8 +125,6 @@ class Store:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """A transaction: all of it is kept, or nothing."""
-        import sqlite3
-
         try:
             self.db.execute("BEGIN IMMEDIATE")
             try:
@@ -135,83 +136,77 @@ class Store:
         except sqlite3.OperationalError as error:
             raise LabError(_told(f"cannot write to the store {str(self.path)!r}", error)) from None
 
+    def _write(self, statement: str, *values: float | str) -> None:
+        with self.writing():
+            self.db.execute(statement, values)
+
     # Studies.
 
     def register(self, study: Study) -> None:
         """Note the study, so that the file explains itself."""
-        with self.writing():
-            self.db.execute(
-                "INSERT OR REPLACE INTO studies VALUES (?, ?, ?, ?)",
-                (study.key, study.name, json.dumps(study.to_dict()), time.time()),
-            )
+        row = study.key, study.name, json.dumps(study.record()), time.time()
+        self._write("INSERT OR REPLACE INTO studies VALUES (?, ?, ?, ?)", *row)
 
     def studies(self) -> list[Study]:
-        """Those that were run on this file, the latest first."""
+        """The studies that were run on this file, the latest first."""
         rows = self.db.execute("SELECT data FROM studies ORDER BY used DESC, key")
         return [Study.from_dict(json.loads(data)) for (data,) in rows]
 
     def boxes(self, study: Study, label: str, batch_size: int) -> list[Box]:
         """The search space of a cell and its extensions, in order."""
-        rows = self.db.execute(
-            "SELECT box FROM boxes WHERE optimizer = ? AND batch_size = ? ORDER BY generation",
-            (study.key_of(label), batch_size),
-        )
+        select = "SELECT box FROM boxes WHERE optimizer = ? AND batch_size = ? ORDER BY generation"
+        rows = self.db.execute(select, (study.key_of(label), batch_size))
         wider = [{name: Space(**space) for name, space in json.loads(box).items()} for (box,) in rows]
         return [dict(study.optimizers[label].box), *wider]
 
     def widen(self, study: Study, label: str, batch_size: int, generation: int, box: Box) -> None:
         """Record an extension; where another runner has recorded one, that one stands."""
         text = json.dumps({name: space.to_dict() for name, space in box.items()})
-        with self.writing():
-            self.db.execute(
-                "INSERT OR IGNORE INTO boxes VALUES (?, ?, ?, ?)", (study.key_of(label), batch_size, generation, text)
-            )
+        self._write(
+            "INSERT OR IGNORE INTO boxes VALUES (?, ?, ?, ?)", study.key_of(label), batch_size, generation, text
+        )
 
     # Results.
 
     def results(self, worker: str, after: int = 0) -> tuple[dict[str, Result], int]:
-        """Results by key, without their curves, that were stored after one of this number; and the last number."""
-        rows = self.db.execute(
-            "SELECT id, key, outcome, steps, seconds, message, how FROM trials WHERE worker = ? AND id > ?",
-            (worker, after),
-        ).fetchall()
+        """Results by key, without curves, that were stored after the result of this number; and the last number."""
+        select = "SELECT id, key, outcome, steps, seconds, message, how FROM trials WHERE worker = ? AND id > ?"
+        rows = self.db.execute(select, (recorded(worker), after)).fetchall()
         found = {key: Result(key, outcome, json.loads(s), {}, [], *rest) for _, key, outcome, s, *rest in rows}
         return found, max((row[0] for row in rows), default=after)
 
     def trials(self) -> Iterator[Kept]:
         """Everything that is kept, in the order in which it came."""
-        return self._kept("", ())
+        return self._kept("")
 
-    def _kept(self, where: str, values: Sequence[Any]) -> Iterator[Kept]:
+    def _kept(self, where: str, *values: int | str) -> Iterator[Kept]:
         rows = self.db.execute(
             "SELECT id, trial, key, outcome, steps, seconds, message, how, study, label, kind, runner, finished, worker "
             f"FROM trials {where} ORDER BY id",
             values,
         )
-        for number, trial, key, outcome, s, seconds, message, how, *rest in rows:
+        for number, trial, key, outcome, s, seconds, message, how, study, label, kind, runner, finished, worker in rows:
             result = Result(key, outcome, json.loads(s), {}, [], seconds, message, how)
-            yield Kept(number, Trial.from_json(trial), result, *rest)
+            yield Kept(number, Trial.from_json(trial), result, study, label, kind, runner, finished, current(worker))
 
     def find(self, key: str, worker: str | None = None) -> Kept:
-        """The one trial whose key begins so; that of a worker, if others have trained the same."""
-        found = list(self._kept("WHERE substr(key, 1, ?) = ?", (len(key), key)))
+        """The one trial whose key begins so; the one of a worker, if several workers have trained it."""
+        found = list(self._kept("WHERE substr(key, 1, ?) = ?", len(key), key))
         if len({kept.trial.key for kept in found}) == 1:
             found = [kept for kept in found if kept.worker == worker] or found
         if len(found) != 1:
             many = f"{len(found)} trials have a key that begins with {key!r}; give more of it"
-            raise Wrong(many if found else f"no trial has a key that begins with {key!r}")
+            raise Wrong(many if found else f"no trial has a key that begins with {key!r}", argument="key")
         return found[0]
 
     def curve(self, number: int) -> tuple[list[int], dict[str, list[float]]]:
         """Steps, and the metric at them for each read-out."""
         (data,) = self.db.execute("SELECT data FROM curves WHERE id = ?", (number,)).fetchone()
         found = json.loads(zlib.decompress(data))
-        return found["times"], {
-            name: [float("nan") if v is None else v for v in curve] for name, curve in found["curves"].items()
-        }
+        return found["times"], {n: [math.nan if v is None else v for v in c] for n, c in found["curves"].items()}
 
     def add(self, runner: str, study: Study, label: str, kind: str, pairs: Iterable[tuple[Trial, Result]]) -> int:
-        """Keep results, each once, and give up the claims on them; says how many were new."""
+        """Keep results, each once, and give up the claims on them; returns how many were new."""
         rows = [(trial, result, _packed(result)) for trial, result in pairs]
         with self.writing():
             return sum(self._add(runner, study, label, kind, *row) for row in rows)
@@ -221,94 +216,79 @@ class Store:
     ) -> bool:
         done = self.db.execute(
             "INSERT OR IGNORE INTO trials VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (study.worker, trial.key, study.key, label, kind, trial.to_json(), result.outcome, json.dumps(result.steps),
+            (recorded(study.worker), trial.key, study.key, label, kind, trial.to_json(), result.outcome, json.dumps(result.steps),
              result.seconds, result.message, result.how, runner, time.time()),
         )  # fmt: skip
         new = done.rowcount == 1
         if new:
             self.db.execute("INSERT INTO curves VALUES (?, ?)", (done.lastrowid, curve))
-        self.db.execute("DELETE FROM claims WHERE worker = ? AND key = ?", (study.worker, trial.key))
+        self.db.execute("DELETE FROM claims WHERE worker = ? AND key = ?", (recorded(study.worker), trial.key))
         return new
 
     def forget_failed(self, study: Study) -> int:
-        """Drop trials that an exception ended, so that they are run again; says how many."""
+        """Drop trials that an exception ended, so that they are run again; returns how many."""
         with self.writing():
             where = "FROM trials WHERE worker = ? AND outcome = 'failed'"
-            self.db.execute(f"DELETE FROM curves WHERE id IN (SELECT id {where})", (study.worker,))
-            return self.db.execute(f"DELETE {where}", (study.worker,)).rowcount
+            self.db.execute(f"DELETE FROM curves WHERE id IN (SELECT id {where})", (recorded(study.worker),))
+            return self.db.execute(f"DELETE {where}", (recorded(study.worker),)).rowcount
 
-    # Runners and what they are at.
+    # Runners and their claims.
 
     def enlist(self, runner: str, study: Study, versions: dict[str, str]) -> None:
-        with self.writing():
-            self.db.execute(
-                "INSERT INTO runners VALUES (?, ?, ?, ?, ?, ?, NULL, ?)",
-                (runner, study.key, place(), os.getpid(), time.time(), time.time(), json.dumps(versions)),
-            )
+        """Note a runner of a study, and the versions of what it uses."""
+        row = runner, study.key, place(), os.getpid(), time.time(), time.time(), json.dumps(versions)
+        self._write("INSERT INTO runners VALUES (?, ?, ?, ?, ?, ?, NULL, ?)", *row)
 
     def beat(self, runner: str) -> None:
         """Say that the runner is alive."""
-        with self.writing():
-            self.db.execute("UPDATE runners SET beat = ? WHERE id = ?", (time.time(), runner))
+        self._write("UPDATE runners SET beat = ? WHERE id = ?", time.time(), runner)
 
     def discharge(self, runner: str) -> None:
-        """The runner ends, and its claims with it."""
+        """Note that the runner has ended, and drop its claims."""
         with self.writing():
             self.db.execute("DELETE FROM claims WHERE runner = ?", (runner,))
             self.db.execute("UPDATE runners SET ended = ? WHERE id = ?", (time.time(), runner))
 
     def claim(self, runner: str, worker: str, keys: Sequence[str]) -> bool:
-        """Take trials in hand, all or none: none if one of them is kept already or in the hands of a living runner."""
-        marks = ", ".join("?" * len(keys))
+        """Claim all of the trials, or none if one of them is kept already or claimed by a living runner."""
+        name, which = recorded(worker), f"worker = ? AND key IN ({', '.join('?' * len(keys))})"
         with self.writing():
-            if self.db.execute(
-                f"SELECT 1 FROM trials WHERE worker = ? AND key IN ({marks})", (worker, *keys)
-            ).fetchone():
+            if self.db.execute(f"SELECT 1 FROM trials WHERE {which}", (name, *keys)).fetchone():
                 return False
-            held = self.db.execute(
-                f"SELECT DISTINCT runner FROM claims WHERE worker = ? AND key IN ({marks})", (worker, *keys)
-            ).fetchall()
-            for (holder,) in held:
-                if holder != runner and self._lives(holder):
-                    return False
-            self.db.executemany("INSERT OR REPLACE INTO claims VALUES (?, ?, ?)", [(worker, k, runner) for k in keys])
+            held = self.db.execute(f"SELECT DISTINCT runner FROM claims WHERE {which}", (name, *keys)).fetchall()
+            if any(holder != runner and self._lives(holder) for (holder,) in held):
+                return False
+            self.db.executemany("INSERT OR REPLACE INTO claims VALUES (?, ?, ?)", [(name, k, runner) for k in keys])
             return True
 
     def release(self, worker: str, keys: Sequence[str]) -> None:
         """Give up claims without a result."""
         with self.writing():
-            self.db.executemany("DELETE FROM claims WHERE worker = ? AND key = ?", [(worker, key) for key in keys])
+            rows = [(recorded(worker), key) for key in keys]
+            self.db.executemany("DELETE FROM claims WHERE worker = ? AND key = ?", rows)
 
     def running(self, worker: str) -> int:
-        """Trials in the hands of living runners."""
-        rows = self.db.execute("SELECT runner, COUNT(*) FROM claims WHERE worker = ? GROUP BY runner", (worker,))
+        """The number of trials that living runners have claimed."""
+        count = "SELECT runner, COUNT(*) FROM claims WHERE worker = ? GROUP BY runner"
+        rows = self.db.execute(count, (recorded(worker),))
         return sum(count for runner, count in rows.fetchall() if self._lives(runner))
 
     def _lives(self, runner: str) -> bool:
         row = self.db.execute("SELECT place, pid, beat, ended FROM runners WHERE id = ?", (runner,)).fetchone()
-        if row is None or row[3] is not None or time.time() - row[2] > LEASE:
+        if row is None or row[3] is not None or time.time() - row[2] > LEASE_SECONDS:
             return False
         return row[0] != place() or _alive(row[1])
 
-    def versions(self) -> list[dict[str, str]]:
-        """Distinct sets of versions with which the file was written."""
-        rows = self.db.execute("SELECT DISTINCT versions FROM runners ORDER BY started")
-        return [json.loads(text) for (text,) in rows]
-
 
 def _told(what: str, error: sqlite3.Error) -> str:
-    """What SQLite said, and what to do about it; its codes have details in their higher bytes."""
-    import sqlite3
-
+    """What SQLite said, and what to do about it; the lowest byte of its code is the kind of error."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    remedy = next(
-        (text for name, text in REMEDIES.items() if getattr(sqlite3, name) == code), "see that its disk is sound"
-    )
-    return f"{what}: {error}; {remedy}"
+    remedies = (text for name, text in REMEDIES.items() if getattr(sqlite3, name) == code)
+    return f"{what}: {error}; {next(remedies, 'see that its disk is sound')}"
 
 
 def place() -> str:
-    """The machine, and the space of process numbers: containers may share a name."""
+    """The machine and its space of process numbers, because containers may share a machine's name."""
     with suppress(OSError):
         return f"{socket.gethostname()}/{os.stat('/proc/self/ns/pid').st_ino}"
     return socket.gethostname()
@@ -320,7 +300,7 @@ def _alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except OSError:
-        pass  # it is there, and someone else's
+        pass  # The process is there, and belongs to someone else.
     return True
 
 
@@ -333,13 +313,11 @@ def _packed(result: Result) -> bytes:
 
 
 def _recognise(path: Path) -> None:
-    """Whether the file is a store; it is read as a database that no one changes, and nothing is written.
+    """Refuse a file that is not a store; it is read as a database that nobody changes, and nothing is written.
 
-    It must be SQLite that opens it, never ``open``: a process that closes a file loses all its locks on it, also those of
-    connections that go on, and another process would then take away the log that they write to.
+    SQLite must open it, never ``open``: a process that closes a file loses all its locks on it, also those of connections
+    that go on, and another process would then remove the log that they write to.
     """
-    import sqlite3
-
     name = repr(str(path))
     try:
         application, version = _header(path, _untouched(path))
@@ -347,23 +325,26 @@ def _recognise(path: Path) -> None:
         raise
     except sqlite3.DatabaseError as error:
         if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
-            raise Wrong(f"{name} is not a store of nqm lab: it is no SQLite file; it was left as it is") from None
+            sentence = f"{name} is not a store of nqm lab: it is no SQLite file; it was left as it is"
+            raise Wrong(sentence, argument="store") from None
         _examine(path)
-        application, version = _header(path, "mode=ro")  # it is sound: a runner began to write in the meantime
+        application, version = _header(path, "mode=ro")  # It is sound: a runner began to write in the meantime.
     if application != APPLICATION:
-        raise Wrong(f"{name} is not a store of nqm lab: it is another program's SQLite file; it was left as it is")
-    if version > VERSION:
-        raise Wrong(f"{name} was written by a later version of nqm (format {version}, this one knows {VERSION})")
+        sentence = f"{name} is not a store of nqm lab: it is another program's SQLite file; it was left as it is"
+        raise Wrong(sentence, argument="store")
+    if version > STORE_FORMAT:
+        sentence = f"{name} was written by a later version of nqm (format {version}, this one knows {STORE_FORMAT})"
+        raise Wrong(sentence, argument="store")
     _examine(path)
 
 
 def _untouched(path: Path) -> str:
-    """How to read without writing. A file with a log beside it may make sense only together with that."""
+    """How to read without writing; a file with a write-ahead log beside it must be read together with the log."""
     return "mode=ro" if path.with_name(path.name + "-wal").exists() else "immutable=1"
 
 
 def _header(path: Path, how: str) -> tuple[int, int]:
-    """Whose file it is, and of which format."""
+    """The application that the file belongs to, and its format."""
     with closing(_at(path, how)) as connection:
         application, version = (
             connection.execute(f"PRAGMA {pragma}").fetchone()[0] for pragma in ("application_id", "user_version")
@@ -372,18 +353,20 @@ def _header(path: Path, how: str) -> tuple[int, int]:
 
 
 def _examine(path: Path) -> None:
-    """Whether the pages hang together; nothing is written, neither into the file nor beside it."""
+    """Refuse a damaged file; nothing is written, neither into the file nor beside it."""
     how = _untouched(path)
     found = _checked(path, how)
     if found != "ok" and _untouched(path) != how:
-        found = _checked(path, "mode=ro")  # a runner began to write in the meantime
+        found = _checked(path, "mode=ro")  # A runner began to write in the meantime.
     if found != "ok":
-        _damaged(path, found)
+        raise LabError(
+            f"the store {str(path)!r} is damaged ({' '.join(found.split())}); it was left as it is: "
+            "restore a copy, or move it away to begin again",
+            resumable=False,
+        )
 
 
 def _checked(path: Path, how: str) -> str:
-    import sqlite3
-
     try:
         with closing(_at(path, how)) as connection:
             found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
@@ -391,23 +374,14 @@ def _checked(path: Path, how: str) -> str:
             return found
     except sqlite3.OperationalError as error:
         if "no such table" not in str(error):
-            raise  # locked, or not readable: not the file's fault
+            raise  # The file is locked or not readable, and not damaged.
         return str(error)
     except sqlite3.DatabaseError as error:
         return str(error)
 
 
-def _damaged(path: Path, why: str) -> NoReturn:
-    raise Wrong(
-        f"the store {str(path)!r} is damaged ({' '.join(why.split())}); it was left as it is: "
-        "restore a copy, or move it away to begin again"
-    )
-
-
 def _connect(path: Path, write: bool) -> sqlite3.Connection:
-    """Writing or reading. A reader that may write tidies up behind a runner that was killed; else it reads as it can."""
-    import sqlite3
-
+    """Open for writing or reading. A reader that may write tidies up behind a runner that was killed."""
     if write:
         connection = _at(path, "mode=rwc")
         connection.execute("PRAGMA synchronous = NORMAL")
@@ -419,20 +393,18 @@ def _connect(path: Path, write: bool) -> sqlite3.Connection:
     try:
         connection = _at(path, "mode=ro")
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()
-    except sqlite3.OperationalError:  # no room for the index of a write-ahead log: then no one is writing either
+    except sqlite3.OperationalError:  # No index of a write-ahead log can be made here, so nobody writes.
         connection = _at(path, "immutable=1")
     return connection
 
 
 def _at(path: Path, how: str) -> sqlite3.Connection:
-    import sqlite3
-
     uri = f"file:{quote(str(path.absolute()))}?{how}"
-    return sqlite3.connect(uri, uri=True, timeout=PATIENCE, isolation_level=None)
+    return sqlite3.connect(uri, uri=True, timeout=LOCK_SECONDS, isolation_level=None)
 
 
 def _create(path: Path) -> None:
-    """Make an empty store beside the path and then move it there: no one ever sees half of one."""
+    """Make an empty store beside the path and then move it there, so that nobody ever sees half of one."""
     path.absolute().parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
     new.unlink(missing_ok=True)
@@ -443,7 +415,7 @@ def _create(path: Path) -> None:
         new.replace(path)
         return
     try:
-        path.hardlink_to(new)  # fails if another runner was quicker
+        path.hardlink_to(new)  # It fails if another runner was quicker.
     except FileExistsError:
         pass
     finally:

@@ -1,7 +1,7 @@
-"""A study: what is trained, at which batch sizes, with which optimizers, and how hard to look for their best settings.
+"""A study: what is trained, at which batch sizes, with which optimizers, and how hard the lab searches their best settings.
 
-A study is data. It is written as a TOML file, or made in Python; either way every part of it is checked when it is
-built, and an error names the key.
+A study is data. `Study.load` reads a TOML file and `Study.from_dict` reads the tables of one; both accept every way to
+write a value. `Study` itself holds values in one form. An error names the key that it is about.
 """
 
 from __future__ import annotations
@@ -9,22 +9,30 @@ from __future__ import annotations
 import datetime
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..nets.training.trial import Trial, digest
 from ..text.values import parse_batch_sizes, parse_number
 from ..types import Wrong, unknown
-from .space import Space
+from .space import Setting, Space, scale_of
 
 WORKER = "nqm.nets.training.worker:run_trials"
-POINTS = ("same", "fresh")
-MOST = 10**6  # trials, seeds and other counts: more of them were never meant
-LARGEST = 10**15  # of other whole numbers
-TRIES = 5  # trials of a cell, feasible or not, for each feasible one that is wanted
-BUDGETS = ("name", "trials", "max_trials", "seeds", "batch_sizes")  # these say how many trials, not which
+RECORDED_WORKER = "nqm.nets.trials:run_trials"
+"""The name by which stores and hashes know the package's own worker.
+
+It is the address that the worker had when the format of stores was laid down. It stays when the worker moves, so that
+every store can be read and continued.
+"""
+POINT_SETS = ("same", "fresh")
+MAX_COUNT = 10**6  # The largest number of trials, of seeds or of a round that a study may ask for.
+MAX_WHOLE = 10**15  # The largest value of any other whole number in a study.
+TRIALS_PER_FEASIBLE = 5  # A cell may try this many trials, feasible or not, for each feasible trial that is wanted.
+BUDGETS = ("name", "trials", "max_trials", "seeds", "batch_sizes")
+"""Keys that say how many trials there are, and not which: they are not part of a study's hash."""
 
 
 @dataclass(frozen=True)
@@ -33,39 +41,35 @@ class Entry:
 
     optimizer: str
     box: Mapping[str, Space]
-    fixed: Mapping[str, Any] = field(default_factory=dict)
+    fixed: Mapping[str, Setting] = field(default_factory=dict)
     averages: tuple[float, ...] = ()
 
     @classmethod
-    def of(cls, label: str, table: Mapping[str, Any]) -> Entry:
+    def of(cls, label: str, table: object) -> Entry:
         """From a table such as ``{"lr": {"low": 0.01, "high": 10}, "momentum": 0.9, "averages": [0.99]}``."""
         where = f"optimizers.{label}"
-        if not label.strip():
-            raise Wrong(f"an optimizer needs a label, as in [optimizers.SGD], got {label!r}")
-        if label.startswith("EMA("):
-            raise Wrong(f"{where}: rows called EMA(...) are those of averages; give the optimizer another label")
         if not isinstance(table, Mapping):
-            raise Wrong(f"{where} must be a table of settings, got {shown(table)}")
+            raise Wrong(f"{where} must be a table of settings, got {as_written(table)}", where)
         optimizer = table.get("optimizer", label)
         if not isinstance(optimizer, str) or not optimizer:
-            raise Wrong(f"{where}.optimizer must be the name of an optimizer, got {shown(optimizer)}")
+            key = f"{where}.optimizer"
+            raise Wrong(f"{key} must be the name of an optimizer, got {as_written(optimizer)}", key)
         box: dict[str, Space] = {}
-        fixed: dict[str, Any] = {}
+        fixed: dict[str, Setting] = {}
         for name, value in table.items():
+            key = f"{where}.{name}"
             if name in ("optimizer", "averages"):
                 continue
             if isinstance(value, Mapping | Space):
-                box[name] = _space(f"{where}.{name}", name, value)
-            elif isinstance(value, str) or (isinstance(value, int | float) and math.isfinite(value)):
+                box[name] = value if isinstance(value, Space) else _space(key, value, scale_of(name, optimizer))
+            elif isinstance(value, str) or math.isfinite(_float(value)):
                 fixed[name] = value
             else:
-                raise Wrong(
-                    f"{where}.{name} must be a range {{low = ..., high = ...}}, or a finite number, text, true or false; "
-                    f"got {shown(value)}"
-                )
+                must = f"{key} must be a range {{low = ..., high = ...}}, or a finite number, text, true or false"
+                raise Wrong(f"{must}; got {as_written(value)}", key)
         return cls(optimizer, box, fixed, _averages(f"{where}.averages", table.get("averages", ())))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         searched = {name: space.to_dict() for name, space in self.box.items()}
         return {"optimizer": self.optimizer, **searched, **self.fixed, "averages": list(self.averages)}
 
@@ -76,41 +80,45 @@ class Study:
 
     Parameters
     ----------
-    name : of the study.
+    name : name of the study.
     workload : what is trained: a name that the worker knows, or ``module:function``.
     target : value of the metric at which a training has arrived.
-    batch_sizes : a list, or text such as ``8..1024..2``.
-    optimizers : for each label a table: ranges and values of settings, ``averages``, and ``optimizer`` if the label is not
-        its name.
+    batch_sizes : in increasing order; a file may also write text such as ``8..1024..2``.
+    optimizers : an `Entry` for each label; in a file, a table of ranges, values, ``averages``, and ``optimizer`` where the
+        label is not its name.
     metric : such as ``train_loss``, ``val_loss``, ``train_error`` or ``val_error``.
-    options : of the workload.
-    trials : feasible ones for each optimizer and batch size.
-    max_trials : feasible or not; five times as many if left out.
-    seeds : trainings of the best setting with fresh seeds.
-    max_steps, max_examples : no training takes more steps, nor sees more examples.
-    growth : each look at the metric is this fraction of the steps later than the last: the resolution of steps.
+    options : options of the workload.
+    trials : number of feasible trials for each optimizer and batch size.
+    max_trials : number of trials, feasible or not, after which a search ends; a file that omits it gets five times
+        ``trials``.
+    seeds : number of trainings of the best setting with fresh seeds.
+    max_steps, max_examples : no training takes more steps, nor sees more examples; 0 examples set no bound.
+    growth : the metric is taken each time the steps have grown by this fraction, which is the resolution of steps.
     points : ``same`` for every batch size, or ``fresh``.
-    round : so many trials start together; later ones stop where the best so far arrived.
-    seed : of the search: of its points and of its trainings.
+    round : number of trials that start together; later ones stop where the best so far arrived.
+    seed : seed of the search: of its points and of its trainings.
     worker : the function that trains, as ``module:function``.
 
-    >>> study = Study("small", "digits", 0.1, "8..32..2", {"SGD": {"lr": {"low": 0.01, "high": 10}}})
-    >>> study.batch_sizes, study.optimizers["SGD"].box["lr"].scale
-    ((8, 16, 32), 'log')
-    >>> Study("small", "digits", 0.1, [8], {"SGD": {"lr": {"low": 1, "high": 0.1}}})
+    >>> rates = {"SGD": {"lr": {"low": 0.01, "high": 10}}}
+    >>> table = {"workload": "digits", "target": 0.1, "batch_sizes": "8..32..2"}
+    >>> study = Study.from_dict({"study": table, "optimizers": rates}, "small")
+    >>> study == Study("small", "digits", 0.1, (8, 16, 32), {"SGD": Entry("SGD", {"lr": Space(0.01, 10)})})
+    True
+    >>> rates["SGD"]["lr"]["high"] = 0.001
+    >>> Study.from_dict({"study": table, "optimizers": rates})
     Traceback (most recent call last):
-    nqm.types.Wrong: optimizers.SGD.lr: low must be below high and both finite, got low = 1 and high = 0.1
+    nqm.types.Wrong: optimizers.SGD.lr: low must be below high and both finite, got low = 0.01 and high = 0.001
     """
 
     name: str
     workload: str
     target: float
-    batch_sizes: Any
-    optimizers: Mapping[str, Any]
+    batch_sizes: tuple[int, ...]
+    optimizers: Mapping[str, Entry]
     metric: str = "train_loss"
     options: Mapping[str, Any] = field(default_factory=dict)
     trials: int = 20
-    max_trials: int = 0
+    max_trials: int = TRIALS_PER_FEASIBLE * 20
     seeds: int = 5
     max_steps: int = 10_000
     max_examples: int = 0
@@ -121,82 +129,73 @@ class Study:
     worker: str = WORKER
 
     def __post_init__(self) -> None:
-        put = lambda name, value: object.__setattr__(self, name, value)  # noqa: E731
-        for name in ("name", "workload", "metric", "worker"):
-            _check_text(name, getattr(self, name))
-        _check_worker(self.worker)
-        put("target", _number("target", self.target))
-        put("growth", _number("growth", self.growth, 0, MOST))
-        put("batch_sizes", _batch_sizes(self.batch_sizes))
-        for name, least, most in (
-            ("trials", 1, MOST), ("seeds", 0, MOST), ("round", 1, MOST),
-            ("max_steps", 1, LARGEST), ("max_examples", 0, LARGEST), ("seed", 0, LARGEST),
-        ):  # fmt: skip
-            put(name, _whole(name, getattr(self, name), least, most))
-        put("max_trials", _whole("max_trials", self.max_trials or TRIES * self.trials, self.trials, TRIES * MOST))
-        if self.points not in POINTS:
-            raise Wrong(f"study.points must be one of {', '.join(POINTS)}, got {shown(self.points)}")
-        if not isinstance(self.options, Mapping):
-            raise Wrong(f"study.options must be a table, got {shown(self.options)}")
-        _check_plain("study.options", self.options)
-        put("options", dict(sorted(self.options.items())))
-        if not isinstance(self.optimizers, Mapping) or not self.optimizers:
-            raise Wrong("a study needs a table [optimizers.NAME] for each optimizer, and has none")
-        made = {label: v if isinstance(v, Entry) else Entry.of(label, v) for label, v in self.optimizers.items()}
-        put("optimizers", made)
+        for name, read in READERS.items():
+            key, value = _key(name), getattr(self, name)
+            if (expected := read(key, value)) != value:
+                raise Wrong(f"{key} must be {expected!r:.200}, got {value!r:.80}; Study.from_dict reads both", key)
+        if self.max_trials < self.trials:
+            key = "study.max_trials"
+            raise Wrong(f"{key} must be {self.trials} or more, as trials are, got {self.max_trials}", key)
 
     @classmethod
     def load(cls, path: str | Path) -> Study:
-        """Read a TOML file; the name of the study is that of the file, if it has no other."""
+        """Read a TOML file; a study without a name has that of its file."""
         path = Path(path)
         try:
-            data = tomllib.loads(path.read_text(encoding="utf-8"))
+            return cls.from_dict(tomllib.loads(path.read_text(encoding="utf-8")), path.stem)
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise Wrong(f"{path} is not a TOML file: {error}") from None
-        try:
-            return cls.from_dict(data, path.stem)
-        except (ValueError, TypeError, OverflowError) as error:
-            raise Wrong(f"{path}: {error}") from None
+            raise Wrong(f"{path} is not a TOML file: {error}", "path") from None
+        except Wrong as error:
+            raise Wrong(f"{path}: {error}", error.argument) from None
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any], name: str = "study") -> Study:
+    def from_dict(cls, data: Mapping[str, object], name: str = "study") -> Study:
         """From the tables ``study`` and ``optimizers``, as a TOML file has them."""
         for key in data:
             if key not in ("study", "optimizers"):
-                raise unknown("table", key, ("study", "optimizers"))
-        table, known = data.get("study"), [f.name for f in fields(cls) if f.name != "optimizers"]
+                raise unknown("table", key, ("study", "optimizers"), argument=key)
+        table, known = data.get("study"), [key for key in READERS if key != "optimizers"]
         if not isinstance(table, Mapping):
-            raise Wrong("a study needs a table [study] with workload, target and batch_sizes")
+            raise Wrong("a study needs a table [study] with workload, target and batch_sizes", "study")
         for key in table:
             if key not in known:
-                raise unknown("key in [study] called", key, known)
+                raise unknown("key in [study] called", key, known, argument=f"study.{key}")
         for key in ("workload", "target", "batch_sizes"):
             if key not in table:
-                raise Wrong(f"[study] needs {key}")
-        return cls(**{"name": name, **table, "optimizers": data.get("optimizers", {})})
+                raise Wrong(f"[study] needs {key}", f"study.{key}")
+        given = {"name": name, **table, "optimizers": data.get("optimizers", {})}
+        read: dict[str, Any] = {key: READERS[key](_key(key), value) for key, value in given.items()}
+        read["max_trials"] = read.get("max_trials") or TRIALS_PER_FEASIBLE * read.get("trials", cls.trials)
+        return cls(**read)
 
-    def to_dict(self) -> dict[str, Any]:
-        """What `from_dict` reads."""
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        """The tables that `from_dict` reads."""
         table = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "optimizers"}
         table |= {"batch_sizes": list(self.batch_sizes), "options": dict(self.options)}
         return {"study": table, "optimizers": {label: entry.to_dict() for label, entry in self.optimizers.items()}}
 
+    def record(self) -> dict[str, dict[str, Any]]:
+        """The tables as stores and hashes have them, in which the package's own worker keeps its first name."""
+        tables = self.to_dict()
+        return tables | {"study": tables["study"] | {"worker": recorded(self.worker)}}
+
     @property
     def key(self) -> str:
-        """Hash of what decides which trials there are; more of them, or other batch sizes, are the same study."""
+        """Hash of what decides which trials there are; more trials, or other batch sizes, make the same study."""
         return digest({label: self.key_of(label) for label in self.optimizers})[:12]
 
     def key_of(self, label: str) -> str:
-        """Hash of what decides which trials one optimizer has, whatever others the study has."""
-        decisive = {name: value for name, value in self.to_dict()["study"].items() if name not in BUDGETS}
-        return digest({"study": decisive, label: self.optimizers[label].to_dict()})[:12]
+        """Hash of what decides which trials one optimizer has, whatever other optimizers the study has."""
+        tables = self.record()
+        decisive = {name: value for name, value in tables["study"].items() if name not in BUDGETS}
+        return digest({"study": decisive, label: tables["optimizers"][label]})[:12]
 
     def steps_at(self, batch_size: int) -> int:
-        """The budget of steps at a batch size."""
+        """The largest number of steps that a training at a batch size may take."""
         return min(self.max_steps, max(1, self.max_examples // batch_size)) if self.max_examples else self.max_steps
 
     def trial(
-        self, label: str, batch_size: int, settings: Mapping[str, Any], *,
+        self, label: str, batch_size: int, settings: Mapping[str, Setting], *,
         seed: int | None = None, averages: Sequence[float] | None = None, limit: int | None = None,
     ) -> Trial:  # fmt: skip
         """One trial of this study, with the fixed settings of its optimizer."""
@@ -209,57 +208,47 @@ class Study:
         )  # fmt: skip
 
 
-def _space(where: str, name: str, value: Mapping[str, Any] | Space) -> Space:
-    if isinstance(value, Space):
-        return value
-    for key in value:
-        if key not in ("low", "high", "scale"):
-            raise unknown(f"key in {where} called", key, ("low", "high", "scale"))
-    if "low" not in value or "high" not in value:
-        raise Wrong(f"{where} needs low and high")
-    low, high = (_number(f"{where}.{key}", value[key], study=False) for key in ("low", "high"))
-    try:
-        return Space(low, high, value.get("scale", Space.scale_of(name)))
-    except ValueError as error:
-        raise Wrong(f"{where}: {error}") from None
+def recorded(worker: str) -> str:
+    """The name under which a store has the results of a worker."""
+    return RECORDED_WORKER if worker == WORKER else worker
 
 
-def _averages(where: str, value: Any) -> tuple[float, ...]:
-    if not isinstance(value, list | tuple):
-        raise Wrong(f"{where} must be a list of decays such as [0.9, 0.99], got {shown(value)}")
-    decays = [_number(where, decay, study=False) for decay in value]
-    if any(not 0 <= decay < 1 for decay in decays) or len(set(decays)) < len(decays):
-        raise Wrong(f"{where} must be different decays from 0 to below 1, got {decays}")
-    return tuple(sorted(decays))
+def current(worker: str) -> str:
+    """The worker that a store has under this name."""
+    return WORKER if worker == RECORDED_WORKER else worker
 
 
-def _batch_sizes(value: Any) -> tuple[int, ...]:
-    try:
-        sizes = parse_batch_sizes(value) if isinstance(value, str) else value
-    except ValueError as error:
-        raise Wrong(f"study.batch_sizes: {error}") from None
-    if not isinstance(sizes, list | tuple) or not sizes:
-        raise Wrong(
-            f"study.batch_sizes must be a list such as [8, 64], or text such as '8..1024..2', got {shown(value)}"
-        )
-    whole = tuple(sorted(_whole("batch_sizes", size, 1, LARGEST) for size in sizes))
-    if len(set(whole)) < len(whole):
-        raise Wrong(f"study.batch_sizes must differ, got {', '.join(map(str, whole))}: leave one of each")
-    return whole
+# Readers: each takes the key and what was written there, and returns the value in the form that a study holds.
 
 
-def _check_text(name: str, value: Any) -> None:
+def _text(where: str, value: object) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise Wrong(f"study.{name} must be text, got {shown(value)}")
+        raise Wrong(f"{where} must be text, got {as_written(value)}", where)
+    return value
 
 
-def _check_worker(worker: str) -> None:
+def _worker(where: str, value: object) -> str:
+    worker = current(_text(where, value))
     module, _, function = worker.partition(":")
     if not (function.isidentifier() and all(part.isidentifier() for part in module.split("."))):
-        raise Wrong(f"study.worker must be module:function, got {worker!r:.60}")
+        raise Wrong(f"{where} must be module:function, got {worker!r:.60}", where)
+    return worker
 
 
-def _check_plain(where: str, value: Any) -> None:
+def _point_set(where: str, value: object) -> str:
+    if not isinstance(value, str) or value not in POINT_SETS:
+        raise Wrong(f"{where} must be one of {', '.join(POINT_SETS)}, got {as_written(value)}", where)
+    return value
+
+
+def _options(where: str, value: object) -> dict[str, object]:
+    if not isinstance(value, Mapping):
+        raise Wrong(f"{where} must be a table, got {as_written(value)}", where)
+    _check_plain(where, value)
+    return dict(sorted(value.items()))
+
+
+def _check_plain(where: str, value: object) -> None:
     """Refuse what JSON cannot hold, by its name: a trial travels, and is kept, as JSON."""
     if isinstance(value, Mapping):
         for name, part in value.items():
@@ -267,41 +256,95 @@ def _check_plain(where: str, value: Any) -> None:
     elif isinstance(value, list | tuple):
         for part in value:
             _check_plain(where, part)
-    elif not isinstance(value, str) and not (isinstance(value, int | float) and math.isfinite(value)):
-        raise Wrong(f"{where} must be a finite number, text, true or false, got {shown(value)}")
+    elif not isinstance(value, str) and not math.isfinite(_float(value)):
+        raise Wrong(f"{where} must be a finite number, text, true or false, got {as_written(value)}", where)
 
 
-def _number(name: str, value: Any, least: float = -math.inf, most: float = math.inf, *, study: bool = True) -> float:
-    where = f"study.{name}" if study else name
-    return _bounded(where, value, "a finite number", least, most)
+def _entries(where: str, value: object) -> dict[str, Entry]:
+    if not isinstance(value, Mapping) or not value:
+        raise Wrong("a study needs a table [optimizers.NAME] for each optimizer, and has none", where)
+    for label in value:
+        if not label.strip():
+            raise Wrong(f"an optimizer needs a label, as in [optimizers.SGD], got {label!r}", where)
+        if label.startswith("EMA("):
+            why = "rows called EMA(...) are those of averages; give the optimizer another label"
+            raise Wrong(f"{where}.{label}: {why}", where)
+    return {label: table if isinstance(table, Entry) else Entry.of(label, table) for label, table in value.items()}
 
 
-def _whole(name: str, value: Any, least: int, most: int) -> int:
-    number = _bounded(f"study.{name}", value, "a whole number", least, most)
+def _space(where: str, table: Mapping[str, object], scale: str) -> Space:
+    for key in table:
+        if key not in ("low", "high", "scale"):
+            raise unknown(f"key in {where} called", key, ("low", "high", "scale"), argument=f"{where}.{key}")
+    if "low" not in table or "high" not in table:
+        raise Wrong(f"{where} needs low and high", where)
+    low, high = (_number(f"{where}.{key}", table[key]) for key in ("low", "high"))
+    try:
+        return Space(low, high, str(table.get("scale", scale)))
+    except Wrong as error:
+        raise Wrong(f"{where}: {error}", where) from None
+
+
+def _averages(where: str, value: object) -> tuple[float, ...]:
+    if not isinstance(value, list | tuple):
+        raise Wrong(f"{where} must be a list of decays such as [0.9, 0.99], got {as_written(value)}", where)
+    decays = [_number(where, decay) for decay in value]
+    if any(not 0 <= decay < 1 for decay in decays) or len(set(decays)) < len(decays):
+        raise Wrong(f"{where} must be different decays from 0 to below 1, got {decays}", where)
+    return tuple(sorted(decays))
+
+
+def _batch_sizes(where: str, value: object) -> tuple[int, ...]:
+    try:
+        sizes = parse_batch_sizes(value) if isinstance(value, str) else value
+    except Wrong as error:
+        raise Wrong(f"{where}: {error}", where) from None
+    if not isinstance(sizes, list | tuple) or not sizes:
+        raise Wrong(
+            f"{where} must be a list such as [8, 64], or text such as '8..1024..2', got {as_written(value)}", where
+        )
+    whole = tuple(sorted(_whole(where, size, 1) for size in sizes))
+    if len(set(whole)) < len(whole):
+        raise Wrong(f"{where} must differ, got {', '.join(map(str, whole))}: leave one of each", where)
+    return whole
+
+
+def _whole(where: str, value: object, least: int, most: int = MAX_WHOLE) -> int:
+    number = _number(where, value, least, most, "a whole number")
     if number != int(number):
-        raise Wrong(f"study.{name} must be a whole number, got {shown(value)}")
+        raise Wrong(f"{where} must be a whole number, got {as_written(value)}", where)
     return int(number)
 
 
-def _bounded(where: str, value: Any, what: str, least: float, most: float) -> float:
+def _number(
+    where: str, value: object, least: float = -math.inf, most: float = math.inf, what: str = "a finite number"
+) -> float:
     """A number within bounds, which may be written as text such as ``2^10``."""
     if isinstance(value, str):
         try:
             value = parse_number(value)
-        except ValueError as error:
-            raise Wrong(f"{where}: {error}") from None
-    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not good or not least <= value <= most:
+        except Wrong as error:
+            raise Wrong(f"{where}: {error}", where) from None
+    number = math.nan if isinstance(value, bool) else _float(value)
+    if not math.isfinite(number) or not least <= number <= most:
         low = f" of {least:g} or more" if math.isfinite(least) else ""
-        high = f", {most:,.0f} at most" if good and value > most else ""
-        raise Wrong(f"{where} must be {what}{low}{high}, got {shown(value)}")
-    return float(value)
+        high = f", {most:,.0f} at most" if number > most else ""
+        raise Wrong(f"{where} must be {what}{low}{high}, got {as_written(value)}", where)
+    return number
 
 
-def shown(value: Any) -> str:
+def _float(value: object) -> float:
+    """The value as a float: NaN for what is no number, infinity for what is too large."""
+    try:
+        return float(value) if isinstance(value, int | float) else math.nan
+    except OverflowError:
+        return math.inf
+
+
+def as_written(value: object) -> str:
     """A value as the file has it, cut where it is long.
 
-    >>> shown(True), shown(datetime.date(2026, 1, 2)), shown("x")
+    >>> as_written(True), as_written(datetime.date(2026, 1, 2)), as_written("x")
     ('true', '2026-01-02', "'x'")
     """
     if isinstance(value, bool):
@@ -309,3 +352,19 @@ def shown(value: Any) -> str:
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
     return f"{value!r:.60}"
+
+
+def _key(name: str) -> str:
+    """How a file calls a field of `Study`."""
+    return name if name == "optimizers" else f"study.{name}"
+
+
+READERS: dict[str, Callable[[str, object], object]] = {
+    "name": _text, "workload": _text, "target": _number, "batch_sizes": _batch_sizes, "optimizers": _entries,
+    "metric": _text, "options": _options, "trials": partial(_whole, least=1, most=MAX_COUNT),
+    "max_trials": partial(_whole, least=0, most=TRIALS_PER_FEASIBLE * MAX_COUNT), "seeds": partial(_whole, least=0, most=MAX_COUNT),
+    "max_steps": partial(_whole, least=1), "max_examples": partial(_whole, least=0),
+    "growth": partial(_number, least=0, most=MAX_COUNT), "points": _point_set,
+    "round": partial(_whole, least=1, most=MAX_COUNT), "seed": partial(_whole, least=0), "worker": _worker,
+}  # fmt: skip
+"""The reader of each key of a study."""

@@ -5,17 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from .plan import Cell
 from .runner import Snapshot, Watch
 
 if TYPE_CHECKING:
     from rich.console import Group
+    from rich.live import Live
 
-REFRESH = 0.25  # seconds between two pictures on a terminal
-LINE = 10.0  # seconds between two lines elsewhere
-RECENT = 10  # trials that tell what the next ones will cost
+REFRESH_SECONDS = 0.25  # A terminal is redrawn at most this often.
+LINE_SECONDS = 10.0  # Elsewhere, a line says this often how far everything is.
+RECENT_TRIALS = 10  # The cost of the next trials is estimated from this many of the last.
 
 
 @contextmanager
@@ -34,13 +35,13 @@ def view(stream: TextIO) -> Iterator[Watch]:
 class _Live:
     """Redraws the table a few times a second."""
 
-    def __init__(self, live: Any) -> None:
+    def __init__(self, live: Live) -> None:
         self.live, self.shown = live, 0.0
 
     def __call__(self, at: Snapshot) -> None:
         if at.note:
             self.live.console.print(at.note, highlight=False, markup=False, emoji=False)
-        if time.monotonic() - self.shown > REFRESH or at.finished:
+        if time.monotonic() - self.shown > REFRESH_SECONDS or at.finished:
             self.live.update(table(at), refresh=True)
             self.shown = time.monotonic()
 
@@ -52,7 +53,7 @@ class Lines:
         self.stream, self.told, self.shown = stream, set[Cell](), time.monotonic()
 
     def __call__(self, at: Snapshot) -> None:
-        first = not self.told and not at.new  # what an earlier run had ended is not news
+        first = not self.told and not at.new  # The results of an earlier run are not news.
         for cell in at.cells:
             if cell.round is None and cell not in self.told:
                 self.told.add(cell)
@@ -60,7 +61,7 @@ class Lines:
                     self._say(f"{cell.label} at batch size {cell.batch_size}: {summary(cell)}")
         if at.note:
             self._say(at.note)
-        if time.monotonic() - self.shown > LINE:
+        if time.monotonic() - self.shown > LINE_SECONDS:
             self._say(headline(at))
 
     def _say(self, text: str) -> None:
@@ -80,7 +81,7 @@ def headline(at: Snapshot) -> str:
 
 
 def progress(at: Snapshot) -> tuple[int, int, int]:
-    """Cells that have ended; trials that have; and infeasible ones among these."""
+    """The number of cells that have ended, of trials that have ended, and of infeasible ones among these."""
     trials = sum(len(cell.done) + sum(map(len, cell.confirmed.values())) for cell in at.cells)
     infeasible = sum(cell.count("diverged") + cell.count("failed") for cell in at.cells)
     return sum(cell.round is None for cell in at.cells), trials, infeasible
@@ -105,18 +106,18 @@ def time_left(at: Snapshot) -> float | None:
         return None
     typical = sum(known) / len(known)
     work = sum(_ahead(cell) * (typical if cost is None else cost) for cell, cost in zip(at.cells, costs, strict=True))
-    # Trials may count processor time, and workers wait for one another: what a second of theirs took so far.
+    # Trials may count processor time, and workers wait for one another; so a second of theirs takes longer.
     dilation = at.seconds * at.workers / at.spent if at.spent else 1.0
     return work / at.workers * min(max(dilation, 1.0), 10.0)
 
 
 def _cost(cell: Cell) -> float | None:
-    recent = [result.seconds for _, result in cell.done[-RECENT:]]
+    recent = [result.seconds for _, result in cell.done[-RECENT_TRIALS:]]
     return sum(recent) / len(recent) if recent else None
 
 
 def _ahead(cell: Cell) -> float:
-    """Trials that a cell has still to run, if as many are infeasible as before."""
+    """The number of trials that a cell has still to run, if the share of infeasible ones stays as it is."""
     if cell.round is None:
         return 0.0
     if cell.phase == "confirm":
@@ -139,7 +140,7 @@ def duration(seconds: float) -> str:
 
 
 def table(at: Snapshot) -> Group:
-    """Best steps so far for each batch size and optimizer, and how many trials they rest on; names are not markup."""
+    """Best steps so far for each batch size and optimizer, and how many trials they rest on."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -152,9 +153,7 @@ def table(at: Snapshot) -> Group:
     for size in at.study.batch_sizes:
         here = {name: cell for cell in at.cells if cell.batch_size == size for name in cell.names}
         found.add_row(f"{size:,}", *(_shown(here[name], name) for name in names))
-    return Group(
-        Text(headline(at), style="italic"), found
-    )  # as its title, the line would be folded to the table's width
+    return Group(Text(headline(at), style="italic"), found)  # As a title it would be folded to the table's width.
 
 
 def _shown(cell: Cell, name: str) -> str:

@@ -2,55 +2,61 @@
 
 from __future__ import annotations
 
-import importlib
-import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, cast
 
 from ..nets.training.trial import Result, Trial
+from ..text.imports import imported, user_code
 from ..types import Wrong
+from .plan import SEARCH
+from .study import WORKER
 
-EXTRAS = {"torch": "nets", "sklearn": "nets"}
-FIRST = 32  # steps of a race at first
-FURTHER = 4  # times as many if no one arrives
+Data = dict[str, Any]
+"""A trial or a result as JSON holds it."""
 
 
-def call(worker: str, trials: list[dict[str, Any]], stacking: str, race: bool = False) -> list[dict[str, Any]]:
-    """Run trials; both ways only dictionaries travel, so that two versions of the package may meet."""
+def call(worker: str, trials: Sequence[Data], stacking: str, race: bool = False) -> list[Data]:
+    """Run trials and return their results; only dictionaries travel, so that two versions of the package may meet."""
     function, asked = load(worker), [Trial.from_dict(trial) for trial in trials]
 
     def run(some: Sequence[Trial]) -> list[Result]:
-        return _answered(worker, some, function(some, stacking=stacking))
+        with _theirs(worker, f"the worker {worker}"):
+            results = list(function(some, stacking=stacking))
+        return _checked(worker, some, results)
 
     open_ended = race and not getattr(function, "races", False) and all(trial.limit is None for trial in asked)
     return [result.to_dict() for result in (raced(run, asked) if open_ended else run(asked))]
 
 
-def _answered(worker: str, trials: Sequence[Trial], results: Any) -> list[Result]:
-    """What a worker returned, if it is what it should be."""
-    results = list(results)
+def _theirs(worker: str, doing: str) -> AbstractContextManager[None]:
+    """Tell an exception in a user's worker as the user's own; one in the package's own worker is a bug."""
+    return nullcontext() if worker == WORKER else user_code(doing)
+
+
+def _checked(worker: str, trials: Sequence[Trial], results: list[Result]) -> list[Result]:
+    """What a worker returned, if it is one result for each trial."""
     if not all(isinstance(result, Result) for result in results):
-        raise Wrong(f"the worker {worker} must return nqm.lab.Result objects, not {results!r:.60}")
+        raise Wrong(f"the worker {worker} must return nqm.lab.Result objects, not {results!r:.60}", "worker")
     if [result.key for result in results] != [trial.key for trial in trials]:
-        raise Wrong(f"the worker {worker} must return one result for each trial, in order, with its key")
+        raise Wrong(f"the worker {worker} must return one result for each trial, in order, with its key", "worker")
     return results
 
 
 def raced(run: Callable[[Sequence[Trial]], list[Result]], trials: Sequence[Trial]) -> list[Result]:
-    """Run the first trials of a search, when no one knows how many steps are worth while.
+    """Run the first trials of a search, when nobody knows how many steps are worth while.
 
-    A worker that trains them in step, and stops those behind by itself, has an attribute ``races`` that is true. Others
-    are raced here: trials get few steps, and as long as no trial has arrived, those that are still on their way begin
-    again with four times as many. This costs a third more than knowing beforehand, and often a tenth of going on to the
-    last step allowed.
+    A worker that trains them in lockstep, and stops by itself those that are behind, has an attribute ``races`` that is
+    true. Trials of other workers are raced here. They get few steps; as long as no trial has arrived, those that are
+    still on their way begin again with four times as many. This costs a third more than knowing the steps beforehand,
+    and often a tenth of going on to the last step allowed.
     """
     ended: dict[str, Result] = {}
     seconds = dict.fromkeys((trial.key for trial in trials), 0.0)
-    limit = FIRST
+    limit, most = SEARCH.first_steps, trials[0].max_steps
     while True:
-        most = trials[0].max_steps
         asked = [
             replace(trial, limit=limit if limit < most else None)
             for trial in trials
@@ -62,38 +68,28 @@ def raced(run: Callable[[Sequence[Trial]], list[Result]], trials: Sequence[Trial
         found = list(ended.values())
         if _arrived(trials[0], found) or limit >= most or not any(result.outcome == "stopped" for result in found):
             return [ended[trial.key] for trial in trials]
-        limit *= FURTHER
+        limit *= SEARCH.more_steps
 
 
 def _arrived(trial: Trial, results: Sequence[Result]) -> bool:
-    """Whether some trial came to the target, and if there are averages, one of these did."""
+    """Whether some trial came to the target with its weights and, where there are averages, some trial with an average."""
     groups = [trial.readouts[:1], trial.readouts[1:]] if trial.averages else [trial.readouts]
     return all(any(r.steps.get(name) is not None for r in results for name in group) for group in groups)
 
 
-def check(worker: str, trials: list[dict[str, Any]]) -> None:
-    """Raise what is wrong with trials before any is run, if the worker's module has a ``check_trial`` that can tell."""
+def check_trials(worker: str, trials: Sequence[Mapping[str, Any]]) -> None:
+    """Let the worker refuse trials before any is run: its module may have a ``check_trial`` that raises `Wrong`."""
     function = load(worker)
     home = sys.modules.get(getattr(function, "__module__", None) or "")
-    checker: Any = getattr(home, "check_trial", None)
-    for trial in trials if checker else ():
-        checker(Trial.from_dict(trial))
+    checker = getattr(home, "check_trial", lambda trial: None)
+    with _theirs(worker, f"check_trial of the worker {worker}"):
+        for trial in trials:
+            checker(Trial.from_dict(trial))
 
 
 def load(worker: str) -> Callable[..., list[Result]]:
-    """The function called ``module:function``; modules of the current directory count, as with ``python -m``."""
-    module_name, _, name = worker.partition(":")
-    if (here := os.getcwd()) not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        missing = (error.name or "").partition(".")[0]
-        hint = f"; pip install 'nqm[{EXTRAS[missing]}]'" if missing in EXTRAS else ""
-        raise Wrong(f"cannot import the worker {worker}: {error}{hint}") from None
-    function: Any = getattr(module, name, None)
-    if function is None:
-        raise Wrong(f"the worker {worker} does not exist: {module_name} has no function {name}")
-    if callable(function):
-        return cast(Callable[..., list[Result]], function)
-    raise Wrong(f"the worker {worker} must be a function, and is {function!r:.60}")
+    """The function called ``module:function``; modules of the current folder count, as with ``python -m``."""
+    function = imported(worker, "a worker, a function that trains")
+    if not callable(function):
+        raise Wrong(f"the worker {worker} must be a function, and is {function!r:.60}", "worker")
+    return cast(Callable[..., list[Result]], function)

@@ -19,7 +19,7 @@ from torch.func import functional_call
 
 from ..engine.run import Run
 from ..optimizers.base import Optimizer
-from ..problems.quadratic import AnySchedule
+from ..problems.base import AnySchedule
 from ..sampling.replicas import check_whole
 from ..text.imports import user_code
 from ..types import Progress, Wrong

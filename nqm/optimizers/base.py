@@ -58,7 +58,7 @@ class Optimizer(ABC):
                 continue
             numbers = isinstance(value, (int, float, np.number, np.ndarray)) and not isinstance(value, bool)
             if not numbers or not np.all(np.isfinite(value) & kind.valid(value)):
-                raise Wrong(f"{type(self).__name__}: {f.name} must be {kind.allowed}, got {value!r}")
+                raise Wrong(f"{type(self).__name__}: {f.name} must be {kind.allowed}, got {value!r}", argument=f.name)
 
     @abstractmethod
     def system(self, h: Any, t: int) -> System:
@@ -180,6 +180,11 @@ class Optimizer(ABC):
         """The learning rate of plain SGD that moves as far per step in the long run."""
         return parameters(self)["lr"].value if "lr" in parameters(self) else math.nan
 
+    @property
+    def preconditioning(self) -> float:
+        """The power p of a preconditioner H^-p behind which it sees every gradient; 0 without one, or if it is free."""
+        return 0.0
+
     def __str__(self) -> str:
         shown = [(f.name, getattr(self, f.name)) for f in fields(self) if not _left_out(f, getattr(self, f.name))]
         return f"{type(self).__name__}({', '.join(_shown(n, v) for n, v in shown)})"
@@ -256,6 +261,10 @@ class Wrapper(Optimizer):
     def effective_lr(self) -> Any:
         return self.inner.effective_lr
 
+    @property
+    def preconditioning(self) -> float:
+        return self.inner.preconditioning
+
 
 @dataclass(frozen=True)
 class Averaging(Wrapper):
@@ -320,7 +329,8 @@ class Sampled(Optimizer):
     def _refuse(self) -> NoReturn:
         raise Wrong(
             f"{type(self).__name__} is sampled and has no exact moments: use problem.sample or nqm curve for its loss over steps, "
-            "tune or sweep for its best settings"
+            "tune or sweep for its best settings",
+            argument="optimizer",
         )
 
 
@@ -371,7 +381,8 @@ def require_set(optimizer: Optimizer, verb: str) -> None:
         raise Wrong(f"{verb} needs an optimizer such as SGD(0.1), got {optimizer!r}")
     if left := free_parameters(optimizer):
         raise Wrong(
-            f"{verb} needs every hyper-parameter set, but {', '.join(left)} of {optimizer} is free; set it or use tune"
+            f"{verb} needs every hyper-parameter set, but {', '.join(left)} of {optimizer} is free; set it or use tune",
+            argument="optimizer",
         )
 
 

@@ -51,3 +51,8 @@ class Preconditioned(Wrapper):
 
     def edge(self, h: Any) -> Any:
         return self.inner.edge(h ** (1 - self.power))
+
+    @property
+    def preconditioning(self) -> float:
+        own = self.power if isinstance(self.power, int | float) else 0.0
+        return 1 - (1 - self.inner.preconditioning) * (1 - own)

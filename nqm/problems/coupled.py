@@ -7,19 +7,21 @@ The gradient of a batch of B examples at y = p . x has, for Gaussian features, n
     v = h (h m + tau + sigma^2) / B,      m = E y^2 on the mode,   tau = sum n h m over all modes
 
 so a step is ``M -> A M A' + v b b'`` on each mode. It is stepped in time (`Coupled.walk`); the steady state and stability
-need no stepping. If g_ij is the moment m at phase i of a cycle per unit noise variance at phase j, summed over all the
-past, then noise feeds on itself through ``h^2 g / B`` on each mode and through ``K = sum n h g (1 - h^2 g / B)^-1 h / B``
-on all of them. All of it is non-negative, so the whole is stable where A is and where both have a radius below 1.
+need no stepping. A cycle has P phases, the steps after which the systems repeat. If g_ij is the moment m at phase i per
+unit noise variance at phase j, summed over all the past, then noise feeds on itself through ``h^2 g / B`` on each mode
+and through ``K = sum n h g (1 - h^2 g / B)^-1 h / B`` on all of them. All of it is non-negative, so the whole is stable
+where A is and where both have a radius below 1.
+
+In comments on arrays, x is a mode of a setting (settings lie one after the other), i and j are slots or phases.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from ..engine.kernels.coupled import scan_coupled
+from ..engine.kernels import loops
 from ..engine.moments import MomentMap
 from ..engine.schedule import Schedule
 from ..engine.spectrum import Spectrum
@@ -29,16 +31,8 @@ from ..types import Array, Wrong
 
 
 @dataclass(frozen=True, eq=False)
-class State:
-    """Slots in units of theta_0, and B times the moments that noise has added."""
-
-    X: Array  # (slots, modes)
-    N: Array  # (slots, slots, modes)
-
-
-@dataclass(frozen=True, eq=False)
 class Steady:
-    """How noise feeds on itself in the long run; one entry for each setting, of which shapes leave out a single one."""
+    """How noise feeds on itself in the long run; arrays have one entry for each setting."""
 
     radius: Array  # of A
     own: Array  # radius of h^2 g / B, the largest over modes
@@ -46,14 +40,15 @@ class Steady:
     floor: Array  # steady-state loss
 
     @property
-    def stable(self) -> Any:
+    def stable(self) -> Array:
         return (self.radius <= STABLE) & (self.own < 1) & (self.gain < 1)
 
 
 class Coupled:
     """One optimizer, one schedule, one batch size on the least squares of a spectrum.
 
-    Settings may be arrays that broadcast against the curvatures, as in `Trajectory`; each has a sum tau of its own.
+    Settings may be arrays that broadcast against the curvatures, as in `Trajectory`; each has a sum tau of its own. A
+    state is a map with one column, as there, whose Q holds B times the moments that noise has added.
     """
 
     def __init__(
@@ -64,38 +59,33 @@ class Coupled:
         batch_size: float,
         schedule: Schedule | None = None,
     ) -> None:
-        check_look(optimizer)
-        self.dynamics = Trajectory(optimizer, spectrum.h, schedule)
+        check_gradient_point(optimizer)
+        self.trajectory = Trajectory(optimizer, spectrum.h, schedule)
         self.optimizer, self.schedule = optimizer, schedule
         self.label_noise, self.per_example = float(label_noise), 1 / batch_size
-        self.nodes, self.settings = len(spectrum), self.dynamics.modes // len(spectrum)
+        self.nodes, self.settings = len(spectrum), self.trajectory.modes // len(spectrum)
+        self.start, self.read, shape = self.trajectory.start, self.trajectory.read, self.trajectory.shape
         self.h, self.c, self.s, self.mass = (
-            np.broadcast_to(
-                column, self.dynamics.shape
-            ).flatten()  # never a view: read-only arrays would be compiled for anew
+            np.broadcast_to(column, shape).flatten()  # never a view: read-only arrays would be compiled for anew
             for column in (spectrum.h, spectrum.c, spectrum.s, spectrum.count * spectrum.h)
         )
 
-    def start(self) -> State:
-        X = self.dynamics.start().A[:, 0]
-        return State(X.copy(), np.zeros((len(X), *X.shape)))
-
-    def walk(self, state: State, t: int, to: int) -> tuple[State, Array, Array]:
+    def walk(self, state: MomentMap, t: int, to: int) -> tuple[MomentMap, Array, Array]:
         """The state after ``to`` steps from the one after t; signal and noise after each, (settings, steps)."""
-        X, N = state.X.copy(), state.N.copy()
-        signal, noise = np.empty((self.settings, to - t)), np.empty((self.settings, to - t))
-        first, d = t, self.dynamics
+        X, N = state.A[:, 0].copy(), state.Q.copy()
+        signal, noise = np.empty((2, self.settings, to - t))
+        first, d = t, self.trajectory
         while t < to:
             end = int(min(d.same_until(t), to))
             affine = d.affine(t) if end - t == 1 and to - t > 1 else None
             if affine:
                 end = min(to, t + SCAN)
-                G0, G1, b0, b1, pace = affine.G0, affine.G1, affine.b0, affine.b1, d.pace(t, end)
+                G0, G1, b0, b1, pace = affine.G0, affine.G1, affine.b0, affine.b1, affine.pace(t, end)
             else:
                 G0, b0, _ = d.system(t)
                 G1, b1, pace = np.zeros_like(G0), np.zeros_like(b0), np.zeros(end - t)
             loud = 1 / self.schedule.multipliers("batch_size", end - t, t) if self.schedule else np.ones(end - t)
-            parts = scan_coupled()(
+            parts = loops().scan_coupled(
                 G0, G1, b0, b1, pace, loud, X, N, d.gradient_point(t), d.row(end),
                 self.h, self.c, self.s, self.mass, self.label_noise, self.per_example, self.nodes,
             )  # fmt: skip
@@ -103,29 +93,30 @@ class Coupled:
             for total, part in zip((signal, noise), parts, strict=True):
                 total[:, t - first : end - first] = part * seen
             t = end
-        return State(X, N), signal, noise
+        return replace(MomentMap.matrix(X[:, None]), Q=N), signal, noise
 
-    def read(self, state: State, t: int) -> tuple[Array, Array]:
-        """Second moments of the reported weights on each mode: of the signal, and B times those of the noise."""
-        r = self.dynamics.row(t)
-        signal = self.s * (r * state.X).sum(0) ** 2
-        noise = np.einsum("ix,ijx,jx->x", r, state.N, r)
-        return signal.reshape(self.dynamics.shape), noise.reshape(self.dynamics.shape)
+    def move(self, state: MomentMap, t: int, to: int) -> MomentMap:
+        """The state after ``to`` steps from the one after t."""
+        return self.walk(state, t, to)[0]
+
+    def end(self, t: int) -> tuple[Array, Array]:
+        """What `read` gives after t steps from the start."""
+        return self.read(self.move(self.start(), 0, t), t)
 
     def steady(self) -> Steady:
         """The long run at the schedule's last settings."""
-        d, shape = self.dynamics, (self.settings, self.nodes)
+        d, shape = self.trajectory, (self.settings, self.nodes)
         radius = d.stationary().radius().reshape(shape).max(axis=1)
         phases, g, floors = self._responses()
         P = len(phases)
-        loud = self.c[:, None] * self.per_example / np.array([d.system(t)[2] for t in phases])  # (mode, phase)
+        loud = self.c[:, None] * self.per_example / np.array([d.system(t)[2] for t in phases])  # (x, i): h / B
         with np.errstate(all="ignore"):
-            own = self.h[:, None, None] * loud[:, :, None] * g  # v at a phase by v at another, on the mode itself
+            own = self.h[:, None, None] * loud[:, :, None] * g  # (x, i, j): v at phase i by v at j, on the mode itself
             alone = _radius(own).reshape(shape).max(axis=1)
-            onward = _inverse(np.eye(P) - own) * loud[:, None, :]  # v by tau
-            K = (self.mass[:, None, None] * (g @ onward)).reshape(*shape, P, P).sum(axis=1)
-            tau = _inverse(np.eye(P) - K).sum(axis=2) * self.label_noise  # with sigma^2: (1 - K)^-1 1 sigma^2
-            v = np.einsum("xij,xj->xi", onward, tau.repeat(self.nodes, axis=0))
+            onward = _inverse(np.eye(P) - own) * loud[:, None, :]  # (x, i, j): v at phase i by tau at j
+            K = (self.mass[:, None, None] * (g @ onward)).reshape(*shape, P, P).sum(axis=1)  # (setting, i, j)
+            tau = _inverse(np.eye(P) - K).sum(axis=2) * self.label_noise  # (setting, i), with sigma^2 in it
+            v = (onward @ tau.repeat(self.nodes, axis=0)[..., None])[..., 0]  # (x, i)
             floor = (self.mass * (floors * v).sum(axis=1)).reshape(shape).sum(axis=1) / 2
         still = self.schedule is not None and self.schedule.at(d.repeats_from)[0] == 0  # nothing moves
         floor = np.where(still, np.nan, np.zeros_like(floor) if self.optimizer.averages else floor)
@@ -133,39 +124,35 @@ class Coupled:
         return replace(found, floor=np.where(found.stable, floor, np.inf))
 
     def _responses(self) -> tuple[list[int], Array, Array]:
-        """The phases of a cycle, the moments g (mode, seen at, noise at), and those of the read-out at phase 0."""
-        d = self.dynamics
+        """The phases, g as (x, seen at phase i, noise at phase j), and what the read-out sees at phase 0, (x, j)."""
+        d = self.trajectory
         first, period = (10**9, 1) if d.period == 0 else (d.repeats_from, d.period)
         phases = list(range(first, first + period))
-        slots = self._fed_back(phases)
-        keep = slice(None) if not self.optimizer.averages else np.flatnonzero(slots)
+        keep = self._fed_back(phases) if self.optimizer.averages else slice(None)
         steps = [_slots(d.step(t), keep).louder(d.system(t)[2]) for t in phases]  # unit noise, whatever the batch
         looks, row = [d.gradient_point(t)[keep] for t in phases], d.row(first)[keep]
         quiet = [step.louder(0.0) for step in steps]
         g, floors = np.empty((d.modes, period, period)), np.empty((d.modes, period))
         for j in range(period):
             rounds = [*quiet[:j], steps[j], *quiet[j + 1 :]]
-            whole = rounds[0]
-            for step in rounds[1:]:
-                whole = step @ whole
-            N = _fixed_point(whole)
-            floors[:, j] = np.einsum("ix,ijx,jx->x", row, N, row)
+            state = _steady_state(rounds)
+            floors[:, j] = _seen(row, state)
             for i in range(period):
-                g[:, i, j] = np.einsum("ix,ijx,jx->x", looks[i], N, looks[i])
-                N = np.einsum("ilx,lmx,jmx->ijx", rounds[i].A, N, rounds[i].A) + rounds[i].Q
+                g[:, i, j] = _seen(looks[i], state)
+                state = rounds[i] @ state
         return phases, g, floors
 
     def _fed_back(self, phases: list[int]) -> Array:
-        """Slots that reach a gradient sooner or later; a plain sum of the past does not, and has no steady state."""
-        d = self.dynamics
+        """The slots that reach a gradient sooner or later; a plain sum of the past does not, and has no steady state."""
+        d = self.trajectory
         links = np.max([np.abs(d.system(t)[0]).max(axis=2) for t in phases], axis=0) > 0
         live = np.any([np.abs(d.gradient_point(t)).max(axis=1) > 0 for t in phases], axis=0)
         for _ in live:
             live = live | links[live].any(axis=0)
-        return live
+        return np.flatnonzero(live)
 
 
-def check_look(optimizer: Optimizer) -> None:
+def check_gradient_point(optimizer: Optimizer) -> None:
     """Refuse an optimizer whose ``gradient_point`` is not where its system takes the gradient."""
     h = np.array([1.0, 0.5])
     (G, b), p = optimizer.system(h, 0), optimizer.gradient_point(0)
@@ -175,23 +162,35 @@ def check_look(optimizer: Optimizer) -> None:
             if np.any(np.abs(rest[..., 0] - rest[..., 1]) > 1e-9 * (1 + np.abs(rest[..., 0]))):
                 raise Wrong(
                     f"{type(optimizer).__name__}: the system does not take its gradient where gradient_point says; define "
-                    "gradient_point(t), "
-                    "the weights p of the slots in the point of the gradient, so that G(h) = G(0) + h b p'"
+                    "gradient_point(t), the weights p of the slots in the point of the gradient, so that "
+                    "G(h) = G(0) + h b p'",
+                    argument="optimizer",
                 )
 
 
-def _slots(step: MomentMap, keep: Any) -> MomentMap:
+def _slots(step: MomentMap, keep: Array | slice) -> MomentMap:
+    """The map of some of the slots, which depend on no other."""
     if isinstance(keep, slice):
         return step
     A, Q = step.A[np.ix_(keep, keep)], step.Q[np.ix_(keep, keep)]
     return MomentMap(np.ascontiguousarray(A), np.ascontiguousarray(step.drift[keep]), np.ascontiguousarray(Q))
 
 
-def _fixed_point(step: MomentMap) -> Array:
+def _steady_state(rounds: list[MomentMap]) -> MomentMap:
+    """The state, without a signal, that these steps one after the other leave as it is; NaN if a mode does not move."""
+    whole = rounds[0]
+    for step in rounds[1:]:
+        whole = step @ whole
+    still = MomentMap.matrix(np.zeros_like(whole.A[:, :1]))
     try:
-        return step.fixed_point()
-    except np.linalg.LinAlgError:  # a mode that does not move
-        return np.full_like(step.Q, np.nan)
+        return replace(still, Q=np.ascontiguousarray(whole.fixed_point()))
+    except np.linalg.LinAlgError:
+        return replace(still, Q=np.full_like(whole.Q, np.nan))
+
+
+def _seen(row: Array, state: MomentMap) -> Array:
+    """The moments of ``row . slots`` that noise has added, on each mode."""
+    return (MomentMap.matrix(row[None]) @ state).Q[0, 0]
 
 
 def _radius(a: Array) -> Array:
@@ -204,6 +203,7 @@ def _radius(a: Array) -> Array:
 
 
 def _inverse(a: Array) -> Array:
+    """Inverses of small matrices, NaN where an entry is not finite."""
     if a.shape[-1] == 1:
         return 1 / a
     result = np.full_like(a, np.nan)

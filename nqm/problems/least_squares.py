@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import ClassVar
 
 import numpy as np
 
-from ..engine.run import Outcome, Run
-from ..engine.schedule import Schedule, as_schedule
+from ..engine.schedule import Schedule
 from ..engine.spectrum import HEAD, Spectrum
-from ..optimizers.base import Optimizer, fill, parameters, require_set
+from ..optimizers.base import Optimizer, fill
+from ..sampling.laws import GAUSSIAN, Law
+from ..sampling.sources import Minibatch
 from ..types import Array, Wrong
+from .base import MAX_STEPS, Pair, Problem, bisect, total
 from .coupled import Coupled, Steady
-from .quadratic import AnySchedule, Bands, Problem, Quadratic, check_batch_size, report_steps
+from .quadratic import Quadratic
 from .renewal import Renewal
 
-SHORT = 1024  # steps that are walked sooner than jumped over
-MUCH = 10**8  # modes times steps, beyond which a loss at constant settings is not walked to
-SHORT_CYCLE, MAX_CYCLE = 8, 256  # steps of a cycle whose steady state is solved for on every mode, and at all
-MANY = 1024  # modes above which stability is first looked at on nodes
+WALKED = 1024  # a curve walks to steps below this one, and jumps to later ones
+SLOW = 10**8  # modes times steps of a run that is slow
+SHORT_CYCLE = 8  # steps of the longest cycle whose steady state is solved for on every mode; longer ones are on nodes
+MAX_CYCLE = 256  # steps of the longest cycle whose steady state is solved for at all: the cost goes as its square
+FEW_MODES = 1024  # with more modes stability is first looked at on nodes
+BLOCK_STEPS = 2**14  # steps of the longest block of a walk
+MARGIN = 1e-3  # relative excess of the loss of label noise alone over a target that is out of reach
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class LeastSquares(Problem):
     """Linear regression on fresh Gaussian examples: features of covariance H, labels with noise.
 
@@ -43,6 +48,7 @@ class LeastSquares(Problem):
     spectrum : curvatures h, starts s and multiplicities. Gradient noise follows from the features, so c is not used,
         except that ``c = sigma^2 h`` gives the label noise where none is named.
     label_noise : sigma^2, the variance of the labels' noise.
+    features : quadrature nodes of the features, whose weights for signal and for noise are their own (`on`).
 
     >>> from nqm import SGD
     >>> problem = LeastSquares(Spectrum.power_law(10_000), label_noise=1.0)
@@ -53,259 +59,176 @@ class LeastSquares(Problem):
     """
 
     spectrum: Spectrum
-    label_noise: Any = None
+    label_noise: float
+    features: Spectrum = field(repr=False)
+    separable: ClassVar[bool] = False
+    coarseness: ClassVar[tuple[float, int]] = (1e-4, HEAD)
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.spectrum, Spectrum):
-            raise Wrong(f"LeastSquares needs a Spectrum, got {self.spectrum!r:.60}; wrap arrays as Spectrum(h)")
-        noise, spectrum = self.label_noise, self.spectrum
+    def __init__(
+        self, spectrum: Spectrum, label_noise: float | None = None, *, features: Spectrum | None = None
+    ) -> None:
+        if not isinstance(spectrum, Spectrum):
+            raise Wrong(
+                f"LeastSquares needs a Spectrum, got {spectrum!r:.60}; wrap arrays as Spectrum(h)", argument="spectrum"
+            )
+        noise = label_noise
         if noise is None:
             ratio = spectrum.c / spectrum.h
             if np.ptp(ratio) > 1e-6 * ratio.max():
                 raise Wrong(
                     "the noise c of this spectrum is not a multiple of h, so it names no label noise; "
-                    "give LeastSquares label_noise="
+                    "set label_noise",
+                    argument="label_noise",
                 )
             noise = float(ratio.max())
         if isinstance(noise, bool) or not isinstance(noise, (int, float, np.number)) or not 0 <= noise < math.inf:
             raise Wrong(f"label_noise must be a variance of at least 0, got {noise!r}", argument="label_noise")
+        h, s, n = spectrum.h, spectrum.s, spectrum.count
         object.__setattr__(self, "label_noise", float(noise))
-        own = Spectrum(spectrum.h, float(noise) * spectrum.h, spectrum.s, spectrum.count, spectrum.note)
-        object.__setattr__(self, "spectrum", own)
+        object.__setattr__(self, "spectrum", Spectrum(h, float(noise) * h, s, n, spectrum.note))
+        object.__setattr__(self, "features", features or Spectrum(h, h, s, n))
 
     @cached_property
     def additive(self) -> Quadratic:
         """The quadratic that has the noise of the minimum, c = sigma^2 h, everywhere."""
         return Quadratic(self.spectrum)
 
-    @cached_property
-    def features(self) -> Spectrum:
-        """The modes as the dynamics see them: c = h is what a unit of loss or of label noise adds."""
-        spectrum = self.spectrum
-        return Spectrum(spectrum.h, spectrum.h, spectrum.s, spectrum.count)
+    @property
+    def modes(self) -> Spectrum:
+        return self.features
 
-    @cached_property
-    def fine(self) -> LeastSquares:
-        """The same problem on nodes, to 1e-9: what long runs of a search are confirmed on."""
-        return self._on(self.features.compress(1e-9))
+    @property
+    def units(self) -> tuple[Array, Array]:
+        return self.features.s, np.ones(1)
 
-    @cached_property
-    def coarse(self) -> LeastSquares:
-        """The same on fewer nodes, to 1e-4, for searches."""
-        return self._on(self.features.compress(1e-4))
+    def on(self, modes: Spectrum) -> LeastSquares:
+        return LeastSquares(modes, self.label_noise, features=modes)
 
-    @cached_property
-    def coarse_smooth(self) -> LeastSquares:
-        """The same for optimizers of one slot, which do not oscillate and make do with fewer nodes still."""
-        return self._on(self.features.compress(1e-6, swings=False, head=HEAD // 4))
-
-    def coarse_for(self, optimizer: Optimizer) -> LeastSquares:
-        """The nodes a search for this optimizer looks at."""
-        return self.coarse_smooth if len(optimizer.initial()) == 1 else self.coarse
-
-    def _on(self, nodes: Spectrum) -> LeastSquares:
-        problem = LeastSquares(nodes, self.label_noise)
-        object.__setattr__(problem, "features", nodes)  # the rule's own weights for signal and noise
-        return problem
-
-    def coupled(self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None = None) -> Coupled:
-        """The dynamics of one optimizer here."""
+    def motion(self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None = None) -> Coupled:
         return Coupled(optimizer, self.features, self.label_noise, batch_size, schedule)
 
-    def run(
-        self,
-        optimizer: Optimizer,
-        batch_size: float,
-        steps: int | Sequence[int],
-        schedule: AnySchedule = None,
-        grid: Literal["log", "linear"] = "log",
-        points: int = 200,
-    ) -> Run:
-        """Exact expected loss of an optimizer over steps; arguments as for `Quadratic.run`.
+    def gradient_noise(self, moments: Array) -> Array:
+        h = self.spectrum.h
+        return h * (h * moments + self.spectrum.count @ (h * moments) + self.label_noise)
 
-        Signal is the loss that the same run has without any noise. Noise is B times the rest, which here depends on B.
-        Noise scales are those of the reported weights, where the noise is that of their own loss.
-        """
-        require_set(optimizer, "run")
-        batch_size = check_batch_size(batch_size)
-        times = report_steps(steps, grid, points)
-        schedule = as_schedule(schedule, int(times[-1]))
-        n, h, bands = self.spectrum.count, self.spectrum.h, Bands(self.spectrum)
-        parts, scales = np.empty((2, len(times), len(bands))), np.empty((len(times), 2))
-        with np.errstate(all="ignore"):
-            for i, (signal, noise) in enumerate(self._moments(optimizer, batch_size, schedule, times)):
-                parts[:, i] = bands.split(n * h * signal / 2), bands.split(n * h * noise / 2)
-                m = signal + noise / batch_size
-                c = h * (h * m + n @ (h * m) + self.label_noise)  # per example, at the reported weights
-                scales[i] = (n @ c) / (n @ (h**2 * m)), (n @ (h * c)) / (n @ (h**3 * m))
-            band_signal, band_noise = parts
-            signal, noise = band_signal.sum(1), band_noise.sum(1)
-            loss = signal + noise / batch_size
-        floor = self.floor(optimizer, batch_size, schedule)
-        outcome = Outcome.finished if not math.isinf(floor) and np.isfinite(loss[-1]) else Outcome.diverged
-        message = self.sentence(outcome, optimizer, schedule, batch_size=batch_size, steps=int(times[-1]))
-        return Run(
-            steps=times, loss=loss, signal=signal, noise=noise, batch_size=batch_size, optimizer=optimizer,
-            floor=floor, outcome=outcome, message=message,
-            band_edges=bands.edges, band_signal=band_signal.T, band_noise=band_noise.T,
-            noise_scale=scales[:, 0], curvature_noise_scale=scales[:, 1],
-        )  # fmt: skip
+    def slow(self, steps: int) -> bool:
+        return steps * len(self.features) > SLOW
 
-    def sample(
-        self,
-        optimizer: Optimizer,
-        batch_size: float,
-        steps: int | Sequence[int],
-        schedule: AnySchedule = None,
-        *,
-        replicas: int = 64,
-        features: Any = "gaussian",
-        noise: Any = "gaussian",
-        seed: int = 0,
-        start: Literal["gaussian", "fixed"] = "gaussian",
-        rotation: Any = None,
-        quantiles: Sequence[float] = (0.1, 0.5, 0.9),
-        grid: Literal["log", "linear"] = "log",
-        points: int = 200,
-        progress: Callable[[int, int], None] | None = None,
-        workers: int | None = None,
-    ) -> Run:
-        """Mean loss over random replicas that draw real minibatches and step the optimizer's own update rule.
-
-        Parameters are those of `Quadratic.sample`, except that gradients come from B examples a step, a whole number:
-
-        features : the law of the features' components, by name or as a function ``(rng, shape) -> array`` of mean 0 and
-            variance 1. `run` is exact for Gaussian ones; others have other fourth moments, hence other noise.
-        noise : the law of the labels' noise.
-
-        >>> from nqm import HeavyBall
-        >>> problem = LeastSquares(Spectrum([1.0, 0.1]), label_noise=0.5)
-        >>> run = problem.sample(HeavyBall(0.2, 0.5), batch_size=2, steps=[0, 10], replicas=20_000)
-        >>> exact = problem.run(HeavyBall(0.2, 0.5), batch_size=2, steps=[0, 10])
-        >>> bool((abs(run.loss - exact.loss) < 4 * run.stderr).all())
-        True
-        """
-        from ..sampling import replicas as sample
-        from ..sampling.bases import rotation_matrix
-        from ..sampling.laws import law
-        from ..sampling.sources import Minibatch
-
-        require_set(optimizer, "sample")
-        times = report_steps(steps, grid, points)
-        if start not in ("gaussian", "fixed"):
-            raise Wrong(f"start must be 'gaussian' or 'fixed', got {start!r}", argument="start")
-        seed, laws = sample.check_seed(seed), (law(features), law(noise))
-        turned = rotation_matrix(rotation, round(self.spectrum.dim), seed)
-        source = Minibatch(self.spectrum, self.label_noise, *laws, start, turned)
-        fixed, B = as_schedule(schedule, int(times[-1])), check_batch_size(batch_size)
-        sizes = B * (fixed.batch_size if fixed else np.ones(1))
-        if np.any(np.isfinite(sizes) & (sizes != np.rint(sizes))):
-            raise Wrong(
-                f"batch_size must be a whole number of examples at every step to be sampled, got {B:g}",
-                argument="batch_size",
-            )
-        plan = sample.Plan(source, optimizer, B, times, fixed, sample.check_replicas(replicas), seed)
-        warning = "; ".join(filter(None, (each.warning for each in laws)))
-        return sample.sample(plan, quantiles=quantiles, warning=warning, progress=progress, workers=workers)
-
-    def losses(
-        self, optimizer: Optimizer, t: int, batch_size: float, schedule: Schedule | None = None
-    ) -> tuple[Any, Any]:
-        """(signal, noise) after t steps at a batch size; one value for each setting the optimizer holds."""
-        coupled = self.coupled(optimizer.at_horizon(t), batch_size, schedule)
-        with np.errstate(all="ignore"):
-            state, _, _ = coupled.walk(coupled.start(), 0, t)
-            mass = self.features.count * self.features.h / 2
-            signal, noise = coupled.read(state, t)
-            return signal @ mass, noise @ mass
-
-    def loss(self, optimizer: Optimizer, t: int, batch_size: float, schedule: Schedule | None = None) -> float:
-        """Expected loss after t steps: stepped, or for long runs at constant settings `estimate`."""
-        if t * len(self.features) > MUCH and schedule is None:
-            return float(self.estimate(optimizer, t, batch_size)[0])
-        signal, noise = self.losses(optimizer, t, batch_size, schedule)
-        return float(signal + noise / batch_size)
-
-    def estimate(self, optimizer: Optimizer, t: int, batch_size: float) -> Array:
-        """Loss after t steps of each setting the optimizer holds, at a cost of log t (`Renewal`).
+    def curve(self, optimizer: Optimizer, batch_size: float) -> Callable[[int], Array]:
+        """The loss of each setting after t steps, at a cost of log t (`Renewal`).
 
         Accurate to 1e-12 where the loss is smooth, and to 1e-4 in the midst of swings that hardly decay.
         """
-        coupled = self.coupled(optimizer.at_horizon(t), batch_size)
-        with np.errstate(all="ignore"):
-            if t < SHORT or not Renewal.fits(coupled):
-                _, signal, noise = coupled.walk(coupled.start(), 0, t)
+
+        def loss(t: int) -> Array:
+            coupled = self.motion(optimizer.at_horizon(t), batch_size)
+            with np.errstate(all="ignore"):
                 if t == 0:
                     return np.full(coupled.settings, self.spectrum.initial_loss)
-                return signal[:, -1] + noise[:, -1] / batch_size
-            return Renewal(coupled).losses(t)
+                if t >= WALKED and Renewal.fits(coupled):
+                    return Renewal(coupled).losses(t)
+                _, signal, noise = coupled.walk(coupled.start(), 0, t)
+                return total((signal[:, -1], noise[:, -1]), batch_size)
 
-    def floor(self, optimizer: Optimizer, batch_size: float, schedule: AnySchedule = None) -> float:
-        """Steady-state loss, exactly: infinity where the optimizer is unstable, NaN where nothing moves.
+        return loss
 
-        Cycles of more than 8 steps are looked at on the nodes of `fine`, and those of more than 256 not at all: NaN.
-        """
-        require_set(optimizer, "floor")
-        fixed = as_schedule(schedule, 1) if not isinstance(schedule, Schedule) else schedule
-        steady = self._steady(optimizer, check_batch_size(batch_size), fixed)
+    def doublings(self, optimizer: Optimizer, batch_size: float) -> Iterator[Pair]:
+        coupled, t = self.motion(optimizer.at_horizon(1), batch_size), 1
+        renewal = None if optimizer.depends_on_horizon or not Renewal.fits(coupled) else Renewal(coupled)
+        curve, M = self.curve(optimizer, batch_size), renewal and renewal.start()
+        while True:
+            with np.errstate(all="ignore"):
+                if renewal is None or M is None:
+                    loss = curve(t)
+                else:
+                    M = renewal.move(M, t // 2, t)
+                    loss = renewal.loss(M, t)
+            yield (
+                loss,
+                np.zeros_like(loss),
+            )  # outside: a generator that rests inside errstate leaves it on for everybody
+            t *= 2
+
+    def walk(
+        self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None = None, limit: int = MAX_STEPS
+    ) -> Iterator[Array]:
+        coupled = self.motion(optimizer.endless, batch_size, schedule)
+        state, t = coupled.start(), 0
+        while t < limit:
+            to = min(limit, t + min(BLOCK_STEPS, max(t, 128)))
+            with np.errstate(all="ignore"):
+                state, signal, noise = coupled.walk(state, t, to)
+            yield total((signal[0], noise[0]), batch_size)
+            t = to
+
+    def hopeless_after(
+        self, optimizer: Optimizer, batch_size: float, target: float, schedule: Schedule | None, limit: int
+    ) -> int:
+        """What label noise alone adds at constant settings only grows: the target is lost once that exceeds it."""
+        settled = schedule.repeats_from if schedule else 0
+        if schedule:
+            lr, momentum, batch = schedule.at(settled)
+            if lr == 0:
+                return limit
+            optimizer, batch_size = optimizer.scaled(lr, momentum), batch_size * batch
+        coupled = self.nodes.fine.motion(optimizer.endless, batch_size)
+        if not Renewal.fits(coupled):
+            return limit
+        renewal = Renewal(coupled)
+        M, t = np.zeros_like(renewal.start()), 0
+        with np.errstate(all="ignore"):
+            while t < limit:
+                M, t = renewal.move(M, t, t + max(64, t)), t + max(64, t)
+                if not renewal.loss(M, t)[0] <= (1 + MARGIN) * target:
+                    break
+        return min(limit, settled + t)
+
+    def _floor(self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None) -> float:
+        """Cycles of more than 8 steps are looked at on the fine nodes, and those of more than 256 not at all: NaN."""
+        steady = self._steady(optimizer, batch_size, schedule)
         return float(steady.floor[0]) if steady else math.nan
 
     def _steady(self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None = None) -> Steady | None:
-        """The long run, if its cycle is not too long to be solved for: the cost goes as its square."""
+        """The long run, if its cycle is not too long to be solved for."""
         held = optimizer.endless
         if held.cycle > MAX_CYCLE:
             return None
-        return (self if held.cycle <= SHORT_CYCLE else self.fine).coupled(held, batch_size, schedule).steady()
+        return (self if held.cycle <= SHORT_CYCLE else self.nodes.fine).motion(held, batch_size, schedule).steady()
 
-    def stability_limit(self, optimizer: Optimizer, batch_size: float, tol: float = 1e-12) -> float:
-        """The learning rate below which the loss stays bounded at a batch size, the other parameters as they are.
+    def _limit(self, optimizer: Optimizer, batch_size: float) -> float:
+        """For SGD it is the root of ``sum n x / (B (2 - x (1 + 1/B))) = 1``, x = lr h."""
+        one = fill(optimizer, {"lr": 1.0}).endless
+        if one.cycle > MAX_CYCLE:
+            raise Wrong(
+                f"stability_limit takes cycles of up to {MAX_CYCLE} steps, and {optimizer} has a longer one",
+                argument="optimizer",
+            )
+        where = self.nodes.fine if len(self.features) > FEW_MODES else self
 
-        For SGD it is the root of ``sum n x / (B (2 - x (1 + 1/B))) = 1``, x = lr h.
+        def stable(lr: float) -> bool:
+            steady = where._steady(fill(optimizer, {"lr": lr}), batch_size)
+            return steady is not None and bool(steady.stable[0])
 
-        >>> from nqm import SGD
-        >>> LeastSquares(Spectrum([1.0])).stability_limit(SGD(), batch_size=2)     # 2 / (1 + 2 / B)
-        1.0
-        """
-        batch_size = check_batch_size(batch_size)
-        if "lr" not in parameters(optimizer):
-            raise Wrong(f"stability_limit needs an optimizer with one learning rate, got {optimizer}")
-        one = fill(optimizer, {"lr": 1.0})
-        require_set(one, "stability_limit")
-
-        def stable(lr: float, problem: LeastSquares) -> bool:
-            steady = problem._steady(fill(optimizer, {"lr": lr}), batch_size)
-            if steady is None:
-                raise Wrong(
-                    f"stability_limit takes cycles of up to {MAX_CYCLE} steps, and {optimizer} has a longer one"
-                )
-            return bool(steady.stable[0])
-
-        nodes = self.fine if len(self.features) > MANY else self
-        low, high = 0.0, 1e-3 * float(np.min(one.edge(self.spectrum.h)))
-        while not stable(high, nodes) and high > 1e-300:
+        edge = float(np.min(one.edge(self.spectrum.h)))
+        low, high = 0.0, 1e-3 * edge
+        while not stable(high) and high > 1e-300:
             high /= 4
         # A cycle can resonate near its edge, and be stable again above.
-        careful = 0.2 * float(np.min(one.edge(self.spectrum.h))) if one.endless.cycle > 1 else math.inf
-        while stable(high, nodes) and high < 1e300:
+        careful = 0.2 * edge if one.cycle > 1 else math.inf
+        while stable(high) and high < 1e300:
             low, high = high, high * (1.02 if high > careful else 2.0)
-        low, high = _bisect(lambda lr: stable(lr, nodes), low, high, tol)
-        if nodes is not self:
-            low, high = low * (1 - 1e-6), high * (1 + 1e-6)
-            while low > 0 and not stable(low, self):
+        low, high = bisect(stable, low, high, 1e-12)
+        if where is not self:
+            where, low, high = self, low * (1 - 1e-6), high * (1 + 1e-6)
+            while low > 0 and not stable(low):
                 low *= 0.999
-            low, high = _bisect(lambda lr: stable(lr, self), low, high, tol)
-        return float(f"{low:.10g}")
+            low, high = bisect(stable, low, high, 1e-12)
+        return low
 
-    def sentence(
-        self, outcome: Outcome, optimizer: Optimizer, schedule: Schedule | None = None, *, batch_size: float,
-        **numbers: Any,
-    ) -> str:  # fmt: skip
-        """The outcome's sentence with its numbers; for a divergence, what feeds it and the limit that was passed."""
-        if outcome is not Outcome.diverged:
-            return outcome.value.format(batch_size=batch_size, **numbers)
+    def _diverges(self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None) -> str:
         steady = self._steady(optimizer, batch_size, schedule)
         if steady is None or steady.radius[0] > 1 or not (steady.own[0] >= 1 or steady.gain[0] >= 1):
-            return self.additive.sentence(outcome, optimizer, schedule, **numbers)
+            return self.additive._diverges(optimizer, batch_size, schedule)
         limit = self.stability_limit(optimizer, batch_size) if schedule is None else math.nan
         below = f" below {limit:.6g}" if math.isfinite(limit) else ""
         gain = f"with a gain of {steady.gain[0]:.4g}, above 1" if steady.own[0] < 1 else "on a single mode already"
@@ -314,23 +237,13 @@ class LeastSquares(Problem):
             f"lower the learning rate{below} or raise the batch size"
         )
 
-    def _moments(self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None, times: Array) -> Any:
-        """Second moments of the reported weights at each time, (signal, B times noise)."""
-        if optimizer.depends_on_horizon:  # each time is a run of its own
-            for t in times:
-                coupled = self.coupled(optimizer.at_horizon(int(t)), batch_size, schedule)
-                state, _, _ = coupled.walk(coupled.start(), 0, int(t))
-                yield coupled.read(state, int(t))
-            return
-        coupled = self.coupled(optimizer.endless, batch_size, schedule)
-        state, now = coupled.start(), 0
-        for t in times:
-            (state, _, _), now = coupled.walk(state, now, int(t)), int(t)
-            yield coupled.read(state, now)
-
-
-def _bisect(stable: Any, low: float, high: float, tol: float) -> tuple[float, float]:
-    while high - low > tol * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if stable(middle) else (low, middle)
-    return low, high
+    def _source(
+        self, optimizer: Optimizer, batch_sizes: Array, laws: Sequence[Law], start: str, rotation: Array | None
+    ) -> Minibatch:
+        if np.any(np.isfinite(batch_sizes) & (batch_sizes != np.rint(batch_sizes))):
+            raise Wrong(
+                f"batch_size must be a whole number of examples at every step to be sampled, got {batch_sizes[0]:g}",
+                argument="batch_size",
+            )
+        noise, features = (*laws, GAUSSIAN)[:2]
+        return Minibatch(self.spectrum, self.label_noise, features, noise, start, rotation)

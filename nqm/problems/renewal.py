@@ -88,7 +88,7 @@ class Renewal:
     @staticmethod
     def fits(coupled: Coupled) -> bool:
         """Whether the steps repeat, and soon enough."""
-        return 0 < coupled.dynamics.period <= MAX_PERIOD and coupled.schedule is None
+        return 0 < coupled.trajectory.period <= MAX_PERIOD and coupled.schedule is None
 
     def losses(self, t: int) -> Array:
         """The loss of each setting after t steps."""
@@ -96,17 +96,17 @@ class Renewal:
 
     def start(self) -> Array:
         """The moments M_ij, i <= j, of the start."""
-        X = self.coupled.dynamics.start().A[:, 0]
+        X = self.coupled.trajectory.start().A[:, 0]
         return self.coupled.s * _pairs(X, X)
 
     def loss(self, M: Array, t: int) -> Array:
         """The loss of each setting at moments M after t steps; NaN where a setting has blown up."""
         c = self.coupled
-        return (c.mass * (_functional(c.dynamics.row(t)) * M).sum(0)).reshape(c.settings, c.nodes).sum(1) / 2
+        return (c.mass * (_functional(c.trajectory.row(t)) * M).sum(0)).reshape(c.settings, c.nodes).sum(1) / 2
 
     def move(self, M: Array, t: int, to: int) -> Array:
         """The moments after ``to`` steps from those after t."""
-        d = self.coupled.dynamics
+        d = self.coupled.trajectory
         while t < to:
             settled = t >= d.repeats_from
             end = to if settled else int(min(d.same_until(t), to))
@@ -123,7 +123,7 @@ class Renewal:
 
     def _block(self, first: int, level: int, period: int) -> Block:
         """2^level cycles of ``period`` steps that begin as step ``first`` does, kept."""
-        d = self.coupled.dynamics
+        d = self.coupled.trajectory
         key = ((first - d.repeats_from) % d.period if first >= d.repeats_from else -1 - first, period)
         ladder = self.blocks.setdefault(key, [])
         if not ladder:
@@ -139,10 +139,10 @@ class Renewal:
         D = np.zeros_like(step)
         P, R = np.zeros((2, DEGREE + 1, len(shapes), *Q.shape))
         W = np.zeros((c.settings, DEGREE + 1, len(shapes), DEGREE + 1, len(shapes)))
-        until = c.dynamics.same_until(first)
+        until = c.trajectory.same_until(first)
         for i in range(period):
             if first + i >= until:
-                (step, Q, v), until = self._step(first + i), c.dynamics.same_until(first + i)
+                (step, Q, v), until = self._step(first + i), c.trajectory.same_until(first + i)
             now = shapes[:, i, None, None]
             R[0] += now * (v + np.einsum("ix,ijx->jx", v, D))
             felt = (v * P[0]).reshape(len(shapes), len(v), c.settings, c.nodes).sum(axis=(1, 3))
@@ -154,9 +154,9 @@ class Renewal:
     def _step(self, t: int) -> tuple[Array, Array, Array]:
         """L - I on the moments M_ij, i <= j; the noise Q per unit tau; and tau as a functional of M."""
         c = self.coupled
-        G, b, batch = c.dynamics.system(t)
+        G, b, batch = c.trajectory.system(t)
         k = len(b)
-        seen = _functional(c.dynamics.gradient_point(t))
+        seen = _functional(c.trajectory.gradient_point(t))
         Q = c.c * c.per_example / batch * _pairs(b, b)
         D = np.empty((len(Q), *Q.shape))
         i, j = np.triu_indices(k)

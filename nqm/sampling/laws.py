@@ -22,7 +22,7 @@ from ..types import Array, Wrong, unknown
 Draw = Callable[[np.random.Generator, Array], Array]
 Function = Callable[[np.random.Generator, tuple[int, ...]], ArrayLike]
 
-NUMBER = re.compile(r"student_t\s*\(\s*(?:df\s*=)?(.*)\)")  # the number in "student_t(5)" or "student_t(df=5)"
+STUDENT_T = re.compile(r"student_t\s*\(\s*(?:df\s*=)?(.*)\)")  # the number in "student_t(5)" or "student_t(df=5)"
 TRIAL_SHAPE = (64, 1024)  # shape of the draw on which a user's function is checked
 MAX_TRIAL_MEAN = 0.1  # largest mean of that draw, in size: 25 standard errors at variance 1
 TRIAL_VARIANCES = (0.5, 2.0)  # least and largest variance of that draw, which scatters under heavy tails
@@ -92,7 +92,7 @@ LAWS = {
 def _named(text: str) -> Law:
     if text in LAWS:
         return LAWS[text]
-    name, found = text.partition("(")[0].strip(), NUMBER.fullmatch(text)
+    name, found = text.partition("(")[0].strip(), STUDENT_T.fullmatch(text)
     if name in LAWS:
         raise _wrong(f"{name} takes no number, got {text!r:.60}")
     if name != "student_t":

@@ -11,10 +11,9 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import islice
-from typing import TypeVar
 
 import numpy as np
 
@@ -32,11 +31,6 @@ DENSE_REPLICAS = 64  # replicas that are multiplied by a dense matrix together, 
 DIVERGED_GROWTH = 1e6  # a run whose mean loss ends above this many times its initial loss has diverged
 PROGRESS_SECONDS = 0.1  # time between two reports of progress
 MAX_REPLICAS = 10**9  # most replicas that a call may ask for
-
-Tick = Callable[[int], None]
-"""Called with a number of steps that were done."""
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -62,16 +56,16 @@ class Plan:
             runs.setdefault(self.optimizer.at_horizon(int(t)), []).append(i)
         return runs
 
-    def walk(self, streams: Streams, tick: Tick = lambda steps: None) -> Iterator[tuple[int, Walk]]:
-        """The place of each reported step, and the walk when it is there; all runs meet the same starts and noise."""
-        states = [rng.bit_generator.state for rng in streams.generators]
-        for optimizer, places in self.runs().items():
-            for rng, state in zip(streams.generators, states, strict=True):
-                rng.bit_generator.state = state
-            walk = Walk(self.source, optimizer, self.batch_size, streams, self.schedule)
-            for i in places:
-                walk.to(int(self.times[i]), tick)
-                yield i, walk
+    def read(self, of: Callable[[Walk], Array], blocks: list[tuple[int, int]], tick: Callable[[int], None]) -> Array:
+        """What is read ``of`` the replicas of some blocks at each reported step; all runs meet the same starts and noise."""
+        found: dict[int, Array] = {}
+        with np.errstate(all="ignore"):
+            for optimizer, places in self.runs().items():
+                walk = Walk(self.source, optimizer, self.batch_size, Streams(self.seed, blocks), self.schedule)
+                for i in places:
+                    walk.to(int(self.times[i]), tick)
+                    found[i] = of(walk)
+        return np.stack([found[i] for i in range(len(self.times))])
 
     @property
     def rows(self) -> int:
@@ -90,26 +84,21 @@ class Plan:
         return iter(lambda: list(islice(blocks, self.together)), [])
 
     def each(
-        self, work: Callable[[Streams, Tick], Result], workers: int | None = None, progress: Progress | None = None
-    ) -> Iterator[Result]:
-        """The results of ``work`` on each job, in order, whoever finishes first; Ctrl-C ends them all."""
+        self, of: Callable[[Walk], Array], workers: int | None = None, progress: Progress | None = None
+    ) -> Iterator[Array]:
+        """What is read ``of`` the replicas, (times, ..., replicas), job by job in order; Ctrl-C ends them all."""
         count = math.ceil(math.ceil(self.replicas / self.rows) / self.together)
         workers = min(count, os.cpu_count() or 1 if workers is None else check_whole("workers", workers, 1))
         steps = sum(int(self.times[places[-1]]) for places in self.runs().values())
         clock = _Clock(count * max(steps, 1), progress)
-
-        def one(blocks: list[tuple[int, int]]) -> Result:
-            with np.errstate(all="ignore"):
-                return work(Streams(self.seed, blocks), clock.tick)
-
-        pool, waiting, left = ThreadPoolExecutor(workers), deque[Future[Result]](), self.jobs()
+        pool, waiting, left = ThreadPoolExecutor(workers), deque[Future[Array]](), self.jobs()
         try:
-            waiting.extend(pool.submit(one, job) for job in islice(left, 2 * workers))
+            waiting.extend(pool.submit(self.read, of, job, clock.tick) for job in islice(left, 2 * workers))
             while waiting:
                 first = waiting.popleft()
                 while not wait([first], PROGRESS_SECONDS).done:
                     clock.show()
-                waiting.extend(pool.submit(one, job) for job in islice(left, 1))
+                waiting.extend(pool.submit(self.read, of, job, clock.tick) for job in islice(left, 1))
                 yield first.result()
                 clock.show()
             clock.show(done=True)
@@ -127,17 +116,13 @@ class _Clock:
 
     def tick(self, steps: int) -> None:
         if self.stop.is_set():
-            raise _Stopped
+            raise CancelledError
         with self.lock:
             self.done += steps
 
     def show(self, done: bool = False) -> None:
         if self.progress:
             self.progress(self.total if done else min(self.done, self.total), self.total)
-
-
-class _Stopped(Exception):
-    """A thread was asked to end."""
 
 
 def sample(
@@ -150,15 +135,8 @@ def sample(
 ) -> Run:
     """Mean loss over replicas at the reported steps, with its standard error and quantiles of single replicas."""
     mean, bands = Mean(), Quantiles(quantiles, len(plan.times))
-
-    def work(streams: Streams, tick: Tick) -> Array:
-        losses = np.empty((len(plan.times), streams.replicas))
-        for i, walk in plan.walk(streams, tick):
-            losses[i] = walk.losses()
-        return losses
-
     with np.errstate(all="ignore"):
-        for losses in plan.each(work, workers, progress):
+        for losses in plan.each(Walk.losses, workers, progress):
             mean.add(losses)
             bands.add(losses)
         outcome, message = _verdict(plan, mean.mean)

@@ -41,12 +41,7 @@ class Streams:
 class GradientSource(ABC):
     """A problem as a sampler sees it; arrays are (replicas, modes), or (settings, replicas, modes).
 
-    Parameters
-    ----------
-    h, s : curvature and initial second moment of each mode that is sampled.
-    start : theta_0 is "gaussian" with variance s, or "fixed" at sqrt(s).
-    rotation : the orthogonal matrix of the run's basis, or None.
-    count : how many modes each of them stands for.
+    theta_0 is "gaussian" with variance s, or "fixed" at sqrt(s); each mode that is sampled stands for ``count`` modes.
     """
 
     def __init__(self, h: Array, s: Array, start: str, rotation: Array | None, count: Array | float = 1.0) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ..engine.run import Outcome, number
 from ..optimizers.base import Optimizer, parameters
-from ..problems.quadratic import MAX_STEPS, check_batch_size, check_target
+from ..problems.base import MAX_STEPS, AnyLaw, check_batch_size, check_steps, check_target, is_number
+from ..sampling.bases import Rotation
 from ..sampling.laws import GAUSSIAN, Law, law
 from ..sampling.replicas import check_seed
 from ..types import Wrong
+
+O_co = TypeVar("O_co", bound=Optimizer, covariant=True)
 
 
 @dataclass(frozen=True)
@@ -23,24 +26,28 @@ class Goal:
     steps: int
 
     @classmethod
-    def of(cls, batch_size: Any, target: Any, steps: Any, examples: Any, max_steps: Any = MAX_STEPS) -> Goal:
+    def of(
+        cls,
+        batch_size: float,
+        target: float | None,
+        steps: int | None,
+        examples: float | None,
+        max_steps: int = MAX_STEPS,
+    ) -> Goal:
         """A goal from what a user gave, refused by name."""
         batch_size = check_batch_size(batch_size)
         if sum(goal is not None for goal in (target, steps, examples)) != 1:
-            raise Wrong("tune needs exactly one goal: target=, steps= or examples=")
+            raise Wrong("tune needs exactly one goal: target=, steps= or examples=", argument="target")
         if examples is not None:
-            if not (examples >= batch_size and math.isfinite(batch_size)):
+            if not (is_number(examples) and batch_size <= examples and math.isfinite(batch_size)):
                 raise Wrong(
                     f"examples must be at least one batch of {batch_size:g}, got {examples!r}", argument="examples"
                 )
             steps = int(examples // batch_size)
-        if not (1 <= max_steps <= MAX_STEPS):
-            raise Wrong(f"max_steps must be from 1 to 10^9, got {max_steps!r}", argument="max_steps")
+        limit = check_steps(max_steps, 1, "max_steps")
         if steps is None:
-            return cls(batch_size, check_target(target), int(max_steps))
-        if isinstance(steps, bool) or steps != int(steps) or not 1 <= steps <= MAX_STEPS:
-            raise Wrong(f"steps must be a whole number from 1 to 10^9, got {steps!r}", argument="steps")
-        return cls(batch_size, None, int(steps))
+            return cls(batch_size, check_target(target), limit)
+        return cls(batch_size, None, check_steps(steps, 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,10 +59,10 @@ class Sampling:
 
     law: Law = GAUSSIAN
     seed: int = 0
-    rotation: Any = None
+    rotation: Rotation = None
 
     @classmethod
-    def of(cls, optimizer: Any, noise: Any, seed: Any, rotation: Any) -> Sampling:
+    def of(cls, optimizer: Optimizer, noise: AnyLaw, seed: int, rotation: Rotation) -> Sampling:
         """From what a user gave, refused by name."""
         found = law(noise)
         if found.warning and isinstance(optimizer, Optimizer) and optimizer.linear:
@@ -69,7 +76,7 @@ PLAIN = Sampling()
 
 
 @dataclass(frozen=True)
-class Tuned:
+class Tuned(Generic[O_co]):
     """Answer of `tune`: the optimizer with every parameter set, and what it reaches.
 
     ``at_bound`` names the parameters whose best value lies at the edge of its range: momentum at 0 means that momentum
@@ -77,7 +84,7 @@ class Tuned:
     sampled; None where the answer is exact. It is that of measuring this setting: the search may have missed a better one.
     """
 
-    optimizer: Optimizer
+    optimizer: O_co
     steps: int | None
     loss: float
     batch_size: float

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -13,11 +13,10 @@ import numpy as np
 from ..engine.run import number, numbers
 from ..engine.spectrum import Spectrum
 from ..optimizers.base import Optimizer, parameters
-from ..optimizers.preconditioned import Preconditioned
+from ..problems.base import MAX_STEPS, AnyLaw, Problem, check_batch_size, check_target
 from ..problems.bounds import bayes_bound, conjugate_gradient_steps, knee, paper_bound
-from ..problems.least_squares import LeastSquares
-from ..problems.quadratic import MAX_STEPS, Quadratic, check_batch_size, check_target
-from ..types import Array, Wrong
+from ..sampling.bases import Rotation
+from ..types import Array, Progress, Wrong
 from .answer import Sampling, Tuned
 from .exact.tuning import tuner
 
@@ -86,11 +85,8 @@ class Sweep:
 
     def perfect_scaling(self) -> Array:
         """Steps at each batch size if the fewest examples of the sweep served them all; NaN if none reached the target."""
-        return (
-            np.fmin.reduce(self.examples, initial=math.inf) / self.batch_sizes
-            if np.isfinite(self.steps).any()
-            else self.steps
-        )
+        reached = np.isfinite(self.steps).any()
+        return np.fmin.reduce(self.examples) / self.batch_sizes if reached else self.steps
 
     def bounds(self) -> dict[str, Any]:
         """Steps that the paper's bound and the Bayes bound allow at each batch size, and conjugate gradients' without noise."""
@@ -162,16 +158,16 @@ def excess_at(batch_sizes: Array, examples: Array, factor: float) -> float:
 
 
 def sweep(
-    problem: Quadratic | LeastSquares,
+    problem: Problem,
     optimizer: Optimizer,
-    batch_sizes: Sequence[float] | None = None,
+    batch_sizes: Sequence[float] | Array | None = None,
     *,
     target: float,
     max_steps: int = MAX_STEPS,
-    noise: Any = "gaussian",
+    noise: AnyLaw = "gaussian",
     seed: int = 0,
-    rotation: Any = None,
-    progress: Callable[[int, int], None] | None = None,
+    rotation: Rotation = None,
+    progress: Progress | None = None,
 ) -> Sweep:
     """Tune an optimizer's free parameters at each batch size; ``noise``, ``seed`` and ``rotation`` are those of `tune`.
 
@@ -181,15 +177,14 @@ def sweep(
     [5000.0, 1300.0]
     """
     target = check_target(target)
-    sizes = np.array(
-        sorted({check_batch_size(B) for B in (DEFAULT_BATCH_SIZES if batch_sizes is None else batch_sizes)})
-    )
+    given = DEFAULT_BATCH_SIZES if batch_sizes is None else batch_sizes
+    sizes = np.array(sorted({check_batch_size(B) for B in given}))
     if not len(sizes):
         raise Wrong("batch_sizes must not be empty", argument="batch_sizes")
     solver = tuner(problem, optimizer, Sampling.of(optimizer, noise, seed, rotation))
     # What is reached with some noise is reached with less; races are shortest without any, and begin there.
     order = [*sizes, math.inf] if optimizer.linear else [math.inf, *sizes[::-1]]
-    answers: list[Tuned] = []
+    answers: list[Tuned[Optimizer]] = []
     for done, B in enumerate(order):
         if progress:
             progress(done, len(order))
@@ -201,40 +196,22 @@ def sweep(
     return _collect(problem.spectrum, optimizer, target, sizes, answers)
 
 
-def _collect(spectrum: Spectrum, optimizer: Optimizer, target: float, sizes: Array, answers: list[Tuned]) -> Sweep:
+def _collect(
+    spectrum: Spectrum, optimizer: Optimizer, target: float, sizes: Array, answers: list[Tuned[Optimizer]]
+) -> Sweep:
     found, limit = answers[:-1], answers[-1]
-    reached = [a.steps is not None for a in found]
-    steps = np.array([math.nan if a.steps is None else float(a.steps) for a in found])
-
-    def column(value: Callable[[Optimizer], Any]) -> Array:
-        return np.array([float(value(a.optimizer)) if ok else math.nan for a, ok in zip(found, reached, strict=True)])
-
-    def lr(o: Optimizer) -> float:
-        known = parameters(o)
-        return known["lr"].value if "lr" in known else math.nan
+    optimizers = tuple(None if a.steps is None else a.optimizer for a in found)
+    known = [{} if o is None else parameters(o) for o in optimizers]
+    steps, errors = (np.array([getattr(a, name) for a in found], dtype=float) for name in ("steps", "stderr"))
+    # The tuned steps without noise, or fewer if a search that is not exact found them with some.
+    fewest = math.nan if limit.steps is None else float(limit.steps)
+    fewest = fewest if optimizer.linear else float(np.fmin.reduce(steps, initial=fewest))
 
     return Sweep(
         label=str(optimizer), target=target, batch_sizes=sizes, steps=steps, examples=steps * sizes,
-        optimizers=tuple(a.optimizer if ok else None for a, ok in zip(found, reached, strict=True)),
-        lr=column(lr), effective_lr=column(lambda o: o.effective_lr),
+        optimizers=optimizers, lr=np.array([float(of["lr"].value) if "lr" in of else math.nan for of in known]),
+        effective_lr=np.array([math.nan if o is None else float(o.effective_lr) for o in optimizers]),
         at_bound=tuple(a.at_bound for a in found), messages=tuple(a.message for a in found),
-        smallest_steps=_fewest(limit, steps, optimizer.linear),
-        spectrum=spectrum, power=_power(optimizer),
-        steps_stderr=None if optimizer.linear else np.array([math.nan if a.stderr is None else a.stderr for a in found]),
+        smallest_steps=fewest, spectrum=spectrum, power=optimizer.preconditioning,
+        steps_stderr=None if optimizer.linear else errors,
     )  # fmt: skip
-
-
-def _fewest(limit: Tuned, steps: Array, exact: bool) -> float:
-    """The tuned steps without noise, or fewer if a search that is not exact found them with some."""
-    fewest = math.nan if limit.steps is None else float(limit.steps)
-    return fewest if exact else float(np.fmin.reduce(steps, initial=fewest))
-
-
-def _power(optimizer: Optimizer) -> float:
-    """The power of the preconditioner an optimizer holds, 0 if it holds none or leaves it free."""
-    total, layer = 0.0, optimizer
-    while isinstance(layer, Optimizer):
-        if isinstance(layer, Preconditioned) and isinstance(layer.power, (int, float)):
-            total = 1 - (1 - total) * (1 - layer.power)
-        layer = getattr(layer, "inner", None)  # type: ignore[assignment]
-    return total

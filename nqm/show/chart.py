@@ -16,21 +16,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from ..types import Wrong
+from ..types import Array, Wrong
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
-Scale = Literal["linear", "log", "log2"]
+AxisScale = Literal["linear", "log", "log2"]
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 BLACK, GREY = "#000000", "#808080"
 ENDINGS = (".png", ".pdf", ".svg")
-HUGE = 1e200  # of a run that diverged; matplotlib's own arithmetic overflows beyond
-STYLE: Any = {
+LARGEST_DRAWN = (
+    1e200  # Larger losses, of a run that diverged, are not drawn: matplotlib's own arithmetic would overflow.
+)
+MATPLOTLIB_STYLE: Any = {
     "font.family": "DejaVu Sans",  # comes with matplotlib, so a picture looks alike everywhere
     "font.size": 9,
     "axes.titlesize": 9,
@@ -58,13 +62,13 @@ STYLE: Any = {
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """Points and how they look; points that are not finite, or all but, are left out.
+    """Points and how they look; points that are not finite, or all but, are omitted.
 
     ``tag`` is written at the line's last point, ``label`` in the legend. ``stairs`` holds each value up to the next x.
     """
 
-    x: Any
-    y: Any
+    x: ArrayLike
+    y: ArrayLike
     label: str = ""
     color: str = PALETTE[0]
     style: str = "-"
@@ -72,8 +76,8 @@ class Line:
     marker: str = ""
     hollow: bool = False
     stairs: bool = False
-    spread: Any = None  # half-width of a shaded band, or its lower and upper side
-    error: Any = None  # half-width of error bars
+    spread: ArrayLike | tuple[Array, Array] | None = None  # half-width of a shaded band, or its lower and upper side
+    error: ArrayLike | None = None  # half-width of error bars
     tag: str = ""
     tag_at: tuple[float, float] = (3.0, 0.0)  # offset of the tag, in points
 
@@ -88,8 +92,8 @@ class Panel:
     lines: Sequence[Line]
     x: str
     y: str
-    x_scale: Scale = "linear"
-    y_scale: Scale = "linear"
+    x_scale: AxisScale = "linear"
+    y_scale: AxisScale = "linear"
     title: str = ""
     legend: str = "best"
     key: Sequence[Line] = ()
@@ -116,7 +120,7 @@ def chart(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context(MATPLOTLIB_STYLE):
         figure = Figure(figsize=size or ((5.5, 3.5) if len(panels) == 1 else (7.2, 3.2)), layout="constrained")
         FigureCanvasAgg(figure)
         for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
@@ -136,7 +140,7 @@ def save(figure: Figure, *paths: str | Path) -> None:
     stamps = {".png": {"Software": None}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
     for path in map(Path, paths):
         check_path(path)
-        with matplotlib.rc_context(STYLE):
+        with matplotlib.rc_context(MATPLOTLIB_STYLE):
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 figure.savefig(path, metadata=stamps[path.suffix.lower()])
@@ -151,7 +155,7 @@ def png(figure: Figure, dpi: float = 160) -> bytes:
     import matplotlib
 
     out = io.BytesIO()
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context(MATPLOTLIB_STYLE):
         figure.savefig(out, format="png", dpi=dpi, metadata={"Software": None})
     return out.getvalue()
 
@@ -174,13 +178,14 @@ def wrap(text: str, width: int = 60) -> str:
     return "\n".join(textwrap.wrap(text, width, break_long_words=False))
 
 
-def finite(x: Any, y: Any) -> tuple[Any, Any]:
+def finite(x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
+    """The points that can be drawn."""
     x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-    keep = np.isfinite(x) & (np.abs(y) < HUGE)
+    keep = np.isfinite(x) & (np.abs(y) < LARGEST_DRAWN)
     return x[keep], y[keep]
 
 
-def around(values: Any, below: float, above: float) -> tuple[float, float] | None:
+def around(values: ArrayLike, below: float, above: float) -> tuple[float, float] | None:
     """Limits of a log axis: the finite positive values with room."""
     values = np.asarray(values, dtype=float)
     values = values[np.isfinite(values) & (values > 0)]
@@ -212,14 +217,15 @@ def _draw(axes: Any, panel: Panel) -> None:
 def _draw_line(axes: Axes, line: Line) -> None:
     x, y = finite(line.x, line.y)
     if line.spread is not None and len(x):
-        low, high = line.spread if isinstance(line.spread, tuple) else (line.y - line.spread, line.y + line.spread)
+        mid, half = np.asarray(line.y), line.spread
+        low, high = half if isinstance(half, tuple) else (mid - np.asarray(half), mid + np.asarray(half))
         (below, low), (above, high) = finite(line.x, low), finite(line.x, high)
         if len(below) == len(above):
             axes.fill_between(below, low, high, color=line.color, alpha=0.2, linewidth=0)
     if line.error is not None and len(x):
-        known = np.isfinite(line.y) & np.isfinite(line.error)
-        at, error = np.asarray(line.x, dtype=float)[known], np.asarray(line.error)[known]
-        axes.errorbar(at, np.asarray(line.y)[known], error, fmt="none", ecolor=line.color, elinewidth=1, capsize=2)
+        at, mid, error = (np.asarray(v, dtype=float) for v in (line.x, line.y, line.error))
+        known = np.isfinite(mid) & np.isfinite(error)
+        axes.errorbar(at[known], mid[known], error[known], fmt="none", ecolor=line.color, elinewidth=1, capsize=2)
     axes.plot(x, y, drawstyle="steps-post" if line.stairs else "default", **_look(line))
     if line.tag and len(x):
         look = {"va": "center", "fontsize": 8, "color": line.color}
@@ -240,7 +246,7 @@ def _look(line: Line) -> dict[str, Any]:
     }
 
 
-def _legend_below(figure: Figure, handles: list[Any]) -> None:
+def _legend_below(figure: Figure, handles: Sequence[Line2D]) -> None:
     """A legend read by rows, as few as the figure's width allows and as even as can be."""
     for rows in range(1, len(handles) + 1):
         columns = math.ceil(len(handles) / rows)
@@ -253,7 +259,7 @@ def _legend_below(figure: Figure, handles: list[Any]) -> None:
         legend.remove()
 
 
-def _handles(lines: Sequence[Line]) -> list[Any]:
+def _handles(lines: Sequence[Line]) -> list[Line2D]:
     from matplotlib.lines import Line2D
 
     seen: dict[str, Line] = {}
@@ -262,7 +268,9 @@ def _handles(lines: Sequence[Line]) -> list[Any]:
     return [Line2D([], [], **_look(line)) for line in seen.values()]
 
 
-def _scale(axes: Axes, name: str, scale: Scale, limits: tuple[float, float] | None, data: Sequence[Any]) -> None:
+def _scale(
+    axes: Axes, name: str, scale: AxisScale, limits: tuple[float, float] | None, data: Sequence[ArrayLike]
+) -> None:
     if scale != "linear":
         getattr(axes, f"set_{name}scale")("log", base=2 if scale == "log2" else 10, nonpositive="mask")
     if scale == "log":

@@ -15,9 +15,9 @@ from importlib.metadata import PackageNotFoundError, version
 from .numbers import shown
 from .tables import Table, header
 
-PACKAGES = ("nqm", "numpy", "scipy", "torch", "scikit-learn", "distributed")
+VERSIONED_PACKAGES = ("nqm", "numpy", "scipy", "torch", "scikit-learn", "distributed")
 LONG_CELL = 24  # A cell of more characters is read as text: it may wrap, and its column is aligned to the left.
-STYLE = """
+STYLESHEET = """
 :root { color-scheme: light dark; --line: #8884; --quiet: #888; }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { margin-bottom: .2rem; line-height: 1.2; } h2 { margin-top: 2.2rem; border-bottom: 1px solid var(--line); }
@@ -48,7 +48,7 @@ class Marked:
 def page(title: str, *parts: str) -> str:
     """The whole file."""
     meta = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-    head = f"{meta}<title>{escape(title)}</title><style>{STYLE}</style>"
+    head = f"{meta}<title>{escape(title)}</title><style>{STYLESHEET}</style>"
     body = "\n".join([f"<h1>{escape(title)}</h1>", *parts])
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
 
@@ -102,7 +102,7 @@ def table(rows: Table) -> str:
 def versions() -> dict[str, str]:
     """The versions of Python and of what is installed that a number may depend on."""
     found = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
-    for name in PACKAGES:
+    for name in VERSIONED_PACKAGES:
         try:
             found[name] = version(name)
         except PackageNotFoundError:

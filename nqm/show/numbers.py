@@ -16,7 +16,7 @@ def shown(value: object) -> str:
     ('1,507,455', '335', '0.01358', '0.9999877', '-', 'SGD()', 'inf')
     """
     if isinstance(value, str):
-        return value or "-"
+        return value
     if not isinstance(value, Real):
         return "-" if value is None else str(value)
     value = float(value)
@@ -29,13 +29,13 @@ def shown(value: object) -> str:
     return f"{value:.4g}"
 
 
-def rounded(value: float) -> str:
+def rounded(value: float) -> float:
     """An interpolated number to three digits.
 
-    >>> rounded(19845.3), rounded(335.15), rounded(8.4567), rounded(math.nan)
-    ('19,800', '335', '8.46', '-')
+    >>> shown(rounded(19845.3)), shown(rounded(335.15)), shown(rounded(8.4567))
+    ('19,800', '335', '8.46')
     """
-    return shown(float(f"{value:.3g}"))
+    return float(f"{value:.3g}")
 
 
 def spelled(values: Iterable[float], digits: str = ".3g") -> str:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..optimizers.base import parameters
 from ..problems.bounds import bayes_bound, conjugate_gradient_steps, paper_bound
 from ..types import Wrong
-from .chart import BLACK, GREY, PALETTE, Line, Panel, Scale, around, chart, finite, ramp, wrap
-from .numbers import rounded
+from .chart import BLACK, GREY, PALETTE, AxisScale, Line, Panel, around, chart, finite, ramp, wrap
+from .numbers import rounded, shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,7 +31,7 @@ def plot_run(run: Run, path: str | Path | None = None, sampled: Run | None = Non
     A sampled run is its mean loss with quantiles of single replicas; ``sampled`` lays one over an exact run.
     """
     steps = np.asarray(run.steps, dtype=float)
-    scale: Scale = "log" if np.sum(steps > 0) > 1 else "linear"  # a log axis has no step 0
+    scale: AxisScale = "log" if np.sum(steps > 0) > 1 else "linear"  # a log axis has no step 0
     dot = "o" if len(steps) < 3 else ""
     # Signal that has died out goes on falling to 1e-300, a run that diverges rises to 1e300; the picture ends before.
     limits = around(np.minimum(run.loss, 1e6 * run.loss[0]), 1e-3, 1.6)
@@ -96,7 +97,7 @@ def plot_sweeps(sweeps: Sequence[Sweep] | Sweep, path: str | Path | None = None,
     for s, name, color in zip(sweeps, _told_apart(sweeps), _colors(len(sweeps)), strict=True):
         critical = s.critical_batch_size()
         if math.isfinite(critical):
-            name += f", critical batch size {rounded(critical)}"
+            name += f", critical batch size {shown(rounded(critical))}"
             marks.append(Line([critical], [curve_at(critical, s.batch_sizes, s.steps)], "", color, "", marker="D"))
         below.append(perfect_scaling(s.batch_sizes, s.steps))
         curves.append(Line(s.batch_sizes, s.steps, name, color, marker="o", error=s.steps_stderr))
@@ -139,7 +140,7 @@ def plot_schedule(scheduled: Scheduled, path: str | Path | None = None) -> Figur
     return chart(panels, path)
 
 
-def _stairs(ends: Sequence[int], values: Any, name: str, color: str) -> Panel:
+def _stairs(ends: Sequence[int], values: ArrayLike, name: str, color: str) -> Panel:
     values = np.asarray(values, dtype=float)
     wide = values.min() > 0 and values.max() > 20 * values.min()
     line = Line(np.append(0, ends), np.append(values, values[-1]), "", color, stairs=True)
@@ -149,14 +150,14 @@ def _stairs(ends: Sequence[int], values: Any, name: str, color: str) -> Panel:
 # Parts that pictures share.
 
 
-def bound_lines(spectrum: Spectrum, target: float, batch_sizes: Any) -> list[Line]:
+def bound_lines(spectrum: Spectrum, target: float, batch_sizes: ArrayLike) -> list[Line]:
     """The paper's bound and the Bayes bound; one line where they differ by less than a picture shows."""
     sizes = np.asarray(batch_sizes, dtype=float)
     paper, bayes = paper_bound(spectrum, target, 1.0) / sizes, bayes_bound(spectrum, target, 1.0) / sizes
     return bound_pair(sizes, paper, bayes)
 
 
-def bound_pair(batch_sizes: Any, paper: Any, bayes: Any) -> list[Line]:
+def bound_pair(batch_sizes: ArrayLike, paper: ArrayLike, bayes: ArrayLike) -> list[Line]:
     """Lines of the two bounds, from their values."""
     paper, bayes = np.asarray(paper, dtype=float), np.asarray(bayes, dtype=float)
     if np.all(paper < 1.05 * bayes):
@@ -168,13 +169,13 @@ def bound_pair(batch_sizes: Any, paper: Any, bayes: Any) -> list[Line]:
     ]
 
 
-def cg_lines(spectrum: Spectrum, target: float, batch_sizes: Any, powers: Sequence[float | None]) -> list[Line]:
+def cg_lines(spectrum: Spectrum, target: float, batch_sizes: ArrayLike, powers: Sequence[float | None]) -> list[Line]:
     """For each preconditioner, the steps that conjugate gradients take without noise."""
     steps = [(p, conjugate_gradient_steps(spectrum, target, p)) for p in sorted({p for p in powers if p is not None})]
     return cg_floors(batch_sizes, [n for _, n in steps if n])
 
 
-def cg_floors(batch_sizes: Any, steps: Sequence[float]) -> list[Line]:
+def cg_floors(batch_sizes: ArrayLike, steps: Sequence[float]) -> list[Line]:
     """Level lines at the steps of conjugate gradients, each with its number at the end."""
     sizes = np.asarray(batch_sizes, dtype=float)
     ends = [sizes.min(), sizes.max()]
@@ -182,21 +183,23 @@ def cg_floors(batch_sizes: Any, steps: Sequence[float]) -> list[Line]:
     return [Line(ends, [n, n], name, GREY, "--", 0.7, tag=f"CG {n:g}") for n, name in zip(steps, names, strict=False)]
 
 
-def perfect_scaling(batch_sizes: Any, steps: Any, label: str = "perfect scaling", color: str = GREY) -> Line:
+def perfect_scaling(
+    batch_sizes: ArrayLike, steps: ArrayLike, label: str = "perfect scaling", color: str = GREY
+) -> Line:
     """Twice the batch, half the steps, through the point of a curve with the fewest examples."""
     x, y = finite(batch_sizes, steps)
     x, y = (x, np.min(x * y) / x) if len(x) else (x, y)
     return Line(x, y, label, color, ":", 1.0)
 
 
-def linear_in_batch(batch_sizes: Any, rates: Any, label: str = "proportional to B") -> Line:
+def linear_in_batch(batch_sizes: ArrayLike, rates: ArrayLike, label: str = "proportional to B") -> Line:
     """Twice the batch, twice the rate, from the first point of a curve."""
     x, y = finite(batch_sizes, rates)
     x, y = (x, y[:1] * x / x[0]) if len(x) else (x, y)
     return Line(x, y, label, GREY, ":", 1.0)
 
 
-def curve_at(batch_size: float, batch_sizes: Any, steps: Any) -> float:
+def curve_at(batch_size: float, batch_sizes: ArrayLike, steps: ArrayLike) -> float:
     """A curve between its points, straight in logarithms."""
     x, y = finite(batch_sizes, steps)
     return float(np.exp2(np.interp(np.log2(batch_size), np.log2(x), np.log2(y))))

@@ -1,6 +1,6 @@
 """Text to objects: an optimizer, a schedule or a spectrum written as its constructor, parsed and never evaluated.
 
-Only calls of known names, numbers and lists of numbers are read; whatever else a user writes is a `ValueError` of one
+Only calls of known names, numbers and lists of numbers are read; whatever else a user writes is refused in one
 sentence. The single exception to running nobody's code is ``module:Class``, a user's own optimizer, which is imported
 when the caller allows it.
 """
@@ -10,9 +10,8 @@ from __future__ import annotations
 import ast
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from typing import Any
 
 from .. import optimizers
 from ..engine import schedule
@@ -22,12 +21,12 @@ from ..optimizers import Optimizer, free
 from ..search import Axis
 from ..types import Wrong, unknown
 from .imports import imported, user_code
-from .tokens import EXAMPLES, MAX_LENGTH, Text, bind, make
+from .tokens import EXAMPLE_TEXTS, MAX_LENGTH, Numbers, Text, bind, make
 from .values import parse_number
 
-MAX_PIECES = 10**6  # of a schedule, and bins of a spectrum: no line of text can fill the memory
-MAX_STEPS = 10**12
-MIN_TOLERANCE = 1e-12  # below, a compression can only keep every mode
+MAX_TEXT_PIECES = 10**6  # Pieces of a schedule, and bins of a spectrum: no line of text can fill the memory.
+MAX_TEXT_STEPS = 10**12  # A schedule in text lasts at most this many steps.
+MIN_TOLERANCE = 1e-12  # Below this tolerance a compression can only keep every mode.
 FILES = (".json", ".npz", ".csv")
 
 
@@ -74,7 +73,7 @@ def parse_spectrum(text: str, *, allow_files: bool = True) -> Spectrum:
     """
     if isinstance(text, str) and _names_file(text.strip()):
         if not allow_files:
-            raise Wrong(f"no files are read here; write a spectrum such as {EXAMPLES['spectrum']}")
+            raise Wrong(f"no files are read here; write a spectrum such as {EXAMPLE_TEXTS['spectrum']}")
         return _load(text.strip())
     source = Text("spectrum", text)
     return source.read(lambda node: _spectrum(source, node))
@@ -123,11 +122,11 @@ def known_spectra() -> dict[str, Callable[..., Spectrum]]:
 def _optimizer(source: Text, node: ast.expr, classes: dict[str, type[Optimizer]]) -> Optimizer:
     function, args, named = source.call(node)
     if not isinstance(function, ast.Name):
-        raise Wrong(f"{source.shown(node)} is not an optimizer; write one such as {EXAMPLES['optimizer']}")
+        raise Wrong(f"{source.shown(node)} is not an optimizer; write one such as {EXAMPLE_TEXTS['optimizer']}")
     if function.id not in classes:
         raise unknown("optimizer", function.id, known_optimizers())
 
-    def value(argument: ast.expr) -> Any:
+    def value(argument: ast.expr) -> object:
         if isinstance(argument, ast.Name) and argument.id == "free":
             return free
         if isinstance(argument, ast.Call) or (isinstance(argument, ast.Name) and argument.id != "inf"):
@@ -155,8 +154,8 @@ def _schedule(source: Text, node: ast.expr) -> Schedule:
     name, values = _constructor(
         source, node, known_schedules(), lists=("at", "lengths", "lr", "momentum", "batch_size")
     )
-    if not isinstance(values.get("at", []), list):
-        raise Wrong(f"{name}: at must be a list such as [300, 600], got {values['at']:g}")
+    if not isinstance(at := values.get("at", []), list):
+        raise Wrong(f"{name}: at must be a list such as [300, 600], got {at:g}")
     _check_pieces(name, values)
     return make(known_schedules()[name], values)
 
@@ -171,22 +170,25 @@ def _joined(source: Text, node: ast.BinOp) -> Schedule:
     total = _schedule(source, first)
     for op, right in reversed(chain):
         after = _schedule(source, right)
-        if len(total.ends) + len(after.ends) > MAX_PIECES:
-            raise Wrong(f"a schedule in text changes at most {MAX_PIECES:,} times")
+        if len(total.ends) + len(after.ends) > MAX_TEXT_PIECES:
+            raise Wrong(f"a schedule in text changes at most {MAX_TEXT_PIECES:,} times")
         total = total + after if op is ast.Add else total & after
     return total
 
 
-def _check_pieces(name: str, values: dict[str, Any]) -> None:
+def _check_pieces(name: str, values: dict[str, Numbers]) -> None:
     """Refuse a schedule that is too long, or changes too often, before it is built."""
     changing = {"wsd": ("warmup_steps", "decay_steps"), "constant": (), "step": (), "Schedule": ()}.get(
         name, ("steps",)
     )
-    if sum(values[key] for key in changing) > MAX_PIECES:
-        raise Wrong(f"{name}: a schedule in text changes at most {MAX_PIECES:,} times")
-    lengths = values.get("lengths", values.get("steps"))
-    if sum(lengths if isinstance(lengths, list) else [lengths or 0]) > MAX_STEPS:
-        raise Wrong(f"{name}: a schedule lasts at most {MAX_STEPS:,} steps")
+    if sum(_total(values[key]) for key in changing) > MAX_TEXT_PIECES:
+        raise Wrong(f"{name}: a schedule in text changes at most {MAX_TEXT_PIECES:,} times")
+    if _total(values.get("lengths", values.get("steps", 0))) > MAX_TEXT_STEPS:
+        raise Wrong(f"{name}: a schedule lasts at most {MAX_TEXT_STEPS:,} steps")
+
+
+def _total(values: Numbers) -> float:
+    return sum(values) if isinstance(values, list) else values
 
 
 def _spectrum(source: Text, node: ast.expr) -> Spectrum:
@@ -207,21 +209,23 @@ def _spectrum(source: Text, node: ast.expr) -> Spectrum:
     return make(known_spectra()[name], values)
 
 
-def _check_change(name: str, values: dict[str, Any]) -> None:
+def _check_change(name: str, values: dict[str, float]) -> None:
     """Refuse what would take too long or too much memory."""
-    if values.get("n", 2) > MAX_PIECES:
-        raise Wrong(f"{name}: n must be at most {MAX_PIECES:,}, got {values['n']:g}")
+    if values.get("n", 2) > MAX_TEXT_PIECES:
+        raise Wrong(f"{name}: n must be at most {MAX_TEXT_PIECES:,}, got {values['n']:g}")
     if values.get("tol", 1) < MIN_TOLERANCE:
         raise Wrong(f"{name}: tol must be at least {MIN_TOLERANCE:g}, got {values['tol']:g}")
 
 
 def _constructor(
-    source: Text, node: ast.expr, known: dict[str, Callable[..., Any]], lists: tuple[str, ...], more: str = ""
-) -> tuple[str, dict[str, Any]]:
+    source: Text, node: ast.expr, known: Mapping[str, Callable[..., object]], lists: tuple[str, ...], more: str = ""
+) -> tuple[str, dict[str, Numbers]]:
     """The known name that is called and its arguments: numbers, or lists of them where those may be."""
     function, args, named = source.call(node)
     if not isinstance(function, ast.Name):
-        raise Wrong(f"{source.shown(node)} is not a {source.what}; write one such as {EXAMPLES[source.what]}{more}")
+        raise Wrong(
+            f"{source.shown(node)} is not a {source.what}; write one such as {EXAMPLE_TEXTS[source.what]}{more}"
+        )
     name = function.id
     if name not in known:
         raise unknown(source.what, source.own.get(name, name), known, more)

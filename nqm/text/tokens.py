@@ -1,4 +1,4 @@
-"""Constructor text as a syntax tree that is read and never evaluated: what `parse` builds its little languages on."""
+"""Constructor text as a syntax tree that is read and never evaluated; `values` and `objects` read their values from it."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ import math
 import operator
 import re
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NoReturn, TypeVar
 
 import numpy as np
 
 from ..types import Wrong, short, unknown
 
 T = TypeVar("T")
+Numbers = float | list[float]
 
-MAX_LENGTH = 2_000  # characters
-MAX_NESTING = 50  # brackets within brackets
-MAX_EXPONENT = 1_024  # 2**1023 is the largest power of two that is a float
-WHOLE = 2**53  # integers up to here are exact as floats
+MAX_LENGTH = 2_000  # A text has at most this many characters.
+MAX_NESTING = 50  # Brackets may stand this deep within brackets.
+MAX_EXPONENT = 1_024  # Powers beyond are refused: 2**1023 is the largest power of two that is a float.
+EXACT_INTEGERS = 2**53  # Integers up to here are exact as floats.
 
-EXAMPLES = {
+EXAMPLE_TEXTS = {
     "optimizer": "EMA(HeavyBall(momentum=0.9))",
     "schedule": "warmup(100) + cosine(900)",
     "spectrum": "power_law(10000)",
@@ -61,7 +62,7 @@ class Text:
         self.what = what
         self.own: dict[str, str] = {}
         if not isinstance(text, str) or not text.strip():
-            raise Wrong(f"{article(what)} is text such as {EXAMPLES[what]}, got {text!r:.60}")
+            raise Wrong(f"{article(what)} is text such as {EXAMPLE_TEXTS[what]}, got {text!r:.60}")
         if len(text) > MAX_LENGTH:
             raise Wrong(f"{article(what)} is at most {MAX_LENGTH:,} characters long, got {len(text):,}")
         self.text = " ".join(text.split())
@@ -125,7 +126,9 @@ class Text:
                 return self._arithmetic(ARITHMETIC[type(op)], self.number(left), self.number(right), node)
         raise Wrong(f"{self.shown(node)} is not a number")
 
-    def _arithmetic(self, function: Any, left: float, right: float, node: ast.expr) -> float:
+    def _arithmetic(
+        self, function: Callable[[float, float], float], left: float, right: float, node: ast.expr
+    ) -> float:
         if function is operator.pow and abs(right) > MAX_EXPONENT:
             raise Wrong(f"the exponent in {self.shown(node)} is beyond {MAX_EXPONENT}")
         try:
@@ -134,17 +137,17 @@ class Text:
             raise Wrong(f"{self.shown(node)} is not a finite number") from None
         return self._bounded(value, node)
 
-    def _bounded(self, value: Any, node: ast.expr) -> float:
+    def _bounded(self, value: float | complex, node: ast.expr) -> float:
         """Integers that a float cannot hold become floats; what is not a real number is refused."""
         try:
-            value = value if isinstance(value, int) and abs(value) <= WHOLE else float(value)
+            real = value if isinstance(value, int) and abs(value) <= EXACT_INTEGERS else float(value)  # type: ignore[arg-type]
         except (OverflowError, TypeError):
             raise Wrong(f"{self.shown(node)} is not a number that a float can hold") from None
-        if math.isnan(value):
+        if math.isnan(real):
             raise Wrong(f"{self.shown(node)} is not a number")
-        return value
+        return real
 
-    def numbers(self, node: ast.expr) -> Any:
+    def numbers(self, node: ast.expr) -> Numbers:
         """A number or a list of numbers."""
         return [self.number(element) for element in node.elts] if isinstance(node, ast.List) else self.number(node)
 
@@ -160,13 +163,13 @@ class Text:
         return node.func, node.args, named
 
 
-def argument_names(function: Callable[..., Any]) -> list[str]:
+def argument_names(function: Callable[..., object]) -> list[str]:
     """The arguments that a constructor takes in text."""
-    hidden = {"ends", "note"}  # filled in by the object itself
+    hidden = {"ends", "note"}  # The object fills these in itself.
     return [name for name in inspect.signature(function).parameters if name not in hidden]
 
 
-def bind(name: str, function: Callable[..., Any], args: Sequence[Any], named: dict[str, Any]) -> dict[str, Any]:
+def bind(name: str, function: Callable[..., object], args: Sequence[T], named: dict[str, T]) -> dict[str, T]:
     """Arguments by name; those that do not fit are refused by name."""
     names = argument_names(function)
     if len(args) > len(names):
@@ -183,7 +186,7 @@ def bind(name: str, function: Callable[..., Any], args: Sequence[Any], named: di
     return values
 
 
-def make(function: Callable[..., T], values: dict[str, Any]) -> T:
+def make(function: Callable[..., T], values: Mapping[str, object]) -> T:
     """What a constructor makes of its arguments, which it checks itself."""
     with np.errstate(all="ignore"):
         return function(**values)

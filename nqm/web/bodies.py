@@ -3,263 +3,251 @@
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 from ..engine.schedule import Schedule
 from ..engine.spectrum import Spectrum
 from ..nets.fitting.model import Fit
-from ..optimizers import Optimizer
-from ..problems.least_squares import MUCH, LeastSquares
+from ..optimizers import Optimizer, Wrapper, free
+from ..optimizers.base import assign, parameters
+from ..problems.base import Problem
+from ..problems.least_squares import LeastSquares
 from ..problems.quadratic import Quadratic
 from ..search import Axis
 from ..search.sweeps import DEFAULT_BATCH_SIZES
 from ..text.objects import parse_optimizer, parse_schedule, parse_spectrum
 from ..text.values import parse_batch_sizes
 from ..types import Wrong
-from . import limits
-from .fields import Any_, Choice, Either, Field, Flag, Items, Number, Object, Refused, Text
+from .fields import (
+    ChoiceValue,
+    EitherValue,
+    Field,
+    FlagValue,
+    ListValue,
+    NumberValue,
+    ObjectValue,
+    RawObject,
+    Schema,
+    TextValue,
+)
 from .files import SHELF, Opened
+from .limits import REQUEST
 
 PAPER = "power_law(10000)"
-HUGE = 1e300
-PROBLEMS = 8  # kept with their nodes, which take a tenth of a second to find
+LARGEST_NUMBER = 1e300  # Numbers of a body stay below this, so that products of two of them seldom overflow.
+SMALLEST_NUMBER = 1e-300  # Positive numbers of a body are at least this.
+PROBLEMS_KEPT = 8  # Problems that a process keeps, with their quadrature nodes, which take a tenth of a second to find.
 
 
 @dataclass(frozen=True)
-class Source:
-    """Where a spectrum comes from: constructor text, or a file that was opened."""
+class SpectrumSource:
+    """A spectrum and where it comes from: constructor text, or a file that was opened and its name."""
 
     text: str
+    spectrum: Spectrum = field(compare=False)
     opened: Opened | None = None
-
-    @property
-    def key(self) -> str:
-        return self.opened.id if self.opened else self.text
-
-    def spectrum(self) -> Spectrum:
-        return self.opened.spectrum if self.opened else parse_spectrum(self.text, allow_files=False)
 
 
 @dataclass(frozen=True)
 class Given:
     """A problem as a body gives it."""
 
-    spectrum: Source = Source(PAPER)
+    spectrum: SpectrumSource
     kind: str = "quadratic"
     label_noise: float | None = None
 
     def __post_init__(self) -> None:
         if self.label_noise is not None and self.kind != "least_squares":
-            raise Refused("label_noise needs the kind least_squares", "problem.label_noise")
-        try:
-            self.problem  # noqa: B018 - refused here, where the field is known
-        except ValueError as error:
-            what, _, remedy = str(error).partition("; ")
-            if "label_noise" in remedy:
-                raise Refused(f"{what}; set label_noise", "problem.label_noise") from None
-            raise Refused(str(error), "problem.spectrum") from None
+            raise Wrong("label_noise needs the kind least_squares", argument="label_noise")
+        self.problem  # noqa: B018 - built here, where what is wrong with it has a field
 
     @property
-    def problem(self) -> Quadratic | LeastSquares:
-        return _kept((self.spectrum.key, self.kind, self.label_noise), self._build)
+    def problem(self) -> Problem:
+        return _problem(self.spectrum, self.kind, self.label_noise)
 
     @property
-    def quick(self) -> Quadratic | LeastSquares:
+    def quick(self) -> Problem:
         """The same on quadrature nodes good to 1e-9."""
-        return self.problem.fine
-
-    def takes_long(self, steps: int) -> bool:
-        """Whether so many steps on every mode take seconds: a regression has to walk them one by one."""
-        return isinstance(self.problem, LeastSquares) and steps * len(self.problem.spectrum) > MUCH
+        return self.problem.nodes.fine
 
     @property
     def fit(self) -> Fit | None:
         return self.spectrum.opened.fit if self.spectrum.opened else None
 
-    def _build(self) -> Quadratic | LeastSquares:
-        spectrum = self.spectrum.spectrum()
-        if len(spectrum) > limits.NODES:
-            raise Refused(f"a spectrum may have {limits.NODES:,} nodes, this one has {len(spectrum):,}; compress it")
-        return LeastSquares(spectrum, self.label_noise) if self.kind == "least_squares" else Quadratic(spectrum)
 
-
-_problems: OrderedDict[Any, Any] = OrderedDict()
-
-
-def _kept(key: Any, build: Callable[[], Any]) -> Any:
-    """A problem that was built before, or a new one; the one not asked for longest is forgotten."""
-    if key not in _problems:
-        _problems[key] = build()
-    _problems.move_to_end(key)
-    while len(_problems) > PROBLEMS:
-        _problems.popitem(last=False)
-    return _problems[key]
+@lru_cache(PROBLEMS_KEPT)
+def _problem(source: SpectrumSource, kind: str, label_noise: float | None) -> Problem:
+    return LeastSquares(source.spectrum, label_noise) if kind == "least_squares" else Quadratic(source.spectrum)
 
 
 @dataclass(frozen=True)
-class Scheduled:
+class PlannedSchedule:
     """A schedule with the text that makes it."""
 
     text: str
     schedule: Schedule
 
 
-def _spectrum_text(text: str) -> Source:
-    return Source(" ".join(text.split()))
+@lru_cache(PROBLEMS_KEPT)
+def _spectrum_text(text: str) -> SpectrumSource:
+    text = " ".join(text.split())
+    spectrum = parse_spectrum(text, allow_files=False)
+    if len(spectrum) > REQUEST.nodes:
+        raise Wrong(f"a spectrum may have {REQUEST.nodes:,} nodes, this one has {len(spectrum):,}; compress it")
+    return SpectrumSource(text, spectrum)
 
 
-def _spectrum_file(upload: str | None, file: dict[str, Any] | None, name: str) -> Source:
+def _spectrum_file(upload: str | None, file: dict[str, object] | None, name: str) -> SpectrumSource:
     if (upload is None) == (file is None):
         raise Wrong("a spectrum is text, or has exactly one of upload and file")
     opened = SHELF.get(upload) if upload is not None else SHELF.opened(json.dumps(file, sort_keys=True).encode(), name)
-    return Source(opened.name, opened)
+    return SpectrumSource(opened.name, opened.spectrum, opened)
 
 
 def _optimizer(text: str) -> Optimizer:
     found = parse_optimizer(text, allow_import=False)
     slots = _slots(found)
-    if slots > limits.SLOTS:
+    if slots > REQUEST.slots:
         raise Wrong(
-            f"an optimizer may have {limits.SLOTS} slots here, one for each thing it remembers; this has {slots}"
+            f"an optimizer may have {REQUEST.slots} slots here, one for each thing it remembers; this has {slots}"
         )
     return found
 
 
 def _slots(optimizer: Optimizer) -> int:
-    """What it remembers: exactly for a linear one, its layers for another."""
+    """What an optimizer remembers: exactly for a linear one, the number of its layers for another."""
     if optimizer.linear:
         return len(optimizer.initial())
-    inner = getattr(optimizer, "inner", None)
-    return 1 + (_slots(inner) if isinstance(inner, Optimizer) else 0)
+    return 1 + (_slots(optimizer.inner) if isinstance(optimizer, Wrapper) else 0)
 
 
-def _schedule_text(text: str) -> Scheduled:
-    return Scheduled(text, parse_schedule(text))
+def _schedule_text(text: str) -> PlannedSchedule:
+    return PlannedSchedule(text, parse_schedule(text))
 
 
-def _schedule_pieces(lengths: list[int], **multipliers: list[float] | None) -> Scheduled:
+def _schedule_pieces(lengths: list[int], **multipliers: list[float] | None) -> PlannedSchedule:
     given = {name: values for name, values in multipliers.items() if values is not None}
     text = ", ".join([str(lengths), *(f"{name}={values}" for name, values in given.items())])
-    return Scheduled(f"Schedule({text})", Schedule(lengths, **given))
+    return PlannedSchedule(f"Schedule({text})", Schedule(lengths, **given))
 
 
 def _batch_sizes(text: str) -> list[float]:
     sizes = parse_batch_sizes(text)
-    if len(sizes) > limits.BATCH_SIZES:
-        raise Wrong(f"{text!r:.60} are {len(sizes)} batch sizes; ask for {limits.BATCH_SIZES} at most")
+    if len(sizes) > REQUEST.batch_sizes:
+        raise Wrong(f"{text!r:.60} are {len(sizes)} batch sizes; ask for {REQUEST.batch_sizes} at most")
     return sizes
 
 
-positive = Number(1e-300, HUGE)
-batch_size = Number(1e-12, HUGE, infinite=True)
-steps = Number(0, limits.STEPS, whole=True)
-seed = Field(Number(0, 2**31, whole=True), 0)
-multipliers = Field(Items(Number(0, HUGE), limits.SCHEDULE_PIECES), None)
+def _map(optimizer: Optimizer, x: Axis, y: Axis, **others: object) -> dict[str, object]:
+    """The settings that the axes replace need not be free: the text of a page keeps the setting that was clicked."""
+    for axis in (x, y):
+        if axis.name in (known := parameters(optimizer)):
+            optimizer = assign(optimizer, known[axis.name].path, free)
+    return {"optimizer": optimizer, "x": x, "y": y, **others}
 
-modes = {
-    "spectrum": Field(
-        Either(
-            Text(_spectrum_text),
-            Object(
-                {
-                    "upload": Field(Text(str, 64), None),
-                    "file": Field(Any_(), None),
-                    "name": Field(Text(str, 200), ""),
-                },
-                _spectrum_file,
-            ),
-        ),
-        Source(PAPER),
-    )
-}
-problem = Object(
+
+positive = NumberValue(SMALLEST_NUMBER, LARGEST_NUMBER)
+batch_size = NumberValue(1e-12, LARGEST_NUMBER, infinite=True)
+steps = NumberValue(0, REQUEST.steps, whole=True)
+seed = Field(NumberValue(0, 2**31, whole=True), 0)
+multipliers = Field(ListValue(NumberValue(0, LARGEST_NUMBER), REQUEST.schedule_pieces), None)
+
+file = ObjectValue(
+    {
+        "upload": Field(TextValue(str, 64), None),
+        "file": Field(RawObject(), None),
+        "name": Field(TextValue(str, 200), ""),
+    },
+    _spectrum_file,
+)
+modes = {"spectrum": Field(EitherValue(TextValue(_spectrum_text), file), PAPER)}
+problem = ObjectValue(
     {
         **modes,
-        "kind": Field(Choice(("quadratic", "least_squares")), "quadratic"),
-        "label_noise": Field(Number(0, HUGE), None),
+        "kind": Field(ChoiceValue(("quadratic", "least_squares")), "quadratic"),
+        "label_noise": Field(NumberValue(0, LARGEST_NUMBER), None),
     },
     Given,
 )
-measured = Object(modes, Given)  # where the noise is the spectrum's own
-schedule = Either(
-    Text(_schedule_text),
-    Object(
-        {
-            "lengths": Field(Items(Number(1, limits.STEPS, whole=True), limits.SCHEDULE_PIECES)),
-            "lr": multipliers,
-            "momentum": multipliers,
-            "batch_size": multipliers,
-        },
-        _schedule_pieces,
-    ),
-)
-axis = Object(
+measured = ObjectValue(modes, Given)  # For endpoints that use the noise of the spectrum itself.
+pieces = ObjectValue(
     {
-        "name": Field(Text(str, 60)),
-        "low": Field(Number(0, HUGE)),
-        "high": Field(Number(0, HUGE)),
-        "n": Field(Number(2, limits.SETTINGS, whole=True), 32),
+        "lengths": Field(ListValue(NumberValue(1, REQUEST.steps, whole=True), REQUEST.schedule_pieces)),
+        "lr": multipliers,
+        "momentum": multipliers,
+        "batch_size": multipliers,
+    },
+    _schedule_pieces,
+)
+axis = ObjectValue(
+    {
+        "name": Field(TextValue(str, 60)),
+        "low": Field(NumberValue(0, LARGEST_NUMBER)),
+        "high": Field(NumberValue(0, LARGEST_NUMBER)),
+        "n": Field(NumberValue(2, REQUEST.settings, whole=True), 32),
     },
     Axis,
 )
 
-given = {"problem": Field(problem, Given())}
-as_it_is = {"problem": Field(measured, Given())}
-optimizer = {"optimizer": Field(Text(_optimizer))}
+given = {"problem": Field(problem, {})}
+as_it_is = {"problem": Field(measured, {})}
+optimizer = {"optimizer": Field(TextValue(_optimizer))}
 at = {"batch_size": Field(batch_size)}
-planned = {"schedule": Field(schedule, None)}
+planned = {"schedule": Field(EitherValue(TextValue(_schedule_text), pieces), None)}
 target = {"target": Field(positive)}
 goals = {
     "target": Field(positive, None),
-    "steps": Field(Number(1, limits.STEPS, whole=True), None),
+    "steps": Field(NumberValue(1, REQUEST.steps, whole=True), None),
     "examples": Field(positive, None),
 }
-quick = {"quick": Field(Flag(), False)}
+quick = {"quick": Field(FlagValue(), False)}
+sizes = EitherValue(TextValue(_batch_sizes), ListValue(batch_size, REQUEST.batch_sizes))
 
-BODIES: dict[str, Object] = {
-    "curve": Object(
+BODIES: dict[str, ObjectValue] = {
+    "curve": ObjectValue(
         {
             **given, **optimizer, **at, "steps": Field(steps), **planned, **quick, "seed": seed,
-            "grid": Field(Choice(("log", "linear")), "log"),
-            "points": Field(Number(2, limits.POINTS, whole=True), 200),
-            "replicas": Field(Number(2, limits.REPLICAS, whole=True), 64),
+            "grid": Field(ChoiceValue(("log", "linear")), "log"),
+            "points": Field(NumberValue(2, REQUEST.points, whole=True), 200),
+            "replicas": Field(NumberValue(2, REQUEST.replicas, whole=True), 64),
         }
     ),
-    "steps": Object(
-        {**given, **optimizer, **at, **target, **planned, **quick, "until": Field(Choice(("first", "settled")), "first")}
+    "steps": ObjectValue(
+        {
+            **given, **optimizer, **at, **target, **planned, **quick,
+            "until": Field(ChoiceValue(("first", "settled")), "first"),
+        }
     ),
-    "tune": Object({**given, **optimizer, **at, **goals, "seed": seed}),
-    "sweep": Object(
+    "tune": ObjectValue({**given, **optimizer, **at, **goals, "seed": seed}),
+    "sweep": ObjectValue(
         {
             **given, **target, "seed": seed,
-            "optimizers": Field(Items(Text(_optimizer), limits.OPTIMIZERS)),
-            "batch_sizes": Field(
-                Either(Text(_batch_sizes), Items(batch_size, limits.BATCH_SIZES)), list(DEFAULT_BATCH_SIZES)
-            ),
+            "optimizers": Field(ListValue(TextValue(_optimizer), REQUEST.optimizers)),
+            "batch_sizes": Field(sizes, list(DEFAULT_BATCH_SIZES)),
         }
     ),
-    "schedule": Object(
+    "schedule": ObjectValue(
         {
             **given, **optimizer, **at, **goals,
-            "pieces": Field(Number(1, limits.PIECES, whole=True), 10),
-            "on": Field(Choice(("lr", "batch_size")), "lr"),
+            "pieces": Field(NumberValue(1, REQUEST.pieces, whole=True), 10),
+            "on": Field(ChoiceValue(("lr", "batch_size")), "lr"),
         }
     ),
-    "map": Object({**given, **optimizer, **target, "batch_size": Field(batch_size, None), "x": Field(axis), "y": Field(axis)}),
-    "spectrum": Object({**as_it_is}),
-    "predict": Object(
+    "map": ObjectValue(
+        {**given, **optimizer, **target, "batch_size": Field(batch_size, None), "x": Field(axis), "y": Field(axis)}, _map
+    ),
+    "spectrum": ObjectValue(as_it_is),
+    "predict": ObjectValue(
         {
             **as_it_is, **optimizer, **at, "steps": Field(steps), **planned,
-            "epochs": Field(Flag(), False), "quadratic": Field(Flag(), False),
+            "epochs": Field(FlagValue(), False), "quadratic": Field(FlagValue(), False),
         }
     ),
 }  # fmt: skip
 
 
-def schemas() -> dict[str, Any]:
+def schemas() -> dict[str, Schema]:
     """The JSON schema of every body, by path."""
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     return {f"/api/{name}": {**dialect, **body.schema()} for name, body in BODIES.items()}

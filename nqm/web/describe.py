@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Callable
-from dataclasses import MISSING, Field, fields
-from typing import Any
+from dataclasses import MISSING, Field, asdict, fields
 
 from .. import __version__
 from ..optimizers import Optimizer, Wrapper, free
 from ..optimizers.base import Sampled
+from ..optimizers.kinds import Kind
 from ..search.sweeps import DEFINITIONS
 from ..text.objects import known_optimizers, known_schedules, known_spectra
 from ..text.tokens import argument_names
-from . import limits
+from .limits import REQUEST
 
+Described = dict[str, object]
 CHOICES = {"DriftingPreconditioned.order": ("before", "after")}
-SLIDERS = {
-    "lr": (1e-5, 10.0),
-    "eps": (1e-12, 1.0),
-    "damping": (1e-12, 1.0),
-    "weight_decay": (1e-4, 1.0),
-    "norm": (1e-2, 1e2),
-}
-SLIDER_OF = {"log": (1.0, 256.0), "memory": (0.0, 1 - 2.0**-14), "linear": (0.0, 1.0)}
+"""Parameters that are one of a few words."""
+SPANS = {"memory": (0.0, 1 - 2.0**-14), "linear": (0.0, 1.0)}
+"""What the sliders of the scales that have ends of their own span."""
 
 TERMS = {
     "loss": "The expected loss of the reported weights, in expectation over gradient noise and start.",
@@ -78,8 +75,8 @@ PARAMETERS = {
     "order": "Whether the preconditioner acts before the momentum or after it.",
     "EstimatedPreconditioned.examples": "Examples whose gradients the preconditioner is estimated from.",
     "damping": "Added to the estimate, so that nothing is divided by zero.",
-}  # fmt: skip
-OUTCOMES = {
+}
+OUTCOME_SENTENCES = {
     "finished": "It ran to the last step.",
     "reached": "It reached the target.",
     "above_floor": "Noise keeps the loss above the target; a smaller learning rate, a larger batch or an average would help.",
@@ -88,7 +85,7 @@ OUTCOMES = {
 }
 
 
-def describe() -> dict[str, Any]:
+def describe() -> Described:
     """All menus."""
     return {
         "version": __version__,
@@ -97,12 +94,12 @@ def describe() -> dict[str, Any]:
         "spectra": [_constructor(name, function) for name, function in known_spectra().items()],
         "terms": TERMS | {name: sentence for name, sentence in PARAMETERS.items() if "." not in name},
         "definitions": DEFINITIONS,
-        "outcomes": OUTCOMES,
-        "limits": limits.described(),
+        "outcomes": OUTCOME_SENTENCES,
+        "limits": asdict(REQUEST),
     }
 
 
-def _optimizer(name: str, kind: type[Optimizer]) -> dict[str, Any]:
+def _optimizer(name: str, kind: type[Optimizer]) -> Described:
     return {
         "name": name,
         "sentence": _sentence(kind),
@@ -112,17 +109,17 @@ def _optimizer(name: str, kind: type[Optimizer]) -> dict[str, Any]:
     }
 
 
-def _parameter(owner: str, f: Field[Any]) -> dict[str, Any]:
+def _parameter(owner: str, f: Field[object]) -> Described:
     own = f"{owner}.{f.name}"
-    kind, choices = f.metadata.get("kind"), CHOICES.get(own)
-    scale = "choice" if kind is None else kind.scale
-    low, high = SLIDERS.get(f.name, SLIDER_OF.get(scale, (None, None)))
+    kind: Kind | None = f.metadata.get("kind")
+    choices = CHOICES.get(own)
+    low, high = (None, None) if kind is None else _span(kind)
     return {
         "name": f.name,
         "sentence": PARAMETERS.get(own) or PARAMETERS[f.name],
         "allowed": " or ".join(choices or ()) if kind is None else kind.allowed,
         "default": None if f.default is free or f.default is MISSING else f.default,
-        "scale": scale,
+        "scale": "choice" if kind is None else kind.scale,
         "low": low,
         "high": high,
         "whole": bool(kind and kind.integer),
@@ -130,7 +127,23 @@ def _parameter(owner: str, f: Field[Any]) -> dict[str, Any]:
     }
 
 
-def _constructor(name: str, function: Callable[..., Any]) -> dict[str, Any]:
+def _span(kind: Kind) -> tuple[float, float]:
+    """What a slider spans: the box of the search, or ten times as far as the likely values reach on either side.
+
+    >>> from nqm.optimizers.kinds import rate, whole
+    >>> _span(rate().metadata["kind"]), _span(whole().metadata["kind"])
+    ((1e-05, 10.0), (1.0, 256.0))
+    """
+    if kind.scale in SPANS:
+        return SPANS[kind.scale]
+    low, high = (float(kind.value(u)) for u in kind.likely or (kind.low, kind.high))
+    if kind.integer:
+        return low, high
+    beyond = 1 if kind.likely else 0
+    return 10.0 ** (round(math.log10(low)) - beyond), 10.0 ** (round(math.log10(high)) + beyond)
+
+
+def _constructor(name: str, function: Callable[..., object]) -> Described:
     known = inspect.signature(function).parameters
     given = {key: known[key].default for key in argument_names(function)}
     shown = [
@@ -139,7 +152,7 @@ def _constructor(name: str, function: Callable[..., Any]) -> dict[str, Any]:
     return {"name": name, "sentence": _sentence(function), "parameters": shown}
 
 
-def _sentence(documented: Any) -> str:
+def _sentence(documented: object) -> str:
     """The first sentence of a docstring, without its markup."""
     text = " ".join((inspect.getdoc(documented) or "").split("\n\n")[0].split())
     return re.sub(r"`+", "", text)

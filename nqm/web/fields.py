@@ -1,4 +1,4 @@
-"""Kinds of values in a request: each has the JSON schema that describes it and the reader that checks it.
+"""Values of a request: each kind has the JSON schema that describes it and the reader that checks it.
 
 One declaration serves both, so that the schema cannot say what the server does not do. A value that is refused is a
 `Refused` with the path of the field, and its sentence names the bound.
@@ -6,45 +6,59 @@ One declaration serves both, so that the schema cannot say what the server does 
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from ..text.values import parse_number
-from ..types import short, unknown
-from . import limits
+from ..types import Wrong, short, unknown
+from .limits import REQUEST
 
-Schema = dict[str, Any]
-NUMBER_TEXT = 60  # characters of a number written as text
+Schema = dict[str, object]
+NUMBER_TEXT = 60  # A number that is written as text has at most this many characters.
 
 
-class Refused(ValueError):
-    """A request that cannot be answered: one sentence, the field to change, the status."""
+class Refused(Exception):
+    """A request that cannot be answered: one sentence, the field to change and the argument in its text, the status."""
 
-    def __init__(self, sentence: str, field: str | None = None, status: int = 422) -> None:
-        super().__init__(" ".join(sentence.split()))
-        self.field, self.status = field, status
+    def __init__(self, sentence: str, field: str | None = None, argument: str | None = None, status: int = 422) -> None:
+        super().__init__(sentence)
+        self.field, self.argument, self.status = field, argument, status
+
+
+def told(sentence: str, field: str | None = None, argument: str | None = None, **more: str) -> bytes:
+    """The JSON of a request that is not answered."""
+    return json.dumps({"error": " ".join(sentence.split()), "field": field, "argument": argument, **more}).encode()
+
+
+class Reader(Protocol):
+    """A kind of value."""
+
+    def schema(self) -> Schema:
+        """What JSON it takes."""
+        ...
+
+    def read(self, value: object, path: str) -> object:
+        """What the JSON means; `Refused` with the path if it means nothing."""
+        ...
 
 
 @dataclass(frozen=True)
-class Number:
+class NumberValue:
     """A number between two bounds, as such or as text."""
 
     low: float
     high: float
     whole: bool = False
-    infinite: bool = False  # whether "inf" is one
+    infinite: bool = False  # Whether "inf" is allowed.
 
     def schema(self) -> Schema:
-        bounds = {"minimum": self.low, "maximum": self.high}
-        kinds = [
-            {"type": "integer" if self.whole else "number", **bounds},
-            {"type": "string", "maxLength": NUMBER_TEXT},
-        ]
-        return {"anyOf": kinds}
+        kind = {"type": "integer" if self.whole else "number", "minimum": self.low, "maximum": self.high}
+        return {"anyOf": [kind, {"type": "string", "maxLength": NUMBER_TEXT}]}
 
-    def read(self, value: Any, path: str) -> Any:
+    def read(self, value: object, path: str) -> float:
         if isinstance(value, str):
             value = _parsed(parse_number, value, path)
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -55,27 +69,27 @@ class Number:
             self._refuse(value, path)
         return int(value) if self.whole else value
 
-    def _refuse(self, value: Any, path: str) -> NoReturn:
+    def _refuse(self, value: object, path: str) -> NoReturn:
         what = "a whole number" if self.whole else "a number"
         more = ", or inf" if self.infinite else ""
         raise Refused(f"{path} must be {what} from {self.low:g} to {self.high:g}{more}, got {value!r:.60}", path)
 
 
 @dataclass(frozen=True)
-class Flag:
+class FlagValue:
     """True or false."""
 
     def schema(self) -> Schema:
         return {"type": "boolean"}
 
-    def read(self, value: Any, path: str) -> bool:
+    def read(self, value: object, path: str) -> bool:
         if not isinstance(value, bool):
             raise Refused(f"{path} must be true or false, got {value!r:.60}", path)
         return value
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChoiceValue:
     """One of a few words."""
 
     words: tuple[str, ...]
@@ -83,23 +97,23 @@ class Choice:
     def schema(self) -> Schema:
         return {"enum": list(self.words)}
 
-    def read(self, value: Any, path: str) -> str:
-        if value not in self.words:
+    def read(self, value: object, path: str) -> str:
+        if not isinstance(value, str) or value not in self.words:
             raise Refused(f"{path} must be one of {', '.join(self.words)}, got {value!r:.60}", path)
         return value
 
 
 @dataclass(frozen=True)
-class Text:
-    """Text that a function makes something of, or refuses with a `ValueError`."""
+class TextValue:
+    """Text that a function makes something of, or refuses with a `Wrong`."""
 
-    parse: Callable[[str], Any]
-    most: int = limits.TEXT
+    parse: Callable[[str], object]
+    most: int = REQUEST.text
 
     def schema(self) -> Schema:
         return {"type": "string", "minLength": 1, "maxLength": self.most}
 
-    def read(self, value: Any, path: str) -> Any:
+    def read(self, value: object, path: str) -> object:
         if not isinstance(value, str):
             raise Refused(f"{path} must be text, got {value!r:.60}", path)
         if len(value) > self.most:
@@ -108,66 +122,72 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Items:
+class ListValue:
     """A list of values of one kind."""
 
-    kind: Any
+    kind: Reader
     most: int
-    least: int = 1
 
     def schema(self) -> Schema:
-        return {"type": "array", "items": self.kind.schema(), "minItems": self.least, "maxItems": self.most}
+        return {"type": "array", "items": self.kind.schema(), "minItems": 1, "maxItems": self.most}
 
-    def read(self, value: Any, path: str) -> list[Any]:
+    def read(self, value: object, path: str) -> list[object]:
         if not isinstance(value, list):
             raise Refused(f"{path} must be a list, got {value!r:.60}", path)
-        if not self.least <= len(value) <= self.most:
-            raise Refused(f"{path} must have {self.least:,} to {self.most:,} entries, got {len(value):,}", path)
+        if not 1 <= len(value) <= self.most:
+            raise Refused(f"{path} must have 1 to {self.most:,} entries, got {len(value):,}", path)
         return [self.kind.read(item, f"{path}.{i}") for i, item in enumerate(value)]
 
 
 @dataclass(frozen=True)
-class Either:
+class EitherValue:
     """Text, or what another kind reads."""
 
-    text: Any
-    other: Any
+    text: Reader
+    other: Reader
 
     def schema(self) -> Schema:
         return {"anyOf": [self.text.schema(), self.other.schema()]}
 
-    def read(self, value: Any, path: str) -> Any:
+    def read(self, value: object, path: str) -> object:
         return (self.text if isinstance(value, str) else self.other).read(value, path)
 
 
 @dataclass(frozen=True)
-class Any_:
-    """An object that somebody else checks."""
+class RawObject:
+    """A JSON object as it is, for a reader of its own to check."""
 
     def schema(self) -> Schema:
         return {"type": "object"}
 
-    def read(self, value: Any, path: str) -> dict[str, Any]:
+    def read(self, value: object, path: str) -> dict[str, object]:
         if not isinstance(value, dict):
             raise Refused(f"{path} must be an object, got {value!r:.60}", path)
         return value
 
 
-NEEDED: Any = object()
+NEEDED = object()
 """The default of a field that must be given."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """A value of an object: its kind, and what it is if left out; a default is not read."""
+    """A field of an object: its kind, and the JSON that stands for it if it is omitted; None stays None."""
 
-    kind: Any
-    default: Any = NEEDED
+    kind: Reader
+    default: object = NEEDED
+
+    def read(self, value: object, path: str) -> object:
+        if value is None:  # A form sends its empty fields as null.
+            value = self.default
+        if value is NEEDED:
+            raise Refused(f"{path} is missing", path)
+        return None if value is None else self.kind.read(value, path)
 
 
 @dataclass(frozen=True)
-class Object:
-    """Fields by name, and what is made of them; others are refused by name."""
+class ObjectValue:
+    """Fields by name, and what is made of them; other names are refused."""
 
     fields: Mapping[str, Field]
     make: Callable[..., Any] = field(default=dict)
@@ -177,34 +197,27 @@ class Object:
         properties = {name: f.kind.schema() for name, f in self.fields.items()}
         return {"type": "object", "properties": properties, "required": needed, "additionalProperties": False}
 
-    def read(self, value: Any, path: str = "") -> Any:
+    def read(self, value: object, path: str = "") -> Any:
         if not isinstance(value, dict):
             raise Refused(f"{path or 'the body'} must be an object, got {value!r:.60}", path or None)
         for name in value:
             if name not in self.fields:
                 raise Refused(str(unknown("field", short(name, 40), self.fields)), _inside(path, short(name, 40)))
-        found = {}
-        for name, f in self.fields.items():
-            # null is left out: a form sends its empty fields so.
-            if value.get(name) is not None:
-                found[name] = f.kind.read(value[name], _inside(path, name))
-            elif f.default is NEEDED:
-                raise Refused(f"{_inside(path, name)} is missing", _inside(path, name))
-            else:
-                found[name] = f.default
-        return _parsed(lambda given: self.make(**given), found, path)
+        found = {name: f.read(value.get(name), _inside(path, name)) for name, f in self.fields.items()}
+        try:
+            return self.make(**found)
+        except Wrong as wrong:
+            named = _inside(path, wrong.argument) if wrong.argument in self.fields else path
+            raise Refused(str(wrong), named or None) from None
 
 
-def _inside(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
+def _inside(path: str, name: str | None) -> str:
+    return f"{path}.{name}" if path else name or ""
 
 
-def _parsed(function: Callable[[Any], Any], value: Any, path: str) -> Any:
-    """What a function makes of a value; its `ValueError` is the field's."""
+def _parsed(function: Callable[[str], object], text: str, path: str) -> object:
+    """What a function makes of a text; a `Wrong` is about this field, and its argument is one in the text."""
     try:
-        return function(value)
-    except Refused as refused:
-        refused.field = refused.field or path or None
-        raise
-    except ValueError as error:
-        raise Refused(str(error), path or None) from None
+        return function(text)
+    except Wrong as wrong:
+        raise Refused(str(wrong), path, wrong.argument) from None

@@ -6,26 +6,30 @@ import hashlib
 import io
 import json
 import re
+import struct
 import tempfile
 import zipfile
+import zlib
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ..engine.spectrum import Spectrum
 from ..nets.fitting.model import Fit
-from ..types import Wrong
-from . import limits
+from ..types import Array, Wrong
 from .fields import Refused
+from .limits import REQUEST
 
 ZIP = b"PK\x03\x04"
-UNPACKED_BYTES = 2**25  # of an .npz: 20,000 modes take 640 kB
-PROBES = 1_000
-KEPT = 8  # files that a process keeps read
+UNPACKED_BYTES = 2**25  # An .npz may have this many bytes unpacked; 20,000 modes take 640 kB.
+PROBES = 1_000  # The probes of a measurement are numbered below this.
+DESCENT_STEPS = 10**6  # The descent of a fit ends before this step.
+FILES_KEPT = 8  # A process keeps this many files in the form in which it has read them.
+DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, RuntimeError, IndexError, OverflowError)
+"""What the readers raise on a damaged file, besides `Wrong`; a recursion too deep is a RuntimeError."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +45,7 @@ class Opened:
     def kind(self) -> str:
         return "spectrum" if self.fit is None else "fit"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The content as the JSON file would have it."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "file.json")
@@ -77,7 +81,7 @@ class Shelf:
 
     def _recent(self, key: str) -> Opened:
         self._read.move_to_end(key)
-        while len(self._read) > KEPT:
+        while len(self._read) > FILES_KEPT:
             self._read.popitem(last=False)
         return self._read[key]
 
@@ -91,34 +95,29 @@ def identity(content: bytes) -> str:
 
 def read(content: bytes, key: str, name: str = "") -> Opened:
     """A fit or a spectrum, told by the content; what is neither is refused with a sentence."""
-    if len(content) > limits.UPLOAD_BYTES:
-        raise Refused(f"a file may have {limits.UPLOAD_BYTES:,} bytes, this one has {len(content):,}", None, 413)
+    if len(content) > REQUEST.upload_bytes:
+        raise Refused(f"a file may have {REQUEST.upload_bytes:,} bytes, this one has {len(content):,}", status=413)
     try:
-        fit, spectrum = _load(content)
-    except Refused:
-        raise
-    except ValueError as error:
-        raise Refused(f"this is no file of nqm fit or nqm spectrum: {_reason(error)}") from None
-    except Exception as error:  # a damaged file can break its reader anywhere
-        raise Refused(f"this is no file of nqm fit or nqm spectrum: {type(error).__name__}") from None
-    if len(spectrum) > limits.NODES:
-        raise Refused(
-            f"a file may have {limits.NODES:,} modes, this one has {len(spectrum):,}; nqm spectrum --compress"
-        )
+        found = _load(content, name)
+    except DAMAGE as error:
+        raise Wrong(f"this is no file of nqm fit or nqm spectrum: {type(error).__name__}") from None
+    fit = found if isinstance(found, Fit) else None
+    if fit is not None:
+        _check(fit)
+    spectrum = found.spectrum if isinstance(found, Fit) else found
+    if len(spectrum) > REQUEST.nodes:
+        raise Wrong(f"a file may have {REQUEST.nodes:,} modes, this one has {len(spectrum):,}; nqm spectrum --compress")
     return Opened(key, _tidy(name, "spectrum.json" if fit is None else "fit.json"), spectrum, fit)
 
 
-def _load(content: bytes) -> tuple[Fit | None, Spectrum]:
+def _load(content: bytes, name: str) -> Fit | Spectrum:
     packed = content.startswith(ZIP)
     names = _packed_names(content) if packed else _json_names(content)
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "file.npz" if packed else "file.json")
+        # The readers quote the name of the file, so it is that of the user's own.
+        path = Path(folder, _tidy(name, "file.json")).with_suffix(".npz" if packed else ".json")
         path.write_bytes(content)
-        if "about" in names or "format" in names:
-            fit = Fit.load(path)
-            _check(fit)
-            return fit, fit.spectrum
-        return None, Spectrum.load(path)
+        return Fit.load(path) if {"about", "format"} & names else Spectrum.load(path)
 
 
 def _packed_names(content: bytes) -> set[str]:
@@ -126,16 +125,19 @@ def _packed_names(content: bytes) -> set[str]:
         with zipfile.ZipFile(io.BytesIO(content)) as file:
             members = file.infolist()
     except zipfile.BadZipFile as error:
-        raise Wrong(str(error)) from None
+        raise Wrong(f"this is no file of nqm fit or nqm spectrum: {error}") from None
     if sum(member.file_size for member in members) > UNPACKED_BYTES:
-        raise Wrong(f"it would take more than {UNPACKED_BYTES:,} bytes unpacked")
+        raise Wrong(f"this file would take more than {UNPACKED_BYTES:,} bytes unpacked")
     return {Path(member.filename).stem for member in members}
 
 
 def _json_names(content: bytes) -> set[str]:
-    data = json.loads(content.decode())
+    try:
+        data = json.loads(content.decode())
+    except ValueError as error:
+        raise Wrong(f"this is no file of nqm fit or nqm spectrum: {error}") from None
     if not isinstance(data, dict):
-        raise Wrong("it should be a JSON object")
+        raise Wrong("this is no file of nqm fit or nqm spectrum: it should be a JSON object")
     return set(data)
 
 
@@ -145,34 +147,28 @@ def _check(fit: Fit) -> None:
         measure = getattr(fit, name)
         if measure is None:
             continue
-        if not (measure.h.ndim == 1 and 0 < len(measure.h) == len(measure.weight) == len(measure.probe)):
-            raise Wrong(f"{name} should have one weight and one probe for each h")
+        if not _columns(measure.h, measure.weight, measure.probe):
+            raise Wrong(f"the fit's {name} should have one weight and one probe for each h")
         if not (np.isfinite(measure.h).all() and np.isfinite(measure.weight).all()):
-            raise Wrong(f"{name} should be finite numbers")
+            raise Wrong(f"the fit's {name} should be finite numbers")
         if measure.probe.min() < 0 or measure.probe.max() >= PROBES:
-            raise Wrong(f"{name} should come from probes 0 to {PROBES - 1}")
+            raise Wrong(f"the fit's {name} should come from probes 0 to {PROBES - 1}")
     if not (np.isfinite(fit.loss) and fit.examples >= 1):
-        raise Wrong("loss and examples should be positive numbers")
+        raise Wrong("the fit's loss and examples should be positive numbers")
     if fit.descent is not None:
         lr, steps, loss = fit.descent.lr, fit.descent.steps, fit.descent.loss
-        rising = (
-            0 < len(steps) == len(loss) and steps[0] >= 0 and steps[-1] <= 10**6 and bool(np.all(np.diff(steps) > 0))
-        )
-        if not (rising and lr > 0 and np.isfinite(lr) and np.isfinite(loss).all() and np.all(loss > 0)):
-            raise Wrong("its descent should be positive losses at rising steps")
-    alike = {values.shape for values in fit.top.values()}
-    if {"h", "c", "adam"} - set(fit.top) or len(alike) != 1 or len(*alike) != 1:
-        raise Wrong("it should have h, c and adam along the largest curvatures")
+        rising = _columns(steps, loss) and steps[0] >= 0 and steps[-1] <= DESCENT_STEPS and np.all(np.diff(steps) > 0)
+        if not (rising and 0 < lr < np.inf and np.isfinite(loss).all() and np.all(loss > 0)):
+            raise Wrong("the fit's descent should be positive losses at rising steps")
+    if {"h", "c", "adam"} - set(fit.top) or not _columns(*fit.top.values()):
+        raise Wrong("the fit should have h, c and adam along the largest curvatures")
     if not all(np.isfinite(values).all() for values in fit.top.values()):
-        raise Wrong("h, c and adam along the largest curvatures should be finite numbers")
-    fit.to_dict()
+        raise Wrong("the fit's h, c and adam along the largest curvatures should be finite numbers")
 
 
-def _reason(error: ValueError) -> str:
-    """The reader's sentence, without the name of the temporary file; Python's own words about kinds of values are none."""
-    if isinstance(error.__context__, TypeError):
-        return "a value in it is of the wrong kind"
-    return re.sub(r"^'file\.\w+' (is not a (spectrum|fit that nqm wrote): )?", "", str(error))
+def _columns(*columns: Array) -> bool:
+    """Whether arrays are lists of one length, and not empty."""
+    return all(column.ndim == 1 and 0 < len(column) == len(columns[0]) for column in columns)
 
 
 def _tidy(name: str, otherwise: str) -> str:

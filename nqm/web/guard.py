@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
-import json
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
 
 from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .fields import told
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 POLICY = (
@@ -21,10 +21,6 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
-Message = MutableMapping[str, Any]
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 
 
 class Guard:
@@ -34,7 +30,7 @@ class Guard:
     Origin. Neither can be forged by a page.
     """
 
-    def __init__(self, app: Any, host: str) -> None:
+    def __init__(self, app: ASGIApp, host: str) -> None:
         self.app, self.host = app, host
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -43,7 +39,7 @@ class Guard:
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         host = headers.get("host", "")
-        app = self.app
+        app: ASGIApp = self.app
         if not allowed_host(host, self.host):
             app = refusal(403, f"this server does not answer to the host {host!r:.60}")
         elif scope["method"] not in ("GET", "HEAD") and not same_origin(headers, host):
@@ -91,6 +87,7 @@ def same_origin(headers: dict[str, str], host: str) -> bool:
     return (origin is None or origin in (f"http://{host}", f"https://{host}")) and site in ("none", "same-origin")
 
 
-def refusal(status: int, sentence: str, field: str | None = None, **headers: str) -> Response:
-    content = json.dumps({"error": sentence, "field": field})
-    return Response(content, status, media_type="application/json", headers={"cache-control": "no-store", **headers})
+def refusal(status: int, sentence: str, **headers: str) -> Response:
+    return Response(
+        told(sentence), status, media_type="application/json", headers={"cache-control": "no-store", **headers}
+    )

@@ -2,34 +2,40 @@
 
 from __future__ import annotations
 
-BODY_BYTES = 2**21  # of a JSON body; a file may come along in it
-UPLOAD_BYTES = 2**22
-DRAIN_BYTES = 2**25  # of a body that is too long are read before the connection is cut
-TEXT = 2_000  # characters of an optimizer, a schedule or a spectrum
-NODES = 20_000  # of a spectrum given mode by mode
-STEPS = 10**9
-POINTS = 1_000  # reported steps of a curve
-PIECES = 100  # of a best schedule
-SCHEDULE_PIECES = 1_000  # of a schedule as data
-BATCH_SIZES = 40
-OPTIMIZERS = 6
-SLOTS = 6  # of an optimizer: SGD has one, momentum one more, each average one more
-SETTINGS = 64  # along an axis of a map
-REPLICAS = 1_024
-SHOWN = 400  # nodes of a spectrum that an answer lists
-
-TIME_LIMIT = 30.0  # seconds, unless `nqm serve --time-limit` says otherwise
-MEMORY_BYTES = 2**31  # that a worker may add to what it starts with
-WAITING = 256  # requests in the queue
-
-UPLOADS = 32
-STORE_BYTES = 2**26  # of uploads, and as much again of answers
+from dataclasses import dataclass
 
 
-def described() -> dict[str, float]:
-    """The bounds that a user of the endpoints meets, by name."""
-    names = (
-        "body_bytes", "upload_bytes", "text", "nodes", "steps", "points", "pieces", "schedule_pieces", "batch_sizes",
-        "optimizers", "slots", "settings", "replicas", "uploads",
-    )  # fmt: skip
-    return {name: globals()[name.upper()] for name in names}
+@dataclass(frozen=True)
+class RequestLimits:
+    """What a request may ask for; the page is told all of it."""
+
+    body_bytes: int = 2**21  # A JSON body may have this many bytes; a file may come along in it.
+    upload_bytes: int = 2**22  # A file that is uploaded may have this many bytes.
+    text: int = 2_000  # An optimizer, a schedule or a spectrum may have this many characters.
+    nodes: int = 20_000  # A spectrum may have this many nodes.
+    steps: int = 10**9  # A run may have this many steps.
+    points: int = 1_000  # A curve may report this many steps.
+    pieces: int = 100  # A best schedule may have this many pieces.
+    schedule_pieces: int = 1_000  # A schedule that is given as data may have this many pieces.
+    batch_sizes: int = 40  # A sweep may have this many batch sizes.
+    optimizers: int = 6  # A sweep may have this many optimizers.
+    slots: int = 6  # An optimizer may have this many slots: SGD has one, momentum and each average add one.
+    settings: int = 64  # An axis of a map may have this many values.
+    replicas: int = 1_024  # A sampled curve may average this many replicas.
+    uploads: int = 32  # The server keeps this many files that were uploaded.
+
+
+@dataclass(frozen=True)
+class ServerLimits:
+    """What the server spends on requests."""
+
+    time: float = 30.0  # Seconds that a request may take, unless `nqm serve --time-limit` says otherwise.
+    memory_bytes: int = 2**31  # A worker may add this many bytes to what it starts with.
+    drain_bytes: int = 2**25  # A body that is too long is read up to here before the connection is cut.
+    waiting: int = 256  # This many requests may wait for a worker.
+    store_bytes: int = 2**26  # The server keeps this many bytes of uploads, and as many of answers.
+    nodes_shown: int = 400  # An answer lists this many nodes of a spectrum.
+
+
+REQUEST = RequestLimits()
+SERVER = ServerLimits()

@@ -9,24 +9,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import multiprocessing
 import os
+import secrets
 import signal
-import sys
 import traceback
 from collections import OrderedDict
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any
+from multiprocessing.context import ForkServerContext, SpawnContext
 
-from . import limits
+from .fields import told
+from .limits import REQUEST, SERVER
 
 WARM = "nqm.web.warm"
-QUICK = frozenset({"curve", "steps", "spectrum", "upload", "predict"})
-ATTEMPTS = 5  # to bring a worker up
-GRACE = 0.3  # seconds that an abandoned computation may still take: a curve is done sooner than a worker is made
-STARTING = 300.0  # seconds for a worker to come up: the first one of an installation compiles the inner loops
+QUICK_ENDPOINTS = frozenset({"curve", "steps", "spectrum", "upload", "predict"})
+"""Endpoints that may have every worker; the others leave one free."""
+ATTEMPTS = 5  # A worker that does not start is tried this many times more.
+GRACE = 0.3  # Seconds that an abandoned computation may still take: a curve is done sooner than a worker is made.
+STARTING = 300.0  # Seconds for a worker to start: the first one of an installation compiles the inner loops.
+ASKED_BYTES = 2_000  # The log quotes this much of the body that met a bug.
+Context = ForkServerContext | SpawnContext
+LOG = logging.getLogger("nqm.web")
 
 
 @dataclass(frozen=True)
@@ -40,16 +47,17 @@ class Job:
 
 @dataclass(frozen=True)
 class Reply:
-    """A worker's answer, as it goes to the client."""
+    """A worker's answer, as it goes to the client, and what the server's log is to say of it."""
 
     status: int
     content: bytes
+    log: str = ""
 
 
 class Uploads:
     """Files that were uploaded, by id; the one not asked for longest is forgotten."""
 
-    def __init__(self, most: int = limits.UPLOADS, most_bytes: int = limits.STORE_BYTES) -> None:
+    def __init__(self, most: int = REQUEST.uploads, most_bytes: int = SERVER.store_bytes) -> None:
         self.most, self.most_bytes = most, most_bytes
         self._files: OrderedDict[str, tuple[bytes, str]] = OrderedDict()
 
@@ -71,7 +79,7 @@ class Uploads:
 class Worker:
     """One process and the pipe to it; used by one thread at a time."""
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context: Context) -> None:
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=serve, args=(theirs,), daemon=True, name="nqm-worker")
         self.process.start()
@@ -88,13 +96,15 @@ class Worker:
         """Its answer; None if it ended before it had one."""
         try:
             self.pipe.send(job)
-            while isinstance(told := self.pipe.recv(), tuple):
-                match told:
+            while isinstance(reply := self.pipe.recv(), tuple):
+                match reply:
                     case "need", key:
                         self.pipe.send(uploads.get(key))
                     case "keep", key, name:
                         uploads.keep(key, job.body, name)
-            return told
+            if reply.log:
+                LOG.error(reply.log)
+            return reply
         except (EOFError, OSError):
             return None
 
@@ -108,9 +118,7 @@ class Worker:
 class Pool:
     """Workers for requests; used on one event loop, except for `start`."""
 
-    def __init__(
-        self, size: int | None = None, time_limit: float = limits.TIME_LIMIT, waiting: int = limits.WAITING
-    ) -> None:
+    def __init__(self, size: int | None = None, time_limit: float = SERVER.time, waiting: int = SERVER.waiting) -> None:
         self.size = size or (os.cpu_count() or 1) + 1
         self.time_limit, self.most_waiting = time_limit, waiting
         self.uploads = Uploads()
@@ -153,7 +161,7 @@ class Pool:
         self.waiting += 1
         async with contextlib.AsyncExitStack() as stack:
             try:
-                if job.endpoint not in QUICK:
+                if job.endpoint not in QUICK_ENDPOINTS:
                     await stack.enter_async_context(self._long)
                 worker = await self._free.get()
             finally:
@@ -206,17 +214,17 @@ class Pool:
             worker.end()
         self._failures += 1
         if not self._closed and self._failures <= ATTEMPTS:
-            print(f"nqm serve: a worker did not start, attempt {self._failures} of {ATTEMPTS}", file=sys.stderr)
+            LOG.error(f"nqm serve: a worker did not start, attempt {self._failures} of {ATTEMPTS}")
             await asyncio.sleep(self._failures)
             self._spawn()
 
-    def _task(self, coroutine: Any) -> None:
+    def _task(self, coroutine: Coroutine[object, object, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
 
-def _context() -> Any:
+def _context() -> Context:
     """Processes forked from a server that has everything loaded, or, where there is none, fresh ones."""
     for library in ("OPENBLAS", "OMP", "MKL"):  # they inherit it: the systems are tiny, more threads only spin
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
@@ -239,7 +247,7 @@ def serve(pipe: Connection) -> None:
     _bound_memory()
     np.seterr(all="ignore")  # what overflows is said in the outcome
 
-    def ask(key: str) -> Any:
+    def ask(key: str) -> tuple[bytes, str] | None:
         pipe.send(("need", key))
         return pipe.recv()
 
@@ -248,22 +256,21 @@ def serve(pipe: Connection) -> None:
         pipe.send("ready")
         while True:
             job = pipe.recv()
-            status, content = _guarded(respond, job)
-            if job.endpoint == "upload" and status == 200:
+            try:
+                reply = Reply(*respond(job.endpoint, job.body, job.name))
+            except Exception as error:
+                reply = failure(error, f"/api/{job.endpoint}, asked {job.body[:ASKED_BYTES]!r}")
+            if job.endpoint == "upload" and reply.status == 200:
                 pipe.send(("keep", identity(job.body), job.name))
-            pipe.send(Reply(status, content))
+            pipe.send(reply)
 
 
-def _guarded(respond: Any, job: Job) -> tuple[int, bytes]:
-    """An answer also where there is a mistake in the program: status 500, and where it is on standard error."""
-    import json
-
-    try:
-        return respond(job.endpoint, job.body, job.name)
-    except Exception as error:
-        traceback.print_exc()
-        sentence = f"internal error, {type(error).__name__}: {error}; this is a mistake in nqm, please report it"
-        return 500, json.dumps({"error": sentence, "field": None}).encode()
+def failure(error: Exception, where: str) -> Reply:
+    """The reply where there is a bug in the program: its id, and for the log the same id with the traceback."""
+    bug = secrets.token_hex(4)
+    sentence = f"this is a bug in nqm, id {bug}; please report it with the lines that nqm serve printed under this id"
+    lines = "".join(traceback.format_exception(error))
+    return Reply(500, told(sentence, id=bug), f"nqm serve: a bug in nqm, id {bug}, in {where}\n{lines}")
 
 
 def _bound_memory() -> None:
@@ -273,6 +280,6 @@ def _bound_memory() -> None:
 
         with open("/proc/self/statm") as file:
             size = int(file.read().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (size + limits.MEMORY_BYTES, resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_AS, (size + SERVER.memory_bytes, resource.RLIM_INFINITY))
     except (ImportError, OSError, ValueError):
         pass

@@ -1,6 +1,7 @@
 """The same answer elsewhere: the command line and the lines of Python that give what an endpoint gave.
 
-Numbers are written in full, so that both repeat the answer to the last digit.
+Numbers are written in full, so that both repeat the answer to the last digit. What a body leaves at its default is
+omitted in both, where it is the default too.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import ast
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -17,9 +18,44 @@ import nqm
 from ..optimizers import Optimizer, free
 from ..show.numbers import exact
 from ..text.tokens import Text
-from .bodies import PAPER, Given, Scheduled
+from .bodies import BODIES, PAPER, Given, PlannedSchedule
 
-QUICK = "compress(1e-9)"
+QUICK_NODES = "compress(1e-9)"
+FUNCTIONS = {"steps": "steps_to_target", "schedule": "optimal_schedule", "map": "phase_map"}
+"""Functions of the library that do not bear the name of their endpoint, which is that of the verb."""
+FLAGS = {"epochs": ("--epochs", "replacement=False"), "quadratic": ("--quadratic", "bent=False")}
+"""Flags of a body as an option and as an argument."""
+SAMPLED_ONLY = {"seed", "replicas"}  # An exact curve has neither.
+
+
+def recipe(endpoint: str, values: Mapping[str, Any], quick: bool = False) -> dict[str, str]:
+    """The command and the Python that repeat an answer to what the reader made of a body.
+
+    ``quick`` says that the answer was computed on quadrature nodes.
+    """
+    given, usual = values["problem"], BODIES[endpoint].fields
+    if endpoint == "spectrum":
+        words = ["spectrum", _spectrum(given), "--json"]
+        return {"command": shlex.join(["nqm", *words]), "python": python(f"answer = {_python_spectrum(given)}")}
+    optimizers = [source(o) for o in values.get("optimizers") or [values["optimizer"]]]
+    exact_curve = endpoint == "curve" and values["optimizer"].linear
+    left_out = {"problem", "optimizer", "optimizers", "quick", *(SAMPLED_ONLY if exact_curve else ())}
+    named = {k: v for k, v in values.items() if k not in left_out and v is not None and v != usual[k].default}
+    file = [given.spectrum.text] if endpoint == "predict" else []
+    words = [endpoint, *file, *optimizers, *(word for name, value in named.items() for word in _option(name, value))]
+    arguments = [_argument(name, value) for name, value in named.items()]
+    if endpoint == "predict":
+        lines = [f"answer = {_call(f'Fit.load({file[0]!r}).predict', *optimizers, *arguments)}"]
+        return {"command": shlex.join(["nqm", *words]), "python": python(*lines)}
+    if endpoint == "curve":
+        calls = [_call("problem.run" if exact_curve else "problem.sample", *optimizers, *arguments)]
+    else:
+        calls = [_call(FUNCTIONS.get(endpoint, endpoint), "problem", o, *arguments) for o in optimizers]
+    answer = f"[{', '.join(calls)}]" if endpoint == "sweep" else calls[0]
+    return {
+        "command": shlex.join(["nqm", *words, *_problem_options(given, quick)]),
+        "python": python(_python_problem(given, quick), f"answer = {answer}"),
+    }
 
 
 def source(optimizer: Optimizer) -> str:
@@ -37,71 +73,6 @@ def source(optimizer: Optimizer) -> str:
         elif value is not free and value != f.default:
             shown.append(f"{f.name}={value!r}")
     return f"{type(optimizer).__name__}({', '.join(shown)})"
-
-
-def spectrum_text(given: Given, quick: bool = False) -> str:
-    """The spectrum as text of the command line; a file's and a regression's are not worth other nodes there."""
-    if given.spectrum.opened or given.kind != "quadratic":
-        return given.spectrum.text
-    return f"{given.spectrum.text}.{QUICK}" if quick else given.spectrum.text
-
-
-def problem_options(given: Given, quick: bool = False) -> list[str]:
-    """--spectrum, --problem and --label-noise, where they are not the usual ones."""
-    text = spectrum_text(given, quick)
-    found = [] if text == PAPER else ["--spectrum", text]
-    if given.kind != "quadratic":
-        found += ["--problem", given.kind]
-    if given.label_noise is not None:
-        found += ["--label-noise", exact(given.label_noise)]
-    return found
-
-
-def option(name: str, value: Any, usual: Any = None) -> list[str]:
-    """An option, unless it is the usual one."""
-    if value is None or value == usual:
-        return []
-    return [name, value if isinstance(value, str) else exact(value)]
-
-
-def command(verb: str, *words: str, options: Sequence[Sequence[str]] = ()) -> str:
-    """A line for a shell.
-
-    >>> command("tune", "EMA(SGD())", options=[option("-b", 64), option("--target", 0.01)])
-    "nqm tune 'EMA(SGD())' -b 64 --target 0.01"
-    """
-    return shlex.join(["nqm", verb, *words, *(word for words in options for word in words)])
-
-
-def python_spectrum(given: Given, quick: bool = False) -> str:
-    """The spectrum in Python."""
-    opened = given.spectrum.opened
-    if opened:
-        return f"Fit.load({opened.name!r}).spectrum" if opened.fit else f"Spectrum.load({opened.name!r})"
-    tree = Text("spectrum", spectrum_text(given, quick)).tree
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "power_law":
-            node.func = ast.Attribute(ast.Name("Spectrum", ast.Load()), "power_law", ast.Load())
-    return ast.unparse(tree)
-
-
-def python_problem(given: Given, quick: bool = False) -> str:
-    """The line that makes the problem."""
-    text = python_spectrum(given, quick)
-    if given.kind == "quadratic":
-        return f"problem = Quadratic({text})"
-    more = "" if given.label_noise is None else f", label_noise={given.label_noise!r}"
-    return f"problem = LeastSquares({text}{more})"
-
-
-def python_schedule(scheduled: Scheduled | None) -> str | None:
-    return None if scheduled is None else ast.unparse(Text("schedule", scheduled.text).tree)
-
-
-def call(function: str, *args: str, **named: Any) -> str:
-    """A call whose named arguments of None are left out; text among them is code."""
-    shown = [f"{k}={v if isinstance(v, str) else _literal(v)}" for k, v in named.items() if v is not None]
-    return f"{function}({', '.join([*args, *shown])})"
 
 
 def python(*lines: str) -> str:
@@ -122,5 +93,71 @@ def python(*lines: str) -> str:
     return "\n".join([*head, "", *lines])
 
 
-def _literal(value: Any) -> str:
-    return "inf" if isinstance(value, float) and math.isinf(value) else repr(value)
+def _option(name: str, value: object) -> Iterator[str]:
+    """A value as words of the command line."""
+    if name in FLAGS:
+        yield FLAGS[name][0]
+        return
+    yield "-b" if name == "batch_size" else f"--{name.replace('_', '-')}"
+    match value:
+        case PlannedSchedule():
+            yield value.text
+        case list():
+            yield ",".join(exact(size) for size in value)
+        case int() | float():
+            yield exact(value)
+        case _:
+            yield str(value)
+
+
+def _argument(name: str, value: object) -> str:
+    """A value as an argument in Python."""
+    if name in FLAGS:
+        return FLAGS[name][1]
+    match value:
+        case PlannedSchedule():
+            return f"{name}={ast.unparse(Text('schedule', value.text).tree)}"
+        case list():
+            return f"{name}=[{', '.join(exact(size) for size in value)}]"
+        case float() if math.isinf(value):
+            return f"{name}=inf"
+        case _:
+            return f"{name}={value!r}"
+
+
+def _call(function: str, *arguments: str) -> str:
+    return f"{function}({', '.join(arguments)})"
+
+
+def _spectrum(given: Given, quick: bool = False) -> str:
+    """The spectrum as text of the command line; a file's and a regression's are not worth other nodes there."""
+    text = given.spectrum.text
+    return f"{text}.{QUICK_NODES}" if quick and not given.spectrum.opened and given.problem.separable else text
+
+
+def _problem_options(given: Given, quick: bool) -> list[str]:
+    """--spectrum, --problem and --label-noise, where they are not the usual ones."""
+    text = _spectrum(given, quick)
+    found = [] if text == PAPER else ["--spectrum", text]
+    if given.kind != "quadratic":
+        found += ["--problem", given.kind]
+    if given.label_noise is not None:
+        found += ["--label-noise", exact(given.label_noise)]
+    return found
+
+
+def _python_spectrum(given: Given, quick: bool = False) -> str:
+    opened = given.spectrum.opened
+    if opened:
+        return f"Fit.load({opened.name!r}).spectrum" if opened.fit else f"Spectrum.load({opened.name!r})"
+    tree = Text("spectrum", _spectrum(given, quick)).tree
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "power_law":
+            node.func = ast.Attribute(ast.Name("Spectrum", ast.Load()), "power_law", ast.Load())
+    return ast.unparse(tree)
+
+
+def _python_problem(given: Given, quick: bool) -> str:
+    """The line that makes the problem."""
+    more = "" if given.label_noise is None else f", label_noise={given.label_noise!r}"
+    return f"problem = {type(given.problem).__name__}({_python_spectrum(given, quick)}{more})"

@@ -11,7 +11,6 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -20,12 +19,13 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
 
-from . import limits
 from .bodies import BODIES, schemas
 from .describe import describe
 from .guard import Guard, refusal
-from .pool import Job, Pool, Reply
+from .limits import REQUEST, SERVER
+from .pool import LOG, Job, Pool, Reply, failure
 
 STATIC = Path(__file__).with_name("static")
 
@@ -33,7 +33,7 @@ STATIC = Path(__file__).with_name("static")
 class Answers:
     """Answers by question; the ones not asked for longest are forgotten."""
 
-    def __init__(self, most_bytes: int = limits.STORE_BYTES) -> None:
+    def __init__(self, most_bytes: int = SERVER.store_bytes) -> None:
         self.most_bytes, self.size = most_bytes, 0
         self._known: OrderedDict[bytes, Reply] = OrderedDict()
 
@@ -89,7 +89,7 @@ async def read_body(request: Request, most: int) -> bytes | None:
     body, size = bytearray(), 0
     async for part in request.stream():
         size += len(part)
-        if size > limits.DRAIN_BYTES:
+        if size > SERVER.drain_bytes:
             break
         if size <= most:
             body += part
@@ -105,7 +105,7 @@ async def disconnected(request: Request) -> None:
 def endpoint(name: str, desk: Desk) -> Callable[[Request], Awaitable[Response]]:
     """The handler of one endpoint."""
     raw = name == "upload"
-    kind, most = ("application/octet-stream", limits.UPLOAD_BYTES) if raw else ("application/json", limits.BODY_BYTES)
+    kind, most = ("application/octet-stream", REQUEST.upload_bytes) if raw else ("application/json", REQUEST.body_bytes)
 
     async def handle(request: Request) -> Response:
         if request.headers.get("content-type", "").split(";")[0].strip().lower() != kind:
@@ -142,7 +142,7 @@ def answered(reply: Reply | None, time_limit: float) -> Response:
     return Response(reply.content, reply.status, media_type="application/json", headers={"cache-control": "no-store"})
 
 
-def fixed(data: Any) -> Callable[[Request], Awaitable[Response]]:
+def fixed(data: object) -> Callable[[Request], Awaitable[Response]]:
     content = json.dumps(data)
 
     async def handle(request: Request) -> Response:
@@ -156,16 +156,23 @@ async def on_http_error(request: Request, error: Exception) -> Response:
     return refusal(error.status_code, f"{error.detail.lower()}: {request.method} {request.url.path:.80}")
 
 
+async def on_bug(request: Request, error: Exception) -> Response:
+    """A bug outside of the workers; the server raises it again once this is sent."""
+    reply = failure(error, f"{request.method} {request.url.path:.80}")
+    LOG.error(reply.log)
+    return answered(reply, 0.0)
+
+
 class Page(StaticFiles):
     """The files of the page, which a browser asks for again each time: they change with the version."""
 
-    def file_response(self, *args: Any, **named: Any) -> Response:
-        response = super().file_response(*args, **named)
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        response = await super().get_response(path, scope)
         response.headers["cache-control"] = "no-cache"
         return response
 
 
-def create_app(host: str = "127.0.0.1", time_limit: float = limits.TIME_LIMIT, workers: int | None = None) -> Starlette:
+def create_app(host: str = "127.0.0.1", time_limit: float = SERVER.time, workers: int | None = None) -> Starlette:
     """The whole explorer as an ASGI application."""
 
     mimetypes.add_type("text/javascript", ".js")  # some systems call it text/plain, which nosniff refuses
@@ -183,7 +190,7 @@ def create_app(host: str = "127.0.0.1", time_limit: float = limits.TIME_LIMIT, w
     app = Starlette(
         routes=[Mount("/api", routes=routes), Mount("/", page)],
         middleware=[Middleware(Guard, host=host)],
-        exception_handlers={HTTPException: on_http_error},
+        exception_handlers={HTTPException: on_http_error, Exception: on_bug},
         lifespan=lifespan,
     )
     app.state.desk = desk
@@ -200,14 +207,12 @@ def listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-def run(listening: socket.socket, host: str, time_limit: float = limits.TIME_LIMIT) -> None:
+def run(listening: socket.socket, host: str, time_limit: float = SERVER.time) -> None:
     """Serve until Ctrl-C."""
     import uvicorn
 
-    config = uvicorn.Config(
-        create_app(host, time_limit), log_level="warning", access_log=False, server_header=False, timeout_keep_alive=30,
-        timeout_graceful_shutdown=1,
-    )  # fmt: skip
+    quiet = {"log_level": "warning", "access_log": False, "server_header": False}
+    config = uvicorn.Config(create_app(host, time_limit), **quiet, timeout_keep_alive=30, timeout_graceful_shutdown=1)
     with suppress(KeyboardInterrupt):
         uvicorn.Server(config).run([listening])
 

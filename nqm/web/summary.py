@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -12,12 +11,13 @@ from ..engine.spectrum import Spectrum
 from ..nets.estimates import Measure
 from ..nets.fitting.model import Fit
 from ..optimizers import SGD
-from ..problems.quadratic import Bands, Quadratic
-from . import limits
+from ..problems.base import Bands
+from ..problems.quadratic import Quadratic
 from .bodies import Given
+from .limits import SERVER
 
 
-def summary(given: Given) -> dict[str, Any]:
+def summary(given: Given) -> dict[str, object]:
     """The numbers of ``nqm spectrum --json``, noise scales at the start, nodes and bands to draw, and the fit."""
     spectrum = given.problem.spectrum
     start = Quadratic(spectrum).run(SGD(1.0), math.inf, [0])
@@ -31,21 +31,21 @@ def summary(given: Given) -> dict[str, Any]:
     }
 
 
-def _nodes(spectrum: Spectrum) -> dict[str, list[Any]]:
+def _nodes(spectrum: Spectrum) -> dict[str, list[object]]:
     """Nodes from the largest curvature down, evenly in the log of their place where there are too many."""
     order = np.argsort(-spectrum.h, kind="stable")
-    if len(order) > limits.SHOWN:
-        order = order[np.unique(np.rint(np.geomspace(1, len(order), limits.SHOWN)).astype(int)) - 1]
+    if len(order) > SERVER.nodes_shown:
+        order = order[np.unique(np.rint(np.geomspace(1, len(order), SERVER.nodes_shown)).astype(int)) - 1]
     return {name: numbers(getattr(spectrum, name)[order]) for name in ("h", "c", "s", "count")}
 
 
-def _bands(spectrum: Spectrum) -> dict[str, list[Any]]:
+def _bands(spectrum: Spectrum) -> dict[str, list[object]]:
     bands = Bands(spectrum)
     masses = {"signal": spectrum.signal_mass, "noise": spectrum.noise_mass, "count": spectrum.count}
     return {"edges": numbers(bands.edges), **{name: numbers(bands.split(mass)) for name, mass in masses.items()}}
 
 
-def _fitted(fit: Fit) -> dict[str, Any]:
+def _fitted(fit: Fit) -> dict[str, object]:
     measures = {name: getattr(fit, name) for name in ("signal", "noise", "density")}
     descent = fit.descent and {"steps": numbers(fit.descent.steps), "loss": numbers(fit.descent.loss)}
     return {
@@ -56,6 +56,6 @@ def _fitted(fit: Fit) -> dict[str, Any]:
     }
 
 
-def _measured(measure: Measure) -> dict[str, list[Any]]:
+def _measured(measure: Measure) -> dict[str, list[object]]:
     """Nodes with weights that sum to the mean over probes."""
     return {"h": numbers(measure.h), "weight": numbers(measure.weight / measure.probes)}

@@ -6,18 +6,16 @@ A fork server imports it once, before it forks the first worker, so that every w
 from __future__ import annotations
 
 from ..optimizers import EMA, SGD, HeavyBall, Lookahead
-from ..problems.quadratic import Quadratic
 from ..search import optimal_schedule, steps_to_target
 from ..search.sweeps import sweep
 from .api import curve as _curve  # noqa: F401 - everything an endpoint needs is loaded with it
-from .bodies import Given
+from .bodies import BODIES
 
 
 def warm() -> None:
     """One small call of everything that a compiled loop stands behind."""
-    problem = Given().problem
-    assert isinstance(problem, Quadratic)
-    nodes = problem.fine
+    problem = BODIES["spectrum"].read({})["problem"].problem
+    nodes = problem.nodes.fine
     for optimizer in (SGD(0.1), HeavyBall(0.1, 0.9), EMA(HeavyBall(0.1, 0.9), 0.9), Lookahead(SGD(0.1), 0.5, 5)):
         nodes.run(optimizer, 64, 100, points=4)
         steps_to_target(nodes, optimizer, 1024, 1.0)

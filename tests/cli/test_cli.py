@@ -7,12 +7,11 @@ import io
 import json
 import re
 import shlex
-import sys
 from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner, Result
+from cli.shell import SMALL, call, strict, told
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,47 +21,14 @@ from nqm.cli import main
 from nqm.cli.options import verbs
 from nqm.text.objects import parse_schedule
 
-ROOT = Path(__file__).parents[2]
 COMMANDS = verbs(main)
 VERBS = list(COMMANDS)
-SMALL = "power_law(100)"
 PROBLEM = Quadratic(Spectrum.power_law(100))
 
 
-def call(*args: object) -> Result:
-    return CliRunner().invoke(main, [str(a) for a in args])
-
-
-def told(result: Result) -> str:
-    """The one line on standard error of a call that was wrong."""
-    assert result.exit_code == 2, result.output
-    assert result.stdout == ""
-    return one_line(result)
-
-
-def one_line(result: Result) -> str:
-    lines = result.stderr.strip().splitlines()
-    assert len(lines) == 1, result.stderr
-    assert lines[0].startswith("Error: ")
-    assert "Traceback" not in lines[0]
-    return lines[0]
-
-
-def strict(text: str):
-    """JSON as the standard has it: without NaN and Infinity."""
-
-    def refuse(name):
-        raise AssertionError(f"{name} is not JSON")
-
-    return json.loads(text, parse_constant=refuse)
-
-
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    """Files that a verb writes go to a folder of the test's own."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    return tmp_path
+def apart(elsewhere):
+    return elsewhere
 
 
 # Help.
@@ -108,7 +74,7 @@ def test_every_option_has_help(verb):
 
 EXAMPLES = [(verb, e) for verb in VERBS for e in COMMANDS[verb].examples]
 ELSEWHERE = ("paper", "claims", "fit", "predict", "check", "lab", "serve")  # tested below, with networks, lab and page
-TOURED = re.findall(r"^  (nqm (?!serve).*)$", CliRunner().invoke(main, []).stdout, re.MULTILINE)
+TOURED = re.findall(r"^  (nqm (?!serve).*)$", call().stdout, re.MULTILINE)
 
 
 @pytest.mark.slow
@@ -404,38 +370,6 @@ def test_a_file_that_cannot_be_written(elsewhere):
     (elsewhere / "file").write_text("")
     assert "file" in told(call("curve", "SGD(0.1)", "-b", 8, "--steps", 5, "--csv", "file/x.csv"))
     assert "file" in told(call("paper", "--out", "file", "--only", "fig2"))
-
-
-def compiled_code(*args, **kwargs):
-    """What numba's dispatcher does to Ctrl-C."""
-    try:
-        raise KeyboardInterrupt
-    except KeyboardInterrupt as error:
-        raise SystemError("returned a result with an exception set") from error
-
-
-def plain_code(*args, **kwargs):
-    raise KeyboardInterrupt
-
-
-@pytest.mark.parametrize("interrupted", [plain_code, compiled_code])
-def test_an_interrupt_is_a_line_and_status_130(interrupted, monkeypatch):
-    monkeypatch.setattr("nqm.search.steps_to_target", interrupted)
-    result = call("steps", "SGD(0.1)", "-b", 8, "--target", 0.1)
-    assert result.exit_code == 130
-    assert one_line(result) == "Error: interrupted"
-
-
-def test_a_bug_is_a_line_too(monkeypatch):
-    def broken(*args, **kwargs):
-        raise ZeroDivisionError("a slip\nof ours")
-
-    monkeypatch.setattr("nqm.search.steps_to_target", broken)
-    result = call("steps", "SGD(0.1)", "-b", 8, "--target", 0.1)
-    assert result.exit_code == 1
-    assert "internal error, ZeroDivisionError: a slip of ours" in one_line(result)
-    monkeypatch.setenv("NQM_TRACEBACK", "1")
-    assert isinstance(call("steps", "SGD(0.1)", "-b", 8, "--target", 0.1).exception, ZeroDivisionError)
 
 
 NUMBERS = st.sampled_from(

@@ -11,11 +11,13 @@ import sys
 
 import click
 import pytest
-from test_cli import ROOT, SMALL, elsewhere  # noqa: F401
+from cli.shell import ROOT, SMALL
 
 import nqm
 from nqm.cli import main
 from nqm.cli.options import verbs
+
+pytestmark = pytest.mark.usefixtures("elsewhere")
 
 # In a shell.
 

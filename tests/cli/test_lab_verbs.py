@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from cli import shell
+from click.testing import Result
 from lab_studies import TOML, Table
 
 from nqm.cli import main
@@ -19,16 +20,11 @@ from nqm.lab import Results
 
 
 def call(*args: object) -> Result:
-    return CliRunner().invoke(main, ["lab", *map(str, args)])
+    return shell.call("lab", *args)
 
 
-def told(*args: object) -> str:
-    """The one line on standard error of a call that was wrong."""
-    result = call(*args)
-    assert result.exit_code == 2, result.output
-    (line,) = result.stderr.strip().splitlines()
-    assert line.startswith("Error: ")
-    return line
+def told(*args: object, status: int = 2) -> str:
+    return shell.told(call(*args), status)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +105,9 @@ def test_export(what: str, inside: Path) -> None:
 
 def test_parquet_without_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert "Parquet needs pyarrow: pip install pyarrow" in told("export", "digits.db", "--out", "some.parquet")
+    assert "Parquet needs pyarrow: pip install pyarrow" in told(
+        "export", "digits.db", "--out", "some.parquet", status=1
+    )
 
 
 def test_a_study_that_changed_on_disk_is_another(inside: Path) -> None:
@@ -129,7 +127,9 @@ def test_a_target_out_of_reach_is_status_1(inside: Path) -> None:
     result = call("run", "hard.toml", "--on", "here")
     assert result.exit_code == 1
     assert "trials reached 1e-09 within 40 steps" in result.stdout
-    assert "train_loss 1e-09; take an easier target, or more steps" in told("plot", "hard.toml", "--out", "hard.png")
+    assert "train_loss 1e-09; take an easier target, or more steps" in told(
+        "plot", "hard.toml", "--out", "hard.png", status=1
+    )
     assert call("list", "hard.db", "--outcome", "failed").stdout == "0 trials\n"
 
 
@@ -137,7 +137,12 @@ def test_a_worker_that_fails_is_one_sentence(inside: Path) -> None:
     (inside / "bad.toml").write_text(TOML.format(worker="raises"))
     result = call("run", "bad.toml", "--on", "here")
     assert result.exit_code == 1
-    assert "raised ZeroDivisionError: on purpose; bad.db has what had ended" in result.stderr.splitlines()[-1]
+    sentence = result.stderr.splitlines()[-1]
+    assert sentence.startswith(
+        "Error: the worker lab_workers:raises failed with ZeroDivisionError: on purpose (lab_workers.py"
+    )
+    assert "; bad.db has what had ended, and nqm lab run bad.toml goes on" in sentence
+    assert 'raise ZeroDivisionError("on purpose")' in result.stderr  # from the traceback of the worker
 
 
 @pytest.mark.parametrize(
@@ -145,7 +150,7 @@ def test_a_worker_that_fails_is_one_sentence(inside: Path) -> None:
     [
         (("run", "none.toml"), "does not exist"),
         (("run", "digits.db"), "is not a TOML file"),
-        (("run", "digits.toml", "--on", "cloud"), "--on must be local, here, dask"),
+        (("run", "digits.toml", "--on", "cloud"), "on must be local, here, dask"),
         (
             ("run", "digits.toml", "--on", "here", "--workers", "2"),
             "with --on here, this process is the only one: leave it",

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from cli.shell import call
 
 from nqm.cli import main
 from nqm.nets.fitting.model import Fit
@@ -43,10 +43,6 @@ def unlabelled():
     y[20] = 7
     return Network(nn.Linear(4, 3), lambda o, t: nn.functional.cross_entropy(o, t), (torch.randn(30, 4), y))
 """
-
-
-def call(*args: object) -> Result:
-    return CliRunner().invoke(main, [str(a) for a in args])
 
 
 @pytest.fixture(scope="module")

@@ -15,14 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import relative_error
 
-import nqm.engine.kernels.compiled as module
-import nqm.engine.moments
-import nqm.engine.trajectory
 from nqm import HeavyBall, Optimizer, Quadratic, ScheduleFree, Spectrum, cosine, steps_to_target
+from nqm.engine.basis import Basis
+from nqm.engine.kernels import loops, plain, plain_loops
+from nqm.engine.moments import MomentMap
 
 ROUNDING = 1e-12  # the same sums; the compiled ones fuse multiplications and sum in another order
 
-compiled = module.kernels()
+compiled = loops()
 needs_numba = pytest.mark.skipif(not compiled.compiled, reason="numba is not installed")
 
 
@@ -45,8 +45,8 @@ def random_map(rng: np.random.Generator, rows: int, columns: int, modes: int) ->
 def test_compose(seed: int, rows: int, inner: int, columns: int, modes: int) -> None:
     rng = np.random.default_rng(seed)
     second, first = random_map(rng, rows, inner, modes), random_map(rng, inner, columns, modes)
-    for fast, plain in zip(compiled.compose(*second, *first), module.compose_numpy(*second, *first), strict=True):
-        assert np.abs(fast - plain).max() <= ROUNDING * max(1.0, np.abs(plain).max())
+    for fast, slow in zip(compiled.compose(*second, *first), plain.compose(*second, *first), strict=True):
+        assert np.abs(fast - slow).max() <= ROUNDING * max(1.0, np.abs(slow).max())
 
 
 @needs_numba
@@ -67,9 +67,9 @@ def test_move(seed: int, k: int, columns: int, modes: int, t: int) -> None:
     walked = X, N
     for _ in range(t):
         walked = np.einsum("ijx,jcx->icx", A, walked[0]), np.einsum("ijx,jkx,lkx->ilx", A, walked[1], A) + step[2]
-    for move in (compiled.move, module.move_numpy):
-        for moved, plain in zip(move(*step, X.copy(), N.copy(), t), walked, strict=True):
-            assert np.abs(moved - plain).max() <= ROUNDING * np.abs(plain).max(initial=1.0)
+    for move in (compiled.move, plain.move):
+        for moved, slow in zip(move(*step, X.copy(), N.copy(), t), walked, strict=True):
+            assert np.abs(moved - slow).max() <= ROUNDING * np.abs(slow).max(initial=1.0)
 
 
 @needs_numba
@@ -83,9 +83,9 @@ def test_end(seed: int, k: int, modes: int, t: int) -> None:
     for _ in range(t):
         X, N = np.einsum("ijx,jx->ix", A, X), np.einsum("ijx,jkx,lkx->ilx", A, N, A) + b[:, None] * b[None]
     walked = np.einsum("ix,ix->x", r, X) ** 2, np.einsum("ix,ijx,jx->x", r, N, r)
-    for end in (compiled.end, module.end_numpy):
-        for read, plain in zip(end(A - np.eye(k)[..., None], b, x, r, t), walked, strict=True):
-            assert np.abs(read - plain).max() <= ROUNDING * max(1.0, np.abs(plain).max(initial=0.0))
+    assert compiled.end is not None
+    for read, slow in zip(compiled.end(A - np.eye(k)[..., None], b, x, r, t), walked, strict=True):
+        assert np.abs(read - slow).max() <= ROUNDING * max(1.0, np.abs(slow).max(initial=0.0))
 
 
 @needs_numba
@@ -97,10 +97,48 @@ def test_climb_is_end_after_powers_of_two(seed: int, k: int, modes: int, one: bo
     b, x, r = rng.standard_normal((3, k, modes))
     if one:  # one start and read-out for all modes
         x, r = x[:, :1], r[:, :1]
-    for climb, end in ((compiled.climb, module.end_numpy), (module.climb_numpy, compiled.end)):
-        for level, found in enumerate(zip(*climb(G, b, x, r, 5), strict=True)):
-            for read, plain in zip(found, end(G, b, x, r, 2**level), strict=True):
-                assert np.abs(read - plain).max() <= ROUNDING * max(1.0, np.abs(plain).max())
+    assert compiled.climb is not None
+    assert compiled.end is not None
+    for level, found in enumerate(zip(*compiled.climb(G, b, x, r, 5), strict=True)):
+        for read, slow in zip(found, compiled.end(G, b, x, r, 2**level), strict=True):
+            assert np.abs(read - slow).max() <= ROUNDING * max(1.0, np.abs(slow).max())
+
+
+@needs_numba
+@settings(max_examples=40)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 99), st.booleans())
+def test_end_is_a_power_of_the_step_between_start_and_readout(seed: int, k: int, t: int, one: bool) -> None:
+    """Loops that prepare slots themselves do it as `Basis` does, to the last digits: at the far edge other slots would show."""
+    rng = np.random.default_rng(seed)
+    modes = 50
+    edge, m = rng.uniform(0.9999, 1.0, modes), rng.uniform(0.9, 1, modes)
+    G, (b, x, r) = 0.1 * rng.standard_normal((k, k, modes)), rng.standard_normal((3, k, modes))
+    if one:  # one start and read-out for all modes
+        x, r = x[:, :1], r[:, :1]
+    if k > 1:
+        lr = 2 * (1 + m) * edge  # heavy ball near its far edge, where slots are sheared
+        G[0, 0], G[0, 1], G[1, 0], G[1, 1] = -lr, -lr * m, 1.0, m - 1
+        G[2:, :2] = G[:2, 2:] = 0.0
+    basis = Basis(G)
+    assert basis.tilted == (k > 1)
+    start, readout = MomentMap.matrix(basis.column(x)[:, None]), basis.row(r)
+    whole = MomentMap.step(*basis.system(G, b)) ** t @ start
+    assert compiled.end is not None
+    for read, slow in zip(compiled.end(G, b, x, r, t), whole.seen(readout), strict=True):
+        np.testing.assert_allclose(read, slow, rtol=1e-11, atol=1e-13 * np.abs(slow).max())
+
+
+def test_a_basis_takes_more_axes_than_that_of_the_modes() -> None:
+    rng = np.random.default_rng(0)
+    m = rng.uniform(0.9, 1, 20)
+    G = np.stack([[-3.9 * np.ones(20), -3.9 * m], [np.ones(20), m - 1]])
+    b, x = rng.standard_normal((2, 2, 20))
+    basis, many = Basis(G), np.stack([G, 0.5 * G, 2 * G], axis=2)
+    assert basis.tilted
+    for i, factor in enumerate((1.0, 0.5, 2.0)):
+        for one, wide in zip(basis.system(factor * G, b), basis.system(many, np.stack([b] * 3, axis=1)), strict=True):
+            np.testing.assert_array_equal(wide[..., i, :], one)
+    np.testing.assert_allclose((basis.row(x) * basis.column(b)).sum(0), (x * b).sum(0), rtol=1e-9)
 
 
 @needs_numba
@@ -112,12 +150,12 @@ def test_tilts_and_shear(seed: int, k: int) -> None:
     lr, h, m = rng.uniform(2, 4, modes), np.ones(modes), rng.uniform(0.9, 1, modes)
     G = rng.standard_normal((k, k, modes))
     G[0, 0], G[0, 1], G[1, 0], G[1, 1] = -lr * h, -lr * m, h, m - 1  # heavy ball, some of it near its far edge
-    tilt, plain_tilt, fast, plain = np.empty(modes), np.empty(modes), G.copy(), G.copy()
-    assert compiled.tilts(G, tilt, modes) == module.tilts_numpy(G, plain_tilt, modes) > 0
-    np.testing.assert_array_equal(tilt, plain_tilt)
+    tilt, slow_tilt, fast, slow = np.empty(modes), np.empty(modes), G.copy(), G.copy()
+    assert compiled.tilts(G, tilt, modes) == plain.tilts(G, slow_tilt, modes) > 0
+    np.testing.assert_array_equal(tilt, slow_tilt)
     compiled.shear(fast, tilt, modes)
-    module.shear_numpy(plain, tilt, modes)
-    np.testing.assert_allclose(fast, plain, rtol=4e-16, atol=1e-300)
+    plain.shear(slow, tilt, modes)
+    np.testing.assert_allclose(fast, slow, rtol=4e-16, atol=1e-300)
     for z in range(modes):
         S = [[Fraction(int(i == j)) for j in range(k)] for i in range(k)]
         S[1][0] = Fraction(tilt[z])
@@ -130,8 +168,10 @@ def test_tilts_and_shear(seed: int, k: int) -> None:
 
 @needs_numba
 def test_nothing_is_fused_in_exact_sums() -> None:
-    for name in module.pairs.EXACT:  # whoever calls them first
-        assert getattr(module.pairs, name).targetoptions["fastmath"] is False
+    from nqm.engine.kernels import pairs
+
+    for function in (pairs.two_product, pairs.two_sum, pairs.tilts, pairs.shear):  # whoever calls them first
+        assert function.targetoptions["fastmath"] is False  # type: ignore[attr-defined]
 
 
 def product(a: list[list[Fraction]], b: list[list[Fraction]]) -> list[list[Fraction]]:
@@ -148,9 +188,9 @@ def test_chain(seed: int, k: int, modes: int, pieces: int) -> None:
     rng = np.random.default_rng(seed)
     A, (_, _, N) = rng.standard_normal((pieces, k, k, modes)) / k, random_map(rng, k, k, modes)
     Q, x = np.stack([*([random_map(rng, k, k, modes)[2]] * pieces), N])[:pieces], rng.standard_normal((k, modes))
-    fast, plain = compiled.chain(A, Q, x, N), module.chain_numpy(A, Q, x, N)
+    fast, slow = compiled.chain(A, Q, x, N), plain.chain(A, Q, x, N)
     assert len(fast[0]) == pieces + 1
-    for a, b in zip(fast, plain, strict=True):
+    for a, b in zip(fast, slow, strict=True):
         assert np.abs(a - b).max() <= ROUNDING * np.abs(b).max()
 
 
@@ -162,7 +202,7 @@ def test_balance(seed: int, k: int, holes: bool) -> None:
     G = rng.standard_normal((k, k, 50)) * 2.0 ** rng.integers(-400, 400, (k, k, 50))
     G *= rng.random(G.shape) > 0.3 if holes else 1.0
     scale = compiled.balance(G)
-    np.testing.assert_array_equal(scale, module.balance_numpy(G))
+    np.testing.assert_array_equal(scale, plain.balance(G))
     assert np.all(np.frexp(scale)[0] == 0.5)  # powers of two round nothing
     if k == 2 and not holes:
         ratio = np.abs(G[1, 0] * scale[0] / scale[1]) / np.abs(G[0, 1] * scale[1] / scale[0])
@@ -181,11 +221,11 @@ def test_scan(seed: int, k: int, columns: int, modes: int) -> None:
     X, (_, _, N) = rng.standard_normal((k, columns, modes)), random_map(rng, k, k, modes)
     row, ws, wn = rng.standard_normal((k, modes)), rng.random((columns, modes)), rng.random(modes)
     states = []
-    for scan in (compiled.scan, module.scan_numpy):
+    for scan in (compiled.scan, plain.scan):
         state = X.copy(), N.copy()
         states.append((*scan(G0, G1, b0, b1, pace, loud, *state, row, ws, wn), *state))
-    for fast, plain in zip(*states, strict=True):
-        assert np.abs(fast - plain).max() <= ROUNDING * np.abs(plain).max()
+    for fast, slow in zip(*states, strict=True):
+        assert np.abs(fast - slow).max() <= ROUNDING * np.abs(slow).max()
 
 
 def numbers(row: Optimizer) -> list[float]:
@@ -197,22 +237,22 @@ def numbers(row: Optimizer) -> list[float]:
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS.keys())
-def test_everything_on_plain_numpy(row: Optimizer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_on_plain_numpy(row: Optimizer) -> None:
     fast = numbers(row)
-    plain = module.plain_kernels()
-    for user in (nqm.engine.moments, nqm.engine.trajectory):
-        monkeypatch.setattr(user, "kernels", lambda: plain)
-    assert relative_error(numbers(row), fast) < ROUNDING
+    with plain_loops():
+        assert not loops().compiled
+        assert relative_error(numbers(row), fast) < ROUNDING
 
 
 def test_numpy_takes_over_where_numba_is_missing() -> None:
     script = """
 import sys
 sys.modules["numba"] = None                      # import numba raises ImportError
-from nqm import HeavyBall, Quadratic, ScheduleFree, Spectrum
-from nqm.engine.kernels.compiled import kernels
+from nqm import HeavyBall, Quadratic, ScheduleFree, Spectrum, tune
+from nqm.engine.kernels import loops
 problem = Quadratic(Spectrum.power_law(40))
-print([problem.run(o, 8.0, [100]).loss[0].item() for o in (HeavyBall(0.1, 0.9), ScheduleFree(0.5, 0.9))], kernels().compiled)
+assert tune(problem, HeavyBall(momentum=0.5), 8.0, 1.0).steps
+print([problem.run(o, 8.0, [100]).loss[0].item() for o in (HeavyBall(0.1, 0.9), ScheduleFree(0.5, 0.9))], loops().compiled)
 """
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     losses, used = answer.strip().rsplit(" ", 1)

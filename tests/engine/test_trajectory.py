@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from catalogue import CYCLIC, ROWS
+from catalogue import CYCLIC, ROWS, set_all
 from reference import exact, relative_error
-from test_optimizers import set_all
 
 from nqm import EMA, SGD, HeavyBall, Lookahead, Nesterov, Optimizer, Quadratic, Schedule, ScheduleFree, Spectrum, cosine
 from nqm.engine.moments import MomentMap

@@ -12,13 +12,14 @@ from pathlib import Path
 
 from nqm.lab import Result, Trial
 from nqm.nets.training.trial import RAW, averaged
+from nqm.types import Wrong
 
 
 def check_trial(trial: Trial) -> None:
     if trial.optimizer not in ("SGD", "HeavyBall"):
-        raise ValueError(f"there is no optimizer {trial.optimizer!r} here")
+        raise Wrong(f"there is no optimizer {trial.optimizer!r} here")
     if not 0 <= trial.settings.get("momentum", 0) < 1:
-        raise ValueError(f"momentum must be in [0, 1), got {trial.settings['momentum']}")
+        raise Wrong(f"momentum must be in [0, 1), got {trial.settings['momentum']}")
 
 
 def run_trials(trials: Sequence[Trial], *, stacking: str) -> list[Result]:
@@ -58,6 +59,10 @@ def dies_at_four(trials: Sequence[Trial], *, stacking: str) -> list[Result]:
 
 def raises(trials: Sequence[Trial], *, stacking: str) -> list[Result]:
     raise ZeroDivisionError("on purpose")
+
+
+def interrupted(trials: Sequence[Trial], *, stacking: str) -> list[Result]:
+    raise KeyError(trials[0].key[:4])
 
 
 def short(trials: Sequence[Trial], *, stacking: str) -> list[Result]:

@@ -12,10 +12,10 @@ from lab_studies import small
 from lab_workers import run_trials, train
 
 from nqm.lab import Result, Study, Trial
-from nqm.lab.plan import WIDENINGS, Cell
+from nqm.lab.plan import SEARCH, Cell
 from nqm.lab.results import point
 from nqm.lab.space import Box, points
-from nqm.lab.work import FIRST, raced
+from nqm.lab.work import raced
 from nqm.nets.training.trial import FEASIBLE, SLACK
 
 
@@ -151,7 +151,7 @@ def test_a_target_that_takes_no_training_is_said() -> None:
 def test_widening_ends() -> None:
     study = small(optimizers={"SGD": {"lr": {"low": 1e-11, "high": 1e-10}}}, trials=16, max_steps=10**13)
     found = finish(cell(study, widen=lambda _, box: box))
-    assert len(found.boxes) == 1 + WIDENINGS
+    assert len(found.boxes) == 1 + SEARCH.widenings
     assert found.at_edge("SGD") == {"lr": "high"}
 
 
@@ -169,7 +169,7 @@ def test_races_find_the_same_best_for_less() -> None:
         assert [r.key for r in quick] == [t.key for t in first]
         for name in first[0].readouts[:1]:
             assert min(r.steps[name] or 10**9 for r in quick) == min(r.steps[name] or 10**9 for r in whole)
-        assert [steps for _, steps in seen] == [FIRST * 4**i for i in range(len(seen))]
+        assert [steps for _, steps in seen] == [SEARCH.first_steps * 4**i for i in range(len(seen))]
         assert sum(n * steps for n, steps in seen) < 0.2 * len(first) * study.max_steps
 
 

@@ -12,6 +12,8 @@ from lab_studies import Table, begun, small, stored
 
 from nqm.lab import LabError, Results, Snapshot, Store, Study, executors, run
 from nqm.lab.executors import Crew
+from nqm.text.imports import UserCodeError
+from nqm.types import Wrong
 
 
 def test_the_table_is_complete(undisturbed: Table, study: Study) -> None:
@@ -63,9 +65,9 @@ def test_a_wrong_study_is_refused_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no optimizer 'Adam' here"):
         run(small(optimizers={"Adam": {"lr": {"low": 0.1, "high": 1}}}), store=path)
     assert stored(path) == []
-    with pytest.raises(ValueError, match="cannot import the worker nowhere:run"):
+    with pytest.raises(ValueError, match="cannot import 'nowhere' for nowhere:run"):
         run(small(), store=path, worker="nowhere:run")
-    with pytest.raises(ValueError, match="has no function nothing"):
+    with pytest.raises(ValueError, match="no name in lab_workers called 'nothing'"):
         run(small(worker="nothing"), store=path)
     with pytest.raises(ValueError, match=r"submit\(\)"):
         run(small(), store=path, executor=3)
@@ -75,7 +77,14 @@ def test_a_wrong_study_is_refused_before_anything_runs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("worker", "error", "why"),
-    [("raises", LabError, "raised ZeroDivisionError: on purpose"), ("short", ValueError, "one result for each trial")],
+    [
+        (
+            "raises",
+            UserCodeError,
+            r"the worker lab_workers:raises failed with ZeroDivisionError: on purpose \(lab_workers\.py",
+        ),
+        ("short", Wrong, "one result for each trial"),
+    ],
 )
 def test_a_worker_that_breaks_its_contract(worker: str, error: type[Exception], why: str, tmp_path: Path) -> None:
     path = tmp_path / "small.db"
@@ -83,6 +92,13 @@ def test_a_worker_that_breaks_its_contract(worker: str, error: type[Exception], 
         run(small(worker=worker), store=path)
     with Store.open(path) as store:
         assert store.running(f"lab_workers:{worker}") == 0  # its claims are given up
+
+
+def test_an_exception_in_a_worker_of_another_process_is_the_users_own(tmp_path: Path) -> None:
+    with pytest.raises(UserCodeError, match="the worker lab_workers:interrupted failed with KeyError") as caught:
+        run(small(worker="interrupted"), store=tmp_path / "small.db", executor=executors.local(1))
+    assert "raise KeyError(trials[0].key[:4])" in caught.value.traceback
+    assert "nqm/lab" not in caught.value.traceback
 
 
 def test_failed_trials_are_told_and_run_again_when_asked(log: Path, tmp_path: Path) -> None:
@@ -181,10 +197,10 @@ def test_what_a_run_says_of_itself(study: Study, tmp_path: Path) -> None:
 
 def test_no_scheduler_there(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
-    monkeypatch.setattr(executors, "CONNECT", 0.5)
+    monkeypatch.setattr(executors, "CONNECT_SECONDS", 0.5)
     with pytest.raises(ValueError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:1"):
         executors.crew("tcp://127.0.0.1:1")
-    with pytest.raises(ValueError, match="--on must be local, here, dask, or an address"):
+    with pytest.raises(ValueError, match="on must be local, here, dask, or an address"):
         executors.crew("cloud")
 
 

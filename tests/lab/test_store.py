@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from lab_workers import train
 from nqm.lab import LabError, Study, Trial, run
 from nqm.lab import store as module
 from nqm.lab.store import Store
+from nqm.types import Wrong
 
 KEYS = ["a", "b", "c"]
 
@@ -87,7 +89,7 @@ def foreign(path: Path) -> None:
 def newer(path: Path) -> None:
     Store.open(path, write=True).__exit__()
     with sqlite3.connect(path) as db:
-        db.execute(f"PRAGMA user_version = {module.VERSION + 1}")
+        db.execute(f"PRAGMA user_version = {module.STORE_FORMAT + 1}")
     db.close()
 
 
@@ -119,25 +121,28 @@ def filled(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "why"),
+    ("make", "error", "why"),
     [
-        (lambda path: path.write_text("[study]\n"), "no SQLite file"),
-        (lambda path: path.write_bytes(b"SQLite format 3\0"), "no SQLite file"),
-        (foreign, "another program's SQLite file"),
-        (newer, "a later version of nqm"),
-        (torn, "is damaged"),
-        (cut, "is damaged"),
-        (emptied, "is damaged"),
+        (lambda path: path.write_text("[study]\n"), Wrong, "no SQLite file"),
+        (lambda path: path.write_bytes(b"SQLite format 3\0"), Wrong, "no SQLite file"),
+        (foreign, Wrong, "another program's SQLite file"),
+        (newer, Wrong, "a later version of nqm"),
+        (torn, LabError, "is damaged"),
+        (cut, LabError, "is damaged"),
+        (emptied, LabError, "is damaged"),
     ],
     ids=["text", "stump", "foreign", "newer", "torn", "cut", "emptied"],
 )
 @pytest.mark.parametrize("write", [True, False], ids=["write", "read"])
-def test_what_is_not_a_store_is_refused_and_left_alone(make, why: str, write: bool, tmp_path: Path) -> None:
+def test_what_is_not_a_store_is_refused_and_left_alone(
+    make: Callable[[Path], None], error: type[Exception], why: str, write: bool, tmp_path: Path
+) -> None:
     path = tmp_path / "some.db"
     make(path)
     before = path.read_bytes()
-    with pytest.raises(ValueError, match=why):
+    with pytest.raises(error, match=why) as caught:
         Store.open(path, write=write)
+    assert caught.value.argument == "store" if isinstance(caught.value, Wrong) else not caught.value.resumable
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["some.db"]
 
@@ -206,11 +211,11 @@ def test_claims_lapse_with_a_silent_runner(path: Path, study: Study, monkeypatch
         store.enlist("two", study, {})
         assert store.claim("one", study.worker, KEYS)
         now = time.time()
-        monkeypatch.setattr(module.time, "time", lambda: now + module.LEASE - 5)
+        monkeypatch.setattr(module.time, "time", lambda: now + module.LEASE_SECONDS - 5)
         store.beat("one")
-        monkeypatch.setattr(module.time, "time", lambda: now + 2 * module.LEASE - 10)
+        monkeypatch.setattr(module.time, "time", lambda: now + 2 * module.LEASE_SECONDS - 10)
         assert not store.claim("two", study.worker, KEYS)
-        monkeypatch.setattr(module.time, "time", lambda: now + 2 * module.LEASE)
+        monkeypatch.setattr(module.time, "time", lambda: now + 2 * module.LEASE_SECONDS)
         assert store.claim("two", study.worker, KEYS)
 
 
@@ -277,7 +282,7 @@ def test_a_file_that_cannot_be_written_is_refused_at_once(tmp_path: Path, monkey
     filled(path)
     monkeypatch.setattr(module, "_at", lambda path, how: at(path, how.replace("mode=rwc", "mode=ro")))
     with pytest.raises(
-        ValueError, match=r"cannot write to the store .*some\.db': attempt to write a readonly .* --store"
+        LabError, match=r"cannot write to the store .*some\.db': attempt to write a readonly .* --store"
     ):
         Store.open(path, write=True)
     with Store.open(path) as store:

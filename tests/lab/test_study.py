@@ -5,13 +5,18 @@ from __future__ import annotations
 import datetime
 import math
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lab_studies import TOML, small
 
+import nqm
 from nqm.lab import Space, Study
+from nqm.lab.space import DECAY_NAMES, scale_of
+from nqm.optimizers.base import parameters
+from nqm.types import Wrong
 
 DAY = datetime.date(1979, 5, 27)
 DATA = tomllib.loads(TOML.format(worker="run_trials"))
@@ -117,8 +122,41 @@ def test_another_optimizer_leaves_the_others_alone() -> None:
     ids=str,
 )  # fmt: skip
 def test_refused_by_name(change: dict[str, Any], why: str) -> None:
-    with pytest.raises(ValueError, match=why):
+    with pytest.raises(Wrong, match=why) as caught:
         small(**change)
+    (key,) = change
+    assert str(caught.value.argument).startswith("optimizers" if key == "optimizers" else f"study.{key}")
+
+
+def test_the_argument_of_an_error_is_the_key_in_the_file() -> None:
+    with pytest.raises(Wrong) as caught:
+        small(optimizers={"SGD": {"lr": {"low": 2, "high": 1}}})
+    assert caught.value.argument == "optimizers.SGD.lr"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"batch_sizes": [4, 16, 64]}, r"study\.batch_sizes must be \(4, 16, 64\), got \[4, 16, 64\]"),
+        ({"batch_sizes": "4..64..4"}, r"study\.batch_sizes must be \(4, 16, 64\), got '4\.\.64\.\.4'"),
+        ({"optimizers": {"SGD": {"lr": 0.1}}}, "optimizers must be {'SGD': Entry"),
+        ({"trials": 0}, r"study\.trials must be a whole number of 1 or more"),
+        ({"trials": 31}, r"study\.max_trials must be 31 or more"),
+    ],
+    ids=str,
+)
+def test_a_study_holds_values_in_one_form(change: dict[str, Any], why: str) -> None:
+    with pytest.raises(Wrong, match=why):
+        replace(small(), **change)
+
+
+@pytest.mark.parametrize(
+    "optimizer", ["SGD", "HeavyBall", "Nesterov", "Adam", "AdamW", "RMSProp", "NormalisedSGD", "Sign"]
+)
+def test_scales_that_a_class_states_are_those_of_earlier_versions(optimizer: str) -> None:
+    """They are part of a study's hash, and were chosen by the names of settings alone."""
+    for name in parameters(getattr(nqm, optimizer)()):
+        assert scale_of(name, optimizer) == ("1-x" if name in DECAY_NAMES else "log")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +166,7 @@ def test_refused_by_name(change: dict[str, Any], why: str) -> None:
         ("[study\n", "is not a TOML file"),
         ("[study]\nworkload = 'digits'", r"\[study\] needs target"),
         ("[study]\nworker = 'run'\nworkload = 'a'\ntarget = 1\nbatch_sizes = [1]", r"study\.worker must be module:function"),
-        (f"[study]\nworkload = 'digits'\nbatch_sizes = [1]\ntarget = 1{'0' * 400}", "too large"),
+        (f"[study]\nworkload = 'digits'\nbatch_sizes = [1]\ntarget = 1{'0' * 400}", r"study\.target must be a finite number"),
         ("[optimisers.SGD]", r"'optimisers' \(did you mean optimizers\?\)"),
     ],
     ids=["empty", "broken", "target", "worker", "huge", "table"],

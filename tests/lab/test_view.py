@@ -45,7 +45,7 @@ def test_lines_name_each_cell_once(study: Study, tmp_path: Path, monkeypatch: py
     again = io.StringIO()
     run(study, store=tmp_path / "s.db", watch=Lines(again))
     assert again.getvalue() == ""  # nothing new
-    monkeypatch.setattr(module, "LINE", -1.0)
+    monkeypatch.setattr(module, "LINE_SECONDS", -1.0)
     run(small(seed=3), store=tmp_path / "s.db", watch=Lines(again))
     assert "cells done" in again.getvalue()
 

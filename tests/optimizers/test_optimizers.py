@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from catalogue import LIMITED, ROWS
+from catalogue import LIMITED, ROWS, set_all
 from reference import impulses, loop, losses, relative_error
 
 import nqm
@@ -50,11 +50,6 @@ def impulse_error(row: Optimizer, spectrum: Spectrum = FEW, times: list[int] = T
     expected = [losses(spectrum, impulses(row, spectrum.h, t)) for t in times]
     signal, noise = np.transpose(expected)
     return max(relative_error(run.signal, signal), relative_error(run.noise, noise))
-
-
-def set_all(row: Optimizer, **values: Any) -> Optimizer:
-    """The row with every hyper-parameter of these names set, however deep."""
-    return fill(row, {name: values[p.path[-1]] for name, p in parameters(row).items() if p.path[-1] in values})
 
 
 @rows
@@ -117,9 +112,9 @@ def test_units_of_curvature_do_not_matter(row: Optimizer) -> None:
 def test_settings_at_once_are_settings_one_by_one(row: Optimizer) -> None:
     rates = np.array([0.05, 0.11, 0.3])
     name = next(n for n, p in parameters(row).items() if p.path[-1] == "lr")
-    signal, noise = Quadratic(FEW).losses(fill(row, {name: rates[:, None]}), 33)
+    signal, noise = Quadratic(FEW).losses(fill(row, {name: rates[:, None]}), 33, 1)
     for i, lr in enumerate(rates):
-        one = Quadratic(FEW).losses(fill(row, {name: float(lr)}), 33)
+        one = Quadratic(FEW).losses(fill(row, {name: float(lr)}), 33, 1)
         assert relative_error([signal[i], noise[i]], one) < ROUNDING
 
 

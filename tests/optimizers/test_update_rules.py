@@ -299,7 +299,7 @@ def test_exact_verbs_say_what_to_use_instead(row: Optimizer) -> None:
     for verb in (
         lambda: problem.run(row, 4, 10),
         lambda: problem.floor(row, 4),
-        lambda: problem.losses(row, 10),
+        lambda: problem.losses(row, 10, 1),
         lambda: problem.stability_limit(row),
         lambda: nqm.steps_to_target(problem, row, 4, 0.1),
     ):

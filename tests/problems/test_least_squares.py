@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from nqm import (  # fmt: skip
     cosine,
     warmup,
 )
-from nqm.engine.kernels.coupled import scan_coupled_numpy
+from nqm.engine.kernels import plain, plain_loops
 from nqm.optimizers.base import fill, parameters
 from nqm.sampling.laws import law
 from nqm.sampling.replicas import Plan
@@ -92,8 +93,8 @@ def dense_moments(row: Optimizer, B: float, t: int, R: Any, schedule: Schedule |
 
 def exact(row: Optimizer, B: float, times: Any = TIMES, schedule: Schedule | None = None) -> Any:
     """Second moments of the reported weights, (times, modes)."""
-    parts = LeastSquares(MODES, SIGMA2)._moments(row, B, schedule, np.array(times))
-    return np.array([signal + noise / B for signal, noise in parts])
+    signal, noise = LeastSquares(MODES, SIGMA2).moments(row, times, B, schedule)
+    return signal + noise / B
 
 
 def rotation(seed: int = 4) -> Any:
@@ -156,18 +157,19 @@ def test_multiplicity_stands_for_so_many_modes() -> None:
 
 @pytest.mark.parametrize("row", [ROWS["sgd"], ROWS["heavy_ball"], ROWS["ema_heavy_ball"], ROWS["schedule_free"]])
 @pytest.mark.parametrize("modes", [3, 300])
-def test_the_compiled_loop_is_the_plain_one(row: Optimizer, modes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_compiled_loop_is_the_plain_one(row: Optimizer, modes: int) -> None:
     problem = LeastSquares(Spectrum.power_law(modes), SIGMA2)
     settings = fill(row, {"lr": np.array([[0.1], [0.2]])})
 
     def both() -> Any:
-        coupled = problem.coupled(settings, 5)
+        coupled = problem.motion(settings, 5)
         state, signal, noise = coupled.walk(coupled.start(), 0, 40)
-        return np.concatenate([signal, noise]), state.N
+        return np.concatenate([signal, noise]), state.Q
 
     fast = both()
-    monkeypatch.setattr(nqm.problems.coupled, "scan_coupled", lambda: scan_coupled_numpy)
-    for one, other in zip(fast, both(), strict=True):
+    with plain_loops():
+        slow = both()
+    for one, other in zip(fast, slow, strict=True):
         assert np.abs(one - other).max() <= 1e-12 * np.abs(other).max()
 
 
@@ -190,8 +192,8 @@ def scores(row: Optimizer, replicas: int = 4_000, seed: int = 2, rotated: bool =
         MANY, SIGMA2, law(laws.get("features", "gaussian")), law(laws.get("labels", "gaussian")), "gaussian", R
     )
     mean, stderr = second_moments(Plan(source, row, LOUD, TIMES, None, replicas, seed))
-    parts = LeastSquares(MANY, SIGMA2)._moments(row, LOUD, None, np.array(TIMES))
-    return (mean - np.array([signal + noise / LOUD for signal, noise in parts])) / stderr
+    signal, noise = LeastSquares(MANY, SIGMA2).moments(row, TIMES, LOUD)
+    return (mean - (signal + noise / LOUD)) / stderr
 
 
 def rms(z: Any) -> float:
@@ -225,10 +227,10 @@ def test_a_dropped_term_of_the_noise_shows(row: Optimizer, dropped: str, monkeyp
 
     def scan(*args: Any) -> Any:
         *first, h, c, s, mass, label_noise, per_example, nodes = args
-        parts = scan_coupled_numpy(*first, curvature(h, mass), c, s, mass, label_noise, per_example, alone or nodes)
+        parts = plain.scan_coupled(*first, curvature(h, mass), c, s, mass, label_noise, per_example, alone or nodes)
         return tuple(part.sum(0, keepdims=True) for part in parts)
 
-    monkeypatch.setattr(nqm.problems.coupled, "scan_coupled", lambda: scan)
+    monkeypatch.setattr(nqm.problems.coupled, "loops", lambda: SimpleNamespace(scan_coupled=scan))
     assert rms(scores(row, 16_000 if dropped == "own" else 4_000)) > 2
 
 
@@ -322,7 +324,7 @@ def test_a_small_batch_caps_the_learning_rate() -> None:
 def test_the_floor_is_where_a_long_run_ends(name: str) -> None:
     row, problem = gentle(SETTLING[name]), LeastSquares(MODES, SIGMA2)
     cycle = row.cycle
-    assert problem.floor(row, 6) == pytest.approx(problem.estimate(row, 2**13 * cycle, 6)[0], rel=1e-9)
+    assert problem.floor(row, 6) == pytest.approx(problem.curve(row, 6)(2**13 * cycle)[0], rel=1e-9)
     larger = (constant(5) + constant(5, 3.0)).on("batch_size")
     if cycle == 1:  # else the cycle that follows begins at another of its steps
         assert problem.floor(row, 6, larger) == pytest.approx(problem.floor(row, 18), rel=1e-12)
@@ -332,7 +334,7 @@ def test_the_floor_of_a_long_cycle() -> None:
     problem = LeastSquares(Spectrum.power_law(400), SIGMA2)
     for period, close in ((12, 1e-9), (30, 2e-5)):  # beyond 12 steps the estimate has a polynomial over the cycle
         row = Lookahead(SGD(0.3), 0.5, period)
-        assert problem.floor(row, 50) == pytest.approx(problem.estimate(row, 2**13 * period, 50)[0], rel=close)
+        assert problem.floor(row, 50) == pytest.approx(problem.curve(row, 50)(2**13 * period)[0], rel=close)
     assert math.isnan(problem.floor(Lookahead(SGD(0.3), 0.5, 300), 50))
     assert problem.run(Lookahead(SGD(0.3), 0.5, 300), 50, 10).outcome is Outcome.finished
     with pytest.raises(ValueError, match="up to 256 steps"):
@@ -361,7 +363,7 @@ def test_wrong_calls_are_refused() -> None:
         LeastSquares([1.0, 2.0])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"label_noise must be.*-1"):
         LeastSquares(MODES, -1)
-    with pytest.raises(ValueError, match="give LeastSquares label_noise="):
+    with pytest.raises(ValueError, match="set label_noise"):
         LeastSquares(Spectrum([1.0, 0.5], c=[1.0, 2.0]))
     assert LeastSquares(Spectrum([1.0, 0.5], c=[1.0, 2.0]), 0.3).label_noise == 0.3
     assert LeastSquares(Spectrum([1.0, 0.5], c=[2.0, 1.0])).label_noise == 2.0

@@ -15,7 +15,7 @@ from reference import loop, relative_error
 from nqm import EMA, SGD, HeavyBall, Lookahead, Nesterov, Optimizer, Outcome, Quadratic, Schedule, Spectrum
 from nqm.engine.trajectory import Trajectory
 from nqm.optimizers.base import fill
-from nqm.problems.quadratic import report_steps
+from nqm.problems.base import report_steps
 
 FEW = Spectrum([1.0, 0.5, 0.11, 0.003], c=[1.0, 0.3, 0.2, 2.0], s=[1.0, 2.0, 0.5, 1.0], count=[1, 1, 3, 10])
 PROBLEM = Quadratic(FEW)
@@ -167,6 +167,6 @@ def test_only_spectra_are_problems() -> None:
 
 def test_a_coarse_twin() -> None:
     paper = Quadratic(Spectrum.power_law(10_000))
-    assert len(paper.coarse.spectrum) < 500
-    ours, full = (p.run(SGD(1.0), 64, 5000).loss for p in (paper.coarse, paper))
+    assert len(paper.nodes.coarse.spectrum) < 500
+    ours, full = (p.run(SGD(1.0), 64, 5000).loss for p in (paper.nodes.coarse, paper))
     assert relative_error(ours, full) < 1e-4  # searches confirm what they find on the full problem

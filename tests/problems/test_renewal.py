@@ -26,14 +26,14 @@ from nqm.problems.renewal import Renewal
 
 SMOOTH = 1e-11  # tau is a polynomial of degree 4 on each block to rounding
 SWINGS = 2e-4  # it is not, while swings that hardly decay last
-PAPER = LeastSquares(Spectrum.power_law(10_000), 0.8).coarse
+PAPER = LeastSquares(Spectrum.power_law(10_000), 0.8).nodes.coarse
 REPEATING = {n: r for n, r in ROWS.items() if 0 < r.at_horizon(9).cycle <= module.MAX_PHASES}
 
 
 def off(problem: LeastSquares, row: Optimizer, B: float, t: int) -> float:
     """Relative error of the loss after t steps."""
     signal, noise = problem.losses(row, t, B)
-    found = Renewal(problem.coupled(row.at_horizon(t), B)).losses(t)
+    found = Renewal(problem.motion(row.at_horizon(t), B)).losses(t)
     return float(np.abs(found / (signal + noise / B) - 1).max())
 
 
@@ -72,7 +72,7 @@ def test_swings_cost_some_digits(row: Optimizer, B: float, t: int) -> None:
 
 def test_blocks_double(monkeypatch: pytest.MonkeyPatch) -> None:
     """A block of 2 J cycles built from blocks of J is the one built step by step."""
-    renewal = Renewal(LeastSquares(Spectrum.power_law(5), 0.5).coupled(HeavyBall(np.array([[0.1], [0.3]]), 0.8), 7))
+    renewal = Renewal(LeastSquares(Spectrum.power_law(5), 0.5).motion(HeavyBall(np.array([[0.1], [0.3]]), 0.8), 7))
     one = renewal._block(0, 0, 1)
     eight, L = renewal._block(0, 3, 1), one.D + np.eye(3)[..., None]
     powers: list[Any] = [np.eye(3)[..., None] + 0 * L]
@@ -100,7 +100,7 @@ def test_what_blows_up_is_never_small() -> None:
     lr = np.geomspace(0.5, 500.0, 60)[:, None]
     for t in (64, 1000, 10**6):
         with np.errstate(all="ignore"):
-            losses = PAPER.estimate(SGD(lr), t, 4)
+            losses = PAPER.curve(SGD(lr), 4)(t)
         unstable = lr[:, 0] > 1.02 * PAPER.stability_limit(SGD(), 4)
         bad = losses[unstable]
         assert np.all(np.isnan(bad) | (bad > losses[~unstable].max()))
@@ -108,10 +108,10 @@ def test_what_blows_up_is_never_small() -> None:
 
 def test_a_schedule_or_a_long_cycle_does_not_fit() -> None:
     problem = LeastSquares(Spectrum.power_law(20))
-    assert not Renewal.fits(problem.coupled(Lookahead(SGD(0.1), 0.5, 2000), 4))
-    assert not Renewal.fits(problem.coupled(ROWS["schedule_free"], 4))
-    assert not Renewal.fits(problem.coupled(SGD(0.1), 4, constant(9, 0.5) + constant(9)))
-    assert Renewal.fits(problem.coupled(Lookahead(SGD(0.1), 0.5, 12), 4))
+    assert not Renewal.fits(problem.motion(Lookahead(SGD(0.1), 0.5, 2000), 4))
+    assert not Renewal.fits(problem.motion(ROWS["schedule_free"], 4))
+    assert not Renewal.fits(problem.motion(SGD(0.1), 4, constant(9, 0.5) + constant(9)))
+    assert Renewal.fits(problem.motion(Lookahead(SGD(0.1), 0.5, 12), 4))
 
 
 def test_long_cycles_are_close() -> None:

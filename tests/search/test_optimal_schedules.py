@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import mpmath as mp
 import numpy as np
 import pytest
 
@@ -21,8 +22,10 @@ from nqm import (
     optimal_schedule,
     tune,
 )
+from nqm.engine.basis import Basis, balance
 from nqm.optimizers.base import fill, free_parameters
-from nqm.search.schedules import Chain, share_batches, split
+from nqm.search.chain import Chain, split
+from nqm.search.schedules import share_batches
 
 FAMILIES = [SGD(), HeavyBall(), EMA(HeavyBall()), Preconditioned(Nesterov(), 0.5), EMA(Preconditioned(SGD()))]
 
@@ -66,10 +69,49 @@ def test_chain_is_the_scheduled_run(small: Quadratic, optimizer: SGD) -> None:
     chain, u = chain_of(small, optimizer, [40, 40, 39])
     values = {p.name: float(p.kind.value(x)) for p, x in zip(chain.shared, u, strict=True)}
     signal, noise = chain.losses(np.array([0.9, 0.3, 0.1]), u)
+    assert chain.noise_shares(np.array([0.9, 0.3, 0.1]), u)[0] == signal
     run = small.run(
         fill(optimizer, {**values, "lr": 0.9}), 64, [119], Schedule([40, 40, 39], np.array([0.9, 0.3, 0.1]) / 0.9)
     )
     np.testing.assert_allclose([run.signal[0], run.noise[0]], [signal, noise], rtol=1e-12)
+
+
+def exact_losses(spectrum: Spectrum, momentum: float, rates: np.ndarray, steps: int) -> list[float]:
+    """Signal and noise of heavy ball after pieces of ``steps`` steps, in 50 digits."""
+    total = [mp.mpf(0), mp.mpf(0)]
+    with mp.workdps(50):
+        for h, ws, wn in zip(spectrum.h, spectrum.signal_mass, spectrum.noise_mass, strict=True):
+            x, N, m = mp.matrix([1, 0]), mp.zeros(2), mp.mpf(momentum)
+            for lr in map(mp.mpf, rates.tolist()):
+                A, b = mp.matrix([[1 - lr * h, -lr * m], [h, m]]), mp.matrix([-lr, 1])
+                Q = b * b.T
+                for bit in bin(steps)[:1:-1]:  # The lowest bit comes first.
+                    if bit == "1":
+                        x, N = A * x, A * N * A.T + Q
+                    A, Q = A * A, A * Q * A.T + Q
+            total = [total[0] + ws * x[0] ** 2, total[1] + wn * N[0, 0]]
+    return [float(part) for part in total]
+
+
+class Unsheared(Basis):
+    """The planted bug: slots that are scaled and not sheared."""
+
+    def __init__(self, G: np.ndarray) -> None:
+        super().__init__(G)
+        self.tilted, self.scale = False, balance(np.ascontiguousarray(G))
+
+
+def test_pieces_at_the_far_edge_of_stability(monkeypatch: pytest.MonkeyPatch) -> None:
+    """lr h comes to 2 (1 + momentum): both eigenvalues of A come to -1, and powers in plain slots cancel."""
+    problem, momentum, steps = Quadratic(Spectrum([1.0, 0.1], c=[1.0, 1.0])), 0.999, 5000
+    rates = 2 * (1 + momentum) * np.array([1 - 1e-6, 0.9999])
+    exact = exact_losses(problem.spectrum, momentum, rates, steps)
+    run = problem.run(HeavyBall(rates[0], momentum), 64, [2 * steps], Schedule([steps, steps], rates / rates[0]))
+    np.testing.assert_allclose([run.signal[0], run.noise[0]], exact, rtol=1e-9)
+    chain = Chain(problem, HeavyBall(momentum=momentum), [], np.array([steps, steps]))
+    np.testing.assert_allclose(chain.losses(rates, np.zeros(0)), exact, rtol=1e-9)
+    monkeypatch.setattr("nqm.search.chain.Basis", Unsheared)
+    assert abs(chain.losses(rates, np.zeros(0))[1] / exact[1] - 1) > 1e-7
 
 
 @pytest.mark.slow

@@ -46,7 +46,7 @@ def test_every_cell_is_the_first_hit_of_its_setting(case: str) -> None:
     optimizer, x, y, batch_size = CASES[case]
     found = phase_map(PROBLEM, optimizer, x, y, batch_size, target=TARGET)
     # The same nodes, each setting by itself, by blocks that are excluded or split: another way to the same steps.
-    nodes = PROBLEM.coarse_smooth if case == "batch_size" or case == "power" else PROBLEM.coarse
+    nodes = PROBLEM.nodes.smooth if case == "batch_size" or case == "power" else PROBLEM.nodes.coarse
     outcomes = set()
     for j, y_value in enumerate(found.y.values.tolist()):
         for i, x_value in enumerate(found.x.values.tolist()):

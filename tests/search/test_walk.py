@@ -26,7 +26,8 @@ from nqm import (  # fmt: skip
     sweep,
     tune,
 )
-from nqm.search import walk
+from nqm.problems.base import Nodes
+from nqm.search.chase import SETTINGS
 
 PAPER = LeastSquares(Spectrum.power_law(10_000))
 SMALL = LeastSquares(Spectrum.power_law(60), 0.5)
@@ -77,9 +78,9 @@ def test_hits_on_nodes_are_those_of_the_modes(monkeypatch: pytest.MonkeyPatch) -
     problem = LeastSquares(Spectrum.power_law(3000))
     optimizer, B, target = HeavyBall(0.1, 0.9), 64, 0.2
     fast = steps_to_target(problem, optimizer, B, target)
-    monkeypatch.setattr(LeastSquares, "fine", problem)
+    monkeypatch.setattr(Nodes, "fine", problem)
     assert steps_to_target(problem, optimizer, B, target) == fast
-    assert len(problem.coarse.features) < 300
+    assert len(problem.nodes.coarse.features) < 300
 
 
 def test_a_floor_above_the_target_is_seen_at_once() -> None:
@@ -92,7 +93,7 @@ def test_a_floor_above_the_target_is_seen_at_once() -> None:
     assert steps_to_target(PAPER, SGD(0.3), 64, 0.005, schedule).outcome is Outcome.above_floor
     assert steps_to_target(SMALL, SGD(1e-3), 4, 0.01, max_steps=100).outcome is Outcome.out_of_steps
     assert steps_to_target(SMALL, SGD(1e-3), 4, 100).steps == 0
-    assert walk.MAX_WALK >= 10**6
+    assert SETTINGS.most_coupled >= 10**6
 
 
 def test_tuned_sgd_is_the_best_of_a_fine_grid() -> None:
@@ -101,7 +102,7 @@ def test_tuned_sgd_is_the_best_of_a_fine_grid() -> None:
         found = tune(SMALL, SGD(), B, target)
         assert found.steps is not None
         grid = np.geomspace(0.01, 2.0, 1060)[:, None]
-        coupled = SMALL.coupled(SGD(grid), B)
+        coupled = SMALL.motion(SGD(grid), B)
         with np.errstate(all="ignore"):
             _, signal, noise = coupled.walk(coupled.start(), 0, found.steps + 5)
         best = 1 + int(np.argmax(np.nanmin(signal + noise / B, axis=0) <= target))
@@ -120,7 +121,7 @@ def test_tuned_momentum_is_not_beaten_by_its_neighbours() -> None:
     lr = found.optimizer.lr * np.exp(spread[0])  # type: ignore[attr-defined]
     momentum = 1 - (1 - found.optimizer.momentum) * np.exp(spread[1])  # type: ignore[attr-defined]
     early = math.floor(found.steps * (1 - 2e-3))
-    losses = PAPER.coarse.estimate(HeavyBall(lr, np.clip(momentum, 0, 1)), early, B)
+    losses = PAPER.nodes.coarse.curve(HeavyBall(lr, np.clip(momentum, 0, 1)), B)(early)
     assert np.nanmin(losses) > target
     assert PAPER.loss(found.optimizer, found.steps, B) == pytest.approx(found.loss, rel=1e-5)
     assert found.loss <= target
@@ -137,7 +138,7 @@ def test_sampling_noise_costs_steps_at_small_batch() -> None:
 def test_budgets() -> None:
     steps = tune(SMALL, SGD(), 8, steps=500)
     grid = np.geomspace(0.005, 2.0, 2000)[:, None]
-    coupled = SMALL.coupled(SGD(grid), 8)
+    coupled = SMALL.motion(SGD(grid), 8)
     with np.errstate(all="ignore"):
         _, signal, noise = coupled.walk(coupled.start(), 0, 500)
     best = np.nanmin(signal[:, -1] + noise[:, -1] / 8)
@@ -180,7 +181,7 @@ def test_without_label_noise_the_rate_stays_large() -> None:
 
 
 def test_a_problem_of_another_kind_is_refused() -> None:
-    with pytest.raises(ValueError, match="Quadratic or a LeastSquares"):
+    with pytest.raises(ValueError, match="needs a problem"):
         tune(Spectrum([1.0]), SGD(), 4, 0.1)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"got LeastSquares.*\.additive"):
         optimal_schedule(SMALL, SGD(), 4, 0.1)  # type: ignore[arg-type]

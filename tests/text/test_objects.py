@@ -11,6 +11,7 @@ import pytest
 from catalogue import ROWS
 from hypothesis import given
 from hypothesis import strategies as st
+from text.refusals import QUICK, refusal
 
 from nqm import (
     EMA,
@@ -33,22 +34,6 @@ from nqm.text.objects import known_optimizers, parse_optimizer, parse_schedule, 
 from nqm.text.tokens import MAX_LENGTH, MAX_NESTING
 from nqm.text.values import parse_batch_sizes, parse_number
 from nqm.types import Wrong
-
-QUICK = 2.0  # seconds that no text may take, on a slow machine; it takes milliseconds
-
-
-def refusal(function, text) -> str:
-    """The one sentence in which a text is refused."""
-    start = time.perf_counter()
-    with pytest.raises(Wrong) as caught:
-        function(text)
-    assert time.perf_counter() - start < QUICK
-    message = str(caught.value)
-    assert message
-    assert "\n" not in message
-    assert len(message) < 500
-    return message
-
 
 # Optimizers.
 

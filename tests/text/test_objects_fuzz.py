@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from test_objects import QUICK, refusal
+from text.refusals import QUICK, refusal
 
 from nqm.text.objects import parse_optimizer, parse_schedule, parse_spectrum
 from nqm.text.values import parse_batch_sizes, parse_number

@@ -36,11 +36,16 @@ class Live:
 
 
 @contextmanager
-def serving(*options: str) -> Iterator[Live]:
-    """``nqm serve`` with these options; ended by Ctrl-C, as a user would."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+def serving(*options: str, path: str = "", log: Path | None = None) -> Iterator[Live]:
+    """``nqm serve`` with these options; ended by Ctrl-C, as a user would.
+
+    ``path`` is a folder with modules that every process finds first, and ``log`` the file for standard error.
+    """
+    found = os.pathsep.join(filter(None, [path, str(ROOT)]))
+    environment = {**os.environ, "PYTHONPATH": found, "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-m", "nqm", "serve", "--port", "0", "--no-open", *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    stderr = log.open("w") if log else subprocess.PIPE
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment)
     try:
         assert process.stdout
         said = re.search(r"http://\S+/", process.stdout.readline())

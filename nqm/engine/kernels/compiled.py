@@ -1,100 +1,42 @@
-"""The inner loops of the engine, for numba, or in plain NumPy (`_plain_kernels`): same arguments, same answers.
+"""The inner loops of the engine for numba, for any number of slots; two slots have loops of their own (`pairs`).
 
-`compose` is the product of two moment maps, `square` a map's with itself; `move` takes a state through t like steps by
-repeated squaring, `end` reads the moments after them, `climb` those after 1, 2, 4, ... steps and `seen` those after a power;
-`chain` takes a state through a row of maps; `scan` steps it through time one by one and records signal and noise; `balance`,
-`tilts` and `shear` find the slots in which all that loses no digits. The compiled versions walk the modes in chunks that
-stay in cache, modes innermost and indexed from zero so that every loop vectorises; two slots have loops of their own.
+The loops walk the modes in chunks that stay in cache, modes innermost and indexed from zero so that every loop vectorises.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache
-from typing import Any
-
 import numpy as np
 
-from . import pairs
-from .pairs import CHUNK, balance_pair, climb_pairs, end_pairs, move_pairs, shear, square_pairs, tilts
-from .plain import (
-    balance_numpy,
-    chain_numpy,
-    climb_numpy,
-    compose_numpy,
-    end_numpy,
-    move_numpy,
-    scan_numpy,
-    seen_numpy,
-    shear_numpy,
-    tilts_numpy,
-)
+from ...types import Array
+from .compiling import CHUNK, in_any_order, loop
+from .coupled import scan_coupled as scan_coupled
+from .pairs import balance_pair, climb_pairs, end_pairs, move_pairs, square_pairs
+from .pairs import shear as shear
+from .pairs import tilts as tilts
 
-LOOPS = (
-    "_copy", "_cut", "_paste", "_matmul", "_sandwich", "_diagonal", "_axpy", "_compose", "_move", "_seen", "_prepare", "_columns",
-    "_end", "_climb", "_chain", "_balance", "_scan",
-)  # fmt: skip
+compiled = True
+
+# Two slots are told apart here and not inside the loops, where both kinds would be compiled for either.
 
 
-@dataclass(frozen=True)
-class Kernels:
-    """The inner loops in use."""
-
-    compose: Callable[..., tuple[Any, Any, Any]]
-    square: Callable[..., tuple[Any, Any, Any]]
-    move: Callable[..., tuple[Any, Any]]
-    seen: Callable[..., tuple[Any, Any]]
-    end: Callable[..., tuple[Any, Any]]
-    climb: Callable[..., tuple[Any, Any]]
-    chain: Callable[..., tuple[Any, Any]]
-    balance: Callable[[Any], Any]
-    tilts: Callable[[Any, Any, int], int]
-    shear: Callable[[Any, Any, int], None]
-    scan: Callable[..., tuple[Any, Any]]
-    compiled: bool
+def square(A: Array, d: Array, Q: Array) -> tuple[Array, Array, Array]:
+    return square_pairs(A, d, Q) if len(A) == 2 else compose(A, d, Q, A, d, Q)
 
 
-@cache
-def kernels() -> Kernels:
-    """Compiled where numba is installed; loaded at first use, so that ``import nqm`` stays light."""
-    try:
-        import numba
-    except ImportError:
-        return plain_kernels()
-
-    jit = numba.njit(cache=True, fastmath={"contract", "nsz"}, error_model="numpy", nogil=True)
-    # Said, as functions that say nothing are compiled as their first caller is.
-    exact = numba.njit(cache=True, fastmath=False, error_model="numpy", nogil=True)
-    here = globals()
-    for how, names in ((exact, pairs.EXACT), (jit, pairs.LOOPS)):
-        for name in names:  # they call each other by their global names, compiled or not
-            setattr(pairs, name, how(getattr(pairs, name)))
-            here[name] = getattr(pairs, name)
-    here["_dot"] = numba.njit(cache=True, fastmath=True, nogil=True)(_dot)  # sums in any order
-    for name in LOOPS:
-        here[name] = jit(here[name])
-    # Two slots are told apart here: inside the loops, both kinds would be compiled for either.
-    return Kernels(
-        _compose,
-        lambda A, d, Q: square_pairs(A, d, Q) if len(A) == 2 else _compose(A, d, Q, A, d, Q),
-        lambda A, d, Q, X, N, t: (move_pairs if X.shape[:2] == (2, 1) else _move)(A, d, Q, X, N, t),
-        _seen,
-        lambda G, b, x, r, t: (end_pairs if len(G) == 2 else _end)(G, b, x, r, t),
-        lambda G, b, x, r, levels: (climb_pairs if len(G) == 2 else _climb)(G, b, x, r, levels),
-        _chain, _balance, tilts, shear, _scan, compiled=True,
-    )  # fmt: skip
+def move(A: Array, d: Array, Q: Array, X: Array, N: Array, t: int) -> tuple[Array, Array]:
+    return (move_pairs if X.shape[:2] == (2, 1) else _move)(A, d, Q, X, N, t)
 
 
-def plain_kernels() -> Kernels:
-    """The same in NumPy."""
-    return Kernels(
-        compose_numpy, lambda A, d, Q: compose_numpy(A, d, Q, A, d, Q), move_numpy, seen_numpy, end_numpy, climb_numpy,
-        chain_numpy, balance_numpy, tilts_numpy, shear_numpy, scan_numpy, compiled=False,
-    )  # fmt: skip
+def end(G: Array, b: Array, x: Array, r: Array, t: int) -> tuple[Array, Array]:
+    return (end_pairs if len(G) == 2 else _end)(G, b, x, r, t)
 
 
-def _matmul(out: Any, a: Any, b: Any) -> None:
+def climb(G: Array, b: Array, x: Array, r: Array, levels: int) -> tuple[Array, Array]:
+    return (climb_pairs if len(G) == 2 else _climb)(G, b, x, r, levels)
+
+
+@loop
+def _matmul(out: Array, a: Array, b: Array) -> None:
     """out = a b."""
     rows, inner, width = a.shape
     for i in range(rows):
@@ -106,7 +48,8 @@ def _matmul(out: Any, a: Any, b: Any) -> None:
                     out[i, j, x] += a[i, k, x] * b[k, j, x]
 
 
-def _sandwich(out: Any, a: Any, m: Any, work: Any) -> None:
+@loop
+def _sandwich(out: Array, a: Array, m: Array, work: Array) -> None:
     """out += a m a', for symmetric m and out."""
     rows, inner, width = a.shape
     _matmul(work, a, m)
@@ -120,7 +63,8 @@ def _sandwich(out: Any, a: Any, m: Any, work: Any) -> None:
                     out[j, i, x] = out[i, j, x]
 
 
-def _diagonal(out: Any, d: Any, a2: Any, d2: Any, a1: Any, d1: Any) -> None:
+@loop
+def _diagonal(out: Array, d: Array, a2: Array, d2: Array, a1: Array, d1: Array) -> None:
     """The diagonal of out = a2 a1 less one, without the cancellation; and out's diagonal from it where that is small."""
     inner, width = a2.shape[1], a2.shape[2]
     for i in range(len(d)):
@@ -140,19 +84,22 @@ def _diagonal(out: Any, d: Any, a2: Any, d2: Any, a1: Any, d1: Any) -> None:
             d[i, x] = d[i, x] if near else out[i, i, x] - 1.0
 
 
-def _axpy(out: Any, a: float, x: Any, y: Any) -> None:
+@loop
+def _axpy(out: Array, a: float, x: Array, y: Array) -> None:
     for i in range(out.size):
         out[i] = y[i] + a * x[i]
 
 
-def _dot(a: Any, b: Any, c: Any) -> float:
+@in_any_order
+def _dot(a: Array, b: Array, c: Array) -> float:
     total = 0.0
     for x in range(a.size):
         total += a[x] * b[x] * c[x]
     return total
 
 
-def _copy(out: Any, a: Any) -> None:
+@loop
+def _copy(out: Array, a: Array) -> None:
     """out = a. In loops as all else here: array expressions take numba seconds to compile, each."""
     rows, columns, width = a.shape
     for i in range(rows):
@@ -161,7 +108,8 @@ def _copy(out: Any, a: Any) -> None:
                 out[i, j, x] = a[i, j, x]
 
 
-def _compose(A2: Any, d2: Any, Q2: Any, A1: Any, d1: Any, Q1: Any) -> tuple[Any, Any, Any]:
+@loop
+def compose(A2: Array, d2: Array, Q2: Array, A1: Array, d1: Array, Q1: Array) -> tuple[Array, Array, Array]:
     rows, inner, n = A2.shape
     columns = A1.shape[1]
     A, d, Q = np.empty((rows, columns, n)), np.empty((min(rows, columns), n)), np.empty((rows, rows, n))
@@ -173,7 +121,8 @@ def _compose(A2: Any, d2: Any, Q2: Any, A1: Any, d1: Any, Q1: Any) -> tuple[Any,
     return A, d, Q
 
 
-def _move(A: Any, d: Any, Q: Any, X: Any, N: Any, t: int) -> tuple[Any, Any]:
+@loop
+def _move(A: Array, d: Array, Q: Array, X: Array, N: Array, t: int) -> tuple[Array, Array]:
     k, columns, n = X.shape
     X_end, N_end = np.empty((k, columns, n)), np.empty((k, k, n))
     for lo in range(0, n, CHUNK):
@@ -209,7 +158,8 @@ def _move(A: Any, d: Any, Q: Any, X: Any, N: Any, t: int) -> tuple[Any, Any]:
     return X_end, N_end
 
 
-def _cut(out: Any, a: Any, lo: int) -> None:
+@loop
+def _cut(out: Array, a: Array, lo: int) -> None:
     """The modes of a from lo on, as many as out has."""
     rows, columns, width = out.shape
     for i in range(rows):
@@ -218,7 +168,8 @@ def _cut(out: Any, a: Any, lo: int) -> None:
                 out[i, j, x] = a[i, j, lo + x]
 
 
-def _paste(out: Any, a: Any, lo: int) -> None:
+@loop
+def _paste(out: Array, a: Array, lo: int) -> None:
     """The modes of out from lo on, as many as a has."""
     rows, columns, width = a.shape
     for i in range(rows):
@@ -227,14 +178,15 @@ def _paste(out: Any, a: Any, lo: int) -> None:
                 out[i, j, lo + x] = a[i, j, x]
 
 
-def _prepare(G: Any, b: Any, x: Any, r: Any) -> tuple[Any, Any, Any, Any, Any]:
-    """A step's map, its start and its read-out, slots sheared and scaled."""
+@loop
+def _prepare(G: Array, b: Array, x: Array, r: Array) -> tuple[Array, Array, Array, Array, Array]:
+    """A step's map, its start and its read-out in prepared slots: `Basis(G)` with its system(G, b), column(x) and row(r)."""
     k, _, n = G.shape
     g, tilt = np.empty((k, k, n)), np.zeros(n)
     _copy(g, G)
     if k > 1 and tilts(g, tilt, n):
         shear(g, tilt, n)
-    scale = _balance(g)
+    scale = balance(g)
     A, d, Q = np.empty((k, k, n)), np.empty((k, n)), np.empty((k, k, n))
     X, row, jolt = np.empty((k, n)), np.empty((k, n)), np.empty((k, n))
     for i in range(k):
@@ -254,7 +206,8 @@ def _prepare(G: Any, b: Any, x: Any, r: Any) -> tuple[Any, Any, Any, Any, Any]:
     return A, d, Q, X, row
 
 
-def _end(G: Any, b: Any, x: Any, r: Any, t: int) -> tuple[Any, Any]:
+@loop
+def _end(G: Array, b: Array, x: Array, r: Array, t: int) -> tuple[Array, Array]:
     k, _, n = G.shape
     signal, noise = np.empty(n), np.empty(n)
     for lo in range(0, n, CHUNK):
@@ -266,14 +219,15 @@ def _end(G: Any, b: Any, x: Any, r: Any, t: int) -> tuple[Any, Any]:
         for i in range(k):
             for z in range(w):
                 start[i, 0, z] = X[i, z]
-        end, N = _move(A, d, Q, start, N, t)
-        seen = _seen(end, N, one, row)
+        last, N = _move(A, d, Q, start, N, t)
+        read = _seen(last, N, one, row)
         for z in range(w):
-            signal[lo + z], noise[lo + z] = seen[0][z], seen[1][z]
+            signal[lo + z], noise[lo + z] = read[0][z], read[1][z]
     return signal, noise
 
 
-def _columns(a: Any, lo: int, width: int) -> Any:
+@loop
+def _columns(a: Array, lo: int, width: int) -> Array:
     """The modes of a from lo on, or its one column if that is for all of them."""
     if a.shape[1] == 1:
         return a
@@ -284,19 +238,22 @@ def _columns(a: Any, lo: int, width: int) -> Any:
     return part
 
 
-def _climb(G: Any, b: Any, x: Any, r: Any, levels: int) -> tuple[Any, Any]:
+@loop
+def _climb(G: Array, b: Array, x: Array, r: Array, levels: int) -> tuple[Array, Array]:
     n = G.shape[2]
     signal, noise = np.empty((levels, n)), np.empty((levels, n))
     A, d, Q, X, row = _prepare(G, b, x, r)
     for level in range(levels):
-        seen = _seen(A, Q, X, row)
+        read = _seen(A, Q, X, row)
         for z in range(n):
-            signal[level, z], noise[level, z] = seen[0][z], seen[1][z]
-        A, d, Q = _compose(A, d, Q, A, d, Q)
+            signal[level, z], noise[level, z] = read[0][z], read[1][z]
+        A, d, Q = compose(A, d, Q, A, d, Q)
     return signal, noise
 
 
-def _seen(A: Any, Q: Any, x: Any, r: Any) -> tuple[Any, Any]:
+@loop
+def _seen(A: Array, Q: Array, x: Array, r: Array) -> tuple[Array, Array]:
+    """Second moments of ``r . A x``, and of r over the noise Q."""
     k, columns, n = A.shape
     signal, noise = np.zeros(n), np.zeros(n)
     for i in range(k):
@@ -311,7 +268,8 @@ def _seen(A: Any, Q: Any, x: Any, r: Any) -> tuple[Any, Any]:
     return signal, noise
 
 
-def _chain(A: Any, Q: Any, x: Any, N: Any) -> tuple[Any, Any]:
+@loop
+def chain(A: Array, Q: Array, x: Array, N: Array) -> tuple[Array, Array]:
     pieces, k, _, n = A.shape
     X, cov, work = np.empty((pieces + 1, k, 1, n)), np.empty((pieces + 1, k, k, n)), np.empty((k, k, n))
     _copy(cov[0], N)
@@ -325,7 +283,8 @@ def _chain(A: Any, Q: Any, x: Any, N: Any) -> tuple[Any, Any]:
     return X[:, :, 0], cov
 
 
-def _balance(G: Any) -> Any:
+@loop
+def balance(G: Array) -> Array:
     k, _, n = G.shape
     scale, size, row, column, f = np.ones((k, n)), np.empty((k, k, n)), np.empty(n), np.empty(n), np.empty(n)
     for i in range(k):
@@ -352,9 +311,20 @@ def _balance(G: Any) -> Any:
     return scale
 
 
-def _scan(
-    G0: Any, G1: Any, b0: Any, b1: Any, pace: Any, loud: Any, X: Any, N: Any, row: Any, ws: Any, wn: Any
-) -> tuple[Any, Any]:
+@loop
+def scan(
+    G0: Array,
+    G1: Array,
+    b0: Array,
+    b1: Array,
+    pace: Array,
+    loud: Array,
+    X: Array,
+    N: Array,
+    row: Array,
+    ws: Array,
+    wn: Array,
+) -> tuple[Array, Array]:
     k, columns, n = X.shape
     signal, noise = np.zeros(len(pace)), np.zeros(len(pace))
     for lo in range(0, n, CHUNK):
@@ -371,7 +341,7 @@ def _scan(
                 c0[i, z], c1[i, z], r[0, i, z] = b0[i, lo + z], b1[i, lo + z], row[i, lo + z]
         G, b, one = np.empty((k, k, w)), np.empty((k, w)), np.ones(w)
         dx, dcov, work = np.empty((k, columns, w)), np.empty((k, k, w)), np.empty((k, k, w))
-        y, seen, seen_work = np.empty((1, columns, w)), np.empty((1, 1, w)), np.empty((1, k, w))
+        y, read, read_work = np.empty((1, columns, w)), np.empty((1, 1, w)), np.empty((1, k, w))
         for t in range(len(pace)):
             _axpy(G.ravel(), pace[t], g1.ravel(), g0.ravel())
             _axpy(b.ravel(), pace[t], c1.ravel(), c0.ravel())
@@ -392,9 +362,9 @@ def _scan(
             for j in range(columns):
                 signal[t] += _dot(ws[j, lo:hi], y[0, j], y[0, j])
             for z in range(w):
-                seen[0, 0, z] = 0.0
-            _sandwich(seen, r, cov, seen_work)
-            noise[t] += _dot(wn[lo:hi], seen[0, 0], one)
+                read[0, 0, z] = 0.0
+            _sandwich(read, r, cov, read_work)
+            noise[t] += _dot(wn[lo:hi], read[0, 0], one)
         _paste(X, x, lo)
         _paste(N, cov, lo)
     return signal, noise

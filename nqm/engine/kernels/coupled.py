@@ -1,72 +1,27 @@
-"""The inner loop of least squares, for numba and for plain NumPy: a scan in which modes meet in one sum.
+"""The inner loop of least squares for numba: a scan in which modes meet in one sum.
 
-As in `_kernels`, modes lie innermost. The sum over all of them is needed at every step, so chunks of modes take turns
+As in `compiled`, modes lie innermost. The sum over all of them is needed at every step, so chunks of modes take turns
 within a step, and each is laid out on its own so that every loop vectorises.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-from typing import Any
-
 import numpy as np
 
-CHUNK = 256
+from ...types import Array
+from .compiling import CHUNK, in_any_order, loop
 
 
-@cache
-def scan_coupled() -> Callable[..., tuple[Any, Any]]:
-    """Compiled where numba is installed, at first use."""
-    try:
-        import numba
-    except ImportError:
-        return scan_coupled_numpy
-
-    # The loops call these by their global names, compiled or not.
-    global _any, _seen, _pad, _unpad, _step, _step_pair, _axpy, _sum
-    jit = numba.njit(cache=True, fastmath={"contract", "nsz"}, error_model="numpy", nogil=True)
-    _any, _seen, _pad, _unpad, _axpy = jit(_any), jit(_seen), jit(_pad), jit(_unpad), jit(_axpy)
-    _step_pair = jit(_step_pair)
-    _step = jit(_step)
-    _sum = numba.njit(cache=True, fastmath=True, nogil=True)(_sum)  # sums in any order
-    return jit(_scan_coupled)
-
-
-def scan_coupled_numpy(
-    G0: Any, G1: Any, b0: Any, b1: Any, pace: Any, loud: Any, X: Any, N: Any,
-    look: Any, row: Any, h: Any, c: Any, s: Any, mass: Any, label_noise: float, per_example: float, nodes: int,
-) -> tuple[Any, Any]:  # fmt: skip
-    """Step a state in place, with the noise of least squares: of variance ``c (h m + tau + label_noise)`` per example on each mode,
-    where c = h, up to the weights of a quadrature rule.
-
-    m is the second moment of ``look . x``, the point of the gradient, and tau its sum with weights ``mass = n h`` over
-    the ``nodes`` modes of a setting. X is (k, modes), the start in units of theta_0; N the moments that noise has added,
-    times the batch size 1 / ``per_example``. Signal and noise are (setting, step).
-    """
-    steps, settings = len(pace), X.shape[1] // nodes
-    signal, noise = np.empty((settings, steps)), np.empty((settings, steps))
-    for t, (p, q) in enumerate(zip(pace, loud, strict=True)):
-        G, b = G0 + p * G1, b0 + p * b1
-        m = s * (look * X).sum(0) ** 2 + per_example * np.einsum("ix,ijx,jx->x", look, N, look)
-        tau = np.repeat((mass * m).reshape(settings, nodes).sum(1), nodes)
-        X += np.einsum("ijx,jx->ix", G, X)
-        GN = np.einsum("ilx,lmx->imx", G, N)
-        jolt = q * c * (h * m + tau + label_noise) * b
-        N += GN + GN.transpose(1, 0, 2) + np.einsum("ilx,jlx->ijx", GN, G) + jolt[:, None] * b[None]
-        signal[:, t] = (mass * s * (row * X).sum(0) ** 2).reshape(settings, nodes).sum(1) / 2
-        noise[:, t] = (mass * np.einsum("ix,ijx,jx->x", row, N, row)).reshape(settings, nodes).sum(1) / 2
-    return signal, noise
-
-
-def _axpy(out: Any, a: float, x: Any, y: Any, i: int) -> None:
+@loop
+def _axpy(out: Array, a: float, x: Array, y: Array, i: int) -> None:
     """out = y[i] + a x[i]."""
     for j in range(out.shape[1]):
         for z in range(out.shape[2]):
             out[0, j, z] = y[i, j, z] + a * x[i, j, z]
 
 
-def _sum(a: Any, i: int, j: int, b: Any) -> float:
+@in_any_order
+def _sum(a: Array, i: int, j: int, b: Array) -> float:
     """a[i, j] . b."""
     total = 0.0
     for z in range(b.size):
@@ -74,7 +29,8 @@ def _sum(a: Any, i: int, j: int, b: Any) -> float:
     return total
 
 
-def _any(a: Any, i: int) -> bool:
+@loop
+def _any(a: Array, i: int) -> bool:
     """Whether a[i] is anywhere other than zero."""
     found = False
     for z in range(a.shape[1]):
@@ -82,7 +38,8 @@ def _any(a: Any, i: int) -> bool:
     return found
 
 
-def _pad(a: Any, lo: int, hi: int, width: int) -> Any:
+@loop
+def _pad(a: Array, lo: int, hi: int, width: int) -> Array:
     """The modes lo .. hi of an array (rows, modes) as (chunk, row, ``width``), zeros after the last."""
     rows, chunks = a.shape[0], -((lo - hi) // width)
     out = np.zeros((chunks, rows, width))
@@ -94,7 +51,8 @@ def _pad(a: Any, lo: int, hi: int, width: int) -> Any:
     return out
 
 
-def _unpad(out: Any, a: Any, lo: int, hi: int) -> None:
+@loop
+def _unpad(out: Array, a: Array, lo: int, hi: int) -> None:
     width = a.shape[2]
     for c in range(a.shape[0]):
         first = lo + c * width
@@ -106,7 +64,8 @@ def _unpad(out: Any, a: Any, lo: int, hi: int) -> None:
 # Arrays below are (chunk, row, mode) and come with the chunk i that is meant: to slice one costs as much as a short loop.
 
 
-def _seen(y: Any, v: Any, r: Any, live: Any, x: Any, cov: Any, i: int) -> None:
+@loop
+def _seen(y: Array, v: Array, r: Array, live: Array, x: Array, cov: Array, i: int) -> None:
     """y = (r . x)^2 and v = r' cov r, over the slots that are ``live``: most have weight zero on every mode."""
     k, w = r.shape[1], r.shape[2]
     for z in range(w):
@@ -125,7 +84,10 @@ def _seen(y: Any, v: Any, r: Any, live: Any, x: Any, cov: Any, i: int) -> None:
         y[z] *= y[z]
 
 
-def _step(G: Any, b: Any, o: int, var: Any, x: Any, cov: Any, i: int, dx: Any, work: Any, dcov: Any) -> None:
+@loop
+def _step(
+    G: Array, b: Array, o: int, var: Array, x: Array, cov: Array, i: int, dx: Array, work: Array, dcov: Array
+) -> None:
     """x <- x + G x,  cov <- cov + G cov + cov G' + G cov G' + var b b', in place, with chunk o of G and b."""
     k, w = b.shape[1], b.shape[2]
     if k == 1:
@@ -165,7 +127,8 @@ def _step(G: Any, b: Any, o: int, var: Any, x: Any, cov: Any, i: int, dx: Any, w
                     cov[i, e * k + a, z] = cov[i, a * k + e, z]
 
 
-def _step_pair(G: Any, b: Any, o: int, var: Any, x: Any, cov: Any, i: int) -> None:
+@loop
+def _step_pair(G: Array, b: Array, o: int, var: Array, x: Array, cov: Array, i: int) -> None:
     """The same for two slots, with every entry of a mode in a register."""
     for z in range(b.shape[2]):
         g00, g01, g10, g11 = G[o, 0, z], G[o, 1, z], G[o, 2, z], G[o, 3, z]
@@ -179,10 +142,11 @@ def _step_pair(G: Any, b: Any, o: int, var: Any, x: Any, cov: Any, i: int) -> No
         cov[i, 3, z] = w + (q * b1 * b1 + 2.0 * r1 + (r0 * g10 + r1 * g11))
 
 
-def _scan_coupled(
-    G0: Any, G1: Any, b0: Any, b1: Any, pace: Any, loud: Any, X: Any, N: Any,
-    look: Any, row: Any, h: Any, c: Any, s: Any, mass: Any, label_noise: float, per_example: float, nodes: int,
-) -> tuple[Any, Any]:  # fmt: skip
+@loop
+def scan_coupled(
+    G0: Array, G1: Array, b0: Array, b1: Array, pace: Array, loud: Array, X: Array, N: Array,
+    look: Array, row: Array, h: Array, c: Array, s: Array, mass: Array, label_noise: float, per_example: float, nodes: int,
+) -> tuple[Array, Array]:  # fmt: skip
     k, n = X.shape
     settings, steps, w = n // nodes, len(pace), min(CHUNK, nodes)
     signal, noise = np.zeros((settings, steps)), np.zeros((settings, steps))

@@ -1,4 +1,6 @@
-"""The loops of `_kernels` for two slots, which most optimizers have: every entry of a mode in a register, four times faster.
+"""The loops of `compiled` for two slots, which most optimizers have: every entry of a mode in a register, four times faster.
+
+`end_pairs` is ``readout @ step ** t @ start`` of `moments`, in the slots of `basis.Basis`, entry by entry.
 
 Maps and states of a chunk of modes lie in one flat workspace w, a row for each of their different entries at a fixed
 place. So the compiler sees that no two rows overlap; of separate arrays it asks that at every call, which takes as long as
@@ -7,24 +9,20 @@ sixty modes.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from .plain import two_product, two_sum
+from ...types import Array
+from . import plain
+from .compiling import CHUNK, exact, loop
 
-CHUNK = 256
 ROW = CHUNK + 8  # rows a power of two apart would share places in the cache
 A00, A01, A10, A11, D0, D1, Q00, Q01, Q11, X0, X1, N00, N01, N11, R0, R1, SCALE, TILT = (ROW * i for i in range(18))
 SIZE = 18 * ROW
-LOOPS = (
-    "square_pair", "move_pair", "walk_pair", "load_map", "store_map", "square_pairs", "move_pairs", "load_step", "load_row",
-    "end_pairs", "climb_pairs", "balance_pair",
-)  # fmt: skip
-EXACT = ("two_product", "two_sum", "tilts", "shear")  # rounding is what they are about: nothing may be fused
+two_product, two_sum = exact(plain.two_product), exact(plain.two_sum)
 
 
-def square_pair(w: Any, width: int) -> None:
+@loop
+def square_pair(w: Array, width: int) -> None:
     """The map composed with itself: what `_matmul`, `_diagonal` and `_sandwich` do for any number of slots."""
     for x in range(width):
         a00, a01, a10, a11, d0, d1 = w[A00 + x], w[A01 + x], w[A10 + x], w[A11 + x], w[D0 + x], w[D1 + x]
@@ -42,7 +40,8 @@ def square_pair(w: Any, width: int) -> None:
         w[Q11 + x] = z + (r0 * a10 + r1 * a11)
 
 
-def move_pair(w: Any, width: int) -> None:
+@loop
+def move_pair(w: Array, width: int) -> None:
     """The state through the map."""
     for x in range(width):
         a00, a01, a10, a11 = w[A00 + x], w[A01 + x], w[A10 + x], w[A11 + x]
@@ -55,7 +54,8 @@ def move_pair(w: Any, width: int) -> None:
         w[N11 + x] = w[Q11 + x] + (r0 * a10 + r1 * a11)
 
 
-def walk_pair(w: Any, width: int, t: int) -> None:
+@loop
+def walk_pair(w: Array, width: int, t: int) -> None:
     """The state through t like steps; the map is used up."""
     left = t
     while left:
@@ -66,14 +66,16 @@ def walk_pair(w: Any, width: int, t: int) -> None:
             square_pair(w, width)
 
 
-def load_map(w: Any, A: Any, d: Any, Q: Any, lo: int, width: int) -> None:
+@loop
+def load_map(w: Array, A: Array, d: Array, Q: Array, lo: int, width: int) -> None:
     for x in range(width):
         i = lo + x
         w[A00 + x], w[A01 + x], w[A10 + x], w[A11 + x] = A[0, 0, i], A[0, 1, i], A[1, 0, i], A[1, 1, i]
         w[D0 + x], w[D1 + x], w[Q00 + x], w[Q01 + x], w[Q11 + x] = d[0, i], d[1, i], Q[0, 0, i], Q[0, 1, i], Q[1, 1, i]
 
 
-def store_map(w: Any, A: Any, d: Any, Q: Any, lo: int, width: int) -> None:
+@loop
+def store_map(w: Array, A: Array, d: Array, Q: Array, lo: int, width: int) -> None:
     for x in range(width):
         i = lo + x
         A[0, 0, i], A[0, 1, i], A[1, 0, i], A[1, 1, i] = w[A00 + x], w[A01 + x], w[A10 + x], w[A11 + x]
@@ -81,7 +83,8 @@ def store_map(w: Any, A: Any, d: Any, Q: Any, lo: int, width: int) -> None:
         d[0, i], d[1, i] = w[D0 + x], w[D1 + x]
 
 
-def square_pairs(A: Any, d: Any, Q: Any) -> tuple[Any, Any, Any]:
+@loop
+def square_pairs(A: Array, d: Array, Q: Array) -> tuple[Array, Array, Array]:
     n = A.shape[2]
     A_out, d_out, Q_out, w = np.empty((2, 2, n)), np.empty((2, n)), np.empty((2, 2, n)), np.empty(SIZE)
     for lo in range(0, n, CHUNK):
@@ -92,7 +95,8 @@ def square_pairs(A: Any, d: Any, Q: Any) -> tuple[Any, Any, Any]:
     return A_out, d_out, Q_out
 
 
-def move_pairs(A: Any, d: Any, Q: Any, X: Any, N: Any, t: int) -> tuple[Any, Any]:
+@loop
+def move_pairs(A: Array, d: Array, Q: Array, X: Array, N: Array, t: int) -> tuple[Array, Array]:
     n = A.shape[2]
     X_end, N_end, w = np.empty((2, 1, n)), np.empty((2, 2, n)), np.empty(SIZE)
     for lo in range(0, n, CHUNK):
@@ -115,8 +119,9 @@ def move_pairs(A: Any, d: Any, Q: Any, X: Any, N: Any, t: int) -> tuple[Any, Any
     return X_end, N_end
 
 
-def load_step(w: Any, G: Any, b: Any, start: Any, g: Any, lo: int, width: int) -> None:
-    """A step's map and the state before it, slots tilted and scaled; g is for the chunk's part of G."""
+@loop
+def load_step(w: Array, G: Array, b: Array, start: Array, g: Array, lo: int, width: int) -> None:
+    """A step's map and the state before it in the slots of `Basis(G)`; g is for the chunk's part of G."""
     for x in range(width):
         i = lo + x
         g[0, 0, x], g[0, 1, x], g[1, 0, x], g[1, 1, x] = G[0, 0, i], G[0, 1, i], G[1, 0, i], G[1, 1, i]
@@ -140,7 +145,8 @@ def load_step(w: Any, G: Any, b: Any, start: Any, g: Any, lo: int, width: int) -
         w[N00 + x], w[N01 + x], w[N11 + x] = 0.0, 0.0, 0.0
 
 
-def load_row(w: Any, r: Any, lo: int, width: int) -> None:
+@loop
+def load_row(w: Array, r: Array, lo: int, width: int) -> None:
     """The read-out in the slots of `load_step`."""
     many = r.shape[1] > 1
     for x in range(width):
@@ -148,7 +154,8 @@ def load_row(w: Any, r: Any, lo: int, width: int) -> None:
         w[R0 + x], w[R1 + x] = r[0, j] - w[TILT + x] * r[1, j], r[1, j] * w[SCALE + x]
 
 
-def end_pairs(G: Any, b: Any, x: Any, r: Any, t: int) -> tuple[Any, Any]:
+@loop
+def end_pairs(G: Array, b: Array, x: Array, r: Array, t: int) -> tuple[Array, Array]:
     """Each chunk of modes from start to finish while it is in cache."""
     n = G.shape[2]
     signal, noise, w, g = np.empty(n), np.empty(n), np.empty(SIZE), np.empty((2, 2, CHUNK))
@@ -165,7 +172,8 @@ def end_pairs(G: Any, b: Any, x: Any, r: Any, t: int) -> tuple[Any, Any]:
     return signal, noise
 
 
-def climb_pairs(G: Any, b: Any, x: Any, r: Any, levels: int) -> tuple[Any, Any]:
+@loop
+def climb_pairs(G: Array, b: Array, x: Array, r: Array, levels: int) -> tuple[Array, Array]:
     n = G.shape[2]
     signal, noise, w, g = np.empty((levels, n)), np.empty((levels, n)), np.empty(SIZE), np.empty((2, 2, CHUNK))
     for lo in range(0, n, CHUNK):
@@ -183,7 +191,8 @@ def climb_pairs(G: Any, b: Any, x: Any, r: Any, levels: int) -> tuple[Any, Any]:
     return signal, noise
 
 
-def balance_pair(scale: Any, row: Any, column: Any, width: int) -> None:
+@loop
+def balance_pair(scale: Array, row: Array, column: Array, width: int) -> None:
     """A slot's scale from the size of its row and of its column: the power of two next to the root of their ratio."""
     up, down, bits = row.view(np.int64), column.view(np.int64), scale.view(np.int64)
     for z in range(width):
@@ -191,7 +200,8 @@ def balance_pair(scale: Any, row: Any, column: Any, width: int) -> None:
         bits[z] = (half + 1023 if row[z] != 0 and column[z] != 0 else 1023) << 52
 
 
-def tilts(G: Any, tilt: Any, width: int) -> int:
+@exact
+def tilts(G: Array, tilt: Array, width: int) -> int:
     far = 0
     for z in range(width):
         half, loop = (G[0, 0, z] - G[1, 1, z]) / 2, G[0, 1, z] * G[1, 0, z]
@@ -202,7 +212,8 @@ def tilts(G: Any, tilt: Any, width: int) -> int:
     return far
 
 
-def shear(G: Any, tilt: Any, width: int) -> None:
+@exact
+def shear(G: Array, tilt: Array, width: int) -> None:
     for z in range(width):
         s = tilt[z]
         if s == 0.0:

@@ -1,13 +1,16 @@
-"""The inner loops of the engine in plain NumPy, where there is no numba; and what the compiled ones are held against."""
+"""The inner loops of the engine in NumPy: what runs where numba is missing, and what the compiled ones are held against."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from ...types import Array
 
-def compose_numpy(A2: Any, d2: Any, Q2: Any, A1: Any, d1: Any, Q1: Any) -> tuple[Any, Any, Any]:
+compiled = False
+end = climb = None
+
+
+def compose(A2: Array, d2: Array, Q2: Array, A1: Array, d1: Array, Q1: Array) -> tuple[Array, Array, Array]:
     """(A2 A1, its diagonal minus one, A2 Q1 A2' + Q2)."""
     A = np.einsum("ilx,ljx->ijx", A2, A1)
     Q = np.einsum("ilx,jlx->ijx", np.einsum("ilx,lmx->imx", A2, Q1), A2) + Q2
@@ -20,57 +23,23 @@ def compose_numpy(A2: Any, d2: Any, Q2: Any, A1: Any, d1: Any, Q1: Any) -> tuple
     return A, np.where(np.abs(d) < 0.5, d, A[i, i] - 1.0), Q
 
 
-def move_numpy(A: Any, d: Any, Q: Any, X: Any, N: Any, t: int) -> tuple[Any, Any]:
+def square(A: Array, d: Array, Q: Array) -> tuple[Array, Array, Array]:
+    return compose(A, d, Q, A, d, Q)
+
+
+def move(A: Array, d: Array, Q: Array, X: Array, N: Array, t: int) -> tuple[Array, Array]:
     """The state (X, N) after t steps of the map (A, Q)."""
     zero = np.zeros((min(X.shape[:2]), X.shape[2]))  # a state's own diagonal is not needed
     while t:
         if t & 1:
-            X, N = np.einsum("ilx,ljx->ijx", A, X), compose_numpy(A, d, Q, X, zero, N)[2]
+            X, N = np.einsum("ilx,ljx->ijx", A, X), compose(A, d, Q, X, zero, N)[2]
         t >>= 1
         if t:
-            A, d, Q = compose_numpy(A, d, Q, A, d, Q)
+            A, d, Q = compose(A, d, Q, A, d, Q)
     return X, N
 
 
-def end_numpy(G: Any, b: Any, x: Any, r: Any, t: int) -> tuple[Any, Any]:
-    """Second moments of ``r . x`` after t steps of ``x <- x + G x + b eps`` from x: of the signal, and of the noise.
-
-    Slots come as they are and are sheared and balanced here. x and r may have one column, for all modes.
-    """
-    A, d, Q, x, r = _prepare(G, b, x, r)
-    X, N = move_numpy(A, d, Q, x[:, None], np.zeros_like(Q), t)
-    return seen_numpy(X, N, np.ones((1, A.shape[2])), r)
-
-
-def climb_numpy(G: Any, b: Any, x: Any, r: Any, levels: int) -> tuple[Any, Any]:
-    """What `end_numpy` gives after 1, 2, 4, ... steps, as (level, mode)."""
-    A, d, Q, x, r = _prepare(G, b, x, r)
-    signal, noise = np.empty((levels, A.shape[2])), np.empty((levels, A.shape[2]))
-    for level in range(levels):
-        signal[level], noise[level] = seen_numpy(A, Q, x, r)
-        A, d, Q = compose_numpy(A, d, Q, A, d, Q)
-    return signal, noise
-
-
-def _prepare(G: Any, b: Any, x: Any, r: Any) -> tuple[Any, Any, Any, Any, Any]:
-    """A step's map, its start and its read-out, slots sheared and scaled."""
-    k, _, n = G.shape
-    G, b, tilt = G.copy(), b.copy(), np.empty(n)
-    x, r = np.repeat(x, n // x.shape[1], axis=1), np.repeat(r, n // r.shape[1], axis=1)
-    if k > 1 and tilts_numpy(G, tilt, n):
-        shear_numpy(G, tilt, n)
-        b[1], x[1], r[0] = b[1] + tilt * b[0], x[1] + tilt * x[0], r[0] - tilt * r[1]
-    scale = balance_numpy(G)
-    G, b = G * scale[None] / scale[:, None], b / scale
-    return G + np.eye(k)[..., None], np.einsum("iix->ix", G), b[:, None] * b[None], x / scale, r * scale
-
-
-def seen_numpy(A: Any, Q: Any, x: Any, r: Any) -> tuple[Any, Any]:
-    """Second moments of ``r . A x``, and of r over the noise Q."""
-    return np.einsum("ix,ijx,jx->x", r, A, x) ** 2, np.einsum("ix,ijx,jx->x", r, Q, r)
-
-
-def chain_numpy(A: Any, Q: Any, x: Any, N: Any) -> tuple[Any, Any]:
+def chain(A: Array, Q: Array, x: Array, N: Array) -> tuple[Array, Array]:
     """The state (x, N) before each of a row of maps (A, Q) and after the last."""
     states = [(x, N)]
     for a, q in zip(A, Q, strict=True):
@@ -79,8 +48,8 @@ def chain_numpy(A: Any, Q: Any, x: Any, N: Any) -> tuple[Any, Any]:
     return np.stack([x for x, _ in states]), np.stack([N for _, N in states])
 
 
-def balance_numpy(G: Any) -> Any:
-    """Slot scales (k, modes) by Osborne's iteration: see `moments.balance`."""
+def balance(G: Array) -> Array:
+    """Slot scales (k, modes) by Osborne's iteration: see `basis.balance`."""
     k = len(G)
     scale, size = np.ones((k, *G.shape[2:])), np.abs(G)
     size[np.arange(k), np.arange(k)] = 0.0
@@ -94,7 +63,7 @@ def balance_numpy(G: Any) -> Any:
     return scale
 
 
-def tilts_numpy(G: Any, tilt: Any, width: int) -> int:
+def tilts(G: Array, tilt: Array, width: int) -> int:
     """By how much to shear slot 1 of the first modes, 0 where that is not needed (`moments.Basis`); on how many it is."""
     (a, b), (c, d) = G[0, :2, :width], G[1, :2, :width]
     half = (a - d) / 2
@@ -104,7 +73,7 @@ def tilts_numpy(G: Any, tilt: Any, width: int) -> int:
     return len(far)
 
 
-def shear_numpy(G: Any, tilt: Any, width: int) -> None:
+def shear(G: Array, tilt: Array, width: int) -> None:
     """A step's change with slot 1 as ``x1 + tilt x0``, in place, of the first modes.
 
     Entry (1, 0) is what is left when large terms cancel: products and sums there keep what they round off.
@@ -124,7 +93,7 @@ def shear_numpy(G: Any, tilt: Any, width: int) -> None:
     G[:, :, far] = part
 
 
-def two_product(a: Any, b: Any) -> tuple[Any, Any]:
+def two_product(a: Array, b: Array) -> tuple[Array, Array]:
     """A product, and what rounding took off it: Dekker's, which needs no fused operation."""
     product, x, y = a * b, 134217729.0 * a, 134217729.0 * b  # 2^27 + 1 halves the digits of a number
     a_high, b_high = x - (x - a), y - (y - b)
@@ -132,16 +101,26 @@ def two_product(a: Any, b: Any) -> tuple[Any, Any]:
     return product, ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
 
 
-def two_sum(a: Any, b: Any) -> tuple[Any, Any]:
+def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
     """A sum, and what rounding took off it."""
     total = a + b
     other = total - a
     return total, (a - (total - other)) + (b - other)
 
 
-def scan_numpy(
-    G0: Any, G1: Any, b0: Any, b1: Any, pace: Any, loud: Any, X: Any, N: Any, row: Any, ws: Any, wn: Any
-) -> tuple[Any, Any]:
+def scan(
+    G0: Array,
+    G1: Array,
+    b0: Array,
+    b1: Array,
+    pace: Array,
+    loud: Array,
+    X: Array,
+    N: Array,
+    row: Array,
+    ws: Array,
+    wn: Array,
+) -> tuple[Array, Array]:
     """Step the state (X, N) in place through ``G = G0 + pace G1``; signal and noise after each step.
 
     ``loud`` multiplies each step's noise variance. X is (k, columns, modes); ws weights its columns (columns, modes).
@@ -157,6 +136,25 @@ def scan_numpy(
     return signal, noise
 
 
-def _exponent(x: Any) -> Any:
+def scan_coupled(
+    G0: Array, G1: Array, b0: Array, b1: Array, pace: Array, loud: Array, X: Array, N: Array,
+    look: Array, row: Array, h: Array, c: Array, s: Array, mass: Array, label_noise: float, per_example: float, nodes: int,
+) -> tuple[Array, Array]:  # fmt: skip
+    steps, settings = len(pace), X.shape[1] // nodes
+    signal, noise = np.empty((settings, steps)), np.empty((settings, steps))
+    for t, (p, q) in enumerate(zip(pace, loud, strict=True)):
+        G, b = G0 + p * G1, b0 + p * b1
+        m = s * (look * X).sum(0) ** 2 + per_example * np.einsum("ix,ijx,jx->x", look, N, look)
+        tau = np.repeat((mass * m).reshape(settings, nodes).sum(1), nodes)
+        X += np.einsum("ijx,jx->ix", G, X)
+        GN = np.einsum("ilx,lmx->imx", G, N)
+        jolt = q * c * (h * m + tau + label_noise) * b
+        N += GN + GN.transpose(1, 0, 2) + np.einsum("ilx,jlx->ijx", GN, G) + jolt[:, None] * b[None]
+        signal[:, t] = (mass * s * (row * X).sum(0) ** 2).reshape(settings, nodes).sum(1) / 2
+        noise[:, t] = (mass * np.einsum("ix,ijx,jx->x", row, N, row)).reshape(settings, nodes).sum(1) / 2
+    return signal, noise
+
+
+def _exponent(x: Array) -> Array:
     """The exponents of positive numbers, from their bits."""
     return (x.view(np.int64) >> 52) - 1023

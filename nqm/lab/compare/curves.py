@@ -1,61 +1,61 @@
 """Measured steps to a target against batch size, with intervals over seeds.
 
-The setting of each batch size was chosen by a search, whose least steps flatter it: of many trials, the luckiest. So a
-curve is the median of fresh seeds at that setting; the search's own number stands beside it.
+The setting of each batch size was chosen by a search. The steps of its best trial are biased low, because that trial is
+the luckiest of many. So a curve is the median of fresh seeds at that setting; the search's own number stands beside it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from ...engine.run import number
 from ...nets.estimates import Estimate
+from ...optimizers.base import fill, free, parameters
 from ...search.sweeps import EXCESS, Definition, excess_at
+from ...show.tables import Table
 from ...types import Array, Wrong
 from ..results import Interval, Point
+from ..space import Setting, optimizer_of
 
-RESAMPLES = 1000
-LEVELS = (0.05, 0.95)
-ADDING = ("HeavyBall", "Nesterov", "KFAC", "RMSProp", "torch.SGD")  # v <- momentum v + g
+CURVE_RESAMPLES = 1000  # Intervals of a curve rest on so many draws of its seeds.
+QUANTILES = (0.05, 0.95)  # An interval lies between these quantiles of the draws, and so holds 90% of them.
+MOMENTUM_OF = {"KFAC": "HeavyBall", "torch.SGD": "HeavyBall"}
+"""For optimizers that only PyTorch trains: the optimizer of the package that has the same momentum."""
+
 MEASURED: tuple[Definition, ...] = ("20%", "2x", "ratio")
+"""The definitions of a critical batch size that need no model."""
 
 
 @dataclass(frozen=True, eq=False)
 class Curve:
     """One optimizer, tuned at each batch size.
 
-    ``seeds`` has the steps of each fresh seed, infinity for one that did not arrive; ``searched`` the least of the search,
-    NaN where no trial arrived.
+    ``seeds`` has the steps of each fresh seed, infinity for one that did not arrive; ``searched`` has the least steps of
+    the search, NaN where no trial arrived. ``label`` is the label of the study, and ``optimizer`` the optimizer's own name.
     """
 
     name: str
     batch_sizes: Array
     searched: Array
     seeds: tuple[Array, ...]
-    settings: tuple[Mapping[str, Any], ...]
+    settings: tuple[Mapping[str, Setting], ...]
     at_edge: tuple[tuple[str, ...], ...]
-    label: str = ""  # of the study; that of the name if left out
-    optimizer: str = ""  # its own name; that of the label if left out
-
-    def __post_init__(self) -> None:
-        label = self.label or self.name.removeprefix("EMA(").removesuffix(")")
-        object.__setattr__(self, "label", label)
-        object.__setattr__(self, "optimizer", self.optimizer or label)
+    label: str
+    optimizer: str
 
     @property
     def averaged(self) -> bool:
-        """Whether it is an average of the weights that is read out."""
+        """Whether the curve is that of an average of the weights."""
         return self.name != self.label
 
     @property
     def certain(self) -> bool:
-        """Whether every batch size that arrived was tried with fresh seeds: else there is no interval."""
+        """Whether every batch size that arrived was tried with fresh seeds; otherwise there is no interval."""
         return all(len(s) > 1 for s, steps in zip(self.seeds, self.steps, strict=True) if math.isfinite(steps))
 
     @property
@@ -66,8 +66,9 @@ class Curve:
 
     @cached_property
     def steps(self) -> Array:
-        """Median over seeds; the search's own where the setting was not tried with others. NaN where it did not arrive."""
-        return _median(self.seeds, self.searched)
+        """Median over seeds, or the steps of the search where there are no seeds; NaN where it did not arrive."""
+        medians = [np.median(s) if len(s) else least for s, least in zip(self.seeds, self.searched, strict=True)]
+        return np.where(np.isfinite(medians), medians, np.nan)
 
     @property
     def examples(self) -> Array:
@@ -76,15 +77,12 @@ class Curve:
     @cached_property
     def resampled(self) -> Array:
         """Steps of curves whose seeds are drawn again with replacement, (resamples, batch sizes)."""
-        rng = np.random.default_rng([0xC0, *self.name.encode()])
-        drawn = [s[rng.integers(len(s), size=(RESAMPLES, len(s)))] if len(s) else None for s in self.seeds]
-        return np.stack(
-            [
-                np.full(RESAMPLES, least) if d is None else np.median(d, axis=1)
-                for d, least in zip(drawn, self.searched, strict=True)
-            ],
-            axis=1,
-        )
+        n, rng = CURVE_RESAMPLES, np.random.default_rng([0xC0, *self.name.encode()])
+        drawn = [
+            np.median(s[rng.integers(len(s), size=(n, len(s)))], axis=1) if len(s) else np.full(n, least)
+            for s, least in zip(self.seeds, self.searched, strict=True)
+        ]
+        return np.stack(drawn, axis=1)
 
     @property
     def _intervals(self) -> list[Interval | None]:
@@ -97,39 +95,41 @@ class Curve:
 
     @property
     def interval(self) -> tuple[Array, Array]:
-        """Between which steps the median over seeds lies, by order statistics: see `Interval`. NaN without seeds."""
+        """The ends of the `Interval` of the median over seeds at each batch size; NaN without seeds."""
         ends = [(math.nan, math.nan) if f is None else (f.low, f.high) for f in self._intervals]
         low, high = np.array([[math.inf if e is None else e for e in pair] for pair in ends], dtype=float).T
         return low, high
 
     @property
     def lr(self) -> Array:
-        return np.array([float(s.get("lr", math.nan)) for s in self.settings])
+        return self._setting("lr", math.nan)
+
+    def _setting(self, name: str, otherwise: float) -> Array:
+        """A setting at each batch size."""
+        return np.array([float(s.get(name, otherwise)) for s in self.settings])
 
     @property
     def effective_lr(self) -> Array:
-        """lr / (1 - momentum), what a gradient moves in the end, where momentum adds gradients up; lr where it averages them."""
-        if self.optimizer not in ADDING:
+        """As `Optimizer.effective_lr`; the learning rate itself for an optimizer that the package does not have."""
+        known = optimizer_of(MOMENTUM_OF.get(self.optimizer, self.optimizer))
+        if known is None:
             return self.lr
-        return self.lr / np.array([1 - float(s.get("momentum", 0.0)) for s in self.settings])
+        given = {name: 0.0 if p.value is free else p.value for name, p in parameters(known).items()} | {"lr": math.nan}
+        return fill(known, {name: self._setting(name, value) for name, value in given.items()}).effective_lr
 
     def critical_batch_size(self, definition: Definition = "2x") -> Estimate:
         """As `Sweep.critical_batch_size`, with the interval over seeds; infinity is beyond the largest batch size."""
         if definition not in MEASURED:
-            raise Wrong(
-                f"definition must be one of {', '.join(MEASURED)} for what was measured, got {definition!r}",
-                argument="definition",
-            )
-        if not self.certain:
-            return Estimate(critical(self.batch_sizes, self.steps, definition), math.nan, math.nan)
-        low, high = np.quantile(self.critical_resampled(definition), LEVELS, method="nearest")
-        return Estimate(critical(self.batch_sizes, self.steps, definition), float(low), float(high))
+            known = ", ".join(MEASURED)
+            raise Wrong(f"definition of what was measured must be one of {known}, got {definition!r}", "definition")
+        drawn = self.critical_resampled(definition) if self.certain else np.array([])
+        return estimate(critical(self.batch_sizes, self.steps, definition), drawn)
 
     def critical_resampled(self, definition: Definition) -> Array:
         """The critical batch size of each resampled curve."""
         return np.array([critical(self.batch_sizes, steps, definition) for steps in self.resampled])
 
-    def table(self) -> list[dict[str, Any]]:
+    def table(self) -> Table:
         """One row for each batch size."""
         low, high = self.interval
         return [
@@ -143,8 +143,14 @@ class Curve:
         ]  # fmt: skip
 
 
+def estimate(value: float, drawn: Array) -> Estimate:
+    """A number with the interval of its resampled values; an interval of NaN where there are none."""
+    low, high = np.quantile(drawn, QUANTILES, method="nearest") if len(drawn) else (math.nan, math.nan)
+    return Estimate(float(value), float(low), float(high))
+
+
 def critical(batch_sizes: Array, steps: Array, definition: Definition) -> float:
-    """A critical batch size by definition; infinity where the curve does not come to it, NaN where there is no curve."""
+    """A critical batch size by definition; infinity if it is beyond the curve, NaN where there is no curve."""
     steps = np.where(np.isfinite(steps), steps, np.nan)
     if np.isfinite(steps).sum() < 2:
         return math.nan
@@ -173,8 +179,3 @@ def _curve(name: str, points: list[Point]) -> Curve:
         points[0].label,
         next((point.trial.optimizer for point in points if point.trial), points[0].label),
     )
-
-
-def _median(seeds: Sequence[Array], otherwise: Array) -> Array:
-    found = np.array([np.median(s) if len(s) else least for s, least in zip(seeds, otherwise, strict=True)])
-    return np.where(np.isfinite(found), found, np.nan)

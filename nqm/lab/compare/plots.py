@@ -1,23 +1,25 @@
-"""Pictures of measured and predicted steps and learning rates, as lines and panels; `plot.chart` draws them."""
+"""Pictures of measured and predicted steps and learning rates, as lines and panels that `show.chart` draws."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from ...show.chart import BLACK, PALETTE, Line, Panel, chart
 from ...show.plots import linear_in_batch, perfect_scaling
+from ...types import Array
 from .curves import Curve
-from .predicted import Predicted
+from .predictions import Predicted
 
-COLORS = {"SGD": 0, "HeavyBall": 1, "Adam": 2, "KFAC": 3, "Nesterov": 4}  # the same in every picture
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def plot_steps(
     curves: Sequence[Curve], target: str, predicted: Predicted | None = None, path: str | None = None
-) -> Any:
+) -> Figure:
     """Steps to the target against batch size: medians over seeds with their intervals, predictions dashed."""
     lines, guides = [], []
     for curve, color in zip(curves, colors(curves), strict=True):
@@ -33,7 +35,7 @@ def plot_steps(
     return chart([panel], path, (5.5, 3.8), key)
 
 
-def plot_rates(curves: Sequence[Curve], predicted: Predicted | None = None, path: str | None = None) -> Any:
+def plot_rates(curves: Sequence[Curve], predicted: Predicted | None = None, path: str | None = None) -> Figure:
     """Best learning rate against batch size, effective where there is momentum."""
     plain = [curve for curve in curves if not curve.averaged]
     lines = [
@@ -48,16 +50,13 @@ def plot_rates(curves: Sequence[Curve], predicted: Predicted | None = None, path
 
 
 def colors(curves: Sequence[Curve]) -> list[str]:
-    """One for each optimizer; an average has that of what it averages."""
-    names = [curve.label for curve in curves]
-    known = dict(COLORS)
-    for name in names:
-        known.setdefault(name, max(known.values()) + 1)
-    return [PALETTE[known[name] % len(PALETTE)] for name in names]
+    """A colour for each optimizer, in the order of the study; an average has the colour of what it averages."""
+    labels = list(dict.fromkeys(curve.label for curve in curves))
+    return [PALETTE[labels.index(curve.label) % len(PALETTE)] for curve in curves]
 
 
-def _dashed(curves: Sequence[Curve], predicted: Predicted | None, what: str) -> list[Line]:
-    """What was predicted; Adam's learning rate stands behind another preconditioner and is in other units."""
+def _dashed(curves: Sequence[Curve], predicted: Predicted | None, what: Literal["steps", "effective_lr"]) -> list[Line]:
+    """What was predicted; a learning rate behind a power of H is in other units than the measured one, and omitted."""
     if predicted is None:
         return []
     found = []
@@ -81,6 +80,6 @@ def _label(curve: Curve) -> str:
     return curve.name.replace("$", r"\$")
 
 
-def _band(curve: Curve) -> Any:
-    low, high = curve.interval
-    return (np.where(np.isfinite(low), low, np.nan), np.where(np.isfinite(high), high, np.nan))
+def _band(curve: Curve) -> tuple[Array, Array]:
+    low, high = (np.where(np.isfinite(end), end, np.nan) for end in curve.interval)
+    return low, high

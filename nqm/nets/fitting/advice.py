@@ -17,7 +17,8 @@ from ...engine.run import number
 from ...engine.spectrum import Spectrum
 from ...optimizers import EMA, SGD, HeavyBall, Nesterov
 from ...optimizers.base import Optimizer
-from ...problems.quadratic import Quadratic, check_batch_size, check_target
+from ...problems.base import check_batch_size, check_target
+from ...problems.quadratic import Quadratic
 from ...search import Tuned, optimal_schedule, tune
 from ...search.sweeps import Sweep, sweep
 from ...types import Array, Progress, Wrong

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...optimizers import HeavyBall
-from ...problems.quadratic import report_steps
+from ...problems.base import report_steps
 from ...types import Array, Progress
 
 if TYPE_CHECKING:

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...engine.spectrum import Spectrum
-from ...problems.quadratic import AnySchedule, Quadratic
+from ...problems.base import AnySchedule
+from ...problems.quadratic import Quadratic
 from ...types import Array, Wrong
 from ..estimates import Estimate, Measure, bootstrap
 from .descent import Bend, Descent

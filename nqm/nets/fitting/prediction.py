@@ -18,7 +18,8 @@ from ...engine.run import Outcome, Run, number, numbers
 from ...engine.schedule import Schedule, as_schedule
 from ...engine.spectrum import Spectrum
 from ...optimizers.base import Optimizer, require_set
-from ...problems.quadratic import AnySchedule, Quadratic, check_batch_size, report_steps
+from ...problems.base import AnySchedule, check_batch_size, report_steps
+from ...problems.quadratic import Quadratic
 from ...types import Array, Wrong
 from ..estimates import bootstrap
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from ...engine.run import Outcome, Run
 from ...engine.schedule import Schedule, as_schedule
 from ...optimizers.base import Optimizer, require_set
-from ...problems.quadratic import AnySchedule, check_batch_size, report_steps
+from ...problems.base import AnySchedule, check_batch_size, report_steps
 from ...sampling.bases import Geometry
 from ...sampling.means import Mean
 from ...sampling.replicas import check_seed, check_whole

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ...show.chart import GREY, Line, Panel, chart
 from ...show.numbers import spelled
 from ...show.tables import Table, column, distinct
@@ -52,7 +54,7 @@ def measure(study: Study | None = None, small: float | None = None, large: float
 
 def draw(table: Table) -> Figure:
     lines = curves(table, "share", styles=("-",))
-    ends = [lines[0].x.min(), lines[0].x.max()]
+    ends = [np.min(lines[0].x), np.max(lines[0].x)]
     even = Line(ends, [1, 1], "SGD without the average", GREY, ":", 1.2)
     panel = Panel([even, *lines], "batch size", "share of SGD's steps", "log2", legend="none", y_limits=(0.0, 1.08))
     return chart([panel], key=[*keys(table, styles=()), even])

@@ -60,7 +60,7 @@ def measure(study: Study | None = None, batch_sizes: Sequence[float] | None = No
 def draw(table: Table) -> Figure:
     lines = curves(table, "lr", styles=("-",))
     guide = linear_in_batch(lines[0].x, lines[0].y)
-    limits = (min(line.y.min() for line in lines) / 1.6, max(line.y.max() for line in lines) * 1.6)
+    limits = (min(np.min(line.y) for line in lines) / 1.6, max(np.max(line.y) for line in lines) * 1.6)
     panel = Panel([guide, *lines], "batch size", "best learning rate", "log2", "log2", legend="none", y_limits=limits)
     return chart([panel], key=[*keys(table, styles=()), guide])
 

@@ -64,7 +64,7 @@ def measure(study: Study | None = None, exponent: float = 1.0, methods: Methods 
 
 def draw(table: Table) -> Figure:
     lines = curves(table, "excess")
-    ends = [min(line.x.min() for line in lines), max(line.x.max() for line in lines)]
+    ends = [min(np.min(line.x) for line in lines), max(np.max(line.x) for line in lines)]
     limit = Line(ends, [1.2, 1.2], "20% above perfect scaling", GREY, ":", 1.2)
     panel = Panel([limit, *lines], "batch size", "examples over the fewest", "log2", "log2", legend="none")
     return chart([panel], key=[*keys(table), limit])

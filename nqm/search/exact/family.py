@@ -1,43 +1,41 @@
-"""An optimizer with free parameters as a family: points of a search box, evaluated many at a time."""
+"""An optimizer with free parameters as a family: a box to search, whose points are settings."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Generic, TypeVar, cast
 
 import numpy as np
 
-from ...engine.trajectory import Trajectory
-from ...optimizers.base import Optimizer, Parameter, assign, free_parameters, parameters
-from ...problems.quadratic import Quadratic
+from ...engine.spectrum import Spectrum
+from ...optimizers.base import Optimizer, assign, free_parameters, parameters
 from ...types import Array, Wrong
+from .settings import SEPARABLE
 
-PASS = 32768  # settings times nodes in one pass
-LEVELS = (10, 20, 31)  # powers of two that are looked at together
+O = TypeVar("O", bound=Optimizer)
 
 
-class Family:
-    """The free parameters of an optimizer on a problem.
+class Family(Generic[O]):
+    """The free parameters of an optimizer on a spectrum.
 
     A point u has one coordinate for each: a learning rate relative to the edge of stability,
     log2 of the memory 1 / (1 - momentum), and so on (`Kind`).
     """
 
-    def __init__(self, problem: Any, optimizer: Optimizer) -> None:
+    def __init__(self, optimizer: O, spectrum: Spectrum) -> None:
         if not isinstance(optimizer, Optimizer):
-            raise Wrong(f"expected an optimizer such as HeavyBall(), got {optimizer!r}")
-        self.problem, self.optimizer = problem, optimizer
-        self.free: list[Parameter] = list(free_parameters(optimizer).values())
+            raise Wrong(f"expected an optimizer such as HeavyBall(), got {optimizer!r}", argument="optimizer")
+        self.optimizer, self.modes = optimizer, len(spectrum)
+        self.free = list(free_parameters(optimizer).values())
         self.low = np.array([p.kind.low for p in self.free])
         self.high = np.array([p.kind.high for p in self.free])
-        self.ends = np.array([problem.spectrum.h.min(), problem.spectrum.h.max()])
         self.structural = np.array([p.kind.structural for p in self.free], dtype=bool)
+        self._ends = np.array([spectrum.h.min(), spectrum.h.max()])
 
     def __len__(self) -> int:
         return len(self.free)
 
-    def at(self, u: Array) -> Optimizer:
+    def at(self, u: Array) -> O:
         """The optimizer at a point, plain numbers in it."""
         values = {p.name: p.kind.value(x) for p, x in zip(self.free, u, strict=True)}
         return self._fill({k: v if isinstance(v, int) else float(v) for k, v in values.items()})
@@ -45,49 +43,21 @@ class Family:
     def point(self, optimizer: Optimizer) -> Array:
         """The coordinates of a member."""
         known = parameters(optimizer)
-        edge = self.edge(optimizer).item()
+        edge = self._edge(optimizer).item()
         values = [known[p.name].value / (edge if p.path[-1] == "lr" else 1.0) for p in self.free]
         u = [float(p.kind.coordinate(v)) for p, v in zip(self.free, values, strict=True)]
-        return np.clip(u, self.low, self.high)
+        return self.inside(np.array(u))
+
+    def inside(self, points: Array) -> Array:
+        """The nearest points of the box."""
+        return np.clip(points, self.low, self.high)
 
     def names_at_bound(self, u: Array) -> tuple[str, ...]:
-        close = 1e-6 * (self.high - self.low)
-        found = []
-        for p, x, low, high, eps in zip(self.free, u, self.low, self.high, close, strict=True):
-            eps = 0.05 if p.kind.integer else eps  # a whole number does not meet its bound exactly
-            if x <= low + eps or x >= high - eps:
-                found.append(p.name)
-        return tuple(found)
-
-    def losses(self, U: Array, t: int) -> tuple[Array, Array]:
-        """(signal, noise) after t steps at each row of U."""
-        signal, noise = np.empty(len(U)), np.empty(len(U))
-        for rows, optimizer in self.passes(U):
-            signal[rows], noise[rows] = self.problem.losses(optimizer, t)
-        return signal, noise
-
-    def curve(self, u: Array) -> Callable[[int], tuple[Array, Array]]:
-        """What `losses` gives for one point, as a function of t that is prepared once."""
-        optimizer, spectrum = next(self.passes(u[None]))[1], self.problem.spectrum
-        if optimizer.cycle != 1 or optimizer.depends_on_horizon:
-            return lambda t: self.losses(u[None], t)
-        dynamics = Trajectory(optimizer, spectrum.h)
-
-        def losses(t: int) -> tuple[Array, Array]:
-            with np.errstate(over="ignore", invalid="ignore"):
-                m_signal, m_noise = dynamics.end(t)
-                return m_signal @ spectrum.signal_mass, m_noise @ spectrum.noise_mass
-
-        return losses
-
-    def levels(self, U: Array) -> Iterator[tuple[Array, Array]]:
-        """(signal, noise) at each row of U after 1, 2, 4, 8, ... steps."""
-        passes = [(rows, _ladder(self.problem, optimizer)) for rows, optimizer in self.passes(U)]
-        while True:
-            signal, noise = np.empty(len(U)), np.empty(len(U))
-            for rows, ladder in passes:
-                signal[rows], noise[rows] = next(ladder)
-            yield signal, noise
+        """The parameters whose value lies at the edge of its range."""
+        # A whole number does not meet its bound exactly.
+        close = [0.05 if p.kind.integer else 1e-6 * (p.kind.high - p.kind.low) for p in self.free]
+        bound = (u <= self.low + close) | (u >= self.high - close)
+        return tuple(p.name for p, there in zip(self.free, bound, strict=True) if there)
 
     def sample(self, count: int) -> Array:
         """Points spread evenly over the box."""
@@ -101,16 +71,21 @@ class Family:
             g = (1 + g) ** (1 / (p + 1))
         return (0.5 + np.outer(np.arange(1, count + 1), g ** -np.arange(1.0, p + 1))) % 1.0
 
-    def passes(self, U: Array, most: int = PASS) -> Iterator[tuple[Array, Optimizer]]:
-        """Rows of U that one pass can hold, and the optimizer that holds their settings as arrays."""
-        chunk = max(1, most // len(self.problem.spectrum))
+    def passes(self, U: Array, numbers: int = SEPARABLE.numbers) -> Iterator[tuple[Array, O]]:
+        """Rows of U that fit into arrays of so many numbers, and the optimizer that holds their settings as arrays."""
+        chunk = max(1, numbers // self.modes)
         for group in self._groups(U):
             for first in range(0, len(group), chunk):
                 rows = group[first : first + chunk]
-                values: dict[str, Any] = {}
-                for p, u in zip(self.free, U[rows].T, strict=True):
-                    values[p.name] = p.kind.value(u[0]) if p.kind.structural else p.kind.value(u)[:, None]
-                yield rows, self._fill(values)
+                yield (
+                    rows,
+                    self._fill(
+                        {
+                            p.name: p.kind.value(u[0]) if p.kind.structural else p.kind.value(u)[:, None]
+                            for p, u in zip(self.free, U[rows].T, strict=True)
+                        }
+                    ),
+                )
 
     def _groups(self, U: Array) -> list[Array]:
         """Rows of U that agree in what decides the structure of a step."""
@@ -119,50 +94,17 @@ class Family:
         keys = [tuple(p.kind.value(x) for p, x in zip(self.free, u, strict=True) if p.kind.structural) for u in U]
         return [np.array([i for i, k in enumerate(keys) if k == key]) for key in dict.fromkeys(keys)]
 
-    def _fill(self, values: dict[str, Any]) -> Optimizer:
-        filled = self.optimizer
+    def _fill(self, values: Mapping[str, float | Array]) -> O:
+        filled: Optimizer = self.optimizer
         for p in self.free:
             if p.path[-1] != "lr":
                 filled = assign(filled, p.path, values[p.name])
         for p in self.free:
             if p.path[-1] == "lr":
-                edge, value = self.edge(filled), values[p.name]
+                edge, value = self._edge(filled), values[p.name]
                 filled = assign(filled, p.path, value * (edge if np.ndim(value) else edge.item()))
-        return filled
+        return cast(O, filled)
 
-    def edge(self, optimizer: Optimizer) -> Array:
+    def _edge(self, optimizer: Optimizer) -> Array:
         """Where the optimizer is expected to lose stability on this spectrum, for each setting."""
-        return np.asarray(optimizer.edge(self.ends)).min(axis=-1, keepdims=True)
-
-
-def _ladder(problem: Quadratic, optimizer: Optimizer) -> Iterator[tuple[Array, Array]]:
-    alike = optimizer.cycle == 1 and optimizer.steady and not optimizer.depends_on_horizon
-    spectrum = problem.spectrum
-    dynamics = Trajectory(optimizer, spectrum.h) if alike else None
-    if dynamics is None or math.isfinite(optimizer.same_until(0)):
-        yield from _moving_ladder(problem, optimizer)
-        return
-    level = 0
-    for levels in LEVELS:  # from the start again: cheaper than keeping the maps of so many modes
-        with np.errstate(over="ignore", invalid="ignore"):
-            m_signal, m_noise = dynamics.doublings(levels)
-            signal, noise = m_signal @ spectrum.signal_mass, m_noise @ spectrum.noise_mass
-        yield from zip(signal[level:], noise[level:], strict=True)
-        level = levels
-
-
-def _moving_ladder(problem: Quadratic, optimizer: Optimizer) -> Iterator[tuple[Array, Array]]:
-    t, spectrum = 1, problem.spectrum
-    if optimizer.depends_on_horizon:
-        while True:
-            yield problem.losses(optimizer, t)
-            t *= 2
-    dynamics = Trajectory(optimizer.endless, spectrum.h)
-    state, now = dynamics.start(), 0
-    while True:
-        with np.errstate(over="ignore", invalid="ignore"):
-            state, now = dynamics.move(state, now, t), t
-            m_signal, m_noise = dynamics.read(state, now)
-            found = m_signal @ spectrum.signal_mass, m_noise @ spectrum.noise_mass
-        yield found
-        t *= 2
+        return np.asarray(optimizer.edge(self._ends)).min(axis=-1, keepdims=True)

@@ -6,34 +6,27 @@ microsecond or two, they took longer than the losses of the points.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-from typing import Any
-
 import numpy as np
 
-from ...engine.kernels.compiled import kernels
+from ...engine.kernels.compiling import exact
+from ...types import Array
 
-LOOPS = ("cholesky_solve", "jacobi", "fit", "advance")
 FLAT = 1e-3  # of the largest curvature: less counts as that
 LONG = 12.0  # how much longer than wide a cloud may get
 WALL = 50.0  # rises beyond this count as that
 
 
-@cache
-def loops() -> tuple[Callable[..., bool], Callable[..., None]]:
-    """`fit` and `advance`, compiled if the engine is."""
-    if kernels().compiled:
-        import numba
-
-        here = globals()
-        for name in LOOPS:  # they call each other by their global names, compiled or not
-            here[name] = numba.njit(cache=True, error_model="numpy", nogil=True)(here[name])
-    return fit, advance
-
-
+@exact
 def advance(
-    X: Any, values: Any, middle: Any, best: Any, least: Any, center: Any, axes: Any, size: Any, bowl: Any
+    X: Array,
+    values: Array,
+    middle: Array,
+    best: Array,
+    least: Array,
+    center: Array,
+    axes: Array,
+    size: Array,
+    bowl: Array,
 ) -> None:
     """One round of searches side by side, in place: from the values at their clouds X to the centres, axes and sizes of the next.
 
@@ -71,7 +64,8 @@ def advance(
             size[i] *= 0.35
 
 
-def fit(X: Any, values: Any, middle: float, best: Any, radius: float, model: Any, shape: Any) -> bool:
+@exact
+def fit(X: Array, values: Array, middle: float, best: Array, radius: float, model: Array, shape: Array) -> bool:
     """Minimum of the least-squares quadratic into ``model``, axes that make its curvature round into ``shape``.
 
     X is (point, p). False where it has no minimum: then that is ``best`` and the axes are those of a ball.
@@ -126,7 +120,8 @@ def fit(X: Any, values: Any, middle: float, best: Any, radius: float, model: Any
     return True
 
 
-def cholesky_solve(M: Any, y: Any) -> None:
+@exact
+def cholesky_solve(M: Array, y: Array) -> None:
     """y becomes M^-1 y; the lower half of M is used, and used up."""
     n = len(y)
     for j in range(n):
@@ -147,7 +142,8 @@ def cholesky_solve(M: Any, y: Any) -> None:
         y[i] /= M[i, i]
 
 
-def jacobi(H: Any, V: Any) -> None:
+@exact
+def jacobi(H: Array, V: Array) -> None:
     """Rotate a symmetric H until it is diagonal; the columns of V are its eigenvectors."""
     p = len(H)
     for i in range(p):

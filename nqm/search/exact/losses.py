@@ -1,148 +1,108 @@
-"""What a search asks of a problem: the losses of many settings after so many steps, quickly; and of one, exactly."""
+"""The losses of a family's settings: of many at a time on few nodes, and of one setting exactly."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import Generic
 
 import numpy as np
 
-from ...optimizers.base import Optimizer
-from ...problems.least_squares import LeastSquares
-from ...problems.quadratic import Problem, Quadratic
-from ...problems.renewal import Renewal
+from ...problems.base import Pair, Problem, total
 from ...types import Array, Wrong
-from .family import Family
+from .family import Family, O
+from .settings import COUPLED, SEPARABLE, SETTINGS, Effort
 
-PASS = 8192  # settings times nodes in one pass over least squares: its blocks of time take up memory
+CEILING = 1e100
+"""Stands for the loss of a setting that overflowed."""
 
 
-class Losses(Protocol):
-    """The losses of a family's settings.
+def log_loss(loss: Array) -> Array:
+    """The log of losses, finite whatever they are: what searches minimise."""
+    return np.log(np.fmin(np.fmax(np.where(np.isnan(loss), CEILING, loss), 1e-300), CEILING))
 
-    ``looks`` is how hard to look for other basins: points for each parameter in a cloud, and further clouds.
+
+class Scan(Generic[O]):
+    """Settings spread over the whole box of a family, and their losses after 1, 2, 4, 8, ... steps.
+
+    Where to begin is seen well enough on the fewest nodes. Where signal and noise separate, one scan serves every batch size.
     """
 
-    family: Family
-    looks: tuple[int, int]
+    def __init__(self, problem: Problem, optimizer: O) -> None:
+        if not isinstance(problem, Problem):
+            raise Wrong(f"tune needs a problem such as Quadratic(spectrum), got {problem!r:.60}", argument="problem")
+        self.problem, self.effort = problem, SEPARABLE if problem.separable else COUPLED
+        self.family = Family(optimizer, problem.nodes.smooth.spectrum)
+        p = len(self.family)
+        self.walks = self.family.at((self.family.low + self.family.high) / 2).cycle == 0
+        inside = 1 if p == 0 else (SETTINGS.walked_points if self.walks else SETTINGS.scan_points * p**2)
+        self.points = np.vstack([self.family.sample(inside), *self._faces()])
+        self._tables: dict[float, tuple[Iterator[Pair], list[Pair]]] = {}
 
-    def at(self, U: Array, t: int, batch_size: float) -> Array:
-        """Loss after t steps at each row of U."""
-        ...
-
-    def curve(self, u: Array, batch_size: float) -> Callable[[int], Array]:
-        """The same for one point, as a function of t that is prepared once."""
-        ...
-
-    def scan(self, points: Array, level: int, batch_size: float) -> Array:
-        """Loss after 2^level steps at each of the points, which are the same at every call."""
-        ...
-
-    def exact(self, optimizer: Optimizer, t: int, batch_size: float) -> float:
-        """Loss of one setting on the full spectrum."""
-        ...
-
-
-def losses_of(problem: Problem, optimizer: Optimizer) -> Losses:
-    """The losses of an optimizer's family on a problem."""
-    if isinstance(problem, LeastSquares):
-        return Sampled(problem, optimizer)
-    if isinstance(problem, Quadratic):
-        return Separate(problem, optimizer)
-    raise Wrong(f"tune needs a Quadratic or a LeastSquares problem, got {problem!r:.60}")
-
-
-class Separate:
-    """Quadratic: signal and noise separate, so one scan serves every batch size."""
-
-    looks: tuple[int, int] = (
-        128,
-        4,
-    )  # with (64, 2) one in twenty tuned heavy balls was more than 0.1% above the best known
-
-    def __init__(self, problem: Quadratic, optimizer: Optimizer) -> None:
-        self.problem = problem
-        self.family = Family(problem.coarse_for(optimizer), optimizer)
-        # Where to begin is seen well enough on the fewest nodes.
-        self._scanned = Family(problem.coarse_smooth, optimizer)
-        self._levels: Iterator[tuple[Array, Array]] | None = None
-        self._table: list[tuple[Array, Array]] = []
-
-    def at(self, U: Array, t: int, batch_size: float) -> Array:
-        return _total(*self.family.losses(U, t), batch_size)
-
-    def curve(self, u: Array, batch_size: float) -> Callable[[int], Array]:
-        losses = self.family.curve(u)
-        return lambda t: _total(*losses(t), batch_size)
-
-    def scan(self, points: Array, level: int, batch_size: float) -> Array:
-        self._levels = self._levels or self._scanned.levels(points)
-        while len(self._table) <= level:
-            self._table.append(next(self._levels))
-        return _total(*self._table[level], batch_size)
-
-    def exact(self, optimizer: Optimizer, t: int, batch_size: float) -> float:
-        return self.problem.loss(optimizer, t, batch_size)
-
-
-class Sampled:
-    """Least squares: each batch size has a scan of its own."""
-
-    looks: tuple[int, int] = (48, 1)  # a hundred times as dear; the noise of other modes blurs sharp basins
-
-    def __init__(self, problem: LeastSquares, optimizer: Optimizer) -> None:
-        self.problem = problem
-        self.family = Family(problem.coarse_for(optimizer), optimizer)
-        self._scanned = Family(problem.coarse_smooth, optimizer)
-        self._scans: dict[float, tuple[Iterator[Array], list[Array]]] = {}
-
-    def at(self, U: Array, t: int, batch_size: float) -> Array:
-        found = np.empty(len(U))
-        for rows, optimizer in self.family.passes(U, PASS):
-            found[rows] = self.family.problem.estimate(optimizer, t, batch_size)
-        return found
-
-    def curve(self, u: Array, batch_size: float) -> Callable[[int], Array]:
-        return lambda t: self.at(u[None], t, batch_size)
-
-    def scan(self, points: Array, level: int, batch_size: float) -> Array:
-        levels, table = self._scans.setdefault(batch_size, (self._levels(points, batch_size), []))
+    def losses(self, level: int, batch_size: float) -> Array:
+        """The loss of each point after 2^level steps."""
+        key = 1.0 if self.problem.separable else batch_size
+        levels, table = self._tables.setdefault(key, (self._levels(key), []))
         while len(table) <= level:
             table.append(next(levels))
-        return table[level]
+        loss = total(table[level], batch_size)
+        return np.where(np.isfinite(loss), loss, CEILING)
 
-    def exact(self, optimizer: Optimizer, t: int, batch_size: float) -> float:
-        return self.problem.fine.loss(optimizer, t, batch_size)
+    def starts(self, level: int, batch_size: float) -> list[Array]:
+        """The best points after 2^level steps that lie apart from each other, and the best on each face of the box."""
+        loss, family = self.losses(level, batch_size), self.family
+        inside = np.all((self.points > family.low) | family.structural, axis=1)
+        order = np.argsort(loss)
+        picks: list[int] = []
+        most = 1 + len(family) if len(family) > 1 else 1  # along a single rate there is one basin
+        for i in order[inside[order]]:
+            if len(picks) < most and all(np.abs(self.points[i] - self.points[j]).max() > SETTINGS.apart for j in picks):
+                picks.append(int(i))
+        for j in range(len(family)):
+            face = np.flatnonzero(self.points[:, j] == family.low[j])
+            picks += [int(face[np.argmin(loss[face])])] if len(face) else []
+        return [self.points[i] for i in picks if loss[i] < CEILING] or [self.points[order[0]]]
 
-    def _levels(self, points: Array, batch_size: float) -> Iterator[Array]:
+    def _faces(self) -> list[Array]:
+        """Points with a momentum, a decay or a beginning of 0: where it does not help, the best lies there."""
+        faces = []
+        for i, p in enumerate(self.family.free):
+            if p.kind.low == 0 and not p.kind.integer:
+                faces.append(self.family.sample(SETTINGS.face_points))
+                faces[-1][:, i] = p.kind.low
+        return faces
+
+    def _levels(self, batch_size: float) -> Iterator[Pair]:
         passes = [
-            (rows, _ladder(self._scanned.problem, optimizer, batch_size))
-            for rows, optimizer in self._scanned.passes(points, PASS)
+            (rows, self.problem.nodes.smooth.doublings(optimizer, batch_size))
+            for rows, optimizer in self.family.passes(self.points, self.effort.numbers)
         ]
         while True:
-            found = np.empty(len(points))
-            for rows, ladder in passes:
-                found[rows] = next(ladder)
-            yield found
+            signal, noise = np.empty((2, len(self.points)))
+            for rows, doublings in passes:
+                signal[rows], noise[rows] = next(doublings)
+            yield signal, noise
 
 
-def _total(signal: Array, noise: Array, batch_size: float) -> Array:
-    with np.errstate(invalid="ignore"):
-        return signal + noise / batch_size
+class Losses(Generic[O]):
+    """The losses of a family's settings on one problem at one batch size."""
 
+    def __init__(self, problem: Problem, family: Family[O], batch_size: float, effort: Effort = SEPARABLE) -> None:
+        self.problem, self.family, self.batch_size, self.effort = problem, family, batch_size, effort
+        self._nodes = problem.nodes.searched(family.optimizer)
 
-def _ladder(problem: LeastSquares, optimizer: Optimizer, batch_size: float) -> Iterator[Array]:
-    """Losses after 1, 2, 4, ... steps."""
-    coupled = problem.coupled(optimizer.at_horizon(1), batch_size)
-    if not Renewal.fits(coupled) or optimizer.depends_on_horizon:
-        t = 1
-        while True:
-            yield problem.estimate(optimizer, t, batch_size)
-            t *= 2
-    renewal, t = Renewal(coupled), 0
-    M, to = renewal.start(), 1
-    while True:
-        with np.errstate(all="ignore"):
-            M, t, to = renewal.move(M, t, to), to, 2 * to
-            found = renewal.loss(M, t)
-        yield found  # outside: a generator that rests inside errstate leaves it on for everybody
+    def at(self, U: Array, t: int) -> Array:
+        """Loss after t steps at each row of U."""
+        found = np.empty(len(U))
+        for rows, optimizer in self.family.passes(U, self.effort.numbers):
+            found[rows] = self._nodes.curve(optimizer, self.batch_size)(t)
+        return found
+
+    def curve(self, u: Array) -> Callable[[int], float]:
+        """The same for one point, as a function of t that is prepared once."""
+        curve = self._nodes.curve(next(self.family.passes(u[None]))[1], self.batch_size)
+        return lambda t: float(curve(t)[0])
+
+    def exact(self, u: Array, t: int) -> float:
+        """Loss at one point on the full spectrum or, where that would be walked, on the finest nodes."""
+        whole = self.problem if self.problem.separable else self.problem.nodes.fine
+        return whole.loss(self.family.at(u), t, self.batch_size)

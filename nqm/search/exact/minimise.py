@@ -8,30 +8,46 @@ its curvature, long in a flat valley and short across; the cloud shrinks until t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
 from ...types import Array
-from .fits import loops
 
-Objective = Callable[[Array], Array]  # points (m, p) -> values (m,)
+Objective = Callable[[Array], Array]
+"""Points (m, p) to values (m,), such as the logs of losses."""
+
+
+@dataclass(frozen=True)
+class Basin:
+    """The lowest point u that a local search has seen, and the value there."""
+
+    u: Array
+    value: float
+
+    @property
+    def loss(self) -> float:
+        """The loss, where values are logs of losses."""
+        return math.exp(self.value)
 
 
 def minimise(
     f: Objective, starts: list[Array], radius: float, low: Array, high: Array, sharp: float = 0.01, rounds: int = 24
-) -> list[tuple[Array, float]]:
-    """The best points seen and their values, best first, from clouds of size ``radius`` down to ``sharp`` around each start.
+) -> list[Basin]:
+    """The best points seen, best first, from clouds of size ``radius`` down to ``sharp`` around each start.
 
     The searches go side by side, so that they share the cost of a call of f and of the fits.
     """
     center = np.clip(np.array(starts), low, high)  # (search, p)
+    from .fits import advance  # The first use loads numba.
+
     count, p = center.shape
     best, least = center.copy(), np.full(count, np.inf)
     axes, size, bowl = np.tile(np.eye(p), (count, 1, 1)), np.full(count, radius), np.empty(count, dtype=bool)
-    found: list[tuple[Array, float]] = []
-    _, advance = loops()
+    found: list[Basin] = []
     for _ in range(rounds):
         X = np.clip(center[:, None] + size[:, None, None] * (_design(p) @ axes), low, high)
         values = f(X.reshape(-1, p)).reshape(X.shape[:2])
@@ -39,12 +55,12 @@ def minimise(
         np.clip(center, low, high, out=center)
         done = np.logical_and(bowl, size < sharp)
         if done.any():
-            found += zip(best[done], least[done].tolist(), strict=True)
+            found += map(Basin, best[done], least[done].tolist())
             center, best, least, axes, size, bowl = (a[~done] for a in (center, best, least, axes, size, bowl))
             if not len(center):
                 break
-    found += zip(best, least.tolist(), strict=True)
-    return sorted(found, key=lambda result: result[1])
+    found += map(Basin, best, least.tolist())
+    return sorted(found, key=lambda basin: basin.value)
 
 
 def fit_quadratic(X: Array, values: Array) -> tuple[Array, Array, bool]:
@@ -52,7 +68,8 @@ def fit_quadratic(X: Array, values: Array) -> tuple[Array, Array, bool]:
     round, and whether it has a minimum at all.
     """
     p = X.shape[1]
-    fit, _ = loops()
+    from .fits import fit  # loads numba at first use
+
     model, shape = np.empty(p), np.empty((p, p))
     bowl = fit(X, values, float(middle(values[None])[0]), np.zeros(p), 1.0, model, shape)
     return model, shape, bowl

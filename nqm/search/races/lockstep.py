@@ -1,4 +1,4 @@
-"""Sampled walks side by side: their mean losses over time, when these come to a target, and what of them is noise."""
+"""Sampled walks in lockstep: their mean losses over time, when these come to a target, and what of them is noise."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import math
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from ...sampling.stepping import Walk
 from ...types import Array
 
-FINE = 1 / 256  # of the time: how often losses are looked at
-WINDOW = 1 / 32  # of the time: over which losses are averaged
-SURE = 3.0  # standard errors that make a difference
-HUGE = 1e150  # stands for the loss of a setting that overflowed
+OBSERVED_PART = 1 / 256  # losses are observed each time that the steps have grown by this part
+AVERAGED_PART = 1 / 32  # losses are averaged over this last part of the time, without which swings "reach" a target
+SURE_ERRORS = 3.0  # a difference counts from this many standard errors on
+OVERFLOWED = 1e150  # stands for the loss of a setting that overflowed
 
 
-def looks(steps: int) -> Iterator[int]:
-    """The steps at which losses are looked at: all at first, then one in each 256th part of the time."""
+def observation_times(steps: int) -> Iterator[int]:
+    """The steps at which losses are observed: all at first, then one in each 256th part of the time."""
     t = 0
     while t < steps:
-        t = min(steps, t + max(1, int(t * FINE)))
+        t = min(steps, t + max(1, int(t * OBSERVED_PART)))
         yield t
 
 
@@ -34,8 +34,16 @@ def mean_and_stderr(losses: Array) -> tuple[float, float]:
     return float(np.fmin(mean, math.inf)), float(np.fmin(stderr, math.inf))
 
 
-class Together:
-    """Walks in step, one thread each; their losses are averaged over the last part of the time.
+class Part(NamedTuple):
+    """Mean losses over the steps from ``since`` (not included) to ``t``; one array for each walk, a number per replica."""
+
+    since: int
+    t: int
+    losses: list[Array]
+
+
+class Lockstep:
+    """Walks in lockstep, one thread of its ``pool`` each; losses are averaged over the last part of the time.
 
     A mean over few replicas swings about the expected loss from step to step. Whatever first touches a target would be
     what swings most; the average over time swings little, and stands for the loss in the middle of its window.
@@ -43,7 +51,7 @@ class Together:
 
     def __init__(self, walks: list[Walk]) -> None:
         self.walks, self.pool = walks, ThreadPoolExecutor(max(len(walks), 1))
-        self.window: deque[tuple[int, int, list[Array]]] = deque()  # from, to, mean loss of each walk in between
+        self.window: deque[Part] = deque()
 
     def to(self, t: int) -> tuple[float, list[Array]]:
         """Go on to step t; the middle of the window, and the losses of each walk there."""
@@ -52,32 +60,21 @@ class Together:
             with np.errstate(all="ignore"):
                 return walk.mean_to(t)
 
-        first = self.walks[0].t
+        since = self.walks[0].t
         parts = map(losses, self.walks) if len(self.walks) == 1 else self.pool.map(losses, self.walks)
-        self.window.append((first, t, list(parts)))
-        while self.window[0][0] < t * (1 - WINDOW) and len(self.window) > 1:
+        self.window.append(Part(since, t, list(parts)))
+        while self.window[0].since < t * (1 - AVERAGED_PART) and len(self.window) > 1:
             self.window.popleft()
-        first = self.window[0][0]
-        weights = [(end - begin) / (t - first) for begin, end, _ in self.window]
-        means = zip(*(parts for _, _, parts in self.window), strict=True)
-        found: list[Any] = [sum(w * part for w, part in zip(weights, walk, strict=True)) for walk in means]
+        first = self.window[0].since
+        weights = [(part.t - part.since) / (t - first) for part in self.window]
+        walks = zip(*(part.losses for part in self.window), strict=True)
+        found = [np.asarray(sum(w * losses for w, losses in zip(weights, walk, strict=True))) for walk in walks]
         return (first + 1 + t) / 2, found
 
-    def now(self) -> list[Array]:
-        """The losses of each walk at the last step itself."""
-        with np.errstate(all="ignore"):
-            return [walk.losses() for walk in self.walks]
-
-    def keep(self, kept: list[tuple[int, Any]]) -> None:
+    def keep(self, kept: list[tuple[int, Array]]) -> None:
         """Go on with some walks, by their place, and with some of the settings of each."""
         self.walks = [self.walks[i] for i, _ in kept]
-        self.window = deque((a, b, [parts[i][rows] for i, rows in kept]) for a, b, parts in self.window)
-
-    def __enter__(self) -> Together:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self.pool.shutdown(wait=True, cancel_futures=True)
+        self.window = deque(Part(a, b, [losses[i][rows] for i, rows in kept]) for a, b, losses in self.window)
 
 
 class Crossing:
@@ -86,20 +83,21 @@ class Crossing:
     The first dip of such a mean comes too early. The time it spends above the target does not: where the expected loss
     falls evenly, dips before and peaks after the crossing cancel. The time that the mean spends there one standard error
     higher, less the time one lower, is twice the standard error of the steps. A dip counts once the mean since it began is
-    `SURE` standard errors below the target, and all was above once it is that far above.
+    three standard errors below the target, and all was above once it is that far above.
     """
 
     def __init__(self, target: float, initial: float) -> None:
         self.target, self.at = target, 0.0
         self.before, self.above = np.full(3, initial), np.zeros(3)  # of the mean one stderr lower, itself, one higher
-        self.below = False
-        self.sum: Any = 0.0  # of each replica's loss since the dip began, over so many
-        self.steps = 0
+        self._forget()
 
-    def look(self, middle: float, losses: Array, since: int, last: Array, t: int) -> bool:
+    def _forget(self) -> None:
+        """No dip is under way: none of its steps, and no sum of each replica's loss over them."""
+        self.below, self.steps, self.sum = False, 0, np.zeros(())
+
+    def observe(self, middle: float, losses: Array, since: int, last: Array, t: int) -> bool:
         """Take in losses that stand for a step, and the last of them, from ``since`` to t; whether the target is reached."""
-        mean, stderr = mean_and_stderr(losses)
-        mean, stderr = min(mean, HUGE), min(stderr, HUGE)
+        mean, stderr = (min(figure, OVERFLOWED) for figure in mean_and_stderr(losses))
         now = np.array([mean - stderr, mean, mean + stderr])
         self.above += (middle - self.at) * _part_above(self.before, now, self.target)
         self.at, self.before = middle, now
@@ -107,10 +105,10 @@ class Crossing:
             return False
         self.below, self.sum, self.steps = True, self.sum + (t - since) * last, self.steps + t - since
         mean, stderr = mean_and_stderr(self.sum / self.steps)
-        if mean - self.target > SURE * stderr or mean > HUGE:
-            self.below, self.sum, self.steps = False, 0.0, 0
+        if mean - self.target > SURE_ERRORS * stderr or mean > OVERFLOWED:
+            self._forget()
             self.above[:] = middle
-        return self.below and self.steps >= WINDOW * t and self.target - mean >= SURE * stderr
+        return self.below and self.steps >= AVERAGED_PART * t and self.target - mean >= SURE_ERRORS * stderr
 
     @property
     def hit(self) -> int:
@@ -119,8 +117,8 @@ class Crossing:
 
     @property
     def stderr(self) -> float:
-        """That of the hit; at least that of rounding to whole steps, or to looks where they are further apart."""
-        return max(float(self.above[2] - self.above[0]) / 2, max(1.0, FINE * self.hit) / math.sqrt(12))
+        """That of the hit; at least that of rounding to whole steps, or to observed steps where they are further apart."""
+        return max(float(self.above[2] - self.above[0]) / 2, max(1.0, OBSERVED_PART * self.hit) / math.sqrt(12))
 
 
 def _part_above(before: Array, now: Array, target: float) -> Array:

@@ -1,28 +1,30 @@
-"""Tuning an optimizer that is sampled: quasi-random search in races, and an answer with its standard error."""
+"""Tuning an optimizer that is sampled: races between settings, and an answer with its standard error."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from ...engine.run import Outcome
 from ...optimizers.base import Optimizer
-from ...problems.quadratic import MAX_STEPS, Problem, Quadratic
+from ...problems.base import MAX_STEPS, Problem
 from ...types import Wrong
 from ..answer import PLAIN, Goal, Sampling, Tuned
-from .race import LIMIT, LOST, Found, Races
+from .ladder import Races
+from .settings import STANDARD, RaceSettings
+from .track import Found
 
 
-class QuasiTuner:
-    """Tunes by `Races`; asked from large batches to small ones, each answer is the start for the next."""
+class RaceTuner:
+    """Tunes an optimizer that is sampled, by races; asked from large batches to small ones, each answer starts the next."""
 
-    def __init__(self, problem: Problem, optimizer: Optimizer, sampling: Sampling = PLAIN) -> None:
-        if not isinstance(problem, Quadratic):
-            raise Wrong(
-                f"{optimizer} is sampled, and tuned on a Quadratic problem only, not on a {type(problem).__name__}"
-            )
-        self.races, self.warning = Races(problem, optimizer, sampling), sampling.law.warning
-        self.optimizer, self.initial_loss = optimizer, problem.spectrum.initial_loss
+    def __init__(
+        self, problem: Problem, optimizer: Optimizer, sampling: Sampling = PLAIN, settings: RaceSettings = STANDARD
+    ) -> None:
+        if not (isinstance(problem, Problem) and problem.separable):
+            kind = type(problem).__name__
+            raise Wrong(f"{optimizer} is sampled, and tuned on a Quadratic problem only, not on a {kind}", "problem")
+        self.races, self.warning = Races(problem, optimizer, sampling, settings), sampling.law.warning
+        self.optimizer, self.settings, self.initial_loss = optimizer, settings, problem.spectrum.initial_loss
 
     def solve(
         self,
@@ -36,9 +38,13 @@ class QuasiTuner:
     ) -> Tuned:
         """Answer one question; ``near`` is the answer at a neighbouring, larger batch size, to start from."""
         goal = Goal.of(batch_size, target, steps, examples, max_steps)
-        if goal.target is None and goal.steps > LIMIT:
-            raise Wrong(f"an optimizer that is sampled is tuned for {LIMIT:,} steps at most, not {goal.steps:,}")
-        goal = Goal(goal.batch_size, goal.target, min(goal.steps, LIMIT))
+        most = self.settings.max_steps
+        if goal.target is None and goal.steps > most:
+            raise Wrong(
+                f"an optimizer that is sampled is tuned for {most:,} steps at most, not {goal.steps:,}",
+                argument="steps" if examples is None else "examples",
+            )
+        goal = Goal(goal.batch_size, goal.target, min(goal.steps, most))
         self._check_horizon(goal)
         if goal.target is not None and self.initial_loss <= goal.target:
             return self._answer(goal, Found(self.races.likely.mean(0)[None], 0, self.initial_loss, 0.0))
@@ -49,9 +55,8 @@ class QuasiTuner:
 
     def _answer(self, goal: Goal, found: Found) -> Tuned:
         outcome, message = self._verdict(goal, found)
-        names = (
-            self.races.family.names_at_bound(found.u) if outcome is not Outcome.diverged and found.steps != 0 else ()
-        )
+        tuned = outcome is not Outcome.diverged and found.steps != 0
+        names = self.races.family.names_at_bound(found.u) if tuned else ()
         message += f"; the best {' and '.join(names)} lies at the edge of its range" if names else ""
         message += f"; {self.warning}" if self.warning else ""
         optimizer, steps = self.races.family.at(found.u), found.steps if outcome.ok else None
@@ -59,27 +64,27 @@ class QuasiTuner:
         return Tuned(optimizer, steps, found.loss, goal.batch_size, names, outcome, message, stderr=stderr)
 
     def _verdict(self, goal: Goal, found: Found) -> tuple[Outcome, str]:
-        """How it ended, and the sentence; what was not tuned is not said to be."""
+        """Outcome and message; "even tuned" is said only if something was tuned."""
         tuned = "even tuned, " if len(self.races.family) else ""
-        if not found.loss < LOST * self.initial_loss:
+        if not found.loss < self.settings.lost * self.initial_loss:
             what = f"{tuned}diverges: the mean loss over replicas is {found.loss:.3g} at step {found.within:,}"
             return Outcome.diverged, what + "; lower the learning rate"
         if goal.target is None:
             return Outcome.finished, f"least loss after {goal.steps:,} steps is {found.loss:.4g} +- {found.stderr:.2g}"
-        numbers: dict[str, Any] = {"target": goal.target, "loss": found.loss}
+        numbers = {"target": goal.target, "loss": found.loss}
         if found.steps is not None:
             what = Outcome.reached.value.format(steps=found.steps, **numbers)
             return Outcome.reached, what + (f" +- {found.stderr:.2g}" if found.steps else "")
-        if found.settled:
+        if found.all_dropped:
             floor = {"floor": found.loss, "batch_size": goal.batch_size}
             return Outcome.above_floor, tuned + Outcome.above_floor.value.format(**numbers, **floor)
         return Outcome.out_of_steps, tuned + Outcome.out_of_steps.value.format(steps=found.within, **numbers)
 
     def _check_horizon(self, goal: Goal) -> None:
         """An average over a part of the run is a run of its own at each horizon, and cannot race."""
-        middle: Any = self.races.family.at(self.races.likely.mean(0))
-        if goal.target is not None and middle.depends_on_horizon:
+        if goal.target is not None and self.races.family.at(self.races.likely.mean(0)).depends_on_horizon:
             raise Wrong(
                 f"{self.optimizer} depends on the length of the run and is sampled, so it can be tuned for a budget "
-                "(steps= or examples=) and not for a target; begin its average at a whole number of steps instead"
+                "(steps= or examples=) and not for a target; begin its average at a whole number of steps instead",
+                argument="target",
             )

@@ -7,39 +7,29 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from lab_curves import SIZES, curve, hyperbola
 
 from nqm import SGD, Quadratic, Spectrum, sweep
 from nqm.lab import Point, Trial
-from nqm.lab.compare import Curve, curves_of, findings
+from nqm.lab.compare import curves_of, findings
 from nqm.lab.compare.curves import critical
-from nqm.lab.compare.findings import beyond, ratio
+from nqm.lab.compare.verdicts import beyond, ratio
 from nqm.show.verdict import Verdict
-
-SIZES = np.array([2.0**k for k in range(3, 11)])
-
-
-def hyperbola(name: str, knee: float, smallest: float, spread: float = 0.05, seeds: int = 5) -> Curve:
-    """Steps ``smallest (1 + knee / B)``, whose examples are twice their least at B = knee + ...: seeds scatter around it."""
-    rng = np.random.default_rng(len(name))
-    steps = smallest * (1 + knee / SIZES)
-    found = tuple(np.round(s * np.exp(spread * rng.normal(size=seeds))) for s in steps)
-    settings = tuple({"lr": 0.01 * B, "momentum": 0.9} for B in SIZES)
-    return Curve(name, SIZES, np.array([f.min() for f in found]), found, settings, ((),) * len(SIZES))
 
 
 def point(batch_size: int, steps: int) -> Point:
     trial = Trial("digits", {}, "SGD", {"lr": 0.1}, (), batch_size, "train_loss", 0.1, 10**6, 0.02, seed=0)
     return Point(
-        "SGD", "SGD", batch_size, trial, "raw", None, steps, (steps, steps), 20, 0, 0, 20, {"lr": "low"}, 0, "done", ""
+        "SGD", "SGD", batch_size, trial, "raw", None, steps, (steps, steps), 20, 0, 0, {"lr": "low"}, 0, "done", ""
     )
 
 
 def test_a_point_of_a_study_becomes_one_of_a_curve() -> None:
-    (curve,) = curves_of([point(64, 300), point(8, 2000)])
-    assert curve.batch_sizes.tolist() == [8, 64]
-    assert curve.steps.tolist() == [2000, 300]
-    assert curve.at_edge == (("lr low",), ("lr low",))
-    assert curve.table()[0]["lr"] == 0.1
+    (found,) = curves_of([point(64, 300), point(8, 2000)])
+    assert found.batch_sizes.tolist() == [8, 64]
+    assert found.steps.tolist() == [2000, 300]
+    assert found.at_edge == (("lr low",), ("lr low",))
+    assert found.table()[0]["lr"] == 0.1
 
 
 def test_a_median_over_seeds_and_its_interval() -> None:
@@ -58,18 +48,17 @@ def test_an_interval_covers_the_truth_as_often_as_it_says() -> None:
     hits = 0
     for _ in range(400):
         drawn = (np.round(np.exp(0.3 * rng.normal(size=15)) * 100_000),)
-        curve = Curve("SGD", SIZES[:1], np.array([1.0]), drawn, ({},), ((),))
-        (low,), (high,) = curve.interval
+        (low,), (high,) = curve("SGD", np.array([1.0]), drawn).interval
         hits += low <= 100_000 <= high
     assert abs(hits - 400 * 0.9648) < 3 * math.sqrt(400 * 0.9648 * 0.0352)
 
 
 def test_a_seed_that_did_not_arrive_counts_as_never() -> None:
     seeds = (np.array([10.0, math.inf, 12.0]), np.array([math.inf, math.inf, 3.0]))
-    curve = Curve("SGD", SIZES[:2], np.array([9.0, 3.0]), seeds, ({}, {}), ((), ()))
-    assert curve.steps[0] == 12
-    assert math.isnan(curve.steps[1])
-    assert curve.table()[1]["steps"] is None
+    found = curve("SGD", np.array([9.0, 3.0]), seeds)
+    assert found.steps[0] == 12
+    assert math.isnan(found.steps[1])
+    assert found.table()[1]["steps"] is None
 
 
 @pytest.mark.parametrize("definition", ["20%", "2x", "ratio"])
@@ -89,8 +78,8 @@ def test_a_curve_that_scales_perfectly_has_no_critical_batch_size_here() -> None
     assert critical(SIZES, 4096 / SIZES, "2x") == math.inf
     assert math.isnan(critical(SIZES, np.full(len(SIZES), math.inf), "2x"))
     steps = tuple(np.array([4096.0 / B]) for B in SIZES)
-    curve = Curve("KFAC", SIZES, 4096 / SIZES, steps, ({},) * len(SIZES), ((),) * len(SIZES))
-    assert beyond(curve.critical_batch_size("2x"), curve.largest) == ">1,024 (not known)"  # one seed has no interval
+    found = curve("KFAC", 4096 / SIZES, steps)
+    assert beyond(found.critical_batch_size("2x"), found.largest) == ">1,024 (not known)"  # one seed has no interval
 
 
 def test_without_fresh_seeds_nothing_is_decided() -> None:
@@ -139,9 +128,19 @@ def test_an_average_that_helps_everywhere_is_not_one_that_helps_at_small_batch_o
     assert findings([plain, hyperbola("EMA(SGD)", 150, 200)])[-1].verdict is Verdict.fails  # worse everywhere
 
 
-def test_the_effective_learning_rate_counts_momentum() -> None:
-    curve = hyperbola("HeavyBall", 30, 100)
-    assert curve.effective_lr == pytest.approx(curve.lr / 0.1)
+@pytest.mark.parametrize("name", ["HeavyBall", "Nesterov", "RMSProp", "KFAC", "torch.SGD"])
+def test_the_effective_learning_rate_counts_a_momentum_that_adds_gradients_up(name: str) -> None:
+    found = hyperbola(name, 30, 100)
+    assert found.effective_lr == pytest.approx(found.lr / 0.1, rel=1e-12)
+    plain = replace(found, settings=({"lr": 0.5}, {}, *found.settings[2:]))
+    assert plain.effective_lr[0] == 0.5  # Without a momentum it is the learning rate.
+    assert math.isnan(plain.effective_lr[1])  # No trial arrived here, so nothing was set.
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "Sign", "NormalisedSGD", "Muon", "RAdam", "EMA"])
+def test_the_effective_learning_rate_is_the_rate_where_momentum_averages_gradients(name: str) -> None:
+    found = hyperbola("mine", 30, 100)
+    assert replace(found, optimizer=name).effective_lr.tolist() == found.lr.tolist()
 
 
 def test_what_cannot_be_measured_is_refused() -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_curves import SIZES, hyperbola
+from lab_curves import SIZES, hyperbola
 
 from nqm import EMA, SGD, HeavyBall, Preconditioned, Quadratic, Spectrum, sweep
 from nqm.lab import Study
 from nqm.lab.compare import findings, predicted
 from nqm.lab.compare.plots import colors, plot_rates, plot_steps
-from nqm.lab.compare.predicted import family_of
+from nqm.lab.compare.predictions import family_of
 from nqm.lab.compare.report import Report, bands, critical_rows, toml
 from nqm.nets.estimates import Measure
 from nqm.nets.fitting.model import Fit, Provenance
@@ -126,7 +126,9 @@ def test_a_dollar_in_a_label_begins_no_formula(tmp_path: Path) -> None:
 
 def test_the_study_of_a_report_can_be_run_again() -> None:
     table = {"lr": {"low": 0.01, "high": 10.0}, "momentum": 0.9, "averages": [0.9, 0.99]}
-    study = Study("small", "digits", 0.1, [8, 32], {"HeavyBall": table, "mine, slow": {"optimizer": "SGD", "lr": 0.1}})
+    optimizers = {"HeavyBall": table, "mine, slow": {"optimizer": "SGD", "lr": 0.1}}
+    about = {"workload": "digits", "target": 0.1, "batch_sizes": [8, 32]}
+    study = Study.from_dict({"study": about, "optimizers": optimizers}, "small")
     again = Study.from_dict(tomllib.loads(toml(study.to_dict())))
     assert again == study
     assert again.key == study.key

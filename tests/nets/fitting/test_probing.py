@@ -115,8 +115,8 @@ def modes(found: Fit) -> Spectrum:
 def moments(found: Fit, optimizer: Any, batch_size: int, noise: float = 1.0) -> Any:
     """Second moments of the distance to the optimum along the settled curvatures, as the fit gives them, (times, modes)."""
     spectrum, known = modes(found), found.provenance.noise_eigenvectors
-    parts = Quadratic(spectrum)._moments(optimizer, None, np.array(TIMES))
-    return np.array([spectrum.s * a + noise * spectrum.c / batch_size * b for a, b in parts])[:, :known]
+    signal, own = Quadratic(spectrum).moments(optimizer, TIMES, batch_size)
+    return (signal + noise * own / batch_size)[:, :known]
 
 
 def measured(found: Fit, networks: tuple[Network, Network], optimizer: Any, batch_size: int, seed: int) -> Any:

@@ -12,7 +12,7 @@ from nqm import EMA, SGD, HeavyBall, Optimizer, Quadratic, Spectrum, steps_to_ta
 from nqm.sampling.laws import GAUSSIAN
 from nqm.sampling.sources import Additive, Streams
 from nqm.sampling.stepping import Walk
-from nqm.search.races.lockstep import Crossing, Together, looks, noise_part
+from nqm.search.races.lockstep import Crossing, Lockstep, noise_part, observation_times
 
 SMALL = Quadratic(Spectrum.power_law(20))
 FLOOR = SMALL.floor(SGD(0.5), 4)
@@ -25,11 +25,12 @@ def walk(optimizer: Optimizer, batch_size: float, replicas: int, seed: int, sett
 
 def crossing(target: float, seed: int, replicas: int = 64, limit: int = 2000) -> Crossing | None:
     found = Crossing(target, SMALL.spectrum.initial_loss)
-    with Together([walk(SGD(0.5), 4, replicas, seed)]) as together:
-        for t in looks(limit):
-            middle, (losses,) = together.to(t)
-            since, _, (last,) = together.window[-1]
-            if found.look(middle, losses, since, last, t):
+    lockstep = Lockstep([walk(SGD(0.5), 4, replicas, seed)])
+    with lockstep.pool:
+        for t in observation_times(limit):
+            middle, (losses,) = lockstep.to(t)
+            since, _, (last,) = lockstep.window[-1]
+            if found.observe(middle, losses, since, last, t):
                 return found
     return None
 
@@ -56,7 +57,7 @@ def test_a_dip_below_the_floor_is_no_hit() -> None:
 def test_a_step_has_a_grain() -> None:
     one = Crossing(0.5, 1.0)
     steady = np.full(8, 0.1) + np.linspace(0, 1e-9, 8)
-    assert one.look(1.0, steady, 0, steady, 1)
+    assert one.observe(1.0, steady, 0, steady, 1)
     assert one.hit == 1
     assert one.stderr == pytest.approx(1 / math.sqrt(12))
 
@@ -64,7 +65,7 @@ def test_a_step_has_a_grain() -> None:
 def test_a_dip_that_ends_is_forgotten() -> None:
     one, jitter = Crossing(0.5, 1.0), np.linspace(-1e-3, 1e-3, 8)
     levels = [0.9] * 64 + [0.4999] + [0.9] * 20 + [0.2] * 6
-    seen = [one.look(t, level + jitter, t - 1, level + jitter, t) for t, level in enumerate(levels, 1)]
+    seen = [one.observe(t, level + jitter, t - 1, level + jitter, t) for t, level in enumerate(levels, 1)]
     assert seen.index(True) >= 85
     assert one.hit == 86
 
@@ -72,7 +73,7 @@ def test_a_dip_that_ends_is_forgotten() -> None:
 def test_overflow_is_above_every_target() -> None:
     one = Crossing(0.5, 1.0)
     lost = np.array([math.nan, math.inf, 1.0])
-    assert not one.look(1.0, lost, 0, lost, 1)
+    assert not one.observe(1.0, lost, 0, lost, 1)
     assert one.above[1:].tolist() == [1.0, 1.0]
 
 
@@ -86,7 +87,7 @@ def test_the_noise_part_is_that_of_the_moments(optimizer: Optimizer, replicas: i
             one = walk(optimizer, 4, replicas, seed, settings=1)
             start = one.weights()[0]
             one.to(t)
-            noise, stderr = noise_part(one.weights(), start, one.source.mass)  # type: ignore[attr-defined]
+            noise, stderr = noise_part(one.weights(), start, one.source.mass)
             z.append((noise[0] - exact.noise[0] / 4, stderr[0]))
         off, errors = np.array(z).T
         assert abs(off.mean()) < 4 * math.sqrt((errors**2).mean() / len(z))
@@ -96,11 +97,11 @@ def test_without_noise_there_is_no_noise_part() -> None:
     one = walk(SGD(0.5), math.inf, 4, 0, settings=1)
     start = one.weights()[0]
     one.to(40)
-    assert noise_part(one.weights(), start, one.source.mass)[0][0] < 1e-25  # type: ignore[attr-defined]
+    assert noise_part(one.weights(), start, one.source.mass)[0][0] < 1e-25
 
 
-def test_looks_are_dense_and_end_at_the_end() -> None:
-    seen = list(looks(5000))
+def test_observations_are_dense_and_end_at_the_end() -> None:
+    seen = list(observation_times(5000))
     assert seen[:300] == list(range(1, 301))
     assert seen[-1] == 5000
     assert max(b / a for a, b in pairwise(seen[300:])) < 1.01

@@ -3,12 +3,11 @@
 const REMEMBERED = 200;
 const answers = new Map();
 
-/** Wrong input, as the server said it: a sentence, and the field it is about. */
+/** What the server did not answer, as it said so: a sentence, the field it is about, and the argument in the field's text. */
 export class Refused extends Error {
-  constructor(sentence, field, status) {
+  constructor(sentence, status, field = null, argument = null) {
     super(sentence);
-    this.field = field;
-    this.status = status;
+    Object.assign(this, { status, field, argument });
   }
 }
 
@@ -17,9 +16,9 @@ async function read(response) {
   try {
     body = await response.json();
   } catch {
-    throw new Refused(`The server answered ${response.status} without JSON.`, null, response.status);
+    throw new Refused(`The server answered ${response.status} without JSON.`, response.status);
   }
-  if (!response.ok) throw new Refused(body.error ?? `The server answered ${response.status}.`, body.field ?? null, response.status);
+  if (!response.ok) throw new Refused(body.error ?? `The server answered ${response.status}.`, response.status, body.field, body.argument);
   return body;
 }
 
@@ -49,7 +48,7 @@ async function reach(path, options) {
     return await fetch(path, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Refused("The server cannot be reached; is nqm serve still running?", null, 0);
+    throw new Refused("The server cannot be reached; is nqm serve still running?", 0);
   }
 }
 

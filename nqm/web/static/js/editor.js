@@ -1,6 +1,6 @@
 // The schedule editor: the height of each piece and where it ends, to drag or to move with the arrow keys.
 
-import { readable, ticksOf } from "./format.js";
+import { valueText, ticksOf } from "./format.js";
 import { halved, merged, moved, raised } from "./pieces.js";
 
 const NS = "http://www.w3.org/2000/svg";
@@ -218,7 +218,7 @@ export class ScheduleEditor {
     set(grab, { x1: a, x2: b, y1: y, y2: y });
     set(knob, { cx: (a + b) / 2, cy: y });
     if (i + 1 < this.parts.length) this.placeEnd(i, start, end, floor);
-    const text = `${readable(value)} times the learning rate, steps ${readable(start)} to ${readable(end)}`;
+    const text = `${valueText(value)} times the learning rate, steps ${valueText(start)} to ${valueText(end)}`;
     const [low, high] = this.range();
     set(group, {
       "aria-label": `Piece ${i + 1} of ${this.parts.length}`,
@@ -244,7 +244,7 @@ export class ScheduleEditor {
       "aria-valuenow": end,
       "aria-valuemin": start + 1,
       "aria-valuemax": next - 1,
-      "aria-valuetext": `step ${readable(end)}`,
+      "aria-valuetext": `step ${valueText(end)}`,
     });
   }
 

@@ -1,6 +1,6 @@
 // A figure on the screen: each panel a uPlot chart with a legend of its own, readable by mouse, touch and keyboard.
 
-import { batchText, forward, backward, readable, ticksOf } from "./format.js";
+import { batchText, forward, backward, valueText, ticksOf } from "./format.js";
 import { colours } from "./theme.js";
 import { element } from "./dom.js";
 import { DASHES, limits, visiblePoints } from "./model.js";
@@ -152,7 +152,7 @@ export class PanelChart {
       splits: (chart, at, min, max) => ticks(min, max).map((tick) => tick.value),
       values: (chart, splits) => {
         const known = new Map(ticks(low, high).map((tick) => [tick.value, tick.text]));
-        return splits.map((value) => known.get(value) ?? readable(value));
+        return splits.map((value) => known.get(value) ?? valueText(value));
       },
     };
   }
@@ -191,7 +191,7 @@ export class PanelChart {
       const known = chart.cursor.idxs?.[at + 1] ?? idx;
       const value = known === null ? null : chart.data[at + 1][known];
       const node = this.values.get(i);
-      if (node) node.textContent = value === null || value === undefined ? "" : readable(value);
+      if (node) node.textContent = value === null || value === undefined ? "" : valueText(value);
     });
   }
 
@@ -229,8 +229,8 @@ export class PanelChart {
   sayCell([i, j]) {
     const { xs, ys, rows, kinds, label, missing } = this.panel.heat;
     const value = rows[j][i];
-    const what = value === null ? (missing[kinds[j][i]]?.label ?? "no number") : `${label} ${readable(value)}`;
-    this.say(`${this.panel.x.label} ${readable(xs[i])}, ${this.panel.y.label} ${readable(ys[j])}: ${what}`);
+    const what = value === null ? (missing[kinds[j][i]]?.label ?? "no number") : `${label} ${valueText(value)}`;
+    this.say(`${this.panel.x.label} ${valueText(xs[i])}, ${this.panel.y.label} ${valueText(ys[j])}: ${what}`);
   }
 
   key(event) {
@@ -266,8 +266,8 @@ export class PanelChart {
     this.at = clamp((this.at ?? (across > 0 ? -1 : line.x.length)) + across, line.x.length);
     const [value, height] = [line.x[this.at], line.y[this.at]];
     this.chart.setCursor({ left: this.chart.valToPos(value, "x"), top: height === null ? 0 : this.chart.valToPos(height, "y") });
-    const shown = x.scale === "log2" ? batchText(value) : readable(value);
-    this.say(`${line.label}: ${readable(height)} at ${x.label} ${shown}`);
+    const shown = x.scale === "log2" ? batchText(value) : valueText(value);
+    this.say(`${line.label}: ${valueText(height)} at ${x.label} ${shown}`);
   }
 }
 

@@ -6,19 +6,62 @@ export function superscript(exponent) {
   return [...String(exponent)].map((c) => SUPERSCRIPTS[c]).join("");
 }
 
-/** A number for a reader: four digits, thousands apart, powers of ten where it is tiny or huge. */
-export function readable(value, digits = 4) {
-  if (value === null || value === undefined || Number.isNaN(value)) return "–";
-  if (!Number.isFinite(value)) return value > 0 ? "∞" : "-∞";
-  if (value === 0) return "0";
+/** A value as a table shows it: the rules of `shown` in nqm/show/numbers.py, digit for digit; a test runs both. */
+export function valueText(value) {
+  if (typeof value === "string") return value || "-";
+  if (value === null || value === undefined || Number.isNaN(value)) return "-";
+  const sign = value < 0 || Object.is(value, -0) ? "-" : "";
   const size = Math.abs(value);
-  if (Number.isInteger(value) && size < 1e9) return value.toLocaleString("en-US");
-  if (size >= 1e7 || size < 1e-4) {
-    const [mantissa, exponent] = value.toExponential(digits - 2).split("e");
-    return `${mantissa}·10${superscript(Number(exponent))}`;
+  if (size === Infinity) return `${sign}inf`;
+  if ((size >= 100 && size < 1e15) || (size < 100 && Number.isInteger(size))) return sign + grouped(evenly(size));
+  if (value > 0.99 && value < 1) return value.toFixed(2 - Math.floor(Math.log10(1 - value)));
+  return sign + general(size, 4);
+}
+
+/** An interpolated number to the three digits that it is good for. */
+export function threeDigits(value) {
+  return Number.isFinite(value) ? Math.sign(value) * Number(general(Math.abs(value), 3)) : value;
+}
+
+/** An interpolated number as text: `rounded` in nqm/show/numbers.py. */
+export const roundedText = (value) => valueText(threeDigits(value));
+
+const grouped = (whole) => String(whole).replace(/\B(?=(\d{3})+$)/g, ",");
+
+/** The nearest whole number, the even one of two. */
+function evenly(size) {
+  const low = Math.floor(size);
+  return size - low === 0.5 ? low + (low % 2) : Math.round(size);
+}
+
+/** A positive number to so many digits, without zeros at its end, as Python's format "g" writes it. */
+function general(size, digits) {
+  const [mark, exponent] = significant(size, digits);
+  const kept = mark.replace(/0+$/, "");
+  if (exponent >= digits || exponent < -4) {
+    const tail = kept.length > 1 ? `.${kept.slice(1)}` : "";
+    return `${kept[0]}${tail}e${exponent < 0 ? "-" : "+"}${String(Math.abs(exponent)).padStart(2, "0")}`;
   }
-  if (size >= 1e4) return Math.round(value).toLocaleString("en-US");
-  return String(Number(value.toPrecision(digits)));
+  if (exponent < 0) return `0.${"0".repeat(-exponent - 1)}${kept}`;
+  const whole = kept.slice(0, exponent + 1).padEnd(exponent + 1, "0");
+  return kept.length > exponent + 1 ? `${whole}.${kept.slice(exponent + 1)}` : whole;
+}
+
+/** Significant digits and the exponent of the first; of two that are equally near, the even ones, as in Python. */
+function significant(size, digits) {
+  const [all, exponent] = size.toExponential(100).replace(".", "").split("e");
+  const kept = all.slice(0, digits);
+  if (/^50*$/.test(all.slice(digits)) && Number(kept.at(-1)) % 2 === 0) return [kept, Number(exponent)];
+  const [mark, power] = size.toExponential(digits - 1).replace(".", "").split("e");
+  return [mark, Number(power)];
+}
+
+/** A tick, which has few digits of its own: all of them, thousands apart, powers of ten where it is tiny or huge. */
+function tickText(value) {
+  const size = Math.abs(value);
+  if (value === 0 || (size < 1e7 && size >= 1e-4)) return value.toLocaleString("en-US", { maximumSignificantDigits: 10 });
+  const [mantissa, exponent] = value.toExponential(2).split("e");
+  return `${Number(mantissa)}·10${superscript(Number(exponent))}`;
 }
 
 /** The same number in a form that the parsers read back: no signs that are not theirs. */
@@ -29,7 +72,7 @@ export function plain(value, digits = 6) {
 /** 1024 as 2¹⁰ where that is what it is. */
 export function batchText(value) {
   const k = Math.log2(value);
-  return Number.isInteger(k) && k > 3 ? `2${superscript(k)}` : readable(value);
+  return Number.isInteger(k) && k > 3 ? `2${superscript(k)}` : valueText(value);
 }
 
 const LINEAR_STEPS = [1, 2, 2.5, 5, 10];
@@ -40,7 +83,7 @@ function linearTicks(low, high, room) {
   const step = unit * (LINEAR_STEPS.find((s) => s * unit >= rough) ?? 10);
   const ticks = [];
   for (let i = Math.ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; i += 1) ticks.push(i * step);
-  return ticks.map((v) => ({ value: v, text: readable(Number(v.toPrecision(10))) }));
+  return ticks.map((v) => ({ value: v, text: tickText(Number(v.toPrecision(10))) }));
 }
 
 /** Powers of a base, thinned to what there is room for; within one power, ticks at 1, 2 and 5 times. */
@@ -58,7 +101,7 @@ function logTicks(low, high, room, base) {
 }
 
 function powerText(base, k) {
-  if (base === 10 && k >= -2 && k <= 3) return readable(base ** k);
+  if (base === 10 && k >= -2 && k <= 3) return tickText(base ** k);
   return k === 0 ? "1" : `${base}${superscript(k)}`;
 }
 
@@ -66,7 +109,7 @@ function within(low, high, base) {
   const unit = base ** Math.floor(Math.log(low) / Math.log(base));
   const ticks = [];
   for (const m of [1, 1.5, 2, 3, 5, 7, 10, 15, 20]) {
-    if (m * unit >= low && m * unit <= high) ticks.push({ value: m * unit, text: readable(m * unit) });
+    if (m * unit >= low && m * unit <= high) ticks.push({ value: m * unit, text: tickText(m * unit) });
   }
   return ticks.length > 1 ? ticks : linearTicks(low, high, 4);
 }
@@ -85,7 +128,7 @@ function memoryTicks(low, high) {
 
 /** Ticks of a scale between two values, at most about `room` of them. */
 export function ticksOf(scale, low, high, room) {
-  if (!(high > low && Number.isFinite(high - low))) return [{ value: low, text: readable(low) }];
+  if (!(high > low && Number.isFinite(high - low))) return [{ value: low, text: tickText(low) }];
   if (scale === "log2") return logTicks(low, high, room, 2);
   if (scale === "log") return logTicks(low, high, room, 10);
   if (scale === "memory") return memoryTicks(low, high);
@@ -109,11 +152,11 @@ export const backward = {
 };
 export const isLog = (scale) => scale === "log" || scale === "log2";
 
-const HUGE = 1e200; // of a run that diverges: beyond it arithmetic on axes overflows
+const LARGEST_DRAWN = 1e200; // a run that diverges is drawn up to here: beyond it arithmetic on axes overflows
 
 /** Whether an axis can show a value. */
 export function showable(value, scale) {
-  return value !== null && Math.abs(value) <= HUGE && !(isLog(scale) && value <= 0);
+  return value !== null && Math.abs(value) <= LARGEST_DRAWN && !(isLog(scale) && value <= 0);
 }
 
 /** What an axis spans: its own limits, or the values that can be shown on its scale, with a little air. */

@@ -1,7 +1,7 @@
 // The legend of a panel: each line a button that hides and shows it, beside its value under the cursor.
 
 import { element } from "./dom.js";
-import { readable } from "./format.js";
+import { valueText } from "./format.js";
 import { colourAt, extentOf } from "./colormap.js";
 import { DASHES } from "./model.js";
 
@@ -75,5 +75,5 @@ function colourBar(heat) {
     ctx.fillStyle = colourAt(i / 159);
     ctx.fillRect(i, 0, 1, 12);
   }
-  return element("li", { class: "bar" }, `${heat.label}: ${readable(low)}`, bar, readable(high));
+  return element("li", { class: "bar" }, `${heat.label}: ${valueText(low)}`, bar, valueText(high));
 }

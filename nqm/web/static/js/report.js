@@ -1,7 +1,7 @@
 // What stands around the figure: facts, tables, commands, errors.
 
 import { byId, copyButton, element } from "./dom.js";
-import { readable } from "./format.js";
+import { valueText } from "./format.js";
 import { together } from "./script.js";
 
 const INPUTS = {
@@ -28,7 +28,7 @@ export function showTables(make) {
 
 function table({ caption, columns, rows, roles }) {
   const cell = (value, i, row) => {
-    const text = typeof value === "string" ? value : readable(value, 5);
+    const text = typeof value === "string" ? value : valueText(value);
     const dot = i === 0 && roles ? [element("span", { class: `dot ${roles[row]}`, "aria-hidden": "true" }), " "] : [];
     return element("td", typeof value === "string" ? { class: "text" } : {}, ...dot, text);
   };
@@ -71,11 +71,10 @@ export function showWrong(error) {
   showErrors(error ? [error] : []);
 }
 
-/** The field that an error is about: the number it names, else the text that holds it. */
-function inputOf({ input, field, message }) {
-  const [, name] = /: (\w+) must be /.exec(message) ?? [];
+/** The field that an error is about: the number that is wrong, else the text that holds it. */
+function inputOf({ input, field, argument }) {
   const holder = { "problem.spectrum": "law", optimizer: "setting" }[field];
-  const own = name && holder ? document.querySelector(`input[type="text"][id^="${holder}-${name}-"]`) : null;
+  const own = argument && holder ? document.querySelector(`input[type="text"][id^="${holder}-${argument}-"]`) : null;
   return own ?? byId(input ?? INPUTS[field] ?? "");
 }
 

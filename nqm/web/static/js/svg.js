@@ -1,6 +1,6 @@
 // A figure as SVG text, drawn from the same data as the screen: for papers, and behind PNG.
 
-import { ticksOf, forward, readable } from "./format.js";
+import { ticksOf, forward, valueText } from "./format.js";
 import { colourAt, extentOf } from "./colormap.js";
 import { DASHES, STRIP_HEIGHT, cellEdges, limits, visiblePoints } from "./model.js";
 
@@ -186,11 +186,11 @@ function legendOf(panel, start, colour, paint) {
   const out = [];
   if (panel.heat) {
     const [low, high] = extentOf(panel.heat.rows);
-    out.push(text(x, y + 4, `${panel.heat.label}: ${readable(low)}`, { fill: colour.ink }));
-    const bar = x + (panel.heat.label.length + readable(low).length + 3) * LETTER;
+    out.push(text(x, y + 4, `${panel.heat.label}: ${valueText(low)}`, { fill: colour.ink }));
+    const bar = x + (panel.heat.label.length + valueText(low).length + 3) * LETTER;
     for (let i = 0; i < 40; i += 1) out.push(`<rect x="${fixed(bar + 4 * i)}" y="${y - 6}" width="4.3" height="10" fill="${colourAt(i / 39)}"/>`);
-    out.push(text(bar + 168, y + 4, readable(high), { fill: colour.ink }));
-    x = bar + 168 + (readable(high).length + 3) * LETTER;
+    out.push(text(bar + 168, y + 4, valueText(high), { fill: colour.ink }));
+    x = bar + 168 + (valueText(high).length + 3) * LETTER;
   }
   for (const item of items) {
     const wide = 38 + item.label.length * LETTER + 14;

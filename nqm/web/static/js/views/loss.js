@@ -1,6 +1,6 @@
 // View (b): loss over steps of one setting, split into signal, noise and bands of curvature.
 
-import { readable } from "../format.js";
+import { valueText } from "../format.js";
 import { ask } from "../upload.js";
 import { lossAxis } from "./axes.js";
 import { labelled, menu } from "../dom.js";
@@ -31,24 +31,24 @@ export const loss = {
   figure([curve], state) {
     const x = { label: "step", scale: state.grid === "log" ? "log" : "linear" };
     const marks = [{ kind: "h", at: Number(state.target), role: "c2", dash: "dot", label: `target ${state.target}`, side: "left", inside: true }];
-    if (curve.floor !== null) marks.push({ kind: "h", at: curve.floor, role: "muted", dash: "dash", label: `floor ${readable(curve.floor)}`, side: "left", below: true, inside: true });
+    if (curve.floor !== null) marks.push({ kind: "h", at: curve.floor, role: "muted", dash: "dash", label: `floor ${valueText(curve.floor)}`, side: "left", below: true, inside: true });
     const lines = [{ label: "loss", x: curve.steps, y: curve.loss, role: "c0", width: 3 }];
     if (curve.signal) lines.push({ label: "signal", x: curve.steps, y: curve.signal, role: "c4", dash: "dash", width: 1.8, loose: true });
     if (curve.noise_loss) lines.push({ label: "noise / batch size", x: curve.steps, y: curve.noise_loss, role: "c1", dash: "dash", width: 1.8, loose: true });
     for (const [level, band] of Object.entries(curve.quantiles ?? {})) {
-      lines.push({ label: `${readable(100 * level)}% quantile of single runs`, x: curve.steps, y: band, role: "muted", dash: "dot", width: 1.2 });
+      lines.push({ label: `${valueText(100 * level)}% quantile of single runs`, x: curve.steps, y: band, role: "muted", dash: "dot", width: 1.2 });
     }
     const total = { title: "Loss = signal + noise / batch size", x, y: lossAxis(curve), lines, marks, height: 400 };
-    return { title: `${curve.optimizer} at batch size ${readable(curve.batch_size)}`, panels: [total, ...bands(curve, x)], notes: [curve.message] };
+    return { title: `${curve.optimizer} at batch size ${valueText(curve.batch_size)}`, panels: [total, ...bands(curve, x)], notes: [curve.message] };
   },
 
   facts([curve, hit]) {
     return [
-      { name: "loss at the end", value: readable(curve.loss.at(-1)), term: "loss" },
-      { name: "floor", value: readable(curve.floor), term: "floor" },
-      { name: "steps to the target", value: hit ? (hit.steps === null ? hit.outcome.replaceAll("_", " ") : readable(hit.steps)) : "…", term: "target" },
-      { name: "noise scale at the end", value: readable(curve.noise_scale?.at(-1)), term: "noise_scale" },
-      { name: "stable below lr", value: readable(curve.stability_limit), term: "stability_limit" },
+      { name: "loss at the end", value: valueText(curve.loss.at(-1)), term: "loss" },
+      { name: "floor", value: valueText(curve.floor), term: "floor" },
+      { name: "steps to the target", value: hit ? (hit.steps === null ? hit.outcome.replaceAll("_", " ") : valueText(hit.steps)) : "…", term: "target" },
+      { name: "noise scale at the end", value: valueText(curve.noise_scale?.at(-1)), term: "noise_scale" },
+      { name: "stable below lr", value: valueText(curve.stability_limit), term: "stability_limit" },
       { name: "outcome", value: hit && hit.outcome !== "reached" ? hit.message : curve.message, wide: true },
     ];
   },
@@ -65,7 +65,7 @@ function bands(curve, x) {
   if (!curve.band_signal) return [];
   const shown = curve.band_signal.map((row, i) => i).reverse().slice(0, 7);
   const lines = shown.flatMap((i, at) => {
-    const [low, high] = [curve.band_edges[i], curve.band_edges[i + 1]].map((edge) => readable(edge, 3));
+    const [low, high] = [curve.band_edges[i], curve.band_edges[i + 1]].map((edge) => valueText(edge));
     const name = `h ${low} to ${high}`;
     return [
       { label: name, x: curve.steps, y: curve.band_signal[i], role: `c${at}`, width: 1.8 },

@@ -1,6 +1,6 @@
 // View (e): steps to the target over two settings, and where stability ends.
 
-import { plain, readable } from "../format.js";
+import { plain, valueText } from "../format.js";
 import { ask } from "../upload.js";
 import { labelled, menu, textField } from "../dom.js";
 import { named, readTree, uniqueNames, withValues } from "../composer.js";
@@ -54,7 +54,7 @@ export const map = {
     const marks = [];
     const here = [x, y].map((axis) => valueOf(state, axis.name));
     if (here.every((value, i) => inside(value, [x, y][i].values))) marks.push({ kind: "point", x: here[0], y: here[1], role: "c1", listed: "this setting", points: true, width: 0 });
-    if (answer.best) marks.push({ kind: "point", x: answer.best.x, y: answer.best.y, role: "c0", listed: `best: ${readable(answer.best.steps)} steps`, points: true, width: 0 });
+    if (answer.best) marks.push({ kind: "point", x: answer.best.x, y: answer.best.y, role: "c0", listed: `best: ${valueText(answer.best.steps)} steps`, points: true, width: 0 });
     return {
       title: `Steps to loss ${state.target}: ${answer.optimizer}`,
       panels: [
@@ -72,14 +72,14 @@ export const map = {
     const none = [{ name: "best cell", value: "no cell reaches the target", wide: true }];
     if (!answer.best) return none;
     return [
-      { name: "fewest steps", value: readable(answer.best.steps) },
-      { name: answer.x.name.replace("_", " "), value: readable(answer.best.x), term: answer.x.name },
-      { name: answer.y.name.replace("_", " "), value: readable(answer.best.y), term: answer.y.name },
+      { name: "fewest steps", value: valueText(answer.best.steps) },
+      { name: answer.x.name.replace("_", " "), value: valueText(answer.best.x), term: answer.x.name },
+      { name: answer.y.name.replace("_", " "), value: valueText(answer.best.y), term: answer.y.name },
     ];
   },
 
   tables([answer]) {
-    const columns = [answer.y.name, ...answer.x.values.map((value) => readable(value))];
+    const columns = [answer.y.name, ...answer.x.values.map((value) => valueText(value))];
     return [{ caption: `Steps to the target; across: ${answer.x.name}`, columns, rows: answer.steps.map((row, j) => [answer.y.values[j], ...row]) }];
   },
 

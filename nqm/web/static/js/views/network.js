@@ -1,6 +1,6 @@
 // View (f): a measured network, or any spectrum: where signal and noise sit over curvature.
 
-import { readable } from "../format.js";
+import { valueText } from "../format.js";
 import { askSpectrum } from "../upload.js";
 import { isAbort } from "../api.js";
 
@@ -43,15 +43,15 @@ export const network = {
     const common = [
       estimated("noise scale", "noise_scale", fit?.noise_scale, answer.noise_scale),
       estimated("curvature noise scale", "curvature_noise_scale", fit?.curvature_noise_scale, answer.curvature_noise_scale),
-      { name: "largest curvature", value: readable(answer.largest_curvature), term: "curvature" },
-      { name: "loss above the minimum", value: readable(answer.initial_loss), term: "loss" },
+      { name: "largest curvature", value: valueText(answer.largest_curvature), term: "curvature" },
+      { name: "loss above the minimum", value: valueText(answer.initial_loss), term: "loss" },
     ];
-    if (!fit) return [...common, { name: "modes", value: readable(answer.modes), term: "dimension" }, ...noise];
+    if (!fit) return [...common, { name: "modes", value: valueText(answer.modes), term: "dimension" }, ...noise];
     return [
       ...common,
-      { name: "loss of the network", value: readable(fit.loss) },
-      { name: "parameters", value: readable(fit.parameters) },
-      { name: "noise exponent (C = H: 1)", value: readable(fit.noise_exponent, 3), term: "noise_exponent" },
+      { name: "loss of the network", value: valueText(fit.loss) },
+      { name: "parameters", value: valueText(fit.parameters) },
+      { name: "noise exponent (C = H: 1)", value: valueText(fit.noise_exponent), term: "noise_exponent" },
       ...(predicted?.message ? [{ name: "how far the prediction holds", value: predicted.message, term: "reach", wide: true }] : []),
       ...noise,
     ];
@@ -65,8 +65,8 @@ export const network = {
 
 /** A number, or an estimate with its interval below. */
 function estimated(name, term, estimate, value) {
-  if (!estimate) return { name, term, value: readable(value) };
-  return { name, term, value: readable(estimate.value, 3), note: `90%: ${readable(estimate.low, 3)} to ${readable(estimate.high, 3)}` };
+  if (!estimate) return { name, term, value: valueText(value) };
+  return { name, term, value: valueText(estimate.value), note: `90%: ${valueText(estimate.low)} to ${valueText(estimate.high)}` };
 }
 
 const dots = (label, nodes, role, key) => ({ label, x: nodes.h, y: nodes[key], role, points: true, width: 0 });
@@ -111,7 +111,7 @@ function plainPanels(answer) {
 function prediction(run) {
   const line = (label, y, look) => ({ label, x: run.steps, y, ...look });
   return {
-    title: `Predicted training loss: ${run.optimizer}, batch size ${readable(run.batch_size)}`,
+    title: `Predicted training loss: ${run.optimizer}, batch size ${valueText(run.batch_size)}`,
     x: LOG("step"), y: LOG("loss of the network"), height: 340,
     lines: [
       line("predicted", run.loss, { role: "c0", width: 2.6 }),

@@ -1,6 +1,6 @@
 // View (d): a schedule of the learning rate, dragged piece by piece, beside the constant rate and the best there is.
 
-import { readable } from "../format.js";
+import { valueText } from "../format.js";
 import { ask } from "../upload.js";
 import { lossAxis } from "./axes.js";
 import { state as now } from "../state.js";
@@ -87,14 +87,14 @@ export const schedule = {
     // Pieces stand in the editor already; what is saved has them as a panel.
     const edited = Boolean(piecesOf(state));
     const shape = { title: "Schedule", edited, x: { label: "step", scale: "linear" }, y: { label: "× learning rate", scale: "linear" }, lines: [rate], height: 220 };
-    return { title: `${scheduled.optimizer} with a schedule, batch size ${readable(scheduled.batch_size)}`, panels: [shape, loss] };
+    return { title: `${scheduled.optimizer} with a schedule, batch size ${valueText(scheduled.batch_size)}`, panels: [shape, loss] };
   },
 
   facts([scheduled, constant, hit]) {
     return [
-      { name: "loss with the schedule", value: readable(scheduled.loss.at(-1)), term: "loss" },
-      { name: "loss at the constant rate", value: readable(constant.loss.at(-1)), term: "loss" },
-      { name: "steps to the target", value: hit ? (hit.steps === null ? hit.outcome.replaceAll("_", " ") : readable(hit.steps)) : "…", term: "target" },
+      { name: "loss with the schedule", value: valueText(scheduled.loss.at(-1)), term: "loss" },
+      { name: "loss at the constant rate", value: valueText(constant.loss.at(-1)), term: "loss" },
+      { name: "steps to the target", value: hit ? (hit.steps === null ? hit.outcome.replaceAll("_", " ") : valueText(hit.steps)) : "…", term: "target" },
       ...(scheduled.outcome === "diverged" ? [{ name: "outcome", value: scheduled.message, wide: true }] : []),
     ];
   },

@@ -1,6 +1,6 @@
 // View (a): steps to the target against batch size, optimizers side by side.
 
-import { readable } from "../format.js";
+import { roundedText, threeDigits, valueText } from "../format.js";
 import { known } from "../catalogue.js";
 import { labelled, menu } from "../dom.js";
 import { USES, askSweeps, commandsOf, errorsOf, opened, sweepTables, sweepsOf } from "./sweeps.js";
@@ -47,7 +47,7 @@ export const steps = {
     return {
       caption: "Critical batch size by definition",
       columns: ["optimizer", ...names, "fewest steps"],
-      rows: sweepsOf(answers).map((sweep) => [sweep.label, ...names.map((name) => sweep.critical_batch_size[name]), sweep.smallest_steps]),
+      rows: sweepsOf(answers).map((sweep) => [sweep.label, ...names.map((name) => threeDigits(sweep.critical_batch_size[name])), sweep.smallest_steps]),
       roles: sweepsOf(answers).map((sweep) => sweep.role),
     };
   },
@@ -76,12 +76,12 @@ function bounds(sweep) {
 /** Steps of conjugate gradients without noise: nothing that moves along gradients is faster. */
 function floors(sweeps) {
   const values = [...new Set(sweeps.map((sweep) => sweep.bounds.conjugate_gradients).filter((value) => value !== null))];
-  return values.map((at) => ({ kind: "h", at, role: "muted", dash: "dot", inside: true, label: `conjugate gradients without noise: ${readable(at)}` }));
+  return values.map((at) => ({ kind: "h", at, role: "muted", dash: "dot", inside: true, label: `conjugate gradients without noise: ${valueText(at)}` }));
 }
 
 function critical(sweep, definition) {
   const at = sweep.critical_batch_size[definition];
-  return at === null ? [] : [{ kind: "v", at, role: sweep.role, dash: "dash", label: readable(Math.round(at)) }];
+  return at === null ? [] : [{ kind: "v", at, role: sweep.role, dash: "dash", label: roundedText(at) }];
 }
 
 function regimes(sweep) {

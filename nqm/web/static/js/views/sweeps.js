@@ -3,7 +3,7 @@
 
 import { isAbort } from "../api.js";
 import { ask } from "../upload.js";
-import { readable } from "../format.js";
+import { valueText } from "../format.js";
 import { withValues } from "../composer.js";
 
 export const USES = ["spectrum", "data", "kind", "label_noise", "target", "sizes", "o"];
@@ -54,7 +54,7 @@ export function sweepTables(sweeps) {
   return sweeps.map((sweep) => {
     const names = Object.keys(sweep.settings).filter((name) => name !== "lr");
     return {
-      caption: `${sweep.label}, tuned for loss ${readable(sweep.target)}`,
+      caption: `${sweep.label}, tuned for loss ${valueText(sweep.target)}`,
       columns: ["batch size", "steps", "examples", "lr", "effective lr", ...names, "message"],
       rows: sweep.batch_sizes.map((size, i) => [
         size, sweep.steps[i], sweep.examples[i], sweep.lr[i], sweep.effective_lr[i],

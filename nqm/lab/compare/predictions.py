@@ -1,27 +1,28 @@
 """What the fit of a network says about a study of it: tuned steps to the study's target, by the exact engine.
 
 SGD, heavy ball, Nesterov and averages of them are predicted as they are. Adam is predicted as heavy ball behind H^-p, with
-the p that the fit measured; K-FAC and others have no power of H that a fit knows, and are not predicted.
+the p that the fit measured. K-FAC and others have no power of H that a fit knows, and are not predicted.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from ...nets.fitting.advice import quadratic_at
 from ...nets.fitting.model import Fit
-from ...optimizers import EMA, SGD, HeavyBall, Nesterov, Optimizer, Preconditioned
+from ...optimizers import EMA, SGD, Adam, AdamW, HeavyBall, Optimizer, Preconditioned, RMSProp
+from ...optimizers.base import fill, parameters
 from ...search.sweeps import Sweep, sweep
-from ...types import Wrong
+from ...types import Progress, Wrong
+from ..space import Setting, optimizer_of
 from .curves import Curve
 
-LINEAR: dict[str, type[Any]] = {"SGD": SGD, "HeavyBall": HeavyBall, "Nesterov": Nesterov}
-Progress = Callable[[int, int], None]
+BEHIND_POWER: dict[type[Optimizer], type[SGD | HeavyBall]] = {Adam: HeavyBall, AdamW: HeavyBall, RMSProp: SGD}
+"""What descends behind the preconditioner H^-p by which each of these is predicted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,37 +42,31 @@ class Predicted:
                     found[curve.name] = float(np.nanmedian(ratio))
         return found
 
-    def table(self) -> list[dict[str, Any]]:
-        """One row for each optimizer and batch size."""
-        return [{"optimizer": name, **row} for name, found in self.sweeps.items() for row in found.table()]
-
 
 def predicted(
     fit: Fit, target: float, curves: Sequence[Curve], *, metric: str = "train_loss", start: int = 0, workload: str = "",
-    fixed: Mapping[str, Mapping[str, Any]] | None = None, progress: Progress | None = None,
+    fixed: Mapping[str, Mapping[str, Setting]] | None = None, progress: Progress | None = None,
 ) -> Predicted:  # fmt: skip
     """Tuned steps to the target of a study, for those of its optimizers that a fit can speak about.
 
     Parameters
     ----------
     workload : what the study trains; a fit of another network is refused.
-    start : steps that the trainings of the study were past their first weights when they began.
-    fixed : by optimizer, settings that the study did not search; they are not tuned here either.
+    start : number of steps that the trainings of the study had taken when they began.
+    fixed : for each optimizer the settings that the study did not search; they are not tuned here either.
     """
-    notes = []
     network = fit.provenance.network
     if workload and network and ":" not in workload and network != workload:
-        raise Wrong(f"the fit is of {network!r} and the study trains {workload!r}; fit that one")
+        raise Wrong(f"the fit is of {network!r} and the study trains {workload!r}; fit that one", argument="fit")
     if metric != "train_loss":
         return Predicted({}, (f"a fit predicts the training loss, and the study measures {metric}",))
     if target >= fit.loss:
-        notes.append(f"the target {target:g} is not below the loss at the fit's checkpoint, {fit.loss:.4g}")
-        return Predicted({}, tuple(notes))
+        return Predicted({}, (f"the target {target:g} is not below the loss at the fit's checkpoint, {fit.loss:.4g}",))
     found = quadratic_at(fit, target)
     if isinstance(found, str):
         return Predicted({}, (found,))
     problem, goal = found
-    step = fit.provenance.step or 0
+    notes, step = [], fit.provenance.step or 0
     if step != start:
         notes.append(
             f"the study's trainings begin at step {start} and the fit was made at step {step}: compare the shapes and the "
@@ -89,7 +84,7 @@ def predicted(
     return Predicted(sweeps, tuple(notes))
 
 
-def family_of(curve: Curve, fit: Fit, fixed: Mapping[str, Any]) -> Optimizer | str:
+def family_of(curve: Curve, fit: Fit, fixed: Mapping[str, Setting]) -> Optimizer | str:
     """The optimizer of the exact engine that stands for a measured one, or why there is none."""
     inner = _family(curve.optimizer, fit, fixed)
     if isinstance(inner, str):
@@ -97,18 +92,17 @@ def family_of(curve: Curve, fit: Fit, fixed: Mapping[str, Any]) -> Optimizer | s
     return EMA(inner) if curve.averaged else inner
 
 
-def _family(name: str, fit: Fit, fixed: Mapping[str, Any]) -> Optimizer | str:
-    if name in LINEAR:
-        kept = {k: float(v) for k, v in fixed.items() if k in ("lr", "momentum")}
-        return LINEAR[name](**kept)
-    if name in ("Adam", "AdamW", "RMSProp"):
-        power, _ = fit.adam_power
-        if not 0 < power < 1:
-            return f"the fit's power of H for its preconditioner is {power:.2g}"
-        return Preconditioned(SGD() if name == "RMSProp" else HeavyBall(**_momentum(fixed)), round(power, 2))
-    return "a fit knows no power of the curvature that stands for it"
-
-
-def _momentum(fixed: Mapping[str, Any]) -> dict[str, float]:
-    value = fixed.get("beta1", math.nan)
-    return {"momentum": float(value)} if math.isfinite(value) else {}
+def _family(name: str, fit: Fit, fixed: Mapping[str, Setting]) -> Optimizer | str:
+    known = optimizer_of(name)
+    if known is not None and known.linear:
+        return fill(known, {setting: float(fixed[setting]) for setting in parameters(known) if setting in fixed})
+    if known is None or type(known) not in BEHIND_POWER:
+        return "a fit knows no power of the curvature that stands for it"
+    power, _ = fit.adam_power
+    if not 0 < power < 1:
+        return f"the fit's power of H for its preconditioner is {power:.2g}"
+    descent = BEHIND_POWER[type(known)]()
+    momentum = float(fixed.get("beta1", math.nan))
+    if math.isfinite(momentum) and "momentum" in parameters(descent):
+        descent = fill(descent, {"momentum": momentum})
+    return Preconditioned(descent, round(power, 2))

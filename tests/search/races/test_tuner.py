@@ -29,20 +29,32 @@ from nqm import (
     sweep,
     tune,
 )
-from nqm.search.answer import Goal
-from nqm.search.races import race as races
-from nqm.search.races.race import Races, spread_out
-from nqm.search.races.tuner import QuasiTuner
+from nqm.search.answer import Sampling, Tuned
+from nqm.search.races import track
+from nqm.search.races.settings import RaceSettings
+from nqm.search.races.track import Track
+from nqm.search.races.tuner import RaceTuner
+from nqm.types import Wrong
 
 SMALL = Quadratic(Spectrum.power_law(100))
 TARGET = 0.2  # of an initial loss of 2.6
+QUICK = RaceSettings(race_work=2**22, measured_work=2**23)  # a quarter of the usual work, which doubles standard errors
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A quarter of the usual work, which doubles standard errors."""
-    monkeypatch.setattr(races, "WORK", 2**23)
-    monkeypatch.setattr(races, "RACE", 2**22)
+def raced(
+    problem: Quadratic,
+    optimizer: Optimizer,
+    batch_size: float,
+    target: float | None = None,
+    noise: str = "gaussian",
+    seed: int = 0,
+    rotation: int | None = None,
+    settings: RaceSettings = QUICK,
+    **goal: int,
+) -> Tuned:
+    """`tune` by races, with a quarter of the usual work."""
+    sampling = Sampling.of(optimizer, noise, seed, rotation)
+    return RaceTuner(problem, optimizer, sampling, settings).solve(batch_size, target, **goal)
 
 
 def sampled(optimizer: Optimizer, batch_size: float, steps: int) -> tuple[float, float]:
@@ -55,22 +67,21 @@ def sampled(optimizer: Optimizer, batch_size: float, steps: int) -> tuple[float,
 @pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [4.0, 256.0, math.inf])
 def test_races_find_what_exact_tuning_finds(batch_size: float) -> None:
-    tuner = QuasiTuner(SMALL, SGD())
-    raced, exact = tuner.solve(batch_size, TARGET), tune(SMALL, SGD(), batch_size, TARGET)
-    assert raced.steps is not None
+    found, exact = raced(SMALL, SGD(), batch_size, TARGET), tune(SMALL, SGD(), batch_size, TARGET)
+    assert found.steps is not None
     assert exact.steps is not None
-    own = steps_to_target(SMALL, raced.optimizer, batch_size, TARGET).steps
+    own = steps_to_target(SMALL, found.optimizer, batch_size, TARGET).steps
     assert own is not None
-    assert raced.stderr is not None
+    assert found.stderr is not None
     # Four standard errors, and the grain of whole steps and of looks at the loss.
-    assert abs(raced.steps - own) < 4 * raced.stderr + 2 + 0.02 * own
+    assert abs(found.steps - own) < 4 * found.stderr + 2 + 0.02 * own
     assert own < 1.05 * exact.steps + 1
 
 
 def test_two_parameters_are_tuned_jointly() -> None:
-    raced = QuasiTuner(SMALL, HeavyBall()).solve(256, TARGET)
+    found = raced(SMALL, HeavyBall(), 256, TARGET)
     exact = tune(SMALL, HeavyBall(), 256, TARGET)
-    own = steps_to_target(SMALL, raced.optimizer, 256, TARGET).steps
+    own = steps_to_target(SMALL, found.optimizer, 256, TARGET).steps
     assert own is not None
     assert exact.steps is not None
     assert own < 1.1 * exact.steps + 1
@@ -78,17 +89,17 @@ def test_two_parameters_are_tuned_jointly() -> None:
 
 @pytest.mark.parametrize("optimizer", [SGD(), HeavyBall(momentum=0.8)])
 def test_budgets_find_what_exact_tuning_finds(optimizer: Optimizer) -> None:
-    raced = QuasiTuner(SMALL, optimizer).solve(16, steps=400)
+    found = raced(SMALL, optimizer, 16, steps=400)
     exact = tune(SMALL, optimizer, 16, steps=400)
-    run = SMALL.run(raced.optimizer, 16, [400])
+    run = SMALL.run(found.optimizer, 16, [400])
     assert run.loss[0] < 1.02 * exact.loss
-    assert raced.stderr is not None
-    assert abs(raced.loss - run.loss[0]) < 4 * raced.stderr
+    assert found.stderr is not None
+    assert abs(found.loss - run.loss[0]) < 4 * found.stderr
 
 
 @pytest.mark.parametrize("optimizer", [Adam(), RMSProp(), EMA(Sign(), 0.5)])
 def test_the_answer_is_what_a_sampled_run_reaches(optimizer: Optimizer) -> None:
-    found = tune(SMALL, optimizer, 64, TARGET)
+    found = raced(SMALL, optimizer, 64, TARGET)
     assert found.outcome is Outcome.reached
     assert found.steps is not None
     assert found.stderr is not None
@@ -101,7 +112,7 @@ def test_the_answer_is_what_a_sampled_run_reaches(optimizer: Optimizer) -> None:
 
 
 def test_adam_beats_sgd_and_no_setting_nearby_beats_its_best() -> None:
-    found = tune(SMALL, Adam(), 64, TARGET)
+    found = raced(SMALL, Adam(), 64, TARGET)
     plain = tune(SMALL, SGD(), 64, TARGET)
     assert found.steps is not None
     assert plain.steps is not None
@@ -115,8 +126,8 @@ def test_adam_beats_sgd_and_no_setting_nearby_beats_its_best() -> None:
 def test_the_answer_does_not_depend_on_the_number_of_threads() -> None:
     answers = []
     for cores in (1, 3):
-        tuner = QuasiTuner(SMALL, Adam(beta1=0.9))
-        tuner.races.cores = cores
+        tuner = RaceTuner(SMALL, Adam(beta1=0.9), settings=QUICK)
+        tuner.races.track.cores = cores
         answers.append(tuner.solve(16, TARGET))
     assert answers[0].optimizer == answers[1].optimizer
     assert answers[0].steps == answers[1].steps
@@ -124,18 +135,18 @@ def test_the_answer_does_not_depend_on_the_number_of_threads() -> None:
 
 
 def test_nothing_to_tune_is_measured() -> None:
-    found = tune(SMALL, Adam(0.05, 0.9), 64, TARGET)
+    found = raced(SMALL, Adam(0.05, 0.9), 64, TARGET)
     assert found.optimizer == Adam(0.05, 0.9)
     assert found.steps is not None
     loss, stderr = sampled(found.optimizer, 64, found.steps)
     assert abs(loss - TARGET) < 4 * stderr + 0.03 * TARGET
-    budget = tune(SMALL, Adam(0.05, 0.9), 64, steps=found.steps)
+    budget = raced(SMALL, Adam(0.05, 0.9), 64, steps=found.steps)
     assert budget.stderr is not None
     assert abs(budget.loss - loss) < 4 * math.hypot(stderr, budget.stderr)
 
 
 def test_budgets_of_examples() -> None:
-    found = tune(SMALL, Sign(), 8, examples=800)
+    found = raced(SMALL, Sign(), 8, examples=800)
     assert found.steps == 100
     assert found.outcome is Outcome.finished
     assert found.stderr is not None
@@ -144,7 +155,7 @@ def test_budgets_of_examples() -> None:
 
 
 def test_settings_that_cannot_share_arrays() -> None:
-    found = tune(SMALL, Lookahead(Sign(), 0.8), 64, TARGET)
+    found = raced(SMALL, Lookahead(Sign(), 0.8), 64, TARGET)
     assert found.steps is not None
     assert found.optimizer.period >= 1  # type: ignore[attr-defined]
 
@@ -152,7 +163,7 @@ def test_settings_that_cannot_share_arrays() -> None:
 @pytest.mark.parametrize("optimizer", [NormalisedSGD(), Clipped(SGD()), Preconditioned(Sign())])
 def test_norms_and_powers_are_tuned(optimizer: Optimizer) -> None:
     problem = Quadratic(Spectrum.power_law(30))
-    found = tune(problem, optimizer, 64, 0.3)
+    found = raced(problem, optimizer, 64, 0.3)
     assert found.steps is not None
     run = problem.sample(found.optimizer, 64, [found.steps], replicas=300)
     assert run.stderr is not None
@@ -161,31 +172,34 @@ def test_norms_and_powers_are_tuned(optimizer: Optimizer) -> None:
 
 @pytest.mark.slow
 def test_a_target_out_of_reach_is_said() -> None:
-    found = tune(SMALL, Adam(), 1, 1e-6, max_steps=300)
+    found = raced(SMALL, Adam(), 1, 1e-6, max_steps=300)
     assert found.outcome is Outcome.out_of_steps
     assert found.steps is None
     assert "even tuned, still at" in found.message
     assert "after 300 steps, above 1e-06" in found.message
     run = SMALL.sample(found.optimizer, 1, 300, replicas=200)
     assert run.loss.min() > 0.5 * found.loss  # it tells of the batch size that was asked for
-    assert tune(SMALL, Adam(50.0, 0.9), 1, 0.01, max_steps=50).steps is None
+    assert raced(SMALL, Adam(50.0, 0.9), 1, 0.01, max_steps=50).steps is None
 
 
 def test_an_average_over_a_part_of_the_run_has_a_budget_and_no_target() -> None:
     average = Polyak(Sign(0.03), 0.5)
     with pytest.raises(ValueError, match="depends on the length of the run"):
-        tune(SMALL, average, 64, TARGET)
-    assert tune(SMALL, average, 64, steps=50).loss < 1
-    assert tune(SMALL, Polyak(Sign(0.05), 5), 64, TARGET).steps is not None
+        raced(SMALL, average, 64, TARGET)
+    assert raced(SMALL, average, 64, steps=50).loss < 1
+    assert raced(SMALL, Polyak(Sign(0.05), 5), 64, TARGET).steps is not None
 
 
 def test_wrong_calls_are_refused() -> None:
-    with pytest.raises(ValueError, match="exactly one goal"):
+    with pytest.raises(Wrong, match="exactly one goal"):
         tune(SMALL, Adam(), 64)
-    with pytest.raises(ValueError, match="steps at most"):
-        tune(SMALL, Adam(), 64, steps=10**8)
-    with pytest.raises(ValueError, match="Quadratic problem only"):
+    for goal, name in ({"steps": 10**8}, "steps"), ({"examples": 64 * 10**8}, "examples"):
+        with pytest.raises(Wrong, match="steps at most") as error:
+            tune(SMALL, Adam(), 64, **goal)  # type: ignore[arg-type]
+        assert error.value.argument == name
+    with pytest.raises(Wrong, match="Quadratic problem only") as error:
         tune("problem", Adam(), 64, 0.1)  # type: ignore[arg-type]
+    assert error.value.argument == "problem"
 
 
 def test_sweeps_have_error_bars() -> None:
@@ -203,47 +217,14 @@ def test_sweeps_have_error_bars() -> None:
     assert "steps_stderr" not in exact.table()[0]
 
 
-def test_nodes_stand_for_all_modes_of_a_rule_that_treats_each_by_itself() -> None:
-    many = Quadratic(Spectrum.power_law(2000))
-    nodes = Races(many, Adam()).measure_on
-    assert nodes.modes < 400
-    assert nodes.initial_loss == pytest.approx(many.spectrum.initial_loss, rel=1e-6)
-    steps = [20, 100]
-    for row in (Adam(0.02, 0.9), Sign(0.01, 0.5)):
-        whole = many.sample(row, 32, steps, replicas=48)
-        few = Quadratic(spread_out(many.coarse_smooth.spectrum, 256)).sample(row, 32, steps, replicas=400, seed=1)
-        assert whole.stderr is not None
-        assert few.stderr is not None
-        z = (whole.loss - few.loss) / np.hypot(whole.stderr, few.stderr)
-        assert np.abs(z).max() < 4
-
-
 PLATEAU = Quadratic(
     Spectrum([1.0, 1e-4], s=[1.0, 3000.0])
 )  # SGD rests at 0.15 from step 10 to step 1,000, and then falls
 
 
-def test_a_plateau_is_no_floor() -> None:
-    longer = Quadratic(Spectrum([1.0, 2.5e-5], s=[1.0, 12_000.0]))
-    tuner = QuasiTuner(longer, Clipped(SGD(), 1e9)).races
-    exact = tune(longer, SGD(), 64, 0.05)
-    assert exact.steps is not None
-    points = tuner.family.point(Clipped(exact.optimizer, 1e9)) + np.array([[-0.2], [0.0], [0.1]])
-    found = tuner._race(points, Goal(64, 0.05, 400_000), exact.steps)
-    assert found.steps is not None
-    assert 0.5 < found.steps / exact.steps < 2  # a few replicas of one slow mode start from far and near
-
-
-def test_a_floor_is_no_plateau() -> None:
-    tuner = QuasiTuner(SMALL, SGD(0.5)).races
-    found = tuner._race(np.empty((1, 0)), Goal(4, 0.5 * SMALL.floor(SGD(0.5), 4), 2**20), 2**20)
-    assert found.settled
-    assert found.within < 20_000
-
-
 @pytest.mark.slow
 def test_tuning_goes_beyond_a_plateau() -> None:
-    found = tune(PLATEAU, Clipped(SGD(), 1e9), 64, 0.05, max_steps=40_000)
+    found = raced(PLATEAU, Clipped(SGD(), 1e9), 64, 0.05, max_steps=40_000)
     exact = tune(PLATEAU, SGD(), 64, 0.05)
     assert found.steps is not None
     assert exact.steps is not None
@@ -255,9 +236,8 @@ def test_tuning_goes_beyond_a_plateau() -> None:
 
 
 @pytest.mark.parametrize("batch_size", [4.0, 1e6])
-def test_the_loss_of_a_budget_is_that_of_its_last_step(batch_size: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(races, "WORK", 2**25)
-    found = tune(SMALL, Clipped(SGD(0.5), 1e9), batch_size, steps=500)
+def test_the_loss_of_a_budget_is_that_of_its_last_step(batch_size: float) -> None:
+    found = raced(SMALL, Clipped(SGD(0.5), 1e9), batch_size, steps=500, settings=RaceSettings())
     exact = SMALL.loss(SGD(0.5), 500, batch_size)
     assert found.stderr is not None
     assert abs(found.loss - exact) < 3.5 * found.stderr
@@ -268,11 +248,11 @@ def test_a_target_below_the_floor_is_not_reached() -> None:
     problem = Quadratic(Spectrum.power_law(20))
     floor = problem.floor(SGD(0.5), 4)
     same = DiagonalPreconditioned(SGD(0.5), 0.0)
-    found = tune(problem, same, 4, 0.99 * floor, max_steps=3000)
+    found = raced(problem, same, 4, 0.99 * floor, max_steps=3000)
     assert found.steps is None
     assert "even tuned" not in found.message
     assert found.loss == pytest.approx(floor, rel=0.1)
-    above = tune(problem, same, 4, 1.1 * floor, max_steps=3000)
+    above = raced(problem, same, 4, 1.1 * floor, max_steps=3000)
     exact = steps_to_target(problem, SGD(0.5), 4, 1.1 * floor).steps
     assert above.steps is not None
     assert exact is not None
@@ -282,7 +262,7 @@ def test_a_target_below_the_floor_is_not_reached() -> None:
 
 
 def test_a_setting_at_its_floor_is_told_soon() -> None:
-    found = tune(SMALL, Adam(0.1, 0.9), 4, 0.001)
+    found = raced(SMALL, Adam(0.1, 0.9), 4, 0.001)
     assert found.outcome is Outcome.above_floor
     assert found.message.startswith("never reaches 0.001: the steady-state loss at batch size 4 is")
     loss, stderr = sampled(found.optimizer, 4, 1000)
@@ -290,7 +270,7 @@ def test_a_setting_at_its_floor_is_told_soon() -> None:
 
 
 def test_the_loss_of_what_is_out_of_reach_is_that_after_the_steps_it_had() -> None:
-    found = tune(SMALL, Clipped(SGD(0.5), 1e9), 256, 1e-3, max_steps=90)
+    found = raced(SMALL, Clipped(SGD(0.5), 1e9), 256, 1e-3, max_steps=90)
     assert "still at" in found.message
     assert "after 90 steps" in found.message
     assert found.loss == pytest.approx(SMALL.loss(SGD(0.5), 90, 256), rel=0.05)
@@ -298,24 +278,15 @@ def test_the_loss_of_what_is_out_of_reach_is_that_after_the_steps_it_had() -> No
 
 def test_what_diverges_says_so() -> None:
     for goal in ({"steps": 2000}, {"target": 0.1}):
-        found = tune(SMALL, Clipped(SGD(5.0), 1e300), 4, **goal)  # type: ignore[arg-type]
+        found = raced(SMALL, Clipped(SGD(5.0), 1e300), 4, **goal)  # type: ignore[arg-type]
         assert found.outcome is Outcome.diverged
         assert found.steps is None
         assert "diverges: the mean loss over replicas is" in found.message
         assert "nan" not in found.message
 
 
-def test_nan_is_not_the_best_of_two() -> None:
-    tuner = QuasiTuner(SMALL, Clipped(SGD(), 1e300)).races
-    good, bad = tuner.family.point(Clipped(SGD(0.5), 1e300)), tuner.family.high
-    for goal in (Goal(64, None, 1500), Goal(64, TARGET, 1500)):
-        found = tuner.measure(np.array([bad, good]), goal, 1500)
-        assert np.array_equal(found.u, good)
-        assert math.isfinite(found.loss)
-
-
 def test_few_steps_have_an_error_too() -> None:
-    found = tune(SMALL, Adam(beta1=0.9), 2**16, 1.0)
+    found = raced(SMALL, Adam(beta1=0.9), 2**16, 1.0)
     assert found.steps is not None
     assert found.steps < 10
     assert found.stderr is not None
@@ -323,7 +294,7 @@ def test_few_steps_have_an_error_too() -> None:
 
 
 def test_a_target_above_the_initial_loss_is_reached_at_step_0() -> None:
-    found, exact = (tune(SMALL, o, 4, 5.0) for o in (Adam(), SGD()))
+    found, exact = raced(SMALL, Adam(), 4, 5.0), tune(SMALL, SGD(), 4, 5.0)
     assert found.steps == exact.steps == 0
     assert found.stderr == 0
     assert found.message == exact.message
@@ -333,12 +304,12 @@ def test_measurements_have_noise_that_no_race_has_seen(monkeypatch: pytest.Monke
     drawn: dict[str, set[tuple[int, int]]] = {"race": set(), "measure": set()}
     now = "race"
 
-    class Watched(races.Streams):
+    class Watched(track.Streams):
         def __init__(self, seed: int, blocks: Any) -> None:
             drawn[now].update((seed, key) for key, _ in blocks)
             super().__init__(seed, blocks)
 
-    measure = Races.measure
+    measure = Track.measure
 
     def watched(*args: Any) -> Any:
         nonlocal now
@@ -347,9 +318,9 @@ def test_measurements_have_noise_that_no_race_has_seen(monkeypatch: pytest.Monke
         now = "race"
         return found
 
-    monkeypatch.setattr(races, "Streams", Watched)
-    monkeypatch.setattr(Races, "measure", watched)
-    tune(SMALL, Adam(beta1=0.9), 64, TARGET)
+    monkeypatch.setattr(track, "Streams", Watched)
+    monkeypatch.setattr(Track, "measure", watched)
+    raced(SMALL, Adam(beta1=0.9), 64, TARGET)
     assert drawn["race"]
     assert drawn["measure"]
     assert not drawn["race"] & drawn["measure"]
@@ -363,8 +334,8 @@ def test_a_sweep_that_reaches_nothing_has_no_regimes() -> None:
 
 
 def test_the_law_of_the_noise_is_that_of_the_measurement() -> None:
-    heavy = tune(SMALL, Sign(0.02), 16, steps=150, noise="student_t(2.5)")
-    plain = tune(SMALL, Sign(0.02), 16, steps=150)
+    heavy = raced(SMALL, Sign(0.02), 16, steps=150, noise="student_t(2.5)")
+    plain = raced(SMALL, Sign(0.02), 16, steps=150)
     run = SMALL.sample(Sign(0.02), 16, [150], replicas=400, seed=5, noise="student_t(2.5)")
     assert heavy.stderr is not None
     assert plain.stderr is not None
@@ -375,15 +346,15 @@ def test_the_law_of_the_noise_is_that_of_the_measurement() -> None:
 
 def test_a_rotated_basis_is_that_of_the_measurement() -> None:
     problem = Quadratic(Spectrum.power_law(30))
-    turned = tune(problem, Sign(0.03), 64, steps=80, rotation=3)
-    plain = tune(problem, Sign(0.03), 64, steps=80)
+    turned = raced(problem, Sign(0.03), 64, steps=80, rotation=3)
+    plain = raced(problem, Sign(0.03), 64, steps=80)
     run = problem.sample(Sign(0.03), 64, [80], replicas=2000, seed=5, rotation=3)
     assert turned.stderr is not None
     assert plain.stderr is not None
     assert run.stderr is not None
     assert abs(turned.loss - run.loss[0]) < 4 * math.hypot(turned.stderr, run.stderr[0])
     assert abs(turned.loss - plain.loss) > 5 * math.hypot(turned.stderr, plain.stderr)
-    found = tune(problem, Adam(beta1=0.9), 64, 0.3, rotation=3)
+    found = raced(problem, Adam(beta1=0.9), 64, 0.3, rotation=3)
     assert found.steps is not None
     run = problem.sample(found.optimizer, 64, [found.steps], replicas=500, seed=5, rotation=3)
     assert run.stderr is not None
@@ -391,7 +362,7 @@ def test_a_rotated_basis_is_that_of_the_measurement() -> None:
 
 
 def test_seeds_differ_within_their_errors() -> None:
-    first, same, other = (tune(SMALL, Sign(0.02), 16, steps=100, seed=seed) for seed in (1, 1, 2))
+    first, same, other = (raced(SMALL, Sign(0.02), 16, steps=100, seed=seed) for seed in (1, 1, 2))
     assert first.loss == same.loss != other.loss
     assert first.stderr is not None
     assert other.stderr is not None
@@ -402,17 +373,19 @@ def test_noise_without_a_variance_is_refused_where_it_would_be_ignored() -> None
     with pytest.raises(ValueError, match="take a law with a variance"):
         tune(SMALL, SGD(), 16, TARGET, noise="cauchy")
     assert tune(SMALL, SGD(), 16, TARGET, noise="laplace", rotation=1).steps == tune(SMALL, SGD(), 16, TARGET).steps
-    assert "cauchy" in (said := tune(SMALL, Sign(0.02), 16, steps=10, noise="cauchy").message) or "student_t(1)" in said
+    assert (
+        "cauchy" in (said := raced(SMALL, Sign(0.02), 16, steps=10, noise="cauchy").message) or "student_t(1)" in said
+    )
     with pytest.raises(ValueError, match="seed must be a whole number"):
-        tune(SMALL, Sign(), 16, TARGET, seed=-1)
+        raced(SMALL, Sign(), 16, TARGET, seed=-1)
 
 
 @pytest.mark.slow
 def test_a_small_batch_is_reached_by_several_jumps() -> None:
     """From the batch of a wide race Adam's best rate falls many octaves, further than one narrow race looks."""
     problem = Quadratic(Spectrum.power_law(100))
-    found = tune(problem, Adam(), 1.0, 0.05)
+    found = raced(problem, Adam(), 1.0, 0.05)
     assert found.steps is not None
-    easier = tune(problem, Adam(), 64.0, 0.05)
+    easier = raced(problem, Adam(), 64.0, 0.05)
     assert easier.steps is not None
     assert 4 * easier.steps < found.steps < 256 * easier.steps

@@ -1,0 +1,173 @@
+"""Verbs that set a study beside a prediction: ``nqm lab plot`` and ``nqm lab compare``. Each parses, calls and prints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ..show.tables import Row, Table
+from . import options
+from .errors import Failure
+from .lab import lab, results
+from .options import INPUT, PICTURE, OutputFile, flag, option, verb
+from .output import Sink, progress, show_pairs, show_table, write
+
+if TYPE_CHECKING:
+    from ..lab import Results
+    from ..lab.compare import Curve, Predicted
+    from ..show.verdict import Finding
+
+COLUMNS = ("optimizer", "batch_size", "steps", "low", "high", "predicted", "examples", "effective_lr", "at_edge")
+"""The columns of the table on the screen; --csv and --json have every one."""
+
+
+@verb(
+    "draw steps against batch size",
+    "nqm lab plot digits.toml --out steps.png",
+    "nqm lab plot digits.db --rates --out rates.pdf",
+)
+@results
+@option("--out", "Picture to write: .png, .pdf or .svg.", PICTURE, required=True)
+@flag("--rates", "Draw the best learning rates instead.")
+def plot(found: Results, out: str, rates: bool) -> None:
+    """Draw what a study has measured so far: steps to its target against batch size, with intervals over seeds."""
+    from ..lab.compare.plots import plot_rates, plot_steps
+    from ..show.chart import save
+
+    curves = _curves(found)
+    figure = plot_rates(curves) if rates else plot_steps(curves, _target(found))
+    write(out, lambda path: save(figure, path))
+
+
+@verb(
+    "measured beside predicted, and the paper's findings",
+    "nqm lab compare digits.toml --fit digits.json",
+    "nqm lab compare digits.toml --fit digits.json --report digits.html --plot compare.png",
+    "nqm lab compare digits.toml --json",
+)
+@results
+@option("--fit FIT", "File of nqm fit for the same workload; without it nothing is predicted.", INPUT)
+@option("--report", "Write everything as one HTML file.", OutputFile(".html"))
+@options.sink(csv=True, plot=True)
+def compare(found: Results, fit: str | None, report: str | None, sink: Sink) -> None:
+    """Set the steps that a study measured beside those that a fit of the same network predicts.
+
+    Critical batch sizes stand side by side with intervals over seeds, and so do the paper's findings: their order over
+    optimizers, what momentum does at small and at large batch, where an average helps.
+    """
+    from ..lab.compare import findings
+    from ..lab.compare.plots import plot_steps
+
+    curves = _curves(found)
+    predicted = _predicted(found, curves, fit) if fit else None
+    held = findings(curves)
+    write(report, lambda path: path.write_text(_report(found, curves, held, predicted), encoding="utf-8"))
+    if not found.finished:
+        click.echo(f"{found.study.name} is not finished; these are its numbers so far", err=True)
+    rows = _rows(curves, predicted)
+    sink.deliver(
+        lambda: _told(found, curves, held, predicted),
+        lambda: _show(curves, held, predicted, rows),
+        lambda: rows,
+        lambda path: plot_steps(curves, _target(found), predicted, path),
+    )
+
+
+def _curves(results: Results) -> list[Curve]:
+    from ..lab.compare import curves_of
+
+    study, curves = results.study, curves_of(results.points)
+    if not any((curve.searched == curve.searched).any() for curve in curves):
+        advice = "take an easier target, or more steps" if results.finished else "nqm lab run works on it"
+        goal = f"{study.metric} {study.target:g}"
+        raise Failure(f"no trial of {study.name} has come to its target, {goal}; {advice}")
+    return curves
+
+
+def _predicted(results: Results, curves: list[Curve], path: str) -> Predicted:
+    from ..lab.compare import predicted
+    from ..nets.fitting.model import Fit
+
+    study = results.study
+    with progress("predicting") as report:
+        return predicted(
+            Fit.load(path),
+            study.target,
+            curves,
+            metric=study.metric,
+            start=int(study.options.get("start", 0)),
+            workload=study.workload,
+            fixed={label: entry.fixed for label, entry in study.optimizers.items()},
+            progress=report,
+        )
+
+
+def _target(results: Results) -> str:
+    """For an axis: training loss 0.1."""
+    names = {"train": "training", "val": "validation"}
+    part, _, what = results.study.metric.partition("_")
+    return f"{names.get(part, part)} {what} {results.study.target:g}"
+
+
+def _rows(curves: list[Curve], found: Predicted | None) -> Table:
+    rows = []
+    for curve in curves:
+        sweep = found.sweeps.get(curve.name) if found else None
+        for i, row in enumerate(curve.table()):
+            steps = None if sweep is None or sweep.steps[i] != sweep.steps[i] else float(sweep.steps[i])
+            rows.append({**row, "predicted": steps} if found else row)
+    return rows
+
+
+def _told(results: Results, curves: list[Curve], held: list[Finding], found: Predicted | None) -> Row:
+    from ..lab.compare.curves import MEASURED
+    from ..lab.compare.report import finding_rows
+
+    return {
+        "study": results.study.name,
+        "finished": results.finished,
+        "target": results.study.target,
+        "metric": results.study.metric,
+        "table": _rows(curves, found),
+        "findings": finding_rows(held),
+        "notes": list(found.notes) if found else [],
+        "critical_batch_size": {
+            curve.name: {d: curve.critical_batch_size(d).to_dict() for d in MEASURED} for curve in curves
+        },
+        "predicted": {name: sweep.to_dict() for name, sweep in found.sweeps.items()} if found else {},
+    }
+
+
+def _show(curves: list[Curve], held: list[Finding], found: Predicted | None, rows: Table) -> None:
+    from ..lab.compare.report import critical_rows, finding_rows
+
+    show_table([{name: row[name] for name in COLUMNS if name in row} for row in rows], "steps to the target")
+    show_table(critical_rows(curves, found), "critical batch sizes")
+    show_table(finding_rows(held), "what the paper says")
+    if found:
+        errors = {name: f"{ratio:.2f}" for name, ratio in found.errors(curves).items()}
+        if errors:
+            click.echo("predicted over measured steps, median over batch sizes")
+            show_pairs(errors)
+        for note in found.notes:
+            click.echo(f"note: {note}")
+
+
+def _report(results: Results, curves: list[Curve], held: list[Finding], found: Predicted | None) -> str:
+    from ..lab.compare.report import Report, toml
+
+    study = results.study
+    about = {
+        "workload": study.workload,
+        "metric": study.metric,
+        "target": study.target,
+        "trials": f"{study.trials} feasible ones for each optimizer and batch size",
+        "seeds": study.seeds,
+        "finished": "yes" if results.finished else "no: numbers are those so far",
+    }
+    return Report(f"Study {study.name}", about, _target(results), curves, held, toml(study.to_dict()), found).html()
+
+
+for command in (plot, compare):
+    lab.add_command(command)

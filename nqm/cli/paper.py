@@ -1,0 +1,121 @@
+"""Verbs about Zhang et al. (2019): their figures redrawn, their claims measured. Each parses, calls and prints."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from . import options
+from .options import CLAIM, flag, option, verb
+from .output import Sink, progress
+
+if TYPE_CHECKING:
+    from ..paper.claims import Checked, Claim
+
+MAX_PROCESSES = 4  # Figures and claims share their searches among at most this many processes.
+FEW_CLAIMS = 3  # This many claims are measured sooner than processes are started.
+
+
+@verb(
+    "redraw the figures of Zhang et al. (2019)",
+    "nqm paper",
+    "nqm paper --out figures --only fig2 --only fig4a",
+)
+@option("--out DIR", "Folder to write into.", click.Path(file_okay=False), default="nqm-paper")
+@option("--only NAME", "Draw this figure only; may be repeated.", multiple=True)
+@options.sink()
+def paper(out: str, only: tuple[str, ...], sink: Sink) -> None:
+    """Redraw every noisy-quadratic figure of Zhang et al. (2019), with data and a report that checks its statements."""
+    from ..paper import run_all
+
+    with progress("figures") as report:
+        written = [str(path) for path in run_all(out, only or None, report, workers=1 if only else _processes())]
+    sink.deliver(lambda: {"written": written}, lambda: click.echo("\n".join(written)))
+
+
+@verb(
+    "measure the claims of Zhang et al. (2019)",
+    "nqm claims --list",
+    "nqm claims ema_lowers_floor stationary_covariance --turn",
+    "nqm claims --out claims",
+    "nqm claims lr_momentum_interchangeable --json",
+    "nqm claims stationary_covariance --premise x=1.9 --csv covariance.csv",
+)
+@click.argument("names", metavar="[NAME]...", nargs=-1, type=CLAIM)
+@flag("--list listing", "List the claims and measure none.")
+@option(
+    "--out DIR",
+    "Write a picture of each claim, and one page of all as claims.md and claims.html.",
+    click.Path(file_okay=False),
+)
+@flag("--turn", "Measure each claim again under the broken premise that turns its verdict.")
+@option(
+    "--premise given NAME=VALUE", "Measure one claim with this premise, not its own; may be repeated.", multiple=True
+)
+@options.sink(csv=True)
+def claims(
+    names: tuple[str, ...], listing: bool, out: str | None, turn: bool, given: tuple[str, ...], sink: Sink
+) -> None:
+    """Measure what Zhang et al. (2019) claim: the statement, what was measured, the number, the verdict.
+
+    Without a NAME, all claims are measured, on several processes. A verdict follows from the number and a tolerance, for
+    which a reason is given. Random numbers are seeded.
+    """
+    from ..paper.claims import CLAIMS, run_all
+
+    if (given or sink.csv) and len(names) != 1:
+        raise click.UsageError("--premise and --csv are about one claim: give its NAME", click.get_current_context())
+    premises = dict(CLAIMS[names[0]].read(text) for text in given)
+    if listing:
+        listed = [CLAIMS[name] for name in names or CLAIMS]
+        sink.deliver(lambda: {"claims": [c.to_dict() for c in listed]}, lambda: _show_claims(listed))
+        return
+    workers = 1 if 0 < len(names) <= FEW_CLAIMS else _processes()
+    with progress("measuring claims") as report:
+        found = run_all(names, out, turn=turn, premises=premises, progress=report, workers=workers)
+    sink.deliver(
+        lambda: {"claims": [one.to_dict() for one in found]},
+        lambda: _show_checked(found),
+        lambda: [row for one in found for row in one.measured.table],
+    )
+    for page in ("claims.md", "claims.html") if out else ():
+        click.echo(f"wrote {os.path.join(out or '', page)}", err=True)
+
+
+def _processes() -> int:
+    return min(MAX_PROCESSES, os.cpu_count() or 1)
+
+
+def _show_checked(found: Sequence[Checked]) -> None:
+    """Claims with their measurements, entries under one another; on a terminal the text is wrapped."""
+    from ..paper.claims import left_out
+    from ..paper.claims.page import entries, summary
+
+    for one in found:
+        click.secho(one.claim.name, bold=True)
+        for name, text in [("claim", one.claim.statement), *entries(one)]:
+            _show_entry(name, text)
+        click.echo()
+    click.echo(f"{summary(found)} {left_out(found)}".rstrip())
+
+
+def _show_claims(claims: Sequence[Claim]) -> None:
+    for claim in claims:
+        click.secho(claim.name, bold=True)
+        _show_entry("", claim.statement + (f" ({claim.missing})" if claim.missing else ""))
+
+
+def _show_entry(name: str, text: str) -> None:
+    lead = f"  {name:<9}  " if name else "  "
+    if sys.stdout.isatty():
+        width = max(shutil.get_terminal_size().columns, 40)
+        text = textwrap.fill(text, width, initial_indent=lead, subsequent_indent=" " * len(lead))
+    else:
+        text = lead + text
+    click.echo(text)

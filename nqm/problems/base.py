@@ -1,0 +1,514 @@
+"""What every problem answers: `Problem`, whose verbs are the same for the exact quadratic, least squares and any other.
+
+The verbs are written once, here. A problem supplies the `Motion` of an optimizer over its modes, its noise, its steady
+state and its fast curves.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeGuard, TypeVar
+
+import numpy as np
+
+from ..engine.run import Outcome, Run
+from ..engine.schedule import Schedule, as_schedule
+from ..engine.spectrum import HEAD, Spectrum
+from ..engine.trajectory import MAX_STEPS
+from ..optimizers.base import Optimizer, fill, parameters, require_set
+from ..sampling import replicas as sampling
+from ..sampling.bases import Rotation, rotation_matrix
+from ..sampling.laws import Function, Law, law
+from ..sampling.sources import GradientSource
+from ..types import Array, Progress, Wrong
+
+AnySchedule = Schedule | Callable[[int], float] | None
+"""A schedule as a user gives it."""
+
+AnyLaw = str | Function | Law
+"""A law of noise as a user gives it."""
+
+Steps = int | Sequence[int] | Array
+"""The last step of a run, or the steps to report."""
+
+Pair = tuple[Array, Array]
+"""Signal and noise: the loss (or second moment) is ``signal + noise / batch_size``."""
+
+S = TypeVar("S")
+P_co = TypeVar("P_co", bound="Problem", covariant=True)
+
+
+class Motion(Protocol[S]):
+    """An optimizer on its way over the modes of a problem, from a state to a later one.
+
+    Its settings may be arrays that broadcast against the modes. Moments have one entry for each setting and mode, and are
+    counted in the problem's ``units``.
+    """
+
+    def start(self) -> S:
+        """The state before the first step."""
+        ...
+
+    def move(self, state: S, t: int, to: int) -> S:
+        """The state after ``to`` steps from the one after t."""
+        ...
+
+    def read(self, state: S, t: int) -> Pair:
+        """Second moments of the weights that are reported after t steps."""
+        ...
+
+    def end(self, t: int) -> Pair:
+        """What `read` gives after t steps from the start, by the shortest way."""
+        ...
+
+
+class Problem(ABC):
+    """Something to train, whose expected loss is known: ``loss = signal + noise / batch_size`` over steps.
+
+    Searches, plots, the command line and the page use these verbs alone and do not ask which problem it is::
+
+        spectrum                                     curvatures, starts and multiplicities of the modes
+        separable                                    whether neither signal nor noise depends on the batch size
+        nodes                                        the same problem on few quadrature nodes
+        run, sample                                  a `Run`: exact, or averaged over random replicas
+        moments(optimizer, times, batch_size)        second moments of the reported weights on each mode
+        losses(optimizer, times, batch_size)         signal and noise of the loss, for each setting the optimizer holds
+        loss(optimizer, t, batch_size)               the loss of one setting after t steps
+        curve(optimizer, batch_size)                 the loss as a function of t, prepared once, for searches
+        doublings(optimizer, batch_size)             signal and noise after 1, 2, 4, ... steps, for scans
+        walk(optimizer, batch_size)                  the loss after each step, in blocks
+        floor(optimizer, batch_size)                 the steady-state loss
+        stability_limit(optimizer, batch_size)       the learning rate beyond which the loss grows
+        sentence(outcome, optimizer, batch_size)     how a computation ended, in words
+
+    A verb that needs signal and noise apart, such as an optimal schedule, asks `separable`.
+    """
+
+    spectrum: Spectrum
+    separable: ClassVar[bool]
+    """Whether loss = signal + noise / batch_size with neither of them depending on the batch size."""
+    coarseness: ClassVar[tuple[float, int]]
+    """Tolerance of the coarse `Nodes`, and how many of the largest curvatures stay as they are."""
+
+    # What a problem supplies.
+
+    @property
+    @abstractmethod
+    def modes(self) -> Spectrum:
+        """The modes as a motion sees them."""
+
+    @property
+    @abstractmethod
+    def units(self) -> tuple[Array, Array]:
+        """What the moments of a motion are counted in, on each mode: (signal, noise)."""
+
+    @abstractmethod
+    def on(self, modes: Spectrum) -> Self:
+        """The same problem on other modes, such as quadrature nodes of its own."""
+
+    @abstractmethod
+    def motion(self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None = None) -> Motion[Any]:
+        """An optimizer on its way here, at its horizon (`Optimizer.at_horizon`)."""
+
+    @abstractmethod
+    def gradient_noise(self, moments: Array) -> Array:
+        """Variance of the gradient of one example on each mode, at weights of these second moments."""
+
+    @abstractmethod
+    def curve(self, optimizer: Optimizer, batch_size: float) -> Callable[[int], Array]:
+        """Loss after t steps of each setting the optimizer holds, as a function of t that is prepared once.
+
+        This is what searches look at: the fastest way there is, unchecked, and good to 1e-4 at the least.
+        """
+
+    @abstractmethod
+    def doublings(self, optimizer: Optimizer, batch_size: float) -> Iterator[Pair]:
+        """(signal, noise) of each setting after 1, 2, 4, 8, ... steps, without end.
+
+        A problem that is not separable may put all of the loss at this batch size into the signal.
+        """
+
+    @abstractmethod
+    def _floor(self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None) -> float:
+        """The steady-state loss of checked arguments."""
+
+    @abstractmethod
+    def _limit(self, optimizer: Optimizer, batch_size: float) -> float:
+        """The stability limit of checked arguments."""
+
+    @abstractmethod
+    def _diverges(self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None) -> str:
+        """Why a run diverges, and the limit that it passed."""
+
+    @abstractmethod
+    def _source(
+        self, optimizer: Optimizer, batch_sizes: Array, laws: Sequence[Law], start: str, rotation: Array | None
+    ) -> GradientSource:
+        """The problem as a sampler sees it; the laws are those of `noise` and, if one was given, of `features`."""
+
+    # What follows from it.
+
+    @cached_property
+    def masses(self) -> Pair:
+        """Weights of the modes in signal and noise of the loss, for moments in the problem's units."""
+        return tuple(self.modes.count * self.modes.h * unit / 2 for unit in self.units)  # type: ignore[return-value]
+
+    def summed(self, moments: Pair) -> Pair:
+        """Signal and noise of the loss, from the moments of a motion."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return moments[0] @ self.masses[0], moments[1] @ self.masses[1]
+
+    @cached_property
+    def nodes(self) -> Nodes[Self]:
+        """The same problem on few quadrature nodes."""
+        return Nodes(self)
+
+    def slow(self, steps: int) -> bool:
+        """Whether a run of so many steps takes long: one that is walked step by step."""
+        return False
+
+    def hopeless_after(
+        self, optimizer: Optimizer, batch_size: float, target: float, schedule: Schedule | None, limit: int
+    ) -> int:
+        """A step after which the target is out of reach, ``limit`` at most."""
+        return limit
+
+    def walk(
+        self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None = None, limit: int = MAX_STEPS
+    ) -> Iterator[Array]:
+        """The losses after steps 1, 2, 3, ... up to ``limit``, in blocks; every step is looked at."""
+        motion = self.motion(optimizer.endless, batch_size, schedule)
+        state = motion.start()
+        for t in range(limit):
+            with np.errstate(all="ignore"):
+                state = motion.move(state, t, t + 1)
+            yield np.atleast_1d(total(self.summed(motion.read(state, t + 1)), batch_size))
+
+    def run(
+        self,
+        optimizer: Optimizer,
+        batch_size: float,
+        steps: Steps,
+        schedule: AnySchedule = None,
+        grid: Literal["log", "linear"] = "log",
+        points: int = 200,
+    ) -> Run:
+        """Exact expected loss of an optimizer over steps.
+
+        Signal is the loss that the same run has without any noise, and noise B times the rest.
+
+        Parameters
+        ----------
+        optimizer : with every hyper-parameter set.
+        batch_size : positive; infinity for no noise.
+        steps : the last step, or the steps to report.
+        schedule : multipliers on learning rate, momentum and batch size, or a function of the step.
+        grid, points : how the reported steps are spaced when ``steps`` is a number.
+        """
+        require_set(optimizer, "run")
+        batch_size, times = check_batch_size(batch_size), report_steps(steps, grid, points)
+        fixed = as_schedule(schedule, int(times[-1]))
+        h, n, bands = self.spectrum.h, self.spectrum.count, Bands(self.spectrum)
+        parts, scales = np.empty((2, len(bands), len(times))), np.empty((2, len(times)))
+        with np.errstate(all="ignore"):
+            for i, moments in enumerate(self._moments(optimizer, times, batch_size, fixed)):
+                for part, m in zip(parts, moments, strict=True):
+                    part[:, i] = bands.split(n * h * m / 2)
+                m = total(moments, batch_size)
+                c = self.gradient_noise(m)
+                scales[:, i] = (n @ c) / (n @ (h**2 * m)), (n @ (h * c)) / (n @ (h**3 * m))
+        signal, noise = parts.sum(axis=1)
+        loss = total((signal, noise), batch_size)
+        floor = self.floor(optimizer, batch_size, fixed)
+        outcome = Outcome.finished if not math.isinf(floor) and np.isfinite(loss[-1]) else Outcome.diverged
+        message = self.sentence(outcome, optimizer, batch_size, fixed, steps=int(times[-1]))
+        return Run(
+            times, loss, signal, noise, batch_size, optimizer, floor, outcome, message,
+            band_edges=bands.edges, band_signal=parts[0], band_noise=parts[1],
+            noise_scale=scales[0], curvature_noise_scale=scales[1],
+        )  # fmt: skip
+
+    def sample(
+        self,
+        optimizer: Optimizer,
+        batch_size: float,
+        steps: Steps,
+        schedule: AnySchedule = None,
+        *,
+        replicas: int = 64,
+        noise: AnyLaw = "gaussian",
+        features: AnyLaw | None = None,
+        seed: int = 0,
+        start: Literal["gaussian", "fixed"] = "gaussian",
+        rotation: Rotation = None,
+        quantiles: Sequence[float] = (0.1, 0.5, 0.9),
+        grid: Literal["log", "linear"] = "log",
+        points: int = 200,
+        progress: Progress | None = None,
+        workers: int | None = None,
+    ) -> Run:
+        """Mean loss over random replicas, which step the optimizer's own update rule: the twin of `run`.
+
+        Parameters
+        ----------
+        optimizer, batch_size, steps, schedule, grid, points : as in `run`; the optimizer need not be linear.
+        replicas : how many to average; memory does not grow with them.
+        noise : a law by name (`nqm.sampling.laws.LAWS`), such as "rademacher" or "student_t(5)", or a function
+            ``(rng, shape) -> array`` of mean 0 and variance 1. On `LeastSquares` it is the law of the labels' noise.
+        features : on `LeastSquares`, the law of the features' components; Gaussian if omitted, for which `run` is exact.
+            Others have other fourth moments, hence other noise.
+        seed : of all random numbers; the answer does not depend on the number of threads.
+        start : theta_0 normal with variance s, or "fixed" at sqrt(s).
+        rotation : "random", a seed or an orthogonal matrix: run in that basis, with a dense H of at most 2,000 modes.
+        quantiles : of the losses of single replicas, to report.
+        progress : called with (done, total).
+        workers : threads; one for each core if omitted.
+
+        >>> from nqm import Quadratic, SGD, Spectrum
+        >>> problem = Quadratic(Spectrum([1.0, 0.1]))
+        >>> run = problem.sample(SGD(0.5), batch_size=10, steps=[0, 10], replicas=100_000)
+        >>> exact = problem.run(SGD(0.5), batch_size=10, steps=[0, 10])
+        >>> bool((abs(run.loss - exact.loss) < 4 * run.stderr).all())
+        True
+        """
+        require_set(optimizer, "sample")
+        times = report_steps(steps, grid, points)
+        if start not in ("gaussian", "fixed"):
+            raise Wrong(f"start must be 'gaussian' or 'fixed', got {start!r}", argument="start")
+        laws = [law(noise), *([] if features is None else [law(features)])]
+        seed, batch_size = sampling.check_seed(seed), check_batch_size(batch_size)
+        fixed = as_schedule(schedule, int(times[-1]))
+        sizes = batch_size * (fixed.batch_size if fixed else np.ones(1))
+        turned = rotation_matrix(rotation, round(self.spectrum.dim), seed)
+        source = self._source(optimizer, sizes, laws, start, turned)
+        plan = sampling.Plan(source, optimizer, batch_size, times, fixed, sampling.check_replicas(replicas), seed)
+        warning = "; ".join(each.warning for each in laws if each.warning)
+        return sampling.sample(plan, quantiles=quantiles, warning=warning, progress=progress, workers=workers)
+
+    def moments(
+        self, optimizer: Optimizer, times: Steps, batch_size: float, schedule: AnySchedule = None
+    ) -> tuple[Array, Array]:
+        """Second moments E[theta^2] of the reported weights on each mode, ``signal + noise / batch_size``.
+
+        For each time there is a row with the modes as its last axis; no rows if ``times`` is a single step.
+
+        >>> from nqm import Quadratic, SGD, Spectrum
+        >>> signal, noise = Quadratic(Spectrum([1.0, 0.5])).moments(SGD(0.5), [0, 1], batch_size=4)
+        >>> signal.tolist(), noise.tolist()         # (1 - lr h)^2 s and lr^2 c
+        ([[1.0, 1.0], [0.25, 0.5625]], [[0.0, 0.0], [0.25, 0.125]])
+        """
+        steps, batch_size, fixed = self._asked("moments", optimizer, times, batch_size, schedule)
+        with np.errstate(all="ignore"):
+            found = np.array(list(self._moments(optimizer, steps, batch_size, fixed)))
+        return (found[0, 0], found[0, 1]) if np.ndim(times) == 0 else (found[:, 0], found[:, 1])
+
+    def losses(
+        self, optimizer: Optimizer, times: Steps, batch_size: float, schedule: AnySchedule = None
+    ) -> tuple[Array, Array]:
+        """Signal and noise of the loss after each of the times, or after a single step, for each setting the optimizer holds.
+
+        >>> from nqm import Quadratic, SGD, Spectrum
+        >>> signal, noise = Quadratic(Spectrum([1.0, 0.5])).losses(SGD(0.5), 1, batch_size=4)
+        >>> float(signal), float(noise)
+        (0.265625, 0.15625)
+        """
+        steps, batch_size, fixed = self._asked("losses", optimizer, times, batch_size, schedule)
+        if np.ndim(times) == 0:
+            return self._losses(optimizer, int(steps[0]), batch_size, fixed)
+        found = np.array([self.summed(m) for m in self._read(optimizer, steps, batch_size, fixed)])
+        return found[:, 0], found[:, 1]
+
+    def loss(self, optimizer: Optimizer, t: int, batch_size: float, schedule: Schedule | None = None) -> float:
+        """Expected loss of one setting after t steps; of a run that is `slow`, by its `curve`."""
+        if schedule is None and self.slow(t):
+            return float(self.curve(optimizer, batch_size)(t)[0])
+        return float(total(self._losses(optimizer, t, batch_size, schedule), batch_size))
+
+    def floor(self, optimizer: Optimizer, batch_size: float, schedule: AnySchedule = None) -> float:
+        """Steady-state loss, exactly: infinity where the optimizer is unstable, NaN where nothing moves."""
+        require_set(optimizer, "floor")
+        return self._floor(optimizer, check_batch_size(batch_size), as_schedule(schedule, 1))
+
+    def stability_limit(self, optimizer: Optimizer, batch_size: float = math.inf) -> float:
+        """The learning rate below which the loss stays bounded at a batch size, the other parameters as they are.
+
+        The batch size matters only where noise follows the loss, as on `LeastSquares`.
+
+        >>> from nqm import HeavyBall, LeastSquares, Quadratic, SGD, Spectrum
+        >>> Quadratic(Spectrum([0.5, 2.0])).stability_limit(HeavyBall(momentum=0.5))   # 2 (1 + momentum) / h
+        1.5
+        >>> LeastSquares(Spectrum([1.0])).stability_limit(SGD(), batch_size=2)         # 2 / (1 + 2 / B)
+        1.0
+        """
+        batch_size = check_batch_size(batch_size)
+        if "lr" not in parameters(optimizer):
+            raise Wrong(
+                f"stability_limit needs an optimizer with one learning rate, got {optimizer}", argument="optimizer"
+            )
+        require_set(fill(optimizer, {"lr": 1.0}), "stability_limit")
+        return float(f"{self._limit(optimizer, batch_size):.10g}")
+
+    def sentence(
+        self, outcome: Outcome, optimizer: Optimizer, batch_size: float, schedule: Schedule | None = None, *,
+        steps: int = 0, target: float = math.nan, floor: float = math.nan, loss: float = math.nan,
+    ) -> str:  # fmt: skip
+        """The outcome's sentence with its numbers; for a divergence, what it comes from and the limit that was passed."""
+        if outcome is Outcome.diverged:
+            return self._diverges(optimizer, batch_size, schedule)
+        return outcome.value.format(steps=steps, target=target, batch_size=batch_size, floor=floor, loss=loss)
+
+    def _asked(
+        self, verb: str, optimizer: Optimizer, times: Steps, batch_size: float, schedule: AnySchedule
+    ) -> tuple[Array, float, Schedule | None]:
+        require_set(optimizer, verb)
+        steps = report_steps([times] if isinstance(times, int | np.integer) else times, "log", 2)
+        return steps, check_batch_size(batch_size), as_schedule(schedule, int(steps[-1]))
+
+    def _losses(self, optimizer: Optimizer, t: int, batch_size: float, schedule: Schedule | None = None) -> Pair:
+        """What `losses` gives for a single step, unchecked."""
+        with np.errstate(all="ignore"):
+            return self.summed(self.motion(optimizer.at_horizon(t), batch_size, schedule).end(t))
+
+    def _moments(
+        self, optimizer: Optimizer, times: Array, batch_size: float, schedule: Schedule | None
+    ) -> Iterator[Pair]:
+        for signal, noise in self._read(optimizer, times, batch_size, schedule):
+            yield self.units[0] * signal, self.units[1] * noise
+
+    def _read(
+        self, optimizer: Optimizer, times: Iterable[int], batch_size: float, schedule: Schedule | None
+    ) -> Iterator[Pair]:
+        """The moments of a motion at rising times; each is a run of its own where the optimizer depends on its horizon."""
+        motion = self.motion(optimizer.endless, batch_size, schedule)
+        state, now = motion.start(), 0
+        for t in map(int, times):
+            with np.errstate(all="ignore"):
+                if optimizer.depends_on_horizon:
+                    motion = self.motion(optimizer.at_horizon(t), batch_size, schedule)
+                    state, now = motion.start(), 0
+                state, now = motion.move(state, now, t), t
+                found = motion.read(state, now)
+            yield found
+
+
+class Nodes(Generic[P_co]):
+    """A problem on the nodes of quadrature rules (`Spectrum.compress`), as accurate as their use needs.
+
+    - ``fine``, to 1e-9 whatever the setting: maps, moving pictures, and confirming long runs.
+    - ``coarse``, to the problem's ``coarseness`` once modes have stopped swinging, as in tuned runs: searches, which
+      confirm their answer on better nodes or on all modes.
+    - ``smooth``, to 1e-6 for optimizers of one slot, which never swing: their searches, and first scans of any search.
+    """
+
+    def __init__(self, problem: P_co) -> None:
+        self._problem = problem
+
+    @cached_property
+    def fine(self) -> P_co:
+        return self._problem.on(self._problem.modes.compress(1e-9))
+
+    @cached_property
+    def coarse(self) -> P_co:
+        tol, head = self._problem.coarseness
+        return self._problem.on(self._problem.modes.compress(tol, head=head))
+
+    @cached_property
+    def smooth(self) -> P_co:
+        whole = self.coarse if self._problem.coarseness[0] <= SMOOTH else self._problem  # the coarse nodes do if better
+        return self._problem.on(whole.modes.compress(SMOOTH, swings=False, head=HEAD // 4))
+
+    def searched(self, optimizer: Optimizer) -> P_co:
+        """The nodes that a search for this optimizer looks at."""
+        return self.smooth if len(optimizer.initial()) == 1 else self.coarse
+
+
+SMOOTH = 1e-6  # tolerance of the smooth nodes
+
+
+class Bands:
+    """Sums over modes by decade of curvature."""
+
+    def __init__(self, spectrum: Spectrum) -> None:
+        low, high = math.floor(np.log10(spectrum.h.min())), math.ceil(np.log10(spectrum.h.max()))
+        self.edges = 10.0 ** np.arange(low, max(high, low + 1) + 1)
+        which = np.clip(np.searchsorted(self.edges, spectrum.h, side="left") - 1, 0, len(self.edges) - 2)
+        self.which = np.eye(len(self.edges) - 1)[:, which]
+
+    def __len__(self) -> int:
+        return len(self.edges) - 1
+
+    def split(self, values: Array) -> Array:
+        return self.which @ values
+
+
+def total(parts: Pair, batch_size: float) -> Array:
+    """``signal + noise / batch_size``; without noise, the signal, even where the noise overflowed."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return parts[0] + parts[1] / batch_size if math.isfinite(batch_size) else parts[0]
+
+
+def bisect(stable: Callable[[float], bool], low: float, high: float, tol: float) -> tuple[float, float]:
+    """Where stability ends between a stable ``low`` and an unstable ``high``, to a relative ``tol``."""
+    while high - low > tol * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if stable(middle) else (low, middle)
+    return low, high
+
+
+def check_batch_size(batch_size: object) -> float:
+    """A batch size that a caller gave."""
+    if not is_number(batch_size) or not batch_size > 0:
+        raise Wrong(f"batch_size must be a positive number, got {batch_size!r}", argument="batch_size")
+    return float(batch_size)
+
+
+def check_target(target: object) -> float:
+    """A target loss that a caller gave."""
+    if not is_number(target) or not 0 < target < math.inf:
+        raise Wrong(f"target must be a positive loss, got {target!r}", argument="target")
+    return float(target)
+
+
+def require_separable(problem: Problem, verb: str) -> None:
+    """Refuse a problem whose signal and noise are not known apart."""
+    if not isinstance(problem, Problem) or not problem.separable:
+        raise Wrong(
+            f"{verb} needs a problem whose noise does not depend on its loss, got {type(problem).__name__}; "
+            "use the Quadratic beside it, which a LeastSquares has as .additive",
+            argument="problem",
+        )
+
+
+def check_steps(steps: object, least: int = 0, argument: str = "steps") -> int:
+    """A number of steps that a caller gave, as the argument of this name."""
+    if not is_number(steps) or not least <= steps <= MAX_STEPS or steps != int(steps):
+        raise Wrong(f"{argument} must be a whole number from {least} to 10^9, got {steps!r}", argument)
+    return int(steps)
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a caller gave a number, and not a truth value or a text."""
+    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+
+
+def report_steps(steps: Steps, grid: str, points: int) -> Array:
+    """The steps a run reports: as given, or spaced up to the last."""
+    if isinstance(steps, (int, float, np.number)):
+        last = check_steps(steps)
+        if grid not in ("log", "linear"):
+            raise Wrong(f"grid must be 'log' or 'linear', got {grid!r}", argument="grid")
+        if points < 2:
+            raise Wrong(f"points must be at least 2, got {points!r}", argument="points")
+        even = grid == "linear" or last < 2
+        spaced = np.linspace(0, last, points) if even else np.append(0, np.geomspace(1, last, points))
+        return np.unique(np.rint(spaced).astype(np.int64))
+    times = np.asarray(steps)
+    if times.ndim != 1 or times.size == 0 or times.dtype.kind not in "iuf" or not np.all(np.isfinite(times)):
+        raise Wrong(f"steps must be a number or a list of steps, got {steps!r:.80}", argument="steps")
+    whole = np.rint(times).astype(np.int64)
+    if np.any(whole != times) or whole.min() < 0 or whole.max() > MAX_STEPS or np.any(np.diff(whole) <= 0):
+        raise Wrong("steps must be whole numbers from 0 to 10^9 in rising order", argument="steps")
+    return whole

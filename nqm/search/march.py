@@ -1,0 +1,241 @@
+"""The first hit of a target on a separable problem, by blocks of time.
+
+Bisection finds *a* crossing. Here time is covered by blocks of 2^i steps, each either excluded by a bound or split.
+Within a stretch of like steps, what the stretch inherits is a vector that moves as ``x -> A x`` (the signal, and
+factors of the noise so far), and what it adds, Q_j, only grows. With r the read-out and u = (A - I) x the change of the
+first step, ``r A^j x = r x + sum_{l<j} r A^l u``, so after 1 to 2^i steps r x has moved by at most ``W_i |u|`` where::
+
+    W_0 = |r|,        W_{i+1} = W_i + W_i |A^(2^i)|        (elementwise sizes)
+
+and the loss in the block is at least ``sum w (|r x| - W_i |u|)_+^2 + r Q r``, and at most the same with a plus and the
+noise of its end. Both are rigorous, for any linear optimizer, and cost no more than the powers themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..engine.kernels import loops
+from ..engine.moments import MomentMap, Powers
+from ..engine.trajectory import SCAN, Trajectory, fade
+from ..types import Array
+from .chase import SETTINGS, Chase, Watch
+
+
+def march_to(chase: Chase) -> tuple[int | None, int]:
+    """The step that is asked for, if there is one, and the last step that was decided."""
+    march = _March(chase)
+    return march.go(), march.watch.limit
+
+
+class _Stretch:
+    """Like steps of a stride: the state, the loss that it has, and bounds of the loss in a block of 2^level of them."""
+
+    def __init__(self, march: _March, powers: Powers, stride: int) -> None:
+        self.powers, self.stride, self.wn = powers, stride, march.wn
+        self.optimizer, self.first = march.path.optimizer, march.t + stride
+        self.row = march.path.row(self.first)
+        self.readout = MomentMap.matrix(self.row[None])
+        X, self.weights = _columns(march.state, march.ws, march.wn)
+        self.state = MomentMap.matrix(X)
+        self._reach = [np.abs(self.row)]  # W by level
+        self._change = powers[0].A.copy()  # A - I
+        np.einsum("iix->ix", self._change)[:] = powers[0].drift
+
+    def losses(self, state: MomentMap) -> tuple[Array, float]:
+        """The reported weights of each column of a state, and the loss that the stretch's own noise has added."""
+        seen = self.readout @ state
+        return seen.A[0], float(seen.Q[0, 0] @ self.wn)
+
+    def fade(self, times: Array) -> Array:
+        """The weight of the read-out in the loss at these times, relative to the first step's."""
+        return np.ones(1) * fade(self.optimizer, times, self.first)
+
+    def after(self, level: int) -> MomentMap:
+        """The state after a block."""
+        return self.powers[level] @ self.state
+
+    def least(self, level: int) -> float:
+        """A lower bound of the loss in a block, for the read-out of the stretch's first step."""
+        y, noise = self.losses(self.state)
+        return float((self.weights * np.maximum(np.abs(y) - self._swing(level), 0) ** 2).sum()) + noise
+
+    def most(self, level: int, after: MomentMap) -> float:
+        """An upper bound of the same; ``after`` is the state after the block."""
+        y, _ = self.losses(self.state)
+        return float((self.weights * (np.abs(y) + self._swing(level)) ** 2).sum()) + self.losses(after)[1]
+
+    def _swing(self, level: int) -> Array:
+        """How far the reported weights of each column can move within a block: W |u|."""
+        W = self._reach
+        while len(W) <= level:
+            W.append(W[-1] + np.einsum("ix,ijx->jx", W[-1], np.abs(self.powers[len(W) - 1].A)))
+        u = np.abs(np.einsum("ijx,jcx->icx", self._change, self.state.A))
+        return np.einsum("ix,icx->cx", W[level], u)
+
+    def joined(self) -> MomentMap:
+        """The state with all noise in one covariance again."""
+        signal, factor = MomentMap.matrix(self.state.A[:, :1]), self.state.A[:, 1:]
+        return MomentMap(signal.A, signal.drift, self.state.Q + np.einsum("icx,jcx->ijx", factor, factor))
+
+
+def _columns(state: MomentMap, ws: Array, wn: Array) -> tuple[Array, Array]:
+    """A state as columns that move alike, the signal and a factor of the noise covariance; with their weights."""
+    if not state.Q.any():
+        return state.A, ws[None]
+    size, axes = np.linalg.eigh(state.Q.transpose(2, 0, 1))
+    factor = (axes * np.sqrt(np.maximum(size, 0))[:, None, :]).transpose(1, 2, 0)
+    return np.concatenate([state.A, factor], axis=1), np.stack([ws, *[wn] * len(state.Q)])
+
+
+class _March:
+    """One way through time in blocks; the state is always the one after step ``t``, and times up to t are decided."""
+
+    def __init__(self, chase: Chase) -> None:
+        self.path = Trajectory(chase.optimizer.endless, chase.problem.spectrum.h, chase.schedule)
+        self.ws, self.wn = chase.problem.spectrum.signal_mass, chase.problem.spectrum.noise_mass / chase.batch_size
+        walks = self.path.period == 0
+        self.watch = Watch(chase, min(chase.limit, SETTINGS.most_walked) if walks else chase.limit)
+        self.t, self.state, self.walked = 0, self.path.start(), 0
+
+    def go(self) -> int | None:
+        watch, path = self.watch, self.path
+        if watch.first and watch.last_above < 0:
+            return 0
+        while self.t < watch.limit and not watch.over:
+            if 1 < path.period <= SETTINGS.most_phases and self.t >= path.repeats_from:
+                hit = self._interleaved(self._cycle, path.period, watch.limit)
+                self.t = watch.limit
+            elif (end := int(min(path.same_until(self.t), watch.limit))) - self.t == 1:
+                hit = self._differing(min(watch.limit, self.t + SCAN))
+            elif self._flips():
+                hit = self._alternating(end)
+            else:
+                hit = self._alike(path.powers(self.t), end, 1)
+            if hit is not None:
+                return hit
+        return watch.answer()
+
+    def _differing(self, to: int) -> int | None:
+        """Walk through steps that all differ: up to ``to`` if one scalar drives them, or else one step."""
+        t, affine = self.t, self.path.affine(self.t)
+        if not affine:
+            self.state, self.t = self.path.move(self.state, t, t + 1), t + 1
+            return self._see_now()
+        self.state, signal, noise = self.path.scan(affine, self.state, t, to, self.ws, self.wn)
+        self.t = to
+        return self.watch.see((signal + noise) * fade(self.path.optimizer, np.arange(t + 1, to + 1), to), t + 1)
+
+    def _see_now(self) -> int | None:
+        """Take in the loss of the present state."""
+        signal, noise = self.path.read(self.state, self.t)
+        return self.watch.see(np.array([signal @ self.ws + noise @ self.wn]), self.t)
+
+    def _cycle(self, t: int) -> Powers:
+        """The powers of a whole cycle that begins at step t."""
+        return self.path.cycle((t - self.path.repeats_from) % self.path.period)
+
+    def _flips(self) -> bool:
+        """Whether slow modes change sign at every step, so that only every other step looks smooth."""
+        return bool(np.any(np.einsum("iix->x", self.path.powers(self.t)[0].A) < -0.5))
+
+    def _alternating(self, end: int) -> int | None:
+        """Odd and even steps apart, each a stretch of double steps."""
+        powers, t = self.path.powers(self.t), self.t
+        twice = Powers(powers[1])
+        last = t + (end - t) // 2 * 2
+        state = powers.move(self.state, last - t)
+        hit = self._interleaved(lambda _: twice, 2, last)
+        self.t, self.state = last, state
+        if hit is None and last < end and not self.watch.over:
+            hit = self._alike(powers, end, 1)
+        return hit
+
+    def _interleaved(self, powers_from: Callable[[int], Powers], period: int, end: int) -> int | None:
+        """The times of each phase in turn, by powers of a whole period; the first hit of all, if the first is asked for."""
+        t, state, watch = self.t, self.state, self.watch
+        best: int | None = None
+        until, over = end, []
+        for phase in range(period):
+            self.t, self.state = t + phase, self.path.move(state, t, t + phase)
+            if self.t > until:
+                break
+            if phase and self._see_now() is not None:
+                best = self.t  # the hits of earlier phases lie in later periods
+                break
+            watch.over = False
+            hit = self._alike(powers_from(self.t), until, period)
+            over.append(watch.over)
+            if hit is not None:
+                best, until = hit, hit - 1
+        # A first hit is out of reach if it is in every phase. The loss never settles if it does not in one.
+        hopeless = len(over) == period and all(over) if watch.first else any(over)
+        watch.over = end >= watch.limit and hopeless
+        return best
+
+    def _alike(self, powers: Powers, end: int, stride: int) -> int | None:
+        """Cover the times t + stride, t + 2 stride, ... up to ``end``, all reached by powers of one map."""
+        watch, stretch, level = self.watch, _Stretch(self, powers, stride), 0
+        while (left := (end - self.t) // stride) > 0 and not watch.over:
+            level = self._skip(stretch, min(level + 1, left.bit_length() - 1))
+            if level == SETTINGS.leaf_level:
+                hit = self._leaf(stretch, min(2**level, left))
+                if hit is not None:
+                    return hit
+            if end >= watch.limit and not self.path.optimizer.averages:
+                # From here on the noise only grows, and the signal is not negative.
+                watch.over |= stretch.losses(stretch.state)[1] > watch.target
+        self.state = stretch.joined()
+        return None
+
+    def _skip(self, stretch: _Stretch, level: int) -> int:
+        """Pass the longest block, of 2^level strides at most, that bounds decide. Its level, or that of a leaf if none."""
+        while level > SETTINGS.leaf_level:
+            after = self._decided(stretch, level)
+            if after is not None:
+                stretch.state = after
+                self.t += stretch.stride * 2**level
+                return level
+            level -= 1
+        return SETTINGS.leaf_level
+
+    def _decided(self, stretch: _Stretch, level: int) -> MomentMap | None:
+        """The state after a block, if bounds tell that all of its losses are above the target, or that none is."""
+        watch, end = self.watch, self.t + stretch.stride * 2**level
+        first, last = stretch.fade(np.array([self.t + stretch.stride, end]))[[0, -1]]
+        if stretch.least(level) * last > watch.target:
+            watch.above_until(end)
+            return stretch.after(level)
+        if watch.first:
+            return None
+        after = stretch.after(level)
+        return None if stretch.most(level, after) * first > watch.target else after
+
+    def _leaf(self, stretch: _Stretch, count: int) -> int | None:
+        """Walk ``count`` steps of a stretch and see every loss."""
+        stride, t = stretch.stride, self.t
+        losses = self._walked(stretch, count)
+        self.walked += count
+        if self.walked > SETTINGS.most_walked:
+            self.watch.stop(t)
+            return None
+        times = t + stride * np.arange(1, count + 1)
+        self.t += stride * count
+        return self.watch.see(losses * stretch.fade(times), t + stride, stride)
+
+    def _walked(self, stretch: _Stretch, count: int) -> Array:
+        """The losses after each of ``count`` steps; the stretch's state moves along."""
+        if stretch.stride == 1:
+            G, b, batch = self.path.system(self.t)
+            X, N, still = stretch.state.A.copy(), stretch.state.Q.copy(), np.ones(count)
+            sums = loops().scan(G, 0 * G, b, 0 * b, still, still / batch, X, N, stretch.row, stretch.weights, self.wn)
+            stretch.state = MomentMap(X, MomentMap.matrix(X).drift, N)
+            return sums[0] + sums[1]
+        losses = np.empty(count)
+        for j in range(count):
+            stretch.state = stretch.after(0)
+            y, noise = stretch.losses(stretch.state)
+            losses[j] = (stretch.weights * y**2).sum() + noise
+        return losses

@@ -1,0 +1,31 @@
+"""Measured curves with a known critical batch size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from nqm.lab.compare import Curve
+from nqm.types import Array
+
+SIZES = np.array([2.0**k for k in range(3, 11)])
+
+
+def curve(
+    name: str, searched: Array, seeds: Sequence[Array], settings: Sequence[Mapping[str, float]] | None = None
+) -> Curve:
+    """A curve at the first batch sizes, whose label and optimizer are those of its name."""
+    label, count = name.removeprefix("EMA(").removesuffix(")"), len(searched)
+    return Curve(
+        name, SIZES[:count], searched, tuple(seeds), tuple(settings or [{}] * count), ((),) * count, label, label
+    )
+
+
+def hyperbola(name: str, knee: float, smallest: float, spread: float = 0.05, seeds: int = 5) -> Curve:
+    """Steps ``smallest (1 + knee / B)``, whose examples are twice their least at B = knee + ...: seeds scatter around it."""
+    rng = np.random.default_rng(len(name))
+    steps = smallest * (1 + knee / SIZES)
+    found = [np.round(s * np.exp(spread * rng.normal(size=seeds))) for s in steps]
+    settings = [{"lr": 0.01 * B, "momentum": 0.9} for B in SIZES]
+    return curve(name, np.array([f.min() for f in found]), found, settings)

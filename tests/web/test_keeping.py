@@ -1,0 +1,82 @@
+"""What the page shows can be kept: links and downloads, in a real browser."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pages import SIZES, close
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_link_is_a_figure(open_page):
+    page = open_page(f"view=steps&o=SGD()&{SIZES}")
+    page.page.click("#family-add")
+    page.settle()
+    page.set("#target-text", "0.02")
+    page.page.select_option("#critical", "2x")
+    page.settle()
+    page.page.wait_for_timeout(300)
+    again = open_page(page.page.url.partition("#")[2])
+    assert again.shown("figure") == page.shown("figure")
+    assert again.page.input_value("#target-text") == "0.02"
+    assert again.page.input_value("#critical") == "2x"
+    page.view("loss")
+    page.page.go_back()
+    page.settle()
+    assert page.shown("view") == "steps"
+
+
+def download(page: Any, kind: str, folder: Path) -> Path:
+    with page.page.expect_download() as waiting:
+        page.page.click(f"#save-{kind}")
+    path = folder / waiting.value.suggested_filename
+    waiting.value.save_as(path)
+    return path
+
+
+LINES = f"view=steps&o=SGD()&{SIZES}"
+MAP = "view=map&run=SGD(lr=0.5)&y=batch_size&cells=8"
+
+
+def test_downloads(open_page, tmp_path):
+    page = open_page(f"view=steps&o=SGD()&o=HeavyBall()&{SIZES}")
+    figure = page.shown("figure")
+    picture = download(page, "png", tmp_path).read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert len(picture) > 20_000
+    drawing = ET.fromstring(download(page, "svg", tmp_path).read_text())
+    assert sum(1 for node in drawing.iter() if node.tag.endswith("circle")) >= 8  # a dot for each point
+    assert "HeavyBall()" in "".join(drawing.itertext())
+    table = list(csv.DictReader(io.StringIO(download(page, "csv", tmp_path).read_text())))
+    steps = [float(row["y"]) for row in table if row["series"] == "HeavyBall()"]
+    close(steps, page.line("HeavyBall()"))
+    kept = json.loads(download(page, "json", tmp_path).read_text())
+    assert kept["answers"] == page.shown()
+    assert len(figure["panels"][0]["lines"]) == 6
+
+
+@pytest.mark.parametrize("state", [LINES, MAP], ids=["lines", "map"])
+def test_one_file_page_needs_no_network(open_page, browser, tmp_path, state):
+    page = open_page(state)
+    path = download(page, "html", tmp_path)
+    context = browser.new_context(offline=True)
+    asked, complaints = [], []
+    alone = context.new_page()
+    alone.on("request", lambda request: asked.append(request.url))
+    alone.on("pageerror", lambda error: complaints.append(str(error)))
+    alone.goto(path.as_uri())
+    alone.wait_for_selector(".plot canvas")
+    alone.wait_for_timeout(200)
+    assert all(url.startswith(("file:", "data:")) for url in asked)
+    assert complaints == []
+    drawn = type(page)(alone, complaints)
+    assert min(drawn.colours()) > 10
+    assert page.shown("commands")[0]["command"] in alone.inner_text("body")
+    context.close()
