@@ -1,34 +1,61 @@
 """Every noisy-quadratic figure of Zhang et al. (2019), redrawn, with a report that sets our numbers beside its words.
 
-A figure is a module with ``data(study) -> table``, ``draw(table) -> figure`` and ``findings(table, study)``; it may name
-the searches it will ask for (``questions``), so that workers run ahead, and add Markdown of its own (``tables``).
+A figure is a module of `figures` (`Drawing`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 from ..show.chart import save
-from ..show.tables import made, to_csv
-from ..types import Wrong
+from ..show.tables import Table, made, to_csv
+from ..show.verdict import Finding
+from ..types import Progress, unknown
 from . import report
 from .figures import curves, fig2, fig3a, fig3b, fig4a, fig4b, schedules, thresholds
-from .instance import Study
+from .instance import PaperStudy
 from .instance import workers as pool_of
 
-FIGURES: dict[str, Any] = {
-    module.__name__.rsplit(".", 1)[-1]: module
-    for module in (fig2, fig3a, fig3b, fig4a, fig4b, curves, thresholds, schedules)
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class Drawing(Protocol):
+    """The module of a figure.
+
+    It may have ``questions(study)``, the searches that it will ask for, so that workers run ahead; and
+    ``tables(table, study)``, Markdown of its own for the report.
+    """
+
+    @property
+    def TITLE(self) -> str: ...
+    @property
+    def CAPTION(self) -> str: ...
+
+    def data(self, study: PaperStudy) -> Table: ...
+    def draw(self, table: Table) -> Figure: ...
+    def findings(self, table: Table, study: PaperStudy) -> list[Finding]: ...
+
+
+FIGURES: dict[str, Drawing] = {
+    "fig2": fig2,
+    "fig3a": fig3a,
+    "fig3b": fig3b,
+    "fig4a": fig4a,
+    "fig4b": fig4b,
+    "curves": curves,
+    "thresholds": thresholds,
+    "schedules": schedules,
 }
 
 
 def run_all(
     folder: str | Path,
     only: Sequence[str] | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    study: Study | None = None,
+    progress: Progress | None = None,
+    study: PaperStudy | None = None,
     workers: int = 1,
 ) -> list[Path]:
     """Write each figure as PNG, PDF and CSV, and ``report.md``; the paths written.
@@ -42,15 +69,16 @@ def run_all(
     workers : processes that share the searches. A script that asks for more than one needs the usual
         ``if __name__ == "__main__":``.
     """
-    names, folder, study = _chosen(only), made(folder, "report.md"), study or Study()
+    names, folder, study = _chosen(only), made(folder, "report.md"), study or PaperStudy()
     with pool_of(workers) as pool:
         return _run(names, folder, progress, study.sharing(pool))
 
 
-def _run(names: list[str], folder: Path, progress: Callable[[int, int], None] | None, study: Study) -> list[Path]:
+def _run(names: list[str], folder: Path, progress: Progress | None, study: PaperStudy) -> list[Path]:
     written, sections = [], []
     for name in names:
-        study.prepare(FIGURES[name].questions(study) if hasattr(FIGURES[name], "questions") else ())
+        ahead = getattr(FIGURES[name], "questions", None)
+        study.prepare(ahead(study) if ahead else ())
     for done, name in enumerate(names):
         if progress:
             progress(done, len(names))
@@ -59,7 +87,8 @@ def _run(names: list[str], folder: Path, progress: Callable[[int, int], None] | 
         written += [folder / f"{name}.{ending}" for ending in ("png", "pdf", "csv")]
         save(figure.draw(table), *written[-3:-1])
         to_csv(table, written[-1])
-        more = figure.tables(table, study) if hasattr(figure, "tables") else ""
+        tables = getattr(figure, "tables", None)
+        more = tables(table, study) if tables else ""
         sections.append(report.Section(name, figure.TITLE, figure.CAPTION, figure.findings(table, study), more))
     if progress:
         progress(len(names), len(names))
@@ -73,8 +102,8 @@ def _chosen(only: Sequence[str] | None) -> list[str]:
     wanted = [only] if isinstance(only, str) else list(only or FIGURES)
     for name in wanted:
         if name not in FIGURES:
-            raise Wrong(f"there is no figure {name!r}; the figures are {', '.join(FIGURES)}")
+            raise unknown("figure", name, FIGURES, argument="only")
     return [name for name in FIGURES if name in wanted]
 
 
-__all__ = ["FIGURES", "Study", "run_all"]
+__all__ = ["FIGURES", "PaperStudy", "run_all"]

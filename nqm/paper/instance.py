@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing import get_context
-from typing import Any
+from typing import Protocol, TypeVar, cast
 
 from ..engine.spectrum import Spectrum
 from ..optimizers import EMA, SGD, HeavyBall, Optimizer, Preconditioned
@@ -28,6 +28,7 @@ POWERS = (0.0, 0.25, 0.5, 0.75)
 WITH_MOMENTUM = {"SGD": SGD(), "heavy ball": HeavyBall()}
 WITH_AVERAGE = {"SGD": SGD(), "SGD with EMA": EMA(SGD())}
 Methods = Mapping[str, Optimizer]
+T = TypeVar("T", covariant=True)
 
 
 @cache
@@ -67,12 +68,18 @@ class ScheduleQuestion:
 Question = SweepQuestion | ScheduleQuestion
 
 
-def answer(question: Question) -> Any:
+class Asks(Protocol[T]):
+    """A question, and the kind of its answer."""
+
+    def answer(self) -> T: ...
+
+
+def answer(question: Asks[T]) -> T:
     """What a worker does: the problem is its own, so a question is all that travels."""
     return question.answer()
 
 
-class Study:
+class PaperStudy:
     """Questions about the paper's instance, each answered once in a run.
 
     Parameters
@@ -92,19 +99,19 @@ class Study:
         self.problem, self.target = instance(dim, exponent), TARGET
         self.batch_sizes, self.pool = tuple(batch_sizes), pool
         self.dim, self.exponent = dim, exponent
-        self._known: dict[Any, Any] = {}
+        self._known: dict[object, object] = {}  # answers, or what will be one, by question
 
-    def on(self, exponent: float) -> Study:
+    def on(self, exponent: float) -> PaperStudy:
         """The same study of a problem whose curvature decays otherwise; answers are shared."""
         if exponent == self.exponent:
             return self
-        other = Study(self.batch_sizes, self.pool, self.dim, exponent)
+        other = PaperStudy(self.batch_sizes, self.pool, self.dim, exponent)
         other._known = self._known
         return other
 
-    def sharing(self, pool: Executor | None) -> Study:
+    def sharing(self, pool: Executor | None) -> PaperStudy:
         """The same study with workers of a pool; itself if there is none."""
-        return self if pool is None else Study(self.batch_sizes, pool, self.dim, self.exponent)
+        return self if pool is None else PaperStudy(self.batch_sizes, pool, self.dim, self.exponent)
 
     def to_sweep(
         self, optimizer: Optimizer, target: float = TARGET, batch_sizes: Sequence[float] | None = None
@@ -151,11 +158,11 @@ class Study:
             if question not in self._known:
                 self._known[question] = self.pool.submit(answer, question)
 
-    def _ask(self, question: Question) -> Any:
+    def _ask(self, question: Asks[T]) -> T:
         if question not in self._known:
             self._known[question] = answer(question)
         known = self._known[question]
-        return known.result() if isinstance(known, Future) else known
+        return cast(T, known.result() if isinstance(known, Future) else known)
 
     def bounds(self, batch_size: float) -> dict[str, float]:
         spectrum = self.problem.spectrum
@@ -204,7 +211,7 @@ def preconditioned(optimizer: Optimizer, power: float) -> Optimizer:
     return Preconditioned(optimizer, power) if power else optimizer
 
 
-def sweep_rows(found: Sweep, **first: Any) -> Table:
+def sweep_rows(found: Sweep, **first: object) -> Table:
     """A sweep as rows, with columns of ours in front."""
     rows = []
     for i, batch_size in enumerate(found.batch_sizes):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..show.tables import markdown
 from ..show.verdict import JUDGED, Finding
-from .instance import Study
+from .instance import PaperStudy
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Section:
     tables: str = ""
 
 
-def write(sections: Sequence[Section], left_out: Mapping[str, str], study: Study) -> str:
+def write(sections: Sequence[Section], left_out: Mapping[str, str], study: PaperStudy) -> str:
     """The report as Markdown. ``left_out`` maps figures that were not asked for to their titles."""
     spectrum = study.problem.spectrum
     found = [finding for section in sections for finding in section.findings]

@@ -19,7 +19,7 @@ from nqm.cli import main
 from nqm.paper.claims import CLAIMS, Claim, Measured, check, claim, run_all
 from nqm.paper.claims.quadratic_near_minimum import Logistic
 from nqm.paper.claims.stationary_covariance import _exact, _turned
-from nqm.paper.instance import Study
+from nqm.paper.instance import PaperStudy
 from nqm.show.tables import column
 from nqm.show.verdict import JUDGED, Verdict
 
@@ -91,8 +91,8 @@ def documented() -> dict[str, list[str]]:
 
 
 @pytest.fixture(scope="module")
-def study() -> Study:
-    return Study()
+def study() -> PaperStudy:
+    return PaperStudy()
 
 
 def test_every_statement_has_a_claim_and_every_claim_a_test() -> None:
@@ -108,7 +108,7 @@ def test_the_documentation_has_every_claim() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXPECTED)
-def test_the_verdict_follows_the_premise(name: str, study: Study) -> None:
+def test_the_verdict_follows_the_premise(name: str, study: PaperStudy) -> None:
     """The claim as the authors make it, and with the premise broken: the verdict turns, and each has its sentence."""
     verdict, turned, known = EXPECTED[name]
     one, quick = CLAIMS[name], QUICK.get(name, {})
@@ -187,17 +187,17 @@ def test_the_gap_between_momentum_and_rate() -> None:
     assert table[0]["gap"] == pytest.approx(worst, rel=1e-3)
 
 
-def test_tuned_momentum_at_small_batch(study: Study) -> None:
+def test_tuned_momentum_at_small_batch(study: PaperStudy) -> None:
     found = check("momentum_small_batch", study, momentum=free)
     ratio = [column(found.table, "ratio", power=p)[0] for p in (0.0, 0.25, 0.5, 0.75)]
     assert ratio == pytest.approx([0.855, 0.843, 0.822, 0.789], abs=0.002)
 
 
-def test_knees(study: Study) -> None:
+def test_knees(study: PaperStudy) -> None:
     assert column(check("critical_batch_knee", study).table, "knee").round().tolist() == [489, 1828, 9927, 66629]
 
 
-def test_the_bayes_bound_is_one_where_the_papers_is_not(study: Study) -> None:
+def test_the_bayes_bound_is_one_where_the_papers_is_not(study: PaperStudy) -> None:
     row = next(row for row in check("noise_bound", study).table if row["target"] == 3.0)
     assert row["SGD"] == 15
     assert round(row["paper"]) == 417
@@ -224,7 +224,7 @@ def test_logistic_regression_has_its_minimum_hessian_and_noise() -> None:
     assert model.spectrum.c.sum() == pytest.approx((loss.noise**2).sum(1).mean())
 
 
-def test_momentum_is_what_leaves_the_knee(study: Study) -> None:
+def test_momentum_is_what_leaves_the_knee(study: PaperStudy) -> None:
     assert check("critical_batch_knee", study, optimizer=SGD()).verdict is holds
     assert check("critical_batch_knee", study, optimizer=HeavyBall(momentum=0.0)).verdict is holds
 

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from nqm import EMA, SGD, HeavyBall, Preconditioned, Quadratic, Spectrum, sweep, tune
-from nqm.paper.instance import POWERS, WITH_AVERAGE, Study, instance, preconditioned, workers
+from nqm.paper.instance import POWERS, WITH_AVERAGE, PaperStudy, instance, preconditioned, workers
 from nqm.show.verdict import JUDGED, Verdict
 
 SIZES = (16.0, 1024.0)
 
 
 def test_a_sweep_is_that_of_the_library() -> None:
-    study = Study(SIZES, dim=100)
+    study = PaperStudy(SIZES, dim=100)
     found = study.sweep(SGD(), 0.1)
     assert found.steps.tolist() == sweep(Quadratic(Spectrum.power_law(100)), SGD(), SIZES, target=0.1).steps.tolist()
     assert study.sweep(SGD(), 0.1) is found  # not searched for again
@@ -26,7 +26,7 @@ def test_a_sweep_is_that_of_the_library() -> None:
 
 
 def test_questions_are_told_apart_by_their_problem_and_answers_shared() -> None:
-    study = Study(SIZES, dim=100)
+    study = PaperStudy(SIZES, dim=100)
     other = study.on(2.0)
     assert study.on(1.0) is study
     assert other.to_sweep(SGD()) != study.to_sweep(SGD())
@@ -36,7 +36,7 @@ def test_questions_are_told_apart_by_their_problem_and_answers_shared() -> None:
 
 def test_a_pool_works_ahead() -> None:
     with ThreadPoolExecutor(1) as pool:
-        study = Study(SIZES, dim=50).sharing(pool)
+        study = PaperStudy(SIZES, dim=50).sharing(pool)
         questions = study.to_table({"SGD": SGD()}, powers=(0.0, 0.5))
         study.prepare(questions)
         known = [study._known[q] for q in questions]
@@ -44,7 +44,7 @@ def test_a_pool_works_ahead() -> None:
         table = study.table({"SGD": SGD()}, powers=(0.0, 0.5))
         assert [study._known[q] for q in questions] == known
     assert study.sharing(None) is study
-    alone = Study(SIZES, dim=50).table({"SGD": SGD()}, powers=(0.0, 0.5))
+    alone = PaperStudy(SIZES, dim=50).table({"SGD": SGD()}, powers=(0.0, 0.5))
     assert table == alone
     assert [row["power"] for row in table] == [0.0, 0.0, 0.5, 0.5]
 

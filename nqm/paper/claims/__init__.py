@@ -10,18 +10,17 @@ One file is one claim (`Claim`); whatever file of this package has a ``STATEMENT
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Any
 
 from ...show.tables import made
-from ...types import Wrong, unknown
-from ..instance import Study
+from ...types import Progress, Wrong, unknown
+from ..instance import PaperStudy
 from ..instance import workers as pool_of
 from . import page
-from .base import Claim, Measured
+from .base import Claim, Measured, Premises
 from .collect import Checked, collect
 
 
@@ -40,7 +39,7 @@ def claim(name: str) -> Claim:
     return CLAIMS[name]
 
 
-def check(name: str, study: Study | None = None, **premises: Any) -> Measured:
+def check(name: str, study: PaperStudy | None = None, **premises: object) -> Measured:
     """Measure one claim, with premises of yours if you name some."""
     return claim(name).check(study, **premises)
 
@@ -50,9 +49,9 @@ def run_all(
     folder: str | Path | None = None,
     *,
     turn: bool = False,
-    premises: Mapping[str, Any] | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    study: Study | None = None,
+    premises: Premises | None = None,
+    progress: Progress | None = None,
+    study: PaperStudy | None = None,
     workers: int = 1,
 ) -> list[Checked]:
     """Measure claims; with a folder, write a picture of each and one page of all, ``claims.md`` and ``claims.html``.
@@ -80,7 +79,7 @@ def run_all(
     folder = made(folder, "claims.md") if folder else None
     found = []
     with pool_of(workers) as pool:
-        for one in collect(chosen, (study or Study()).sharing(pool), folder, turn, premises):
+        for one in collect(chosen, (study or PaperStudy()).sharing(pool), folder, turn, premises):
             found.append(one)
             if progress:
                 progress(len(found), len(chosen))

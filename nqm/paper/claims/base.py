@@ -7,17 +7,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from types import ModuleType, NoneType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...engine.run import number
-from ...show.tables import Table
+from ...show.tables import Row, Table
 from ...show.verdict import Finding, Verdict
 from ...text.values import parse_number
 from ...types import Wrong, unknown
-from ..instance import Question, Study
+from ..instance import PaperStudy, Question
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+Premises = Mapping[str, object]
+"""What a claim takes for granted, by name: numbers, words, or an optimizer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +59,7 @@ class Measured:
         fails = f"does not hold when {self.when}"
         return {Verdict.holds: holds, Verdict.partly: f"{holds}; {fails}", Verdict.fails: fails}[self.verdict]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Row:
         """Plain numbers, as ``--json`` prints them."""
         return {
             "measured": self.told,
@@ -86,8 +89,8 @@ class Claim:
     measure: Callable[..., Measured] = field(repr=False)
     draw: Callable[[Table], Figure] = field(repr=False)
     turned_by: str = ""
-    turn: Mapping[str, Any] = field(default_factory=dict)
-    questions: Callable[[Study], list[Question]] | None = field(default=None, repr=False)
+    turn: Premises = field(default_factory=dict)
+    questions: Callable[[PaperStudy], list[Question]] | None = field(default=None, repr=False)
     needs: tuple[str, str] | None = None
 
     @classmethod
@@ -111,7 +114,7 @@ class Claim:
         return f"needs nqm[{self.needs[1]}]: pip install 'nqm[{self.needs[1]}]'"
 
     @property
-    def premises(self) -> dict[str, Any]:
+    def premises(self) -> dict[str, object]:
         """The arguments of the measurement and their defaults."""
         known = inspect.signature(self.measure).parameters
         return {name: p.default for name, p in known.items() if name != "study"}
@@ -121,18 +124,18 @@ class Claim:
         """Whether it asks a study, whose answers other claims share."""
         return "study" in inspect.signature(self.measure).parameters
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Row:
         """What it says, as ``--list --json`` prints it."""
         return {"name": self.name, "statement": self.statement, "source": self.source, "needs": self.missing or None}
 
-    def check(self, study: Study | None = None, **premises: Any) -> Measured:
+    def check(self, study: PaperStudy | None = None, **premises: object) -> Measured:
         """Measure it, with premises of yours if you name some."""
         for name in premises:
             if name not in self.premises:
                 raise unknown(f"premise of {self.name}", name, self.premises)
         return self.measure(study=study, **premises) if self.studies else self.measure(**premises)
 
-    def read(self, text: str) -> tuple[str, Any]:
+    def read(self, text: str) -> tuple[str, str | float | tuple[float, ...]]:
         """A premise from text, ``name=value``: a number, several with commas between them, or a word, as its default is."""
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not value:
@@ -152,7 +155,7 @@ class Claim:
             raise Wrong(f"{name} of {self.name} must be a whole number, got {value!r:.60}")
         return name, numbers
 
-    def finding(self, study: Study | None = None, **premises: Any) -> Finding:
+    def finding(self, study: PaperStudy | None = None, **premises: object) -> Finding:
         """The claim as a line of a report."""
         found = self.check(study, **premises)
         return Finding(self.statement, found.told, found.verdict)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from ...show.chart import save
-from ...show.tables import Table
-from ..instance import Study
-from .base import Claim, Measured
+from ...show.tables import Row, Table
+from ..instance import PaperStudy
+from .base import Claim, Measured, Premises
 
+T = TypeVar("T")
 Timed = tuple[Measured, float]
 
 
@@ -26,7 +27,7 @@ class Checked:
     seconds: float
     turned: Measured | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Row:
         """Plain numbers, as ``--json`` prints them."""
         turned = {"premise": self.claim.turned_by, **self.turned.to_dict()} if self.turned else None
         about = self.claim.to_dict()
@@ -34,8 +35,8 @@ class Checked:
 
 
 def collect(
-    claims: Sequence[Claim], study: Study, folder: Path | None = None, turn: bool = False,
-    premises: Mapping[str, Any] | None = None,
+    claims: Sequence[Claim], study: PaperStudy, folder: Path | None = None, turn: bool = False,
+    premises: Premises | None = None,
 ) -> Iterator[Checked]:  # fmt: skip
     """Measure claims in order, each as soon as it and those before it are done; pictures go into the folder.
 
@@ -62,7 +63,7 @@ def collect(
 class _Task:
     """A measurement: under way in the pool, or taken when it is asked for."""
 
-    def __init__(self, claim: Claim, premises: Mapping[str, Any], study: Study) -> None:
+    def __init__(self, claim: Claim, premises: Premises, study: PaperStudy) -> None:
         self.claim, self.premises, self.study = claim, premises, study
         self.ahead = _submit(study.pool, _measure, claim, premises) if study.pool and not claim.studies else None
 
@@ -70,7 +71,7 @@ class _Task:
         return self.ahead.result() if self.ahead else _measure(self.claim, self.premises, self.study)
 
 
-def _submit(pool: Executor | None, function: Any, *arguments: Any) -> Future[Any] | None:
+def _submit(pool: Executor | None, function: Callable[..., T], *arguments: object) -> Future[T] | None:
     """To the pool, or done at once if there is none."""
     if pool is None:
         function(*arguments)
@@ -78,7 +79,7 @@ def _submit(pool: Executor | None, function: Any, *arguments: Any) -> Future[Any
     return pool.submit(function, *arguments)
 
 
-def _measure(claim: Claim, premises: Mapping[str, Any], study: Study | None = None) -> Timed:
+def _measure(claim: Claim, premises: Premises, study: PaperStudy | None = None) -> Timed:
     begun = time.perf_counter()
     measured = claim.check(study, **premises)
     return measured, time.perf_counter() - begun

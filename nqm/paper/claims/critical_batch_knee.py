@@ -8,7 +8,7 @@ from ...optimizers import SGD, HeavyBall, Optimizer
 from ...show.chart import GREY, PALETTE, Line, Panel, chart
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
-from ..instance import POWERS, Question, Study, preconditioned
+from ..instance import POWERS, PaperStudy, Question, preconditioned
 from .base import Measured
 
 if TYPE_CHECKING:
@@ -24,11 +24,11 @@ TOLERANCE = 2.0
 PLAIN = SGD()
 
 
-def questions(study: Study) -> list[Question]:
+def questions(study: PaperStudy) -> list[Question]:
     return study.to_table({"": PLAIN})
 
 
-def measure(study: Study | None = None, optimizer: Optimizer = PLAIN) -> Measured:
+def measure(study: PaperStudy | None = None, optimizer: Optimizer = PLAIN) -> Measured:
     """Critical batch size of tuned runs over the closed form, for each preconditioner.
 
     Parameters
@@ -36,7 +36,7 @@ def measure(study: Study | None = None, optimizer: Optimizer = PLAIN) -> Measure
     study : gives the problem and the batch sizes.
     optimizer : to tune.
     """
-    study = study or Study()
+    study = study or PaperStudy()
     table = []
     for power in POWERS:
         found = study.sweep(preconditioned(optimizer, power))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -69,7 +69,7 @@ def draw(table: Table) -> Figure:
 
 def _closed_form_gap(problem: Quadratic, decay: float, lr: float = 1.0) -> float:
     """The engine against SGD's floor times (1-g)(1 + rho g) / ((1+g)(1 - rho g)) on every mode, rho = 1 - lr h."""
-    h: Any = problem.spectrum.h
+    h = problem.spectrum.h
     rho = 1 - lr * h
     shrunk = (1 - decay) * (1 + rho * decay) / ((1 + decay) * (1 - rho * decay))
     known = float((problem.spectrum.noise_mass * lr / (h * (2 - lr * h)) * shrunk).sum())

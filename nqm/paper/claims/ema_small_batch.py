@@ -11,7 +11,7 @@ from ...show.numbers import spelled
 from ...show.tables import Table, column, distinct
 from ...show.verdict import Verdict
 from ..drawing import curves, keys
-from ..instance import POWERS, WITH_AVERAGE, Question, Study
+from ..instance import POWERS, WITH_AVERAGE, PaperStudy, Question
 from .base import Measured
 
 if TYPE_CHECKING:
@@ -23,11 +23,11 @@ TURN = ("there is hardly any noise at the smaller batch size either", {"small": 
 SAVES, NOTHING = 0.9, 0.95
 
 
-def questions(study: Study) -> list[Question]:
+def questions(study: PaperStudy) -> list[Question]:
     return study.to_table(WITH_AVERAGE)
 
 
-def measure(study: Study | None = None, small: float | None = None, large: float | None = None) -> Measured:
+def measure(study: PaperStudy | None = None, small: float | None = None, large: float | None = None) -> Measured:
     """Tuned steps of averaged SGD over those of SGD at two batch sizes.
 
     Parameters
@@ -35,7 +35,7 @@ def measure(study: Study | None = None, small: float | None = None, large: float
     study : gives the problem and the batch sizes.
     small, large : two of them, the smallest and the largest if left out.
     """
-    found = (study or Study()).table(WITH_AVERAGE)
+    found = (study or PaperStudy()).table(WITH_AVERAGE)
     plain = {(row["power"], row["batch_size"]): row["steps"] for row in found if row["optimizer"] == "SGD"}
     averaged = [row for row in found if row["optimizer"] != "SGD"]
     table = [{**row, "share": row["steps"] / plain[row["power"], row["batch_size"]]} for row in averaged]

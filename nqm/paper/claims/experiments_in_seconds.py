@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from .base import Measured
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+T = TypeVar("T")
 
 STATEMENT = "On the noisy quadratic model experiments over algorithms, batch sizes and settings take seconds."
 SOURCE = "on what the model is for"
@@ -75,7 +77,7 @@ def draw(table: Table) -> Figure:
     )
 
 
-def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
+def _timed(work: Callable[[], T]) -> tuple[float, T]:
     """CPU seconds of this process, which others on the machine hardly change, and the result."""
     begun = time.process_time()
     result = work()

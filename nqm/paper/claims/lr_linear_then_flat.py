@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,8 +13,9 @@ from ...show.numbers import spelled
 from ...show.plots import linear_in_batch
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
+from ...types import Array
 from ..drawing import curves, keys
-from ..instance import POWERS, Question, Study
+from ..instance import POWERS, PaperStudy, Question
 from .base import Measured
 
 if TYPE_CHECKING:
@@ -27,11 +28,11 @@ TOLERANCE = 0.05
 METHOD = {"SGD": SGD()}
 
 
-def questions(study: Study) -> list[Question]:
+def questions(study: PaperStudy) -> list[Question]:
     return study.to_table(METHOD)
 
 
-def measure(study: Study | None = None, batch_sizes: Sequence[float] | None = None) -> Measured:
+def measure(study: PaperStudy | None = None, batch_sizes: Sequence[float] | None = None) -> Measured:
     """Slope of log lr over log B between the two smallest and the two largest batch sizes.
 
     Parameters
@@ -39,7 +40,7 @@ def measure(study: Study | None = None, batch_sizes: Sequence[float] | None = No
     study : gives the problem.
     batch_sizes : to tune at, the study's if left out.
     """
-    table = (study or Study()).table(METHOD, batch_sizes=batch_sizes)
+    table = (study or PaperStudy()).table(METHOD, batch_sizes=batch_sizes)
     sizes = column(table, "batch_size", power=0.0)
     slope = [slopes(sizes, column(table, "lr", power=p)) for p in POWERS]
     first, last = [s[0] for s in slope], [s[-1] for s in slope]
@@ -65,6 +66,6 @@ def draw(table: Table) -> Figure:
     return chart([panel], key=[*keys(table, styles=()), guide])
 
 
-def slopes(x: Any, y: Any) -> Any:
+def slopes(x: Array, y: Array) -> Array:
     """Slopes between neighbours on log axes."""
     return np.diff(np.log(y)) / np.diff(np.log(x))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from ...show.chart import GREY, PALETTE, Line, Panel, chart
 from ...show.numbers import percent
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
-from ..instance import Question, Study
+from ..instance import PaperStudy, Question
 from .base import Measured
 
 if TYPE_CHECKING:
@@ -24,11 +24,11 @@ TOLERANCE = 0.1
 FRACTION = 1 / 64  # of the smallest batch size, where examples are the fewest to 1e-3
 
 
-def questions(study: Study) -> list[Question]:
+def questions(study: PaperStudy) -> list[Question]:
     return [study.to_sweep(SGD()), study.to_sweep(SGD(), batch_sizes=_fewest(study))]
 
 
-def measure(study: Study | None = None, noise_scale: Literal["exact", "constant"] = "exact") -> Measured:
+def measure(study: PaperStudy | None = None, noise_scale: Literal["exact", "constant"] = "exact") -> Measured:
     """The product (S / Smin - 1)(E / Emin - 1) along SGD's tuned curve.
 
     Parameters
@@ -37,7 +37,7 @@ def measure(study: Study | None = None, noise_scale: Literal["exact", "constant"
     noise_scale : "exact" takes the curve of tuned SGD. "constant" takes McCandlish et al.'s model of it, in which a step
         at the best rate wins 1 / (1 + B_noise / B) of what it wins without noise, with B_noise the same at every step.
     """
-    study = study or Study()
+    study = study or PaperStudy()
     found, few = study.sweep(SGD()), study.sweep(SGD(), batch_sizes=_fewest(study))
     sizes, steps, fewest = found.batch_sizes, found.steps, float(few.examples[0])
     if noise_scale == "constant":
@@ -62,7 +62,7 @@ def measure(study: Study | None = None, noise_scale: Literal["exact", "constant"
 
 def draw(table: Table) -> Figure:
     s, e = column(table, "steps_excess"), column(table, "examples_excess")
-    span: Any = np.geomspace(s.min(), s.max(), 50)
+    span = np.geomspace(s.min(), s.max(), 50)
     lines = [
         Line(span, 1 / span, "hyperbola, product 1", GREY, "--", 1.2),
         Line(s, e, "tuned SGD", PALETTE[0], marker="o"),
@@ -72,5 +72,5 @@ def draw(table: Table) -> Figure:
     )
 
 
-def _fewest(study: Study) -> tuple[float]:
+def _fewest(study: PaperStudy) -> tuple[float]:
     return (min(study.batch_sizes) * FRACTION,)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...optimizers import free
+from ...optimizers.kinds import Free
 from ...show.numbers import spelled
 from ...show.tables import column, distinct
 from ...show.verdict import Verdict
-from ..instance import POWERS, WITH_MOMENTUM, Question, Study
+from ..instance import POWERS, WITH_MOMENTUM, PaperStudy, Question
 from .base import Measured
 from .momentum_small_batch import draw, step_ratios
 
@@ -18,11 +17,13 @@ TURN = ("the batch is small and momentum fixed", {"batch_size": 4, "momentum": 0
 TOLERANCE = 1.1
 
 
-def questions(study: Study) -> list[Question]:
+def questions(study: PaperStudy) -> list[Question]:
     return study.to_table(WITH_MOMENTUM)
 
 
-def measure(study: Study | None = None, batch_size: float | None = None, momentum: Any = free) -> Measured:
+def measure(
+    study: PaperStudy | None = None, batch_size: float | None = None, momentum: float | Free = free
+) -> Measured:
     """Tuned steps of SGD over heavy ball's at a large batch size.
 
     Parameters
@@ -31,7 +32,7 @@ def measure(study: Study | None = None, batch_size: float | None = None, momentu
     batch_size : one of them, the largest if left out.
     momentum : of heavy ball, tuned if free.
     """
-    table = step_ratios(study or Study(), momentum)
+    table = step_ratios(study or PaperStudy(), momentum)
     name, size = distinct(table, "momentum")[0], batch_size or max(distinct(table, "batch_size"))
     gain = [1 / column(table, "ratio", momentum=name, power=p, batch_size=size)[0] for p in POWERS]
     return Measured(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...optimizers import SGD, HeavyBall, free
+from ...optimizers.kinds import Free
 from ...show.chart import GREY, PALETTE, Line, Panel, chart
 from ...show.numbers import percent, spelled
 from ...show.tables import Table, column, distinct
 from ...show.verdict import Verdict
-from ..instance import POWERS, Methods, Question, Study
+from ..instance import POWERS, Methods, PaperStudy, Question
 from .base import Measured
 
 if TYPE_CHECKING:
@@ -22,11 +23,11 @@ TOLERANCE = 0.02
 TUNED = "tuned"
 
 
-def questions(study: Study) -> list[Question]:
+def questions(study: PaperStudy) -> list[Question]:
     return study.to_table(_methods(0.9))
 
 
-def measure(study: Study | None = None, momentum: Any = 0.9) -> Measured:
+def measure(study: PaperStudy | None = None, momentum: float | Free = 0.9) -> Measured:
     """Tuned steps of heavy ball over SGD's at the smallest batch size, with momentum as given and with momentum tuned.
 
     Parameters
@@ -34,7 +35,7 @@ def measure(study: Study | None = None, momentum: Any = 0.9) -> Measured:
     study : gives the problem and the batch sizes.
     momentum : of the heavy ball whose learning rate alone is tuned; `free` asks of tuned momentum only.
     """
-    table = step_ratios(study or Study(), momentum)
+    table = step_ratios(study or PaperStudy(), momentum)
     names = distinct(table, "momentum")
     ratio = {name: [column(table, "ratio", momentum=name, power=p)[0] for p in POWERS] for name in names}
     off = {name: max(abs(r - 1) for r in found) for name, found in ratio.items()}
@@ -68,7 +69,7 @@ def draw(table: Table) -> Figure:
     return chart([panel], key=[*key, even])
 
 
-def step_ratios(study: Study, momentum: Any) -> Table:
+def step_ratios(study: PaperStudy, momentum: float | Free) -> Table:
     """Steps of heavy ball over SGD's for each preconditioner and batch size, with momentum as given and tuned."""
     methods = _methods(momentum)
     table = study.table(methods)
@@ -93,6 +94,6 @@ def step_ratios(study: Study, momentum: Any) -> Table:
     ]
 
 
-def _methods(momentum: Any) -> Methods:
+def _methods(momentum: float | Free) -> Methods:
     fixed = {} if momentum is free else {f"{momentum:g}": HeavyBall(momentum=momentum)}
     return {"SGD": SGD(), **fixed, TUNED: HeavyBall()}

@@ -10,7 +10,7 @@ from ...problems.bounds import bayes_bound, paper_bound
 from ...show.chart import GREY, PALETTE, Line, Panel, chart
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
-from ..instance import Question, Study
+from ..instance import PaperStudy, Question
 from .base import Measured
 
 if TYPE_CHECKING:
@@ -24,11 +24,11 @@ DRAWN = (0.01, 0.03, 0.1, 0.3, 1.0, 2.0, 3.0, 4.0)
 METHODS = {"SGD": SGD(), "heavy ball": HeavyBall(), "SGD with EMA": EMA(SGD())}
 
 
-def questions(study: Study) -> list[Question]:
+def questions(study: PaperStudy) -> list[Question]:
     return [study.to_sweep(o, target, (_size(study),)) for target in DRAWN for o in METHODS.values()]
 
 
-def measure(study: Study | None = None, targets: Sequence[float] = TARGETS) -> Measured:
+def measure(study: PaperStudy | None = None, targets: Sequence[float] = TARGETS) -> Measured:
     """Tuned steps of three methods at the smallest batch size over d / (2CB), and the Bayes bound beside it.
 
     Parameters
@@ -36,7 +36,7 @@ def measure(study: Study | None = None, targets: Sequence[float] = TARGETS) -> M
     study : gives the problem and the batch sizes.
     targets : losses C that decide.
     """
-    study = study or Study()
+    study = study or PaperStudy()
     size, spectrum = _size(study), study.problem.spectrum
     table = []
     for target in sorted({*DRAWN, *targets}):
@@ -74,5 +74,5 @@ def draw(table: Table) -> Figure:
     return chart([Panel(lines, "target loss C", name, "log", "log")], size=(5.5, 3.8))
 
 
-def _size(study: Study) -> float:
+def _size(study: PaperStudy) -> float:
     return min(study.batch_sizes)

@@ -10,7 +10,7 @@ from ...optimizers import SGD
 from ...show.chart import BLACK, GREY, PALETTE, Line, Panel, chart
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
-from ..instance import Question, Study
+from ..instance import PaperStudy, Question
 from .base import Measured
 
 if TYPE_CHECKING:
@@ -25,11 +25,11 @@ TURN = ("it is measured at the start", {"at": "start"})
 TOLERANCE = 10**0.5
 
 
-def questions(study: Study) -> list[Question]:
+def questions(study: PaperStudy) -> list[Question]:
     return [study.to_sweep(SGD())]
 
 
-def measure(study: Study | None = None, at: Literal["run", "start"] = "run") -> Measured:
+def measure(study: PaperStudy | None = None, at: Literal["run", "start"] = "run") -> Measured:
     """Noise scale along SGD's tuned run at the batch size nearest to the critical one, over that critical batch size.
 
     Parameters
@@ -37,7 +37,7 @@ def measure(study: Study | None = None, at: Literal["run", "start"] = "run") -> 
     study : gives the problem and the batch sizes.
     at : average it over the steps of the run, or take it at the start.
     """
-    study = study or Study()
+    study = study or PaperStudy()
     found = study.sweep(SGD())
     critical = found.critical_batch_size("ratio")
     near = int(np.argmin(np.abs(np.log(found.batch_sizes / critical))))

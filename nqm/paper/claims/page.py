@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import html
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...show.numbers import shown
-from ...show.tables import header, markdown
+from ...show import html
+from ...show.tables import Table, header, markdown
 from ...show.verdict import JUDGED
 from .collect import Checked
 
@@ -20,18 +18,6 @@ ABOUT = (
     "and random numbers are seeded."
 )
 ROWS = 12  # of a claim's table on the page; --json has them all
-STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { line-height: 1.2; } h2 { margin: 3rem 0 .5rem; border-top: 1px solid #ddd; padding-top: 1.5rem; }
-table { border-collapse: collapse; font-size: .9rem; width: 100%; } .wide { overflow-x: auto; }
-th, td { text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #eee; }
-td.n { text-align: right; font-variant-numeric: tabular-nums; }
-img { max-width: 100%; width: 40rem; display: block; margin: 1rem 0; }
-blockquote { margin: .5rem 0; padding-left: 1rem; border-left: 3px solid #0072B2; font-size: 1.1rem; }
-dt { font-weight: 600; float: left; clear: left; width: 6.5rem; } dd { margin: 0 0 .4rem 7rem; }
-.holds { color: #00664b; } .partly { color: #8a5a00; } .fails { color: #b03a00; } .v { font-weight: 600; }
-.source, .tolerance { color: #666; }
-"""
 
 
 def write(checked: Sequence[Checked], folder: Path, note: str = "") -> list[Path]:
@@ -88,46 +74,35 @@ def _table(one: Checked) -> str:
 
 
 def as_html(checked: Sequence[Checked], folder: Path, note: str = "") -> str:
-    rows = "".join(
-        f'<tr><td><a href="#{c.claim.name}">{c.claim.name}</a></td><td class="n">{c.measured.number:.3g}</td>'
-        f'<td class="{c.measured.verdict.name}">{html.escape(c.measured.sentence)}</td></tr>\n'
+    """The page as one HTML file that holds its pictures."""
+    overview = [
+        {
+            "claim": html.Marked(c.claim.name, section=c.claim.name),
+            "number": f"{c.measured.number:.3g}",
+            "verdict": html.Marked(c.measured.sentence, c.measured.verdict.name),
+        }
         for c in checked
-    )
-    return (
-        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{TITLE}</title>\n'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<style>{STYLE}</style>\n</head>\n<body>\n'
-        f"<h1>{TITLE}</h1>\n<p>{html.escape(ABOUT)}</p>\n<p>{html.escape(f'{summary(checked)} {note}'.rstrip())}</p>\n"
-        f"<table>\n<tr><th>claim</th><th>number</th><th>verdict</th></tr>\n{rows}</table>\n"
-        + "".join(_html_section(one, folder) for one in checked)
-        + "</body>\n</html>\n"
-    )
+    ]
+    about = [html.paragraph(ABOUT), html.paragraph(f"{summary(checked)} {note}".rstrip()), html.table(overview)]
+    return html.page(TITLE, *about, *(_html_section(one, folder) for one in checked))
 
 
 def _html_section(one: Checked, folder: Path) -> str:
-    picture = base64.b64encode((folder / f"{one.claim.name}.png").read_bytes()).decode("ascii")
-    verdict = f"v {one.measured.verdict.name}"
-    said = "".join(
-        f'<dt>{name}</dt><dd class="{verdict if name == "verdict" else name}">{html.escape(text)}</dd>\n'
-        for name, text in entries(one)
-    )
-    names = header(one.measured.table)
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
-    rows = "".join("<tr>" + "".join(_cell(row.get(name)) for name in names) + "</tr>\n" for row in _shown(one))
-    return (
-        f'<h2 id="{one.claim.name}">{html.escape(one.claim.title)}</h2>\n'
-        f'<blockquote>{html.escape(one.claim.statement)}</blockquote>\n<p class="source">Said '
-        f"{html.escape(one.claim.source)}.</p>\n<dl>\n{said}</dl>\n"
-        f'<img alt="{html.escape(one.claim.title)}" src="data:image/png;base64,{picture}">\n'
-        f'<div class="wide"><table>\n<tr>{head}</tr>\n{rows}</table></div>\n<p class="source">{_more(one)}</p>\n'
+    style = one.measured.verdict.name
+    said = [(name, html.Marked(text, style) if name == "verdict" else text) for name, text in entries(one)]
+    return html.section(
+        one.claim.title,
+        html.quote(one.claim.statement),
+        html.paragraph(f"Said {one.claim.source}.", "quiet"),
+        html.entries(said),
+        html.picture((folder / f"{one.claim.name}.png").read_bytes(), one.claim.title),
+        html.table(_shown(one)),
+        html.paragraph(_more(one), "quiet"),
+        name=one.claim.name,
     )
 
 
-def _cell(value: object) -> str:
-    kind = "" if isinstance(value, str) else ' class="n"'
-    return f"<td{kind}>{html.escape(shown(value))}</td>"
-
-
-def _shown(one: Checked) -> list[dict]:
+def _shown(one: Checked) -> Table:
     """The rows of a table that a page has room for, evenly spaced with the first and the last."""
     table = one.measured.table
     if len(table) <= ROWS:

@@ -13,7 +13,7 @@ from ...show.numbers import spelled
 from ...show.tables import Table
 from ...show.verdict import Verdict
 from ..drawing import curves, keys
-from ..instance import POWERS, WITH_MOMENTUM, Methods, Question, Study
+from ..instance import POWERS, WITH_MOMENTUM, Methods, PaperStudy, Question
 from .base import Measured
 
 if TYPE_CHECKING:
@@ -25,11 +25,11 @@ TURN = ("every mode has the same curvature", {"exponent": 0.0, "methods": {"SGD"
 TOLERANCE = 1.1
 
 
-def questions(study: Study) -> list[Question]:
+def questions(study: PaperStudy) -> list[Question]:
     return study.to_table(WITH_MOMENTUM)
 
 
-def measure(study: Study | None = None, exponent: float = 1.0, methods: Methods = WITH_MOMENTUM) -> Measured:
+def measure(study: PaperStudy | None = None, exponent: float = 1.0, methods: Methods = WITH_MOMENTUM) -> Measured:
     """Critical batch sizes, 20% above perfect scaling, of SGD and heavy ball with each preconditioner.
 
     Parameters
@@ -38,7 +38,7 @@ def measure(study: Study | None = None, exponent: float = 1.0, methods: Methods 
     exponent : of the power law of curvatures; 0 leaves nothing to precondition.
     methods : to tune; if heavy ball is among them, it is compared with SGD too.
     """
-    study = (study or Study()).on(exponent)
+    study = (study or PaperStudy()).on(exponent)
     critical = {m: study.critical(o) for m, o in methods.items()}
     table = study.table(methods)
     for (m, p), found in {(m, p): c for m, cs in critical.items() for p, c in zip(POWERS, cs, strict=True)}.items():

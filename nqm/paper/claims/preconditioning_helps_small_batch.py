@@ -13,7 +13,7 @@ from ...show.numbers import spelled
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ..drawing import curves, keys
-from ..instance import POWERS, WITH_MOMENTUM, Methods, Question, Study
+from ..instance import POWERS, WITH_MOMENTUM, Methods, PaperStudy, Question
 from .base import Measured
 
 if TYPE_CHECKING:
@@ -25,11 +25,11 @@ TURN = ("every mode has the same curvature", {"exponent": 0.0, "methods": {"SGD"
 TOLERANCE = 1.02
 
 
-def questions(study: Study) -> list[Question]:
+def questions(study: PaperStudy) -> list[Question]:
     return study.to_table(WITH_MOMENTUM)
 
 
-def measure(study: Study | None = None, exponent: float = 1.0, methods: Methods = WITH_MOMENTUM) -> Measured:
+def measure(study: PaperStudy | None = None, exponent: float = 1.0, methods: Methods = WITH_MOMENTUM) -> Measured:
     """Steps without a preconditioner over steps with one, at each batch size; the smallest decides.
 
     Parameters
@@ -38,7 +38,7 @@ def measure(study: Study | None = None, exponent: float = 1.0, methods: Methods 
     exponent : of the power law of curvatures; 0 leaves nothing to precondition.
     methods : to tune.
     """
-    study = (study or Study()).on(exponent)
+    study = (study or PaperStudy()).on(exponent)
     table = study.table(methods)
     plain = {(row["optimizer"], row["batch_size"]): row["steps"] for row in table if row["power"] == 0.0}
     for row in table:

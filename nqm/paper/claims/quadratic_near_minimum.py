@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from ...show.chart import GREY, PALETTE, Line, Panel, chart
 from ...show.numbers import percent
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
+from ...types import Array
 from .base import Measured
 
 if TYPE_CHECKING:
@@ -80,10 +81,10 @@ def draw(table: Table) -> Figure:
 class Logistic:
     """Mean of log(1 + exp(-y x'theta)) over a data set, with its minimum, the Hessian and the gradient noise there."""
 
-    X: Any  # examples times their labels, +1 or -1
-    minimum: Any
-    H: Any
-    noise: Any  # gradient of each example at the minimum
+    X: Array  # examples times their labels, +1 or -1
+    minimum: Array
+    H: Array
+    noise: Array  # gradient of each example at the minimum
 
     @classmethod
     def made(cls, rng: np.random.Generator, examples: int, dim: int = 6) -> Logistic:
@@ -102,21 +103,23 @@ class Logistic:
     def dim(self) -> int:
         return self.X.shape[1]
 
-    def loss(self, theta: Any) -> Any:
+    def loss(self, theta: Array) -> Array:
         """Above the minimum."""
         return np.logaddexp(0.0, -(theta @ self.X.T)).mean(-1) - np.logaddexp(0.0, -(self.minimum @ self.X.T)).mean()
 
-    def gradient(self, theta: Any, share: Any) -> Any:
+    def gradient(self, theta: Array, share: Array) -> Array:
         """Of the minibatch that gives each example its share."""
         return -(share * _sigmoid(-(theta @ self.X.T))) @ self.X
 
-    def model(self, offset: Any) -> Quadratic:
+    def model(self, offset: Array) -> Quadratic:
         """The noisy quadratic in the Hessian's eigenvectors; only the diagonal of the noise matters to the loss."""
         h, U = np.linalg.eigh(self.H)
         return Quadratic(Spectrum(h, c=((self.noise @ U) ** 2).mean(0), s=(offset @ U) ** 2))
 
 
-def _compare(loss: Logistic, offset: Any, batch_size: int, steps: int, replicas: int, rng: np.random.Generator) -> Any:
+def _compare(
+    loss: Logistic, offset: Array, batch_size: int, steps: int, replicas: int, rng: np.random.Generator
+) -> list[tuple[int, float, float, float]]:
     """(step, real loss, the model's, standard error) at some steps.
 
     The quadratic is sampled too, with the same minibatches, and the mean of the *difference* is added to its exact loss:
@@ -140,5 +143,5 @@ def _compare(loss: Logistic, offset: Any, batch_size: int, steps: int, replicas:
     return found
 
 
-def _sigmoid(x: Any) -> Any:
+def _sigmoid(x: Array) -> Array:
     return 0.5 * (1 + np.tanh(x / 2))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...optimizers import SGD
 from ...problems.least_squares import LeastSquares
 from ...search import tune
 from ...show.chart import GREY, PALETTE, Line, Panel, chart
 from ...show.numbers import spelled
-from ...show.tables import Table, column
+from ...show.tables import Row, Table, column
 from ...show.verdict import Verdict
+from ...types import Array
 from ..instance import instance
 from .base import Measured
 
@@ -44,7 +45,7 @@ def measure(
     limit = model.stability_limit(SGD())
     table = []
     for size in batch_sizes:
-        row: dict[str, Any] = {"batch_size": size, "limit": real.stability_limit(SGD(), batch_size=size)}
+        row: Row = {"batch_size": size, "limit": real.stability_limit(SGD(), batch_size=size)}
         row["share"] = row["limit"] / limit
         for target in targets:
             steps = [tune(problem, SGD(), size, target).steps for problem in (real, model)]
@@ -80,5 +81,5 @@ def draw(table: Table) -> Figure:
     return chart(panels, key=[limit, *steps, even])
 
 
-def _ratio(table: Table, target: float) -> Any:
+def _ratio(table: Table, target: float) -> Array:
     return column(table, f"steps to {target:g}") / column(table, f"model's to {target:g}")

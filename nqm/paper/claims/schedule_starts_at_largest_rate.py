@@ -14,7 +14,7 @@ from ...show.chart import GREY, Line, Panel, chart, ramp
 from ...show.numbers import percent, spelled
 from ...show.tables import Table, column, distinct
 from ...show.verdict import Verdict
-from ..instance import Question, Study, preconditioned
+from ..instance import PaperStudy, Question, preconditioned
 from .base import Measured
 
 if TYPE_CHECKING:
@@ -27,12 +27,12 @@ POWERS, BATCH_SIZES, PIECES = (0.0, 0.75), (16, 256, 4096), 50
 TOLERANCE = 0.95
 
 
-def questions(study: Study) -> list[Question]:
+def questions(study: PaperStudy) -> list[Question]:
     return [study.to_schedule(preconditioned(SGD(), p), b, PIECES) for p, b in product(POWERS, BATCH_SIZES)]
 
 
 def measure(
-    study: Study | None = None,
+    study: PaperStudy | None = None,
     powers: Sequence[float] = POWERS,
     batch_sizes: Sequence[float] = BATCH_SIZES,
     pieces: int = PIECES,
@@ -46,7 +46,7 @@ def measure(
     batch_sizes : to find a schedule for.
     pieces : of each schedule, of equal length.
     """
-    study = study or Study()
+    study = study or PaperStudy()
     table = []
     for power, batch_size in product(powers, batch_sizes):
         found = study.schedule(preconditioned(SGD(), power), batch_size, pieces)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from ...show.chart import GREY, PALETTE, Line, Panel, chart
 from ...show.numbers import percent
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
+from ...types import Array
 from .base import Measured
 
 if TYPE_CHECKING:
@@ -61,19 +62,19 @@ def draw(table: Table) -> Figure:
     return chart([Panel(lines, "learning rate $\\times$ largest curvature", "relative error", "log", "log")])
 
 
-def _exact(h: Any, C: Any, lr: float) -> Any:
+def _exact(h: Array, C: Array, lr: float) -> Array:
     """Sigma at batch size 1: H is diagonal, so the matrix equation falls apart into its entries."""
     decay = 1 - lr * h
     return lr**2 * C / (1 - np.outer(decay, decay))
 
 
-def _gap(h: Any, C: Any, lr: float) -> float:
+def _gap(h: Array, C: Array, lr: float) -> float:
     exact = _exact(h, C, lr)
     spread = np.sqrt(np.diag(exact))
     return float(np.abs((lr / 2 * C / h - exact) / np.outer(spread, spread)).max())
 
 
-def _turned(h: Any, angle: float) -> Any:
+def _turned(h: Array, angle: float) -> Array:
     """diag(h) with its eigenvectors turned in the planes (1, 2), (2, 3), ..."""
     C = np.diag(h)
     for i in range(len(h) - 1):

@@ -13,7 +13,7 @@ from ...show.chart import GREY, Line, Panel, chart, ramp
 from ...show.numbers import spelled
 from ...show.tables import Table, column, distinct
 from ...show.verdict import Finding, Verdict
-from ..instance import Study
+from ..instance import PaperStudy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,7 +27,7 @@ RATES = (0.01, 0.03, 0.1, 0.3, 1.0)
 DIM, STEPS = 5000, 20_000
 
 
-def data(study: Study | None = None) -> Table:
+def data(study: PaperStudy | None = None) -> Table:
     """Step, loss, its signal and noise, and the steady-state risk, for each learning rate."""
     problem = Quadratic(Spectrum.power_law(DIM))
     table = []
@@ -51,7 +51,7 @@ def draw(table: Table) -> Figure:
     return chart([panel], size=(5.5, 3.3), key=key)
 
 
-def findings(table: Table, study: Study) -> list[Finding]:
+def findings(table: Table, study: PaperStudy) -> list[Finding]:
     early = {lr: _at(table, lr, 10) for lr in RATES}
     last = {lr: _at(table, lr, STEPS) for lr in RATES}
     floor = [early[lr]["floor"] for lr in RATES]

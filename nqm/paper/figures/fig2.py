@@ -15,7 +15,7 @@ from ...show.chart import GREY, PALETTE, Line, Panel, chart
 from ...show.tables import Table, column
 from ...show.verdict import Finding, Verdict
 from ..claims import claim
-from ..instance import Study
+from ..instance import PaperStudy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,7 +30,7 @@ X = 0.0005
 MEMORIES = np.geomspace(1.0, 1e4, 161)  # 1 / (1 - momentum), evenly on the picture's axis
 
 
-def data(study: Study | None = None) -> Table:
+def data(study: PaperStudy | None = None) -> Table:
     """Momentum, the rate 1 - |r|, the steady-state risk and the regime."""
     mode = Quadratic(Spectrum([1.0]))
     critical = (1 - math.sqrt(X)) ** 2
@@ -61,7 +61,7 @@ def draw(table: Table) -> Figure:
     return chart(panels, size=(7.2, 2.9))
 
 
-def findings(table: Table, study: Study) -> list[Finding]:
+def findings(table: Table, study: PaperStudy) -> list[Finding]:
     momentum, rate, risk = (column(table, name) for name in ("momentum", "rate", "risk"))
     top = int(np.argmax(rate))
     critical = (1 - math.sqrt(X)) ** 2

@@ -10,7 +10,7 @@ from ...show.tables import Table, column, distinct, markdown
 from ...show.verdict import Finding
 from ..claims import claim
 from ..drawing import steps_chart
-from ..instance import POWERS, WITH_MOMENTUM, Question, Study, preconditioned
+from ..instance import POWERS, WITH_MOMENTUM, PaperStudy, Question, preconditioned
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,13 +23,13 @@ CAPTION = (
 )
 
 
-def questions(study: Study) -> list[Question]:
+def questions(study: PaperStudy) -> list[Question]:
     return study.to_table(WITH_MOMENTUM)
 
 
-def data(study: Study | None = None) -> Table:
+def data(study: PaperStudy | None = None) -> Table:
     """Tuned steps and settings for each method, preconditioner and batch size, and the bounds there."""
-    study = study or Study()
+    study = study or PaperStudy()
     floors = {power: study.cg_steps(power) for power in POWERS}
     rows = study.table(WITH_MOMENTUM)
     return [{**row, **study.bounds(row["batch_size"]), "cg_steps": floors[row["power"]]} for row in rows]
@@ -39,7 +39,7 @@ def draw(table: Table) -> Figure:
     return steps_chart(table, [n for n in distinct(table, "cg_steps") if n])
 
 
-def findings(table: Table, study: Study) -> list[Finding]:
+def findings(table: Table, study: PaperStudy) -> list[Finding]:
     names = (
         "momentum_small_batch",
         "momentum_large_batch",
@@ -51,7 +51,7 @@ def findings(table: Table, study: Study) -> list[Finding]:
     return [claim(name).finding(study) for name in names]
 
 
-def tables(table: Table, study: Study) -> str:
+def tables(table: Table, study: PaperStudy) -> str:
     """Tuned steps in full, and the critical batch sizes by each definition."""
     sizes = column(table, "batch_size", optimizer="SGD", power=0.0)
     rows = [

@@ -11,7 +11,7 @@ from ...show.tables import Table
 from ...show.verdict import Finding, Verdict
 from ..claims import claim
 from ..drawing import steps_chart
-from ..instance import POWERS, WITH_AVERAGE, Question, Study
+from ..instance import POWERS, WITH_AVERAGE, PaperStudy, Question
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,13 +23,13 @@ CAPTION = (
 )
 
 
-def questions(study: Study) -> list[Question]:
+def questions(study: PaperStudy) -> list[Question]:
     return study.to_table(WITH_AVERAGE)
 
 
-def data(study: Study | None = None) -> Table:
+def data(study: PaperStudy | None = None) -> Table:
     """Tuned steps and settings of SGD and of its average for each preconditioner and batch size, and the bounds."""
-    study = study or Study()
+    study = study or PaperStudy()
     return [{**row, **study.bounds(row["batch_size"])} for row in study.table(WITH_AVERAGE)]
 
 
@@ -37,7 +37,7 @@ def draw(table: Table) -> Figure:
     return steps_chart(table)
 
 
-def findings(table: Table, study: Study) -> list[Finding]:
+def findings(table: Table, study: PaperStudy) -> list[Finding]:
     plain, averaged = (study.critical(optimizer) for optimizer in WITH_AVERAGE.values())
     return [
         claim("ema_small_batch").finding(study),

@@ -14,7 +14,7 @@ from ...show.verdict import Finding, Verdict
 from ..claims import claim
 from ..claims.lr_linear_then_flat import slopes
 from ..drawing import curves, keys
-from ..instance import WITH_MOMENTUM, Question, Study
+from ..instance import WITH_MOMENTUM, PaperStudy, Question
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,13 +26,13 @@ CAPTION = (
 )
 
 
-def questions(study: Study) -> list[Question]:
+def questions(study: PaperStudy) -> list[Question]:
     return study.to_table(WITH_MOMENTUM)
 
 
-def data(study: Study | None = None) -> Table:
+def data(study: PaperStudy | None = None) -> Table:
     """Best learning rate, momentum and effective learning rate for each method, preconditioner and batch size."""
-    return (study or Study()).table(WITH_MOMENTUM)
+    return (study or PaperStudy()).table(WITH_MOMENTUM)
 
 
 def draw(table: Table) -> Figure:
@@ -45,7 +45,7 @@ def draw(table: Table) -> Figure:
     return chart(panels, size=(7.2, 3.2), key=[*keys(table), *([guide] if guide else [])])
 
 
-def findings(table: Table, study: Study) -> list[Finding]:
+def findings(table: Table, study: PaperStudy) -> list[Finding]:
     sizes = column(table, "batch_size", optimizer="SGD", power=0.0)
     rates = {m: column(table, "effective_lr", optimizer=m, power=0.0) for m in WITH_MOMENTUM}
     # Where SGD's rate has gone flat at p = 0: the first doublings beyond twice its critical batch size.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...optimizers import SGD
 from ...show.numbers import spelled
-from ...show.tables import Table, column
+from ...show.tables import Row, Table, column
 from ...show.verdict import Finding, Verdict
 from ..drawing import steps_chart
-from ..instance import POWERS, Question, Study, preconditioned
+from ..instance import POWERS, PaperStudy, Question, preconditioned
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,18 +24,18 @@ PIECES = 10
 LARGEST = {0.0: 2**20, 0.25: 2**20, 0.5: 2**12, 0.75: 2**12}  # batch sizes up to which runs are long enough to divide
 
 
-def questions(study: Study) -> list[Question]:
+def questions(study: PaperStudy) -> list[Question]:
     schedules = [study.to_schedule(preconditioned(SGD(), p), size, PIECES) for p, size in _cases(study)]
     return [*(study.to_sweep(preconditioned(SGD(), p)) for p in POWERS), *schedules]
 
 
-def _cases(study: Study) -> list[tuple[float, float]]:
+def _cases(study: PaperStudy) -> list[tuple[float, float]]:
     return [(p, size) for p in POWERS for size in study.batch_sizes if size <= LARGEST[p]]
 
 
-def data(study: Study | None = None) -> Table:
+def data(study: PaperStudy | None = None) -> Table:
     """Tuned steps with a constant rate and with ten pieces, for each preconditioner and batch size, and the bounds."""
-    study = study or Study()
+    study = study or PaperStudy()
     table = []
     for power in POWERS:
         found = study.sweep(preconditioned(SGD(), power))
@@ -47,7 +47,7 @@ def data(study: Study | None = None) -> Table:
     return table
 
 
-def _row(study: Study, name: str, power: float, batch_size: float, steps: float) -> dict[str, Any]:
+def _row(study: PaperStudy, name: str, power: float, batch_size: float, steps: float) -> Row:
     row = {"optimizer": name, "power": power, "batch_size": batch_size, "steps": steps}
     return {**row, **study.bounds(batch_size)}
 
@@ -56,7 +56,7 @@ def draw(table: Table) -> Figure:
     return steps_chart(table)
 
 
-def findings(table: Table, study: Study) -> list[Finding]:
+def findings(table: Table, study: PaperStudy) -> list[Finding]:
     gain, sizes, above = {}, {}, {}
     for p in POWERS:
         steps = column(table, "steps", optimizer="ten pieces", power=p)

@@ -14,7 +14,7 @@ from ...show.numbers import spelled
 from ...show.tables import Table, column, distinct, markdown
 from ...show.verdict import Finding, Verdict
 from ..claims import claim
-from ..instance import Question, Study, preconditioned
+from ..instance import PaperStudy, Question, preconditioned
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,14 +30,14 @@ SHOWN_POWERS = (0.0, 0.75)
 COUNTS, COUNTED = (1, 2, 10, 50), (64, 1024)  # pieces and batch sizes of the table
 
 
-def questions(study: Study) -> list[Question]:
+def questions(study: PaperStudy) -> list[Question]:
     drawn = [study.to_schedule(preconditioned(SGD(), p), b, PIECES) for p, b in product(SHOWN_POWERS, BATCH_SIZES)]
     return [*drawn, *(study.to_schedule(SGD(), size, count) for size, count in product(COUNTED, COUNTS))]
 
 
-def data(study: Study | None = None) -> Table:
+def data(study: PaperStudy | None = None) -> Table:
     """Learning rate, first step and last step of each piece, for each preconditioner and batch size."""
-    study = study or Study()
+    study = study or PaperStudy()
     table = []
     for power, batch_size in product(SHOWN_POWERS, BATCH_SIZES):
         found = study.schedule(preconditioned(SGD(), power), batch_size, PIECES)
@@ -63,7 +63,7 @@ def draw(table: Table) -> Figure:
     return chart(panels, size=(7.2, 3.2), key=panels[0].lines)
 
 
-def findings(table: Table, study: Study) -> list[Finding]:
+def findings(table: Table, study: PaperStudy) -> list[Finding]:
     premises = {"powers": SHOWN_POWERS, "batch_sizes": BATCH_SIZES, "pieces": PIECES}
     fall = {
         power: [
@@ -81,7 +81,7 @@ def findings(table: Table, study: Study) -> list[Finding]:
     ]
 
 
-def tables(table: Table, study: Study) -> str:
+def tables(table: Table, study: PaperStudy) -> str:
     """What more pieces buy."""
     rows = [[size, *(study.schedule(SGD(), size, count).steps for count in COUNTS)] for size in COUNTED]
     return "### Steps by number of pieces, p = 0\n\n" + markdown(["B", *map(str, COUNTS)], rows)

@@ -12,7 +12,7 @@ from ...show.plots import curve_at
 from ...show.tables import Table, column, distinct
 from ...show.verdict import Finding, Verdict
 from ..drawing import STYLES
-from ..instance import WITH_MOMENTUM, Question, Study, sweep_rows
+from ..instance import WITH_MOMENTUM, PaperStudy, Question, sweep_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,13 +25,13 @@ CAPTION = (
 TARGETS = (0.1, 0.03, 0.01, 0.003, 0.001)
 
 
-def questions(study: Study) -> list[Question]:
+def questions(study: PaperStudy) -> list[Question]:
     return [study.to_sweep(optimizer, target) for target in TARGETS for optimizer in WITH_MOMENTUM.values()]
 
 
-def data(study: Study | None = None) -> Table:
+def data(study: PaperStudy | None = None) -> Table:
     """Tuned steps and settings for each target, method and batch size."""
-    study = study or Study()
+    study = study or PaperStudy()
     table = []
     for target in TARGETS:
         for name, optimizer in WITH_MOMENTUM.items():
@@ -59,7 +59,7 @@ def draw(table: Table) -> Figure:
     return chart([panel], size=(5.5, 3.9), key=key)
 
 
-def findings(table: Table, study: Study) -> list[Finding]:
+def findings(table: Table, study: PaperStudy) -> list[Finding]:
     critical = {
         m: np.array([column(table, "critical", target=t, optimizer=m)[0] for t in TARGETS]) for m in WITH_MOMENTUM
     }
