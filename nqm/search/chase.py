@@ -20,23 +20,18 @@ Until = Literal["first", "settled"]
 class HitSettings:
     """The numbers that steer a search for a first hit."""
 
-    leaf_level: int = 6
-    """A block of 2^leaf_level steps or fewer is walked step by step instead of being bounded."""
-    most_walked: int = 10**6
-    """The search gives up after so many walked steps: undamped swings can keep it undecided for as long as one likes."""
-    most_phases: int = 4096
-    """A cycle of at most so many steps is searched phase by phase; a longer one is walked."""
-    most_coupled: int = 10**7
-    """At most so many steps are walked on a problem whose modes are coupled."""
-    most_called: int = 10**6
-    """A schedule that is a function of the step is evaluated at so many steps at most."""
-    horizon_ratio: float = 1.02
-    """Where each horizon is a run of its own, horizons are tried on a grid of this ratio."""
-    longest_horizon: int = 10**5
-    """The longest horizon that is tried if such a run is also walked step by step."""
+    leaf_level: int = 6  # A block of 2^leaf_level steps or fewer is walked step by step instead of being bounded.
+    most_walked: int = (
+        10**6
+    )  # So many steps are walked in all: undamped swings can stay undecided for as long as one likes.
+    most_phases: int = 4096  # A cycle of so many steps or fewer is searched phase by phase; a longer one is walked.
+    most_coupled: int = 10**7  # So many steps are walked at most on a problem whose modes are coupled.
+    most_called: int = 10**6  # A schedule that is a function of the step is evaluated at so many steps at most.
+    horizon_ratio: float = 1.02  # Where each horizon is a run of its own, horizons are tried on a grid of this ratio.
+    longest_horizon: int = 10**5  # If such a run is also walked step by step, longer horizons are not tried.
 
 
-SETTINGS = HitSettings()
+HIT_SETTINGS = HitSettings()
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,9 +9,9 @@ import numpy as np
 from ..engine.run import Hit, Outcome
 from ..engine.schedule import MAX_PIECES, Schedule, as_schedule
 from ..optimizers.base import Optimizer, require_set
-from ..problems.base import MAX_STEPS, AnySchedule, Problem, check_batch_size, check_target
+from ..problems.base import MAX_STEPS, AnySchedule, Problem, check_batch_size, check_steps, check_target
 from ..types import Wrong
-from .chase import SETTINGS, Chase, Until
+from .chase import HIT_SETTINGS, Chase, Until
 from .march import march_to
 from .walk import walk_to
 
@@ -39,22 +39,20 @@ def steps_to_target(
     """
     require_set(optimizer, "steps_to_target")
     batch_size, target = check_batch_size(batch_size), check_target(target)
+    limit = check_steps(max_steps, argument="max_steps")
     if until not in ("first", "settled"):
         raise Wrong(f"until must be 'first' or 'settled', got {until!r}", argument="until")
-    if not 0 <= max_steps <= MAX_STEPS or max_steps != int(max_steps):
-        raise Wrong(f"max_steps must be a whole number from 0 to 10^9, got {max_steps!r}", argument="max_steps")
     if until == "settled" and optimizer.depends_on_horizon:
         raise Wrong(
             f"until='settled' needs one run, but {optimizer} is another run at each horizon; set its start",
             argument="until",
         )
     called = schedule is not None and not isinstance(schedule, Schedule)
-    fixed = as_schedule(schedule, min(int(max_steps), SETTINGS.most_called if called else MAX_PIECES))
-    chase = Chase(problem, optimizer, batch_size, target, fixed, int(max_steps), until)
+    fixed = as_schedule(schedule, min(limit, HIT_SETTINGS.most_called if called else MAX_PIECES))
+    chase = Chase(problem, optimizer, batch_size, target, fixed, limit, until)
     find = _shortest_horizon if optimizer.depends_on_horizon else march_to if problem.separable else walk_to
     with np.errstate(over="ignore", invalid="ignore"):
-        steps, limit = find(chase)
-    return _answer(chase, steps, limit)
+        return _answer(chase, *find(chase))
 
 
 def _answer(chase: Chase, steps: int | None, limit: int) -> Hit:
@@ -84,12 +82,12 @@ def _shortest_horizon(chase: Chase) -> tuple[int | None, int]:
     def below(t: int) -> bool:
         return bool((fast(t)[0] if fast else chase.loss(t)) <= chase.target)
 
-    longest = min(limit, SETTINGS.longest_horizon) if optimizer.endless.cycle == 0 else limit
+    longest = min(limit, HIT_SETTINGS.longest_horizon) if optimizer.endless.cycle == 0 else limit
     low, t = -1, 0
     while not below(t):
         if t >= longest:
             return None, limit
-        low, t = t, min(longest, max(t + 1, math.ceil(SETTINGS.horizon_ratio * t)))
+        low, t = t, min(longest, max(t + 1, math.ceil(HIT_SETTINGS.horizon_ratio * t)))
     while t - low > 1:
         middle = (low + t) // 2
         low, t = (low, middle) if below(middle) else (middle, t)

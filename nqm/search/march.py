@@ -21,7 +21,7 @@ from ..engine.kernels import loops
 from ..engine.moments import MomentMap, Powers
 from ..engine.trajectory import SCAN, Trajectory, fade
 from ..types import Array
-from .chase import SETTINGS, Chase, Watch
+from .chase import HIT_SETTINGS, Chase, Watch
 
 
 def march_to(chase: Chase) -> tuple[int | None, int]:
@@ -97,7 +97,7 @@ class _March:
         self.path = Trajectory(chase.optimizer.endless, chase.problem.spectrum.h, chase.schedule)
         self.ws, self.wn = chase.problem.spectrum.signal_mass, chase.problem.spectrum.noise_mass / chase.batch_size
         walks = self.path.period == 0
-        self.watch = Watch(chase, min(chase.limit, SETTINGS.most_walked) if walks else chase.limit)
+        self.watch = Watch(chase, min(chase.limit, HIT_SETTINGS.most_walked) if walks else chase.limit)
         self.t, self.state, self.walked = 0, self.path.start(), 0
 
     def go(self) -> int | None:
@@ -105,7 +105,7 @@ class _March:
         if watch.first and watch.last_above < 0:
             return 0
         while self.t < watch.limit and not watch.over:
-            if 1 < path.period <= SETTINGS.most_phases and self.t >= path.repeats_from:
+            if 1 < path.period <= HIT_SETTINGS.most_phases and self.t >= path.repeats_from:
                 hit = self._interleaved(self._cycle, path.period, watch.limit)
                 self.t = watch.limit
             elif (end := int(min(path.same_until(self.t), watch.limit))) - self.t == 1:
@@ -180,7 +180,7 @@ class _March:
         watch, stretch, level = self.watch, _Stretch(self, powers, stride), 0
         while (left := (end - self.t) // stride) > 0 and not watch.over:
             level = self._skip(stretch, min(level + 1, left.bit_length() - 1))
-            if level == SETTINGS.leaf_level:
+            if level == HIT_SETTINGS.leaf_level:
                 hit = self._leaf(stretch, min(2**level, left))
                 if hit is not None:
                     return hit
@@ -192,14 +192,14 @@ class _March:
 
     def _skip(self, stretch: _Stretch, level: int) -> int:
         """Pass the longest block, of 2^level strides at most, that bounds decide. Its level, or that of a leaf if none."""
-        while level > SETTINGS.leaf_level:
+        while level > HIT_SETTINGS.leaf_level:
             after = self._decided(stretch, level)
             if after is not None:
                 stretch.state = after
                 self.t += stretch.stride * 2**level
                 return level
             level -= 1
-        return SETTINGS.leaf_level
+        return HIT_SETTINGS.leaf_level
 
     def _decided(self, stretch: _Stretch, level: int) -> MomentMap | None:
         """The state after a block, if bounds tell that all of its losses are above the target, or that none is."""
@@ -218,7 +218,7 @@ class _March:
         stride, t = stretch.stride, self.t
         losses = self._walked(stretch, count)
         self.walked += count
-        if self.walked > SETTINGS.most_walked:
+        if self.walked > HIT_SETTINGS.most_walked:
             self.watch.stop(t)
             return None
         times = t + stride * np.arange(1, count + 1)

@@ -25,13 +25,14 @@ from ..engine.run import Outcome, number, numbers
 from ..engine.spectrum import Spectrum
 from ..engine.trajectory import Trajectory
 from ..optimizers.base import Optimizer, fill, free_parameters
-from ..problems.base import MAX_STEPS, Problem, check_batch_size, check_target, require_separable
+from ..problems.base import MAX_STEPS, Problem, check_batch_size, check_target
 from ..types import Array, Wrong
+from .answer import require_separable
 from .axes import Axis, Ticks
 
 
 @dataclass(frozen=True)
-class PhaseSettings:
+class MapSettings:
     """The numbers that steer a map."""
 
     pass_size: int = 16384  # Settings times nodes times slots of one pass: the powers of so many stay in cache.
@@ -41,7 +42,7 @@ class PhaseSettings:
     sparse_bits: int = 3  # Later, time goes on by the highest bit of t moved down by one less than this.
 
 
-SETTINGS = PhaseSettings()
+MAP_SETTINGS = MapSettings()
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,7 +184,7 @@ class _Grid:
             group = np.flatnonzero((np.stack(keys, axis=1) == key).all(axis=1))
             group = group[np.argsort(speed[group], kind="stable")]
             slots = len(self._filled(group[:1]).initial())
-            chunk = max(1, SETTINGS.pass_size // (slots * len(self.spectrum)))
+            chunk = max(1, MAP_SETTINGS.pass_size // (slots * len(self.spectrum)))
             for first in range(0, len(group), chunk):
                 rows = group[first : first + chunk]
                 yield rows, self._filled(rows)
@@ -209,7 +210,7 @@ class _Grid:
         low, high = (np.full(len(other.values), end) for end in (along.values[0], along.values[-1]))
         first = stable(low)
         crosses = first != stable(high)
-        for _ in range(SETTINGS.bisections if crosses.any() else 0):
+        for _ in range(MAP_SETTINGS.bisections if crosses.any() else 0):
             middle = along.between(low, high)
             same = stable(middle) == first
             low, high = np.where(same, middle, low), np.where(same, high, middle)
@@ -255,7 +256,7 @@ class _Pass:
         t, gap = np.zeros((2, cells), dtype=np.int64)
         hit, hopeless = np.zeros((2, cells), dtype=bool)
         while now < self.limit and not (hit | hopeless).all():
-            bits = SETTINGS.dense_bits if now < SETTINGS.dense_steps else SETTINGS.sparse_bits
+            bits = MAP_SETTINGS.dense_bits if now < MAP_SETTINGS.dense_steps else MAP_SETTINGS.sparse_bits
             level = max(0, now.bit_length() - bits)
             ahead = self.powers[level] @ state
             loss, noise = self._losses(ahead)

@@ -50,7 +50,7 @@ class RateSettings:
     corrections: int = 20  # L-BFGS remembers so many of its past steps.
 
 
-SETTINGS = RateSettings()
+RATE_SETTINGS = RateSettings()
 
 
 class Rates(NamedTuple):
@@ -79,18 +79,20 @@ class RateSearch:
     def least_loss(self, steps: int, pieces: int) -> Rates:
         """The rates of least loss after so many steps."""
         constant = self.tuner.solve(self.batch_size, steps=steps)
-        start = self._first(steps, constant, min(pieces, SETTINGS.first_pieces))
-        return self._confirmed(self._descend(start.on(pieces), SETTINGS.sharp), math.inf)
+        start = self._first(steps, constant, min(pieces, RATE_SETTINGS.first_pieces))
+        return self._confirmed(self._descend(start.on(pieces), RATE_SETTINGS.sharp), math.inf)
 
     def fewest_steps(self, target: float, pieces: int) -> Rates | Tuned:
         """The rates that reach a target soonest; the constant answer if that has too few steps to be divided, or none."""
         constant = self.tuner.solve(self.batch_size, target)
         if not constant.steps or constant.steps < pieces:
             return constant
-        few = min(pieces, SETTINGS.first_pieces)
+        few = min(pieces, RATE_SETTINGS.first_pieces)
         found = self._first(max(few, constant.steps // 2), constant, few)
         for count in sorted({few, pieces}):
-            found = self._horizon(target, found.on(count), SETTINGS.close if count == pieces else SETTINGS.near)
+            found = self._horizon(
+                target, found.on(count), RATE_SETTINGS.close if count == pieces else RATE_SETTINGS.near
+            )
         return self._confirmed(self._beyond_edge(target, found), target)
 
     def at(self, rates: Rates, lr: float) -> Optimizer:
@@ -102,18 +104,18 @@ class RateSearch:
         """Newton's method on log T against log of the least loss; the slope is that of the current schedule stretched."""
         goal, T = math.log(target), found.steps
         lo, hi, at = len(found.rates) - 1, MAX_STEPS, math.inf
-        for _ in range(SETTINGS.horizons):
-            found = self._descend(found._replace(steps=T), SETTINGS.good)
+        for _ in range(RATE_SETTINGS.horizons):
+            found = self._descend(found._replace(steps=T), RATE_SETTINGS.good)
             at = math.log(found.loss)
             lo, hi = (lo, T) if at <= goal else (T, hi)
             if (0 <= goal - at < close) or hi - lo <= 1:
                 break
             further = T + max(1, T // 50)
             slope = (math.log(self._loss(found._replace(steps=further), self.nodes)) - at) / math.log(further / T)
-            move = (goal - close / 2 - at) / min(slope, SETTINGS.flattest)
-            guess = T * math.exp(np.clip(move, -SETTINGS.furthest, SETTINGS.furthest))
+            move = (goal - close / 2 - at) / min(slope, RATE_SETTINGS.flattest)
+            guess = T * math.exp(np.clip(move, -RATE_SETTINGS.furthest, RATE_SETTINGS.furthest))
             T = int(np.clip(round(guess), lo + 1, max(hi - 1, lo + 1)))
-        return found if at <= goal else self._descend(found._replace(steps=hi), SETTINGS.sharp)
+        return found if at <= goal else self._descend(found._replace(steps=hi), RATE_SETTINGS.sharp)
 
     def _beyond_edge(self, target: float, found: Rates) -> Rates:
         """Let early pieces pass the edge of stability a little, as later ones repair it: some tenths of a percent.
@@ -121,12 +123,12 @@ class RateSearch:
         Every trial starts from the longer run that reached the target. The other way round, more steps beyond the edge
         would blow up before the search has moved.
         """
-        cut = SETTINGS.first_cut
+        cut = RATE_SETTINGS.first_cut
         for _ in range(10):
             trial = min(found.steps - 1, int(found.steps * (1 - cut)))
-            if cut < SETTINGS.last_cut or trial < 4 * len(found.rates):
+            if cut < RATE_SETTINGS.last_cut or trial < 4 * len(found.rates):
                 break
-            shorter = self._descend(found._replace(steps=trial), SETTINGS.good, beyond=True)
+            shorter = self._descend(found._replace(steps=trial), RATE_SETTINGS.good, beyond=True)
             if shorter.loss > target:
                 cut /= 3
             else:
@@ -139,13 +141,13 @@ class RateSearch:
         lr, u = float(known["lr"].value), np.array([p.kind.coordinate(known[p.name].value) for p in self.shared])
         guesses = [Rates(steps, np.full(pieces, lr), u.astype(float))]
         if pieces > 1:
-            top = max(lr, SETTINGS.top * self._chain(guesses[0]).edge(u))
-            falling = [np.geomspace(top, end * lr, pieces) for end in SETTINGS.bottoms]
+            top = max(lr, RATE_SETTINGS.top * self._chain(guesses[0]).edge(u))
+            falling = [np.geomspace(top, end * lr, pieces) for end in RATE_SETTINGS.bottoms]
             guesses += [guesses[0]._replace(rates=rates) for rates in falling]
-        best = min((self._descend(guess, SETTINGS.rough) for guess in guesses), key=lambda found: found.loss)
+        best = min((self._descend(guess, RATE_SETTINGS.rough) for guess in guesses), key=lambda found: found.loss)
         # A piece whose rate has collapsed has no slope left to come back by; try it at the level of those after it.
         envelope = np.maximum.accumulate(best.rates[::-1])[::-1]
-        again = self._descend(best._replace(rates=envelope), SETTINGS.rough)
+        again = self._descend(best._replace(rates=envelope), RATE_SETTINGS.rough)
         return again if again.loss < best.loss else best
 
     def _chain(self, at: Rates, problem: Problem | None = None) -> Chain:
@@ -180,12 +182,12 @@ class RateSearch:
             return math.log(loss), slope / loss
 
         shortest = int(chain.lengths.min())
-        passes = beyond or shortest < SETTINGS.short
-        most = min(SETTINGS.beyond, (1 + SETTINGS.growth ** (1 / shortest)) / 2) if passes else 1.0
+        passes = beyond or shortest < RATE_SETTINGS.short
+        most = min(RATE_SETTINGS.beyond, (1 + RATE_SETTINGS.growth ** (1 / shortest)) / 2) if passes else 1.0
         top = math.log(chain.edge(start.u) * most)
-        bounds = [(top - SETTINGS.depth, top)] * count + [(p.kind.low, p.kind.high) for p in self.shared]
-        iterations = SETTINGS.iterations_beyond if beyond else SETTINGS.iterations
-        options = {"maxiter": iterations, "ftol": tolerance, "gtol": 1e-8, "maxcor": SETTINGS.corrections}
+        bounds = [(top - RATE_SETTINGS.depth, top)] * count + [(p.kind.low, p.kind.high) for p in self.shared]
+        iterations = RATE_SETTINGS.iterations_beyond if beyond else RATE_SETTINGS.iterations
+        options = {"maxiter": iterations, "ftol": tolerance, "gtol": 1e-8, "maxcor": RATE_SETTINGS.corrections}
         first = np.append(np.minimum(np.log(start.rates), top), start.u)
         with threadpool_limits(1, "blas"):  # The systems of L-BFGS are tiny: more threads only spin.
             result = minimize(objective, first, jac=True, method="L-BFGS-B", bounds=bounds, options=options)

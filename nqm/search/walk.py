@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .chase import SETTINGS, Chase, Watch
+from .chase import HIT_SETTINGS, Chase, Watch
 
 
 def walk_to(chase: Chase) -> tuple[int | None, int]:
@@ -16,7 +16,7 @@ def walk_to(chase: Chase) -> tuple[int | None, int]:
     problem, optimizer, averages, floor = chase.problem, chase.optimizer, chase.optimizer.averages, chase.floor
     if chase.until == "settled" and not (averages or floor <= chase.target):
         return None, chase.limit
-    limit = min(chase.limit, SETTINGS.most_coupled)
+    limit = min(chase.limit, HIT_SETTINGS.most_coupled)
     if chase.until == "first" and not averages and floor >= chase.target:
         limit = problem.hopeless_after(optimizer, chase.batch_size, chase.target, chase.schedule, limit)
     chase, fine = replace(chase, limit=limit), problem.nodes.fine

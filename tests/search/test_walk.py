@@ -26,8 +26,8 @@ from nqm import (  # fmt: skip
     sweep,
     tune,
 )
-from nqm.problems.base import Nodes
-from nqm.search.chase import SETTINGS
+from nqm.problems.nodes import Nodes
+from nqm.search.chase import HIT_SETTINGS
 
 PAPER = LeastSquares(Spectrum.power_law(10_000))
 SMALL = LeastSquares(Spectrum.power_law(60), 0.5)
@@ -93,7 +93,7 @@ def test_a_floor_above_the_target_is_seen_at_once() -> None:
     assert steps_to_target(PAPER, SGD(0.3), 64, 0.005, schedule).outcome is Outcome.above_floor
     assert steps_to_target(SMALL, SGD(1e-3), 4, 0.01, max_steps=100).outcome is Outcome.out_of_steps
     assert steps_to_target(SMALL, SGD(1e-3), 4, 100).steps == 0
-    assert SETTINGS.most_coupled >= 10**6
+    assert HIT_SETTINGS.most_coupled >= 10**6
 
 
 def test_tuned_sgd_is_the_best_of_a_fine_grid() -> None:
