@@ -18,6 +18,8 @@ from ..types import Array, Wrong
 
 Target = Literal["lr", "momentum", "batch_size"]
 
+MAX_PIECES = 10**7  # most pieces of a schedule that changes at every step
+
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
@@ -37,7 +39,10 @@ class Schedule:
         lengths = np.atleast_1d(np.asarray(self.lengths))
         known = lengths.size > 0 and lengths.dtype.kind in "iuf" and np.all(np.abs(lengths) < 2**62)
         if not known or np.any(lengths != np.rint(lengths)) or np.any(lengths < 1) or lengths.sum() > 1e12:
-            raise Wrong(f"a schedule's pieces must each last a whole number of steps, at least 1, got {self.lengths!r}")
+            raise Wrong(
+                f"a schedule's pieces must each last a whole number of steps, at least 1, got {self.lengths!r}",
+                argument="lengths",
+            )
         values = {}
         for name in ("lr", "momentum", "batch_size"):
             value = np.asarray(getattr(self, name), dtype=float)
@@ -111,7 +116,7 @@ def step(steps: int, factor: float, at: Sequence[float]) -> Schedule:
     """Multiply by ``factor`` at each of the steps ``at``."""
     ends = [int(a) if math.isfinite(a) else 0 for a in at]
     if sorted(set(ends)) != ends or not ends or ends[0] < 1 or ends[-1] >= _steps("step", steps):
-        raise Wrong(f"step: at must rise within 1 .. {steps - 1}, got {list(at)}")
+        raise Wrong(f"step: at must rise within 1 .. {steps - 1}, got {list(at)}", argument="at")
     return Schedule(np.diff([0, *ends, steps]), factor ** np.arange(len(ends) + 1.0))
 
 
@@ -130,7 +135,7 @@ def cosine(steps: int, end: float = 0.0) -> Schedule:
 def exponential(steps: int, end: float = 0.01) -> Schedule:
     """By the same factor at each step, from 1 towards ``end``."""
     if not end > 0:
-        raise Wrong(f"exponential: end must be positive, got {end}")
+        raise Wrong(f"exponential: end must be positive, got {end}", argument="end")
     return _each(end ** (np.arange(_steps("exponential", steps)) / steps))
 
 
@@ -161,12 +166,10 @@ def as_schedule(schedule: Schedule | Callable[[int], float] | None, steps: int) 
         raise Wrong(f"schedule must be a Schedule or a function of the step, got {schedule!r}", argument="schedule")
     if steps > MAX_PIECES:
         raise Wrong(
-            f"a schedule that changes at every step is followed for {MAX_PIECES:,} steps at most, asked for {steps:,}"
+            f"a schedule that changes at every step is followed for {MAX_PIECES:,} steps at most, asked for {steps:,}",
+            argument="schedule",
         )
     return _each(np.array([float(schedule(t)) for t in range(max(steps, 1))]))
-
-
-MAX_PIECES = 10**7
 
 
 def _each(values: Array) -> Schedule:
@@ -177,7 +180,7 @@ def _steps(name: str, steps: Any) -> int:
     if isinstance(steps, (bool, str)) or not 1 <= steps <= 10**12 or steps != int(steps):
         raise Wrong(f"{name}: steps must be a whole number of at least 1, got {steps!r}", argument="steps")
     if name not in ("constant", "step", "wsd") and steps > MAX_PIECES:
-        raise Wrong(f"{name}: changes at every step, {MAX_PIECES:,} at most, got {steps:,}")
+        raise Wrong(f"{name}: changes at every step, {MAX_PIECES:,} at most, got {steps:,}", argument="steps")
     return int(steps)
 
 

@@ -20,12 +20,14 @@ import numpy as np
 from ..types import Array, Wrong
 from .quadrature import Block, compress_block, uniform_rule
 
-EXACT_DIM = 2**14  # a power law up to this size keeps every mode
-HEAD = 128  # leading modes that are kept as they are, by a larger one and when a spectrum is compressed
-END = 0.02  # of the initial loss: about where a run ends, and an error should be small beside that
-BLOCK = 128.0  # curvature ratio of a block that is compressed
-SMOOTH_BLOCK = 8.0  # the same where modes do not swing
-RATIO = 2.0  # index ratio of a block of the rest
+EXACT_DIM = 2**14  # most modes that a power law keeps one by one
+HEAD = 128  # largest curvatures that a larger power law and a compressed spectrum keep as they are
+END_SHARE = (
+    0.02  # share of the initial loss at which runs end; a compressed spectrum is held to an error small beside it
+)
+BLOCK_RATIO = 128.0  # largest over smallest curvature of a block that is compressed
+SMOOTH_BLOCK_RATIO = 8.0  # the same ratio for spectra that serve optimizers without momentum
+INDEX_RATIO = 2.0  # last over first index of a block of a larger power law
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +153,7 @@ class Spectrum:
         """
         _real("binned", n=n)
         if n != int(n) or not 2 <= n <= 10**6:
-            raise Wrong(f"binned: n must be a whole number from 2 to 10^6, got {n!r}")
+            raise Wrong(f"binned: n must be a whole number from 2 to 10^6, got {n!r}", argument="n")
         n = int(n)
         edges = np.geomspace(self.h.min(), self.h.max(), n)
         # The largest curvature is the last edge itself, up to rounding.
@@ -173,7 +175,7 @@ class Spectrum:
         """
         _real("compress", tol=tol)
         if not 0 < tol < 1:
-            raise Wrong(f"compress: tol must lie between 0 and 1, got {tol!r}")
+            raise Wrong(f"compress: tol must lie between 0 and 1, got {tol!r}", argument="tol")
         if len(self) <= head:
             return self
         live = self.count > 0
@@ -181,11 +183,11 @@ class Spectrum:
         h, s, c, n = -h, *(np.bincount(first, a[live]) for a in (self.signal_mass, self.noise_mass, self.count))
         edges = [min(head, len(h))]
         while edges[-1] < len(h):
-            low = h[edges[-1]] / (BLOCK if swings else SMOOTH_BLOCK)
+            low = h[edges[-1]] / (BLOCK_RATIO if swings else SMOOTH_BLOCK_RATIO)
             edges.append(max(int(np.searchsorted(-h, -low, side="left")), edges[-1] + 1))
         parts: list[Block] = [(h[:head], s[:head], c[:head], n[:head])]
         for lo, hi in pairwise(edges):
-            parts.append(compress_block(h[lo:hi], s[lo:hi], c[lo:hi], n[lo:hi], END * tol, swings))
+            parts.append(compress_block(h[lo:hi], s[lo:hi], c[lo:hi], n[lo:hi], END_SHARE * tol, swings))
         h, s, c, n = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         return Spectrum(h, 2 * c / (n * h), 2 * s / (n * h), n, note=self.note)
 
@@ -249,7 +251,7 @@ def _indices(d: int) -> tuple[Array, Array]:
         return np.arange(1.0, d + 1), np.ones(d)
     nodes, weights, first = [np.arange(1.0, HEAD + 1)], [np.ones(HEAD)], HEAD + 1
     while first <= d:
-        last = min(d, math.floor(first * RATIO))
+        last = min(d, math.floor(first * INDEX_RATIO))
         x, w = uniform_rule(first, last, nodes=14)
         nodes.append(x)
         weights.append(w)

@@ -20,11 +20,11 @@ from .kernels import loops
 from .moments import MomentMap, Powers
 from .schedule import Schedule
 
-MAX_STEPS = 10**9  # the longest run
-MAX_WALK = 10**7  # steps that are followed one by one
-BLOWN = 1e4  # growth of a state beyond which its second moments cancel to nothing when it falls again
-SCAN = 4096  # steps walked at a time
-STABLE = 1 + 1e-12  # the slowest modes have 1 - lr h == 1.0 in float64
+MAX_STEPS = 10**9  # steps of the longest run
+MAX_SINGLE_STEPS = 10**7  # most steps that are followed one by one, because they all differ
+MAX_GROWTH = 1e4  # growth of a state after which its second moments, once it falls again, are rounding alone
+SCAN = 4096  # steps that differ and are walked in one call
+STABLE = 1 + 1e-12  # largest spectral radius of a stable mode: the slowest have 1 - lr h == 1.0 in float64
 
 
 Entry = float | Array
@@ -166,9 +166,11 @@ class Trajectory:
 
     def move(self, state: MomentMap, t: int, to: int) -> MomentMap:
         """The state after ``to`` steps from the state after t."""
-        if self.period == 0 and to > MAX_WALK:
+        if self.period == 0 and to > MAX_SINGLE_STEPS:
             raise Wrong(
-                f"the steps of {self.optimizer} all differ and are followed one by one, {MAX_WALK:,} at most, not {to:,}"
+                f"the steps of {self.optimizer} all differ and are followed one by one, "
+                f"{MAX_SINGLE_STEPS:,} at most, not {to:,}",
+                argument="steps",
             )
         while t < to:
             if self.period > 1 and t >= self.repeats_from and to - t >= 2 * self.period:
@@ -181,7 +183,7 @@ class Trajectory:
             if end - t == 1 and to - t > 1 and (affine := self.affine(t)):
                 end = min(to, t + min(SCAN, max(t, 16)))
                 state, _, _ = self.scan(affine, state, t, end)
-                lost = np.abs(state.A).max(axis=(0, 1)) > BLOWN  # what comes back from there is rounding
+                lost = np.abs(state.A).max(axis=(0, 1)) > MAX_GROWTH  # what comes back from there is rounding
                 state.A[..., lost] = state.Q[..., lost] = np.nan
             else:
                 state = self.powers(t).move(state, end - t)
@@ -245,7 +247,7 @@ class Trajectory:
         signal, noise = loops().scan(
             affine.G0, affine.G1, affine.b0, affine.b1, affine.pace(t, to), loud, X, N, self.row(to), ws, wn
         )
-        signal[np.maximum.accumulate(signal) > BLOWN**2 * max(float(ws.sum()), 1e-300)] = np.nan
+        signal[np.maximum.accumulate(signal) > MAX_GROWTH**2 * max(float(ws.sum()), 1e-300)] = np.nan
         m = state.drift.shape[0]
         drift = np.ascontiguousarray(np.einsum("iix->ix", X[:m, :m]) - 1.0)
         return MomentMap(X, drift, N), signal, noise

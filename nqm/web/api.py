@@ -10,7 +10,6 @@ from ..engine.run import number, numbers
 from ..engine.schedule import Schedule
 from ..optimizers import Optimizer
 from ..optimizers.base import parameters
-from ..problems.base import MAX_STEPS
 from ..problems.quadratic import Quadratic
 from ..search import Axis, optimal_schedule, phase_map, steps_to_target
 from ..search import tune as run_tune
@@ -62,7 +61,7 @@ def _multipliers(schedule: Schedule, steps: Array) -> dict[str, list[float]]:
 
 def _limit(given: Given, optimizer: Optimizer, batch_size: float) -> float | None:
     """The learning rate at which the setting loses stability, where that is quick to say."""
-    if not optimizer.linear or "lr" not in parameters(optimizer) or optimizer.at_horizon(MAX_STEPS).cycle > 1:
+    if not optimizer.linear or "lr" not in parameters(optimizer) or optimizer.endless.cycle > 1:
         return None
     return number(given.quick.stability_limit(optimizer, batch_size))
 
