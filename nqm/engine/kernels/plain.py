@@ -1,4 +1,7 @@
-"""The inner loops of the engine in NumPy: what runs where numba is missing, and what the compiled ones are held against."""
+"""The inner loops of the engine in NumPy: what runs where numba is missing, and what the compiled ones are held against.
+
+`kernels.Loops` says what each of them does.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,6 @@ end = climb = None
 
 
 def compose(A2: Array, d2: Array, Q2: Array, A1: Array, d1: Array, Q1: Array) -> tuple[Array, Array, Array]:
-    """(A2 A1, its diagonal minus one, A2 Q1 A2' + Q2)."""
     A = np.einsum("ilx,ljx->ijx", A2, A1)
     Q = np.einsum("ilx,jlx->ijx", np.einsum("ilx,lmx->imx", A2, Q1), A2) + Q2
     i = np.arange(min(A.shape[0], A.shape[1]))
@@ -28,7 +30,6 @@ def square(A: Array, d: Array, Q: Array) -> tuple[Array, Array, Array]:
 
 
 def move(A: Array, d: Array, Q: Array, X: Array, N: Array, t: int) -> tuple[Array, Array]:
-    """The state (X, N) after t steps of the map (A, Q)."""
     zero = np.zeros((min(X.shape[:2]), X.shape[2]))  # a state's own diagonal is not needed
     while t:
         if t & 1:
@@ -40,7 +41,6 @@ def move(A: Array, d: Array, Q: Array, X: Array, N: Array, t: int) -> tuple[Arra
 
 
 def chain(A: Array, Q: Array, x: Array, N: Array) -> tuple[Array, Array]:
-    """The state (x, N) before each of a row of maps (A, Q) and after the last."""
     states = [(x, N)]
     for a, q in zip(A, Q, strict=True):
         x, N = np.einsum("ijx,jx->ix", a, x), np.einsum("ilx,lmx,jmx->ijx", a, N, a) + q
@@ -49,7 +49,6 @@ def chain(A: Array, Q: Array, x: Array, N: Array) -> tuple[Array, Array]:
 
 
 def balance(G: Array) -> Array:
-    """Slot scales (k, modes) by Osborne's iteration: see `basis.balance`."""
     k = len(G)
     scale, size = np.ones((k, *G.shape[2:])), np.abs(G)
     size[np.arange(k), np.arange(k)] = 0.0
@@ -64,7 +63,6 @@ def balance(G: Array) -> Array:
 
 
 def tilts(G: Array, tilt: Array, width: int) -> int:
-    """By how much to shear slot 1 of the first modes, 0 where that is not needed (`moments.Basis`); on how many it is."""
     (a, b), (c, d) = G[0, :2, :width], G[1, :2, :width]
     half = (a - d) / 2
     far = np.flatnonzero((a + d < -2) & (b != 0) & (b * c < -(half**2) / 2))
@@ -74,10 +72,6 @@ def tilts(G: Array, tilt: Array, width: int) -> int:
 
 
 def shear(G: Array, tilt: Array, width: int) -> None:
-    """A step's change with slot 1 as ``x1 + tilt x0``, in place, of the first modes.
-
-    Entry (1, 0) is what is left when large terms cancel: products and sums there keep what they round off.
-    """
     far = np.flatnonzero(tilt[:width])
     part, s = G[:, :, far], tilt[far]
     (a, b), (c, d) = part[0, :2].copy(), part[1, :2].copy()
@@ -121,10 +115,6 @@ def scan(
     ws: Array,
     wn: Array,
 ) -> tuple[Array, Array]:
-    """Step the state (X, N) in place through ``G = G0 + pace G1``; signal and noise after each step.
-
-    ``loud`` multiplies each step's noise variance. X is (k, columns, modes); ws weights its columns (columns, modes).
-    """
     signal, noise = np.empty(len(pace)), np.empty(len(pace))
     for t, (p, q) in enumerate(zip(pace, loud, strict=True)):
         G, b = G0 + p * G1, b0 + p * b1
