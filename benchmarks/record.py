@@ -777,7 +777,7 @@ def record_predictions(record: Record) -> None:
 
 def record_trainings(record: Record) -> None:
     """Real training by the optimizers' own rules, curvature at checkpoints, and eigenvalues."""
-    from nqm.nets import checkpoints, compare, curvature_of, network_of, top_eigenpairs, train
+    from nqm.nets import checkpoints, curvature_of, curvature_similarity, network_of, top_eigenpairs, train
 
     network = network_of("digits", steps=50, examples=500, seed=2)
     rows = {name: SAMPLED[name] for name in ("adam", "adamw", "sign", "clipped_sgd", "rmsprop")}
@@ -789,7 +789,9 @@ def record_trainings(record: Record) -> None:
         record.add(f"nets/train/{name}", points_of(run))
     run = train(network, SGD(0.1), batch_size=32, steps=[5, 40], schedule=cosine(40), replacement=False, seeds=2)
     record.add("nets/train/scheduled", points_of(run))
-    found = compare(checkpoints(network, SGD(0.1), batch_size=64, steps=[0, 28]), k=5, probes=3, lanczos_steps=5)
+    found = curvature_similarity(
+        checkpoints(network, SGD(0.1), batch_size=64, steps=[0, 28]), k=5, probes=3, lanczos_steps=5
+    )
     record.add("nets/similarity", found.table())
     values, *_ = top_eigenpairs(curvature_of(network), dim=network.dim, k=3, dtype=network.theta.dtype)
     record.add("nets/eigenvalues", values)

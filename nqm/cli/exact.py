@@ -11,19 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from . import options, output
-from .options import (
-    AXIS,
-    FIT,
-    NUMBER,
-    PICTURE,
-    SIZE_LIST,
-    SPECTRUM,
-    WHOLE_NUMBER,
-    GoalOptions,
-    LawOptions,
-    option,
-    verb,
-)
+from .options import AXIS, FIT, INTEGER, NUMBER, PICTURE, SIZES, SPECTRUM, GoalOptions, LawOptions, option, verb
 from .output import Sink, answered, progress, show_pairs, write
 
 if TYPE_CHECKING:
@@ -47,15 +35,15 @@ DEFAULT_REPLICAS = 64  # This many replicas are sampled where sampling is needed
 )
 @options.optimizer
 @options.batch_size
-@option("--steps", "Number of steps to run.", WHOLE_NUMBER, required=True)
+@option("--steps", "Number of steps to run.", INTEGER, required=True)
 @options.schedule
 @options.problem
 @option("--grid", "Spacing of the reported steps.", ("log", "linear"))
 @option("--points", "Number of steps to report.", click.IntRange(2, 10**6), default=200)
 @option(
     "--replicas --sample replicas",
-    f"Sample N replicas; {DEFAULT_REPLICAS} if sampling is needed and N is omitted.",
-    WHOLE_NUMBER,
+    f"Replicas to sample; {DEFAULT_REPLICAS} if they are needed and N is omitted.",
+    INTEGER,
 )
 @options.laws
 @options.sink(csv=True, plot=True)
@@ -224,12 +212,7 @@ def schedule(
 )
 @options.optimizers
 @options.target
-@option(
-    "--batch-sizes",
-    "A list 4,16,64, or a range by factors of 4, or of 2: 2^2..2^20..2.",
-    SIZE_LIST,
-    default="2^2..2^20",
-)
+@option("--batch-sizes", "List 4,16,64, or range by factors of 4, or of 2: 2^2..2^20..2.", SIZES, default="2^2..2^20")
 @options.problem
 @options.max_steps
 @options.laws

@@ -14,7 +14,7 @@ from ..show.tables import Row, Table, header, some
 from ..types import Wrong, unknown
 from . import options
 from .errors import Failure
-from .options import INPUT, TABLE, WHOLE_NUMBER, OutputFile, VerbFunction, Verbs, flag, option, verb
+from .options import INPUT, INTEGER, TABLE, OutputFile, VerbFunction, Verbs, flag, option, verb
 from .output import TABLE_ROWS, Sink, answered, show_pairs, show_table, write
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def status(found: Results, sink: Sink) -> None:
 )
 @results
 @option("--optimizer LABEL", "List the trials of this optimizer of the study only.")
-@option("--batch-size -b B", "List the trials at this batch size only.", WHOLE_NUMBER)
+@option("--batch-size -b B", "List the trials at this batch size only.", INTEGER)
 @option("--outcome NAME", "List the trials that ended so only: reached, stopped, diverged, failed, ...")
 @options.sink(csv=True)
 def list_(found: Results, optimizer: str | None, batch_size: int | None, outcome: str | None, sink: Sink) -> None:
@@ -215,9 +215,7 @@ def show(found: Results, key: str, sink: Sink) -> None:
     "nqm lab export digits.toml --what curves --out curves.parquet",
 )
 @results
-@option(
-    "--what", "Export the best settings, every trial, or every point of every curve.", ("results", "trials", "curves")
-)
+@option("--what", "Best settings, every trial, or every point of every curve.", ("results", "trials", "curves"))
 @option("--out", "File to write: .csv or .parquet.", OutputFile(".csv", ".parquet"))
 @options.JSON
 def export(found: Results, what: str, out: str | None, as_json: bool) -> None:

@@ -12,20 +12,7 @@ from click import Choice, IntRange
 from ..show.numbers import percent
 from ..show.tables import some, with_folder
 from . import options
-from .options import (
-    FIT,
-    INPUT,
-    NUMBER,
-    OPTIMIZER,
-    RATE_LIST,
-    SIZE_LIST,
-    TABLE,
-    WHOLE_NUMBER,
-    VerbFunction,
-    flag,
-    option,
-    verb,
-)
+from .options import FIT, INPUT, INTEGER, NUMBER, OPTIMIZER, RATE_LIST, SIZES, TABLE, VerbFunction, flag, option, verb
 from .output import Sink, answered, progress, show_pairs, show_table, write
 
 if TYPE_CHECKING:
@@ -55,10 +42,8 @@ def network(function: VerbFunction) -> VerbFunction:
         function(load=load, seed=seed, **named)
 
     workload = click.argument("workload", metavar="WORKLOAD|MODULE:FUNCTION")
-    train_steps = option(
-        "--train-steps", "Steps up to the checkpoint; the workload's own number if omitted.", WHOLE_NUMBER
-    )
-    examples = option("--examples", "Use N examples of the workload's data.", WHOLE_NUMBER)
+    train_steps = option("--train-steps", "Steps up to the checkpoint; the workload's own if omitted.", INTEGER)
+    examples = option("--examples", "Use N examples of the workload's data.", INTEGER)
     return workload(train_steps(examples(options.seed(called))))
 
 
@@ -118,7 +103,7 @@ def fit(
 @click.argument("file", metavar="FIT", type=INPUT)
 @click.argument("optimizer", type=OPTIMIZER, required=False)
 @options.batch_size
-@option("--steps", "Predict the loss of OPTIMIZER over N steps.", WHOLE_NUMBER)
+@option("--steps", "Predict the loss of OPTIMIZER over N steps.", INTEGER)
 @option("--target LOSS", "Without an OPTIMIZER: say how to reach this loss soonest.", NUMBER)
 @options.schedule
 @flag("--epochs", "Draw batches from shuffled epochs instead of independently.")
@@ -157,11 +142,9 @@ def predict(
 @network
 @click.argument("optimizers", metavar="[OPTIMIZER]...", type=OPTIMIZER, nargs=-1)
 @option("--fit file FILE", "Check this fit, which is of the same checkpoint.", INPUT)
-@option("--batch-sizes", "Each OPTIMIZER at all of them; without any, in turn.", SIZE_LIST, default="16..4096")
-@option(
-    "--rates", f"Without an OPTIMIZER: {FOUR}, at these effective rates x curvature.", RATE_LIST, default="0.03,0.1,0.3"
-)
-@option("--steps", "Number of steps to train.", WHOLE_NUMBER, default=1000)
+@option("--batch-sizes", "Each OPTIMIZER at all of them; without any, in turn.", SIZES, default="16..4096")
+@option("--rates", f"Without an OPTIMIZER: {FOUR}, at these rates x curvature.", RATE_LIST, default="0.03,0.1,0.3")
+@option("--steps", "Number of steps to train.", INTEGER, default=1000)
 @option("--seeds", "Trainings of each setting; fewer above batches of 2,048, down to one.", IntRange(1), default=2)
 @option("--store", "Keep every training in this file, and make none twice.", TABLE)
 @option("--out", "Write the fit with the horizon that was found.", FIT)

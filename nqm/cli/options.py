@@ -198,12 +198,13 @@ class OutputFile(OptionType):
 
 
 NUMBER = Parsed("number", "N", "values.parse_number")
-WHOLE_NUMBER = Whole("number", "N", "values.parse_number")
-SIZE_LIST = Parsed("sizes", "SIZE_LIST", "values.parse_batch_sizes")
+INTEGER = Whole("number", "N", "values.parse_number")
+SIZES = Parsed("sizes", "SIZES", "values.parse_batch_sizes")
 RATE_LIST = Parsed("rates", "RATE_LIST", "values.parse_rates")
 AXIS = Parsed("axis", "AXIS", "objects.parse_axis")
 CLAIM = ClaimName()
 OPTIMIZER = Parsed("optimizer", "OPTIMIZER", "objects.parse_optimizer", allow_import=True)
+SCHEDULE = Parsed("schedule", "SCHEDULE", "objects.parse_schedule")
 SPECTRUM = SpectrumText("spectrum", "SPECTRUM", "objects.parse_spectrum")
 PICTURE = OutputFile(".png", ".pdf", ".svg")
 TABLE = OutputFile()
@@ -252,13 +253,9 @@ spectrum = option(
 )
 batch_size = option("--batch-size -b B", "Batch size: 1024, 2^10, or inf for no noise.", NUMBER, required=True)
 target = option("--target LOSS", "Loss to reach.", NUMBER, required=True)
-schedule = option(
-    "--schedule",
-    "Multipliers over steps, such as 'warmup(100) + cosine(900)'.",
-    Parsed("schedule", "SCHEDULE", "objects.parse_schedule"),
-)
-max_steps = option("--max-steps", "Give up after this many steps.", WHOLE_NUMBER, default=10**9, shown="10^9")
-seed = option("--seed", "Seed of the random numbers.", WHOLE_NUMBER, default=0)
+schedule = option("--schedule", "Multipliers over steps, such as 'warmup(100) + cosine(900)'.", SCHEDULE)
+max_steps = option("--max-steps", "Give up after this many steps.", INTEGER, default=10**9, shown="10^9")
+seed = option("--seed", "Seed of the random numbers.", INTEGER, default=0)
 
 
 def problem(function: VerbFunction) -> VerbFunction:
@@ -276,16 +273,10 @@ def problem(function: VerbFunction) -> VerbFunction:
 
         return function(problem=Quadratic(spectrum), **named)
 
-    kind = option(
-        "--problem kind",
-        "Gradient noise of fixed variance, or the noise of minibatches of a linear regression.",
-        ("quadratic", "least_squares"),
-    )
-    label_noise = option(
-        "--label-noise VAR",
-        "Variance of the labels' noise, for least_squares; it is c / h of the spectrum if omitted.",
-        NUMBER,
-    )
+    which = "Gradient noise of fixed variance, or the noise of minibatches of a linear regression."
+    variance = "Variance of the labels' noise, for least_squares; it is c / h of the spectrum if omitted."
+    kind = option("--problem kind", which, ("quadratic", "least_squares"))
+    label_noise = option("--label-noise VAR", variance, NUMBER)
     return spectrum(kind(label_noise(called)))
 
 
@@ -304,16 +295,10 @@ def laws(function: VerbFunction) -> VerbFunction:
     def called(*, noise: str, seed: int, rotation: int | None, **named: object) -> None:
         function(laws=LawOptions(noise=noise, seed=seed, rotation=rotation), **named)
 
-    noise = option(
-        "--noise LAW",
-        "Law of the sampled noise: gaussian, rademacher, laplace, exponential, student_t(df) or cauchy.",
-        default="gaussian",
-    )
-    rotation = option(
-        "--rotation SEED",
-        "Sample in a random basis, which this seed determines; the problem has 2,000 modes at most.",
-        WHOLE_NUMBER,
-    )
+    names = "gaussian, rademacher, laplace, exponential, student_t(df) or cauchy"
+    basis = "Sample in a random basis, which this seed determines; the problem has 2,000 modes at most."
+    noise = option("--noise LAW", f"Law of the sampled noise: {names}.", default="gaussian")
+    rotation = option("--rotation SEED", basis, INTEGER)
     return noise(seed(rotation(called)))
 
 
@@ -335,7 +320,7 @@ def goal(function: VerbFunction) -> VerbFunction:
         function(goal=GoalOptions(target=target, steps=steps, examples=examples), **named)
 
     examples = option("--examples", "Find the smallest loss within N examples.", NUMBER)
-    steps = option("--steps", "Find the smallest loss within N steps.", WHOLE_NUMBER)
+    steps = option("--steps", "Find the smallest loss within N steps.", INTEGER)
     fewest = option("--target LOSS", "Reach this loss in the fewest steps.", NUMBER)
     return fewest(steps(examples(called)))
 

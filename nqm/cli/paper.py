@@ -49,15 +49,9 @@ def paper(out: str, only: tuple[str, ...], sink: Sink) -> None:
 )
 @click.argument("names", metavar="[NAME]...", nargs=-1, type=CLAIM)
 @flag("--list listing", "List the claims and measure none.")
-@option(
-    "--out DIR",
-    "Write a picture of each claim, and one page of all as claims.md and claims.html.",
-    click.Path(file_okay=False),
-)
+@option("--out DIR", "Write pictures, and one page as claims.md and claims.html.", click.Path(file_okay=False))
 @flag("--turn", "Measure each claim again under the broken premise that turns its verdict.")
-@option(
-    "--premise given NAME=VALUE", "Measure one claim with this premise, not its own; may be repeated.", multiple=True
-)
+@option("--premise given NAME=VALUE", "Measure one claim with this premise; may be repeated.", multiple=True)
 @options.sink(csv=True)
 def claims(
     names: tuple[str, ...], listing: bool, out: str | None, turn: bool, given: tuple[str, ...], sink: Sink

@@ -19,7 +19,7 @@ from .study import Study
 
 
 @dataclass(frozen=True)
-class SearchSettings:
+class StudySearchSettings:
     """Numbers that steer the search of a cell; stored trials depend on them, so a change needs new stores."""
 
     candidates: int = 3  # At most this many settings of a cell are tried with fresh seeds.
@@ -31,7 +31,7 @@ class SearchSettings:
     more_steps: int = 4  # A race in which no trial arrives is repeated with this many times the steps.
 
 
-SEARCH = SearchSettings()
+SEARCH = StudySearchSettings()
 
 Rounds = Generator[list[Trial], list[Result], None]
 Widen = Callable[["Cell", Box], Box]

@@ -10,13 +10,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeGuard, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeGuard, TypeVar
 
 import numpy as np
 
 from ..engine.run import Outcome, Run
 from ..engine.schedule import Schedule, as_schedule
-from ..engine.spectrum import HEAD, Spectrum
+from ..engine.spectrum import Spectrum
 from ..engine.trajectory import MAX_STEPS
 from ..optimizers.base import Optimizer, fill, parameters, require_set
 from ..sampling import replicas as sampling
@@ -24,6 +24,7 @@ from ..sampling.bases import Rotation, rotation_matrix
 from ..sampling.laws import Function, Law, law
 from ..sampling.sources import GradientSource
 from ..types import Array, Progress, Wrong
+from .nodes import Nodes
 
 AnySchedule = Schedule | Callable[[int], float] | None
 """A schedule as a user gives it."""
@@ -38,7 +39,6 @@ Pair = tuple[Array, Array]
 """Signal and noise: the loss (or second moment) is ``signal + noise / batch_size``."""
 
 S = TypeVar("S")
-P_co = TypeVar("P_co", bound="Problem", covariant=True)
 
 
 class Motion(Protocol[S]):
@@ -212,14 +212,15 @@ class Problem(ABC):
         batch_size, times = check_batch_size(batch_size), report_steps(steps, grid, points)
         fixed = as_schedule(schedule, int(times[-1]))
         h, n, bands = self.spectrum.h, self.spectrum.count, Bands(self.spectrum)
+        nh, nhh, nhhh = n * h, n * h**2, n * h**3
+        weights = bands.which * (nh / 2)
         parts, scales = np.empty((2, len(bands), len(times))), np.empty((2, len(times)))
         with np.errstate(all="ignore"):
             for i, moments in enumerate(self._moments(optimizer, times, batch_size, fixed)):
-                for part, m in zip(parts, moments, strict=True):
-                    part[:, i] = bands.split(n * h * m / 2)
+                parts[0, :, i], parts[1, :, i] = (weights @ m for m in moments)
                 m = total(moments, batch_size)
                 c = self.gradient_noise(m)
-                scales[:, i] = (n @ c) / (n @ (h**2 * m)), (n @ (h * c)) / (n @ (h**3 * m))
+                scales[:, i] = (n @ c) / (nhh @ m), (nh @ c) / (nhhh @ m)
         signal, noise = parts.sum(axis=1)
         loss = total((signal, noise), batch_size)
         floor = self.floor(optimizer, batch_size, fixed)
@@ -392,40 +393,6 @@ class Problem(ABC):
                 state, now = motion.move(state, now, t), t
                 found = motion.read(state, now)
             yield found
-
-
-class Nodes(Generic[P_co]):
-    """A problem on the nodes of quadrature rules (`Spectrum.compress`), as accurate as their use needs.
-
-    - ``fine``, to 1e-9 whatever the setting: maps, moving pictures, and confirming long runs.
-    - ``coarse``, to the problem's ``coarseness`` once modes have stopped swinging, as in tuned runs: searches, which
-      confirm their answer on better nodes or on all modes.
-    - ``smooth``, to 1e-6 for optimizers of one slot, which never swing: their searches, and first scans of any search.
-    """
-
-    def __init__(self, problem: P_co) -> None:
-        self._problem = problem
-
-    @cached_property
-    def fine(self) -> P_co:
-        return self._problem.on(self._problem.modes.compress(1e-9))
-
-    @cached_property
-    def coarse(self) -> P_co:
-        tol, head = self._problem.coarseness
-        return self._problem.on(self._problem.modes.compress(tol, head=head))
-
-    @cached_property
-    def smooth(self) -> P_co:
-        whole = self.coarse if self._problem.coarseness[0] <= SMOOTH else self._problem  # the coarse nodes do if better
-        return self._problem.on(whole.modes.compress(SMOOTH, swings=False, head=HEAD // 4))
-
-    def searched(self, optimizer: Optimizer) -> P_co:
-        """The nodes that a search for this optimizer looks at."""
-        return self.smooth if len(optimizer.initial()) == 1 else self.coarse
-
-
-SMOOTH = 1e-6  # tolerance of the smooth nodes
 
 
 class Bands:

@@ -76,8 +76,7 @@ class LeastSquares(Problem):
             ratio = spectrum.c / spectrum.h
             if np.ptp(ratio) > 1e-6 * ratio.max():
                 raise Wrong(
-                    "the noise c of this spectrum is not a multiple of h, so it names no label noise; "
-                    "set label_noise",
+                    "the noise c of this spectrum is not a multiple of h, so it names no label noise; set label_noise",
                     argument="label_noise",
                 )
             noise = float(ratio.max())

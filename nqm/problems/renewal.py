@@ -11,6 +11,9 @@ of a mode, u = s / J the time within a block of J cycles::
 
 and all four of a block of 2 J follow from those of J by the binomial theorem. Blocks up to 4 cycles are exact, if a cycle
 has no more than 12 steps; in longer ones tau is a polynomial over the steps of the cycle too.
+
+Letters of axes: i, j, k, l entries of M (or slots, in a step), n, k, a, b powers of u, p, q shapes of tau over the steps of a
+cycle, s settings, x modes of all settings one after the other.
 """
 
 from __future__ import annotations
@@ -35,15 +38,18 @@ HALF = 0.5 ** np.arange(2 * DEGREE + 1)
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
-    """J cycles as one step; D is L^J - I, which keeps slow modes to full relative accuracy."""
+class TimeBlock:
+    """J cycles as one step, in the letters above.
 
-    D: Array  # (m, m, modes)
-    P: Array  # (degree, shape, m, modes)
-    R: Array  # (degree, shape, m, modes)
-    W: Array  # (setting, degree, shape, degree, shape)
-    S: Array  # (2 degrees): sum of u^n
-    one: Array  # (shape): a tau that is the same throughout the cycle
+    D is L^J - I, which keeps slow modes to full relative accuracy.
+    """
+
+    D: Array  # (i, j, x)
+    P: Array  # (n, p, i, x): what a tau of shape p that goes as u^n adds to M
+    R: Array  # (n, p, i, x): the moment u^n, in shape p, of the tau that M brings about
+    W: Array  # (s, n, p, k, q): the moment u^n, in shape p, of the tau that a tau of shape q as u^k brings about
+    S: Array  # (n), twice as many: the sum of u^n over the cycles
+    one: Array  # (p): the shape that is the same throughout the cycle
 
     @cached_property
     def feedback(self) -> tuple[Array, Array]:
@@ -58,7 +64,7 @@ class Block:
         system[lost] = np.eye(size)
         return np.linalg.inv(system), lost
 
-    def twice(self, nodes: int) -> Block:
+    def twice(self, nodes: int) -> TimeBlock:
         """The block of 2 J cycles."""
         C, half, D = BINOMIAL[: DEGREE + 1, : DEGREE + 1], HALF[: DEGREE + 1], self.D
         shape = (-1, 1, 1, 1)
@@ -73,7 +79,9 @@ class Block:
         across = (late @ early.transpose(0, 2, 1)).reshape(self.W.shape)
         W = self.W + across + np.einsum("kb,snpbq->snpkq", C, np.einsum("na,sapbq->snpbq", C, self.W))
         W *= half[:, None, None, None] * half[:, None]
-        return Block(2 * D + np.einsum("ijx,jkx->ikx", D, D), P, R, W, HALF * (self.S + BINOMIAL @ self.S), self.one)
+        return TimeBlock(
+            2 * D + np.einsum("ijx,jkx->ikx", D, D), P, R, W, HALF * (self.S + BINOMIAL @ self.S), self.one
+        )
 
 
 class Renewal:
@@ -121,7 +129,7 @@ class Renewal:
                 t, cycles = t + period * 2**level, cycles - 2**level
         return M
 
-    def _block(self, first: int, level: int, period: int) -> Block:
+    def _block(self, first: int, level: int, period: int) -> TimeBlock:
         """2^level cycles of ``period`` steps that begin as step ``first`` does, kept."""
         d = self.coupled.trajectory
         key = ((first - d.repeats_from) % d.period if first >= d.repeats_from else -1 - first, period)
@@ -132,7 +140,7 @@ class Renewal:
             ladder.append(ladder[-1].twice(self.coupled.nodes))
         return ladder[level]
 
-    def _cycle(self, first: int, period: int) -> Block:
+    def _cycle(self, first: int, period: int) -> TimeBlock:
         """One cycle: tau at each of its steps, or in a long one as a polynomial over them."""
         c, shapes = self.coupled, _shapes(period)
         step, Q, v = self._step(first)
@@ -149,7 +157,7 @@ class Renewal:
             W[:, 0, :, 0] += shapes[:, i, None] * felt.T[:, None]
             P[0] += np.einsum("ijx,pjx->pix", step, P[0]) + now * Q
             D = D + step + np.einsum("ijx,jkx->ikx", step, D)
-        return Block(D, P, R, W, np.eye(2 * DEGREE + 1)[0], shapes.sum(axis=1))
+        return TimeBlock(D, P, R, W, np.eye(2 * DEGREE + 1)[0], shapes.sum(axis=1))
 
     def _step(self, t: int) -> tuple[Array, Array, Array]:
         """L - I on the moments M_ij, i <= j; the noise Q per unit tau; and tau as a functional of M."""
@@ -168,7 +176,7 @@ class Renewal:
             D[:, column] = moved[i, j] + c.h * Q * seen[column]
         return D, Q, c.mass * seen
 
-    def _advance(self, block: Block, M: Array) -> Array:
+    def _advance(self, block: TimeBlock, M: Array) -> Array:
         """The moments after a block; NaN where noise feeds back within it faster than a polynomial can follow."""
         c, shapes = self.coupled, block.P.shape[1]
         inverse, lost = block.feedback

@@ -159,7 +159,7 @@ def test_least_squares_has_the_same_verbs():
     assert "the noise of a batch feeds back" in diverged.stdout
     assert "--label-noise needs" in told(call("tune", "SGD", "-b", 8, "--target", 1, "--label-noise", 1))
     assert "label_noise must be" in told(call("tune", "SGD", "-b", 8, "--target", 1, *least[:4], "--label-noise", -1))
-    assert "label_noise=" in told(call("tune", "SGD", "-b", 8, "--target", 1, "--problem", "least_squares",
+    assert "Invalid value for '--label-noise'" in told(call("tune", "SGD", "-b", 8, "--target", 1, "--problem", "least_squares",
                                        "--spectrum", "power_law(100, noise_exponent=0.5)"))  # fmt: skip
 
 

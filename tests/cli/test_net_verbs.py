@@ -123,8 +123,9 @@ def test_wrong_calls_get_one_sentence(args: tuple[str, ...], sentence: str) -> N
 )
 def test_exceptions_in_the_users_code_are_told_as_theirs(args: tuple[str, ...], sentence: str) -> None:
     result = call(*args)
-    assert result.exit_code != 0
+    assert result.exit_code == 1
     assert sentence in " ".join(result.stderr.split())
+    assert "Error: internal" not in result.stderr
 
 
 def test_no_answer_is_status_one() -> None:

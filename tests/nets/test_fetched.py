@@ -20,7 +20,7 @@ from nqm.nets.workloads import cifar10, fetch, mnist, moby_dick, workload
 from nqm.nets.workloads.datasets import DataSet, read_png
 from nqm.nets.workloads.fetch import PACKAGES
 
-REAL = {"mnist": mnist.FILES, "cifar10": cifar10.FILES, "moby_dick": moby_dick.FILES}
+REAL = {"mnist": mnist.DATA_FILES, "cifar10": cifar10.DATA_FILES, "moby_dick": moby_dick.DATA_FILES}
 FIRST = {"mnist": "train-labels-idx1-ubyte", "cifar10": "train_lables.json", "moby_dick": "chapter_1.txt"}
 
 
@@ -132,7 +132,7 @@ def test_the_fisher_matrix_of_a_sequence_averages_to_gauss_newton() -> None:
 
 @real("mnist")
 def test_mnist_is_the_real_one() -> None:
-    digest = hashlib.md5(mnist.FILES.file("train-images-idx3-ubyte.gz").read_bytes()).hexdigest()
+    digest = hashlib.md5(mnist.DATA_FILES.file("train-images-idx3-ubyte.gz").read_bytes()).hexdigest()
     assert digest == "6bbc9ace898e44ae57da46a324031adb"
     assert mnist.data(5)[1].tolist() == [5, 0, 4, 1, 9]
     assert workload("mnist_cnn").network(60, examples=2000).full_loss() < 1.2
@@ -140,7 +140,7 @@ def test_mnist_is_the_real_one() -> None:
 
 @real("cifar10")
 def test_cifar_is_the_real_one() -> None:
-    pixels = read_png(cifar10.FILES.file("data_batch_1.png"))
+    pixels = read_png(cifar10.DATA_FILES.file("data_batch_1.png"))
     assert pixels.shape[:2] == (10_000, 1024)
     mean = pixels[..., :3].mean((0, 1)) / 255
     assert mean == pytest.approx([0.4914, 0.4822, 0.4465], abs=0.003)  # of the whole set; this is a fifth
@@ -163,7 +163,7 @@ def test_mnist_does_not_take_fashion_for_it(folder: Path) -> None:
         mnist.data(1)
     (folder / "mnist" / "data").mkdir(parents=True)
     (folder / "mnist" / "data" / "train-images-idx3-ubyte").write_bytes(b"as npm lays it out")
-    assert mnist.FILES.file("train-images-idx3-ubyte.gz").parent.name == "data"
+    assert mnist.DATA_FILES.file("train-images-idx3-ubyte.gz").parent.name == "data"
 
 
 def archive(path: Path, files: dict[str, bytes]) -> Path:

@@ -11,10 +11,10 @@ import torch
 
 from nqm.nets.workloads import WORKLOADS, workload
 from nqm.nets.workloads.datasets import DataSet, read_idx
-from nqm.nets.workloads.fashion import FILES
+from nqm.nets.workloads.fashion import DATA_FILES
 
 FASHION = pytest.mark.skipif(
-    not Path(FILES.package).is_dir(),
+    not Path(DATA_FILES.package).is_dir(),
     reason="Debian's dataset-fashion-mnist is not installed; continuous integration has it",
 )
 
@@ -39,8 +39,8 @@ def test_fashion_learns(name: str) -> None:
 
 @FASHION
 def test_the_fashion_files_are_the_real_ones() -> None:
-    for name, digest in FILES.sha256:
-        assert hashlib.sha256(gzip.decompress(FILES.file(name).read_bytes())).hexdigest() == digest
+    for name, digest in DATA_FILES.sha256:
+        assert hashlib.sha256(gzip.decompress(DATA_FILES.file(name).read_bytes())).hexdigest() == digest
 
 
 def test_missing_data_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -178,7 +178,7 @@ def test_one_figure_alone_and_its_csv_redraws_it(tmp_path):
 
 
 def test_wrong_calls_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="no figure 'fig9'.*; there are fig2, fig3a"):
+    with pytest.raises(ValueError, match=r"no figure 'fig9'.*; there are fig2, fig3a"):
         paper.run_all(tmp_path, only=["fig2", "fig9"])
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match="cannot write into the folder"):

@@ -28,7 +28,11 @@ NUMBERS = [
 
 
 @pytest.mark.skipif(NODE is None, reason="node is missing")
-@pytest.mark.parametrize(("here", "there"), [(shown, "valueText"), (rounded, "roundedText")], ids=["shown", "rounded"])
+@pytest.mark.parametrize(
+    ("here", "there"),
+    [(shown, "valueText"), (lambda value: shown(rounded(value)), "roundedText")],
+    ids=["shown", "rounded"],
+)
 def test_the_page_shows_the_digits_of_the_command_line(here, there) -> None:
     assert NODE
     values = json.dumps([repr(value) for value in NUMBERS])
@@ -46,7 +50,7 @@ def test_the_page_shows_the_digits_of_the_command_line(here, there) -> None:
 @pytest.mark.skipif(NODE is None, reason="node is missing")
 def test_what_is_no_number() -> None:
     assert NODE
-    script = f'{FORMAT.read_text()}\nconsole.log([null, undefined, "", "SGD()"].map(valueText).join(" "));'
+    script = f'{FORMAT.read_text()}\nconsole.log(JSON.stringify([null, undefined, "", "SGD()"].map(valueText)));'
     done = subprocess.run([NODE, "--input-type=module"], input=script, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["-", "-", "-", "SGD()"]
-    assert [shown(None), shown(""), shown("SGD()")] == ["-", "-", "SGD()"]
+    assert json.loads(done.stdout) == ["-", "-", "", "SGD()"]
+    assert [shown(None), shown(""), shown("SGD()")] == ["-", "", "SGD()"]

@@ -65,7 +65,7 @@ WRONG: list[tuple[str, dict[str, Any], str | None, str]] = [
     ("curve", {"problem": []}, "problem", "must be an object"),
     ("predict", {}, "problem.spectrum", "nqm fit"),
     ("steps", {"target": -1}, "target", "from 1e-300"),
-    ("tune", {"target": 0.1}, None, "exactly one goal"),
+    ("tune", {"target": 0.1}, "target", "exactly one goal"),
     ("schedule", {"pieces": 101}, "pieces", "from 1 to 100"),
     ("schedule", {"problem": {"kind": "least_squares"}}, "problem.kind", "quadratic"),
     ("schedule", {"optimizer": "Polyak(SGD)"}, "optimizer", "all alike"),
@@ -73,8 +73,8 @@ WRONG: list[tuple[str, dict[str, Any], str | None, str]] = [
     ("sweep", {"optimizers": ["SGD", "SDG"], "target": 1}, "optimizers.1", "did you mean SGD?"),
     ("sweep", {"optimizers": ["SGD"], "target": 1, "batch_sizes": "1..1000..1.1"}, "batch_sizes", "40 at most"),
     ("map", {"x": {"name": "lr", "low": 0.1, "high": 1, "n": 65}}, "x.n", "from 2 to 64"),
-    ("map", {"x": {"name": "lr", "low": 2, "high": 1}}, "x", "low to a higher"),
-    ("map", {"x": {"name": "decay", "low": 0.1, "high": 0.5}}, "optimizer", "no parameter 'decay'"),
+    ("map", {"x": {"name": "lr", "low": 2, "high": 1}}, "x.high", "low to a higher"),
+    ("map", {"x": {"name": "decay", "low": 0.1, "high": 0.5}}, "x", "no parameter 'decay'"),
 ]  # fmt: skip
 
 

@@ -67,7 +67,7 @@ PLAIN_HORIZON = Horizon(10.0, 30.0, "checks of the built-in workloads, without a
 """The horizon of the plain quadratic, on the workload that it suits least."""
 UNKNOWN = dict.fromkeys(("band_signal", "band_noise", "band_edges", "noise_scale", "curvature_noise_scale"))
 """What a run of the quadratic says of its own modes and a prediction leaves out."""
-COLUMNS = ("steps", "loss", "low", "high", "reach")  # what a prediction says of each reported step
+PREDICTION_COLUMNS = ("steps", "loss", "low", "high", "reach")  # what a prediction says of each reported step
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,13 +101,13 @@ class Prediction:
         return {
             "optimizer": str(self.run.optimizer), "batch_size": number(self.run.batch_size),
             "outcome": self.run.outcome.name, "message": self.message,
-            **{name: numbers(getattr(self, name)) for name in COLUMNS}, "horizon": self.horizon.to_dict(),
+            **{name: numbers(getattr(self, name)) for name in PREDICTION_COLUMNS}, "horizon": self.horizon.to_dict(),
         }  # fmt: skip
 
     def rows(self) -> list[dict[str, object]]:
         """One row for each reported step."""
-        columns = (getattr(self, name).tolist() for name in COLUMNS)
-        return [dict(zip(COLUMNS, row, strict=True)) for row in zip(*columns, strict=True)]
+        columns = (getattr(self, name).tolist() for name in PREDICTION_COLUMNS)
+        return [dict(zip(PREDICTION_COLUMNS, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def plot(self, path: str | None = None) -> Figure:
         """Predicted loss over steps, with its interval."""
@@ -153,7 +153,7 @@ def predict(
     run = fit.problem.run(optimizer, size, shown, fixed)
     reach = _reach(optimizer, fixed, times) * float(fit.spectrum.h.max())
     if not run.outcome.ok:
-        return _refused(fit, run, optimizer)
+        return _refused(fit, run)
     per_probe = [Quadratic(spectrum).run(optimizer, size, shown, fixed).noise / size for spectrum in _probes(fit)]
     table, signal = np.stack(per_probe), run.signal + fit.offset
     bands = [bootstrap(table[:, i]) for i in range(len(times))]
@@ -206,7 +206,7 @@ def _reach(optimizer: Optimizer, schedule: Schedule | None, times: Array) -> Arr
     return np.array(found)
 
 
-def _refused(fit: Fit, run: Run, optimizer: Optimizer) -> Prediction:
+def _refused(fit: Fit, run: Run) -> Prediction:
     """The checkpoint alone, and why."""
     message = (
         f"outside the stable region of the measured curvature, so nothing is predicted: the quadratic {run.message}. "

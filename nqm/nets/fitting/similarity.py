@@ -68,8 +68,8 @@ class Similarity:
         """Plain numbers."""
         names = ("loss", "values", "residuals", "overlap", "alignment", "distance")
         arrays: dict[str, object] = {name: getattr(self, name).tolist() for name in names}
-        trace = [t.to_dict() for t in self.trace]
-        return {"steps": list(self.steps), "trace": trace, **arrays, "dim": self.dim, "curvature": self.curvature}
+        arrays |= {"trace": [t.to_dict() for t in self.trace]}
+        return {"steps": list(self.steps), **arrays, "dim": self.dim, "curvature": self.curvature}
 
 
 def checkpoints(

@@ -13,7 +13,7 @@ import numpy as np
 from ...engine.run import Run
 from ...optimizers.base import Optimizer
 from ...problems.base import report_steps
-from ...sampling.replicas import check_replicas
+from ...sampling.replicas import check_whole
 from ...types import Progress, Wrong
 from ..training.loop import batches_of, check_setting, losses, mean_run, part_of
 from ..trees import leaves

@@ -104,7 +104,8 @@ class Check:
                 "optimizer": str(row.trained.optimizer), "batch_size": row.trained.batch_size,
                 "seeds": row.trained.replicas, "steps": int(t),
                 "reach": float(row.trained.optimizer.effective_lr * top * t), "trained": float(row.trained.loss[i]),
-                "stderr": float(_stderr(row)[i]), "predicted": float(row.trained.loss[i] * (1 + row.error[i])),
+                "stderr": math.nan if row.trained.stderr is None else float(row.trained.stderr[i]),
+                "predicted": float(row.trained.loss[i] * (1 + row.error[i])),
                 "error": float(row.error[i]), "plain_error": float(row.plain_error[i]),
             }
             for row in self.rows
@@ -187,10 +188,6 @@ def _over_settings(function: Callable[..., Array], errors: Array) -> Array:
     found = np.full(errors.shape[1], np.nan)
     found[seen] = function(np.abs(errors[:, seen]), axis=0)
     return found
-
-
-def _stderr(row: Row) -> Array:
-    return row.trained.stderr if row.trained.stderr is not None else np.full(len(row.trained.steps), np.nan)
 
 
 def furthest(points: list[tuple[float, float]], tol: float) -> float:

@@ -90,9 +90,8 @@ def task_of(name: str, options: JsonObject) -> Task:
 
 def _whole(value: object, least: int) -> bool:
     """Whether it is a whole number; JSON may have it as a float."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return math.isfinite(value) and value == int(value) and value >= least
+    number = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    return math.isfinite(number) and number == int(number) and number >= least
 
 
 @lru_cache(maxsize=4)

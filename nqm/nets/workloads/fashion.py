@@ -5,7 +5,7 @@ from __future__ import annotations
 from .datasets import DataSet
 from .images import readers
 
-FILES = DataSet(
+DATA_FILES = DataSet(
     "fashion-mnist",
     "on Debian and Ubuntu `apt install dataset-fashion-mnist`, or put the four IDX files of "
     "https://github.com/zalandoresearch/fashion-mnist into a folder and name it in NQM_DATA",
@@ -18,4 +18,4 @@ FILES = DataSet(
         ("t10k-labels-idx1-ubyte.gz", "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34"),
     ),
 )
-data, val = readers(FILES)
+data, val = readers(DATA_FILES)

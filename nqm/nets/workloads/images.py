@@ -10,10 +10,8 @@ from torch import Tensor
 from .base import standardised
 from .datasets import DataSet, read_idx
 
-Reader = Callable[[int], tuple[Tensor, Tensor]]
 
-
-def readers(files: DataSet) -> tuple[Reader, Reader]:
+def readers(files: DataSet) -> tuple[Callable[[int], tuple[Tensor, Tensor]], Callable[[int], tuple[Tensor, Tensor]]]:
     """The functions ``data`` and ``val`` of a workload: the first n training images, and the test images scaled as they are."""
 
     def data(n: int) -> tuple[Tensor, Tensor]:

@@ -6,5 +6,5 @@ from .datasets import DataSet
 from .fetch import how
 from .images import readers
 
-FILES = DataSet("mnist", how("mnist"), shared=False)  # Fashion-MNIST has files of the same names
-data, val = readers(FILES)
+DATA_FILES = DataSet("mnist", how("mnist"), shared=False)  # Fashion-MNIST has files of the same names
+data, val = readers(DATA_FILES)

@@ -9,7 +9,7 @@ from ...types import Wrong
 from .datasets import DataSet
 from .fetch import how
 
-FILES = DataSet("moby_dick", how("moby_dick"))
+DATA_FILES = DataSet("moby_dick", how("moby_dick"))
 CHAPTERS = 135
 HELD_OUT_SEQUENCES = 1024
 LENGTH = 32  # characters that a sequence predicts
@@ -27,7 +27,7 @@ def data(n: int) -> tuple[Tensor, Tensor]:
     """n sequences that follow one another: 32 characters, and for each the one that comes after it."""
     texts, found = [], 0
     for chapter in range(1, CHAPTERS + 1):
-        texts.append(FILES.file(f"chapter_{chapter}.txt").read_text(encoding="utf-8").replace("\r\n", "\n"))
+        texts.append(DATA_FILES.file(f"chapter_{chapter}.txt").read_text(encoding="utf-8").replace("\r\n", "\n"))
         found += len(texts[-1]) + 1
         if found > n * LENGTH + 1:
             break

@@ -200,7 +200,7 @@ def test_an_embedding_is_a_linear_layer_of_one_hot_inputs() -> None:
     for t in range(3):
         for rule, network in zip(rules, (one, other), strict=True):
             rule.step(Plain(network), index, t)
-    here, there = split(one, rules[0].theta), split(other, rules[1].theta)
+    here, there = one.unflatten(rules[0].theta), other.unflatten(rules[1].theta)
     torch.testing.assert_close(here["first.weight"][0].T, there["first.weight"][0])
     torch.testing.assert_close(here["out.weight"], there["out.weight"])
 

@@ -8,7 +8,7 @@ export function superscript(exponent) {
 
 /** A value as a table shows it: the rules of `shown` in nqm/show/numbers.py, digit for digit; a test runs both. */
 export function valueText(value) {
-  if (typeof value === "string") return value || "-";
+  if (typeof value === "string") return value;
   if (value === null || value === undefined || Number.isNaN(value)) return "-";
   const sign = value < 0 || Object.is(value, -0) ? "-" : "";
   const size = Math.abs(value);
@@ -18,12 +18,12 @@ export function valueText(value) {
   return sign + general(size, 4);
 }
 
-/** An interpolated number to the three digits that it is good for. */
+/** An interpolated number to the three digits that it is good for: `rounded` in nqm/show/numbers.py. */
 export function threeDigits(value) {
   return Number.isFinite(value) ? Math.sign(value) * Number(general(Math.abs(value), 3)) : value;
 }
 
-/** An interpolated number as text: `rounded` in nqm/show/numbers.py. */
+/** An interpolated number as text. */
 export const roundedText = (value) => valueText(threeDigits(value));
 
 const grouped = (whole) => String(whole).replace(/\B(?=(\d{3})+$)/g, ",");
