@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -133,6 +134,44 @@ def test_files_stay_short() -> None:
     lengths = {file.relative_to(ROOT): len(file.read_text().splitlines()) for file in FILES}
     methods = {f for f in lengths if f.parts[0] == "optimizers" and f.stem not in ("base", "kinds", "__init__")}
     assert {f: n for f, n in lengths.items() if n >= (80 if f in methods else 500)} == {}
+
+
+def definitions(kind: str) -> dict[str, list[str]]:
+    """Where each upper-case constant, or each class, of the package is defined; claims and figures share a form."""
+    found: dict[str, list[str]] = {}
+    for file in FILES:
+        name = file.relative_to(ROOT).as_posix()
+        if kind == "constant" and name.startswith(("paper/claims/", "paper/figures/")):
+            continue
+        for node in ast.parse(file.read_text()).body:
+            targets = (
+                node.targets
+                if isinstance(node, ast.Assign)
+                else [node.target]
+                if isinstance(node, ast.AnnAssign)
+                else []
+            )
+            names = [t.id for t in targets if isinstance(t, ast.Name) and t.id.isupper() and len(t.id) > 1]
+            for defined in names if kind == "constant" else [node.name] if isinstance(node, ast.ClassDef) else []:
+                found.setdefault(defined, []).append(name)
+    return found
+
+
+def test_a_word_means_one_thing() -> None:
+    """No two modules give one name to different constants or classes. Some files of one kind share a form."""
+    form = {"WORKLOAD": "nets/workloads/", "DATA_FILES": "nets/workloads/", "NAME": "nets/training/rules/"}
+    constants = {
+        name: files
+        for name, files in definitions("constant").items()
+        if len(files) > 1 and not all(file.startswith(form.get(name, "-")) for file in files)
+    }
+    assert constants == {}
+    assert {name: files for name, files in definitions("class").items() if len(files) > 1} == {}
+
+
+def test_any_stands_only_where_it_is_true() -> None:
+    counts = {file: len(re.findall(r"\bAny\b", file.read_text())) for file in FILES}
+    assert sum(counts.values()) < 350, sorted(counts.items(), key=lambda item: -item[1])[:5]
 
 
 def loaded_by(statement: str) -> set[str]:

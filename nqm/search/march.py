@@ -85,8 +85,12 @@ def _columns(state: MomentMap, ws: Array, wn: Array) -> tuple[Array, Array]:
     """A state as columns that move alike, the signal and a factor of the noise covariance; with their weights."""
     if not state.Q.any():
         return state.A, ws[None]
-    size, axes = np.linalg.eigh(state.Q.transpose(2, 0, 1))
-    factor = (axes * np.sqrt(np.maximum(size, 0))[:, None, :]).transpose(1, 2, 0)
+    largest = np.abs(state.Q).max(axis=(0, 1))
+    overflown = ~np.isfinite(largest)
+    unit = np.where(overflown | (largest == 0), 1.0, largest)  # Eigenvalues of entries near 1e300 do not converge.
+    size, axes = np.linalg.eigh(np.where(overflown, 0.0, state.Q / unit).transpose(2, 0, 1))
+    factor = (axes * np.sqrt(np.maximum(size, 0) * unit[:, None])[:, None, :]).transpose(1, 2, 0)
+    factor[..., overflown] = np.nan
     return np.concatenate([state.A, factor], axis=1), np.stack([ws, *[wn] * len(state.Q)])
 
 

@@ -230,8 +230,9 @@ class _Pass:
     """Cells whose powers are taken together. Times are in units of a cycle, which is one step for most."""
 
     def __init__(self, member: Optimizer, spectrum: Spectrum, target: float, batch_sizes: Array) -> None:
-        path = Trajectory(member, spectrum.h)
         self.shape = len(batch_sizes), len(spectrum)
+        # A row of modes for each cell, also where no setting of the optimizer differs between them.
+        path = Trajectory(member, np.broadcast_to(spectrum.h, self.shape))
         self.target, self.batch_sizes = target, batch_sizes
         self.ws, self.wn = spectrum.signal_mass, spectrum.noise_mass
         self.cycle, self.limit = path.period, MAX_STEPS // path.period

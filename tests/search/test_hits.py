@@ -284,3 +284,10 @@ def test_a_function_as_schedule() -> None:
 def test_wrong_calls_are_refused_by_name(arguments: dict, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         steps_to_target(**{"problem": PAPER, "optimizer": SGD(0.1), "batch_size": 4, "target": 0.1, **arguments})
+
+
+def test_a_state_beyond_floating_point_has_diverged() -> None:
+    """The eigenvalues of its noise covariance do not converge; that is a divergence and no error."""
+    problem = Quadratic(Spectrum.power_law(20, scale=1e150))
+    hit = steps_to_target(problem, Lookahead(HeavyBall(0.1, 0.9), 0.5, 5), 1, 1.0)
+    assert (hit.steps, hit.outcome) == (None, Outcome.diverged)

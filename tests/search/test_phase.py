@@ -178,3 +178,14 @@ def test_settings_that_only_a_later_step_of_a_cycle_shows_are_tuned() -> None:
     found = tune(PROBLEM, Lookahead(SGD(0.5), period=5), 64, TARGET)
     assert found.outcome is Outcome.reached
     assert found.steps == steps_to_target(PROBLEM, found.optimizer, 64, TARGET).steps
+
+
+def test_a_structural_axis_beside_the_batch_size() -> None:
+    """No setting is an array within a pass; every cell still has its own batch size."""
+    row, x, y = Lookahead(SGD(0.5), alpha=0.5), Axis("period", 1, 4, 2), Axis("batch_size", 16, 4096, 3)
+    found = phase_map(PROBLEM, row, x, y, target=TARGET)
+    for i, B in enumerate(found.y.values):
+        for j, period in enumerate(found.x.values):
+            hit = steps_to_target(PROBLEM, Lookahead(SGD(0.5), 0.5, int(period)), float(B), TARGET)
+            cycles = None if hit.steps is None else -(-hit.steps // int(period)) * int(period)
+            assert (None if np.isnan(found.steps[i, j]) else found.steps[i, j]) == cycles
