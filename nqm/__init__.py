@@ -46,6 +46,7 @@ from .problems.least_squares import LeastSquares
 from .problems.quadratic import Quadratic
 from .search import Axis, PhaseMap, Scheduled, Tuned, optimal_schedule, phase_map, steps_to_target, tune
 from .search.sweeps import Sweep, sweep
+from .types import Wrong
 
 __version__ = "0.1.0"
 
@@ -84,6 +85,7 @@ __all__ = [
     "Sweep",
     "Tuned",
     "Wrapper",
+    "Wrong",
     "beginning",
     "constant",
     "cosine",

@@ -14,7 +14,7 @@ from concurrent.futures import BrokenExecutor
 
 import click
 
-from ..text.imports import UserCodeError, install_hint
+from ..text.imports import UserCodeError, install_hint, user_failure
 from ..types import Wrong, short
 
 FAILED = 1  # There is no answer, the machine or the user's code failed, or nqm has a bug.
@@ -32,6 +32,8 @@ class Failure(click.ClickException):
 
 def tell(error: Exception) -> int:
     """Print an exception on standard error, and return the exit status."""
+    if not isinstance(error, (Wrong, UserCodeError, click.ClickException, click.Abort)) and not _interrupted(error):
+        error = user_failure(error) or error
     if os.environ.get("NQM_DEBUG"):
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
     elif isinstance(error, UserCodeError):

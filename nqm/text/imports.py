@@ -20,6 +20,9 @@ EXTRAS = {"torch": "nets", "sklearn": "nets", "distributed": "cluster", "starlet
 """The extra of this package that installs a module."""
 
 
+_NAMED_FOLDERS: set[str] = set()  # Modules that the user named as ``module:name`` were imported from these folders.
+
+
 class UserCodeError(Exception):
     """An exception inside code that the user named: neither a wrong call of nqm nor a bug in it.
 
@@ -58,6 +61,8 @@ def imported(reference: str, what: str) -> object:
                 f"cannot import {module_name!r} for {reference}: {missing}{install_hint(missing.name)}"
             ) from None
         raise
+    if module.__file__:
+        _NAMED_FOLDERS.add(str(Path(module.__file__).parent))
     found = getattr(module, name, None)
     if found is None:
         offered = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
@@ -79,10 +84,24 @@ def user_code(doing: str) -> Iterator[None]:
     except (Wrong, UserCodeError):
         raise
     except (Exception, SystemExit) as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        own = [frame for frame in frames if not frame.filename.startswith(NOT_THEIRS)]
-        shown = [*(["Traceback (most recent call last):\n"] if own else []), *traceback.format_list(own)]
-        shown += traceback.format_exception_only(error)
-        where = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
-        sentence = f"{doing} failed with {type(error).__name__}: {error}{where}"
-        raise UserCodeError(sentence, "".join(shown)) from error
+        raise _told(doing, error) from error
+
+
+def user_failure(error: Exception) -> UserCodeError | None:
+    """An exception that code of the user's raised when nqm called it, such as the ``system`` of an own optimizer.
+
+    It is theirs if the last frame that is not a library's lies in a folder from which the user named a module.
+    """
+    theirs, ours = tuple(f"{folder}{os.sep}" for folder in _NAMED_FOLDERS), str(Path(__file__).parents[1])
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    known = [file for file in files if file.startswith((ours, *theirs))]
+    return _told("your code", error) if known and not known[-1].startswith(ours) else None
+
+
+def _told(doing: str, error: BaseException) -> UserCodeError:
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(NOT_THEIRS)]
+    shown = [*(["Traceback (most recent call last):\n"] if own else []), *traceback.format_list(own)]
+    shown += traceback.format_exception_only(error)
+    where = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+    return UserCodeError(f"{doing} failed with {type(error).__name__}: {error}{where}", "".join(shown))

@@ -205,3 +205,22 @@ def test_a_full_device_is_one_line():
         found = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=env, timeout=60)
     assert found.returncode == 1
     assert found.stderr == "Error: the device is full\n"
+
+
+def test_what_an_own_optimizer_raises_when_it_is_run_is_the_users(elsewhere: Path) -> None:
+    (elsewhere / "raising.py").write_text(
+        "from nqm import SGD, Wrong\n"
+        "class Raises(SGD):\n"
+        "    def system(self, h, t):\n"
+        "        return {}['matrix']\n"
+        "class Refuses(SGD):\n"
+        "    def system(self, h, t):\n"
+        "        raise Wrong('it takes no curvature', argument='h')\n"
+    )
+    result = call("steps", "raising:Raises(0.1)", "-b", 8, "--target", 0.1)
+    assert result.exit_code == 1
+    assert "return {}['matrix']" in result.stderr
+    assert result.stderr.strip().splitlines()[-1] == (
+        "Error: your code failed with KeyError: 'matrix' (raising.py, line 4)"
+    )
+    assert told(call("steps", "raising:Refuses(0.1)", "-b", 8, "--target", 0.1)) == "Error: it takes no curvature"
