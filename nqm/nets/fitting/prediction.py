@@ -117,15 +117,9 @@ class Prediction:
 
 
 def predict(
-    fit: Fit,
-    optimizer: Optimizer,
-    batch_size: float,
-    steps: int | Sequence[int],
-    schedule: AnySchedule = None,
-    *,
-    replacement: bool = True,
-    bent: bool = True,
-) -> Prediction:
+    fit: Fit, optimizer: Optimizer, batch_size: float, steps: int | Sequence[int], schedule: AnySchedule = None, *,
+    replacement: bool = True, bent: bool = True,
+) -> Prediction:  # fmt: skip
     """Expected training loss of a linear optimizer over the next steps from the checkpoint of a fit.
 
     Parameters
@@ -183,12 +177,8 @@ def horizon_of(fit: Fit, bent: bool = True) -> Horizon:
 
 def _probes(fit: Fit) -> list[Spectrum]:
     """The noise of each probe by itself."""
-    least = fit.spectrum.h.min()
-    h = np.maximum(fit.noise.h, least)
-    return [
-        Spectrum(h[fit.noise.probe == k], np.maximum(fit.noise.weight[fit.noise.probe == k], 0), 0.0)
-        for k in range(fit.noise.probes)
-    ]
+    h, c = np.maximum(fit.noise.h, fit.spectrum.h.min()), np.maximum(fit.noise.weight, 0)
+    return [Spectrum(h[mine], c[mine], 0.0) for mine in (fit.noise.probe == k for k in range(fit.noise.probes))]
 
 
 def _reach(optimizer: Optimizer, schedule: Schedule | None, times: Array) -> Array:

@@ -140,16 +140,10 @@ def settings(
 
 
 def check(
-    network: Network,
-    fit: Fit,
-    chosen: Sequence[tuple[Optimizer, float]] | None = None,
-    *,
-    steps: Sequence[int] = CHECKED_STEPS,
-    seeds: int = 2,
-    seed: int = 0,
-    store: str | Path | None = None,
+    network: Network, fit: Fit, chosen: Sequence[tuple[Optimizer, float]] | None = None, *,
+    steps: Sequence[int] = CHECKED_STEPS, seeds: int = 2, seed: int = 0, store: str | Path | None = None,
     progress: Progress | None = None,
-) -> Check:
+) -> Check:  # fmt: skip
     """Branch real training from the fit's checkpoint over settings (optimizer, batch size), and predict each.
 
     ``settings(fit)`` if none are given. Ctrl-C keeps the settings that are done; with a ``store``, a file, every training

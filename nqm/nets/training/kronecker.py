@@ -189,15 +189,11 @@ def statistics(
 
 
 def _piece(
-    slopes: Slopes,
-    layers: Sequence[KroneckerLayer],
-    theta: Tensor,
-    index: Tensor,
+    slopes: Slopes, layers: Sequence[KroneckerLayer], theta: Tensor, index: Tensor,
     generators: Sequence[torch.Generator] | None,
-) -> Statistics:
-    network, trials = slopes.network, len(theta)
+) -> Statistics:  # fmt: skip
+    network, size = slopes.network, (len(theta), index.shape[1])
     theta = theta.detach().requires_grad_()
-    size = (trials, index.shape[1])
     shifts = {layer.name: torch.zeros(*size, *layer.shape, dtype=theta.dtype, requires_grad=True) for layer in layers}
 
     def passed(batch: Tree, row: Tensor, moved: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor], Tensor]:

@@ -87,19 +87,10 @@ def walk(
 
 
 def train(
-    network: Network,
-    optimizer: Optimizer,
-    batch_size: float,
-    steps: int | Sequence[int],
-    schedule: AnySchedule = None,
-    *,
-    seeds: int = 3,
-    seed: int = 0,
-    replacement: bool = True,
-    grid: Literal["log", "linear"] = "log",
-    points: int = 20,
+    network: Network, optimizer: Optimizer, batch_size: float, steps: int | Sequence[int], schedule: AnySchedule = None,
+    *, seeds: int = 3, seed: int = 0, replacement: bool = True, grid: Literal["log", "linear"] = "log", points: int = 20,
     progress: Progress | None = None,
-) -> Run:
+) -> Run:  # fmt: skip
     """Full-data loss of real training from a checkpoint: its mean over seeds, with the standard error.
 
     Parameters
@@ -164,11 +155,9 @@ def mean_run(optimizer: Optimizer, size: float, times: Array, rows: Sequence[Arr
     mean = Mean()
     with np.errstate(all="ignore"):
         mean.add(np.stack(rows, axis=1))
-    fine = bool(np.isfinite(mean.mean[-1]))
-    outcome = Outcome.finished if fine else Outcome.diverged
-    message = (
-        outcome.value.format(steps=int(times[-1])) if fine else "diverges: the loss of a training grew a million times"
-    )
+    outcome, message = Outcome.diverged, "diverges: the loss of a training grew a million times"
+    if np.isfinite(mean.mean[-1]):
+        outcome, message = Outcome.finished, Outcome.finished.value.format(steps=int(times[-1]))
     return Run(
         steps=times, loss=mean.mean, signal=None, noise=None, batch_size=size, optimizer=optimizer, floor=math.nan,
         outcome=outcome, message=message, stderr=mean.stderr, quantiles=None, replicas=len(rows),
