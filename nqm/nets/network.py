@@ -24,8 +24,7 @@ from ..sampling.replicas import check_whole
 from ..text.imports import user_code
 from ..types import Progress, Wrong
 from .preflight import check_network
-from .transforms import grad, pushed_forward, vmap
-from .trees import Tree, collect, count, some, tree_map
+from .trees import Tree, collect, count, grad, pushed_forward, some, tree_map, vmap
 
 PASS_EXAMPLES = 2048  # examples in a pass over one vector; a pass over several vectors takes fewer
 GRADIENT_BYTES = 2**28  # memory that the gradients of single examples may take at once
@@ -186,8 +185,10 @@ class Network:
         if self.of == "model":
             sentence = "a loss of the model has no output to linearise; give the loss as a function of (output, target)"
             raise Wrong(sentence, argument="loss")
-        same = {"chunk": self.chunk, "likelihood": self.likelihood, "step": self.step}
-        linear = Network(_Linearised(self), self.loss, self.data, name=f"{self.name}, linearised", **same)
+        linear = Network(
+            _Linearised(self), self.loss, self.data, chunk=self.chunk, likelihood=self.likelihood, step=self.step,
+            name=f"{self.name}, linearised",
+        )  # fmt: skip
         linear.notes = [*self.notes, "the output is linearised about the checkpoint"]
         return linear
 

@@ -133,21 +133,17 @@ def predict(
     """
     require_set(optimizer, "predict")
     if not optimizer.linear:
-        raise Wrong(
-            f"{optimizer} is not linear, so its loss on a fit is not predicted; train it with `nqm check`, or predict "
-            "SGD, HeavyBall, Nesterov and averages of them",
-            argument="optimizer",
-        )
+        advice = "train it with `nqm check`, or predict SGD, HeavyBall, Nesterov and averages of them"
+        raise Wrong(f"{optimizer} is not linear, so its loss on a fit is not predicted; {advice}", argument="optimizer")
     size = check_batch_size(batch_size)
     if not replacement:
         size = size * (fit.examples - 1) / (fit.examples - size) if size < fit.examples else math.inf
     times = report_steps(steps, "log", 100)
-    fixed = as_schedule(schedule, int(times[-1]))
-    shown = times.tolist()
+    fixed, shown = as_schedule(schedule, int(times[-1])), times.tolist()
     run = fit.problem.run(optimizer, size, shown, fixed)
-    reach = _reach(optimizer, fixed, times) * float(fit.spectrum.h.max())
     if not run.outcome.ok:
         return _refused(fit, run)
+    reach = _reach(optimizer, fixed, times) * float(fit.spectrum.h.max())
     per_probe = [Quadratic(spectrum).run(optimizer, size, shown, fixed).noise / size for spectrum in _probes(fit)]
     table, signal = np.stack(per_probe), run.signal + fit.offset
     bands = [bootstrap(table[:, i]) for i in range(len(times))]

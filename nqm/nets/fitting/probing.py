@@ -31,7 +31,7 @@ from ..estimates import Measure
 from ..krylov import SPENT, Krylov, lanczos
 from ..network import Network
 from ..preflight import check_measurable
-from ..transforms import pulled_back, pushed_forward, vmap
+from ..trees import pulled_back, pushed_forward, vmap
 from .descent import Descent, descend
 from .model import Fit, Provenance
 
@@ -123,11 +123,8 @@ def signal_of(
     (found,), seconds = _timed(lambda: krylov_spaces(operator, g[None], steps, keep=True, progress=progress))
     top, vectors = _along_top(network, found, g, generator)
     if not top["h"].max() > 0:
-        raise Wrong(
-            f"the largest curvature along the gradient is {top['h'].max():g}, as where every softmax is saturated; scale the "
-            "inputs, or take another checkpoint",
-            argument="network",
-        )
+        largest = f"the largest curvature along the gradient is {top['h'].max():g}, as where every softmax is saturated"
+        raise Wrong(f"{largest}; scale the inputs, or take another checkpoint", argument="network")
     return Signal(found, top, vectors, seconds)
 
 
