@@ -159,7 +159,7 @@ def definitions(kind: str) -> dict[str, list[str]]:
 
 def test_a_word_means_one_thing() -> None:
     """No two modules give one name to different constants or classes. Some files of one kind share a form."""
-    form = {"WORKLOAD": "nets/workloads/", "DATA_FILES": "nets/workloads/", "NAME": "nets/training/rules/"}
+    form = {"DATA_FILES": "nets/workloads/", "NAME": "nets/training/rules/"}
     constants = {
         name: files
         for name, files in definitions("constant").items()

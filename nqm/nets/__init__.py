@@ -19,18 +19,11 @@ if TYPE_CHECKING:
     from .workloads import network_of, workload
 
 _HOME = {
-    "network": ("Network",),
-    "curvature": ("curvature_of",),
-    "krylov": ("lanczos", "top_eigenpairs"),
-    "workloads": ("network_of", "workload"),
-    "fitting.model": ("Fit",),
-    "fitting.probing": ("fit",),
-    "fitting.prediction": ("Prediction", "predict"),
-    "fitting.advice": ("Advice", "advise"),
-    "fitting.validation": ("Check", "check"),
-    "fitting.similarity": ("Similarity", "checkpoints", "curvature_similarity"),
-    "training.loop": ("train",),
-}
+    "network": ("Network",), "curvature": ("curvature_of",), "krylov": ("lanczos", "top_eigenpairs"),
+    "workloads": ("network_of", "workload"), "training.loop": ("train",), "fitting.model": ("Fit",),
+    "fitting.probing": ("fit",), "fitting.prediction": ("Prediction", "predict"), "fitting.advice": ("Advice", "advise"),
+    "fitting.validation": ("Check", "check"), "fitting.similarity": ("Similarity", "checkpoints", "curvature_similarity"),
+}  # fmt: skip
 _HOME_OF = {name: module for module, names in _HOME.items() for name in names}
 __all__ = [
     "Advice", "Check", "Fit", "Network", "Prediction", "Similarity", "advise", "check", "checkpoints", "curvature_of",

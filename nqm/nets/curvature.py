@@ -22,8 +22,7 @@ from torch import Tensor
 from ..text.imports import user_code
 from ..types import Wrong
 from .network import Likelihood, Network
-from .transforms import grad, pulled_back, pushed_forward, vmap
-from .trees import Tree
+from .trees import Tree, grad, pulled_back, pushed_forward, vmap
 
 FISHER_SEED = 0x0F15  # of the targets that the Fisher matrix draws, apart from the seeds of probes
 
@@ -47,13 +46,13 @@ class Curvature(ABC):
 
     def _pass(self, v: Tensor) -> Tensor:
         total = torch.zeros_like(v)
-        for i, (batch, share) in enumerate(self.network.batches(len(v))):
-            total += share * self._product(batch, v, i).detach()
+        for batch, share in self.network.batches(len(v)):
+            total += share * self._product(batch, v).detach()
         return total
 
     @abstractmethod
-    def _product(self, batch: Tree, v: Tensor, i: int) -> Tensor:
-        """The product of the i-th piece of the data, a mean over its examples, with each row of v."""
+    def _product(self, batch: Tree, v: Tensor) -> Tensor:
+        """The product of a piece of the data, a mean over its examples, with each row of v."""
 
     def dense(self) -> Tensor:
         """The matrix itself, for small networks."""
@@ -68,7 +67,7 @@ class GaussNewton(Curvature):
             raise Wrong("a loss of the model has no Gauss-Newton matrix; use curvature='hessian'", argument="curvature")
         super().__init__(network, vectors)
 
-    def _product(self, batch: Tree, v: Tensor, i: int) -> Tensor:
+    def _product(self, batch: Tree, v: Tensor) -> Tensor:
         network = self.network
 
         def outputs(theta: Tensor) -> Tensor:
@@ -83,7 +82,7 @@ class GaussNewton(Curvature):
 class Hessian(Curvature):
     """``H v``, the gradient pulled back along v: reverse over reverse, which every operation of torch supports."""
 
-    def _product(self, batch: Tree, v: Tensor, i: int) -> Tensor:
+    def _product(self, batch: Tree, v: Tensor) -> Tensor:
         _, pull = pulled_back(grad(lambda theta: self.network.batch_loss(theta, batch)), self.network.theta)
         return vmap(pull)(v)
 
@@ -91,10 +90,7 @@ class Hessian(Curvature):
 class EmpiricalFisher(Curvature):
     """``mean g (g' v)`` over the gradients of single examples, which are never formed."""
 
-    def _product(self, batch: Tree, v: Tensor, i: int) -> Tensor:
-        return self._outer(batch, v)
-
-    def _outer(self, batch: Tree, v: Tensor) -> Tensor:
+    def _product(self, batch: Tree, v: Tensor) -> Tensor:
         def losses(theta: Tensor) -> Tensor:
             return self.network.losses(theta, batch)
 
@@ -111,11 +107,9 @@ class Fisher(EmpiricalFisher):
 
     def __init__(self, network: Network, vectors: int = 8, *, samples: int = 1, seed: int = 0) -> None:
         if network.of == "model" or network.likelihood is None:
-            raise Wrong(
-                "the Fisher matrix needs a model that draws targets: give Network a likelihood, 'categorical', "
-                "'gaussian', 'bernoulli' or a function (output, generator) -> target",
-                argument="likelihood",
-            )
+            laws = "'categorical', 'gaussian', 'bernoulli' or a function (output, generator) -> target"
+            needed = "the Fisher matrix needs a model that draws targets"
+            raise Wrong(f"{needed}: give Network a likelihood, {laws}", argument="likelihood")
         super().__init__(network, vectors)
         self.samples, self.seed = samples, seed
 
@@ -129,7 +123,7 @@ class Fisher(EmpiricalFisher):
                     out = self.network.output(self.network.theta, batch)
                 drawn = draw_targets(self.network.likelihood, out, generator)
                 share *= targets_in(self.network.likelihood, drawn) / self.samples
-                total += share * self._outer((batch[0], drawn), v).detach()
+                total += share * self._product((batch[0], drawn), v).detach()
         return total
 
 
@@ -156,17 +150,13 @@ def draw_targets(likelihood: Likelihood, out: Tensor, generator: torch.Generator
     if callable(likelihood):
         with user_code("drawing targets by the likelihood"):
             return likelihood(out, generator)
-    raise Wrong(
-        f"likelihood must be 'categorical', 'gaussian', 'bernoulli' or a function, got {likelihood!r}", "likelihood"
-    )
+    known = "'categorical', 'gaussian', 'bernoulli' or a function"
+    raise Wrong(f"likelihood must be {known}, got {likelihood!r}", argument="likelihood")
 
 
 CURVATURES: dict[str, type[Curvature]] = {
-    "gauss_newton": GaussNewton,
-    "hessian": Hessian,
-    "fisher": Fisher,
-    "empirical_fisher": EmpiricalFisher,
-}
+    "gauss_newton": GaussNewton, "hessian": Hessian, "fisher": Fisher, "empirical_fisher": EmpiricalFisher,
+}  # fmt: skip
 
 
 def curvature_of(

@@ -38,8 +38,7 @@ class Krylov:
         return len(self.alpha)
 
     def _eigen(self) -> tuple[Array, Array]:
-        T = np.diag(self.alpha) + np.diag(self.beta, 1) + np.diag(self.beta, -1)
-        return np.linalg.eigh(T)
+        return np.linalg.eigh(np.diag(self.alpha) + np.diag(self.beta, 1) + np.diag(self.beta, -1))
 
     def quadrature(self) -> tuple[Array, Array]:
         """Nodes and weights of ``f -> v' f(G) v``; the weights sum to |v|^2."""
@@ -62,14 +61,9 @@ class Krylov:
 
 
 def lanczos(
-    product: Callable[[Tensor], Tensor],
-    start: Tensor,
-    steps: int,
-    *,
-    keep: bool = False,
-    enough: Callable[[list[Krylov]], bool] | None = None,
-    progress: Progress | None = None,
-) -> list[Krylov]:
+    product: Callable[[Tensor], Tensor], start: Tensor, steps: int, *, keep: bool = False,
+    enough: Callable[[list[Krylov]], bool] | None = None, progress: Progress | None = None,
+) -> list[Krylov]:  # fmt: skip
     """Run Lanczos from each row of ``start``, one product with all of them at a time.
 
     Parameters
@@ -91,8 +85,7 @@ def lanczos(
     basis = torch.empty(k, steps + 1, start.shape[1], dtype=start.dtype)
     basis[:, 0] = start / norms.to(start.dtype)[:, None]
     alpha, beta = np.zeros((k, steps)), np.zeros((k, steps))
-    length = np.full(k, steps)
-    made = 0
+    length, made = np.full(k, steps), 0
     try:
         for j in range(steps):
             _advance(product, basis, alpha, beta, j)
@@ -138,8 +131,7 @@ def top_eigenpairs(
     Lanczos is run on until every residual is below ``tol`` of the largest value, or ``most`` products are made. Its own
     estimate of the residuals, which is free, decides; those that are returned take a product with each vector.
     """
-    generator = torch.Generator().manual_seed(seed)
-    start = torch.randn(dim, generator=generator, dtype=dtype)
+    start = torch.randn(dim, generator=torch.Generator().manual_seed(seed), dtype=dtype)
     least = max(2 * k + 10, 20)  # a value that the start hardly holds needs some steps to appear
 
     def enough(found: list[Krylov]) -> bool:

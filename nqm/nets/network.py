@@ -24,8 +24,7 @@ from ..sampling.replicas import check_whole
 from ..text.imports import user_code
 from ..types import Progress, Wrong
 from .preflight import check_network
-from .transforms import grad, pushed_forward, vmap
-from .trees import Tree, collect, count, some, tree_map
+from .trees import Tree, collect, count, grad, pushed_forward, some, tree_map, vmap
 
 PASS_EXAMPLES = 2048  # examples in a pass over one vector; a pass over several vectors takes fewer
 GRADIENT_BYTES = 2**28  # memory that the gradients of single examples may take at once
@@ -59,19 +58,10 @@ class Network:
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        loss: Callable[..., Tensor],
-        data: object,
-        *,
-        of: Literal["output", "model"] = "output",
-        parameters: str | Sequence[str] | None = None,
-        dtype: torch.dtype | None = None,
-        chunk: int = PASS_EXAMPLES,
-        likelihood: Likelihood = None,
-        name: str = "",
-        step: int | None = None,
-    ) -> None:
+        self, model: nn.Module, loss: Callable[..., Tensor], data: object, *, of: Literal["output", "model"] = "output",
+        parameters: str | Sequence[str] | None = None, dtype: torch.dtype | None = None, chunk: int = PASS_EXAMPLES,
+        likelihood: Likelihood = None, name: str = "", step: int | None = None,
+    ) -> None:  # fmt: skip
         if not isinstance(model, nn.Module):
             raise Wrong(f"model must be a torch.nn.Module, got {type(model).__name__}", argument="model")
         if of not in ("output", "model"):
@@ -85,8 +75,7 @@ class Network:
         if dtype is not None:
             self.model = self.model.to(dtype)
             self.data = tree_map(lambda t: t.to(dtype) if t.is_floating_point() else t, self.data)
-        self._module = self.model if of == "output" else _Whole(self.model, loss)
-        self._prefix = "" if of == "output" else "model."
+        self._module, self._prefix = (self.model, "") if of == "output" else (_Whole(self.model, loss), "model.")
         moving = _chosen(self.model, parameters)
         self.shapes = {name: tuple(p.shape) for name, p in moving.items()}
         rest = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
@@ -129,8 +118,7 @@ class Network:
     def output(self, theta: Tensor, batch: Tree) -> Tensor:
         """What the model says on a batch; for a loss of the model, the loss itself."""
         named = {self._prefix + name: value for name, value in self.unflatten(theta).items()}
-        inputs = batch[0] if self.of == "output" else batch
-        arguments = inputs if isinstance(inputs, tuple) and self.of == "output" else (inputs,)
+        arguments = (batch,) if self.of == "model" else batch[0] if isinstance(batch[0], tuple) else (batch[0],)
         with attention():
             return functional_call(self._module, {**self._fixed, **named}, arguments)
 
@@ -195,15 +183,12 @@ class Network:
         Its Hessian equals the Gauss-Newton matrix of this network at theta_0, exactly.
         """
         if self.of == "model":
-            raise Wrong(
-                "a loss of the model has no output to linearise; give the loss as a function of (output, target)",
-                argument="loss",
-            )
-        model = _Linearised(self)
-        name = f"{self.name}, linearised"
+            sentence = "a loss of the model has no output to linearise; give the loss as a function of (output, target)"
+            raise Wrong(sentence, argument="loss")
         linear = Network(
-            model, self.loss, self.data, chunk=self.chunk, likelihood=self.likelihood, step=self.step, name=name
-        )
+            _Linearised(self), self.loss, self.data, chunk=self.chunk, likelihood=self.likelihood, step=self.step,
+            name=f"{self.name}, linearised",
+        )  # fmt: skip
         linear.notes = [*self.notes, "the output is linearised about the checkpoint"]
         return linear
 
@@ -215,18 +200,10 @@ class Network:
         """The loss of real training from this checkpoint, its mean over some seeds: see `train`."""
         from .training.loop import train
 
-        options = {"seeds": seeds, "seed": seed, "points": points}
         return train(
-            self,
-            optimizer,
-            batch_size,
-            steps,
-            schedule,
-            **options,
-            replacement=replacement,
-            grid=grid,
-            progress=progress,
-        )
+            self, optimizer, batch_size, steps, schedule, seeds=seeds, seed=seed, replacement=replacement, grid=grid,
+            points=points, progress=progress,
+        )  # fmt: skip
 
 
 class _Whole(nn.Module):
@@ -249,8 +226,7 @@ class _Linearised(nn.Module):
         self.theta = nn.Parameter(network.theta.clone())
 
     def forward(self, *x: Tree) -> Tensor:
-        (network,) = self.network
-        start = network.theta
+        (network,), start = self.network, self.network[0].theta
         out, moved = pushed_forward(lambda t: network.output(t, (x,)), start, self.theta - start)
         return out + moved
 

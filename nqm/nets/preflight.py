@@ -28,7 +28,11 @@ MEAN_ERROR = {torch.float64: 1e-9, torch.float32: 1e-4}
 
 def check_network(network: Network) -> list[str]:
     """Refuse what would give wrong numbers; the notes say what was changed or left out."""
-    _check_pair(network)
+    data = network.data
+    if network.of == "output" and not (isinstance(data, tuple) and len(data) == 2):
+        got = f"a tuple of {len(data)}" if isinstance(data, tuple) else type(data).__name__
+        pair = f"a pair (inputs, targets) for a loss of (output, target), got {got}"
+        raise Wrong(f"data must be {pair}; a loss of (model, batch) takes any data: of='model'", argument="data")
     _check_finite(network)
     _check_labels(network)
     batch, seen = some(network.data, FIRST_EXAMPLES), _AttentionSeen()
@@ -41,21 +45,16 @@ def check_network(network: Network) -> list[str]:
         sentence = f"loss must return one number, the mean over the batch; it returned {shape}: use reduction='mean'"
         raise Wrong(sentence, argument="loss")
     if not loss.requires_grad:
-        raise Wrong(
-            "the loss has no gradient: it is detached from the weights, or a count such as an error rate; return the tensor "
-            "that training would call backward on",
-            argument="loss",
-        )
+        why = "it is detached from the weights, or a count such as an error rate"
+        raise Wrong(f"the loss has no gradient: {why}; return the tensor that training would call backward on", "loss")
     loss = loss.detach()
     if not torch.isfinite(loss):
         first = f"the loss of the first {FIRST_EXAMPLES} examples is {float(loss)}"
         raise Wrong(f"{first}; lower the weights or check the inputs", argument="model")
     if float(loss) != float(again):
-        raise Wrong(
-            f"the model is not deterministic: two passes over the same examples gave losses {float(loss):.8g} and "
-            f"{float(again):.8g}; take the randomness out of its forward pass (dropout is off already)",
-            argument="model",
-        )
+        gave = f"two passes over the same examples gave losses {float(loss):.8g} and {float(again):.8g}"
+        advice = "take the randomness out of its forward pass (dropout is off already)"
+        raise Wrong(f"the model is not deterministic: {gave}; {advice}", argument="model")
     _check_mean(network, batch, loss)
     return _notes(network, seen.attention)
 
@@ -70,18 +69,12 @@ def check_measurable(network: Network, trial: Callable[[Network], object]) -> fl
         trial(network.first(min(FIRST_EXAMPLES, network.examples)))
     except (RuntimeError, NotImplementedError) as error:  # as torch refuses what it has no rule for
         sentence = " ".join(str(error).split()).split(". ")[0].rstrip(".")  # torch goes on for paragraphs
-        raise Wrong(
-            "the model or its loss cannot be measured, as it must run under torch.func (forward-mode derivatives, and vmap "
-            f"over examples): {sentence}",
-            argument="network",
-        ) from error
+        needed = "it must run under torch.func (forward-mode derivatives, and vmap over examples)"
+        raise Wrong(f"the model or its loss cannot be measured, as {needed}: {sentence}", argument="network") from error
     loss = network.full_loss()
     if not math.isfinite(loss):
-        raise Wrong(
-            f"the loss over all {network.examples:,} examples is {loss}, though that of the first {FIRST_EXAMPLES} is finite; "
-            "look for an example whose loss is not",
-            argument="network",
-        )
+        found = f"the loss over all {network.examples:,} examples is {loss}, though that of the first {FIRST_EXAMPLES}"
+        raise Wrong(f"{found} is finite; look for an example whose loss is not", argument="network")
     return loss
 
 
@@ -99,26 +92,12 @@ class _AttentionSeen(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _check_pair(network: Network) -> None:
-    """A loss of (output, target) needs both."""
-    data = network.data
-    if network.of == "output" and not (isinstance(data, tuple) and len(data) == 2):
-        got = f"a tuple of {len(data)}" if isinstance(data, tuple) else type(data).__name__
-        raise Wrong(
-            f"data must be a pair (inputs, targets) for a loss of (output, target), got {got}; a loss of (model, batch) takes "
-            "any data: of='model'",
-            argument="data",
-        )
-
-
 def _check_finite(network: Network) -> None:
     bad = int((~torch.isfinite(network.theta)).sum())
     if bad:
         names = [n for n, p in network.unflatten(network.theta).items() if not torch.isfinite(p).all()]
-        raise Wrong(
-            f"the model has {bad:,} weights that are NaN or infinite, in {', '.join(names[:3])}; load a sound checkpoint",
-            argument="model",
-        )
+        found = f"{bad:,} weights that are NaN or infinite, in {', '.join(names[:3])}"
+        raise Wrong(f"the model has {found}; load a sound checkpoint", argument="model")
     for name, tensor in network.model.named_buffers():
         if tensor.is_floating_point() and torch.isnan(tensor).any():  # infinite ones are masks of attention
             raise Wrong(f"the model's buffer {name} has values that are NaN; load a sound checkpoint", "model")
@@ -139,10 +118,8 @@ def _check_labels(network: Network) -> None:
         out = network.output(network.theta, some(network.data, 1))
     classes = out.shape[1] if target.ndim == 1 else max(out.shape[1:])
     if low < 0 or high >= classes:
-        raise Wrong(
-            f"labels must lie from 0 to {classes - 1}, as the model has {classes} outputs; data has {low} to {high}",
-            argument="data",
-        )
+        allowed = f"from 0 to {classes - 1}, as the model has {classes} outputs"
+        raise Wrong(f"labels must lie {allowed}; data has {low} to {high}", argument="data")
 
 
 def _check_mean(network: Network, batch: Tree, loss: Tensor) -> None:
@@ -153,11 +130,9 @@ def _check_mean(network: Network, batch: Tree, loss: Tensor) -> None:
     mean = float(torch.stack(alone).mean())
     tol = MEAN_ERROR.get(network.theta.dtype, 1e-2) * max(abs(mean), abs(float(loss)), 1e-3)
     if abs(float(loss) - mean) > tol:
-        raise Wrong(
-            f"loss is not a mean over examples: {n} examples together give {float(loss):.6g}, one by one they average "
-            f"{mean:.6g}; use reduction='mean', targets shaped like the outputs, and a model that treats each example by itself",
-            argument="loss",
-        )
+        gave = f"{n} examples together give {float(loss):.6g}, one by one they average {mean:.6g}"
+        advice = "use reduction='mean', targets shaped like the outputs, and a model that treats each example by itself"
+        raise Wrong(f"loss is not a mean over examples: {gave}; {advice}", argument="loss")
 
 
 def _notes(network: Network, attention: bool) -> list[str]:

@@ -1,4 +1,7 @@
-"""Data as trees of tensors: a tensor, or tuples, lists and dicts of them, whose first axis runs over examples."""
+"""Data as trees of tensors: a tensor, or tuples, lists and dicts of them, whose first axis runs over examples.
+
+Derivatives too: torch's transforms for functions of one tensor, with the types that they return here.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ Tree: TypeAlias = "Tensor | tuple[Tree, ...] | dict[Any, Tree]"
 """Data as nested as the user's own: keys and depth are theirs."""
 
 T = TypeVar("T")
+grad = torch.func.grad
+vmap = torch.func.vmap
 EMPTY = "data is empty: there is no example to take a gradient of"
 
 
@@ -56,9 +61,8 @@ def collect(data: object) -> tuple[Tree, list[str]]:
         return _all_of(list(DataLoader(data, batch_size=256))), []
     if isinstance(data, (tuple, list, dict, Tensor)):
         return tree_map(torch.as_tensor, cast(Tree, data)), []
-    raise Wrong(
-        f"data must be tensors (inputs, targets), a Dataset or a DataLoader, got {type(data).__name__}", argument="data"
-    )
+    got = type(data).__name__
+    raise Wrong(f"data must be tensors (inputs, targets), a Dataset or a DataLoader, got {got}", argument="data")
 
 
 def count(tree: Tree) -> int:
@@ -85,3 +89,14 @@ def _all_of(batches: list[Tree]) -> Tree:
     if not batches:
         raise Wrong(EMPTY, argument="data")
     return joined([tree_map(torch.as_tensor, batch) for batch in batches], torch.cat)
+
+
+def pushed_forward(function: Callable[[Tensor], Tensor], at: Tensor, along: Tensor) -> tuple[Tensor, Tensor]:
+    """The value, and J v: forward mode."""
+    return cast(tuple[Tensor, Tensor], torch.func.jvp(function, (at,), (along,)))
+
+
+def pulled_back(function: Callable[[Tensor], Tensor], at: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """The value, and the function u -> J' u: reverse mode."""
+    value, pull = cast(Any, torch.func.vjp(function, at))
+    return value, lambda u: pull(u)[0]

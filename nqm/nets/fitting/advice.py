@@ -78,7 +78,6 @@ def advise(
         return Advice(target, batch_size, False, (found,))
     problem, goal = found
     sizes = sorted({*batch_sizes, batch_size, 2 * batch_size})
-    jobs = len(SWEPT) + len(TUNED) + 1
     sweeps, tuned, here = [], [], sizes.index(batch_size)
     for kind in (*SWEPT, *TUNED):
         start = kind
@@ -87,7 +86,7 @@ def advise(
             start = sweeps[-1].optimizers[here] or kind
         tuned.append(tune(problem, start, batch_size, goal))
         if progress:
-            progress(len(tuned), jobs)
+            progress(len(tuned), len(SWEPT) + len(TUNED) + 1)
     decay = optimal_schedule(problem, SGD(), batch_size, goal, pieces=DECAY_PIECES) if tuned[0].steps else None
     critical = _critical(fit, target, goal, sweeps[0])
     steps = None if decay is None else float(decay.steps)
@@ -98,17 +97,19 @@ def advise(
 def quadratic_at(fit: Fit, target: float) -> tuple[Quadratic, float] | str:
     """The fit with its noise as it will be at the target, and the loss there that stands for it; or why there is none."""
     goal = target if fit.bend is None else fit.bend.inverse(target)
-    if goal is None or goal <= fit.offset:
-        return _too_far(fit, target, goal)
-    return _problem(fit, target), goal - fit.offset
+    if goal is not None and goal > fit.offset:
+        return _problem(fit, target), goal - fit.offset
+    if goal is None and fit.descent is not None:
+        ended = f"the descent that was measured, which ended at {fit.descent.loss[-1]:.4g}"
+        return f"{target:g} lies beyond {ended}; fit with a longer descent, or fit again further on"
+    least = f"{fit.offset:.4g}, the least loss of the quadratic at this checkpoint"
+    return f"{target:g} lies below {least}; fit again further on"
 
 
 def _problem(fit: Fit, target: float, spectrum: Spectrum | None = None) -> Quadratic:
     """The fit, or another spectrum of its network, with its noise as it will be at the target."""
     given = fit.spectrum if spectrum is None else spectrum
-    if fit.bend is None:
-        return Quadratic(given)
-    return Quadratic(Spectrum(given.h, given.c * target / fit.loss, given.s))
+    return Quadratic(given if fit.bend is None else Spectrum(given.h, given.c * target / fit.loss, given.s))
 
 
 def _critical(fit: Fit, target: float, goal: float, found: Sweep) -> Estimate | None:
@@ -128,24 +129,14 @@ def _critical(fit: Fit, target: float, goal: float, found: Sweep) -> Estimate | 
     return Estimate(value, min(interval.low, value), max(interval.high, value))
 
 
-def _too_far(fit: Fit, target: float, goal: float | None) -> str:
-    if goal is None and fit.descent is not None:
-        return (
-            f"{target:g} lies beyond the descent that was measured, which ended at {fit.descent.loss[-1]:.4g}; fit with a "
-            "longer descent, or fit again further on"
-        )
-    return f"{target:g} lies below {fit.offset:.4g}, the least loss of the quadratic at this checkpoint; fit again further on"
-
-
 def _sentences(
     fit: Fit, target: float, batch_size: float, tuned: list[Tuned], plain: Sweep, here: int, critical: Estimate | None,
     decay: float | None,
 ) -> list[str]:  # fmt: skip
     said = []
     if critical is not None:
-        share = batch_size / critical.value
         said.append(
-            f"at batch {batch_size:g} you are at {share:.2g} of the critical size {critical.value:.3g} "
+            f"at batch {batch_size:g} you are at {batch_size / critical.value:.2g} of the critical size {critical.value:.3g} "
             f"({critical.low:.3g} to {critical.high:.3g}) at which SGD needs twice the steps of perfect scaling"
         )
     reached = [t for t in tuned if t.steps]
@@ -163,8 +154,7 @@ def _sentences(
         if np.isfinite(double) and np.isfinite(plain.steps[here]):
             said.append(f"doubling the batch saves {100 * (1 - double / plain.steps[here]):.0f}% of SGD's steps")
     rate, steps = float(best.optimizer.effective_lr), best.steps or 0
-    said.append(horizon_of(fit).sentence(rate * steps * float(fit.spectrum.h.max())))
-    return said
+    return [*said, horizon_of(fit).sentence(rate * steps * float(fit.spectrum.h.max()))]
 
 
 def _against(name: str, steps: float | None, base: float) -> str:

@@ -226,9 +226,8 @@ class Fit:
         top = {k.removeprefix("top_"): np.asarray(v, float) for k, v in data.items() if k.startswith("top_")}
         descent = None
         if "descent_lr" in data:
-            lr, momentum, steps, loss = (
-                np.asarray(data[f"descent_{name}"], float) for name in ("lr", "momentum", "steps", "loss")
-            )
+            names = ("lr", "momentum", "steps", "loss")
+            lr, momentum, steps, loss = (np.asarray(data[f"descent_{name}"], float) for name in names)
             descent = Descent(float(lr[0]), float(momentum[0]), steps.astype(int), loss)
         note = dict(data["note"])
         about = Provenance.from_dict(note), Horizon.from_dict(note["horizon"]) if "horizon" in note else None

@@ -27,17 +27,11 @@ def plot_fit(fit: Fit, path: str | None = None) -> Figure:
     h, c = fit.top["h"], fit.top["c"]
     slope, _ = fit.noise_exponent
     level = float(np.exp(np.mean(np.log(c[c > 0]) - slope * np.log(h[c > 0]))))
-    along = [
-        Line(h, c, "along the top curvatures", PALETTE[2], style="", marker="o"),
-        Line(h, level * h**slope, f"slope {slope:.2f}", GREY, "--", 1.0),
-    ]
-    return chart(
-        [
-            Panel(lines, "curvature", "share below", "log", "linear", "signal and noise"),
-            Panel(along, "curvature h", "noise variance c", "log", "log", "C against H"),
-        ],
-        path,
-    )
+    along = Line(h, c, "along the top curvatures", PALETTE[2], style="", marker="o")
+    straight = Line(h, level * h**slope, f"slope {slope:.2f}", GREY, "--", 1.0)
+    shares = Panel(lines, "curvature", "share below", "log", "linear", "signal and noise")
+    against = Panel([along, straight], "curvature h", "noise variance c", "log", "log", "C against H")
+    return chart([shares, against], path)
 
 
 def plot_prediction(prediction: Prediction, path: str | None = None) -> Figure:
@@ -57,13 +51,8 @@ def plot_check(check: Check, path: str | None = None) -> Figure:
         if row.prediction.run.outcome.ok:
             over.append(Line(row.prediction.steps, row.prediction.loss, "", color))
             errors.append(Line(row.prediction.reach, 100 * np.abs(row.error), "", color, marker=".", width=0.8))
-        over.append(
-            Line(row.trained.steps, row.trained.loss, name, color, style="", marker="o", spread=row.trained.stderr)
-        )
-    return chart(
-        [
-            Panel(over, "step", "training loss", "log", "log", "predicted (lines) and trained (points)", "none"),
-            Panel(errors, "lr x steps x curvature", "error, %", "log", "log", "", "none"),
-        ],
-        path, key=[line for line in over if line.label], size=(7.2, 4.6),
-    )  # fmt: skip
+        run = row.trained
+        over.append(Line(run.steps, run.loss, name, color, style="", marker="o", spread=run.stderr))
+    losses = Panel(over, "step", "training loss", "log", "log", "predicted (lines) and trained (points)", "none")
+    shares = Panel(errors, "lr x steps x curvature", "error, %", "log", "log", "", "none")
+    return chart([losses, shares], path, key=[line for line in over if line.label], size=(7.2, 4.6))

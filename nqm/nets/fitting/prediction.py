@@ -117,15 +117,9 @@ class Prediction:
 
 
 def predict(
-    fit: Fit,
-    optimizer: Optimizer,
-    batch_size: float,
-    steps: int | Sequence[int],
-    schedule: AnySchedule = None,
-    *,
-    replacement: bool = True,
-    bent: bool = True,
-) -> Prediction:
+    fit: Fit, optimizer: Optimizer, batch_size: float, steps: int | Sequence[int], schedule: AnySchedule = None, *,
+    replacement: bool = True, bent: bool = True,
+) -> Prediction:  # fmt: skip
     """Expected training loss of a linear optimizer over the next steps from the checkpoint of a fit.
 
     Parameters
@@ -139,21 +133,17 @@ def predict(
     """
     require_set(optimizer, "predict")
     if not optimizer.linear:
-        raise Wrong(
-            f"{optimizer} is not linear, so its loss on a fit is not predicted; train it with `nqm check`, or predict "
-            "SGD, HeavyBall, Nesterov and averages of them",
-            argument="optimizer",
-        )
+        advice = "train it with `nqm check`, or predict SGD, HeavyBall, Nesterov and averages of them"
+        raise Wrong(f"{optimizer} is not linear, so its loss on a fit is not predicted; {advice}", argument="optimizer")
     size = check_batch_size(batch_size)
     if not replacement:
         size = size * (fit.examples - 1) / (fit.examples - size) if size < fit.examples else math.inf
     times = report_steps(steps, "log", 100)
-    fixed = as_schedule(schedule, int(times[-1]))
-    shown = times.tolist()
+    fixed, shown = as_schedule(schedule, int(times[-1])), times.tolist()
     run = fit.problem.run(optimizer, size, shown, fixed)
-    reach = _reach(optimizer, fixed, times) * float(fit.spectrum.h.max())
     if not run.outcome.ok:
         return _refused(fit, run)
+    reach = _reach(optimizer, fixed, times) * float(fit.spectrum.h.max())
     per_probe = [Quadratic(spectrum).run(optimizer, size, shown, fixed).noise / size for spectrum in _probes(fit)]
     table, signal = np.stack(per_probe), run.signal + fit.offset
     bands = [bootstrap(table[:, i]) for i in range(len(times))]
@@ -183,12 +173,8 @@ def horizon_of(fit: Fit, bent: bool = True) -> Horizon:
 
 def _probes(fit: Fit) -> list[Spectrum]:
     """The noise of each probe by itself."""
-    least = fit.spectrum.h.min()
-    h = np.maximum(fit.noise.h, least)
-    return [
-        Spectrum(h[fit.noise.probe == k], np.maximum(fit.noise.weight[fit.noise.probe == k], 0), 0.0)
-        for k in range(fit.noise.probes)
-    ]
+    h, c = np.maximum(fit.noise.h, fit.spectrum.h.min()), np.maximum(fit.noise.weight, 0)
+    return [Spectrum(h[mine], c[mine], 0.0) for mine in (fit.noise.probe == k for k in range(fit.noise.probes))]
 
 
 def _reach(optimizer: Optimizer, schedule: Schedule | None, times: Array) -> Array:

@@ -31,7 +31,7 @@ from ..estimates import Measure
 from ..krylov import SPENT, Krylov, lanczos
 from ..network import Network
 from ..preflight import check_measurable
-from ..transforms import pulled_back, pushed_forward, vmap
+from ..trees import pulled_back, pushed_forward, vmap
 from .descent import Descent, descend
 from .model import Fit, Provenance
 
@@ -73,17 +73,9 @@ class Noise:
 
 
 def fit(
-    network: Network,
-    *,
-    steps: int = 40,
-    noise_vectors: int = 6,
-    noise_steps: int = 12,
-    probes: int = 0,
-    descent: int = 150,
-    curvature: str | None = None,
-    seed: int = 0,
-    progress: Progress | None = None,
-) -> Fit:
+    network: Network, *, steps: int = 40, noise_vectors: int = 6, noise_steps: int = 12, probes: int = 0,
+    descent: int = 150, curvature: str | None = None, seed: int = 0, progress: Progress | None = None,
+) -> Fit:  # fmt: skip
     """Measure signal and noise of a network at its checkpoint.
 
     Parameters
@@ -111,7 +103,10 @@ def fit(
             progress(operator.products, total)
 
     vectors, g = random_noise(network, noise_vectors, generator)
-    _check_gradient(g)
+    if not bool((g != 0).any()):
+        raise Wrong("the gradient is zero at this checkpoint: there is nothing to train", argument="network")
+    if not bool((g.double() ** 2).sum().isfinite()):
+        raise Wrong("the gradient is not finite at this checkpoint; scale the inputs, or load a sound one", "network")
     signal = signal_of(network, operator, g, steps, generator, show)
     noise = noise_of(operator, signal, vectors, probes, noise_steps, generator, show)
     gradient = sum(_timed(network.gradient)[1] for _ in range(TIMED_GRADIENTS)) / TIMED_GRADIENTS
@@ -128,11 +123,8 @@ def signal_of(
     (found,), seconds = _timed(lambda: krylov_spaces(operator, g[None], steps, keep=True, progress=progress))
     top, vectors = _along_top(network, found, g, generator)
     if not top["h"].max() > 0:
-        raise Wrong(
-            f"the largest curvature along the gradient is {top['h'].max():g}, as where every softmax is saturated; scale the "
-            "inputs, or take another checkpoint",
-            argument="network",
-        )
+        largest = f"the largest curvature along the gradient is {top['h'].max():g}, as where every softmax is saturated"
+        raise Wrong(f"{largest}; scale the inputs, or take another checkpoint", argument="network")
     return Signal(found, top, vectors, seconds)
 
 
@@ -162,13 +154,6 @@ def _tried(few: Network, curvature: str | None, seed: int) -> None:
     start = torch.randn(1, few.dim, generator=generator, dtype=g.dtype)
     (found,) = krylov_spaces(curvature_of(few, curvature), start, 2, keep=True)
     _along_top(few, found, g, generator)
-
-
-def _check_gradient(g: Tensor) -> None:
-    if not bool((g != 0).any()):
-        raise Wrong("the gradient is zero at this checkpoint: there is nothing to train", argument="network")
-    if not bool((g.double() ** 2).sum().isfinite()):
-        raise Wrong("the gradient is not finite at this checkpoint; scale the inputs, or load a sound one", "network")
 
 
 def _along_top(
@@ -240,8 +225,7 @@ def krylov_spaces(
     """Lanczos from every row, in groups whose bases fit in memory together; an interrupt keeps what is done."""
     if len(starts) == 0:
         return []
-    size = (steps + 1) * starts.shape[1] * starts.element_size()
-    group = int(max(1, min(len(starts), BASIS_BYTES // size)))
+    group = max(1, BASIS_BYTES // ((steps + 1) * starts.shape[1] * starts.element_size()))
     found: list[Krylov] = []
     try:
         for rows in starts.split(group):

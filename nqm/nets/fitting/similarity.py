@@ -80,22 +80,14 @@ def checkpoints(
     if not times or times != sorted(set(times)) or times[0] < 0:
         raise Wrong(f"steps must be whole numbers that increase, from 0 on, got {list(steps)}", argument="steps")
     batches, begun = Batches(network.examples, (CHECKPOINT_SEED, seed)), network.step or 0
-    return [
-        network.at(theta, begun + times[i]) for i, theta in walk(network, optimizer, batch_size, times, batches=batches)
-    ]
+    path = walk(network, optimizer, batch_size, times, batches=batches)
+    return [network.at(theta, begun + times[i]) for i, theta in path]
 
 
 def curvature_similarity(
-    networks: Sequence[Network],
-    *,
-    k: int = 10,
-    probes: int = 8,
-    lanczos_steps: int = 20,
-    curvature: str | None = None,
-    seed: int = 0,
-    tol: float = 1e-3,
-    progress: Progress | None = None,
-) -> Similarity:
+    networks: Sequence[Network], *, k: int = 10, probes: int = 8, lanczos_steps: int = 20, curvature: str | None = None,
+    seed: int = 0, tol: float = 1e-3, progress: Progress | None = None,
+) -> Similarity:  # fmt: skip
     """How alike the curvature of one network is at two or more checkpoints.
 
     Parameters
@@ -112,10 +104,8 @@ def curvature_similarity(
         raise Wrong(f"networks must be two checkpoints or more, got {len(networks)}", argument="networks")
     dim = networks[0].dim
     if any(n.dim != dim for n in networks):
-        raise Wrong(
-            f"networks must be one model at several checkpoints; they have {[n.dim for n in networks]} weights",
-            argument="networks",
-        )
+        sizes = [n.dim for n in networks]
+        raise Wrong(f"networks must be one model at several checkpoints; they have {sizes} weights", "networks")
     check_whole("k", k, 1, dim)
     check_whole("probes", probes, 1)
     check_whole("lanczos_steps", lanczos_steps, 1)
@@ -153,14 +143,12 @@ def spectra_distance(one: Measure, other: Measure) -> float:
     mass = np.concatenate([one.weight / one.probes, -other.weight / other.probes])
     order = np.argsort(h)
     between = np.abs(np.cumsum(mass[order]))[:-1] @ np.diff(h[order])
-    traces = one.integral(lambda h: h) + other.integral(lambda h: h)
-    return float(between / traces)
+    return float(between / (one.integral(lambda h: h) + other.integral(lambda h: h)))
 
 
 def _alignment(a: Array, b: Array, cosine: Array) -> float:
     """tr AB / (|A| |B|) from eigenvalues and squared cosines."""
-    inner = a[: len(cosine)] @ cosine @ b[: cosine.shape[1]]
-    return float(inner / (np.linalg.norm(a) * np.linalg.norm(b)))
+    return float(a[: len(cosine)] @ cosine @ b[: cosine.shape[1]] / (np.linalg.norm(a) * np.linalg.norm(b)))
 
 
 def _filled(found: Array, k: int) -> Array:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,11 +15,13 @@ import numpy as np
 from ...engine.run import Run, numbers
 from ...optimizers import EMA, SGD, HeavyBall, Nesterov
 from ...optimizers.base import Optimizer
+from ...problems.base import report_steps
+from ...sampling.replicas import check_whole
 from ...types import Array, Progress, Wrong
-from ..training.loop import part_of
+from ..training.loop import check_setting, losses, mean_run, part_of
+from ..trees import leaves
 from .model import Fit
 from .prediction import Horizon, Prediction, predict
-from .trainings import Trainings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -74,14 +78,16 @@ class Check:
     @property
     def median_error(self) -> Array:
         """Median over the settings that were predicted of the absolute relative error, at each step."""
-        return median_error(self.errors)
+        return _over_settings(np.nanmedian, self.errors)
 
     def summary(self) -> list[dict[str, float]]:
         """A row for each step: median and largest absolute error over the settings, bent and by the plain quadratic."""
-        bent, plain = np.abs(self.errors), np.abs(np.stack([row.plain_error for row in self.rows]))
+        plain = np.stack([row.plain_error for row in self.rows])
         columns = {
-            "steps": self.steps, "median_error": median_error(bent), "largest_error": _over_settings(np.nanmax, bent),
-            "plain_median_error": median_error(plain), "plain_largest_error": _over_settings(np.nanmax, plain),
+            "steps": self.steps, "median_error": self.median_error,
+            "largest_error": _over_settings(np.nanmax, self.errors),
+            "plain_median_error": _over_settings(np.nanmedian, plain),
+            "plain_largest_error": _over_settings(np.nanmax, plain),
         }  # fmt: skip
         rows = zip(*(column.tolist() for column in columns.values()), strict=True)
         return [dict(zip(columns, row, strict=True)) for row in rows]
@@ -140,16 +146,10 @@ def settings(
 
 
 def check(
-    network: Network,
-    fit: Fit,
-    chosen: Sequence[tuple[Optimizer, float]] | None = None,
-    *,
-    steps: Sequence[int] = CHECKED_STEPS,
-    seeds: int = 2,
-    seed: int = 0,
-    store: str | Path | None = None,
+    network: Network, fit: Fit, chosen: Sequence[tuple[Optimizer, float]] | None = None, *,
+    steps: Sequence[int] = CHECKED_STEPS, seeds: int = 2, seed: int = 0, store: str | Path | None = None,
     progress: Progress | None = None,
-) -> Check:
+) -> Check:  # fmt: skip
     """Branch real training from the fit's checkpoint over settings (optimizer, batch size), and predict each.
 
     ``settings(fit)`` if none are given. Ctrl-C keeps the settings that are done; with a ``store``, a file, every training
@@ -158,8 +158,8 @@ def check(
     """
     here = network.full_loss()
     if abs(here - fit.loss) > 1e-3 * abs(fit.loss):
-        losses = f"the network's loss is {here:.6g}, the fit's {fit.loss:.6g}"
-        raise Wrong(f"{losses}: they are not of the same checkpoint", argument="fit")
+        both = f"the network's loss is {here:.6g}, the fit's {fit.loss:.6g}"
+        raise Wrong(f"{both}: they are not of the same checkpoint", argument="fit")
     pairs = list(settings(fit) if chosen is None else chosen)
     if not pairs:
         raise Wrong("check needs at least one setting (optimizer, batch size)", argument="chosen")
@@ -167,7 +167,7 @@ def check(
     rows: list[Row] = []
     try:
         for i, (optimizer, batch_size) in enumerate(pairs):
-            show = None if progress is None else part_of(progress, i, len(pairs))
+            show = part_of(progress, i, len(pairs))
             bent, plain = (predict(fit, optimizer, batch_size, steps, bent=b) for b in (True, False))
             count = max(1, math.ceil(seeds * min(1.0, QUIET_BATCH / batch_size)))
             trained = trainings.run(optimizer, batch_size, steps, seeds=count, seed=seed, progress=show)
@@ -178,12 +178,8 @@ def check(
     return Check(fit, rows)
 
 
-def median_error(errors: Array) -> Array:
-    """Over settings, the first axis, where there is any; NaN where nothing was predicted."""
-    return _over_settings(np.nanmedian, errors)
-
-
 def _over_settings(function: Callable[..., Array], errors: Array) -> Array:
+    """Of absolute errors over settings, the first axis, where there is any; NaN where nothing was predicted."""
     seen = np.isfinite(errors).any(0)
     found = np.full(errors.shape[1], np.nan)
     found[seen] = function(np.abs(errors[:, seen]), axis=0)
@@ -202,3 +198,51 @@ def furthest(points: list[tuple[float, float]], tol: float) -> float:
             found = float(x[inside].max())
         edge *= BIN_RATIO
     return found
+
+
+class Trainings:
+    """Trainings of a network, each with its own seed; with a path, a file of one JSON line for each.
+
+    A line is found again by a text that says all the training depends on: weights and data by their digest, optimizer,
+    batch size, reported steps and seed. An interrupt therefore loses one training at most, and a fit can be checked again
+    against trainings that were made for another. Lines of other networks in the file are left alone.
+    """
+
+    def __init__(self, network: Network, path: str | Path | None = None) -> None:
+        self.network, self.path = network, None if path is None else Path(path)
+        digest = hashlib.sha256(network.theta.contiguous().numpy().tobytes())
+        for tensor in leaves(network.data):
+            digest.update(tensor.contiguous().numpy().tobytes())
+        self.checkpoint = f"{network.name} {digest.hexdigest()[:16]}"
+        self.kept: dict[str, list[float]] = {}
+        if self.path is not None and self.path.exists():
+            self.kept = dict(_line(text, self.path) for text in self.path.read_text().splitlines() if text.strip())
+
+    def run(
+        self, optimizer: Optimizer, batch_size: float, steps: Sequence[int], *, seeds: int, seed: int = 0,
+        progress: Progress | None = None,
+    ) -> Run:  # fmt: skip
+        """The mean over seeds, as `train` gives it."""
+        size, times, rows = check_setting(optimizer, batch_size), report_steps(steps, "log", 2), []
+        check_whole("seeds", seeds, 1)
+        for s in range(seeds):
+            key = f"{self.checkpoint} {optimizer} B={size:g} {times.tolist()} {seed}.{s}"
+            if key not in self.kept:
+                show = part_of(progress, s, seeds)
+                self._keep(key, losses(self.network, optimizer, size, times, (seed, s), progress=show).tolist())
+            rows.append(np.array(self.kept[key], float))
+        return mean_run(optimizer, size, times, rows)
+
+    def _keep(self, key: str, found: list[float]) -> None:
+        self.kept[key] = found
+        if self.path is not None:
+            with self.path.open("a") as file:
+                file.write(json.dumps({"training": key, "loss": [x if np.isfinite(x) else None for x in found]}) + "\n")
+
+
+def _line(text: str, path: Path) -> tuple[str, list[float]]:
+    try:
+        row = json.loads(text)
+        return str(row["training"]), [np.inf if x is None else float(x) for x in row["loss"]]
+    except (ValueError, TypeError, KeyError) as error:  # a line of another file
+        raise Wrong(f"{str(path)!r} is not a file of trainings that nqm wrote: {error}", argument="store") from None

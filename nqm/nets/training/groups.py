@@ -96,7 +96,9 @@ class Group:
         self.averages = theta.repeat(len(first.averages), 1, 1)  # the average starts where the weights do
         self.metric = task.metric(first.metric)
         self.slopes = self._choose()
-        self.how = self._how()
+        pieces = math.ceil(self.size / self.slopes.chunk)
+        self.how = f"stacked({len(trials)})" if isinstance(self.slopes, Stacked) else "plain"
+        self.how += f", accumulated({pieces})" if pieces > 1 else ""
 
     def run(self) -> list[Result]:
         """Train until every trial is done."""
@@ -166,12 +168,6 @@ class Group:
         if stacked and self.stacking == "auto":
             stacked = stack_pays(self.task, self.method, [record.trial for record in self.active])
         return self.task.slopes(Stacked if stacked else Plain)
-
-    def _how(self) -> str:
-        stacked = isinstance(self.slopes, Stacked)
-        pieces = math.ceil(self.size / self.slopes.chunk)
-        name = f"stacked({len(self.records)})" if stacked else "plain"
-        return name if pieces == 1 else f"{name}, accumulated({pieces})"
 
 
 _PAYS: dict[tuple[object, ...], bool] = {}

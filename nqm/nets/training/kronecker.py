@@ -33,8 +33,8 @@ from ..trees import Tree, joined, leaves, some, tree_map
 from .stacks import Slopes
 
 LAYER_EXAMPLES = 2  # examples of the pass that finds the layers
-Hook = Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor | None]
-"""What PyTorch calls after a module: with the module, its inputs and its output, which the hook may replace."""
+Hook = Callable[[str, tuple[Tensor, ...], Tensor], Tensor | None]
+"""What is called after a module: with its name, its inputs and its output, which the hook may replace."""
 
 
 @dataclass(frozen=True)
@@ -51,22 +51,6 @@ class KroneckerLayer:
     def diagonal(self) -> bool:
         """Whether A is diagonal and kept as a vector."""
         return isinstance(self.module, nn.Embedding)
-
-    def inputs(self, x: Tensor) -> Tensor:
-        """a_r of each example, (examples, places, inputs)."""
-        if isinstance(self.module, nn.Conv2d):
-            m = self.module
-            kernel, dilation, stride = (tuple[int, ...](pair) for pair in (m.kernel_size, m.dilation, m.stride))
-            a = F.unfold(x, kernel, dilation, _padding(m), stride).transpose(1, 2)
-        else:
-            a = x.reshape(len(x), -1, x.shape[-1])
-        return torch.cat([a, a.new_ones(*a.shape[:2], 1)], dim=2) if self.bias else a
-
-    def slopes(self, g: Tensor) -> Tensor:
-        """g_r of each example, (examples, places, outputs)."""
-        if isinstance(self.module, nn.Conv2d):
-            return g.flatten(2).transpose(1, 2)
-        return g.reshape(len(g), -1, g.shape[-1])
 
     def matrix(self, parts: dict[str, Tensor]) -> Tensor:
         """Its weights, or their gradients, as stacked matrices (trials, outputs, inputs), the bias last."""
@@ -85,23 +69,25 @@ class KroneckerLayer:
 
     def input_factor(self, x: Tensor) -> Tensor:
         """A of each trial, from its inputs (trials, examples, ...)."""
-        trials, examples = x.shape[:2]
-        if isinstance(self.module, nn.Embedding):
+        (trials, examples), m = x.shape[:2], self.module
+        if isinstance(m, nn.Embedding):
             symbols = x.reshape(trials, -1)
-            counts = torch.zeros(trials, self.module.num_embeddings, dtype=self.module.weight.dtype)
+            counts = torch.zeros(trials, m.num_embeddings, dtype=m.weight.dtype)
             return counts.scatter_add_(1, symbols, torch.ones_like(symbols, dtype=counts.dtype)) / examples
-        a = self.inputs(x.flatten(0, 1))
-        a = a.reshape(trials, -1, a.shape[-1])
+        if isinstance(m, nn.Conv2d):
+            kernel, dilation, stride = (tuple[int, ...](pair) for pair in (m.kernel_size, m.dilation, m.stride))
+            x = F.unfold(x.flatten(0, 1), kernel, dilation, _padding(m), stride).transpose(1, 2)
+        a = x.reshape(trials, -1, x.shape[-1])  # a_r of every example and place
+        a = torch.cat([a, a.new_ones(*a.shape[:2], 1)], dim=2) if self.bias else a
         return a.mT @ a / examples
 
     def output_factor(self, g: Tensor) -> Tensor:
         """G of each trial, from the gradients (trials, examples, ...) of its mean loss."""
         trials, examples = g.shape[:2]
-        g = self.slopes(g.flatten(0, 1))
-        places = g.shape[1]
-        g = g.reshape(trials, -1, g.shape[-1])
+        g = g.flatten(3).mT if isinstance(self.module, nn.Conv2d) else g
+        g = g.reshape(trials, -1, g.shape[-1])  # g_r of every example and place
         # The loss of an example has `examples` times the gradient of its share of the mean.
-        return g.mT @ g * (examples / places)
+        return g.mT @ g * (examples / (g.shape[1] // examples))
 
 
 def _padding(m: nn.Conv2d) -> tuple[int, ...]:
@@ -125,18 +111,9 @@ def layers_of(network: Network) -> list[KroneckerLayer]:
     """The layers of a network that have Kronecker factors: each applied once in a pass, example by example."""
     calls: dict[str, list[Tensor]] = {}
     modules = {name: m for name, m in network.model.named_modules() if _supported(m)}
-
-    def note(name: str) -> Hook:
-        return lambda module, arguments, output: calls.setdefault(name, []).append(output)
-
-    handles = [m.register_forward_hook(note(name)) for name, m in modules.items()]
-    try:
-        with torch.no_grad():
-            batch = some(network.data, LAYER_EXAMPLES)
-            network.output(network.theta, batch)
-    finally:
-        for handle in handles:
-            handle.remove()
+    batch = some(network.data, LAYER_EXAMPLES)
+    with torch.no_grad(), _hooked(modules, lambda name, _, output: calls.setdefault(name, []).append(output)):
+        network.output(network.theta, batch)
     rows, found = len(leaves(batch)[0]), []
     for name, module in modules.items():
         outputs, prefix = calls.get(name, []), f"{name}." if name else ""
@@ -148,20 +125,15 @@ def layers_of(network: Network) -> list[KroneckerLayer]:
 
 
 @contextmanager
-def _watched(layers: Sequence[KroneckerLayer], shifts: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
-    """Note each layer's inputs, and add to its output a shift that is zero: the loss's gradient in it is g."""
-    inputs: dict[str, Tensor] = {}
+def _hooked(modules: dict[str, nn.Module], hook: Hook) -> Iterator[None]:
+    """Call the hook after every pass through one of the modules."""
 
-    def hook(name: str) -> Hook:
-        def watch(module: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> Tensor:
-            inputs[name] = arguments[0]
-            return output + shifts[name]
+    def after(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor | None]:
+        return lambda module, arguments, output: hook(name, arguments, output)
 
-        return watch
-
-    handles = [layer.module.register_forward_hook(hook(layer.name)) for layer in layers]
+    handles = [module.register_forward_hook(after(name)) for name, module in modules.items()]
     try:
-        yield inputs
+        yield
     finally:
         for handle in handles:
             handle.remove()
@@ -189,19 +161,21 @@ def statistics(
 
 
 def _piece(
-    slopes: Slopes,
-    layers: Sequence[KroneckerLayer],
-    theta: Tensor,
-    index: Tensor,
+    slopes: Slopes, layers: Sequence[KroneckerLayer], theta: Tensor, index: Tensor,
     generators: Sequence[torch.Generator] | None,
-) -> Statistics:
-    network, trials = slopes.network, len(theta)
+) -> Statistics:  # fmt: skip
+    network, size = slopes.network, (len(theta), index.shape[1])
     theta = theta.detach().requires_grad_()
-    size = (trials, index.shape[1])
     shifts = {layer.name: torch.zeros(*size, *layer.shape, dtype=theta.dtype, requires_grad=True) for layer in layers}
 
     def passed(batch: Tree, row: Tensor, moved: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor], Tensor]:
-        with _watched(layers, moved) as inputs:
+        inputs: dict[str, Tensor] = {}
+
+        def watch(name: str, arguments: tuple[Tensor, ...], output: Tensor) -> Tensor:
+            inputs[name] = arguments[0]
+            return output + moved[name]  # a shift that is zero: the loss's gradient in it is g
+
+        with _hooked({layer.name: layer.module for layer in layers}, watch):
             out = network.output(row, batch)
         return out, inputs, network.loss(out, batch[1])
 

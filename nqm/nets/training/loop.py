@@ -37,11 +37,8 @@ class Unknown(Geometry):
         super().__init__(np.ones(1))
 
     def precondition(self, g: object, power: object) -> NoReturn:
-        raise Wrong(
-            "training knows no powers of a network's curvature, so Preconditioned optimizers are predicted only; "
-            "Adam is a preconditioner that it can run",
-            argument="optimizer",
-        )
+        why = "training knows no powers of a network's curvature, so Preconditioned optimizers are predicted only"
+        raise Wrong(f"{why}; Adam is a preconditioner that it can run", argument="optimizer")
 
 
 class Batches:
@@ -69,10 +66,8 @@ def walk(
 ) -> Iterator[tuple[int, Tensor]]:  # fmt: skip
     """Step from the network's checkpoint; (index of a reported step, the weights reported there)."""
     if optimizer.depends_on_horizon:
-        raise Wrong(
-            f"{optimizer} depends on the length of the run; start its average at a step, such as Polyak(..., 100)",
-            argument="optimizer",
-        )
+        advice = "start its average at a step, such as Polyak(..., 100)"
+        raise Wrong(f"{optimizer} depends on the length of the run; {advice}", argument="optimizer")
     stepper = Stepper(optimizer, optimizer.begin(network.theta, Unknown()), batch_size, schedule)
 
     def gradient(theta: Tensor, size: float) -> Tensor:
@@ -87,19 +82,10 @@ def walk(
 
 
 def train(
-    network: Network,
-    optimizer: Optimizer,
-    batch_size: float,
-    steps: int | Sequence[int],
-    schedule: AnySchedule = None,
-    *,
-    seeds: int = 3,
-    seed: int = 0,
-    replacement: bool = True,
-    grid: Literal["log", "linear"] = "log",
-    points: int = 20,
+    network: Network, optimizer: Optimizer, batch_size: float, steps: int | Sequence[int], schedule: AnySchedule = None,
+    *, seeds: int = 3, seed: int = 0, replacement: bool = True, grid: Literal["log", "linear"] = "log", points: int = 20,
     progress: Progress | None = None,
-) -> Run:
+) -> Run:  # fmt: skip
     """Full-data loss of real training from a checkpoint: its mean over seeds, with the standard error.
 
     Parameters
@@ -118,9 +104,8 @@ def train(
     fixed = as_schedule(schedule, int(times[-1]))
     try:
         for s in range(seeds):
-            show = None if progress is None else part_of(progress, s, seeds)
-            batches = batches_of(network, seed, s, replacement)
-            rows.append(losses(network, optimizer, size, times, fixed, batches=batches, progress=show))
+            show = part_of(progress, s, seeds)
+            rows.append(losses(network, optimizer, size, times, (seed, s), fixed, replacement, progress=show))
     except KeyboardInterrupt:
         if not rows:
             raise
@@ -136,22 +121,18 @@ def check_setting(optimizer: Optimizer, batch_size: float) -> float:
     return size
 
 
-def batches_of(network: Network, seed: int, s: int, replacement: bool = True) -> Batches:
-    """The batches of the s-th training of a seed."""
-    return Batches(network.examples, (TRAINING_STREAM, seed, s), replacement)
-
-
-def part_of(progress: Progress, i: int, parts: int) -> Progress:
+def part_of(progress: Progress | None, i: int, parts: int) -> Progress | None:
     """Progress of the i-th of some parts of one length, as progress of the whole."""
-    return lambda done, total: progress(i * total + done, parts * total)
+    return progress and (lambda done, total: progress(i * total + done, parts * total))
 
 
 def losses(
-    network: Network, optimizer: Optimizer, size: float, times: Array, schedule: Schedule | None = None, *,
-    batches: Batches, progress: Progress | None = None,
+    network: Network, optimizer: Optimizer, size: float, times: Array, seed: tuple[int, int],
+    schedule: Schedule | None = None, replacement: bool = True, *, progress: Progress | None = None,
 ) -> Array:  # fmt: skip
-    """Full-data losses of one training at the reported steps; infinite from where it has diverged."""
+    """Full-data losses at the reported steps of the training (seed, number); infinite from where it has diverged."""
     found, initial = np.full(len(times), np.inf), network.full_loss()
+    batches = Batches(network.examples, (TRAINING_STREAM, *seed), replacement)
     for i, theta in walk(network, optimizer, size, times, schedule, batches=batches, progress=progress):
         found[i] = network.full_loss(theta)
         if not found[i] < DIVERGED_TRAINING * initial:
@@ -164,11 +145,9 @@ def mean_run(optimizer: Optimizer, size: float, times: Array, rows: Sequence[Arr
     mean = Mean()
     with np.errstate(all="ignore"):
         mean.add(np.stack(rows, axis=1))
-    fine = bool(np.isfinite(mean.mean[-1]))
-    outcome = Outcome.finished if fine else Outcome.diverged
-    message = (
-        outcome.value.format(steps=int(times[-1])) if fine else "diverges: the loss of a training grew a million times"
-    )
+    outcome, message = Outcome.diverged, "diverges: the loss of a training grew a million times"
+    if np.isfinite(mean.mean[-1]):
+        outcome, message = Outcome.finished, Outcome.finished.value.format(steps=int(times[-1]))
     return Run(
         steps=times, loss=mean.mean, signal=None, noise=None, batch_size=size, optimizer=optimizer, floor=math.nan,
         outcome=outcome, message=message, stderr=mean.stderr, quantiles=None, replicas=len(rows),

@@ -24,8 +24,7 @@ from torch.nn import functional as F
 
 from ...types import Wrong
 from ..network import Network
-from ..transforms import vmap
-from ..trees import Tree, count, tree_map
+from ..trees import Tree, count, some, tree_map, vmap
 from .stacks import Loaded
 
 CERTAIN = 5.0  # standard errors by which a metric is surely above its target: once in three million for a normal mean
@@ -62,10 +61,8 @@ class Metric:
 
     def __init__(self, network: Network, data: Tree, errors: bool = False) -> None:
         if errors and (network.of == "model" or network.likelihood != "categorical"):
-            raise Wrong(
-                f"an error is counted where a model chooses among classes; {network.name} is none, so use a loss as metric",
-                argument="metric",
-            )
+            counted = "an error is counted where a model chooses among classes"
+            raise Wrong(f"{counted}; {network.name} is none, so use a loss as metric", argument="metric")
         self.network, self.data, self.errors, self.examples = network, data, errors, count(data)
         self.loaded = Loaded(network)
 
@@ -87,7 +84,7 @@ class Metric:
 
     def _first(self, theta: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Metric and loss of the first examples, (rows, examples)."""
-        batch = self._batch(0, FIRST_PIECE)
+        batch = some(self.data, FIRST_PIECE)
         if self.network.of == "model":
             losses = _numbers(vmap(lambda row: self.network.losses(row, batch))(theta))
             return losses, losses
@@ -97,18 +94,15 @@ class Metric:
 
     def _rest(self, theta: Tensor, seen: _Sums, target: float) -> None:
         """Go on with more examples until there are enough."""
-        loaded = self.loaded
-        loaded.load(theta)
+        self.loaded.load(theta)
         while not self._enough(seen, target):
-            batch = self._batch(seen.n, seen.n + min(LARGEST_PIECE, max(FIRST_PIECE, seen.n)))
+            piece = slice(seen.n, seen.n + min(LARGEST_PIECE, max(FIRST_PIECE, seen.n)))
+            batch = tree_map(lambda t, piece=piece: t[piece], self.data)
             if self.network.of == "model":
                 values = losses = self.network.losses(theta, batch)
             else:
-                values, losses = self._judged(loaded.output(batch), batch[1])
+                values, losses = self._judged(self.loaded.output(batch), batch[1])
             seen.add(_numbers(values), _numbers(losses))
-
-    def _batch(self, low: int, high: int) -> Tree:
-        return tree_map(lambda t: t[low:high], self.data)
 
     def _judged(self, out: Tensor, target: Tree) -> tuple[Tensor, Tensor]:
         """The metric and the loss of each example."""

@@ -20,8 +20,7 @@ import torch
 from torch import Tensor
 
 from ..network import Network
-from ..transforms import vmap
-from ..trees import Tree, joined, leaves, tree_map
+from ..trees import Tree, joined, leaves, tree_map, vmap
 from .loop import Batches
 
 TRIAL_STREAM = 0x7B1  # seeds of the batches of trials, apart from those of checkpoints and of `train`
@@ -79,8 +78,6 @@ class Loaded:
 class Slopes(ABC):
     """Gradients of the minibatch losses of a stack of trials; batches above ``chunk`` examples are taken in pieces."""
 
-    name: str
-
     def __init__(self, network: Network, chunk: int | None = None) -> None:
         self.network, self.chunk = network, chunk or network.chunk
 
@@ -114,8 +111,6 @@ class Slopes(ABC):
 class Plain(Slopes):
     """One trial after another."""
 
-    name = "plain"
-
     def __init__(self, network: Network, chunk: int | None = None) -> None:
         super().__init__(network, chunk)
         self.loaded = Loaded(network)
@@ -138,8 +133,6 @@ class Plain(Slopes):
 
 class Stacked(Slopes):
     """All trials in one vectorised pass, or in as few as keep it to ``chunk`` examples."""
-
-    name = "stacked"
 
     def gradient(self, theta: Tensor, index: Tensor) -> Tensor:
         theta = theta.detach().requires_grad_()

@@ -99,7 +99,11 @@ def _task(name: str, text: str) -> Task:
     options = json.loads(text)
     found = returned(name) if ":" in name else workload(name)
     if isinstance(found, Workload):
-        network = _begun(found, options)
+        examples = None if options.get("examples") is None else int(options["examples"])
+        network = found.network(int(options.get("start", 0)), examples=examples)
+        if examples is not None and network.examples < examples:
+            has = f"{found.name} has {network.examples:,}: ask for so many, or leave it out"
+            raise Wrong(f"options.examples is {examples:,}, and {has}", argument="options")
     elif isinstance(found, Network):
         if given := [option for option in ("examples", "start") if option in options]:
             raise Wrong(f"{given[0]} is for workloads; {name} returned a Network of its own", argument="options")
@@ -110,13 +114,3 @@ def _task(name: str, text: str) -> Task:
     network.data = shuffled(network.data)
     own = found if isinstance(found, Workload) else None
     return Task(name, options, own, network, bool(options.get("replacement", True)))
-
-
-def _begun(found: Workload, options: JsonObject) -> Network:
-    """The network of a workload where trials begin."""
-    examples = options.get("examples")
-    network = found.network(int(options.get("start", 0)), examples=None if examples is None else int(examples))
-    if examples is not None and network.examples < examples:
-        has = f"{found.name} has {network.examples:,}: ask for so many, or leave it out"
-        raise Wrong(f"options.examples is {examples:,}, and {has}", argument="options")
-    return network

@@ -114,9 +114,7 @@ class Trial(JsonData):
             if not getattr(self, name) >= least:
                 raise Wrong(f"a trial needs {name} of {least} or more, got {getattr(self, name)}", argument=name)
         if self.limit is not None and not 1 <= self.limit <= self.max_steps:
-            raise Wrong(
-                f"limit must lie between 1 and max_steps = {self.max_steps}, got {self.limit}", argument="limit"
-            )
+            raise Wrong(f"limit must lie between 1 and max_steps = {self.max_steps}, got {self.limit}", "limit")
 
     @cached_property
     def key(self) -> str:
@@ -175,7 +173,7 @@ class Result(JsonData):
         return self.outcome in FEASIBLE
 
     def to_dict(self) -> dict[str, Any]:
-        curves = {name: [_finite(value) for value in curve] for name, curve in self.curves.items()}
+        curves = {name: [float(v) if math.isfinite(v) else None for v in curve] for name, curve in self.curves.items()}
         return super().to_dict() | {"curves": curves}
 
     @classmethod
@@ -197,7 +195,3 @@ def _canonical(value: object) -> object:
     if isinstance(value, list | tuple):
         return [_canonical(part) for part in value]
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None

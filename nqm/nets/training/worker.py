@@ -69,12 +69,9 @@ def keep_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):
         return
-    for parameter, value in (
-        (M_MMAP_THRESHOLD, HELD_BYTES),
-        (M_TRIM_THRESHOLD, HELD_BYTES),
-        (M_TOP_PAD, HELD_BYTES // 16),
-    ):
-        mallopt(parameter, value)
+    mallopt(M_MMAP_THRESHOLD, HELD_BYTES)
+    mallopt(M_TRIM_THRESHOLD, HELD_BYTES)
+    mallopt(M_TOP_PAD, HELD_BYTES // 16)
 
 
 def check_trial(trial: Trial) -> None:
@@ -93,15 +90,12 @@ def check_trial(trial: Trial) -> None:
     task = task_of(trial.workload, trial.options)
     method.check_settings(trial.settings, task.network)
     if trial.target < 0 and trial.metric.endswith("loss") and task.network.likelihood in NEVER_BELOW_ZERO:
-        raise Wrong(
-            f"target is {trial.target:g}, and the loss of {trial.workload} is never below 0: raise it", "target"
-        )
+        never = f"the loss of {trial.workload} is never below 0"
+        raise Wrong(f"target is {trial.target:g}, and {never}: raise it", argument="target")
     if not task.replacement and trial.batch_size > task.network.examples:
-        raise Wrong(
-            f"batch_size is {trial.batch_size:,} and there are {task.network.examples:,} examples: shuffled epochs have no such "
-            "batch; take smaller ones, or draw with replacement",
-            argument="batch_size",
-        )
+        given = f"batch_size is {trial.batch_size:,} and there are {task.network.examples:,} examples"
+        advice = "take smaller ones, or draw with replacement"
+        raise Wrong(f"{given}: shuffled epochs have no such batch; {advice}", argument="batch_size")
     task.metric(trial.metric)
 
 

@@ -1,4 +1,4 @@
-"""Training tasks by name, each a small file: data, model, loss, checkpoint."""
+"""Training tasks by name: data, model, loss, checkpoint; a file for each data set."""
 
 from __future__ import annotations
 
@@ -22,13 +22,18 @@ WORKLOADS = {
     "cifar_resnet8": "CIFAR-10, ResNet8 without batch norm",
     "moby_transformer": "Moby-Dick by characters, Transformer of two layers",
 }
+DATA_OF = {
+    "fashion_mlp": "fashion", "fashion_cnn": "fashion", "mnist_cnn": "mnist", "cifar_resnet8": "cifar10",
+    "moby_transformer": "moby_dick",
+}  # fmt: skip
+"""The file of a workload whose data has another name; there it is the constant of its name in capitals."""
 
 
 def workload(name: str) -> Workload:
     """A training task by its name."""
     if name not in WORKLOADS:
         raise unknown("workload", name, WORKLOADS, argument="workload")
-    return import_module(f".{name}", __name__).WORKLOAD
+    return getattr(import_module(f".{DATA_OF.get(name, name)}", __name__), name.upper())
 
 
 def network_of(

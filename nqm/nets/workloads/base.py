@@ -14,7 +14,10 @@ from ...sampling.replicas import check_whole
 from ...types import Progress
 from ..network import PASS_EXAMPLES, Network
 from ..training.loop import Batches, walk
+from .datasets import DataSet, read_idx
 
+Examples = Callable[[int], tuple[Tensor, Tensor]]
+"""Inputs and targets: the first n examples, or those held out beside them."""
 START_STREAM = 0xC4  # seeds of the batches up to a checkpoint, apart from those of `train` and of trials
 
 
@@ -29,7 +32,7 @@ class Workload:
 
     name: str
     about: str
-    data: Callable[[int], tuple[Tensor, Tensor]]
+    data: Examples
     model: Callable[[], nn.Module]
     examples: int
     optimizer: Optimizer
@@ -38,7 +41,7 @@ class Workload:
     target: float
     loss: Callable[..., Tensor] = F.cross_entropy
     chunk: int = PASS_EXAMPLES
-    val: Callable[[int], tuple[Tensor, Tensor]] | None = None
+    val: Examples | None = None
 
     def network(
         self, steps: int | None = None, *, seed: int = 0, examples: int | None = None, dtype: torch.dtype | None = None,
@@ -62,3 +65,24 @@ def standardised(x: Tensor, like: Tensor | None = None) -> Tensor:
     """Inputs of mean 0 and variance 1, over all of them together; or moved and scaled as those of ``like`` would be."""
     like = x if like is None else like
     return (x - like.mean()) / like.std()
+
+
+def readers(files: DataSet) -> tuple[Examples, Examples]:
+    """``data`` and ``val`` of files in the format of MNIST: the first n training images, and the test images scaled alike."""
+
+    def data(n: int) -> tuple[Tensor, Tensor]:
+        x, y = images_of(files, "train")
+        return standardised(x[:n]), y[:n]
+
+    def val(n: int) -> tuple[Tensor, Tensor]:
+        x, y = images_of(files, "t10k")
+        return standardised(x, like=images_of(files, "train")[0][:n]), y
+
+    return data, val
+
+
+def images_of(files: DataSet, part: str) -> tuple[Tensor, Tensor]:
+    """The images of a part, ``train`` or ``t10k``, as (examples, 1, rows, columns) of 0 to 255, and their labels."""
+    x = read_idx(files.file(f"{part}-images-idx3-ubyte.gz"))
+    y = read_idx(files.file(f"{part}-labels-idx1-ubyte.gz"))
+    return torch.tensor(x, dtype=torch.float32)[:, None], torch.tensor(y, dtype=torch.int64)

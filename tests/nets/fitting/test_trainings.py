@@ -9,10 +9,9 @@ import pytest
 from models import mlp
 
 from nqm import EMA, SGD, HeavyBall
-from nqm.nets.fitting import trainings
+from nqm.nets.fitting import validation
 from nqm.nets.fitting.probing import fit
-from nqm.nets.fitting.trainings import Trainings
-from nqm.nets.fitting.validation import check
+from nqm.nets.fitting.validation import Trainings, check
 from nqm.nets.training.loop import train
 
 
@@ -24,8 +23,8 @@ def test_kept_trainings_are_those_of_train(tmp_path: Path, monkeypatch: pytest.M
     np.testing.assert_array_equal(first.loss, there.loss)
     np.testing.assert_array_equal(first.stderr, there.stderr)
     made = []
-    right = trainings.losses
-    monkeypatch.setattr(trainings, "losses", lambda *a, **k: made.append(1) or right(*a, **k))
+    right = validation.losses
+    monkeypatch.setattr(validation, "losses", lambda *a, **k: made.append(1) or right(*a, **k))
     again = Trainings(network, file)
     np.testing.assert_array_equal(again.run(*asked, seeds=2, seed=5).loss, there.loss)
     assert not made

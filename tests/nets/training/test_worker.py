@@ -63,8 +63,8 @@ def test_the_choice_by_the_clock_is_made_once_and_recorded(monkeypatch: pytest.M
     timed: list[tuple[str, int]] = []
 
     def seconds(task: Any, method: Any, trials: Any, kind: Any, size: int) -> float:
-        timed.append((kind.name, len(trials)))
-        return {"stacked": 1.0, "plain": 2.0 if size == 16 else 0.5}[kind.name]
+        timed.append((name := kind.__name__.lower(), len(trials)))
+        return {"stacked": 1.0, "plain": 2.0 if size == 16 else 0.5}[name]
 
     monkeypatch.setattr(groups, "_seconds", seconds)
     monkeypatch.setattr(groups, "_PAYS", {})

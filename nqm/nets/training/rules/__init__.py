@@ -17,10 +17,8 @@ from .torch_optim import torch_class, torch_names
 __all__ = ["Method", "Rule", "Settings", "method_of", "names"]
 
 METHODS: dict[str, Callable[[], Method]] = {
-    **{kind.__name__: partial(flat_method, kind) for kind in OPTIMIZERS},
-    "KFAC": kfac,
-    "Muon": muon,
-}
+    **{kind.__name__: partial(flat_method, kind) for kind in OPTIMIZERS}, "KFAC": kfac, "Muon": muon,
+}  # fmt: skip
 """The methods that are the package's own, each made when it is asked for; another name is PyTorch's."""
 
 

@@ -63,7 +63,4 @@ def method(kind: type[Optimizer]) -> Method:
         check_names(name, settings, known, needed)
         kind(**{**usual, **settings})  # checks its values itself
 
-    def start(network: Network, theta: Tensor, settings: Sequence[Settings], seeds: Sequence[int]) -> Rule:
-        return Flat(kind, theta, settings)
-
-    return Method(name, check_settings, start, stacks=True)
+    return Method(name, check_settings, lambda net, theta, settings, _: Flat(kind, theta, settings), stacks=True)

@@ -10,6 +10,7 @@ from torch import Tensor
 from ....optimizers import HeavyBall
 from ....types import Wrong
 from ...network import Network
+from ...trees import tree_map
 from ..kronecker import KroneckerLayer, layers_of, others, statistics
 from ..stacks import Slopes
 from .base import Column, Method, Rule, Settings, check_names, check_number, check_switch
@@ -72,8 +73,7 @@ class KFAC(Rule):
         chosen = list(rows)
         self.descent.keep(chosen)
         self.damping, self.decay = self.damping.keep(chosen), self.decay.keep(chosen)
-        self.factors = {name: (A[chosen], G[chosen]) for name, (A, G) in self.factors.items()}
-        self.inverses = {name: (A[chosen], G[chosen]) for name, (A, G) in self.inverses.items()}
+        self.factors, self.inverses = tree_map(lambda t: t[chosen], (self.factors, self.inverses))
         self.diagonal = None if self.diagonal is None else self.diagonal[chosen]
         self.generators = None if self.generators is None else [self.generators[row] for row in chosen]
 
@@ -93,13 +93,12 @@ class KFAC(Rule):
 
     def inverse(self, layer: KroneckerLayer) -> tuple[Tensor, Tensor]:
         """Inverses of the damped factors of a layer."""
-        A, G = self.factors[layer.name]
-        root = self.damping**0.5
+        (A, G), root = self.factors[layer.name], self.damping**0.5
         mean_a = A.mean(-1) if layer.diagonal else _mean_diagonal(A)
         pi = (mean_a.clamp_min(LEAST_TRACE) / _mean_diagonal(G).clamp_min(LEAST_TRACE)).sqrt()
-        into, out = root * pi, root / pi
+        into = root * pi
         inverted = 1 / (A + into[:, None]) if layer.diagonal else inverse(A + _eye(A, into))
-        return inverted, inverse(G + _eye(G, out))
+        return inverted, inverse(G + _eye(G, root / pi))
 
     def precondition(self, g: Tensor) -> Tensor:
         """The direction d of each trial."""
@@ -151,22 +150,16 @@ def kfac() -> Method:
         for name in PERIODS:
             check_number(NAME, name, full[name], "a whole number, 1 or more", lambda v: v >= 1 and v == int(v))
         check_switch(NAME, "empirical", full["empirical"])
-        if network is not None:
-            _check_network(network, bool(full["empirical"]))
+        if network is None:
+            return
+        if network.of == "model":
+            got = f"that of {network.name} is a function of the model"
+            raise Wrong(f"{NAME} needs a loss of (output, target); {got}", argument="workload")
+        if network.likelihood is None and not full["empirical"]:
+            why = f"{NAME} draws targets from the model, and the loss of {network.name} names no distribution"
+            raise Wrong(f"{why}: give the Network a likelihood, or set empirical = 1", argument="workload")
+        if not layers_of(network):
+            needed = "linear, convolutional or embedding layers"
+            raise Wrong(f"{NAME} needs {needed}, and {network.name} has none", argument="workload")
 
     return Method(NAME, check_settings, KFAC, stacks=True, alike=ALIKE)
-
-
-def _check_network(network: Network, empirical: bool) -> None:
-    if network.of == "model":
-        raise Wrong(
-            f"{NAME} needs a loss of (output, target); that of {network.name} is a function of the model", "workload"
-        )
-    if network.likelihood is None and not empirical:
-        raise Wrong(
-            f"{NAME} draws targets from the model, and the loss of {network.name} names no distribution: give the Network a "
-            "likelihood, or set empirical = 1",
-            argument="workload",
-        )
-    if not layers_of(network):
-        raise Wrong(f"{NAME} needs linear, convolutional or embedding layers, and {network.name} has none", "workload")

@@ -40,12 +40,10 @@ def muon() -> Method:
         given = {"weight_decay": 0.0, **settings}
         if "ns_steps" in given:
             given["ns_steps"] = int(given["ns_steps"])
-        matrices = [part for part in parts if part.ndim == 2]
-        others = [part for part in parts if part.ndim != 2]
         found: list[torch.optim.Optimizer] = []
-        if matrices:
+        if matrices := [part for part in parts if part.ndim == 2]:
             found.append(kind(matrices, adjust_lr_fn="match_rms_adamw", **given))
-        if others:
+        if others := [part for part in parts if part.ndim != 2]:
             found.append(torch.optim.AdamW(others, lr=given["lr"], weight_decay=given["weight_decay"]))
         return found
 
@@ -55,9 +53,8 @@ def muon() -> Method:
         for name in ("lr", "eps"):
             check_number(NAME, name, settings.get(name, 1), "positive", lambda v: v > 0)
         check_number(NAME, "momentum", settings.get("momentum", 0), "in [0, 1)", lambda v: 0 <= v < 1)
-        check_number(
-            NAME, "ns_steps", settings.get("ns_steps", 1), "a whole number, 1 or more", lambda v: v >= 1 and v == int(v)
-        )
+        passes = settings.get("ns_steps", 1)
+        check_number(NAME, "ns_steps", passes, "a whole number, 1 or more", lambda v: v >= 1 and v == int(v))
         tried(NAME, make, settings, [torch.zeros(2, 2), torch.zeros(2)])
         if network is not None and not any(len(shape) == 2 for shape in network.shapes.values()):
             raise Wrong(f"{NAME} is for weight matrices, and {network.name} has none", "workload")
