@@ -12,9 +12,8 @@ import numpy as np
 from ...types import Array
 from ..answer import Tuned
 from ..hits import steps_to_target
-from .basins import Basins
 from .family import O
-from .losses import CEILING, Scan
+from .losses import CEILING, Basins, Scan
 from .settings import SETTINGS
 
 
@@ -26,15 +25,6 @@ class Bracket:
     u: Array
     others: list[Array]
     reached: bool = True
-
-
-@dataclass(frozen=True)
-class Landed:
-    """The step at which the setting u reaches the target, and its loss there."""
-
-    steps: int
-    u: Array
-    loss: float
 
 
 def bracket(scan: Scan[O], basins: Basins[O], target: float, max_steps: int, near: Tuned[O] | None) -> Bracket:
@@ -59,7 +49,7 @@ def bracket(scan: Scan[O], basins: Basins[O], target: float, max_steps: int, nea
             return Bracket(top, best.u, [basin.u for basin in others])
         if top == max_steps:
             rng = np.random.default_rng(SETTINGS.seed)
-            found = basins.below(top, target, basins.around(best.u), rng).u
+            found, _ = basins.below(top, target, basins.around(best.u), rng)
             return Bracket(top, best.u, [], False) if found is None else Bracket(top, found, [])
         # The scan's few nodes promised too much, or the steps allowed lie between two powers of two.
         top = min(2 * top, max_steps)
@@ -67,12 +57,12 @@ def bracket(scan: Scan[O], basins: Basins[O], target: float, max_steps: int, nea
 
 
 class Landing(Generic[O]):
-    """From a bracket to the fewest steps to a target."""
+    """From a bracket to the fewest steps to a target, the setting that needs them, and its loss there."""
 
     def __init__(self, basins: Basins[O], target: float) -> None:
         self.basins, self.losses, self.target = basins, basins.losses, target
 
-    def __call__(self, found: Bracket) -> Landed:
+    def __call__(self, found: Bracket) -> tuple[int, Array, float]:
         T, u = self._explore(*self._shrink(found))
         for radius in SETTINGS.last:  # the best setting at the horizon itself, and where that one lands, to the step
             u = self.basins.sharpen(T, u, radius)
@@ -107,27 +97,25 @@ class Landing(Generic[O]):
         offsets, rng, jump = self.basins.around(0.0 * u), np.random.default_rng(SETTINGS.seed), 1
         while True:
             trial = T - max(jump, math.ceil(T * SETTINGS.close))
-            found = self.basins.below(trial, self.target, u + offsets, rng, brief=jump > 1)
-            if found.u is not None:
-                T, u = min(trial, self._land(found.u, trial)), found.u
-                jump = max(1, found.count // SETTINGS.jump)
+            found, count = self.basins.below(trial, self.target, u + offsets, rng, brief=jump > 1)
+            if found is not None:
+                T, u, jump = min(trial, self._land(found, trial)), found, max(1, count // SETTINGS.jump)
             elif jump > 1:
                 jump = 1
             else:
                 return T, u
 
-    def _confirm(self, T: int, u: Array) -> Landed:
+    def _confirm(self, T: int, u: Array) -> tuple[int, Array, float]:
         """Where the setting lands on the full spectrum, whose loss the search's nodes know to a part in ten million."""
         loss, radius = math.inf, SETTINGS.last[-1]
         for more in SETTINGS.added:
             end, loss = land(lambda t, u=u: self.losses.exact(u, t), self.target, T)
             if loss <= self.target and end <= max(T + 1, T * (1 + SETTINGS.close)):
-                return Landed(end, u, loss)
+                return end, u, loss
             T += more
             u = self.basins.sharpen(T, u, radius)
-        losses = self.losses
-        hit = steps_to_target(losses.problem, losses.family.at(u), losses.batch_size, self.target)
-        return Landed(T, u, loss) if hit.steps is None else Landed(hit.steps, u, hit.loss)
+        hit = steps_to_target(self.losses.problem, self.losses.family.at(u), self.losses.batch_size, self.target)
+        return (T, u, loss) if hit.steps is None else (hit.steps, u, hit.loss)
 
 
 def land(loss: Callable[[int], float], target: float, T: int, within: float = 0.0) -> tuple[int, float]:

@@ -17,13 +17,12 @@ from ...optimizers.base import Optimizer
 from ...problems.base import MAX_STEPS, AnyLaw, Problem
 from ...sampling.bases import Rotation
 from ...types import Array
-from ..answer import PLAIN, Goal, Sampling, Tuned
+from ..answer import PLAIN, Goal, Sampling, Tuned, at_edge
 from ..hits import steps_to_target
-from ..races.tuner import RaceTuner
-from .basins import Basins
+from ..races.ladder import RaceTuner
 from .family import Family, O
 from .landing import Landing, bracket
-from .losses import Losses, Scan
+from .losses import Basins, Losses, Scan
 from .settings import SETTINGS
 
 
@@ -98,7 +97,7 @@ class Tuner(Generic[O]):
             u = basins.deepest(steps, [*starts, *([] if near is None else [self.family.point(near.optimizer)])])
         loss = basins.losses.exact(u, steps)
         message = f"least loss after {steps:,} steps is {loss:.4g}"
-        return self._answer(basins, u, steps, loss, Outcome.finished, message + self._remark(u))
+        return self._answer(basins, u, steps, loss, Outcome.finished, message)
 
     def _fewest_steps(self, basins: Basins[O], target: float, max_steps: int, near: Tuned[O] | None) -> Tuned[O]:
         if self.problem.spectrum.initial_loss <= target or len(self.family) == 0:
@@ -108,11 +107,11 @@ class Tuner(Generic[O]):
         begin = bracket(self.scan, basins, target, max_steps, near)
         if not begin.reached:
             return self._unreached(basins, target, max_steps, begin.u)
-        found = Landing(basins, target)(begin)
-        if max_steps < found.steps:
-            return self._unreached(basins, target, max_steps, found.u)
-        message = Outcome.reached.value.format(target=target, steps=found.steps) + self._remark(found.u)
-        return self._answer(basins, found.u, found.steps, found.loss, Outcome.reached, message)
+        steps, u, loss = Landing(basins, target)(begin)
+        if max_steps < steps:
+            return self._unreached(basins, target, max_steps, u)
+        message = Outcome.reached.value.format(target=target, steps=steps)
+        return self._answer(basins, u, steps, loss, Outcome.reached, message)
 
     def _unreached(self, basins: Basins[O], target: float, max_steps: int, u: Array) -> Tuned[O]:
         u = basins.minima(max_steps, [u], SETTINGS.near)[0].u
@@ -124,8 +123,5 @@ class Tuner(Generic[O]):
         self, basins: Basins[O], u: Array, steps: int | None, loss: float, outcome: Outcome, message: str
     ) -> Tuned[O]:
         bound = self.family.names_at_bound(u)
+        message += at_edge(bound) if outcome.ok else ""
         return Tuned(self.family.at(u), steps, loss, basins.losses.batch_size, bound, outcome, message)
-
-    def _remark(self, u: Array) -> str:
-        names = self.family.names_at_bound(u)
-        return f"; the best {' and '.join(names)} lies at the edge of its range" if names else ""
