@@ -43,15 +43,9 @@ class Scheduled:
     message: str
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "optimizer": str(self.optimizer),
-            "batch_size": number(self.batch_size),
-            "steps": self.steps,
-            "loss": number(self.loss),
-            "outcome": self.outcome.name,
-            "message": self.message,
-            "schedule": self.schedule.to_dict(),
-        }
+        asked = {"optimizer": str(self.optimizer), "batch_size": number(self.batch_size)}
+        found = {"steps": self.steps, "loss": number(self.loss), "outcome": self.outcome.name, "message": self.message}
+        return {**asked, **found, "schedule": self.schedule.to_dict()}
 
     def plot(self, path: str | None = None) -> Figure:
         """The schedule over steps; a matplotlib figure, written to ``path`` if given."""
