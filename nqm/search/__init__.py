@@ -7,13 +7,5 @@ from .phase import Axis, PhaseMap, phase_map
 from .schedules import Scheduled, optimal_schedule
 
 __all__ = [
-    "Axis",
-    "PhaseMap",
-    "Scheduled",
-    "Tuned",
-    "Tuner",
-    "optimal_schedule",
-    "phase_map",
-    "steps_to_target",
-    "tune",
-]
+    "Axis", "PhaseMap", "Scheduled", "Tuned", "Tuner", "optimal_schedule", "phase_map", "steps_to_target", "tune",
+]  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from ..engine.run import Outcome, number
 from ..optimizers.base import Optimizer, parameters
-from ..problems.base import MAX_STEPS, AnyLaw, Problem, check_batch_size, check_steps, check_target, is_number
+from ..problems.base import AnyLaw, Problem, check_batch_size, check_steps, check_target, is_number
 from ..sampling.bases import Rotation
 from ..sampling.laws import GAUSSIAN, Law, law
 from ..sampling.replicas import check_seed
@@ -37,12 +37,7 @@ class Goal:
 
     @classmethod
     def of(
-        cls,
-        batch_size: float,
-        target: float | None,
-        steps: int | None,
-        examples: float | None,
-        max_steps: int = MAX_STEPS,
+        cls, batch_size: float, target: float | None, steps: int | None, examples: float | None, max_steps: int
     ) -> Goal:
         """A goal from what a user gave, refused by name."""
         batch_size = check_batch_size(batch_size)
@@ -83,6 +78,11 @@ class Sampling:
 
 
 PLAIN = Sampling()
+
+
+def at_edge(names: tuple[str, ...]) -> str:
+    """The remark about parameters at the edge of their range."""
+    return f"; the best {' and '.join(names)} lies at the edge of its range" if names else ""
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ from ..types import Array
 COMPLEX_STEP = 1e-40
 """Derivatives of a step are imaginary parts at ``x + i COMPLEX_STEP``. No difference is taken, so any small step is exact."""
 
-LOG_LR = -1
-"""The direction of a derivative by the log of the learning rates; direction i is that by shared parameter i."""
+LOG_LR = -1  # the direction of a derivative by the log of the learning rates; i is that by shared parameter i
 
 
 def split(steps: int, pieces: int) -> Array:

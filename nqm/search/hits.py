@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,9 +12,7 @@ from ..engine.schedule import MAX_PIECES, Schedule, as_schedule
 from ..optimizers.base import Optimizer, require_set
 from ..problems.base import MAX_STEPS, AnySchedule, Problem, check_batch_size, check_steps, check_target
 from ..types import Wrong
-from .chase import HIT_SETTINGS, Chase, Until
-from .march import march_to
-from .walk import walk_to
+from .march import HIT_SETTINGS, Chase, Until, Watch, march_to
 
 
 def steps_to_target(
@@ -50,7 +49,7 @@ def steps_to_target(
     called = schedule is not None and not isinstance(schedule, Schedule)
     fixed = as_schedule(schedule, min(limit, HIT_SETTINGS.most_called if called else MAX_PIECES))
     chase = Chase(problem, optimizer, batch_size, target, fixed, limit, until)
-    find = _shortest_horizon if optimizer.depends_on_horizon else march_to if problem.separable else walk_to
+    find = _shortest_horizon if optimizer.depends_on_horizon else march_to if problem.separable else _walk_to
     with np.errstate(over="ignore", invalid="ignore"):
         return _answer(chase, *find(chase))
 
@@ -92,3 +91,38 @@ def _shortest_horizon(chase: Chase) -> tuple[int | None, int]:
         middle = (low + t) // 2
         low, t = (low, middle) if below(middle) else (middle, t)
     return t, limit
+
+
+def _walk_to(chase: Chase) -> tuple[int | None, int]:
+    """The step that is asked for, if there is one, and how many steps were looked at: all, as modes are coupled.
+
+    Modes meet in one sum, so there are no powers of single modes to bound a block of time with. Every step is looked at, on
+    the fine nodes of the problem, and what is found there is checked on the modes as given.
+    """
+    problem, optimizer, averages, floor = chase.problem, chase.optimizer, chase.optimizer.averages, chase.floor
+    if chase.until == "settled" and not (averages or floor <= chase.target):
+        return None, chase.limit
+    limit = min(chase.limit, HIT_SETTINGS.most_coupled)
+    if chase.until == "first" and not averages and floor >= chase.target:
+        limit = problem.hopeless_after(optimizer, chase.batch_size, chase.target, chase.schedule, limit)
+    chase, fine = replace(chase, limit=limit), problem.nodes.fine
+    if len(fine.spectrum) >= len(problem.spectrum) / 2:
+        return _walk(chase)
+    steps, seen = _walk(replace(chase, problem=fine))
+    # The loss of the full problem must cross the target at this very step.
+    if not steps or chase.loss(steps) <= chase.target < chase.loss(steps - 1):
+        return steps, seen
+    return _walk(replace(chase, limit=seen))
+
+
+def _walk(chase: Chase) -> tuple[int | None, int]:
+    watch, t = Watch(chase, chase.limit), 0
+    if watch.first and watch.last_above < 0:
+        return 0, chase.limit
+    for losses in chase.problem.walk(chase.optimizer, chase.batch_size, chase.schedule, chase.limit):
+        if (hit := watch.see(losses, t + 1)) is not None:
+            return hit, watch.limit
+        t += len(losses)
+        if watch.over:
+            break
+    return watch.answer(), watch.limit

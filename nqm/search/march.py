@@ -13,15 +13,89 @@ noise of its end. Both are rigorous, for any linear optimizer, and cost no more 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from ..engine.kernels import loops
 from ..engine.moments import MomentMap, Powers
+from ..engine.schedule import Schedule
 from ..engine.trajectory import SCAN, Trajectory, fade
+from ..optimizers.base import Optimizer
+from ..problems.base import Problem
 from ..types import Array
-from .chase import HIT_SETTINGS, Chase, Watch
+
+Until = Literal["first", "settled"]
+
+
+@dataclass(frozen=True)
+class HitSettings:
+    """The numbers that steer a search for a first hit."""
+
+    leaf_level: int = 6  # A block of 2^leaf_level steps or fewer is walked step by step instead of being bounded.
+    most_walked: int = 10**6  # So many steps are walked in all: undamped swings can stay undecided for ever.
+    most_phases: int = 4096  # A cycle of so many steps or fewer is searched phase by phase; a longer one is walked.
+    most_coupled: int = 10**7  # So many steps are walked at most on a problem whose modes are coupled.
+    most_called: int = 10**6  # A schedule that is a function of the step is evaluated at so many steps at most.
+    horizon_ratio: float = 1.02  # Where each horizon is a run of its own, horizons are tried on a grid of this ratio.
+    longest_horizon: int = 10**5  # If such a run is also walked step by step, longer horizons are not tried.
+
+
+HIT_SETTINGS = HitSettings()
+
+
+@dataclass(frozen=True, eq=False)
+class Chase:
+    """One question: when does the expected loss of this run come to the target, within ``limit`` steps?"""
+
+    problem: Problem
+    optimizer: Optimizer
+    batch_size: float
+    target: float
+    schedule: Schedule | None
+    limit: int
+    until: Until
+
+    def loss(self, t: int) -> float:
+        """The loss after t steps, infinite where it is not finite."""
+        loss = self.problem.loss(self.optimizer, t, self.batch_size, self.schedule)
+        return loss if math.isfinite(loss) else math.inf
+
+    @property
+    def floor(self) -> float:
+        """The steady-state loss."""
+        return self.problem.floor(self.optimizer, self.batch_size, self.schedule)
+
+
+class Watch:
+    """What the losses seen so far decide about a chase."""
+
+    def __init__(self, chase: Chase, limit: int) -> None:
+        self.target, self.first, self.limit = chase.target, chase.until == "first", limit
+        self.over = False  # whether no later step can be an answer
+        self.last_above = 0 if chase.problem.spectrum.initial_loss > chase.target else -1
+
+    def see(self, losses: Array, time: int, stride: int = 1) -> int | None:
+        """Take in the losses at ``time``, ``time + stride``, ...; the first hit among them, if the first is asked for."""
+        above = ~(losses <= self.target)
+        if self.first and not above.all():
+            return time + stride * int(np.argmin(above))
+        if above.any():
+            self.last_above = max(self.last_above, time + stride * int(np.flatnonzero(above)[-1]))
+        if not np.isfinite(losses[-1]):
+            self.stop(time + stride * (len(losses) - 1))
+        return None
+
+    def stop(self, time: int) -> None:
+        """Give up at a time."""
+        self.over, self.limit = True, min(self.limit, time)
+
+    def answer(self) -> int | None:
+        """The step after the last one above the target, once all times are seen and if that is what is asked for."""
+        return None if self.first or self.over or self.last_above >= self.limit else self.last_above + 1
 
 
 def march_to(chase: Chase) -> tuple[int | None, int]:
@@ -105,12 +179,12 @@ class _March:
         self.t, self.state, self.walked = 0, self.path.start(), 0
 
     def go(self) -> int | None:
-        watch, path = self.watch, self.path
+        watch, path, begun, period = self.watch, self.path, self.path.repeats_from, self.path.period
         if watch.first and watch.last_above < 0:
             return 0
         while self.t < watch.limit and not watch.over:
-            if 1 < path.period <= HIT_SETTINGS.most_phases and self.t >= path.repeats_from:
-                hit = self._interleaved(self._cycle, path.period, watch.limit)
+            if 1 < period <= HIT_SETTINGS.most_phases and self.t >= begun:
+                hit = self._interleaved(lambda t: path.cycle((t - begun) % period), period, watch.limit)
                 self.t = watch.limit
             elif (end := int(min(path.same_until(self.t), watch.limit))) - self.t == 1:
                 hit = self._differing(min(watch.limit, self.t + SCAN))
@@ -136,10 +210,6 @@ class _March:
         """Take in the loss of the present state."""
         signal, noise = self.path.read(self.state, self.t)
         return self.watch.see(np.array([signal @ self.ws + noise @ self.wn]), self.t)
-
-    def _cycle(self, t: int) -> Powers:
-        """The powers of a whole cycle that begins at step t."""
-        return self.path.cycle((t - self.path.repeats_from) % self.path.period)
 
     def _flips(self) -> bool:
         """Whether slow modes change sign at every step, so that only every other step looks smooth."""
@@ -195,27 +265,24 @@ class _March:
         return None
 
     def _skip(self, stretch: _Stretch, level: int) -> int:
-        """Pass the longest block, of 2^level strides at most, that bounds decide. Its level, or that of a leaf if none."""
-        while level > HIT_SETTINGS.leaf_level:
-            after = self._decided(stretch, level)
-            if after is not None:
-                stretch.state = after
-                self.t += stretch.stride * 2**level
-                return level
-            level -= 1
+        """Pass the longest block, of 2^level strides at most, where bounds tell that all losses are above the target, or that
+        none is. Its level, or that of a leaf if there is none.
+        """
+        watch = self.watch
+        for block in range(level, HIT_SETTINGS.leaf_level, -1):
+            end = self.t + stretch.stride * 2**block
+            first, last = stretch.fade(np.array([self.t + stretch.stride, end]))[[0, -1]]
+            above = stretch.least(block) * last > watch.target
+            if watch.first and not above:
+                continue
+            after = stretch.after(block)
+            if above:
+                watch.last_above = max(watch.last_above, end)
+            elif stretch.most(block, after) * first > watch.target:
+                continue
+            stretch.state, self.t = after, end
+            return block
         return HIT_SETTINGS.leaf_level
-
-    def _decided(self, stretch: _Stretch, level: int) -> MomentMap | None:
-        """The state after a block, if bounds tell that all of its losses are above the target, or that none is."""
-        watch, end = self.watch, self.t + stretch.stride * 2**level
-        first, last = stretch.fade(np.array([self.t + stretch.stride, end]))[[0, -1]]
-        if stretch.least(level) * last > watch.target:
-            watch.above_until(end)
-            return stretch.after(level)
-        if watch.first:
-            return None
-        after = stretch.after(level)
-        return None if stretch.most(level, after) * first > watch.target else after
 
     def _leaf(self, stretch: _Stretch, count: int) -> int | None:
         """Walk ``count`` steps of a stretch and see every loss."""

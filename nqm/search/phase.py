@@ -24,11 +24,101 @@ from ..engine.moments import MomentMap, Powers
 from ..engine.run import Outcome, number, numbers
 from ..engine.spectrum import Spectrum
 from ..engine.trajectory import Trajectory
-from ..optimizers.base import Optimizer, fill, free_parameters
+from ..optimizers.base import Optimizer, Parameter, fill, free_parameters, parameters
 from ..problems.base import MAX_STEPS, Problem, check_batch_size, check_target
 from ..types import Array, Wrong
 from .answer import require_separable
-from .axes import Axis, Ticks
+
+MOST_VALUES = 512  # of an axis
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Values of one hyper-parameter, or of the batch size, spaced as the parameter is searched.
+
+    Learning rates and batch sizes by equal factors, momenta and decays by equal factors of 1 - value, powers evenly.
+
+    >>> str(Axis("momentum", 0, 0.99, 3))
+    'momentum=0..0.99..3'
+    """
+
+    name: str
+    low: float
+    high: float
+    n: int = 32
+
+    def __post_init__(self) -> None:
+        numeric = all(isinstance(v, int | float) and not isinstance(v, bool) for v in (self.low, self.high, self.n))
+        if not numeric or not 0 <= self.low < self.high < math.inf:
+            raise Wrong(
+                f"{self.name}: an axis goes from a low to a higher value, got {self.low!r} to {self.high!r}",
+                argument="high",
+            )
+        if self.n != int(self.n) or not 2 <= self.n <= MOST_VALUES:
+            raise Wrong(f"{self.name}: an axis has 2 to {MOST_VALUES} values, got {self.n!r}", argument="n")
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.low!r}..{self.high!r}..{self.n}"
+
+    def spaced(self, scale: str) -> Array:
+        """The values by equal factors ("log"), by equal factors of 1 - value ("memory"), or evenly."""
+        low, high, n = self.low, self.high, int(self.n)
+        if scale == "log":
+            if low <= 0:
+                raise Wrong(f"{self.name} must be positive on an axis by equal factors, got {low!r}")
+            return np.geomspace(low, high, n)
+        if scale == "memory":
+            if high >= 1:
+                raise Wrong(f"{self.name} must be in [0, 1), got {high!r}")
+            return 1 - np.geomspace(1 - low, 1 - high, n)
+        return np.linspace(low, high, n)
+
+
+@dataclass(frozen=True, eq=False)
+class Ticks:
+    """An axis on an optimizer: its values, and how they are spaced."""
+
+    name: str
+    scale: str
+    values: Array
+    parameter: Parameter | None  # None for the batch size
+
+    @classmethod
+    def of(cls, axis: Axis, optimizer: Optimizer, argument: str) -> Ticks:
+        """An axis from what a user gave as an argument, refused by name."""
+        known = parameters(optimizer)
+        if axis.name == "batch_size":
+            return cls(axis.name, "log", axis.spaced("log"), None)
+        if axis.name not in known:
+            raise Wrong(
+                f"{optimizer} has no parameter {axis.name!r}; an axis is batch_size or {', '.join(known)}", argument
+            )
+        kind = known[axis.name].kind
+        values = axis.spaced(kind.scale)
+        values = np.unique(np.rint(values)) if kind.integer else values
+        if not np.all(kind.valid(values)):
+            raise Wrong(
+                f"{axis.name} must be {kind.allowed}, and the axis has {values[~kind.valid(values)][0]:g}", argument
+            )
+        return cls(axis.name, kind.scale, values, known[axis.name])
+
+    @property
+    def structural(self) -> bool:
+        """Whether optimizers with different values of it have steps of a different structure."""
+        return self.parameter is not None and self.parameter.kind.structural
+
+    def plain(self, value: float) -> int | float:
+        """A value as the optimizer takes it."""
+        return int(value) if self.parameter is not None and self.parameter.kind.integer else float(value)
+
+    def between(self, a: Array, b: Array) -> Array:
+        """The values halfway, as the axis is spaced."""
+        if self.scale == "log":
+            return np.sqrt(a * b)
+        return 1 - np.sqrt((1 - a) * (1 - b)) if self.scale == "memory" else (a + b) / 2
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "scale": self.scale, "values": numbers(self.values)}
 
 
 @dataclass(frozen=True)
@@ -69,13 +159,8 @@ class PhaseMap:
         x, y = float(self.x.values[i]), float(self.y.values[j])
         given = {self.x.name: x, self.y.name: y}
         batch_size = given.pop("batch_size", self.batch_size)
-        return {
-            "x": number(x),
-            "y": number(y),
-            "steps": number(self.steps[j, i]),
-            "optimizer": str(fill(self.optimizer, given)),
-            "batch_size": number(batch_size),
-        }
+        cell = {"x": number(x), "y": number(y), "steps": number(self.steps[j, i])}
+        return {**cell, "optimizer": str(fill(self.optimizer, given)), "batch_size": number(batch_size)}
 
     def table(self) -> list[dict[str, Any]]:
         """One row for each cell."""
@@ -146,18 +231,13 @@ class _Grid:
     """The cells of a map in passes of like structure."""
 
     def __init__(
-        self,
-        spectrum: Spectrum,
-        optimizer: Optimizer,
-        axes: tuple[Ticks, Ticks],
-        target: float,
-        batch_size: float | None,
+        self, spectrum: Spectrum, optimizer: Optimizer, axes: tuple[Ticks, Ticks], target: float, size: float | None
     ) -> None:
-        self.spectrum, self.optimizer, self.axes = spectrum, optimizer, axes
-        self.target, self.batch_size = target, batch_size
+        self.spectrum, self.optimizer, self.axes, self.target = spectrum, optimizer, axes, target
         x, y = (axis.values for axis in axes)
         self.shape, self.count = (len(y), len(x)), len(x) * len(y)
         self.cells = {axes[0].name: np.tile(x, len(y)), axes[1].name: np.repeat(y, len(x))}
+        self.batch_sizes = self.cells["batch_size"] if size is None else np.full(self.count, size)
 
     def solve(self) -> tuple[Array, tuple[tuple[Outcome, ...], ...]]:
         """Steps and outcome of every cell."""
@@ -166,15 +246,12 @@ class _Grid:
         if self.spectrum.initial_loss > self.target:
             with np.errstate(all="ignore"):
                 for rows, member in self._passes():
-                    steps[rows], hopeless = _Pass(member, self.spectrum, self.target, self._batch_sizes(rows)).go()
+                    steps[rows], hopeless = _Pass(member, self.spectrum, self.target, self.batch_sizes[rows]).go()
                     missed, stable = np.isnan(steps[rows]), self._stable(member, len(rows))
                     outcomes[rows[missed]] = Outcome.out_of_steps
                     outcomes[rows[missed & hopeless]] = Outcome.above_floor
                     outcomes[rows[missed & ~stable]] = Outcome.diverged
         return steps.reshape(self.shape), tuple(tuple(row) for row in outcomes.reshape(self.shape))
-
-    def _batch_sizes(self, rows: Array) -> Array:
-        return self.cells["batch_size"][rows] if self.batch_size is None else np.full(len(rows), self.batch_size)
 
     def _passes(self) -> Iterator[tuple[Array, Optimizer]]:
         """Cells that share a pass, slow ones together, and the optimizer that holds their settings as arrays."""
@@ -192,9 +269,8 @@ class _Grid:
     def _filled(self, rows: Array) -> Optimizer:
         """The optimizer that holds the settings of these cells as arrays, but for what its structure depends on."""
         cells = {axis: self.cells[axis.name][rows] for axis in self.axes if axis.parameter}
-        return fill(
-            self.optimizer, {a.name: a.plain(at[0]) if a.structural else at[:, None] for a, at in cells.items()}
-        )
+        values = {a.name: a.plain(at[0]) if a.structural else at[:, None] for a, at in cells.items()}
+        return fill(self.optimizer, values)
 
     def boundary(self) -> Array:
         """Where stability ends along one axis, for each value of the other: along the learning rate, if it is one."""
@@ -244,7 +320,7 @@ class _Pass:
         for level in range(int(gap[hit].max(initial=0)) - 1, -1, -1):
             ahead = self.powers[level] @ before
             go_on = hit & (gap > level) & ~(self._losses(ahead)[0] <= self.target)
-            mask = self._modes(go_on)
+            mask = np.repeat(go_on, self.shape[1])
             A, Q = np.where(mask, ahead.A, before.A), np.where(mask, ahead.Q, before.Q)
             before = MomentMap(A, np.where(mask, ahead.drift, before.drift), Q)
             t = t + np.where(go_on, 2**level, 0)
@@ -263,16 +339,13 @@ class _Pass:
             loss, noise = self._losses(ahead)
             new = ~hit & ~hopeless & (loss <= self.target)
             if new.any():
-                mask = self._modes(new)
+                mask = np.repeat(new, self.shape[1])
                 X[..., mask], N[..., mask] = state.A[..., mask], state.Q[..., mask]
                 t[new], gap[new] = now, level
             hit |= new
             hopeless |= ~hit & ~((noise <= self.target) & (loss < math.inf))
             state, now = ahead, now + 2**level
         return MomentMap(X, MomentMap.matrix(X).drift, N), t, gap, hit, hopeless
-
-    def _modes(self, cells: Array) -> Array:
-        return np.repeat(cells, self.shape[1])
 
     def _losses(self, state: MomentMap) -> tuple[Array, Array]:
         """Loss of each cell, and the noise in it."""

@@ -98,24 +98,18 @@ class Sweep:
 
     def table(self) -> list[dict[str, Any]]:
         """One row for each batch size; None where there is no number."""
-        rows = []
-        for i, optimizer in enumerate(self.optimizers):
-            known = parameters(optimizer) if optimizer else {}
-            rows.append(
-                {
-                    "batch_size": number(self.batch_sizes[i]),
-                    "steps": number(self.steps[i]),
-                    **({} if self.steps_stderr is None else {"steps_stderr": number(self.steps_stderr[i])}),
-                    "examples": number(self.examples[i]),
-                    "lr": number(self.lr[i]),
-                    "effective_lr": number(self.effective_lr[i]),
-                    **{name: number(p.value) for name, p in known.items() if name != "lr"},
-                    "optimizer": str(optimizer) if optimizer else None,
-                    "at_bound": " ".join(self.at_bound[i]),
-                    "message": self.messages[i],
-                }
-            )
-        return rows
+        columns = {"batch_size": self.batch_sizes, "steps": self.steps, "steps_stderr": self.steps_stderr}
+        columns |= {"examples": self.examples, "lr": self.lr, "effective_lr": self.effective_lr}
+        return [
+            {
+                **{name: number(column[i]) for name, column in columns.items() if column is not None},
+                **{name: number(p.value) for name, p in (parameters(o) if o else {}).items() if name != "lr"},
+                "optimizer": str(o) if o else None,
+                "at_bound": " ".join(self.at_bound[i]),
+                "message": self.messages[i],
+            }
+            for i, o in enumerate(self.optimizers)
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -192,26 +186,18 @@ def sweep(
         answers.append(solver.solve(B, target, max_steps=max_steps, near=near))
     if progress:
         progress(len(order), len(order))
-    answers = answers if optimizer.linear else answers[::-1]
-    return _collect(problem.spectrum, optimizer, target, sizes, answers)
-
-
-def _collect(
-    spectrum: Spectrum, optimizer: Optimizer, target: float, sizes: Array, answers: list[Tuned[Optimizer]]
-) -> Sweep:
-    found, limit = answers[:-1], answers[-1]
+    *found, limit = answers if optimizer.linear else answers[::-1]
     optimizers = tuple(None if a.steps is None else a.optimizer for a in found)
     known = [{} if o is None else parameters(o) for o in optimizers]
     steps, errors = (np.array([getattr(a, name) for a in found], dtype=float) for name in ("steps", "stderr"))
     # The tuned steps without noise, or fewer if a search that is not exact found them with some.
     fewest = math.nan if limit.steps is None else float(limit.steps)
     fewest = fewest if optimizer.linear else float(np.fmin.reduce(steps, initial=fewest))
-
     return Sweep(
         label=str(optimizer), target=target, batch_sizes=sizes, steps=steps, examples=steps * sizes,
         optimizers=optimizers, lr=np.array([float(of["lr"].value) if "lr" in of else math.nan for of in known]),
         effective_lr=np.array([math.nan if o is None else float(o.effective_lr) for o in optimizers]),
         at_bound=tuple(a.at_bound for a in found), messages=tuple(a.message for a in found),
-        smallest_steps=fewest, spectrum=spectrum, power=optimizer.preconditioning,
+        smallest_steps=fewest, spectrum=problem.spectrum, power=optimizer.preconditioning,
         steps_stderr=None if optimizer.linear else errors,
     )  # fmt: skip

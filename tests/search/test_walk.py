@@ -27,7 +27,7 @@ from nqm import (  # fmt: skip
     tune,
 )
 from nqm.problems.nodes import Nodes
-from nqm.search.chase import HIT_SETTINGS
+from nqm.search.march import HIT_SETTINGS
 
 PAPER = LeastSquares(Spectrum.power_law(10_000))
 SMALL = LeastSquares(Spectrum.power_law(60), 0.5)

@@ -77,15 +77,9 @@ class Family(Generic[O]):
         for group in self._groups(U):
             for first in range(0, len(group), chunk):
                 rows = group[first : first + chunk]
-                yield (
-                    rows,
-                    self._fill(
-                        {
-                            p.name: p.kind.value(u[0]) if p.kind.structural else p.kind.value(u)[:, None]
-                            for p, u in zip(self.free, U[rows].T, strict=True)
-                        }
-                    ),
-                )
+                values = zip(self.free, U[rows].T, strict=True)
+                arrays = {p.name: k.value(u[0]) if (k := p.kind).structural else k.value(u)[:, None] for p, u in values}
+                yield rows, self._fill(arrays)
 
     def _groups(self, U: Array) -> list[Array]:
         """Rows of U that agree in what decides the structure of a step."""

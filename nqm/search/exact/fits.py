@@ -18,16 +18,8 @@ WALL = 50.0  # rises beyond this count as that
 
 @exact
 def advance(
-    X: Array,
-    values: Array,
-    middle: Array,
-    best: Array,
-    least: Array,
-    center: Array,
-    axes: Array,
-    size: Array,
-    bowl: Array,
-) -> None:
+    X: Array, values: Array, middle: Array, best: Array, least: Array, center: Array, axes: Array, size: Array, bowl: Array
+) -> None:  # fmt: skip
     """One round of searches side by side, in place: from the values at their clouds X to the centres, axes and sizes of the next.
 
     X is (search, point, p); ``middle`` the median rise of each cloud, ``best`` the best points so far and ``least`` their

@@ -17,9 +17,6 @@ import numpy as np
 
 from ...types import Array
 
-Objective = Callable[[Array], Array]
-"""Points (m, p) to values (m,), such as the logs of losses."""
-
 
 @dataclass(frozen=True)
 class Basin:
@@ -35,11 +32,12 @@ class Basin:
 
 
 def minimise(
-    f: Objective, starts: list[Array], radius: float, low: Array, high: Array, sharp: float = 0.01, rounds: int = 24
+    f: Callable[[Array], Array], starts: list[Array], radius: float, low: Array, high: Array, sharp: float = 0.01
 ) -> list[Basin]:
     """The best points seen, best first, from clouds of size ``radius`` down to ``sharp`` around each start.
 
-    The searches go side by side, so that they share the cost of a call of f and of the fits.
+    f takes points (m, p) to values (m,), such as the logs of losses. The searches go side by side, so that they share the
+    cost of a call of f and of the fits.
     """
     center = np.clip(np.array(starts), low, high)  # (search, p)
     from .fits import advance  # The first use loads numba.
@@ -48,7 +46,7 @@ def minimise(
     best, least = center.copy(), np.full(count, np.inf)
     axes, size, bowl = np.tile(np.eye(p), (count, 1, 1)), np.full(count, radius), np.empty(count, dtype=bool)
     found: list[Basin] = []
-    for _ in range(rounds):
+    for _ in range(24):  # rounds at most
         X = np.clip(center[:, None] + size[:, None, None] * (_design(p) @ axes), low, high)
         values = f(X.reshape(-1, p)).reshape(X.shape[:2])
         advance(X, values, middle(values), best, least, center, axes, size, bowl)

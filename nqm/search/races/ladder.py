@@ -11,10 +11,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...engine.run import Outcome
 from ...optimizers.base import Optimizer
-from ...problems.base import Problem
-from ...types import Array
-from ..answer import PLAIN, Goal, Sampling
+from ...problems.base import MAX_STEPS, Problem
+from ...types import Array, Wrong
+from ..answer import PLAIN, Goal, Sampling, Tuned, at_edge
 from .settings import STANDARD, RaceSettings
 from .track import Found, Track
 
@@ -22,9 +23,7 @@ from .track import Found, Track
 class Races:
     """The search for the best settings of one optimizer on one problem."""
 
-    def __init__(
-        self, problem: Problem, optimizer: Optimizer, sampling: Sampling = PLAIN, settings: RaceSettings = STANDARD
-    ) -> None:
+    def __init__(self, problem: Problem, optimizer: Optimizer, sampling: Sampling, settings: RaceSettings) -> None:
         self.settings, self.track = settings, Track(problem, optimizer, sampling, settings)
         self.family = self.track.family
         kinds = [p.kind for p in self.family.free]
@@ -43,15 +42,11 @@ class Races:
             target = None if goal.target is None else goal.target * settings.caution**luck
             found = track.race(self._around(found, settings.retry_box), replace(goal, target=target), found.steps, luck)
         if found.steps is None:
-            return self._unreached(goal, found)
-        return track.measure(found.points, goal, min(goal.steps, max(3 * found.steps, settings.patience)))
-
-    def _unreached(self, goal: Goal, found: Found) -> Found:
-        """A setting that does not reach the target, with its loss after the steps it was given measured as others are."""
-        if goal.target is None or not 0 < found.within <= self.settings.patience:
+            if goal.target is not None and 0 < found.within <= settings.patience:  # its loss is measured as others are
+                sure = track.measure(found.points[:1], Goal(goal.batch_size, None, found.within), found.within)
+                found = replace(found, points=sure.points, loss=sure.loss)
             return found
-        sure = self.track.measure(found.points[:1], Goal(goal.batch_size, None, found.within), found.within)
-        return replace(found, points=sure.points, loss=sure.loss)
+        return track.measure(found.points, goal, min(goal.steps, max(3 * found.steps, settings.patience)))
 
     def _search(self, goal: Goal, near: Found | None) -> Found:
         """The best settings that races find."""
@@ -136,9 +131,8 @@ class Races:
     def _wide(self) -> Array:
         """Points all over where the best may lie."""
         low, high = self.likely
-        return low + (high - low) * sobol(
-            len(self.family), 2 ** min(4 + len(self.family), self.settings.max_log2_points)
-        )
+        count = 2 ** min(4 + len(self.family), self.settings.max_log2_points)
+        return low + (high - low) * sobol(len(self.family), count)
 
     def _around(self, found: Found, part: float) -> Array:
         """The best points so far, and others in a box around the first, a part of the usual size, drawn out along the valley."""
@@ -157,3 +151,75 @@ def sobol(dimension: int, count: int) -> Array:
     from scipy.stats import qmc
 
     return qmc.Sobol(dimension, scramble=False).random(count) + 0.5 / count
+
+
+class RaceTuner:
+    """Tunes an optimizer that is sampled, by races; asked from large batches to small ones, each answer starts the next."""
+
+    def __init__(
+        self, problem: Problem, optimizer: Optimizer, sampling: Sampling = PLAIN, settings: RaceSettings = STANDARD
+    ) -> None:
+        if not (isinstance(problem, Problem) and problem.separable):
+            kind = type(problem).__name__
+            raise Wrong(f"{optimizer} is sampled, and tuned on a Quadratic problem only, not on a {kind}", "problem")
+        self.races, self.warning = Races(problem, optimizer, sampling, settings), sampling.law.warning
+        self.optimizer, self.settings, self.initial_loss = optimizer, settings, problem.spectrum.initial_loss
+
+    def solve(
+        self,
+        batch_size: float,
+        target: float | None = None,
+        *,
+        steps: int | None = None,
+        examples: float | None = None,
+        max_steps: int = MAX_STEPS,
+        near: Tuned | None = None,
+    ) -> Tuned:
+        """Answer one question; ``near`` is the answer at a neighbouring, larger batch size, to start from."""
+        goal = Goal.of(batch_size, target, steps, examples, max_steps)
+        most = self.settings.max_steps
+        if goal.target is None and goal.steps > most:
+            raise Wrong(
+                f"an optimizer that is sampled is tuned for {most:,} steps at most, not {goal.steps:,}",
+                argument="steps" if examples is None else "examples",
+            )
+        goal = Goal(goal.batch_size, goal.target, min(goal.steps, most))
+        if goal.target is not None and self.races.family.at(self.races.likely.mean(0)).depends_on_horizon:
+            # An average over a part of the run is a run of its own at each horizon, and cannot race.
+            raise Wrong(
+                f"{self.optimizer} depends on the length of the run and is sampled, so it can be tuned for a budget "
+                "(steps= or examples=) and not for a target; begin its average at a whole number of steps instead",
+                argument="target",
+            )
+        if goal.target is not None and self.initial_loss <= goal.target:
+            return self._answer(goal, Found(self.races.likely.mean(0)[None], 0, self.initial_loss, 0.0))
+        start = None
+        if near is not None and near.steps is not None:
+            start = Found(self.races.family.point(near.optimizer)[None], near.steps, near.loss)
+        return self._answer(goal, self.races.best(goal, start))
+
+    def _answer(self, goal: Goal, found: Found) -> Tuned:
+        outcome, message = self._verdict(goal, found)
+        tuned = outcome is not Outcome.diverged and found.steps != 0
+        names = self.races.family.names_at_bound(found.u) if tuned else ()
+        message += at_edge(names) + (f"; {self.warning}" if self.warning else "")
+        optimizer, steps = self.races.family.at(found.u), found.steps if outcome.ok else None
+        stderr = found.stderr if outcome.ok else math.nan
+        return Tuned(optimizer, steps, found.loss, goal.batch_size, names, outcome, message, stderr=stderr)
+
+    def _verdict(self, goal: Goal, found: Found) -> tuple[Outcome, str]:
+        """Outcome and message; "even tuned" is said only if something was tuned."""
+        tuned = "even tuned, " if len(self.races.family) else ""
+        if not found.loss < self.settings.lost * self.initial_loss:
+            what = f"{tuned}diverges: the mean loss over replicas is {found.loss:.3g} at step {found.within:,}"
+            return Outcome.diverged, what + "; lower the learning rate"
+        if goal.target is None:
+            return Outcome.finished, f"least loss after {goal.steps:,} steps is {found.loss:.4g} +- {found.stderr:.2g}"
+        numbers = {"target": goal.target, "loss": found.loss}
+        if found.steps is not None:
+            what = Outcome.reached.value.format(steps=found.steps, **numbers)
+            return Outcome.reached, what + (f" +- {found.stderr:.2g}" if found.steps else "")
+        if found.all_dropped:
+            floor = {"floor": found.loss, "batch_size": goal.batch_size}
+            return Outcome.above_floor, tuned + Outcome.above_floor.value.format(**numbers, **floor)
+        return Outcome.out_of_steps, tuned + Outcome.out_of_steps.value.format(steps=found.within, **numbers)

@@ -37,9 +37,7 @@ class RaceSettings:
     block_replicas: int = 8  # So many replicas of a measurement share a generator of random numbers.
     thread_numbers: int = 2**13  # An array of so many numbers keeps one thread busy.
     max_threads: int = 4  # A race is split into at most so many lanes, one thread each.
-    first_seed: int = (
-        20190704  # Seed of the races for a user's seed 0: arbitrary, and kept so that answers stay the same.
-    )
+    first_seed: int = 20190704  # Seed of the races for a user's seed 0: kept so that answers stay the same.
 
     # Dropping settings.
     lost: float = 100.0  # A setting whose loss is above this many times the initial loss is dropped, and has diverged.

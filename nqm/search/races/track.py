@@ -191,10 +191,8 @@ class Floors:
 
     def __init__(self, track: Track, target: float, settings: int) -> None:
         self.settings, self.mass, self.target = track.settings, track.race_on.mass, target
-        self.next, self.history = (
-            self.settings.first_floor_step // 4,
-            list[Array](),
-        )  # losses since a quarter of the time
+        self.next = self.settings.first_floor_step // 4
+        self.history: list[Array] = []  # losses since a quarter of the time
         self.noise, self.variance, self.count = np.zeros(settings), np.zeros(settings), 0
 
     def met(self, t: int, loss: Array, lanes: list[Lane]) -> Array:

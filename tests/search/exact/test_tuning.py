@@ -24,8 +24,7 @@ from nqm import (
     tune,
 )
 from nqm.optimizers.base import parameters
-from nqm.search.exact.landing import land
-from nqm.search.exact.tuning import tuner
+from nqm.search.exact.tuning import land, tuner
 
 BATCHES = [2**e for e in range(2, 21, 2)]
 # Steps to 0.01 on the paper's instance, d = 10^4, found independently with a real-valued number of steps.

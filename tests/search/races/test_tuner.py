@@ -31,9 +31,9 @@ from nqm import (
 )
 from nqm.search.answer import Sampling, Tuned
 from nqm.search.races import track
+from nqm.search.races.ladder import RaceTuner
 from nqm.search.races.settings import RaceSettings
 from nqm.search.races.track import Track
-from nqm.search.races.tuner import RaceTuner
 from nqm.types import Wrong
 
 SMALL = Quadratic(Spectrum.power_law(100))
