@@ -50,13 +50,13 @@ class MomentMap:
         return cls(eye + G, np.einsum("iix->ix", G).copy(), b[:, None] * b[None])
 
     @classmethod
-    def matrix(cls, A: ArrayLike) -> MomentMap:
-        """A noiseless map: a start (one column), a read-out (one row), a change of slots."""
+    def matrix(cls, A: ArrayLike, Q: Array | None = None) -> MomentMap:
+        """A map from A alone: a start or state (one column), a read-out (one row); without noise unless Q is given."""
         A = np.ascontiguousarray(A, dtype=float)
         rows, columns, modes = A.shape
         m = min(rows, columns)
-        diagonal = np.einsum("iix->ix", A[:m, :m]) - 1.0
-        return cls(A, np.ascontiguousarray(diagonal), np.zeros((rows, rows, modes)))
+        diagonal = np.ascontiguousarray(np.einsum("iix->ix", A[:m, :m]) - 1.0)
+        return cls(A, diagonal, np.zeros((rows, rows, modes)) if Q is None else Q)
 
     def __matmul__(self, first: MomentMap) -> MomentMap:
         if first is self:
@@ -74,9 +74,7 @@ class MomentMap:
 
     def move(self, state: MomentMap, t: int) -> MomentMap:
         """``self ** t @ state`` in one pass over the modes."""
-        X, N = loops().move(self.A, self.drift, self.Q, state.A, state.Q, t)
-        moved = MomentMap.matrix(X)
-        return MomentMap(X, moved.drift, N)
+        return MomentMap.matrix(*loops().move(self.A, self.drift, self.Q, state.A, state.Q, t))
 
     def seen(self, row: Array) -> tuple[Array, Array]:
         """What a read-out (slots, modes) sees of a state: the second moments of signal and of noise on each mode."""
@@ -100,11 +98,16 @@ class MomentMap:
 
     def radius(self) -> Array:
         """Spectral radius of A on each mode; a mode is stable below 1."""
-        A = self.A.transpose(2, 0, 1)
-        radius = np.full(len(A), np.inf)
-        finite = np.isfinite(A).all(axis=(1, 2))
-        radius[finite] = np.abs(np.linalg.eigvals(A[finite])).max(axis=1)
-        return radius
+        return spectral_radius(self.A.transpose(2, 0, 1))
+
+
+def spectral_radius(a: Array) -> Array:
+    """Spectral radius of small matrices (matrix, row, column), infinite where an entry is not finite."""
+    radius = np.full(len(a), np.inf)
+    finite = np.isfinite(a).all(axis=(1, 2))
+    values = a[finite, 0] if a.shape[-1] == 1 else np.linalg.eigvals(a[finite])
+    radius[finite] = np.abs(values).max(axis=1)
+    return radius
 
 
 def squares(step: MomentMap) -> Iterator[MomentMap]:

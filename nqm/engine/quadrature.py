@@ -7,9 +7,7 @@ import numpy as np
 from ..types import Array
 
 FEWEST_NODES, MOST_NODES = 4, 96  # bounds on the nodes of a block's rule
-TAU = (
-    0.05 * 2.0 ** (np.arange(22) / 2)[:, None]
-)  # times at which a rule is tested, from a block's first change to long after it is gone
+TAU = 0.05 * 2.0 ** (np.arange(22) / 2)[:, None]  # times of a rule's test, from a block's first change to long after
 
 Block = tuple[Array, ...]
 """h, signal mass, noise mass and count of some modes or nodes."""

@@ -73,19 +73,15 @@ class Run:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, as ``--json`` prints them."""
+        names = (
+            "steps", "loss", "signal", "noise", "noise_scale", "curvature_noise_scale",
+            "band_edges", "band_signal", "band_noise", "stderr",
+        )  # fmt: skip
+        arrays = {name: getattr(self, name) for name in names}
         return {
-            "optimizer": str(self.optimizer),
-            "batch_size": number(self.batch_size),
-            "floor": number(self.floor),
-            "outcome": self.outcome.name,
-            "message": self.message,
-            **{
-                name: None if getattr(self, name) is None else numbers(getattr(self, name))
-                for name in (
-                    "steps", "loss", "signal", "noise", "noise_scale", "curvature_noise_scale",
-                    "band_edges", "band_signal", "band_noise", "stderr",
-                )
-            },
+            "optimizer": str(self.optimizer), "batch_size": number(self.batch_size), "floor": number(self.floor),
+            "outcome": self.outcome.name, "message": self.message,
+            **{name: None if array is None else numbers(array) for name, array in arrays.items()},
             "quantiles": {f"{level:g}": numbers(band) for level, band in (self.quantiles or {}).items()},
             "replicas": self.replicas,
         }  # fmt: skip

@@ -39,10 +39,8 @@ class Schedule:
         lengths = np.atleast_1d(np.asarray(self.lengths))
         known = lengths.size > 0 and lengths.dtype.kind in "iuf" and np.all(np.abs(lengths) < 2**62)
         if not known or np.any(lengths != np.rint(lengths)) or np.any(lengths < 1) or lengths.sum() > 1e12:
-            raise Wrong(
-                f"a schedule's pieces must each last a whole number of steps, at least 1, got {self.lengths!r}",
-                argument="lengths",
-            )
+            sentence = f"a schedule's pieces must each last a whole number of steps, at least 1, got {self.lengths!r}"
+            raise Wrong(sentence, argument="lengths")
         values = {}
         for name in ("lr", "momentum", "batch_size"):
             value = np.asarray(getattr(self, name), dtype=float)
@@ -152,10 +150,7 @@ def wsd(steps: int, warmup_steps: int, decay_steps: int, end: float = 0.0) -> Sc
         raise Wrong(f"wsd: warm-up {warmup_steps} and decay {decay_steps} do not fit into {steps} steps")
     parts = [warmup(warmup_steps)] * (warmup_steps > 0) + [constant(stable)] * (stable > 0)
     parts += [linear(decay_steps, 1.0, end)] * (decay_steps > 0)
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
+    return sum(parts[1:], parts[0])
 
 
 def as_schedule(schedule: Schedule | Callable[[int], float] | None, steps: int) -> Schedule | None:

@@ -22,9 +22,7 @@ from .quadrature import Block, compress_block, uniform_rule
 
 EXACT_DIM = 2**14  # most modes that a power law keeps one by one
 HEAD = 128  # largest curvatures that a larger power law and a compressed spectrum keep as they are
-END_SHARE = (
-    0.02  # share of the initial loss at which runs end; a compressed spectrum is held to an error small beside it
-)
+END_SHARE = 0.02  # share of the initial loss at which runs end; the error of a compressed spectrum is small beside it
 BLOCK_RATIO = 128.0  # largest over smallest curvature of a block that is compressed
 SMOOTH_BLOCK_RATIO = 8.0  # the same ratio for spectra that serve optimizers without momentum
 INDEX_RATIO = 2.0  # last over first index of a block of a larger power law
@@ -50,9 +48,7 @@ class Spectrum:
     c: Any = None
     s: Any = 1.0
     count: Any = 1.0
-    note: dict[str, Any] = field(
-        default_factory=dict, kw_only=True, metadata={"text": False}
-    )  # provenance, saved along
+    note: dict[str, Any] = field(default_factory=dict, kw_only=True, metadata={"text": False})  # provenance, saved
 
     def __post_init__(self) -> None:
         h = _column("h", self.h)
@@ -77,15 +73,9 @@ class Spectrum:
 
     @classmethod
     def power_law(
-        cls,
-        d: float,
-        exponent: float = 1.0,
-        noise_exponent: float | None = None,
-        start_exponent: float = 0.0,
-        scale: float = 1.0,
-        noise: float = 1.0,
-        start: float = 1.0,
-    ) -> Spectrum:
+        cls, d: float, exponent: float = 1.0, noise_exponent: float | None = None, start_exponent: float = 0.0,
+        scale: float = 1.0, noise: float = 1.0, start: float = 1.0,
+    ) -> Spectrum:  # fmt: skip
         """``h_i = scale i^-exponent``, ``c_i = noise scale i^-noise_exponent``, ``s_i = start i^-start_exponent``, i = 1 .. d.
 
         ``noise_exponent`` is ``exponent`` if left out, so that C = H. Up to 16,384 modes are kept one by one; beyond,
@@ -135,13 +125,10 @@ class Spectrum:
         """The spectrum in seven numbers, as ``nqm spectrum --json`` prints them."""
         return {
             "modes": float(f"{self.dim:.12g}"),  # a sum of quadrature weights, whole up to rounding
-            "nodes": len(self),
-            "trace": self.trace,
-            "initial_loss": self.initial_loss,
+            "nodes": len(self), "trace": self.trace, "initial_loss": self.initial_loss,
             "noise_trace": float(self.count @ self.c),
-            "largest_curvature": float(self.h.max()),
-            "smallest_curvature": float(self.h.min()),
-        }
+            "largest_curvature": float(self.h.max()), "smallest_curvature": float(self.h.min()),
+        }  # fmt: skip
 
     def __len__(self) -> int:
         return self.h.size

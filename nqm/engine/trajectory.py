@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,37 +20,17 @@ from .kernels import loops
 from .moments import MomentMap, Powers
 from .schedule import Schedule
 
+if TYPE_CHECKING:
+    from ..optimizers.base import Optimizer
+
 MAX_STEPS = 10**9  # steps of the longest run
 MAX_SINGLE_STEPS = 10**7  # most steps that are followed one by one, because they all differ
 MAX_GROWTH = 1e4  # growth of a state after which its second moments, once it falls again, are rounding alone
 SCAN = 4096  # steps that differ and are walked in one call
 STABLE = 1 + 1e-12  # largest spectral radius of a stable mode: the slowest have 1 - lr h == 1.0 in float64
 
-
 Entry = float | Array
 """An entry of a step's system: a number, or one for each setting and mode."""
-
-
-class LinearSystem(Protocol):
-    """What the engine asks of an optimizer; `nqm.optimizers.Optimizer` says what each of these is."""
-
-    def system(self, h: Array, t: int, /) -> tuple[Sequence[Sequence[Entry]], Sequence[Entry]]: ...
-    def initial(self) -> Sequence[float]: ...
-    def readout(self, t: int, /) -> Sequence[Entry]: ...
-    def gradient_point(self, t: int, /) -> Sequence[Entry]: ...
-    def same_until(self, t: int, /) -> float: ...
-    def pace(self, t: Array, /) -> Array | None: ...
-    def scaled(self, lr: float, momentum: float = 1.0) -> LinearSystem: ...
-    @property
-    def settings(self) -> list[Entry]: ...
-    @property
-    def cycle(self) -> int: ...
-    @property
-    def repeats_from(self) -> int: ...
-    @property
-    def steady(self) -> bool: ...
-    @property
-    def averages(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -73,7 +53,7 @@ class Trajectory:
     flattened as their mode axis. Slots are balanced on each mode, from the first step at the unscheduled rate.
     """
 
-    def __init__(self, optimizer: LinearSystem, h: Array, schedule: Schedule | None = None) -> None:
+    def __init__(self, optimizer: Optimizer, h: Array, schedule: Schedule | None = None) -> None:
         self.optimizer, self.h, self.schedule = optimizer, h, schedule
         G, b = optimizer.system(h, 0)
         entries = [*(e for row in G for e in row), *b]
@@ -99,10 +79,7 @@ class Trajectory:
 
     def start(self) -> MomentMap:
         """theta_0 spread over the slots: a map with one column."""
-        return MomentMap.matrix(self._column()[:, None])
-
-    def _column(self) -> Array:
-        return self.basis.column(self._slots(self.optimizer.initial()))
+        return MomentMap.matrix(self.basis.column(self._slots(self.optimizer.initial()))[:, None])
 
     def _slots(self, slots: Sequence[Entry]) -> Array:
         """One number for each slot as (slots, 1), or one for each setting and mode too, as (slots, modes)."""
@@ -115,8 +92,8 @@ class Trajectory:
         climb = loops().climb
         if climb is None:
             start, squares = self.start(), self.powers(0)
-            parts = [self.read(squares[level] @ start, 1) for level in range(levels)]
-            return np.stack([signal for signal, _ in parts]), np.stack([noise for _, noise in parts])
+            signal, noise = zip(*(self.read(squares[level] @ start, 1) for level in range(levels)), strict=True)
+            return np.stack(signal), np.stack(noise)
         x, r = self._slots(self.optimizer.initial()), self._slots(self.optimizer.readout(1))
         signal, noise = climb(self._change, self._jolt, x, r, levels)
         return signal.reshape(levels, *self.shape), noise.reshape(levels, *self.shape)
@@ -132,16 +109,12 @@ class Trajectory:
 
     def row(self, t: int) -> Array:
         """The read-out after t steps, (slots, modes)."""
-        return self.weights(self.optimizer.readout(t))
+        return self.basis.row(self._slots(self.optimizer.readout(t)))
 
     def gradient_point(self, t: int) -> Array:
         """The weights of the slots in the point of step t's gradient, (slots, modes)."""
         held = self.optimizer.scaled(*self.schedule.at(t)[:2]) if self.schedule else self.optimizer
-        return self.weights(held.gradient_point(t))
-
-    def weights(self, weights: Sequence[Entry]) -> Array:
-        """Weights of the slots in the literature's units as rows for the balanced slots."""
-        return self.basis.row(self._slots(weights))
+        return self.basis.row(self._slots(held.gradient_point(t)))
 
     def read(self, state: MomentMap, t: int) -> tuple[Array, Array]:
         """Second moments of the reported weights: of the signal per unit s, of the noise per unit c / B."""
@@ -174,9 +147,8 @@ class Trajectory:
             )
         while t < to:
             if self.period > 1 and t >= self.repeats_from and to - t >= 2 * self.period:
-                phase = (t - self.repeats_from) % self.period
                 cycles = (to - t) // self.period
-                state = self.cycle(phase).move(state, cycles)
+                state = self.cycle((t - self.repeats_from) % self.period).move(state, cycles)
                 t += cycles * self.period
                 continue
             end = int(min(self.same_until(t), to))
@@ -239,8 +211,7 @@ class Trajectory:
         self, affine: Affine, state: MomentMap, t: int, to: int, ws: Array | None = None, wn: Array | None = None
     ) -> tuple[MomentMap, Array, Array]:
         """Walk from t to ``to`` and sum the moments with weights ws and wn after each step."""
-        modes = self.modes
-        X, N = state.A.copy(), state.Q.copy()
+        X, N, modes = state.A.copy(), state.Q.copy(), self.modes
         loud = 1 / self.schedule.multipliers("batch_size", to - t, t) if self.schedule else np.ones(to - t)
         ws = np.zeros((1, modes)) if ws is None else np.ascontiguousarray(ws).reshape(-1, modes)
         wn = np.zeros(modes) if wn is None else np.ascontiguousarray(wn).ravel()
@@ -248,9 +219,7 @@ class Trajectory:
             affine.G0, affine.G1, affine.b0, affine.b1, affine.pace(t, to), loud, X, N, self.row(to), ws, wn
         )
         signal[np.maximum.accumulate(signal) > MAX_GROWTH**2 * max(float(ws.sum()), 1e-300)] = np.nan
-        m = state.drift.shape[0]
-        drift = np.ascontiguousarray(np.einsum("iix->ix", X[:m, :m]) - 1.0)
-        return MomentMap(X, drift, N), signal, noise
+        return MomentMap.matrix(X, N), signal, noise
 
     def stationary(self) -> MomentMap:
         """The map whose fixed point is the steady state: one cycle at the schedule's last settings."""
@@ -279,7 +248,7 @@ class Trajectory:
                 noise = np.full(self.shape, np.nan)
         return np.where(stable, np.where(noise >= 0, noise, np.nan), np.inf)
 
-    def _stack(self, optimizer: LinearSystem, t: int) -> tuple[Array, Array]:
+    def _stack(self, optimizer: Optimizer, t: int) -> tuple[Array, Array]:
         """G and b of step t as arrays in the balanced slots."""
         return self.basis.system(*self._arrays(*optimizer.system(self.h, t)))
 
@@ -293,7 +262,7 @@ class Trajectory:
         return full.reshape(k, k, -1), jolt.reshape(k, -1)
 
 
-def fade(optimizer: LinearSystem, times: int | Array, reference: int) -> Entry:
+def fade(optimizer: Optimizer, times: int | Array, reference: int) -> Entry:
     """Square of the read-out's factor at ``times`` over that at ``reference`` (an average divides by its length)."""
     if optimizer.steady:
         return 1.0

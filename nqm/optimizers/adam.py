@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..types import Array
-from .base import GeometryLike, Sampled, State, Tensor, adapted
+from .base import GeometryLike, State, Strided, Tensor
 from .kinds import Number, decay, positive, stride
 
 
 @dataclass(frozen=True)
-class Adam(Sampled):
+class Adam(Strided):
     """Adam, as ``torch.optim.Adam`` does it.
 
     ::
@@ -43,8 +42,7 @@ class Adam(Sampled):
 
     def update(self, state: State, g: Tensor, t: int) -> State:
         theta, m, v = state
-        m, v, direction = adapted(m, v, g, t, self.beta1, self.beta2, self.eps)
-        return theta - self.lr * direction, m, v
-
-    def edge(self, h: Array) -> Array:
-        return 1.0 + 0.0 * h
+        m = self.beta1 * m + (1 - self.beta1) * g
+        v = self.beta2 * v + (1 - self.beta2) * g * g
+        unbiased = (1 - self.beta2 ** (t + 1)) ** -0.5
+        return theta - self.lr * (m / (1 - self.beta1 ** (t + 1)) / (v**0.5 * unbiased + self.eps)), m, v

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..types import Array
-from .base import GeometryLike, Sampled, State, Tensor, adapted
-from .kinds import Number, decay, positive, stride
+from .adam import Adam
+from .base import State, Tensor
+from .kinds import Number, positive
 
 
 @dataclass(frozen=True)
-class AdamW(Sampled):
+class AdamW(Adam):
     """Adam with decoupled weight decay, as ``torch.optim.AdamW`` does it.
 
     ::
@@ -31,19 +31,8 @@ class AdamW(Sampled):
     Loshchilov and Hutter (2019), Decoupled weight decay regularization.
     """
 
-    lr: Number = stride()
-    beta1: Number = decay()
-    beta2: Number = decay(0.999)
-    eps: Number = positive(1e-8, zero=True)
     weight_decay: Number = positive(0.01, low=-16.0, high=8.0, zero=True)
 
-    def begin(self, theta: Tensor, geometry: GeometryLike) -> State:
-        return theta, 0.0 * theta, 0.0 * theta
-
     def update(self, state: State, g: Tensor, t: int) -> State:
-        theta, m, v = state
-        m, v, direction = adapted(m, v, g, t, self.beta1, self.beta2, self.eps)
-        return theta - self.lr * self.weight_decay * theta - self.lr * direction, m, v
-
-    def edge(self, h: Array) -> Array:
-        return 1.0 + 0.0 * h
+        theta, *averages = state
+        return super().update((theta - self.lr * self.weight_decay * theta, *averages), g, t)

@@ -338,6 +338,14 @@ class Sampled(Optimizer):
         )
 
 
+@dataclass(frozen=True)
+class Strided(Sampled):
+    """A sampled optimizer whose learning rate is a `stride`, in units of the weights: no curvature scales it."""
+
+    def edge(self, h: Array) -> Array:
+        return 1.0 + 0.0 * h
+
+
 def follow(G: Sequence[Sequence[Entry]], b: Sequence[Entry], r: Sequence[Entry]) -> tuple[list[Entry], Entry]:
     """What the inner weights will be after a step, as a row over the slots before it.
 
@@ -346,16 +354,6 @@ def follow(G: Sequence[Sequence[Entry]], b: Sequence[Entry], r: Sequence[Entry])
     k = len(r)
     row: list[Entry] = [r[j] + sum(r[i] * G[i][j] for i in range(k)) for j in range(k)]
     return row, sum(r[i] * b[i] for i in range(k))
-
-
-def adapted(
-    m: Tensor, v: Tensor, g: Tensor, t: int, beta1: float, beta2: float, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Adam's averages of the gradient and of its square after step t, and the direction they give."""
-    m = beta1 * m + (1 - beta1) * g
-    v = beta2 * v + (1 - beta2) * g * g
-    unbiased = (1 - beta2 ** (t + 1)) ** -0.5
-    return m, v, m / (1 - beta1 ** (t + 1)) / (v**0.5 * unbiased + eps)
 
 
 def norm(g: Tensor) -> Tensor:

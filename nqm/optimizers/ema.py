@@ -35,10 +35,7 @@ class EMA(Averaging):
         G, b = self.inner.system(h, t)
         row, noise = follow(G, b, self.inner.readout(t + 1))
         gain = 1 - self.decay
-        return (
-            [*([*g, 0.0] for g in G), [*(gain * entry for entry in row), -gain]],
-            [*b, gain * noise],
-        )
+        return ([*([*g, 0.0] for g in G), [*(gain * entry for entry in row), -gain]], [*b, gain * noise])
 
     def update(self, state: State, g: Tensor, t: int) -> State:
         inner, average = state

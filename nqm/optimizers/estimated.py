@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..types import Array, Wrong
-from .base import GeometryLike, Sampled, State, Tensor, Wrapper
-from .kinds import Number, positive, unit, whole
+from ..types import Wrong
+from .base import GeometryLike, State, Tensor
+from .diagonal import DiagonalPreconditioned
+from .kinds import Number, positive, whole
 
 
 @dataclass(frozen=True)
-class EstimatedPreconditioned(Sampled, Wrapper):
+class EstimatedPreconditioned(DiagonalPreconditioned):
     """A diagonal preconditioner from the second moment of the gradients of some examples at the start, damped.
 
     ::
@@ -33,26 +34,16 @@ class EstimatedPreconditioned(Sampled, Wrapper):
     Duchi, Hazan and Singer (2011), Adaptive subgradient methods.
     """
 
-    power: Number = unit()
     examples: Number = whole()
     damping: Number = positive(1e-8, zero=True)
 
     def begin(self, theta: Tensor, geometry: GeometryLike) -> State:
         total, gradient = 0.0, geometry.gradient
         if gradient is None:
-            raise Wrong(
-                "EstimatedPreconditioned needs gradients of single examples, and this run has none",
-                argument="optimizer",
-            )
+            sentence = "EstimatedPreconditioned needs gradients of single examples, and this run has none"
+            raise Wrong(sentence, argument="optimizer")
         for _ in range(int(self.examples)):
             g = gradient(theta)
             total = total + g * g
         gain = (total / self.examples + self.damping) ** -self.power
         return self.inner.begin(theta, geometry), gain
-
-    def update(self, state: State, g: Tensor, t: int) -> State:
-        inner, gain = state
-        return self.inner.update(inner, g * gain, t), gain
-
-    def edge(self, h: Array) -> Array:
-        return self.inner.edge(h ** (1 - self.power))

@@ -17,14 +17,8 @@ class Free:
     def __repr__(self) -> str:
         return "free"
 
-    def __copy__(self) -> Free:
-        return self
-
-    def __deepcopy__(self, memo: object) -> Free:
-        return self
-
     def __reduce__(self) -> str:
-        return "free"
+        return "free"  # copied and pickled by this name, so that there is only one
 
 
 free: Final = Free()
@@ -81,16 +75,8 @@ def stride(high: float = 4.0) -> Any:
 
 def decay(default: float | Free = free) -> Any:
     """A momentum or an averaging decay in [0, 1), searched in log2 of its memory 1 / (1 - value)."""
-    kind = Kind(
-        "in [0, 1)",
-        lambda v: (v >= 0) & (v < 1),
-        0.0,
-        27.0,
-        _from_memory,
-        _to_memory,
-        likely=(0.0, 8.0),
-        scale="memory",
-    )
+    valid, scale = lambda v: (v >= 0) & (v < 1), "memory"
+    kind = Kind("in [0, 1)", valid, 0.0, 27.0, _from_memory, _to_memory, likely=(0.0, 8.0), scale=scale)
     return _parameter(kind, default)
 
 
@@ -109,13 +95,7 @@ def unit(low: float = 0.0, high: float = 1.0) -> Any:
 
 def whole(default: float | Free = free) -> Any:
     """A whole number of at least 1, searched on a log2 scale."""
-
-    def valid(v: Array) -> Array:
-        return (v == np.rint(v)) & (v >= 1)
-
-    def value(u: float) -> int:
-        return round(2.0 ** float(u))
-
+    valid, value = lambda v: (v == np.rint(v)) & (v >= 1), lambda u: round(2.0 ** float(u))
     kind = Kind("a whole number of at least 1", valid, 0.0, 8.0, value, np.log2, integer=True, structural=True)
     return _parameter(kind, default)
 
@@ -125,10 +105,7 @@ def beginning() -> Any:
 
     It is searched in eighths and rounded to 1/128: settings that begin together share a pass, and the loss is flat there.
     """
-
-    def valid(v: Array) -> Array:
-        return (v >= 0) & ((v < 1) | (v == np.rint(v)))
-
+    valid = lambda v: (v >= 0) & ((v < 1) | (v == np.rint(v)))  # noqa: E731
     allowed = "a fraction in [0, 1) of the run, or a whole number of steps"
     value, coordinate = lambda u: round(16 * float(u)) / 128, lambda v: 8 * float(v)
     return _parameter(Kind(allowed, valid, 0.0, 8 * 0.99, value, coordinate, structural=True, scale="linear"))

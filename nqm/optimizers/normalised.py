@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..types import Array
-from .base import GeometryLike, Sampled, State, Tensor, norm
+from .base import GeometryLike, State, Strided, Tensor, norm
 from .kinds import Number, decay, stride
 
 
 @dataclass(frozen=True)
-class NormalisedSGD(Sampled):
+class NormalisedSGD(Strided):
     """SGD whose every step has length lr.
 
     ::
@@ -46,6 +45,3 @@ class NormalisedSGD(Sampled):
     @property
     def elementwise(self) -> bool:
         return False
-
-    def edge(self, h: Array) -> Array:
-        return 1.0 + 0.0 * h

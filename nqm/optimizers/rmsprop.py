@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..types import Array
-from .base import GeometryLike, Sampled, State, Tensor
+from .base import GeometryLike, State, Strided, Tensor
 from .kinds import Number, decay, positive, stride
 
 
 @dataclass(frozen=True)
-class RMSProp(Sampled):
+class RMSProp(Strided):
     """RMSProp, as ``torch.optim.RMSprop`` does it.
 
     ::
@@ -49,6 +48,3 @@ class RMSProp(Sampled):
     @property
     def effective_lr(self) -> float:
         return self.lr / (1 - self.momentum)
-
-    def edge(self, h: Array) -> Array:
-        return 1.0 + 0.0 * h

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..types import Array
-from .base import GeometryLike, Sampled, State, Tensor
+from .base import GeometryLike, State, Strided, Tensor
 from .kinds import Number, decay, stride
 
 
 @dataclass(frozen=True)
-class Sign(Sampled):
+class Sign(Strided):
     """Sign descent (signSGD), of the gradient or of its average (Signum).
 
     ::
@@ -39,6 +38,3 @@ class Sign(Sampled):
         theta, m = state
         m = self.momentum * m + (1 - self.momentum) * g
         return theta - self.lr * ((m > 0) * 1.0 - (m < 0) * 1.0), m
-
-    def edge(self, h: Array) -> Array:
-        return 1.0 + 0.0 * h

@@ -10,13 +10,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Protocol, Self, TypeGuard, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeGuard, TypeVar
 
 import numpy as np
 
 from ..engine.run import Outcome, Run
 from ..engine.schedule import Schedule, as_schedule
-from ..engine.spectrum import Spectrum
+from ..engine.spectrum import HEAD, Spectrum
 from ..engine.trajectory import MAX_STEPS
 from ..optimizers.base import Optimizer, fill, parameters, require_set
 from ..sampling import replicas as sampling
@@ -24,7 +24,6 @@ from ..sampling.bases import Rotation, rotation_matrix
 from ..sampling.laws import Function, Law, law
 from ..sampling.sources import GradientSource
 from ..types import Array, Progress, Wrong
-from .nodes import Nodes
 
 AnySchedule = Schedule | Callable[[int], float] | None
 """A schedule as a user gives it."""
@@ -39,6 +38,9 @@ Pair = tuple[Array, Array]
 """Signal and noise: the loss (or second moment) is ``signal + noise / batch_size``."""
 
 S = TypeVar("S")
+P_co = TypeVar("P_co", bound="Problem", covariant=True)
+
+SMOOTH = 1e-6  # tolerance of the smooth nodes
 
 
 class Motion(Protocol[S]):
@@ -48,42 +50,17 @@ class Motion(Protocol[S]):
     counted in the problem's ``units``.
     """
 
-    def start(self) -> S:
-        """The state before the first step."""
-        ...
-
-    def move(self, state: S, t: int, to: int) -> S:
-        """The state after ``to`` steps from the one after t."""
-        ...
-
-    def read(self, state: S, t: int) -> Pair:
-        """Second moments of the weights that are reported after t steps."""
-        ...
-
-    def end(self, t: int) -> Pair:
-        """What `read` gives after t steps from the start, by the shortest way."""
-        ...
+    def start(self) -> S: ...  # the state before the first step
+    def move(self, state: S, t: int, to: int) -> S: ...  # the state after ``to`` steps from the one after t
+    def read(self, state: S, t: int) -> Pair: ...  # second moments of the weights that are reported after t steps
+    def end(self, t: int) -> Pair: ...  # what `read` gives after t steps from the start, by the shortest way
 
 
 class Problem(ABC):
     """Something to train, whose expected loss is known: ``loss = signal + noise / batch_size`` over steps.
 
-    Searches, plots, the command line and the page use these verbs alone and do not ask which problem it is::
-
-        spectrum                                     curvatures, starts and multiplicities of the modes
-        separable                                    whether neither signal nor noise depends on the batch size
-        nodes                                        the same problem on few quadrature nodes
-        run, sample                                  a `Run`: exact, or averaged over random replicas
-        moments(optimizer, times, batch_size)        second moments of the reported weights on each mode
-        losses(optimizer, times, batch_size)         signal and noise of the loss, for each setting the optimizer holds
-        loss(optimizer, t, batch_size)               the loss of one setting after t steps
-        curve(optimizer, batch_size)                 the loss as a function of t, prepared once, for searches
-        doublings(optimizer, batch_size)             signal and noise after 1, 2, 4, ... steps, for scans
-        walk(optimizer, batch_size)                  the loss after each step, in blocks
-        floor(optimizer, batch_size)                 the steady-state loss
-        stability_limit(optimizer, batch_size)       the learning rate beyond which the loss grows
-        sentence(outcome, optimizer, batch_size)     how a computation ended, in words
-
+    Searches, plots, the command line and the page use its verbs alone and do not ask which problem it is: `run`, `sample`,
+    `moments`, `losses`, `loss`, `curve`, `doublings`, `walk`, `floor`, `stability_limit` and `sentence`.
     A verb that needs signal and noise apart, such as an optimal schedule, asks `separable`.
     """
 
@@ -188,14 +165,9 @@ class Problem(ABC):
             yield np.atleast_1d(total(self.summed(motion.read(state, t + 1)), batch_size))
 
     def run(
-        self,
-        optimizer: Optimizer,
-        batch_size: float,
-        steps: Steps,
-        schedule: AnySchedule = None,
-        grid: Literal["log", "linear"] = "log",
-        points: int = 200,
-    ) -> Run:
+        self, optimizer: Optimizer, batch_size: float, steps: Steps, schedule: AnySchedule = None,
+        grid: Literal["log", "linear"] = "log", points: int = 200,
+    ) -> Run:  # fmt: skip
         """Exact expected loss of an optimizer over steps.
 
         Signal is the loss that the same run has without any noise, and noise B times the rest.
@@ -211,10 +183,11 @@ class Problem(ABC):
         require_set(optimizer, "run")
         batch_size, times = check_batch_size(batch_size), report_steps(steps, grid, points)
         fixed = as_schedule(schedule, int(times[-1]))
-        h, n, bands = self.spectrum.h, self.spectrum.count, Bands(self.spectrum)
+        h, n = self.spectrum.h, self.spectrum.count
         nh, nhh, nhhh = n * h, n * h**2, n * h**3
-        weights = bands.which * (nh / 2)
-        parts, scales = np.empty((2, len(bands), len(times))), np.empty((2, len(times)))
+        edges, which = decades(h)
+        weights = which * (nh / 2)
+        parts, scales = np.empty((2, len(which), len(times))), np.empty((2, len(times)))
         with np.errstate(all="ignore"):
             for i, moments in enumerate(self._moments(optimizer, times, batch_size, fixed)):
                 parts[0, :, i], parts[1, :, i] = (weights @ m for m in moments)
@@ -228,29 +201,17 @@ class Problem(ABC):
         message = self.sentence(outcome, optimizer, batch_size, fixed, steps=int(times[-1]))
         return Run(
             times, loss, signal, noise, batch_size, optimizer, floor, outcome, message,
-            band_edges=bands.edges, band_signal=parts[0], band_noise=parts[1],
+            band_edges=edges, band_signal=parts[0], band_noise=parts[1],
             noise_scale=scales[0], curvature_noise_scale=scales[1],
         )  # fmt: skip
 
     def sample(
-        self,
-        optimizer: Optimizer,
-        batch_size: float,
-        steps: Steps,
-        schedule: AnySchedule = None,
-        *,
-        replicas: int = 64,
-        noise: AnyLaw = "gaussian",
-        features: AnyLaw | None = None,
-        seed: int = 0,
-        start: Literal["gaussian", "fixed"] = "gaussian",
-        rotation: Rotation = None,
-        quantiles: Sequence[float] = (0.1, 0.5, 0.9),
-        grid: Literal["log", "linear"] = "log",
-        points: int = 200,
-        progress: Progress | None = None,
-        workers: int | None = None,
-    ) -> Run:
+        self, optimizer: Optimizer, batch_size: float, steps: Steps, schedule: AnySchedule = None, *,
+        replicas: int = 64, noise: AnyLaw = "gaussian", features: AnyLaw | None = None, seed: int = 0,
+        start: Literal["gaussian", "fixed"] = "gaussian", rotation: Rotation = None,
+        quantiles: Sequence[float] = (0.1, 0.5, 0.9), grid: Literal["log", "linear"] = "log", points: int = 200,
+        progress: Progress | None = None, workers: int | None = None,
+    ) -> Run:  # fmt: skip
         """Mean loss over random replicas, which step the optimizer's own update rule: the twin of `run`.
 
         Parameters
@@ -280,7 +241,7 @@ class Problem(ABC):
         if start not in ("gaussian", "fixed"):
             raise Wrong(f"start must be 'gaussian' or 'fixed', got {start!r}", argument="start")
         laws = [law(noise), *([] if features is None else [law(features)])]
-        seed, batch_size = sampling.check_seed(seed), check_batch_size(batch_size)
+        seed, batch_size = sampling.check_whole("seed", seed, 0), check_batch_size(batch_size)
         fixed = as_schedule(schedule, int(times[-1]))
         sizes = batch_size * (fixed.batch_size if fixed else np.ones(1))
         turned = rotation_matrix(rotation, round(self.spectrum.dim), seed)
@@ -346,9 +307,7 @@ class Problem(ABC):
         """
         batch_size = check_batch_size(batch_size)
         if "lr" not in parameters(optimizer):
-            raise Wrong(
-                f"stability_limit needs an optimizer with one learning rate, got {optimizer}", argument="optimizer"
-            )
+            raise Wrong(f"stability_limit needs an optimizer with one learning rate, got {optimizer}", "optimizer")
         require_set(fill(optimizer, {"lr": 1.0}), "stability_limit")
         return float(f"{self._limit(optimizer, batch_size):.10g}")
 
@@ -395,20 +354,43 @@ class Problem(ABC):
             yield found
 
 
-class Bands:
-    """Sums over modes by decade of curvature."""
+class Nodes(Generic[P_co]):
+    """A problem on the nodes of quadrature rules (`Spectrum.compress`), as accurate as their use needs.
 
-    def __init__(self, spectrum: Spectrum) -> None:
-        low, high = math.floor(np.log10(spectrum.h.min())), math.ceil(np.log10(spectrum.h.max()))
-        self.edges = 10.0 ** np.arange(low, max(high, low + 1) + 1)
-        which = np.clip(np.searchsorted(self.edges, spectrum.h, side="left") - 1, 0, len(self.edges) - 2)
-        self.which = np.eye(len(self.edges) - 1)[:, which]
+    - ``fine``, to 1e-9 whatever the setting: maps, moving pictures, and confirming long runs.
+    - ``coarse``, to the problem's ``coarseness`` once modes have stopped swinging, as in tuned runs: searches, which
+      confirm their answer on better nodes or on all modes.
+    - ``smooth``, to 1e-6 for optimizers of one slot, which never swing: their searches, and first scans of any search.
+    """
 
-    def __len__(self) -> int:
-        return len(self.edges) - 1
+    def __init__(self, problem: P_co) -> None:
+        self._problem = problem
 
-    def split(self, values: Array) -> Array:
-        return self.which @ values
+    @cached_property
+    def fine(self) -> P_co:
+        return self._problem.on(self._problem.modes.compress(1e-9))
+
+    @cached_property
+    def coarse(self) -> P_co:
+        tol, head = self._problem.coarseness
+        return self._problem.on(self._problem.modes.compress(tol, head=head))
+
+    @cached_property
+    def smooth(self) -> P_co:
+        whole = self.coarse if self._problem.coarseness[0] <= SMOOTH else self._problem  # the coarse nodes do if better
+        return self._problem.on(whole.modes.compress(SMOOTH, swings=False, head=HEAD // 4))
+
+    def searched(self, optimizer: Optimizer) -> P_co:
+        """The nodes that a search for this optimizer looks at."""
+        return self.smooth if len(optimizer.initial()) == 1 else self.coarse
+
+
+def decades(h: Array) -> tuple[Array, Array]:
+    """The edges of the decades of curvature, and the matrix (decade, mode) that sums over the modes of each."""
+    low, high = math.floor(np.log10(h.min())), math.ceil(np.log10(h.max()))
+    edges = 10.0 ** np.arange(low, max(high, low + 1) + 1)
+    which = np.clip(np.searchsorted(edges, h, side="left") - 1, 0, len(edges) - 2)
+    return edges, np.eye(len(edges) - 1)[:, which]
 
 
 def total(parts: Pair, batch_size: float) -> Array:
@@ -418,11 +400,19 @@ def total(parts: Pair, batch_size: float) -> Array:
 
 
 def bisect(stable: Callable[[float], bool], low: float, high: float, tol: float) -> tuple[float, float]:
-    """Where stability ends between a stable ``low`` and an unstable ``high``, to a relative ``tol``."""
+    """Where stability, or what else holds at ``low`` and not at ``high``, ends between them, to a relative ``tol``."""
     while high - low > tol * high:
         middle = (low + high) / 2
         low, high = (middle, high) if stable(middle) else (low, middle)
     return low, high
+
+
+def check_spectrum(spectrum: object, problem: str) -> None:
+    """Refuse what is no spectrum as the data of a problem."""
+    if not isinstance(spectrum, Spectrum):
+        raise Wrong(
+            f"{problem} needs a Spectrum, got {spectrum!r:.60}; wrap arrays as Spectrum(h)", argument="spectrum"
+        )
 
 
 def check_batch_size(batch_size: object) -> float:

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from ..engine.spectrum import Spectrum
+from .base import bisect
 
 
 def paper_bound(spectrum: Spectrum, target: float, batch_size: float) -> float:
@@ -33,18 +34,13 @@ def bayes_bound(spectrum: Spectrum, target: float, batch_size: float) -> float:
     live = (s > 0) & (c > 0)
     h, s, c, n = h[live], s[live], c[live], n[live]
 
-    def loss(examples: float) -> float:
-        return float((n * h * s / (1 + examples * s * h**2 / c)).sum() / 2)
+    def above(examples: float) -> bool:
+        return float((n * h * s / (1 + examples * s * h**2 / c)).sum() / 2) > target
 
-    low, high = 0.0, 1.0
-    while loss(high) > target:
+    high = 1.0
+    while above(high):
         high *= 2
-    for _ in range(200):
-        middle = (low + high) / 2
-        low, high = (middle, high) if loss(middle) > target else (low, middle)
-        if high - low <= 1e-12 * high:
-            break
-    return high / batch_size
+    return bisect(above, 0.0, high, 1e-12)[1] / batch_size
 
 
 def conjugate_gradient_steps(spectrum: Spectrum, target: float, power: float = 0.0, limit: int = 10_000) -> int | None:
@@ -66,8 +62,6 @@ def conjugate_gradient_steps(spectrum: Spectrum, target: float, power: float = 0
     for t in range(limit + 1):
         if t == distinct or rr == 0 or z @ (k * z) / 2 <= target:
             return t
-        if t == limit:
-            return None
         alpha = rr / (p @ (k * p))
         z = z + alpha * p
         basis.append(r / math.sqrt(rr))

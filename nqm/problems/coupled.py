@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..engine.kernels import loops
-from ..engine.moments import MomentMap
+from ..engine.moments import MomentMap, spectral_radius
 from ..engine.schedule import Schedule
 from ..engine.spectrum import Spectrum
 from ..engine.trajectory import SCAN, STABLE, Trajectory, fade
@@ -52,12 +52,7 @@ class Coupled:
     """
 
     def __init__(
-        self,
-        optimizer: Optimizer,
-        spectrum: Spectrum,
-        label_noise: float,
-        batch_size: float,
-        schedule: Schedule | None = None,
+        self, optimizer: Optimizer, spectrum: Spectrum, label_noise: float, batch_size: float, schedule: Schedule | None
     ) -> None:
         check_gradient_point(optimizer)
         self.trajectory = Trajectory(optimizer, spectrum.h, schedule)
@@ -93,7 +88,7 @@ class Coupled:
             for total, part in zip((signal, noise), parts, strict=True):
                 total[:, t - first : end - first] = part * seen
             t = end
-        return replace(MomentMap.matrix(X[:, None]), Q=N), signal, noise
+        return MomentMap.matrix(X[:, None], N), signal, noise
 
     def move(self, state: MomentMap, t: int, to: int) -> MomentMap:
         """The state after ``to`` steps from the one after t."""
@@ -112,7 +107,7 @@ class Coupled:
         loud = self.c[:, None] * self.per_example / np.array([d.system(t)[2] for t in phases])  # (x, i): h / B
         with np.errstate(all="ignore"):
             own = self.h[:, None, None] * loud[:, :, None] * g  # (x, i, j): v at phase i by v at j, on the mode itself
-            alone = _radius(own).reshape(shape).max(axis=1)
+            alone = spectral_radius(own).reshape(shape).max(axis=1)
             onward = _inverse(np.eye(P) - own) * loud[:, None, :]  # (x, i, j): v at phase i by tau at j
             K = (self.mass[:, None, None] * (g @ onward)).reshape(*shape, P, P).sum(axis=1)  # (setting, i, j)
             tau = _inverse(np.eye(P) - K).sum(axis=2) * self.label_noise  # (setting, i), with sigma^2 in it
@@ -120,7 +115,7 @@ class Coupled:
             floor = (self.mass * (floors * v).sum(axis=1)).reshape(shape).sum(axis=1) / 2
         still = self.schedule is not None and self.schedule.at(d.repeats_from)[0] == 0  # nothing moves
         floor = np.where(still, np.nan, np.zeros_like(floor) if self.optimizer.averages else floor)
-        found = Steady(radius, np.where(still, 0.0, alone), np.where(still, 0.0, _radius(K)), floor)
+        found = Steady(radius, np.where(still, 0.0, alone), np.where(still, 0.0, spectral_radius(K)), floor)
         return replace(found, floor=np.where(found.stable, floor, np.inf))
 
     def _responses(self) -> tuple[list[int], Array, Array]:
@@ -136,9 +131,9 @@ class Coupled:
         for j in range(period):
             rounds = [*quiet[:j], steps[j], *quiet[j + 1 :]]
             state = _steady_state(rounds)
-            floors[:, j] = _seen(row, state)
+            floors[:, j] = state.seen(row)[1]
             for i in range(period):
-                g[:, i, j] = _seen(looks[i], state)
+                g[:, i, j] = state.seen(looks[i])[1]
                 state = rounds[i] @ state
         return phases, g, floors
 
@@ -181,25 +176,11 @@ def _steady_state(rounds: list[MomentMap]) -> MomentMap:
     whole = rounds[0]
     for step in rounds[1:]:
         whole = step @ whole
-    still = MomentMap.matrix(np.zeros_like(whole.A[:, :1]))
     try:
-        return replace(still, Q=np.ascontiguousarray(whole.fixed_point()))
+        Q = np.ascontiguousarray(whole.fixed_point())
     except np.linalg.LinAlgError:
-        return replace(still, Q=np.full_like(whole.Q, np.nan))
-
-
-def _seen(row: Array, state: MomentMap) -> Array:
-    """The moments of ``row . slots`` that noise has added, on each mode."""
-    return (MomentMap.matrix(row[None]) @ state).Q[0, 0]
-
-
-def _radius(a: Array) -> Array:
-    """Spectral radius of small matrices, infinite where there is none."""
-    radius = np.full(len(a), np.inf)
-    finite = np.isfinite(a).all(axis=(1, 2))
-    values = a[finite, 0] if a.shape[-1] == 1 else np.linalg.eigvals(a[finite])
-    radius[finite] = np.abs(values).max(axis=1)
-    return radius
+        Q = np.full_like(whole.Q, np.nan)
+    return MomentMap.matrix(np.zeros_like(whole.A[:, :1]), Q)
 
 
 def _inverse(a: Array) -> Array:

@@ -16,7 +16,7 @@ from ..optimizers.base import Optimizer, fill
 from ..sampling.laws import GAUSSIAN, Law
 from ..sampling.sources import Minibatch
 from ..types import Array, Wrong
-from .base import MAX_STEPS, Pair, Problem, bisect, total
+from .base import MAX_STEPS, Pair, Problem, bisect, check_spectrum, is_number, total
 from .coupled import Coupled, Steady
 from .quadratic import Quadratic
 from .renewal import Renewal
@@ -67,10 +67,7 @@ class LeastSquares(Problem):
     def __init__(
         self, spectrum: Spectrum, label_noise: float | None = None, *, features: Spectrum | None = None
     ) -> None:
-        if not isinstance(spectrum, Spectrum):
-            raise Wrong(
-                f"LeastSquares needs a Spectrum, got {spectrum!r:.60}; wrap arrays as Spectrum(h)", argument="spectrum"
-            )
+        check_spectrum(spectrum, "LeastSquares")
         noise = label_noise
         if noise is None:
             ratio = spectrum.c / spectrum.h
@@ -80,7 +77,7 @@ class LeastSquares(Problem):
                     argument="label_noise",
                 )
             noise = float(ratio.max())
-        if isinstance(noise, bool) or not isinstance(noise, (int, float, np.number)) or not 0 <= noise < math.inf:
+        if not is_number(noise) or not 0 <= noise < math.inf:
             raise Wrong(f"label_noise must be a variance of at least 0, got {noise!r}", argument="label_noise")
         h, s, n = spectrum.h, spectrum.s, spectrum.count
         object.__setattr__(self, "label_noise", float(noise))
@@ -142,10 +139,8 @@ class LeastSquares(Problem):
                 else:
                     M = renewal.move(M, t // 2, t)
                     loss = renewal.loss(M, t)
-            yield (
-                loss,
-                np.zeros_like(loss),
-            )  # outside: a generator that rests inside errstate leaves it on for everybody
+            # Outside: a generator that rests inside errstate leaves it on for everybody.
+            yield loss, np.zeros_like(loss)
             t *= 2
 
     def walk(

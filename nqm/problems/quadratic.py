@@ -17,7 +17,7 @@ from ..optimizers.base import Optimizer, fill
 from ..sampling.laws import Law
 from ..sampling.sources import Additive
 from ..types import Array, Wrong
-from .base import Pair, Problem, bisect, total
+from .base import Pair, Problem, bisect, check_spectrum, total
 
 SCANS = (10, 20, 31)  # powers of two up to which `doublings` looks at once, each time from the start again
 
@@ -37,11 +37,7 @@ class Quadratic(Problem):
     coarseness: ClassVar[tuple[float, int]] = (1e-7, HEAD // 4)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.spectrum, Spectrum):
-            raise Wrong(
-                f"Quadratic needs a Spectrum, got {self.spectrum!r:.60}; wrap arrays as Spectrum(h)",
-                argument="spectrum",
-            )
+        check_spectrum(self.spectrum, "Quadratic")
 
     @property
     def modes(self) -> Spectrum:

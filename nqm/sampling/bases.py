@@ -22,9 +22,7 @@ Rotation = ArrayLike | None
 MAX_DENSE_MODES = 2_000  # most modes of a rotated problem: every step multiplies by its dense H
 MAX_GAINS = 256  # most powers of h that are kept, for a preconditioner that changes from step to step
 ORTHOGONAL_WITHIN = 1e-10  # largest entry by which R R' of a rotation may differ from the identity
-ROTATION_STREAM = (
-    0x0520  # first word of the seed of a random rotation, which keeps it apart from noise of the same seed
-)
+ROTATION_STREAM = 0x0520  # first word of the seed of a random rotation: apart from noise of the same seed
 
 
 class Geometry:

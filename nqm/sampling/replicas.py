@@ -126,12 +126,7 @@ class _Clock:
 
 
 def sample(
-    plan: Plan,
-    *,
-    quantiles: Sequence[float] = (0.1, 0.5, 0.9),
-    warning: str = "",
-    progress: Progress | None = None,
-    workers: int | None = None,
+    plan: Plan, *, quantiles: Sequence[float], warning: str, progress: Progress | None, workers: int | None
 ) -> Run:
     """Mean loss over replicas at the reported steps, with its standard error and quantiles of single replicas."""
     mean, bands = Mean(), Quantiles(quantiles, len(plan.times))
@@ -162,11 +157,6 @@ def check_replicas(replicas: object) -> int:
     if isinstance(replicas, float) and replicas.is_integer():
         replicas = int(replicas)
     return check_whole("replicas", replicas, 1, MAX_REPLICAS)
-
-
-def check_seed(seed: object) -> int:
-    """The seed of random numbers, from 0."""
-    return check_whole("seed", seed, 0)
 
 
 def check_whole(argument: str, value: object, least: int, most: float = math.inf) -> int:

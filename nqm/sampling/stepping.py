@@ -79,14 +79,9 @@ class Walk:
     """
 
     def __init__(
-        self,
-        source: GradientSource,
-        optimizer: Optimizer,
-        batch_size: float,
-        streams: Streams,
-        schedule: Schedule | None = None,
-        settings: int | None = None,
-    ) -> None:
+        self, source: GradientSource, optimizer: Optimizer, batch_size: float, streams: Streams,
+        schedule: Schedule | None = None, settings: int | None = None,
+    ) -> None:  # fmt: skip
         self.source, self.streams = source, streams
         geometry = source.geometry.knowing(lambda w: source.gradient(w, streams, 1.0))
         theta = source.begin(streams)

@@ -11,7 +11,7 @@ from ..optimizers.base import Optimizer, parameters
 from ..problems.base import AnyLaw, Problem, check_batch_size, check_steps, check_target, is_number
 from ..sampling.bases import Rotation
 from ..sampling.laws import GAUSSIAN, Law, law
-from ..sampling.replicas import check_seed
+from ..sampling.replicas import check_whole
 from ..types import Wrong
 
 O_co = TypeVar("O_co", bound=Optimizer, covariant=True)
@@ -74,7 +74,7 @@ class Sampling:
             raise Wrong(
                 f"noise: {optimizer} cannot be tuned, as {found.warning}; take a law with a variance", argument="noise"
             )
-        return cls(found, check_seed(seed), rotation)
+        return cls(found, check_whole("seed", seed, 0), rotation)
 
 
 PLAIN = Sampling()

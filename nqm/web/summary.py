@@ -11,7 +11,7 @@ from ..engine.spectrum import Spectrum
 from ..nets.estimates import Measure
 from ..nets.fitting.model import Fit
 from ..optimizers import SGD
-from ..problems.base import Bands
+from ..problems.base import decades
 from ..problems.quadratic import Quadratic
 from .bodies import Given
 from .limits import SERVER
@@ -40,9 +40,9 @@ def _nodes(spectrum: Spectrum) -> dict[str, list[object]]:
 
 
 def _bands(spectrum: Spectrum) -> dict[str, list[object]]:
-    bands = Bands(spectrum)
+    edges, which = decades(spectrum.h)
     masses = {"signal": spectrum.signal_mass, "noise": spectrum.noise_mass, "count": spectrum.count}
-    return {"edges": numbers(bands.edges), **{name: numbers(bands.split(mass)) for name, mass in masses.items()}}
+    return {"edges": numbers(edges), **{name: numbers(which @ mass) for name, mass in masses.items()}}
 
 
 def _fitted(fit: Fit) -> dict[str, object]:

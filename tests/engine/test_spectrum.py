@@ -142,11 +142,7 @@ def test_compression_keeps_small_spectra() -> None:
     assert few.compress(1e-6) is few
 
 
-@given(
-    st.lists(st.floats(1e-8, 1e8), min_size=1, max_size=40),
-    st.integers(2, 60),
-    st.integers(0, 2**32 - 1),
-)
+@given(st.lists(st.floats(1e-8, 1e8), min_size=1, max_size=40), st.integers(2, 60), st.integers(0, 2**32 - 1))
 def test_bins_are_edges_below(h: list[float], n: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     full = Spectrum(h, np.array(h) * 2, rng.random(len(h)) + 0.1, rng.integers(1, 5, len(h)))

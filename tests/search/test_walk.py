@@ -26,7 +26,7 @@ from nqm import (  # fmt: skip
     sweep,
     tune,
 )
-from nqm.problems.nodes import Nodes
+from nqm.problems.base import Nodes
 from nqm.search.march import HIT_SETTINGS
 
 PAPER = LeastSquares(Spectrum.power_law(10_000))

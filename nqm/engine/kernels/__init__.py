@@ -15,6 +15,7 @@ from ...types import Array
 from . import plain
 
 Pair = tuple[Array, Array]
+Map = tuple[Array, Array, Array]
 Ends = Callable[[Array, Array, Array, Array, int], Pair]
 
 
@@ -33,32 +34,23 @@ class Loops(Protocol):
         """
         ...
 
+    # What `end` gives after 1, 2, 4, ... steps, as (level, mode), for so many levels.
     @property
-    def climb(self) -> Ends | None:
-        """What `end` gives after 1, 2, 4, ... steps, as (level, mode), for so many levels."""
-        ...
+    def climb(self) -> Ends | None: ...
 
-    def compose(
-        self, A2: Array, d2: Array, Q2: Array, A1: Array, d1: Array, Q1: Array, /
-    ) -> tuple[Array, Array, Array]:
+    def compose(self, A2: Array, d2: Array, Q2: Array, A1: Array, d1: Array, Q1: Array, /) -> Map:
         """The map of the first after the second one named: (A2 A1, its diagonal minus one, A2 Q1 A2' + Q2)."""
         ...
 
-    def square(self, A: Array, d: Array, Q: Array, /) -> tuple[Array, Array, Array]:
-        """A map composed with itself."""
-        ...
+    def square(self, A: Array, d: Array, Q: Array, /) -> Map: ...  # a map composed with itself
 
-    def move(self, A: Array, d: Array, Q: Array, X: Array, N: Array, t: int, /) -> Pair:
-        """The state (X, N) after t steps of a map, by repeated squaring."""
-        ...
+    # The state (X, N) after t steps of a map, by repeated squaring.
+    def move(self, A: Array, d: Array, Q: Array, X: Array, N: Array, t: int, /) -> Pair: ...
 
-    def chain(self, A: Array, Q: Array, x: Array, N: Array, /) -> Pair:
-        """The state (x, N) before each of a row of maps (A, Q) and after the last."""
-        ...
+    # The state (x, N) before each of a row of maps (A, Q) and after the last.
+    def chain(self, A: Array, Q: Array, x: Array, N: Array, /) -> Pair: ...
 
-    def balance(self, G: Array, /) -> Array:
-        """Slot scales (k, modes) by Osborne's iteration: see `basis.balance`."""
-        ...
+    def balance(self, G: Array, /) -> Array: ...  # slot scales (k, modes) by Osborne's iteration: see `basis.balance`
 
     def tilts(self, G: Array, tilt: Array, width: int, /) -> int:
         """Write by how much to shear slot 1 of the first modes (`Basis`), 0 where that is not needed; on how many it is."""

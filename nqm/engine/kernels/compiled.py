@@ -313,18 +313,8 @@ def balance(G: Array) -> Array:
 
 @loop
 def scan(
-    G0: Array,
-    G1: Array,
-    b0: Array,
-    b1: Array,
-    pace: Array,
-    loud: Array,
-    X: Array,
-    N: Array,
-    row: Array,
-    ws: Array,
-    wn: Array,
-) -> tuple[Array, Array]:
+    G0: Array, G1: Array, b0: Array, b1: Array, pace: Array, loud: Array, X: Array, N: Array, row: Array, ws: Array, wn: Array
+) -> tuple[Array, Array]:  # fmt: skip
     k, columns, n = X.shape
     signal, noise = np.zeros(len(pace)), np.zeros(len(pace))
     for lo in range(0, n, CHUNK):

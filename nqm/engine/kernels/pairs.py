@@ -110,12 +110,8 @@ def move_pairs(A: Array, d: Array, Q: Array, X: Array, N: Array, t: int) -> tupl
         for x in range(width):
             i = lo + x
             X_end[0, 0, i], X_end[1, 0, i] = w[X0 + x], w[X1 + x]
-            N_end[0, 0, i], N_end[0, 1, i], N_end[1, 0, i], N_end[1, 1, i] = (
-                w[N00 + x],
-                w[N01 + x],
-                w[N01 + x],
-                w[N11 + x],
-            )
+            N_end[0, 0, i], N_end[0, 1, i], N_end[1, 0, i] = w[N00 + x], w[N01 + x], w[N01 + x]
+            N_end[1, 1, i] = w[N11 + x]
     return X_end, N_end
 
 
@@ -131,12 +127,8 @@ def load_step(w: Array, G: Array, b: Array, start: Array, g: Array, lo: int, wid
     many = start.shape[1] > 1
     for x in range(width):
         i, tilt, scale, up = lo + x, w[TILT + x], w[SCALE + x], 1 / w[SCALE + x]
-        w[A00 + x], w[A01 + x], w[A10 + x], w[A11 + x] = (
-            1 + g[0, 0, x],
-            g[0, 1, x] * scale,
-            g[1, 0, x] * up,
-            1 + g[1, 1, x],
-        )
+        w[A00 + x], w[A01 + x] = 1 + g[0, 0, x], g[0, 1, x] * scale
+        w[A10 + x], w[A11 + x] = g[1, 0, x] * up, 1 + g[1, 1, x]
         w[D0 + x], w[D1 + x] = g[0, 0, x], g[1, 1, x]
         u, v = b[0, i], (b[1, i] + tilt * b[0, i]) * up
         w[Q00 + x], w[Q01 + x], w[Q11 + x] = u * u, u * v, v * v

@@ -103,18 +103,8 @@ def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def scan(
-    G0: Array,
-    G1: Array,
-    b0: Array,
-    b1: Array,
-    pace: Array,
-    loud: Array,
-    X: Array,
-    N: Array,
-    row: Array,
-    ws: Array,
-    wn: Array,
-) -> tuple[Array, Array]:
+    G0: Array, G1: Array, b0: Array, b1: Array, pace: Array, loud: Array, X: Array, N: Array, row: Array, ws: Array, wn: Array
+) -> tuple[Array, Array]:  # fmt: skip
     signal, noise = np.empty(len(pace)), np.empty(len(pace))
     for t, (p, q) in enumerate(zip(pace, loud, strict=True)):
         G, b = G0 + p * G1, b0 + p * b1

@@ -19,7 +19,7 @@ from ...optimizers.base import Optimizer, require_set
 from ...problems.base import AnySchedule, check_batch_size, report_steps
 from ...sampling.bases import Geometry
 from ...sampling.means import Mean
-from ...sampling.replicas import check_seed, check_whole
+from ...sampling.replicas import check_whole
 from ...sampling.stepping import Stepper
 from ...types import Array, Progress, Wrong
 
@@ -100,7 +100,7 @@ def train(
     """
     size = check_setting(optimizer, batch_size)
     check_whole("seeds", seeds, 1)
-    times, seed, rows = report_steps(steps, grid, points), check_seed(seed), list[Array]()
+    times, seed, rows = report_steps(steps, grid, points), check_whole("seed", seed, 0), list[Array]()
     fixed = as_schedule(schedule, int(times[-1]))
     try:
         for s in range(seeds):
