@@ -34,15 +34,11 @@ def told(sentence: str, field: str | None = None, argument: str | None = None, *
 
 
 class Reader(Protocol):
-    """A kind of value."""
+    """A kind of value: which JSON it takes, and what the JSON means; `Refused` with the path if it means nothing."""
 
-    def schema(self) -> Schema:
-        """What JSON it takes."""
-        ...
+    def schema(self) -> Schema: ...
 
-    def read(self, value: object, path: str) -> object:
-        """What the JSON means; `Refused` with the path if it means nothing."""
-        ...
+    def read(self, value: object, path: str) -> object: ...
 
 
 @dataclass(frozen=True)
@@ -76,16 +72,24 @@ class NumberValue:
 
 
 @dataclass(frozen=True)
-class FlagValue:
-    """True or false."""
+class PlainValue:
+    """JSON of one type as it is: its class in Python, its name in a schema, and in a sentence."""
+
+    kind: type
+    name: str
+    what: str
 
     def schema(self) -> Schema:
-        return {"type": "boolean"}
+        return {"type": self.name}
 
-    def read(self, value: object, path: str) -> bool:
-        if not isinstance(value, bool):
-            raise Refused(f"{path} must be true or false, got {value!r:.60}", path)
+    def read(self, value: object, path: str) -> object:
+        if not isinstance(value, self.kind):
+            raise Refused(f"{path} must be {self.what}, got {value!r:.60}", path)
         return value
+
+
+FLAG = PlainValue(bool, "boolean", "true or false")
+RAW_OBJECT = PlainValue(dict, "object", "an object")  # A reader of its own checks what is in it.
 
 
 @dataclass(frozen=True)
@@ -151,19 +155,6 @@ class EitherValue:
 
     def read(self, value: object, path: str) -> object:
         return (self.text if isinstance(value, str) else self.other).read(value, path)
-
-
-@dataclass(frozen=True)
-class RawObject:
-    """A JSON object as it is, for a reader of its own to check."""
-
-    def schema(self) -> Schema:
-        return {"type": "object"}
-
-    def read(self, value: object, path: str) -> dict[str, object]:
-        if not isinstance(value, dict):
-            raise Refused(f"{path} must be an object, got {value!r:.60}", path)
-        return value
 
 
 NEEDED = object()
