@@ -159,15 +159,14 @@ def _begin() -> None:
         os.environ[name] = "1"
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
-
-    def end_with(
-        parent: BaseProcess,
-    ) -> None:  # A runner that is killed cannot end its workers, which would wait for ever.
-        parent.join()
-        os._exit(1)
-
     if parent is not None:
-        threading.Thread(target=end_with, args=(parent,), daemon=True).start()
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: BaseProcess) -> None:
+    """End this worker with its runner: a runner that is killed cannot end its workers, which would wait for ever."""
+    parent.join()
+    os._exit(1)
 
 
 def _end_pool(pool: ProcessPoolExecutor) -> None:

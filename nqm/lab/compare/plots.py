@@ -38,10 +38,8 @@ def plot_steps(
 def plot_rates(curves: Sequence[Curve], predicted: Predicted | None = None, path: str | None = None) -> Figure:
     """Best learning rate against batch size, effective where there is momentum."""
     plain = [curve for curve in curves if not curve.averaged]
-    lines = [
-        Line(curve.batch_sizes, curve.effective_lr, _label(curve), color, marker="o")
-        for curve, color in zip(plain, colors(plain), strict=True)
-    ]
+    pairs = zip(plain, colors(plain), strict=True)
+    lines = [Line(c.batch_sizes, c.effective_lr, _label(c), color, marker="o") for c, color in pairs]
     dashed = _dashed(plain, predicted, "effective_lr")
     guide = linear_in_batch(lines[0].x, lines[0].y)
     key = [*lines, *_keys(dashed), guide]
@@ -69,10 +67,8 @@ def _dashed(curves: Sequence[Curve], predicted: Predicted | None, what: Literal[
 
 
 def _keys(dashed: Sequence[Line]) -> list[Line]:
-    names = {"--": "predicted from a fit", "-.": "predicted, with average"}
-    return [
-        Line([], [], name, BLACK, style, 1.0) for style, name in names.items() if any(d.style == style for d in dashed)
-    ]
+    names, used = {"--": "predicted from a fit", "-.": "predicted, with average"}, {line.style for line in dashed}
+    return [Line([], [], name, BLACK, style, 1.0) for style, name in names.items() if style in used]
 
 
 def _label(curve: Curve) -> str:
