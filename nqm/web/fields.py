@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 from ..text.values import parse_number
 from ..types import Wrong, short, unknown
@@ -57,18 +57,14 @@ class NumberValue:
     def read(self, value: object, path: str) -> float:
         if isinstance(value, str):
             value = _parsed(parse_number, value, path)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            self._refuse(value, path)
-        if self.infinite and value == math.inf:
-            return value
-        if not self.low <= value <= self.high or (self.whole and value != int(value)):
-            self._refuse(value, path)
-        return int(value) if self.whole else value
-
-    def _refuse(self, value: object, path: str) -> NoReturn:
-        what = "a whole number" if self.whole else "a number"
-        more = ", or inf" if self.infinite else ""
-        raise Refused(f"{path} must be {what} from {self.low:g} to {self.high:g}{more}, got {value!r:.60}", path)
+        number = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+        if self.infinite and number == math.inf:
+            return number
+        if not self.low <= number <= self.high or (self.whole and number != int(number)):
+            what = "a whole number" if self.whole else "a number"
+            more = ", or inf" if self.infinite else ""
+            raise Refused(f"{path} must be {what} from {self.low:g} to {self.high:g}{more}, got {value!r:.60}", path)
+        return int(number) if self.whole else number
 
 
 @dataclass(frozen=True)

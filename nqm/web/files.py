@@ -104,7 +104,7 @@ def read(content: bytes, key: str, name: str = "") -> Opened:
 
 def _load(content: bytes, name: str) -> Fit | Spectrum:
     packed = content.startswith(ZIP)
-    names = _packed_names(content) if packed else _json_names(content)
+    names = _names(content, packed)
     with tempfile.TemporaryDirectory() as folder:
         # The readers quote the name of the file, so it is that of the user's own.
         path = Path(folder, _tidy(name, "file.json")).with_suffix(".npz" if packed else ".json")
@@ -112,25 +112,18 @@ def _load(content: bytes, name: str) -> Fit | Spectrum:
         return Fit.load(path) if {"about", "format"} & names else Spectrum.load(path)
 
 
-def _packed_names(content: bytes) -> set[str]:
+def _names(content: bytes, packed: bool) -> set[str]:
+    """What a file has, by name: the members of an .npz, or the fields of a JSON object."""
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as file:
-            members = file.infolist()
-    except zipfile.BadZipFile as error:
+        members = zipfile.ZipFile(io.BytesIO(content)).infolist() if packed else []
+        data = {} if packed else json.loads(content.decode())
+    except (zipfile.BadZipFile, ValueError) as error:
         raise Wrong(f"this is no file of nqm fit or nqm spectrum: {error}") from None
     if sum(member.file_size for member in members) > UNPACKED_BYTES:
         raise Wrong(f"this file would take more than {UNPACKED_BYTES:,} bytes unpacked")
-    return {Path(member.filename).stem for member in members}
-
-
-def _json_names(content: bytes) -> set[str]:
-    try:
-        data = json.loads(content.decode())
-    except ValueError as error:
-        raise Wrong(f"this is no file of nqm fit or nqm spectrum: {error}") from None
     if not isinstance(data, dict):
         raise Wrong("this is no file of nqm fit or nqm spectrum: it should be a JSON object")
-    return set(data)
+    return {Path(member.filename).stem for member in members} | set(data)
 
 
 def _check(fit: Fit) -> None:

@@ -114,7 +114,7 @@ class Pool:
     def start(self) -> None:
         """Bring the workers up, in the background."""
         for _ in range(self.size):
-            self._spawn()
+            self._task(self._bring_up())
 
     async def close(self) -> None:
         """End all workers."""
@@ -174,10 +174,7 @@ class Pool:
         self._workers.discard(worker)
         self._task(asyncio.to_thread(worker.end))
         if not self._closed:
-            self._spawn()
-
-    def _spawn(self) -> None:
-        self._task(self._bring_up())
+            self._task(self._bring_up())
 
     async def _bring_up(self) -> None:
         loop, worker = asyncio.get_running_loop(), None
@@ -195,7 +192,7 @@ class Pool:
         if not self._closed and self._failures <= ATTEMPTS:
             LOG.error(f"nqm serve: a worker did not start, attempt {self._failures} of {ATTEMPTS}")
             await asyncio.sleep(self._failures)
-            self._spawn()
+            self._task(self._bring_up())
 
     def _task(self, coroutine: Coroutine[object, object, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
