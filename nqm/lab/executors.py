@@ -106,11 +106,6 @@ class Dask:
     def submit(self, function: Callable[..., T], /, *args: object) -> Future[T]:
         return self.executor.submit(function, *args)
 
-    def threads(self) -> int:
-        """The number of threads that the scheduler's workers have together."""
-        found: Any = self.client.nthreads()  # Its type hints describe the asynchronous client.
-        return max(1, sum(found.values()))
-
     def close(self) -> None:
         self.executor.shutdown(wait=False)
         self.client.close()
@@ -125,7 +120,8 @@ def dask(address: str | None = None, workers: int | None = None) -> Crew[Dask]:
     size = workers or os.cpu_count() or 1
     crew = Crew(lambda: Dask(address, size), None, Dask.close, size=size)
     if address:
-        crew.size = crew.executor.threads()
+        threads: Any = crew.executor.client.nthreads()  # Its type hints describe the asynchronous client.
+        crew.size = max(1, sum(threads.values()))
     return crew
 
 

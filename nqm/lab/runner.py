@@ -233,7 +233,7 @@ class _Runner:
 
     def _hand_over(self) -> bool:
         """Give rounds to workers that are free; returns whether there is anything left to wait for."""
-        busy = {flight.cell for flight in self.flying} | {r.cell for r in self.waiting} | set(self.given_up)
+        busy = {flight.cell for flight in (*self.flying, *self.waiting)} | set(self.given_up)
         idle = sorted((c for c in self.cells if c.round and c not in busy), key=lambda c: len(c.done))
         for cell in idle:
             if not self._free():

@@ -34,13 +34,8 @@ class Predicted:
 
     def errors(self, curves: Sequence[Curve]) -> dict[str, float]:
         """Median over batch sizes of predicted over measured steps, by name."""
-        found = {}
-        for curve in curves:
-            if curve.name in self.sweeps:
-                ratio = self.sweeps[curve.name].steps / curve.steps
-                if np.isfinite(ratio).any():
-                    found[curve.name] = float(np.nanmedian(ratio))
-        return found
+        ratios = {c.name: self.sweeps[c.name].steps / c.steps for c in curves if c.name in self.sweeps}
+        return {name: float(np.nanmedian(ratio)) for name, ratio in ratios.items() if np.isfinite(ratio).any()}
 
 
 def predicted(
