@@ -131,9 +131,7 @@ def _of_fixed_noise(given: Given, what: str) -> Quadratic:
 
 
 def spectrum(problem: Given) -> Answer:
-    """What a problem is made of: the numbers of ``nqm spectrum --json``, noise scales at the start, nodes and bands to
-    draw, and the fit behind it.
-    """
+    """The numbers of ``nqm spectrum --json``, noise scales at the start, nodes and bands to draw, and the fit."""
     modes, fit = problem.problem.spectrum, problem.fit
     start, bands = Quadratic(modes).run(SGD(1.0), math.inf, [0]), Bands(modes)
     masses = {"signal": modes.signal_mass, "noise": modes.noise_mass, "count": modes.count}
