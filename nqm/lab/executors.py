@@ -50,11 +50,7 @@ class Crew(Generic[E]):
         self, start: Callable[[], E], slots: int | None, stop: Callable[[E], None] | None = None, *, size: int = 1
     ) -> None:
         self.start, self.slots, self.stop, self.size = start, slots, stop, size
-        self.executor = start()
-
-    @property
-    def renewable(self) -> bool:
-        return self.stop is not None
+        self.executor, self.renewable = start(), stop is not None
 
     def submit(self, function: Callable[..., T], /, *args: object) -> Future[T]:
         return self.executor.submit(function, *args)
@@ -78,8 +74,7 @@ def here() -> Crew[Here]:
 def given(executor: E, size: int | None = None) -> Crew[E]:
     """An executor of your own."""
     if not callable(getattr(executor, "submit", None)):
-        sentence = f"executor must have submit(), as those of concurrent.futures, got {executor!r:.80}"
-        raise Wrong(sentence, argument="executor")
+        raise Wrong(f"executor must have submit(), as those of concurrent.futures, got {executor!r:.80}", "executor")
     count: int = size or getattr(executor, "_max_workers", None) or os.cpu_count() or 1
     return Crew(lambda: executor, count + 1, size=count)
 
@@ -100,9 +95,8 @@ class Dask:
         make: Any = LocalCluster  # Its type hints know neither a number of workers nor the absence of a dashboard.
         self.cluster: LocalCluster | None = None
         if address is None:
-            self.cluster = make(
-                n_workers=size, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=logging.ERROR
-            )
+            quiet = {"dashboard_address": None, "silence_logs": logging.ERROR}
+            self.cluster = make(n_workers=size, threads_per_worker=1, processes=True, **quiet)
         try:
             self.client = Client(address or self.cluster, timeout=CONNECT_SECONDS)
         except (OSError, ValueError) as error:
@@ -111,11 +105,6 @@ class Dask:
 
     def submit(self, function: Callable[..., T], /, *args: object) -> Future[T]:
         return self.executor.submit(function, *args)
-
-    def threads(self) -> int:
-        """The number of threads that the scheduler's workers have together."""
-        found: Any = self.client.nthreads()  # Its type hints describe the asynchronous client.
-        return max(1, sum(found.values()))
 
     def close(self) -> None:
         self.executor.shutdown(wait=False)
@@ -131,20 +120,21 @@ def dask(address: str | None = None, workers: int | None = None) -> Crew[Dask]:
     size = workers or os.cpu_count() or 1
     crew = Crew(lambda: Dask(address, size), None, Dask.close, size=size)
     if address:
-        crew.size = crew.executor.threads()
+        threads: Any = crew.executor.client.nthreads()  # Its type hints describe the asynchronous client.
+        crew.size = max(1, sum(threads.values()))
     return crew
 
 
 def crew(on: str, workers: int | None = None) -> Crew[Any]:
     """From the command line's words: ``local``, ``here``, ``dask``, or the address of a Dask scheduler."""
-    if workers is not None and (on == "here" or "://" in on):
-        why = "this process is the only one" if on == "here" else "a scheduler has the workers it has"
-        sentence = f"workers = {workers} is for --on local and --on dask; with --on {on}, {why}: leave it out"
-        raise Wrong(sentence, argument="workers")
     if on in ("local", "dask"):
         return local(workers) if on == "local" else dask(workers=workers)
     if on == "here" or "://" in on:
-        return here() if on == "here" else dask(on)
+        if workers is None:
+            return here() if on == "here" else dask(on)
+        why = "this process is the only one" if on == "here" else "a scheduler has the workers it has"
+        sentence = f"workers = {workers} is for --on local and --on dask; with --on {on}, {why}: leave it out"
+        raise Wrong(sentence, argument="workers")
     raise Wrong(f"on must be local, here, dask, or an address such as tcp://host:8786, got {on!r}", argument="on")
 
 

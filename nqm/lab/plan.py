@@ -122,8 +122,8 @@ class Cell:
 
         Widening waits for the confirmation: a lucky trial at the edge of stability would lead to where nearly all diverge.
         """
-        generation, going_on = 0, True
-        while going_on:
+        generation = 0
+        while True:
             for searched in range(generation, len(self.boxes)):
                 yield from self._search(searched)
                 if self.phase == "broken":
@@ -133,25 +133,20 @@ class Cell:
             for name in self.names:
                 if name in self.best:
                     yield from self._confirm(name)
-            going_on = self._widened()
+            if self.widen is None or (box := self.wider()) is None:
+                break
+            self.boxes.append(self.widen(self, box))  # The search goes on as if it had not been confirmed in between.
+            self.phase, self.confirmed = "search", {}
+            self.best = {name: min(found, key=lambda best: best.steps) for name, found in self.arrived.items()}
         self.phase = "done"
-
-    def _widened(self) -> bool:
-        """Take up a wider box where there is one; the search goes on as if it had not been confirmed in between."""
-        box = self.wider() if self.widen else None
-        if box is None or self.widen is None:
-            return False
-        self.boxes.append(self.widen(self, box))
-        self.phase, self.confirmed = "search", {}
-        self.best = {name: min(found, key=lambda best: best.steps) for name, found in self.arrived.items()}
-        return True
 
     def _search(self, generation: int) -> Rounds:
         """Rounds in one box, until enough trials are feasible or too many are not."""
         wanted = self._wanted(generation)
         self.quota = wanted + self.feasible
         left = math.ceil(self.study.max_trials * wanted / self.study.trials)
-        source = points(self.boxes[: generation + 1], self._seed(generation))
+        fresh = (self.batch_size,) if self.study.points == "fresh" else ()
+        source = points(self.boxes[: generation + 1], (self.study.seed, generation, *fresh))
         while self.feasible < self.quota and left > 0:
             settings = list(islice(source, min(self.study.round, self.quota - self.feasible, left)))
             if not settings:
@@ -173,10 +168,6 @@ class Cell:
         before, now = volume(self.boxes[generation - 1]), volume(self.boxes[generation])
         dense = math.ceil(self.study.trials * (now - before) / volume(self.boxes[0]))
         return max(dense, min(self.study.round, self.study.trials))
-
-    def _seed(self, generation: int) -> tuple[int, ...]:
-        fresh = (self.batch_size,) if self.study.points == "fresh" else ()
-        return (self.study.seed, generation, *fresh)
 
     def _limit(self) -> int | None:
         """The steps after which a trial is stopped: a factor past the largest of the best steps, once all are known."""
@@ -230,8 +221,7 @@ class Cell:
         make = partial(
             self.study.trial, self.label, self.batch_size, best.trial.settings, averages=averages, limit=limit
         )
-        first = self.study.seed + 1
-        return [make(seed=seed) for seed in range(first, first + self.study.seeds)]
+        return [make(seed=self.study.seed + i) for i in range(1, self.study.seeds + 1)]
 
 
 def median(steps: Sequence[int | None]) -> float:

@@ -119,15 +119,12 @@ class Point:
 
 @dataclass(frozen=True)
 class Results:
-    """A study and what has been found so far: a point for each row and batch size, in the study's order.
-
-    ``keys`` are those of its trials that have ended.
-    """
+    """A study and what has been found so far: a point for each row and batch size, in the study's order."""
 
     study: Study
     points: tuple[Point, ...]
     path: Path
-    keys: frozenset[str]
+    keys: frozenset[str]  # of its trials that have ended
 
     @classmethod
     def open(cls, path: str | Path, study: str | None = None) -> Results:
@@ -155,7 +152,7 @@ class Results:
         for cell in found:
             cell.advance(known)
         points = [point(cell, name) for cell in found for name in cell.names]
-        order = list(dict.fromkeys(name for cell in found for name in cell.names))
+        order = list(dict.fromkeys(p.name for p in points))
         points.sort(key=lambda p: (order.index(p.name), p.batch_size))
         return cls(study, tuple(points), store.path, frozenset(trial.key for cell in found for trial in cell.trials()))
 
@@ -190,11 +187,8 @@ class Results:
     def trials(self) -> list[Kept]:
         """The trials that have ended, in that order; also those that another study ran first."""
         with Store.open(self.path) as store:
-            return [
-                kept
-                for kept in store.trials()
-                if kept.worker == self.study.worker and (kept.trial.key in self.keys or kept.study == self.study.key)
-            ]
+            ours = (kept for kept in store.trials() if kept.worker == self.study.worker)
+            return [kept for kept in ours if kept.trial.key in self.keys or kept.study == self.study.key]
 
     def curve(self, point: Point) -> tuple[list[int], list[float]]:
         """Steps, and the metric at them, of the best trial."""
@@ -248,8 +242,7 @@ def sentence(cell: Cell, name: str) -> str:
         return f"{tried} reached {target:g} within {cell.study.steps_at(cell.batch_size):,} steps"
     if best.steps == 0:
         return f"at {target:g} or below before the first step: choose a target that takes training"
+    reached = f"reached {target:g} in {best.steps:,} steps"
     if cell.phase == "done" and cell.feasible < cell.quota:
-        return (
-            f"reached {target:g} in {best.steps:,} steps; only {cell.feasible} of {len(cell.done)} trials were feasible"
-        )
-    return f"reached {target:g} in {best.steps:,} steps, best of {cell.feasible} feasible trials"
+        return f"{reached}; only {cell.feasible} of {len(cell.done)} trials were feasible"
+    return f"{reached}, best of {cell.feasible} feasible trials"

@@ -47,10 +47,6 @@ class Round:
     trials: list[Trial]
     tries: int = 0
 
-    @property
-    def keys(self) -> list[str]:
-        return [trial.key for trial in self.trials]
-
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -74,16 +70,10 @@ Watch = Callable[[Snapshot], None]
 
 
 def run(
-    study: Study | str | Path,
-    *,
-    store: str | Path | None = None,
-    executor: Executor | Crew | None = None,
-    worker: str | None = None,
-    stacking: str = "auto",
-    widen: bool = False,
-    retry_failed: bool = False,
+    study: Study | str | Path, *, store: str | Path | None = None, executor: Executor | Crew | None = None,
+    worker: str | None = None, stacking: str = "auto", widen: bool = False, retry_failed: bool = False,
     watch: Watch | None = None,
-) -> Results:
+) -> Results:  # fmt: skip
     """Run a study to its end and return its results; what the store has already is not run again.
 
     Parameters
@@ -225,9 +215,8 @@ class _Runner:
         except Exception as error:
             if not executors.lost(error):
                 raise
-            raise LabError(
-                "workers could not be started; in a script, call run() under if __name__ == '__main__'"
-            ) from error
+            told = "workers could not be started; in a script, call run() under if __name__ == '__main__'"
+            raise LabError(told) from error
 
     def _widened(self, cell: Cell, box: Box) -> Box:
         generation = len(cell.boxes)
@@ -244,7 +233,7 @@ class _Runner:
 
     def _hand_over(self) -> bool:
         """Give rounds to workers that are free; returns whether there is anything left to wait for."""
-        busy = {flight.cell for flight in self.flying} | {r.cell for r in self.waiting} | set(self.given_up)
+        busy = {flight.cell for flight in (*self.flying, *self.waiting)} | set(self.given_up)
         idle = sorted((c for c in self.cells if c.round and c not in busy), key=lambda c: len(c.done))
         for cell in idle:
             if not self._free():
@@ -312,7 +301,7 @@ class _Runner:
         flight.tries += 1
         what = f"{flight.cell.label} at batch size {flight.cell.batch_size}"
         if flight.tries >= RUNNER.tries or not self.crew.renewable:
-            self.store.release(self.study.worker, flight.keys)
+            self.store.release(self.study.worker, [trial.key for trial in flight.trials])
             self.given_up[flight.cell] = (
                 f"workers were lost {flight.tries} times while they trained {what} ({type(error).__name__}); "
                 "perhaps the machine ran out of memory: use fewer workers, and run the same command again"
@@ -323,8 +312,6 @@ class _Runner:
         self._show(f"a worker was lost with {what}; its trials are handed over again")
 
     def _show(self, note: str = "", finished: bool = False) -> None:
-        running = sum(len(flight.trials) for flight in self.flying)
-        seconds = time.monotonic() - self.began
-        self.watch(
-            Snapshot(self.study, self.cells, running, self.new, seconds, self.spent, self.crew.size, note, finished)
-        )
+        running, seconds = sum(len(flight.trials) for flight in self.flying), time.monotonic() - self.began
+        at = Snapshot(self.study, self.cells, running, self.new, seconds, self.spent, self.crew.size, note, finished)
+        self.watch(at)

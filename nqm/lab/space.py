@@ -50,10 +50,8 @@ class Space:
         if self.scale not in SCALES:
             raise Wrong(f"scale must be one of {', '.join(SCALES)}, got {self.scale!r:.60}", argument="scale")
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
-            raise Wrong(
-                f"low must be below high and both finite, got low = {self.low:g} and high = {self.high:g}",
-                argument="low",
-            )
+            both = f"low = {self.low:g} and high = {self.high:g}"
+            raise Wrong(f"low must be below high and both finite, got {both}", argument="low")
         if self.scale == "log" and self.low <= 0:
             raise Wrong(f"low must be above 0 on a log scale, got {self.low:g}", argument="low")
         if self.scale == "1-x" and not (self.low >= 0 and self.high < 1):
@@ -61,25 +59,18 @@ class Space:
             raise Wrong(sentence, argument="low" if self.low < 0 else "high")
 
     def at(self, u: float) -> float:
-        """The setting at a fraction of the range.
-
-        Six digits are kept, so that another machine's arithmetic finds the same trial.
-        """
-        a, b = self._to_scale(self.low), self._to_scale(self.high)
-        return self._from_scale(a + (b - a) * u)
-
-    def where(self, value: float) -> float:
-        """The fraction of the range at which a setting lies: the inverse of `at`."""
-        a, b = self._to_scale(self.low), self._to_scale(self.high)
-        return (self._to_scale(value) - a) / (b - a)
-
-    def _to_scale(self, x: float) -> float:
-        return {"log": lambda: math.log(x), "1-x": lambda: -math.log1p(-x), "linear": lambda: x}[self.scale]()
-
-    def _from_scale(self, y: float) -> float:
+        """The setting at a fraction of the range, with six digits: another machine's arithmetic finds the same trial."""
+        y = self._to_scale(self.low) + self.width * u
         if self.scale == "1-x":
             return float(f"{1 - _six(math.exp(-y)):.15g}")
         return _six(math.exp(y) if self.scale == "log" else y)
+
+    def where(self, value: float) -> float:
+        """The fraction of the range at which a setting lies: the inverse of `at`."""
+        return (self._to_scale(value) - self._to_scale(self.low)) / self.width
+
+    def _to_scale(self, x: float) -> float:
+        return {"log": lambda: math.log(x), "1-x": lambda: -math.log1p(-x), "linear": lambda: x}[self.scale]()
 
     @property
     def width(self) -> float:

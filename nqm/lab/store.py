@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -102,19 +103,14 @@ class Store:
             store = cls(path, _connect(path, write))
         except sqlite3.Error as error:
             raise LabError(_told(f"cannot open the store {str(path)!r}", error), resumable=False) from None
-        if write:
-            store._check_writable()
-        return store
-
-    def _check_writable(self) -> None:
-        """Find out before anything is trained; SQLite objects to a statement that writes, not to a transaction."""
-        try:
-            with self.writing():
-                self.db.execute("DELETE FROM claims WHERE 0")
+        try:  # Before anything is trained; SQLite objects to a statement that writes, not to a transaction.
+            if write:
+                store._write("DELETE FROM claims WHERE 0")
         except LabError as error:
-            self.db.close()
+            store.db.close()
             error.resumable = False
             raise
+        return store
 
     def __enter__(self) -> Store:
         return self
@@ -162,9 +158,8 @@ class Store:
     def widen(self, study: Study, label: str, batch_size: int, generation: int, box: Box) -> None:
         """Record an extension; where another runner has recorded one, that one stands."""
         text = json.dumps({name: space.to_dict() for name, space in box.items()})
-        self._write(
-            "INSERT OR IGNORE INTO boxes VALUES (?, ?, ?, ?)", study.key_of(label), batch_size, generation, text
-        )
+        row = study.key_of(label), batch_size, generation, text
+        self._write("INSERT OR IGNORE INTO boxes VALUES (?, ?, ?, ?)", *row)
 
     # Results.
 
@@ -207,22 +202,18 @@ class Store:
 
     def add(self, runner: str, study: Study, label: str, kind: str, pairs: Iterable[tuple[Trial, Result]]) -> int:
         """Keep results, each once, and give up the claims on them; returns how many were new."""
-        rows = [(trial, result, _packed(result)) for trial, result in pairs]
+        worker, rows, new = recorded(study.worker), [(*pair, _packed(pair[1])) for pair in pairs], 0
+        insert = f"INSERT OR IGNORE INTO trials VALUES (NULL{', ?' * 13})"
         with self.writing():
-            return sum(self._add(runner, study, label, kind, *row) for row in rows)
-
-    def _add(
-        self, runner: str, study: Study, label: str, kind: str, trial: Trial, result: Result, curve: bytes
-    ) -> bool:
-        done = self.db.execute(
-            "INSERT OR IGNORE INTO trials VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (recorded(study.worker), trial.key, study.key, label, kind, trial.to_json(), result.outcome, json.dumps(result.steps),
-             result.seconds, result.message, result.how, runner, time.time()),
-        )  # fmt: skip
-        new = done.rowcount == 1
-        if new:
-            self.db.execute("INSERT INTO curves VALUES (?, ?)", (done.lastrowid, curve))
-        self.db.execute("DELETE FROM claims WHERE worker = ? AND key = ?", (recorded(study.worker), trial.key))
+            for trial, result, curve in rows:
+                done = self.db.execute(insert, (
+                    worker, trial.key, study.key, label, kind, trial.to_json(), result.outcome, json.dumps(result.steps),
+                    result.seconds, result.message, result.how, runner, time.time(),
+                ))  # fmt: skip
+                if done.rowcount == 1:
+                    self.db.execute("INSERT INTO curves VALUES (?, ?)", (done.lastrowid, curve))
+                    new += 1
+                self.db.execute("DELETE FROM claims WHERE worker = ? AND key = ?", (worker, trial.key))
         return new
 
     def forget_failed(self, study: Study) -> int:
@@ -318,23 +309,20 @@ def _recognise(path: Path) -> None:
     SQLite must open it, never ``open``: a process that closes a file loses all its locks on it, also those of connections
     that go on, and another process would then remove the log that they write to.
     """
-    name = repr(str(path))
+    name, refused = repr(str(path)), partial(Wrong, argument="store")
     try:
         application, version = _header(path, _untouched(path))
     except sqlite3.OperationalError:
         raise
     except sqlite3.DatabaseError as error:
         if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
-            sentence = f"{name} is not a store of nqm lab: it is no SQLite file; it was left as it is"
-            raise Wrong(sentence, argument="store") from None
+            raise refused(f"{name} is not a store of nqm lab: it is no SQLite file; it was left as it is") from None
         _examine(path)
         application, version = _header(path, "mode=ro")  # It is sound: a runner began to write in the meantime.
     if application != APPLICATION:
-        sentence = f"{name} is not a store of nqm lab: it is another program's SQLite file; it was left as it is"
-        raise Wrong(sentence, argument="store")
+        raise refused(f"{name} is not a store of nqm lab: it is another program's SQLite file; it was left as it is")
     if version > STORE_FORMAT:
-        sentence = f"{name} was written by a later version of nqm (format {version}, this one knows {STORE_FORMAT})"
-        raise Wrong(sentence, argument="store")
+        raise refused(f"{name} was written by a later version of nqm (format {version}, this one knows {STORE_FORMAT})")
     _examine(path)
 
 
@@ -345,9 +333,9 @@ def _untouched(path: Path) -> str:
 
 def _header(path: Path, how: str) -> tuple[int, int]:
     """The application that the file belongs to, and its format."""
-    with closing(_at(path, how)) as connection:
+    with closing(_at(path, how)) as db:
         application, version = (
-            connection.execute(f"PRAGMA {pragma}").fetchone()[0] for pragma in ("application_id", "user_version")
+            db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
         )
     return application, version
 
@@ -382,13 +370,9 @@ def _checked(path: Path, how: str) -> str:
 
 def _connect(path: Path, write: bool) -> sqlite3.Connection:
     """Open for writing or reading. A reader that may write tidies up behind a runner that was killed."""
-    if write:
-        connection = _at(path, "mode=rwc")
-        connection.execute("PRAGMA synchronous = NORMAL")
-        return connection
-    if os.access(path, os.W_OK) and os.access(path.absolute().parent, os.W_OK):
-        connection = _at(path, "mode=rw")
-        connection.execute("PRAGMA query_only = 1")
+    if write or (os.access(path, os.W_OK) and os.access(path.absolute().parent, os.W_OK)):
+        connection = _at(path, "mode=rwc" if write else "mode=rw")
+        connection.execute("PRAGMA synchronous = NORMAL" if write else "PRAGMA query_only = 1")
         return connection
     try:
         connection = _at(path, "mode=ro")
@@ -415,8 +399,7 @@ def _create(path: Path) -> None:
         new.replace(path)
         return
     try:
-        path.hardlink_to(new)  # It fails if another runner was quicker.
-    except FileExistsError:
-        pass
+        with suppress(FileExistsError):  # Another runner was quicker.
+            path.hardlink_to(new)
     finally:
         new.unlink()

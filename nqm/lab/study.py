@@ -230,7 +230,7 @@ def _text(where: str, value: object) -> str:
 def _worker(where: str, value: object) -> str:
     worker = current(_text(where, value))
     module, _, function = worker.partition(":")
-    if not (function.isidentifier() and all(part.isidentifier() for part in module.split("."))):
+    if not all(part.isidentifier() for part in (function, *module.split("."))):
         raise Wrong(f"{where} must be module:function, got {worker!r:.60}", where)
     return worker
 
@@ -267,8 +267,8 @@ def _entries(where: str, value: object) -> dict[str, Entry]:
         if not label.strip():
             raise Wrong(f"an optimizer needs a label, as in [optimizers.SGD], got {label!r}", where)
         if label.startswith("EMA("):
-            why = "rows called EMA(...) are those of averages; give the optimizer another label"
-            raise Wrong(f"{where}.{label}: {why}", where)
+            taken = "rows called EMA(...) are those of averages; give the optimizer another label"
+            raise Wrong(f"{where}.{label}: {taken}", where)
     return {label: table if isinstance(table, Entry) else Entry.of(label, table) for label, table in value.items()}
 
 
@@ -300,9 +300,8 @@ def _batch_sizes(where: str, value: object) -> tuple[int, ...]:
     except Wrong as error:
         raise Wrong(f"{where}: {error}", where) from None
     if not isinstance(sizes, list | tuple) or not sizes:
-        raise Wrong(
-            f"{where} must be a list such as [8, 64], or text such as '8..1024..2', got {as_written(value)}", where
-        )
+        must = f"{where} must be a list such as [8, 64], or text such as '8..1024..2'"
+        raise Wrong(f"{must}, got {as_written(value)}", where)
     whole = tuple(sorted(_whole(where, size, 1) for size in sizes))
     if len(set(whole)) < len(whole):
         raise Wrong(f"{where} must differ, got {', '.join(map(str, whole))}: leave one of each", where)

@@ -71,20 +71,12 @@ class Lines:
 
 def headline(at: Snapshot) -> str:
     """Everything in one line."""
-    ended, trials, infeasible = progress(at)
-    left = time_left(at)
-    parts = [
-        f"{at.study.name}: {ended} of {len(at.cells)} cells done", f"{trials} trials", f"{at.running} running",
-        f"{infeasible} infeasible", f"{duration(at.seconds)} so far",
-    ]  # fmt: skip
-    return ", ".join(parts + ([f"about {duration(left)} left"] if left else []))
-
-
-def progress(at: Snapshot) -> tuple[int, int, int]:
-    """The number of cells that have ended, of trials that have ended, and of infeasible ones among these."""
+    ended, left = sum(cell.round is None for cell in at.cells), time_left(at)
     trials = sum(len(cell.done) + sum(map(len, cell.confirmed.values())) for cell in at.cells)
     infeasible = sum(cell.count("diverged") + cell.count("failed") for cell in at.cells)
-    return sum(cell.round is None for cell in at.cells), trials, infeasible
+    cells = f"{at.study.name}: {ended} of {len(at.cells)} cells done, {trials} trials, {at.running} running"
+    rest = f", about {duration(left)} left" if left else ""
+    return f"{cells}, {infeasible} infeasible, {duration(at.seconds)} so far{rest}"
 
 
 def summary(cell: Cell) -> str:
@@ -100,7 +92,8 @@ def summary(cell: Cell) -> str:
 
 def time_left(at: Snapshot) -> float | None:
     """Seconds until the end, from what recent trials took; None while nothing is known."""
-    costs = [_cost(cell) for cell in at.cells]
+    recent = [[result.seconds for _, result in cell.done[-RECENT_TRIALS:]] for cell in at.cells]
+    costs = [sum(seconds) / len(seconds) if seconds else None for seconds in recent]
     known = [cost for cost in costs if cost is not None]
     if not known:
         return None
@@ -109,11 +102,6 @@ def time_left(at: Snapshot) -> float | None:
     # Trials may count processor time, and workers wait for one another; so a second of theirs takes longer.
     dilation = at.seconds * at.workers / at.spent if at.spent else 1.0
     return work / at.workers * min(max(dilation, 1.0), 10.0)
-
-
-def _cost(cell: Cell) -> float | None:
-    recent = [result.seconds for _, result in cell.done[-RECENT_TRIALS:]]
-    return sum(recent) / len(recent) if recent else None
 
 
 def _ahead(cell: Cell) -> float:

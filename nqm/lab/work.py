@@ -25,7 +25,11 @@ def call(worker: str, trials: Sequence[Data], stacking: str, race: bool = False)
     def run(some: Sequence[Trial]) -> list[Result]:
         with _theirs(worker, f"the worker {worker}"):
             results = list(function(some, stacking=stacking))
-        return _checked(worker, some, results)
+        if not all(isinstance(result, Result) for result in results):
+            raise Wrong(f"the worker {worker} must return nqm.lab.Result objects, not {results!r:.60}", "worker")
+        if [result.key for result in results] != [trial.key for trial in some]:
+            raise Wrong(f"the worker {worker} must return one result for each trial, in order, with its key", "worker")
+        return results
 
     open_ended = race and not getattr(function, "races", False) and all(trial.limit is None for trial in asked)
     return [result.to_dict() for result in (raced(run, asked) if open_ended else run(asked))]
@@ -34,15 +38,6 @@ def call(worker: str, trials: Sequence[Data], stacking: str, race: bool = False)
 def _theirs(worker: str, doing: str) -> AbstractContextManager[None]:
     """Tell an exception in a user's worker as the user's own; one in the package's own worker is a bug."""
     return nullcontext() if worker == WORKER else user_code(doing)
-
-
-def _checked(worker: str, trials: Sequence[Trial], results: list[Result]) -> list[Result]:
-    """What a worker returned, if it is one result for each trial."""
-    if not all(isinstance(result, Result) for result in results):
-        raise Wrong(f"the worker {worker} must return nqm.lab.Result objects, not {results!r:.60}", "worker")
-    if [result.key for result in results] != [trial.key for trial in trials]:
-        raise Wrong(f"the worker {worker} must return one result for each trial, in order, with its key", "worker")
-    return results
 
 
 def raced(run: Callable[[Sequence[Trial]], list[Result]], trials: Sequence[Trial]) -> list[Result]:
@@ -57,11 +52,8 @@ def raced(run: Callable[[Sequence[Trial]], list[Result]], trials: Sequence[Trial
     seconds = dict.fromkeys((trial.key for trial in trials), 0.0)
     limit, most = SEARCH.first_steps, trials[0].max_steps
     while True:
-        asked = [
-            replace(trial, limit=limit if limit < most else None)
-            for trial in trials
-            if trial.key not in ended or ended[trial.key].outcome == "stopped"
-        ]
+        on_their_way = [t for t in trials if t.key not in ended or ended[t.key].outcome == "stopped"]
+        asked = [replace(trial, limit=limit if limit < most else None) for trial in on_their_way]
         for trial, result in zip(asked, run(asked), strict=True):
             seconds[trial.key] += result.seconds
             ended[trial.key] = replace(result, seconds=seconds[trial.key])

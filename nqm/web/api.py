@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from typing import Literal, cast
 
+import numpy as np
+
 from ..engine.run import number, numbers
 from ..engine.schedule import Schedule
-from ..optimizers import Optimizer
+from ..engine.spectrum import Spectrum
+from ..nets.estimates import Measure
+from ..nets.fitting.model import Fit
+from ..optimizers import SGD, Optimizer
 from ..optimizers.base import parameters
+from ..problems.base import decades
 from ..problems.quadratic import Quadratic
 from ..search import Axis, optimal_schedule, phase_map, steps_to_target
 from ..search import tune as run_tune
@@ -20,8 +27,8 @@ from ..types import Array, Wrong
 from .bodies import BODIES, Given, PlannedSchedule, SpectrumSource
 from .fields import Refused, told
 from .files import SHELF
+from .limits import SERVER
 from .recipes import recipe
-from .summary import summary
 
 Answer = dict[str, object]
 
@@ -124,8 +131,42 @@ def _of_fixed_noise(given: Given, what: str) -> Quadratic:
 
 
 def spectrum(problem: Given) -> Answer:
-    """What a problem is made of."""
-    return {**summary(problem), "optimizer": None}
+    """The numbers of ``nqm spectrum --json``, noise scales at the start, nodes and bands to draw, and the fit."""
+    modes, fit = problem.problem.spectrum, problem.fit
+    start, (edges, which) = Quadratic(modes).run(SGD(1.0), math.inf, [0]), decades(modes.h)
+    masses = {"signal": modes.signal_mass, "noise": modes.noise_mass, "count": modes.count}
+    return {
+        **modes.summary(),
+        "noise_scale": number(start.noise_scale[0]),
+        "curvature_noise_scale": number(start.curvature_noise_scale[0]),
+        "nodes_shown": _nodes(modes),
+        "bands": {"edges": numbers(edges), **{name: numbers(which @ mass) for name, mass in masses.items()}},
+        "fit": None if fit is None else _fitted(fit),
+        "optimizer": None,
+    }
+
+
+def _nodes(spectrum: Spectrum) -> dict[str, list[object]]:
+    """Nodes from the largest curvature down, evenly in the log of their place where there are too many."""
+    order = np.argsort(-spectrum.h, kind="stable")
+    if len(order) > SERVER.nodes_shown:
+        order = order[np.unique(np.rint(np.geomspace(1, len(order), SERVER.nodes_shown)).astype(int)) - 1]
+    return {name: numbers(getattr(spectrum, name)[order]) for name in ("h", "c", "s", "count")}
+
+
+def _fitted(fit: Fit) -> dict[str, object]:
+    measures = {name: getattr(fit, name) for name in ("signal", "noise", "density")}
+    return {
+        **fit.to_dict(),
+        "top": {name: numbers(values) for name, values in fit.top.items()},
+        **{name: None if measure is None else _measured(measure) for name, measure in measures.items()},
+        "descent": fit.descent and {"steps": numbers(fit.descent.steps), "loss": numbers(fit.descent.loss)},
+    }
+
+
+def _measured(measure: Measure) -> dict[str, list[object]]:
+    """Nodes with weights that sum to the mean over probes."""
+    return {"h": numbers(measure.h), "weight": numbers(measure.weight / measure.probes)}
 
 
 def predict(

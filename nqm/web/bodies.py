@@ -19,18 +19,7 @@ from ..search.sweeps import DEFAULT_BATCH_SIZES
 from ..text.objects import parse_optimizer, parse_schedule, parse_spectrum
 from ..text.values import parse_batch_sizes
 from ..types import Wrong
-from .fields import (
-    ChoiceValue,
-    EitherValue,
-    Field,
-    FlagValue,
-    ListValue,
-    NumberValue,
-    ObjectValue,
-    RawObject,
-    Schema,
-    TextValue,
-)
+from .fields import FLAG, RAW_OBJECT, ChoiceValue, EitherValue, Field, ListValue, NumberValue, ObjectValue, TextValue
 from .files import SHELF, Opened
 from .limits import REQUEST
 
@@ -109,9 +98,8 @@ def _optimizer(text: str) -> Optimizer:
     found = parse_optimizer(text, allow_import=False)
     slots = _slots(found)
     if slots > REQUEST.slots:
-        raise Wrong(
-            f"an optimizer may have {REQUEST.slots} slots here, one for each thing it remembers; this has {slots}"
-        )
+        allowed = f"an optimizer may have {REQUEST.slots} slots here, one for each thing it remembers"
+        raise Wrong(f"{allowed}; this has {slots}")
     return found
 
 
@@ -153,42 +141,21 @@ steps = NumberValue(0, REQUEST.steps, whole=True)
 seed = Field(NumberValue(0, 2**31, whole=True), 0)
 multipliers = Field(ListValue(NumberValue(0, LARGEST_NUMBER), REQUEST.schedule_pieces), None)
 
-file = ObjectValue(
-    {
-        "upload": Field(TextValue(str, 64), None),
-        "file": Field(RawObject(), None),
-        "name": Field(TextValue(str, 200), ""),
-    },
-    _spectrum_file,
-)
+file = ObjectValue({
+    "upload": Field(TextValue(str, 64), None), "file": Field(RAW_OBJECT, None), "name": Field(TextValue(str, 200), ""),
+}, _spectrum_file)  # fmt: skip
 modes = {"spectrum": Field(EitherValue(TextValue(_spectrum_text), file), PAPER)}
-problem = ObjectValue(
-    {
-        **modes,
-        "kind": Field(ChoiceValue(("quadratic", "least_squares")), "quadratic"),
-        "label_noise": Field(NumberValue(0, LARGEST_NUMBER), None),
-    },
-    Given,
-)
+problem = ObjectValue({
+    **modes, "kind": Field(ChoiceValue(("quadratic", "least_squares")), "quadratic"),
+    "label_noise": Field(NumberValue(0, LARGEST_NUMBER), None),
+}, Given)  # fmt: skip
 measured = ObjectValue(modes, Given)  # For endpoints that use the noise of the spectrum itself.
-pieces = ObjectValue(
-    {
-        "lengths": Field(ListValue(NumberValue(1, REQUEST.steps, whole=True), REQUEST.schedule_pieces)),
-        "lr": multipliers,
-        "momentum": multipliers,
-        "batch_size": multipliers,
-    },
-    _schedule_pieces,
-)
-axis = ObjectValue(
-    {
-        "name": Field(TextValue(str, 60)),
-        "low": Field(NumberValue(0, LARGEST_NUMBER)),
-        "high": Field(NumberValue(0, LARGEST_NUMBER)),
-        "n": Field(NumberValue(2, REQUEST.settings, whole=True), 32),
-    },
-    Axis,
-)
+lengths = Field(ListValue(NumberValue(1, REQUEST.steps, whole=True), REQUEST.schedule_pieces))
+scaled = dict.fromkeys(("lr", "momentum", "batch_size"), multipliers)
+pieces = ObjectValue({"lengths": lengths, **scaled}, _schedule_pieces)
+end = Field(NumberValue(0, LARGEST_NUMBER))
+values = Field(NumberValue(2, REQUEST.settings, whole=True), 32)
+axis = ObjectValue({"name": Field(TextValue(str, 60)), "low": end, "high": end, "n": values}, Axis)
 
 given = {"problem": Field(problem, {})}
 as_it_is = {"problem": Field(measured, {})}
@@ -196,58 +163,42 @@ optimizer = {"optimizer": Field(TextValue(_optimizer))}
 at = {"batch_size": Field(batch_size)}
 planned = {"schedule": Field(EitherValue(TextValue(_schedule_text), pieces), None)}
 target = {"target": Field(positive)}
-goals = {
-    "target": Field(positive, None),
-    "steps": Field(NumberValue(1, REQUEST.steps, whole=True), None),
-    "examples": Field(positive, None),
-}
-quick = {"quick": Field(FlagValue(), False)}
+horizon = Field(NumberValue(1, REQUEST.steps, whole=True), None)
+goals = {"target": Field(positive, None), "steps": horizon, "examples": Field(positive, None)}
+quick = {"quick": Field(FLAG, False)}
 sizes = EitherValue(TextValue(_batch_sizes), ListValue(batch_size, REQUEST.batch_sizes))
 
 BODIES: dict[str, ObjectValue] = {
-    "curve": ObjectValue(
-        {
-            **given, **optimizer, **at, "steps": Field(steps), **planned, **quick, "seed": seed,
-            "grid": Field(ChoiceValue(("log", "linear")), "log"),
-            "points": Field(NumberValue(2, REQUEST.points, whole=True), 200),
-            "replicas": Field(NumberValue(2, REQUEST.replicas, whole=True), 64),
-        }
-    ),
-    "steps": ObjectValue(
-        {
-            **given, **optimizer, **at, **target, **planned, **quick,
-            "until": Field(ChoiceValue(("first", "settled")), "first"),
-        }
-    ),
+    "curve": ObjectValue({
+        **given, **optimizer, **at, "steps": Field(steps), **planned, **quick, "seed": seed,
+        "grid": Field(ChoiceValue(("log", "linear")), "log"),
+        "points": Field(NumberValue(2, REQUEST.points, whole=True), 200),
+        "replicas": Field(NumberValue(2, REQUEST.replicas, whole=True), 64),
+    }),
+    "steps": ObjectValue({
+        **given, **optimizer, **at, **target, **planned, **quick, "until": Field(ChoiceValue(("first", "settled")), "first"),
+    }),
     "tune": ObjectValue({**given, **optimizer, **at, **goals, "seed": seed}),
-    "sweep": ObjectValue(
-        {
-            **given, **target, "seed": seed,
-            "optimizers": Field(ListValue(TextValue(_optimizer), REQUEST.optimizers)),
-            "batch_sizes": Field(sizes, list(DEFAULT_BATCH_SIZES)),
-        }
-    ),
-    "schedule": ObjectValue(
-        {
-            **given, **optimizer, **at, **goals,
-            "pieces": Field(NumberValue(1, REQUEST.pieces, whole=True), 10),
-            "on": Field(ChoiceValue(("lr", "batch_size")), "lr"),
-        }
-    ),
+    "sweep": ObjectValue({
+        **given, **target, "seed": seed, "optimizers": Field(ListValue(TextValue(_optimizer), REQUEST.optimizers)),
+        "batch_sizes": Field(sizes, list(DEFAULT_BATCH_SIZES)),
+    }),
+    "schedule": ObjectValue({
+        **given, **optimizer, **at, **goals, "pieces": Field(NumberValue(1, REQUEST.pieces, whole=True), 10),
+        "on": Field(ChoiceValue(("lr", "batch_size")), "lr"),
+    }),
     "map": ObjectValue(
         {**given, **optimizer, **target, "batch_size": Field(batch_size, None), "x": Field(axis), "y": Field(axis)}, _map
     ),
     "spectrum": ObjectValue(as_it_is),
-    "predict": ObjectValue(
-        {
-            **as_it_is, **optimizer, **at, "steps": Field(steps), **planned,
-            "epochs": Field(FlagValue(), False), "quadratic": Field(FlagValue(), False),
-        }
-    ),
+    "predict": ObjectValue({
+        **as_it_is, **optimizer, **at, "steps": Field(steps), **planned,
+        "epochs": Field(FLAG, False), "quadratic": Field(FLAG, False),
+    }),
 }  # fmt: skip
 
 
-def schemas() -> dict[str, Schema]:
+def schemas() -> dict[str, dict[str, object]]:
     """The JSON schema of every body, by path."""
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     return {f"/api/{name}": {**dialect, **body.schema()} for name, body in BODIES.items()}

@@ -100,18 +100,13 @@ def describe() -> Described:
 
 
 def _optimizer(name: str, kind: type[Optimizer]) -> Described:
-    return {
-        "name": name,
-        "sentence": _sentence(kind),
-        "wraps": issubclass(kind, Wrapper),
-        "linear": not issubclass(kind, Sampled),
-        "parameters": [_parameter(name, f) for f in fields(kind) if f.name != "inner"],
-    }
+    shown = [_parameter(name, f) for f in fields(kind) if f.name != "inner"]
+    wraps, linear = issubclass(kind, Wrapper), not issubclass(kind, Sampled)
+    return {"name": name, "sentence": _sentence(kind), "wraps": wraps, "linear": linear, "parameters": shown}
 
 
 def _parameter(owner: str, f: Field[object]) -> Described:
-    own = f"{owner}.{f.name}"
-    kind: Kind | None = f.metadata.get("kind")
+    own, kind = f"{owner}.{f.name}", f.metadata.get("kind")
     choices = CHOICES.get(own)
     low, high = (None, None) if kind is None else _span(kind)
     return {
@@ -119,12 +114,9 @@ def _parameter(owner: str, f: Field[object]) -> Described:
         "sentence": PARAMETERS.get(own) or PARAMETERS[f.name],
         "allowed": " or ".join(choices or ()) if kind is None else kind.allowed,
         "default": None if f.default is free or f.default is MISSING else f.default,
-        "scale": "choice" if kind is None else kind.scale,
-        "low": low,
-        "high": high,
-        "whole": bool(kind and kind.integer),
+        "scale": "choice" if kind is None else kind.scale, "low": low, "high": high, "whole": bool(kind and kind.integer),
         "choices": list(choices) if choices else None,
-    }
+    }  # fmt: skip
 
 
 def _span(kind: Kind) -> tuple[float, float]:
@@ -144,11 +136,9 @@ def _span(kind: Kind) -> tuple[float, float]:
 
 
 def _constructor(name: str, function: Callable[..., object]) -> Described:
-    known = inspect.signature(function).parameters
+    known, missing = inspect.signature(function).parameters, inspect.Parameter.empty
     given = {key: known[key].default for key in argument_names(function)}
-    shown = [
-        {"name": key, "default": None if value is inspect.Parameter.empty else value} for key, value in given.items()
-    ]
+    shown = [{"name": key, "default": None if value is missing else value} for key, value in given.items()]
     return {"name": name, "sentence": _sentence(function), "parameters": shown}
 
 

@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 from ..text.values import parse_number
 from ..types import Wrong, short, unknown
@@ -34,15 +34,11 @@ def told(sentence: str, field: str | None = None, argument: str | None = None, *
 
 
 class Reader(Protocol):
-    """A kind of value."""
+    """A kind of value: which JSON it takes, and what the JSON means; `Refused` with the path if it means nothing."""
 
-    def schema(self) -> Schema:
-        """What JSON it takes."""
-        ...
+    def schema(self) -> Schema: ...
 
-    def read(self, value: object, path: str) -> object:
-        """What the JSON means; `Refused` with the path if it means nothing."""
-        ...
+    def read(self, value: object, path: str) -> object: ...
 
 
 @dataclass(frozen=True)
@@ -61,31 +57,35 @@ class NumberValue:
     def read(self, value: object, path: str) -> float:
         if isinstance(value, str):
             value = _parsed(parse_number, value, path)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            self._refuse(value, path)
-        if self.infinite and value == math.inf:
-            return value
-        if not self.low <= value <= self.high or (self.whole and value != int(value)):
-            self._refuse(value, path)
-        return int(value) if self.whole else value
-
-    def _refuse(self, value: object, path: str) -> NoReturn:
-        what = "a whole number" if self.whole else "a number"
-        more = ", or inf" if self.infinite else ""
-        raise Refused(f"{path} must be {what} from {self.low:g} to {self.high:g}{more}, got {value!r:.60}", path)
+        number = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+        if self.infinite and number == math.inf:
+            return number
+        if not self.low <= number <= self.high or (self.whole and number != int(number)):
+            what = "a whole number" if self.whole else "a number"
+            more = ", or inf" if self.infinite else ""
+            raise Refused(f"{path} must be {what} from {self.low:g} to {self.high:g}{more}, got {value!r:.60}", path)
+        return int(number) if self.whole else number
 
 
 @dataclass(frozen=True)
-class FlagValue:
-    """True or false."""
+class PlainValue:
+    """JSON of one type as it is: its class in Python, its name in a schema, and in a sentence."""
+
+    kind: type
+    name: str
+    what: str
 
     def schema(self) -> Schema:
-        return {"type": "boolean"}
+        return {"type": self.name}
 
-    def read(self, value: object, path: str) -> bool:
-        if not isinstance(value, bool):
-            raise Refused(f"{path} must be true or false, got {value!r:.60}", path)
+    def read(self, value: object, path: str) -> object:
+        if not isinstance(value, self.kind):
+            raise Refused(f"{path} must be {self.what}, got {value!r:.60}", path)
         return value
+
+
+FLAG = PlainValue(bool, "boolean", "true or false")
+RAW_OBJECT = PlainValue(dict, "object", "an object")  # A reader of its own checks what is in it.
 
 
 @dataclass(frozen=True)
@@ -151,19 +151,6 @@ class EitherValue:
 
     def read(self, value: object, path: str) -> object:
         return (self.text if isinstance(value, str) else self.other).read(value, path)
-
-
-@dataclass(frozen=True)
-class RawObject:
-    """A JSON object as it is, for a reader of its own to check."""
-
-    def schema(self) -> Schema:
-        return {"type": "object"}
-
-    def read(self, value: object, path: str) -> dict[str, object]:
-        if not isinstance(value, dict):
-            raise Refused(f"{path} must be an object, got {value!r:.60}", path)
-        return value
 
 
 NEEDED = object()

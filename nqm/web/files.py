@@ -10,7 +10,6 @@ import struct
 import tempfile
 import zipfile
 import zlib
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from ..engine.spectrum import Spectrum
 from ..nets.fitting.model import Fit
 from ..types import Array, Wrong
 from .fields import Refused
-from .limits import REQUEST
+from .limits import REQUEST, Recent
 
 ZIP = b"PK\x03\x04"
 UNPACKED_BYTES = 2**25  # An .npz may have this many bytes unpacked; 20,000 modes take 640 kB.
@@ -58,32 +57,25 @@ class Shelf:
 
     def __init__(self) -> None:
         self.ask: Callable[[str], tuple[bytes, str] | None] = lambda _: None
-        self._read: OrderedDict[str, Opened] = OrderedDict()
+        self._read: Recent[str, Opened] = Recent(FILES_KEPT)
 
     def opened(self, content: bytes, name: str = "") -> Opened:
         """Read a file from its bytes."""
         key = identity(content)
-        if key not in self._read:
-            self._read[key] = read(content, key, name)
-        elif name:  # opened again under another name
-            known = self._read[key]
-            self._read[key] = replace(known, name=_tidy(name, known.name))
-        return self._recent(key)
+        known = self._read.get(key)
+        if known is None:
+            return self._read.keep(key, read(content, key, name))
+        # It may be opened again under another name.
+        return self._read.keep(key, replace(known, name=_tidy(name, known.name))) if name else known
 
     def get(self, key: str) -> Opened:
         """A file by its id."""
-        if key in self._read:
-            return self._recent(key)
+        if known := self._read.get(key):
+            return known
         kept = self.ask(key)
         if kept is None:
             raise Wrong(f"there is no upload {key[:40]!r} any more; open the file again")
         return self.opened(*kept)
-
-    def _recent(self, key: str) -> Opened:
-        self._read.move_to_end(key)
-        while len(self._read) > FILES_KEPT:
-            self._read.popitem(last=False)
-        return self._read[key]
 
 
 SHELF = Shelf()
@@ -112,7 +104,7 @@ def read(content: bytes, key: str, name: str = "") -> Opened:
 
 def _load(content: bytes, name: str) -> Fit | Spectrum:
     packed = content.startswith(ZIP)
-    names = _packed_names(content) if packed else _json_names(content)
+    names = _names(content, packed)
     with tempfile.TemporaryDirectory() as folder:
         # The readers quote the name of the file, so it is that of the user's own.
         path = Path(folder, _tidy(name, "file.json")).with_suffix(".npz" if packed else ".json")
@@ -120,25 +112,18 @@ def _load(content: bytes, name: str) -> Fit | Spectrum:
         return Fit.load(path) if {"about", "format"} & names else Spectrum.load(path)
 
 
-def _packed_names(content: bytes) -> set[str]:
+def _names(content: bytes, packed: bool) -> set[str]:
+    """What a file has, by name: the members of an .npz, or the fields of a JSON object."""
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as file:
-            members = file.infolist()
-    except zipfile.BadZipFile as error:
+        members = zipfile.ZipFile(io.BytesIO(content)).infolist() if packed else []
+        data = {} if packed else json.loads(content.decode())
+    except (zipfile.BadZipFile, ValueError) as error:
         raise Wrong(f"this is no file of nqm fit or nqm spectrum: {error}") from None
     if sum(member.file_size for member in members) > UNPACKED_BYTES:
         raise Wrong(f"this file would take more than {UNPACKED_BYTES:,} bytes unpacked")
-    return {Path(member.filename).stem for member in members}
-
-
-def _json_names(content: bytes) -> set[str]:
-    try:
-        data = json.loads(content.decode())
-    except ValueError as error:
-        raise Wrong(f"this is no file of nqm fit or nqm spectrum: {error}") from None
     if not isinstance(data, dict):
         raise Wrong("this is no file of nqm fit or nqm spectrum: it should be a JSON object")
-    return set(data)
+    return {Path(member.filename).stem for member in members} | set(data)
 
 
 def _check(fit: Fit) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from contextlib import suppress
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -38,8 +39,7 @@ class Guard:
             await self.app(scope, receive, send)
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        host = headers.get("host", "")
-        app: ASGIApp = self.app
+        host, app = headers.get("host", ""), self.app
         if not allowed_host(host, self.host):
             app = refusal(403, f"this server does not answer to the host {host!r:.60}")
         elif scope["method"] not in ("GET", "HEAD") and not same_origin(headers, host):
@@ -47,10 +47,8 @@ class Guard:
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [
-                    *message["headers"],
-                    *((name.encode(), value.encode()) for name, value in HEADERS.items()),
-                ]
+                ours = ((name.encode(), value.encode()) for name, value in HEADERS.items())
+                message["headers"] = [*message["headers"], *ours]
             await send(message)
 
         await app(scope, receive, guarded)
@@ -69,15 +67,9 @@ def allowed_host(given: str, host: str) -> bool:
     name = given.rsplit("]", 1)[0].lstrip("[") if given.startswith("[") else given.rsplit(":", 1)[0]
     if name.lower() in (*LOOPBACK, host.lower()):
         return True
-    return host in ("0.0.0.0", "::") and is_address(name)
-
-
-def is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
+    with suppress(ValueError):
+        return host in ("0.0.0.0", "::") and bool(ipaddress.ip_address(name))
+    return False
 
 
 def same_origin(headers: dict[str, str], host: str) -> bool:
@@ -88,6 +80,5 @@ def same_origin(headers: dict[str, str], host: str) -> bool:
 
 
 def refusal(status: int, sentence: str, **headers: str) -> Response:
-    return Response(
-        told(sentence), status, media_type="application/json", headers={"cache-control": "no-store", **headers}
-    )
+    own = {"cache-control": "no-store", **headers}
+    return Response(told(sentence), status, media_type="application/json", headers=own)

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True)
@@ -39,3 +45,30 @@ class ServerLimits:
 
 REQUEST = RequestLimits()
 SERVER = ServerLimits()
+
+
+class Recent(Generic[K, V]):
+    """Values by key, within a number and a sum of sizes; the one not asked for longest is forgotten."""
+
+    def __init__(
+        self, most: float, size_of: Callable[[V], int] = lambda _: 0, most_bytes: int = SERVER.store_bytes
+    ) -> None:
+        self.most, self.size_of, self.most_bytes, self.size = most, size_of, most_bytes, 0
+        self._kept: OrderedDict[K, V] = OrderedDict()
+
+    def get(self, key: K) -> V | None:
+        if key in self._kept:
+            self._kept.move_to_end(key)
+        return self._kept.get(key)
+
+    def keep(self, key: K, value: V) -> V:
+        if key in self._kept:
+            self.size -= self.size_of(self._kept.pop(key))
+        self._kept[key] = value
+        self.size += self.size_of(value)
+        while len(self._kept) > self.most or self.size > self.most_bytes:
+            self.size -= self.size_of(self._kept.popitem(last=False)[1])
+        return value
+
+    def __len__(self) -> int:
+        return len(self._kept)

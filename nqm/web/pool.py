@@ -15,7 +15,6 @@ import os
 import secrets
 import signal
 import traceback
-from collections import OrderedDict
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, SpawnContext
 
 from .fields import told
-from .limits import REQUEST, SERVER
+from .limits import REQUEST, SERVER, Recent
 
 WARM = "nqm.web.warm"
 QUICK_ENDPOINTS = frozenset({"curve", "steps", "spectrum", "upload", "predict"})
@@ -33,6 +32,8 @@ GRACE = 0.3  # Seconds that an abandoned computation may still take: a curve is 
 STARTING = 300.0  # Seconds for a worker to start: the first one of an installation compiles the inner loops.
 ASKED_BYTES = 2_000  # The log quotes this much of the body that met a bug.
 Context = ForkServerContext | SpawnContext
+Uploads = Recent[str, tuple[bytes, str]]
+"""Content and name of the files that were uploaded, by id."""
 LOG = logging.getLogger("nqm.web")
 
 
@@ -52,28 +53,6 @@ class Reply:
     status: int
     content: bytes
     log: str = ""
-
-
-class Uploads:
-    """Files that were uploaded, by id; the one not asked for longest is forgotten."""
-
-    def __init__(self, most: int = REQUEST.uploads, most_bytes: int = SERVER.store_bytes) -> None:
-        self.most, self.most_bytes = most, most_bytes
-        self._files: OrderedDict[str, tuple[bytes, str]] = OrderedDict()
-
-    def keep(self, key: str, content: bytes, name: str) -> None:
-        self._files[key] = (content, name)
-        self._files.move_to_end(key)
-        while len(self._files) > self.most or sum(len(c) for c, _ in self._files.values()) > self.most_bytes:
-            self._files.popitem(last=False)
-
-    def get(self, key: str) -> tuple[bytes, str] | None:
-        if key in self._files:
-            self._files.move_to_end(key)
-        return self._files.get(key)
-
-    def __len__(self) -> int:
-        return len(self._files)
 
 
 class Worker:
@@ -101,7 +80,7 @@ class Worker:
                     case "need", key:
                         self.pipe.send(uploads.get(key))
                     case "keep", key, name:
-                        uploads.keep(key, job.body, name)
+                        uploads.keep(key, (job.body, name))
             if reply.log:
                 LOG.error(reply.log)
             return reply
@@ -121,7 +100,7 @@ class Pool:
     def __init__(self, size: int | None = None, time_limit: float = SERVER.time, waiting: int = SERVER.waiting) -> None:
         self.size = size or (os.cpu_count() or 1) + 1
         self.time_limit, self.most_waiting = time_limit, waiting
-        self.uploads = Uploads()
+        self.uploads: Uploads = Recent(REQUEST.uploads, lambda kept: len(kept[0]))
         self.waiting = 0
         self._context = _context()
         self._threads = ThreadPoolExecutor(self.size + 1, "nqm-pool")
@@ -135,7 +114,7 @@ class Pool:
     def start(self) -> None:
         """Bring the workers up, in the background."""
         for _ in range(self.size):
-            self._spawn()
+            self._task(self._bring_up())
 
     async def close(self) -> None:
         """End all workers."""
@@ -195,10 +174,7 @@ class Pool:
         self._workers.discard(worker)
         self._task(asyncio.to_thread(worker.end))
         if not self._closed:
-            self._spawn()
-
-    def _spawn(self) -> None:
-        self._task(self._bring_up())
+            self._task(self._bring_up())
 
     async def _bring_up(self) -> None:
         loop, worker = asyncio.get_running_loop(), None
@@ -216,7 +192,7 @@ class Pool:
         if not self._closed and self._failures <= ATTEMPTS:
             LOG.error(f"nqm serve: a worker did not start, attempt {self._failures} of {ATTEMPTS}")
             await asyncio.sleep(self._failures)
-            self._spawn()
+            self._task(self._bring_up())
 
     def _task(self, coroutine: Coroutine[object, object, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)

@@ -35,8 +35,8 @@ def recipe(endpoint: str, values: Mapping[str, Any], quick: bool = False) -> dic
     """
     given, usual = values["problem"], BODIES[endpoint].fields
     if endpoint == "spectrum":
-        words = ["spectrum", _spectrum(given), "--json"]
-        return {"command": shlex.join(["nqm", *words]), "python": python(f"answer = {_python_spectrum(given)}")}
+        command = shlex.join(["nqm", "spectrum", _spectrum(given), "--json"])
+        return {"command": command, "python": python(f"answer = {_python_spectrum(given)}")}
     optimizers = [source(o) for o in values.get("optimizers") or [values["optimizer"]]]
     exact_curve = endpoint == "curve" and values["optimizer"].linear
     left_out = {"problem", "optimizer", "optimizers", "quick", *(SAMPLED_ONLY if exact_curve else ())}
@@ -45,17 +45,17 @@ def recipe(endpoint: str, values: Mapping[str, Any], quick: bool = False) -> dic
     words = [endpoint, *file, *optimizers, *(word for name, value in named.items() for word in _option(name, value))]
     arguments = [_argument(name, value) for name, value in named.items()]
     if endpoint == "predict":
-        lines = [f"answer = {_call(f'Fit.load({file[0]!r}).predict', *optimizers, *arguments)}"]
-        return {"command": shlex.join(["nqm", *words]), "python": python(*lines)}
+        line = f"answer = {_call(f'Fit.load({file[0]!r}).predict', *optimizers, *arguments)}"
+        return {"command": shlex.join(["nqm", *words]), "python": python(line)}
     if endpoint == "curve":
         calls = [_call("problem.run" if exact_curve else "problem.sample", *optimizers, *arguments)]
     else:
         calls = [_call(FUNCTIONS.get(endpoint, endpoint), "problem", o, *arguments) for o in optimizers]
     answer = f"[{', '.join(calls)}]" if endpoint == "sweep" else calls[0]
-    return {
-        "command": shlex.join(["nqm", *words, *_problem_options(given, quick)]),
-        "python": python(_python_problem(given, quick), f"answer = {answer}"),
-    }
+    more = "" if given.label_noise is None else f", label_noise={given.label_noise!r}"
+    problem = f"problem = {type(given.problem).__name__}({_python_spectrum(given, quick)}{more})"
+    command = shlex.join(["nqm", *words, *_problem_options(given, quick)])
+    return {"command": command, "python": python(problem, f"answer = {answer}")}
 
 
 def source(optimizer: Optimizer) -> str:
@@ -155,9 +155,3 @@ def _python_spectrum(given: Given, quick: bool = False) -> str:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "power_law":
             node.func = ast.Attribute(ast.Name("Spectrum", ast.Load()), "power_law", ast.Load())
     return ast.unparse(tree)
-
-
-def _python_problem(given: Given, quick: bool) -> str:
-    """The line that makes the problem."""
-    more = "" if given.label_noise is None else f", label_noise={given.label_noise!r}"
-    return f"problem = {type(given.problem).__name__}({_python_spectrum(given, quick)}{more})"

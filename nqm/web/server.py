@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import math
 import mimetypes
 import socket
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -24,38 +24,18 @@ from starlette.types import Scope
 from .bodies import BODIES, schemas
 from .describe import describe
 from .guard import Guard, refusal
-from .limits import REQUEST, SERVER
+from .limits import REQUEST, SERVER, Recent
 from .pool import LOG, Job, Pool, Reply, failure
 
 STATIC = Path(__file__).with_name("static")
-
-
-class Answers:
-    """Answers by question; the ones not asked for longest are forgotten."""
-
-    def __init__(self, most_bytes: int = SERVER.store_bytes) -> None:
-        self.most_bytes, self.size = most_bytes, 0
-        self._known: OrderedDict[bytes, Reply] = OrderedDict()
-
-    def get(self, key: bytes) -> Reply | None:
-        if key in self._known:
-            self._known.move_to_end(key)
-        return self._known.get(key)
-
-    def keep(self, key: bytes, reply: Reply) -> None:
-        if key not in self._known:
-            self._known[key] = reply
-            self.size += len(reply.content)
-        while self.size > self.most_bytes:
-            _, oldest = self._known.popitem(last=False)
-            self.size -= len(oldest.content)
 
 
 class Desk:
     """Takes questions: known ones are answered at once, like ones share a worker, others go to the pool."""
 
     def __init__(self, pool: Pool) -> None:
-        self.pool, self.answers = pool, Answers()
+        self.pool = pool
+        self.answers: Recent[bytes, Reply] = Recent(math.inf, lambda reply: len(reply.content))
         self._asked: dict[bytes, tuple[asyncio.Task[Reply | None], list[None]]] = {}
 
     async def reply(self, job: Job) -> Reply | None:
@@ -135,10 +115,8 @@ def endpoint(name: str, desk: Desk) -> Callable[[Request], Awaitable[Response]]:
 
 def answered(reply: Reply | None, time_limit: float) -> Response:
     if reply is None:
-        sentence = (
-            f"this took more than {time_limit:g} s and was stopped; ask for less, or run the command in a terminal"
-        )
-        return refusal(503, sentence, **{"retry-after": "1"})
+        told = f"this took more than {time_limit:g} s and was stopped; ask for less, or run the command in a terminal"
+        return refusal(503, told, **{"retry-after": "1"})
     return Response(reply.content, reply.status, media_type="application/json", headers={"cache-control": "no-store"})
 
 
@@ -174,7 +152,6 @@ class Page(StaticFiles):
 
 def create_app(host: str = "127.0.0.1", time_limit: float = SERVER.time, workers: int | None = None) -> Starlette:
     """The whole explorer as an ASGI application."""
-
     mimetypes.add_type("text/javascript", ".js")  # some systems call it text/plain, which nosniff refuses
 
     @asynccontextmanager

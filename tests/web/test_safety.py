@@ -26,8 +26,8 @@ from starlette.routing import Route  # noqa: E402
 
 from nqm.web.guard import allowed_host  # noqa: E402
 from nqm.web.limits import REQUEST  # noqa: E402
-from nqm.web.pool import Job, Pool, Reply, Uploads  # noqa: E402
-from nqm.web.server import Answers, Desk, endpoint, listen  # noqa: E402
+from nqm.web.pool import Job, Pool, Reply  # noqa: E402
+from nqm.web.server import Desk, endpoint, listen  # noqa: E402
 
 CURVE = {"problem": {"spectrum": "power_law(50)"}, "optimizer": "SGD(0.1)", "batch_size": 8, "steps": 10}
 ENDLESS = {
@@ -344,20 +344,22 @@ def test_a_connection_that_closes_drops_the_question() -> None:
 
 
 def test_memory_for_answers_and_uploads_is_bounded() -> None:
-    answers = Answers(most_bytes=1000)
+    desk = Desk(Pool(1))
+    answers, uploads = desk.answers, desk.pool.uploads
+    answers.most_bytes = uploads.most_bytes = 1000
     for i in range(100):
         answers.keep(bytes([i]), Reply(200, b"x" * 300))
         answers.keep(bytes([i]), Reply(200, b"x" * 300))
     assert answers.size == 900
     assert answers.get(bytes([99]))
     assert answers.get(bytes([0])) is None
-    uploads = Uploads(most=3, most_bytes=1000)
+    uploads.most = 3
     for i in range(9):
-        uploads.keep(str(i), b"x" * 100, "")
+        uploads.keep(str(i), (b"x" * 100, ""))
     assert len(uploads) == 3
     assert uploads.get("8")
     assert uploads.get("1") is None
-    uploads.keep("large", b"x" * 900, "")
+    uploads.keep("large", (b"x" * 900, ""))
     assert len(uploads) == 2
 
 

@@ -105,7 +105,6 @@ class Curve:
         return self._setting("lr", math.nan)
 
     def _setting(self, name: str, otherwise: float) -> Array:
-        """A setting at each batch size."""
         return np.array([float(s.get(name, otherwise)) for s in self.settings])
 
     @property

@@ -21,32 +21,31 @@ def plot_steps(
     curves: Sequence[Curve], target: str, predicted: Predicted | None = None, path: str | None = None
 ) -> Figure:
     """Steps to the target against batch size: medians over seeds with their intervals, predictions dashed."""
-    lines, guides = [], []
+    lines = []
     for curve, color in zip(curves, colors(curves), strict=True):
         averaged = curve.averaged
         lines.append(
             Line(curve.batch_sizes, curve.steps, _label(curve), color, marker="o", hollow=averaged, spread=_band(curve),
                  width=1.0 if averaged else 1.5, style=":" if averaged else "-")
         )  # fmt: skip
-        guides.append(perfect_scaling(curve.batch_sizes, curve.steps))
-    dashed = _dashed(curves, predicted, "steps")
-    key = [*lines, *_keys(dashed), guides[0]]
-    panel = Panel([*guides[:1], *dashed, *lines], "batch size", f"steps to {target}", "log2", "log2", legend="none")
-    return chart([panel], path, (5.5, 3.8), key)
+    guide = perfect_scaling(lines[0].x, lines[0].y)
+    return _drawn(lines, _dashed(curves, predicted, "steps"), guide, f"steps to {target}", path)
 
 
 def plot_rates(curves: Sequence[Curve], predicted: Predicted | None = None, path: str | None = None) -> Figure:
     """Best learning rate against batch size, effective where there is momentum."""
     plain = [curve for curve in curves if not curve.averaged]
-    lines = [
-        Line(curve.batch_sizes, curve.effective_lr, _label(curve), color, marker="o")
-        for curve, color in zip(plain, colors(plain), strict=True)
-    ]
-    dashed = _dashed(plain, predicted, "effective_lr")
+    pairs = zip(plain, colors(plain), strict=True)
+    lines = [Line(c.batch_sizes, c.effective_lr, _label(c), color, marker="o") for c, color in pairs]
     guide = linear_in_batch(lines[0].x, lines[0].y)
-    key = [*lines, *_keys(dashed), guide]
-    panel = Panel([guide, *dashed, *lines], "batch size", "best effective learning rate", "log2", "log2", legend="none")
-    return chart([panel], path, (5.5, 3.8), key)
+    return _drawn(lines, _dashed(plain, predicted, "effective_lr"), guide, "best effective learning rate", path)
+
+
+def _drawn(lines: Sequence[Line], dashed: Sequence[Line], guide: Line, label: str, path: str | None) -> Figure:
+    names, used = {"--": "predicted from a fit", "-.": "predicted, with average"}, {line.style for line in dashed}
+    key = [Line([], [], name, BLACK, style, 1.0) for style, name in names.items() if style in used]
+    panel = Panel([guide, *dashed, *lines], "batch size", label, "log2", "log2", legend="none")
+    return chart([panel], path, (5.5, 3.8), [*lines, *key, guide])
 
 
 def colors(curves: Sequence[Curve]) -> list[str]:
@@ -66,13 +65,6 @@ def _dashed(curves: Sequence[Curve], predicted: Predicted | None, what: Literal[
             style = "-." if curve.averaged else "--"
             found.append(Line(sweep.batch_sizes, getattr(sweep, what), "", color, style, 1.0))
     return found
-
-
-def _keys(dashed: Sequence[Line]) -> list[Line]:
-    names = {"--": "predicted from a fit", "-.": "predicted, with average"}
-    return [
-        Line([], [], name, BLACK, style, 1.0) for style, name in names.items() if any(d.style == style for d in dashed)
-    ]
 
 
 def _label(curve: Curve) -> str:

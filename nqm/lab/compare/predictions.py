@@ -34,13 +34,8 @@ class Predicted:
 
     def errors(self, curves: Sequence[Curve]) -> dict[str, float]:
         """Median over batch sizes of predicted over measured steps, by name."""
-        found = {}
-        for curve in curves:
-            if curve.name in self.sweeps:
-                ratio = self.sweeps[curve.name].steps / curve.steps
-                if np.isfinite(ratio).any():
-                    found[curve.name] = float(np.nanmedian(ratio))
-        return found
+        ratios = {c.name: self.sweeps[c.name].steps / c.steps for c in curves if c.name in self.sweeps}
+        return {name: float(np.nanmedian(ratio)) for name, ratio in ratios.items() if np.isfinite(ratio).any()}
 
 
 def predicted(
@@ -68,10 +63,8 @@ def predicted(
     problem, goal = found
     notes, step = [], fit.provenance.step or 0
     if step != start:
-        notes.append(
-            f"the study's trainings begin at step {start} and the fit was made at step {step}: compare the shapes and the "
-            "critical batch sizes, not the steps"
-        )
+        apart = f"the study's trainings begin at step {start} and the fit was made at step {step}"
+        notes.append(f"{apart}: compare the shapes and the critical batch sizes, not the steps")
     sweeps = {}
     for i, curve in enumerate(curves):
         family = family_of(curve, fit, (fixed or {}).get(curve.label, {}))
@@ -86,23 +79,16 @@ def predicted(
 
 def family_of(curve: Curve, fit: Fit, fixed: Mapping[str, Setting]) -> Optimizer | str:
     """The optimizer of the exact engine that stands for a measured one, or why there is none."""
-    inner = _family(curve.optimizer, fit, fixed)
-    if isinstance(inner, str):
-        return f"{curve.name} is not predicted: {inner}"
-    return EMA(inner) if curve.averaged else inner
-
-
-def _family(name: str, fit: Fit, fixed: Mapping[str, Setting]) -> Optimizer | str:
-    known = optimizer_of(name)
+    known = optimizer_of(curve.optimizer)
     if known is not None and known.linear:
-        return fill(known, {setting: float(fixed[setting]) for setting in parameters(known) if setting in fixed})
-    if known is None or type(known) not in BEHIND_POWER:
-        return "a fit knows no power of the curvature that stands for it"
-    power, _ = fit.adam_power
-    if not 0 < power < 1:
-        return f"the fit's power of H for its preconditioner is {power:.2g}"
-    descent = BEHIND_POWER[type(known)]()
-    momentum = float(fixed.get("beta1", math.nan))
-    if math.isfinite(momentum) and "momentum" in parameters(descent):
-        descent = fill(descent, {"momentum": momentum})
-    return Preconditioned(descent, round(power, 2))
+        found = fill(known, {setting: float(fixed[setting]) for setting in parameters(known) if setting in fixed})
+    elif known is None or type(known) not in BEHIND_POWER:
+        return f"{curve.name} is not predicted: a fit knows no power of the curvature that stands for it"
+    elif not 0 < (power := fit.adam_power[0]) < 1:
+        return f"{curve.name} is not predicted: the fit's power of H for its preconditioner is {power:.2g}"
+    else:
+        descent, momentum = BEHIND_POWER[type(known)](), float(fixed.get("beta1", math.nan))
+        if math.isfinite(momentum) and "momentum" in parameters(descent):
+            descent = fill(descent, {"momentum": momentum})
+        found = Preconditioned(descent, round(power, 2))
+    return EMA(found) if curve.averaged else found

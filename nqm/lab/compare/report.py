@@ -32,17 +32,13 @@ class Report:
     def html(self) -> str:
         """The whole page."""
         curves, predicted = self.curves, self.predicted
-        notes = predicted.notes if predicted else ()
+        notes = [f"{note[0].upper()}{note[1:]}." for note in (predicted.notes if predicted else ())]
+        told = map(paragraph, [bands(curves), *notes])
         steps, rates = png(plot_steps(curves, self.target, predicted)), png(plot_rates(curves, predicted))
         return page(
             self.title,
             pairs(self.about),
-            section(
-                "Steps against batch size",
-                picture(steps, "steps to the target against batch size"),
-                paragraph(bands(curves)),
-                *(paragraph(f"{note[0].upper()}{note[1:]}.") for note in notes),
-            ),
+            section("Steps against batch size", picture(steps, "steps to the target against batch size"), *told),
             section("Critical batch sizes", table(critical_rows(curves, predicted))),
             section("Learning rates", picture(rates, "best learning rate against batch size")),
             section("What the paper says", table(finding_rows(self.findings))),
@@ -100,7 +96,5 @@ def bands(curves: Sequence[Curve]) -> str:
         return "Steps of the best trial of each search, which are biased low: no setting was tried with fresh seeds."
     if not min(found):
         return "Steps of one fresh seed at the best setting of each batch size; with more seeds there are bands."
-    return (
-        "Medians over fresh seeds at the best setting of each batch size. Bands hold the median with probability "
-        f"{100 * min(found):.3g}% or more, by order statistics."
-    )
+    share = f"Bands hold the median with probability {100 * min(found):.3g}% or more, by order statistics."
+    return f"Medians over fresh seeds at the best setting of each batch size. {share}"

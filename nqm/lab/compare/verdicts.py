@@ -27,7 +27,10 @@ NO_SEEDS = "not every batch size was tried with fresh seeds"
 
 def findings(curves: Sequence[Curve], definition: Definition = "2x") -> list[Finding]:
     """What the study has to say about the order of critical batch sizes, momentum and averaging."""
-    by_name = _by_optimizer(curves)
+    by_name: dict[str, Curve] = {}  # The curve of an optimizer's own weights that has its name as label, or the first.
+    for curve in curves:
+        if not curve.averaged and (curve.optimizer not in by_name or curve.label == curve.optimizer):
+            by_name[curve.optimizer] = curve
     ordered = [by_name[name] for name in PAPER_ORDER if name in by_name]
     found = [_order(small, large, definition) for small, large in pairwise(ordered)]
     if "SGD" in by_name and "HeavyBall" in by_name:
@@ -36,15 +39,6 @@ def findings(curves: Sequence[Curve], definition: Definition = "2x") -> list[Fin
         plain = [c for c in curves if c.label == curve.label and not c.averaged]
         if curve.averaged and plain:
             found.append(_average(plain[0], curve))
-    return found
-
-
-def _by_optimizer(curves: Sequence[Curve]) -> dict[str, Curve]:
-    """The curve of each optimizer's own weights: the one that is labelled with its name, or the first."""
-    found: dict[str, Curve] = {}
-    for curve in curves:
-        if not curve.averaged and (curve.optimizer not in found or curve.label == curve.optimizer):
-            found[curve.optimizer] = curve
     return found
 
 
@@ -65,10 +59,9 @@ def beyond(estimate: Estimate, largest: float) -> str:
     """A critical batch size for reading; infinity is more than the study's largest batch."""
     if math.isnan(estimate.value):
         return "not measured"
-    parts = [
-        f">{largest:,.0f}" if math.isinf(x) else f"{x:,.0f}" for x in (estimate.value, estimate.low, estimate.high)
-    ]
-    return f"{parts[0]} (not known)" if math.isnan(estimate.low) else f"{parts[0]} ({parts[1]} to {parts[2]})"
+    ends = (estimate.value, estimate.low, estimate.high)
+    value, low, high = (f">{largest:,.0f}" if math.isinf(x) else f"{x:,.0f}" for x in ends)
+    return f"{value} (not known)" if math.isnan(estimate.low) else f"{value} ({low} to {high})"
 
 
 def _order(small: Curve, large: Curve, definition: Definition) -> Finding:
@@ -90,22 +83,16 @@ def _momentum(sgd: Curve, heavy_ball: Curve) -> list[Finding]:
     if len(sizes) < 2:
         return []
     first, last = (ratio(heavy_ball, sgd, B) for B in (sizes[0], sizes[-1]))
-    certain = sgd.certain and heavy_ball.certain
     apart = first.low > EQUAL_WITHIN or first.high < 1 / EQUAL_WITHIN
     inside = first.low >= 1 / EQUAL_WITHIN and first.high <= EQUAL_WITHIN
     alike = Verdict.holds if inside else Verdict.fails if apart else Verdict.partly
     helps = Verdict.holds if last.high < 1 / EQUAL_WITHIN else Verdict.partly if last.low < 1 else Verdict.fails
-    judged = [
-        ("as many steps as SGD at small batch", first, sizes[0], alike),
-        ("fewer steps than SGD at large batch", last, sizes[-1], helps),
-    ]
+    if not (sgd.certain and heavy_ball.certain):
+        alike = helps = Verdict.open
+    told = [f"steps with momentum over without: {r} at B = {B:,.0f}" for r, B in ((first, sizes[0]), (last, sizes[-1]))]
     return [
-        Finding(
-            f"momentum takes {what}",
-            f"steps with momentum over without: {found} at B = {B:,.0f}",
-            verdict if certain else Verdict.open,
-        )
-        for what, found, B, verdict in judged
+        Finding("momentum takes as many steps as SGD at small batch", told[0], alike),
+        Finding("momentum takes fewer steps than SGD at large batch", told[1], helps),
     ]
 
 
