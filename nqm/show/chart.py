@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
+else:
+    Figure = Any  # whoever draws takes its name from here, and matplotlib is not loaded for it
 
 AxisScale = Literal["linear", "log", "log2"]
 
