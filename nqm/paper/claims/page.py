@@ -49,9 +49,7 @@ def as_markdown(checked: Sequence[Checked], note: str = "") -> str:
     rows = [(f"[{c.claim.name}](#{c.claim.name})", f"{c.measured.number:.3g}", c.measured.sentence) for c in checked]
     parts = [f"# {TITLE}", ABOUT, f"{summary(checked)} {note}".rstrip(), markdown(["claim", "number", "verdict"], rows)]
     for one in checked:
-        said = "\n".join(
-            f"- {name}: {'**' + text + '**' if name == 'verdict' else text}" for name, text in entries(one)
-        )
+        said = "\n".join(f"- {name}: {f'**{text}**' if name == 'verdict' else text}" for name, text in entries(one))
         names = header(one.measured.table)
         parts += [f"## {one.claim.name}", f"> {one.claim.statement}", f"Said {one.claim.source}.", said]
         parts.append(f"![{one.claim.title}]({one.claim.name}.png)")
@@ -75,15 +73,10 @@ def _html_section(one: Checked, folder: Path) -> str:
     style = one.measured.verdict.name
     said = [(name, html.Marked(text, style) if name == "verdict" else text) for name, text in entries(one)]
     return html.section(
-        one.claim.title,
-        html.quote(one.claim.statement),
-        html.paragraph(f"Said {one.claim.source}.", "quiet"),
-        html.entries(said),
-        html.picture((folder / f"{one.claim.name}.png").read_bytes(), one.claim.title),
-        html.table(some(one.measured.table, ROWS)),
-        html.paragraph(_more(one), "quiet"),
-        name=one.claim.name,
-    )
+        one.claim.title, html.quote(one.claim.statement), html.paragraph(f"Said {one.claim.source}.", "quiet"),
+        html.entries(said), html.picture((folder / f"{one.claim.name}.png").read_bytes(), one.claim.title),
+        html.table(some(one.measured.table, ROWS)), html.paragraph(_more(one), "quiet"), name=one.claim.name,
+    )  # fmt: skip
 
 
 def _more(one: Checked) -> str:
