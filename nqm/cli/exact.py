@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from ..show.tables import rows_of
 from . import options, output
 from .options import AXIS, FIT, INTEGER, NUMBER, PICTURE, SIZES, SPECTRUM, GoalOptions, LawOptions, option, verb
 from .output import Sink, answered, progress, show_pairs, write
@@ -48,17 +49,9 @@ DEFAULT_REPLICAS = 64  # This many replicas are sampled where sampling is needed
 @options.laws
 @options.sink(csv=True, plot=True)
 def curve(
-    optimizer: Optimizer,
-    batch_size: float,
-    steps: int,
-    schedule: Schedule | None,
-    problem: Problem,
-    grid: Literal["log", "linear"],
-    points: int,
-    replicas: int | None,
-    laws: LawOptions,
-    sink: Sink,
-) -> None:
+    optimizer: Optimizer, batch_size: float, steps: int, schedule: Schedule | None, problem: Problem,
+    grid: Literal["log", "linear"], points: int, replicas: int | None, laws: LawOptions, sink: Sink,
+) -> None:  # fmt: skip
     """Loss over steps of one setting: exact, split into signal and noise, or the mean over sampled replicas.
 
     An optimizer that is not linear, such as Adam, is always sampled.
@@ -70,16 +63,9 @@ def curve(
         if asked or not optimizer.linear:
             count = DEFAULT_REPLICAS if replicas is None else replicas
             sampled = problem.sample(
-                optimizer,
-                batch_size,
-                steps,
-                schedule,
-                replicas=count,
-                grid=grid,
-                points=points,
-                progress=report,
+                optimizer, batch_size, steps, schedule, replicas=count, grid=grid, points=points, progress=report,
                 **laws,
-            )
+            )  # fmt: skip
         exact = problem.run(optimizer, batch_size, steps, schedule, grid, points) if optimizer.linear else None
     run = exact or sampled
     assert run is not None
@@ -108,15 +94,9 @@ def curve(
 @options.max_steps
 @options.sink()
 def steps(
-    optimizer: Optimizer,
-    batch_size: float,
-    target: float,
-    until: Literal["first", "settled"],
-    schedule: Schedule | None,
-    problem: Problem,
-    max_steps: int,
-    sink: Sink,
-) -> None:
+    optimizer: Optimizer, batch_size: float, target: float, until: Literal["first", "settled"],
+    schedule: Schedule | None, problem: Problem, max_steps: int, sink: Sink,
+) -> None:  # fmt: skip
     """Steps that one setting needs to reach a target loss: the true first hit, also where the loss oscillates."""
     from ..search import steps_to_target
 
@@ -149,14 +129,9 @@ def steps(
 @options.laws
 @options.sink()
 def tune(
-    optimizer: Optimizer,
-    batch_size: float,
-    goal: GoalOptions,
-    problem: Problem,
-    max_steps: int,
-    laws: LawOptions,
+    optimizer: Optimizer, batch_size: float, goal: GoalOptions, problem: Problem, max_steps: int, laws: LawOptions,
     sink: Sink,
-) -> None:
+) -> None:  # fmt: skip
     """Best values of an optimizer's free parameters: fewest steps to a target, or smallest loss for a budget.
 
     --noise, --seed and --rotation matter for sampled optimizers alone; the expected loss of others depends on none of them.
@@ -183,14 +158,9 @@ def tune(
 @options.spectrum
 @options.sink(csv=True, plot=True)
 def schedule(
-    optimizer: Optimizer,
-    batch_size: float,
-    goal: GoalOptions,
-    pieces: int,
-    on: Literal["lr", "batch_size"],
-    spectrum: Spectrum,
-    sink: Sink,
-) -> None:
+    optimizer: Optimizer, batch_size: float, goal: GoalOptions, pieces: int, on: Literal["lr", "batch_size"],
+    spectrum: Spectrum, sink: Sink,
+) -> None:  # fmt: skip
     """Best piecewise-constant schedule of the learning rate or of the batch size, by exact gradients."""
     from ..problems.quadratic import Quadratic
     from ..search import optimal_schedule
@@ -219,15 +189,9 @@ def schedule(
 @options.sink(csv=True, plot=True)
 @option("--plot-lr", "Write a picture of the best learning rates.", PICTURE)
 def sweep(
-    optimizers: tuple[Optimizer, ...],
-    target: float,
-    batch_sizes: list[float],
-    problem: Problem,
-    max_steps: int,
-    laws: LawOptions,
-    sink: Sink,
-    plot_lr: str | None,
-) -> None:
+    optimizers: tuple[Optimizer, ...], target: float, batch_sizes: list[float], problem: Problem, max_steps: int,
+    laws: LawOptions, sink: Sink, plot_lr: str | None,
+) -> None:  # fmt: skip
     """Tuned steps to a target at each batch size, for one or several optimizers, and where returns diminish."""
     from ..search.sweeps import sweep as search
     from ..show import plots
@@ -277,14 +241,9 @@ def _show_map(found: PhaseMap) -> None:
     """A few rows and columns of the map, and its best cell."""
     wide, high = max(1, len(found.x.values) // 8), max(1, len(found.y.values) // 16)
     names = [f"{found.x.name}={x:.3g}" for x in found.x.values[::wide]]
-    output.show_table(
-        [
-            {found.y.name: float(y), **dict(zip(names, row[::wide], strict=True))}
-            for y, row in zip(found.y.values[::high], found.steps[::high], strict=True)
-        ]
-    )
-    best = found.best()
-    if best is None:
+    shown = zip(found.y.values[::high], found.steps[::high], strict=True)
+    output.show_table([{found.y.name: float(y), **dict(zip(names, row[::wide], strict=True))} for y, row in shown])
+    if (best := found.best()) is None:
         click.echo(f"no cell reaches {found.target:g}")
         return
     show_pairs({"fewest steps": best["steps"], "at": best["optimizer"], "batch size": best["batch_size"]})
@@ -309,8 +268,8 @@ def spectrum(given: Spectrum | None, spectrum: Spectrum, compress: float | None,
         from ..text.objects import compressed
 
         found = compressed(found, compress)
-    about = found.summary()
-    sink.deliver(lambda: about, lambda: show_pairs(about), lambda: output.mode_rows(found))
+    about, modes = found.summary(), {name: getattr(found, name) for name in ("h", "c", "s", "count")}
+    sink.deliver(lambda: about, lambda: show_pairs(about), lambda: rows_of(modes))
     write(save, found.save)
 
 

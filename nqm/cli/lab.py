@@ -80,15 +80,9 @@ def results(function: VerbFunction) -> VerbFunction:
 @flag("--retry-failed", "Run trials again that an exception ended.")
 @options.sink()
 def run(
-    study: str,
-    store: str | None,
-    on: str,
-    workers: int | None,
-    stacking: Literal["auto", "always", "never"],
-    widen: bool,
-    retry_failed: bool,
-    sink: Sink,
-) -> None:
+    study: str, store: str | None, on: str, workers: int | None, stacking: Literal["auto", "always", "never"],
+    widen: bool, retry_failed: bool, sink: Sink,
+) -> None:  # fmt: skip
     """Search the best settings of every optimizer at every batch size, and confirm them with other seeds.
 
     Results are kept as they come. The same command again goes on where it stopped and repeats nothing; it may run more
@@ -109,14 +103,9 @@ def run(
         with view(sys.stderr) as watch:
             crewed = crew(on, workers)
             found = work(
-                todo,
-                store=path,
-                executor=crewed,
-                stacking=stacking,
-                widen=widen,
-                retry_failed=retry_failed,
+                todo, store=path, executor=crewed, stacking=stacking, widen=widen, retry_failed=retry_failed,
                 watch=watch,
-            )
+            )  # fmt: skip
     except KeyboardInterrupt:
         click.echo(f"stopped; {again}", err=True)
         raise click.Abort from None
@@ -128,11 +117,7 @@ def run(
     answered(any(point.steps is not None for point in found.points))
 
 
-@verb(
-    "how far a study is and what it has found",
-    "nqm lab status digits.toml",
-    "nqm lab status digits.db --json",
-)
+@verb("how far a study is and what it has found", "nqm lab status digits.toml", "nqm lab status digits.db --json")
 @results
 @options.sink(csv=True)
 def status(found: Results, sink: Sink) -> None:

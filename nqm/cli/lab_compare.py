@@ -92,15 +92,10 @@ def _predicted(results: Results, curves: list[Curve], path: str) -> Predicted:
     study = results.study
     with progress("predicting") as report:
         return predicted(
-            Fit.load(path),
-            study.target,
-            curves,
-            metric=study.metric,
-            start=int(study.options.get("start", 0)),
-            workload=study.workload,
-            fixed={label: entry.fixed for label, entry in study.optimizers.items()},
+            Fit.load(path), study.target, curves, metric=study.metric, start=int(study.options.get("start", 0)),
+            workload=study.workload, fixed={label: entry.fixed for label, entry in study.optimizers.items()},
             progress=report,
-        )
+        )  # fmt: skip
 
 
 def _target(results: Results) -> str:
@@ -124,19 +119,13 @@ def _told(results: Results, curves: list[Curve], held: list[Finding], found: Pre
     from ..lab.compare.curves import MEASURED
     from ..lab.compare.report import finding_rows
 
+    study = results.study
     return {
-        "study": results.study.name,
-        "finished": results.finished,
-        "target": results.study.target,
-        "metric": results.study.metric,
-        "table": _rows(curves, found),
-        "findings": finding_rows(held),
-        "notes": list(found.notes) if found else [],
-        "critical_batch_size": {
-            curve.name: {d: curve.critical_batch_size(d).to_dict() for d in MEASURED} for curve in curves
-        },
+        "study": study.name, "finished": results.finished, "target": study.target, "metric": study.metric,
+        "table": _rows(curves, found), "findings": finding_rows(held), "notes": list(found.notes) if found else [],
+        "critical_batch_size": {c.name: {d: c.critical_batch_size(d).to_dict() for d in MEASURED} for c in curves},
         "predicted": {name: sweep.to_dict() for name, sweep in found.sweeps.items()} if found else {},
-    }
+    }  # fmt: skip
 
 
 def _show(curves: list[Curve], held: list[Finding], found: Predicted | None, rows: Table) -> None:
@@ -146,8 +135,7 @@ def _show(curves: list[Curve], held: list[Finding], found: Predicted | None, row
     show_table(critical_rows(curves, found), "critical batch sizes")
     show_table(finding_rows(held), "what the paper says")
     if found:
-        errors = {name: f"{ratio:.2f}" for name, ratio in found.errors(curves).items()}
-        if errors:
+        if errors := {name: f"{ratio:.2f}" for name, ratio in found.errors(curves).items()}:
             click.echo("predicted over measured steps, median over batch sizes")
             show_pairs(errors)
         for note in found.notes:
@@ -159,13 +147,10 @@ def _report(results: Results, curves: list[Curve], held: list[Finding], found: P
 
     study = results.study
     about = {
-        "workload": study.workload,
-        "metric": study.metric,
-        "target": study.target,
-        "trials": f"{study.trials} feasible ones for each optimizer and batch size",
-        "seeds": study.seeds,
+        "workload": study.workload, "metric": study.metric, "target": study.target,
+        "trials": f"{study.trials} feasible ones for each optimizer and batch size", "seeds": study.seeds,
         "finished": "yes" if results.finished else "no: numbers are those so far",
-    }
+    }  # fmt: skip
     return Report(f"Study {study.name}", about, _target(results), curves, held, toml(study.to_dict()), found).html()
 
 

@@ -61,16 +61,9 @@ def network(function: VerbFunction) -> VerbFunction:
 @option("--out", "Write the fit, for nqm predict.", FIT)
 @options.sink(plot=True)
 def fit(
-    load: Callable[[], Network],
-    seed: int,
-    lanczos_steps: int,
-    noise_vectors: int,
-    probes: int,
-    descent: int,
-    curvature: str | None,
-    out: str | None,
-    sink: Sink,
-) -> None:
+    load: Callable[[], Network], seed: int, lanczos_steps: int, noise_vectors: int, probes: int, descent: int,
+    curvature: str | None, out: str | None, sink: Sink,
+) -> None:  # fmt: skip
     """Measure where gradient signal and noise of a network sit over its curvature.
 
     WORKLOAD is digits, fashion_mlp, fashion_cnn, mnist_cnn, cifar_resnet8 or moby_transformer, trained to its checkpoint
@@ -81,15 +74,9 @@ def fit(
     network = load()
     with progress("fitting") as report:
         found = fit_network(
-            network,
-            steps=lanczos_steps,
-            noise_vectors=noise_vectors,
-            probes=probes,
-            descent=descent,
-            curvature=curvature,
-            seed=seed,
-            progress=report,
-        )
+            network, steps=lanczos_steps, noise_vectors=noise_vectors, probes=probes, descent=descent,
+            curvature=curvature, seed=seed, progress=report,
+        )  # fmt: skip
     write(out, found.save)
     sink.deliver(found.to_dict, lambda: _show_fit(found), draw=found.plot)
 
@@ -110,16 +97,9 @@ def fit(
 @flag("--quadratic", "Predict by the plain quadratic, without the correction by the descent.")
 @options.sink(csv=True, plot=True)
 def predict(
-    file: str,
-    optimizer: Optimizer | None,
-    batch_size: float,
-    steps: int | None,
-    target: float | None,
-    schedule: Schedule | None,
-    epochs: bool,
-    quadratic: bool,
-    sink: Sink,
-) -> None:
+    file: str, optimizer: Optimizer | None, batch_size: float, steps: int | None, target: float | None,
+    schedule: Schedule | None, epochs: bool, quadratic: bool, sink: Sink,
+) -> None:  # fmt: skip
     """Predict training loss from a fit: over the next steps of one setting, or the way to a target on one page."""
     from ..nets.fitting.model import Fit
 
@@ -150,18 +130,10 @@ def predict(
 @option("--out", "Write the fit with the horizon that was found.", FIT)
 @options.sink(csv=True, plot=True)
 def check(
-    load: Callable[[], Network],
-    seed: int,
-    optimizers: tuple[Optimizer, ...],
-    file: str | None,
-    batch_sizes: list[float],
-    rates: list[float],
-    steps: int,
-    seeds: int,
-    store: str | None,
-    out: str | None,
+    load: Callable[[], Network], seed: int, optimizers: tuple[Optimizer, ...], file: str | None,
+    batch_sizes: list[float], rates: list[float], steps: int, seeds: int, store: str | None, out: str | None,
     sink: Sink,
-) -> None:
+) -> None:  # fmt: skip
     """Branch real training from a checkpoint over settings and seeds, and set it beside what was predicted."""
     from ..nets.fitting.model import Fit
     from ..nets.fitting.probing import fit as fit_network

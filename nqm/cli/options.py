@@ -216,15 +216,9 @@ INPUT = click.Path(exists=True, dir_okay=False)
 
 
 def option(
-    names: str,
-    help: str,
-    kind: click.ParamType | tuple[str, ...] = click.STRING,
-    *,
-    default: object = None,
-    shown: str = "",
-    required: bool = False,
-    multiple: bool = False,
-) -> Callable[[VerbFunction], VerbFunction]:
+    names: str, help: str, kind: click.ParamType | tuple[str, ...] = click.STRING, *, default: object = None,
+    shown: str = "", required: bool = False, multiple: bool = False,
+) -> Callable[[VerbFunction], VerbFunction]:  # fmt: skip
     """An option with its help, and its kind: one of those above, or a few words of which the first is the default.
 
     ``names`` are the flags, then the name of the argument if it is another, then in capitals what stands for the value if that
@@ -248,9 +242,8 @@ optimizers = click.argument("optimizers", metavar="OPTIMIZER...", type=OPTIMIZER
 spectrum = option(
     "--spectrum",
     "The modes: power_law(d, exponent=1, ...), perhaps with .binned(100), or a .json, .npz or .csv file, or a fit.",
-    SPECTRUM,
-    default="power_law(10000)",
-)
+    SPECTRUM, default="power_law(10000)",
+)  # fmt: skip
 batch_size = option("--batch-size -b B", "Batch size: 1024, 2^10, or inf for no noise.", NUMBER, required=True)
 target = option("--target LOSS", "Loss to reach.", NUMBER, required=True)
 schedule = option("--schedule", "Multipliers over steps, such as 'warmup(100) + cosine(900)'.", SCHEDULE)

@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING
 import click
 
 from ..show.numbers import rounded, shown
-from ..show.plain import to_json
-from ..show.tables import Row, Table, header, rows_of, some, to_csv, with_folder
+from ..show.tables import Row, Table, header, rows_of, some, to_csv, to_json, with_folder
 from ..types import Progress
 from .errors import FAILED
 
 if TYPE_CHECKING:
     from ..engine.run import Run
-    from ..engine.spectrum import Spectrum
     from ..search import Scheduled, Tuned
     from ..search.sweeps import Sweep
 
@@ -41,12 +39,9 @@ class Sink:
             raise click.UsageError("--json and --csv - both write to standard output; give --csv a file name")
 
     def deliver(
-        self,
-        data: Callable[[], object],
-        show: Callable[[], None],
-        rows: Callable[[], Sequence[Row]] | None = None,
+        self, data: Callable[[], object], show: Callable[[], None], rows: Callable[[], Sequence[Row]] | None = None,
         draw: Callable[[str], object] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Write what was asked for; only that is made."""
         if self.csv == "-" and rows:
             click.echo(to_csv(rows()), nl=False)
@@ -180,10 +175,6 @@ def schedule_rows(found: Scheduled) -> Table:
 def show_schedule(found: Scheduled) -> None:
     show_table(schedule_rows(found), f"{found.optimizer}")
     click.echo(f"{found.message}; loss {found.loss:.4g}")
-
-
-def mode_rows(spectrum: Spectrum) -> Table:
-    return rows_of({name: getattr(spectrum, name) for name in ("h", "c", "s", "count")})
 
 
 def show_sweeps(sweeps: Sequence[Sweep], settings: bool = True) -> None:

@@ -22,11 +22,7 @@ MAX_PROCESSES = 4  # Figures and claims share their searches among at most this 
 FEW_CLAIMS = 3  # This many claims are measured sooner than processes are started.
 
 
-@verb(
-    "redraw the figures of Zhang et al. (2019)",
-    "nqm paper",
-    "nqm paper --out figures --only fig2 --only fig4a",
-)
+@verb("redraw the figures of Zhang et al. (2019)", "nqm paper", "nqm paper --out figures --only fig2 --only fig4a")
 @option("--out DIR", "Folder to write into.", click.Path(file_okay=False), default="nqm-paper")
 @option("--only NAME", "Draw this figure only; may be repeated.", multiple=True)
 @options.sink()

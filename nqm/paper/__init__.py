@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from ..show.chart import save
+from ..show.chart import Figure, save
 from ..show.tables import Table, made, to_csv
 from ..show.verdict import Finding
 from ..types import Progress, unknown
@@ -17,9 +17,6 @@ from . import report
 from .figures import curves, fig2, fig3a, fig3b, fig4a, fig4b, schedules, thresholds
 from .instance import PaperStudy
 from .instance import workers as pool_of
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 class Drawing(Protocol):
@@ -40,24 +37,15 @@ class Drawing(Protocol):
 
 
 FIGURES: dict[str, Drawing] = {
-    "fig2": fig2,
-    "fig3a": fig3a,
-    "fig3b": fig3b,
-    "fig4a": fig4a,
-    "fig4b": fig4b,
-    "curves": curves,
-    "thresholds": thresholds,
-    "schedules": schedules,
-}
+    "fig2": fig2, "fig3a": fig3a, "fig3b": fig3b, "fig4a": fig4a, "fig4b": fig4b,
+    "curves": curves, "thresholds": thresholds, "schedules": schedules,
+}  # fmt: skip
 
 
 def run_all(
-    folder: str | Path,
-    only: Sequence[str] | None = None,
-    progress: Progress | None = None,
-    study: PaperStudy | None = None,
-    workers: int = 1,
-) -> list[Path]:
+    folder: str | Path, only: Sequence[str] | None = None, progress: Progress | None = None,
+    study: PaperStudy | None = None, workers: int = 1,
+) -> list[Path]:  # fmt: skip
     """Write each figure as PNG, PDF and CSV, and ``report.md``; the paths written.
 
     Parameters

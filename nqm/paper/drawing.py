@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..show.chart import GREY, PALETTE, Line, Panel, chart
+from ..show.chart import GREY, PALETTE, Figure, Line, Panel, chart
 from ..show.plots import bound_pair, cg_floors, perfect_scaling
 from ..show.tables import Table, column, distinct
 from .instance import TARGET
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 STYLES = ("--", "-")
 
@@ -35,8 +31,9 @@ def keys(table: Table, styles: Sequence[str] = STYLES) -> list[Line]:
     return [*powers, *methods]
 
 
-def steps_chart(table: Table, cg_steps: Sequence[float] = ()) -> Figure:
-    """Steps against batch size over the bounds, with perfect scaling from the first curve."""
+def steps_chart(table: Table) -> Figure:
+    """Steps against batch size over the bounds and the floors of CG, with perfect scaling from the first curve."""
+    cg_steps = [n for n in dict.fromkeys(row.get("cg_steps") for row in table) if n]
     found = curves(table, "steps")
     sizes, steps = found[0].x, found[0].y
     first = {"power": table[0]["power"], "optimizer": table[0]["optimizer"]}

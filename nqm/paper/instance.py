@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from multiprocessing import get_context
 from typing import Protocol, TypeVar, cast
 
@@ -90,12 +90,9 @@ class PaperStudy:
     """
 
     def __init__(
-        self,
-        batch_sizes: Sequence[float] = BATCH_SIZES,
-        pool: Executor | None = None,
-        dim: int = DIM,
+        self, batch_sizes: Sequence[float] = BATCH_SIZES, pool: Executor | None = None, dim: int = DIM,
         exponent: float = EXPONENT,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.problem, self.target = instance(dim, exponent), TARGET
         self.batch_sizes, self.pool = tuple(batch_sizes), pool
         self.dim, self.exponent = dim, exponent
@@ -165,14 +162,16 @@ class PaperStudy:
         return cast(T, known.result() if isinstance(known, Future) else known)
 
     def bounds(self, batch_size: float) -> dict[str, float]:
-        spectrum = self.problem.spectrum
-        return {
-            "paper_bound": paper_bound(spectrum, self.target, batch_size),
-            "bayes_bound": bayes_bound(spectrum, self.target, batch_size),
-        }
+        asked = self.problem.spectrum, self.target, batch_size
+        return {"paper_bound": paper_bound(*asked), "bayes_bound": bayes_bound(*asked)}
 
     def cg_steps(self, power: float) -> int | None:
         return conjugate_gradient_steps(self.problem.spectrum, self.target, power)
+
+
+def asking(methods: Methods) -> Callable[[PaperStudy], list[Question]]:
+    """``questions`` of a claim or a figure that will ask for the table of some methods."""
+    return partial(PaperStudy.to_table, methods=methods)
 
 
 @contextmanager

@@ -25,39 +25,23 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
+else:
+    Figure = Any  # whoever draws takes its name from here, and matplotlib is not loaded for it
 
 AxisScale = Literal["linear", "log", "log2"]
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 BLACK, GREY = "#000000", "#808080"
 ENDINGS = (".png", ".pdf", ".svg")
-LARGEST_DRAWN = (
-    1e200  # Larger losses, of a run that diverged, are not drawn: matplotlib's own arithmetic would overflow.
-)
+LARGEST_DRAWN = 1e200  # Larger losses, of a run that diverged, would overflow in matplotlib's own arithmetic.
 MATPLOTLIB_STYLE: Any = {
-    "font.family": "DejaVu Sans",  # comes with matplotlib, so a picture looks alike everywhere
-    "font.size": 9,
-    "axes.titlesize": 9,
-    "axes.labelsize": 9,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-    "legend.fontsize": 8,
-    "legend.frameon": False,
-    "legend.handlelength": 2.2,
-    "legend.columnspacing": 1.4,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.7,
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "grid.color": "#e8e8e8",
-    "grid.linewidth": 0.6,
-    "xtick.major.width": 0.7,
-    "ytick.major.width": 0.7,
-    "pdf.fonttype": 42,
-    "svg.hashsalt": "nqm",
-    "savefig.dpi": 200,
-}
+    "font.size": 9, "font.family": "DejaVu Sans",  # comes with matplotlib, so a picture looks alike everywhere
+    "axes.titlesize": 9, "axes.labelsize": 9, "xtick.labelsize": 8, "ytick.labelsize": 8,
+    "legend.fontsize": 8, "legend.frameon": False, "legend.handlelength": 2.2, "legend.columnspacing": 1.4,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.7, "axes.axisbelow": True,
+    "axes.grid": True, "grid.color": "#e8e8e8", "grid.linewidth": 0.6, "xtick.major.width": 0.7, "ytick.major.width": 0.7,
+    "pdf.fonttype": 42, "svg.hashsalt": "nqm", "savefig.dpi": 200,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,11 +87,9 @@ class Panel:
 
 
 def chart(
-    panels: Sequence[Panel],
-    path: str | Path | None = None,
-    size: tuple[float, float] | None = None,
+    panels: Sequence[Panel], path: str | Path | None = None, size: tuple[float, float] | None = None,
     key: Sequence[Line] = (),
-) -> Figure:
+) -> Figure:  # fmt: skip
     """Panels side by side as a figure, written to ``path`` if given.
 
     Parameters
@@ -208,10 +190,8 @@ def _draw(axes: Any, panel: Panel) -> None:
         axes.xaxis.set_ticks([], minor=True)
     entries = panel.key or [line for line in panel.lines if line.label]
     if entries and panel.legend != "none":
-        if panel.legend == "below":
-            axes.legend(handles=_handles(entries), loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
-        else:
-            axes.legend(handles=_handles(entries), loc=panel.legend)
+        below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "ncols": 2}
+        axes.legend(handles=_handles(entries), **(below if panel.legend == "below" else {"loc": panel.legend}))
 
 
 def _draw_line(axes: Axes, line: Line) -> None:
@@ -234,16 +214,11 @@ def _draw_line(axes: Axes, line: Line) -> None:
 
 def _look(line: Line) -> dict[str, Any]:
     return {
-        "color": line.color,
-        "linestyle": line.style or "none",
-        "linewidth": line.width,
-        "marker": line.marker or None,
-        "markersize": {"D": 6.0}.get(line.marker, 3.5),
+        "color": line.color, "linestyle": line.style or "none", "linewidth": line.width, "label": line.label or None,
+        "marker": line.marker or None, "markersize": {"D": 6.0}.get(line.marker, 3.5), "markeredgewidth": 0.8,
         "markerfacecolor": "white" if line.hollow else line.color,
         "markeredgecolor": "white" if line.marker == "D" else line.color,
-        "markeredgewidth": 0.8,
-        "label": line.label or None,
-    }
+    }  # fmt: skip
 
 
 def _legend_below(figure: Figure, handles: Sequence[Line2D]) -> None:

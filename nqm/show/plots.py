@@ -13,14 +13,11 @@ from numpy.typing import ArrayLike
 from ..optimizers.base import parameters
 from ..problems.bounds import bayes_bound, conjugate_gradient_steps, paper_bound
 from ..types import Wrong
-from .chart import BLACK, GREY, PALETTE, AxisScale, Line, Panel, around, chart, finite, ramp, wrap
+from .chart import BLACK, GREY, PALETTE, AxisScale, Figure, Line, Panel, around, chart, finite, ramp, wrap
 from .numbers import rounded, shown
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from ..engine.run import Run
-    from ..engine.spectrum import Spectrum
     from ..search import Scheduled
     from ..search.sweeps import Sweep
 
@@ -89,11 +86,11 @@ def plot_sweeps(sweeps: Sequence[Sweep] | Sweep, path: str | Path | None = None,
     first = sweeps[0]
     shared = all(s.target == first.target and s.spectrum is first.spectrum for s in sweeps)
     batch_sizes = np.unique(np.concatenate([np.asarray(s.batch_sizes, dtype=float) for s in sweeps]))
-    below = bound_lines(first.spectrum, first.target, batch_sizes) if bounds and shared else []
-    floors = (
-        cg_lines(first.spectrum, first.target, batch_sizes, [_power(s) for s in sweeps]) if bounds and shared else []
-    )
-    curves, marks = [], []
+    below, floors, curves, marks = [], [], [], []
+    if bounds and shared:
+        asked, powers = (first.spectrum, first.target), {p for s in sweeps if (p := _power(s)) is not None}
+        below = bound_pair(batch_sizes, *(bound(*asked, 1.0) / batch_sizes for bound in (paper_bound, bayes_bound)))
+        floors = cg_floors(batch_sizes, [n for p in sorted(powers) if (n := conjugate_gradient_steps(*asked, p))])
     for s, name, color in zip(sweeps, _told_apart(sweeps), _colors(len(sweeps)), strict=True):
         critical = s.critical_batch_size()
         if math.isfinite(critical):
@@ -131,10 +128,8 @@ def plot_schedule(scheduled: Scheduled, path: str | Path | None = None) -> Figur
     rates = [p.value for name, p in parameters(scheduled.optimizer).items() if name.split(".")[-1] == "lr"]
     panels = []
     if np.ptp(schedule.lr) > 0 or np.ptp(schedule.batch_size) == 0:
-        values = schedule.lr * rates[0] if rates else schedule.lr
-        panels.append(
-            _stairs(schedule.ends, values, "learning rate" if rates else "learning rate, multiplied", PALETTE[0])
-        )
+        values, name = (schedule.lr * rates[0], "") if rates else (schedule.lr, ", multiplied")
+        panels.append(_stairs(schedule.ends, values, f"learning rate{name}", PALETTE[0]))
     if np.ptp(schedule.batch_size) > 0:
         panels.append(_stairs(schedule.ends, schedule.batch_size * scheduled.batch_size, "batch size", PALETTE[1]))
     return chart(panels, path)
@@ -150,15 +145,8 @@ def _stairs(ends: Sequence[int], values: ArrayLike, name: str, color: str) -> Pa
 # Parts that pictures share.
 
 
-def bound_lines(spectrum: Spectrum, target: float, batch_sizes: ArrayLike) -> list[Line]:
-    """The paper's bound and the Bayes bound; one line where they differ by less than a picture shows."""
-    sizes = np.asarray(batch_sizes, dtype=float)
-    paper, bayes = paper_bound(spectrum, target, 1.0) / sizes, bayes_bound(spectrum, target, 1.0) / sizes
-    return bound_pair(sizes, paper, bayes)
-
-
 def bound_pair(batch_sizes: ArrayLike, paper: ArrayLike, bayes: ArrayLike) -> list[Line]:
-    """Lines of the two bounds, from their values."""
+    """The paper's bound and the Bayes bound; one line where they differ by less than a picture shows."""
     paper, bayes = np.asarray(paper, dtype=float), np.asarray(bayes, dtype=float)
     if np.all(paper < 1.05 * bayes):
         gap = float(np.max(paper / bayes) - 1)
@@ -169,34 +157,26 @@ def bound_pair(batch_sizes: ArrayLike, paper: ArrayLike, bayes: ArrayLike) -> li
     ]
 
 
-def cg_lines(spectrum: Spectrum, target: float, batch_sizes: ArrayLike, powers: Sequence[float | None]) -> list[Line]:
-    """For each preconditioner, the steps that conjugate gradients take without noise."""
-    steps = [(p, conjugate_gradient_steps(spectrum, target, p)) for p in sorted({p for p in powers if p is not None})]
-    return cg_floors(batch_sizes, [n for _, n in steps if n])
-
-
 def cg_floors(batch_sizes: ArrayLike, steps: Sequence[float]) -> list[Line]:
-    """Level lines at the steps of conjugate gradients, each with its number at the end."""
+    """Level lines at the steps that conjugate gradients take without noise, each with its number at the end."""
     sizes = np.asarray(batch_sizes, dtype=float)
     ends = [sizes.min(), sizes.max()]
     names = ["CG: conjugate gradients", *[""] * len(steps)]
     return [Line(ends, [n, n], name, GREY, "--", 0.7, tag=f"CG {n:g}") for n, name in zip(steps, names, strict=False)]
 
 
-def perfect_scaling(
-    batch_sizes: ArrayLike, steps: ArrayLike, label: str = "perfect scaling", color: str = GREY
-) -> Line:
+def perfect_scaling(batch_sizes: ArrayLike, steps: ArrayLike) -> Line:
     """Twice the batch, half the steps, through the point of a curve with the fewest examples."""
     x, y = finite(batch_sizes, steps)
     x, y = (x, np.min(x * y) / x) if len(x) else (x, y)
-    return Line(x, y, label, color, ":", 1.0)
+    return Line(x, y, "perfect scaling", GREY, ":", 1.0)
 
 
-def linear_in_batch(batch_sizes: ArrayLike, rates: ArrayLike, label: str = "proportional to B") -> Line:
+def linear_in_batch(batch_sizes: ArrayLike, rates: ArrayLike) -> Line:
     """Twice the batch, twice the rate, from the first point of a curve."""
     x, y = finite(batch_sizes, rates)
     x, y = (x, y[:1] * x / x[0]) if len(x) else (x, y)
-    return Line(x, y, label, GREY, ":", 1.0)
+    return Line(x, y, "proportional to B", GREY, ":", 1.0)
 
 
 def curve_at(batch_size: float, batch_sizes: ArrayLike, steps: ArrayLike) -> float:

@@ -1,9 +1,11 @@
-"""Tables are lists of rows, and a row maps names of columns to values. They are written as CSV and as Markdown here."""
+"""Tables are lists of rows, and a row maps names of columns to values. Data is written as CSV, as Markdown and as JSON here."""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,6 @@ import numpy as np
 
 from ..types import Array, Wrong
 from .numbers import shown
-from .plain import plain
 
 Row = dict[str, Any]
 Table = list[Row]
@@ -68,6 +69,26 @@ def to_csv(table: Sequence[Row], path: str | Path | None = None) -> str:
     if path is not None:
         with_folder(path).write_text(text.getvalue(), encoding="utf-8")
     return text.getvalue()
+
+
+def plain(value: object) -> object:
+    """Data as strict JSON has it, without NaN and infinity: None for numbers that are not finite, lists for tuples."""
+    if isinstance(value, dict):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def to_json(data: object) -> str:
+    """Strict JSON on indented lines.
+
+    >>> print(to_json({"loss": math.nan}))
+    {
+      "loss": null
+    }
+    """
+    return json.dumps(plain(data), indent=2, allow_nan=False)
 
 
 def with_folder(path: str | Path) -> Path:

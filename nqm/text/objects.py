@@ -102,11 +102,8 @@ def parse_axis(text: str) -> Axis:
 def known_optimizers() -> dict[str, type[Optimizer]]:
     """The optimizers of this package by name."""
     found = {name: getattr(optimizers, name) for name in optimizers.__all__}
-    return {
-        name: value
-        for name, value in sorted(found.items())
-        if inspect.isclass(value) and issubclass(value, Optimizer) and not inspect.isabstract(value)
-    }
+    known = {n: c for n, c in sorted(found.items()) if inspect.isclass(c) and issubclass(c, Optimizer)}
+    return {name: value for name, value in known.items() if not inspect.isabstract(value)}
 
 
 def known_schedules() -> dict[str, Callable[..., Schedule]]:
@@ -178,10 +175,8 @@ def _joined(source: Text, node: ast.BinOp) -> Schedule:
 
 def _check_pieces(name: str, values: dict[str, Numbers]) -> None:
     """Refuse a schedule that is too long, or changes too often, before it is built."""
-    changing = {"wsd": ("warmup_steps", "decay_steps"), "constant": (), "step": (), "Schedule": ()}.get(
-        name, ("steps",)
-    )
-    if sum(_total(values[key]) for key in changing) > MAX_TEXT_PIECES:
+    changing = {"wsd": ("warmup_steps", "decay_steps"), "constant": (), "step": (), "Schedule": ()}
+    if sum(_total(values[key]) for key in changing.get(name, ("steps",))) > MAX_TEXT_PIECES:
         raise Wrong(f"{name}: a schedule in text changes at most {MAX_TEXT_PIECES:,} times")
     if _total(values.get("lengths", values.get("steps", 0))) > MAX_TEXT_STEPS:
         raise Wrong(f"{name}: a schedule lasts at most {MAX_TEXT_STEPS:,} steps")
@@ -229,9 +224,8 @@ def _constructor(
     name = function.id
     if name not in known:
         raise unknown(source.what, source.own.get(name, name), known, more)
-    values = bind(
-        name, known[name], [source.numbers(a) for a in args], {k: source.numbers(v) for k, v in named.items()}
-    )
+    numbers = source.numbers
+    values = bind(name, known[name], [numbers(a) for a in args], {k: numbers(v) for k, v in named.items()})
     allowed = lists if name in ("Schedule", "Spectrum") else ("at",)
     for key, value in values.items():
         if isinstance(value, list) and key not in allowed:

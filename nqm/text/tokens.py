@@ -25,20 +25,13 @@ MAX_EXPONENT = 1_024  # Powers beyond are refused: 2**1023 is the largest power 
 EXACT_INTEGERS = 2**53  # Integers up to here are exact as floats.
 
 EXAMPLE_TEXTS = {
-    "optimizer": "EMA(HeavyBall(momentum=0.9))",
-    "schedule": "warmup(100) + cosine(900)",
-    "spectrum": "power_law(10000)",
-    "number": "1024, 2^10 or 1e-3",
-    "noise": "student_t(5)",
-}
+    "optimizer": "EMA(HeavyBall(momentum=0.9))", "schedule": "warmup(100) + cosine(900)", "spectrum": "power_law(10000)",
+    "number": "1024, 2^10 or 1e-3", "noise": "student_t(5)",
+}  # fmt: skip
 
 ARITHMETIC = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.Pow: operator.pow,
-}
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv, ast.Pow: operator.pow,
+}  # fmt: skip
 
 TOKEN = re.compile(
     r"""

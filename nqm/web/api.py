@@ -22,7 +22,7 @@ from ..search import Axis, optimal_schedule, phase_map, steps_to_target
 from ..search import tune as run_tune
 from ..search.sweeps import Sweep
 from ..search.sweeps import sweep as run_sweep
-from ..show.plain import plain
+from ..show.tables import plain
 from ..types import Array, Wrong
 from .bodies import BODIES, Given, PlannedSchedule, SpectrumSource
 from .fields import Refused, told

@@ -45,15 +45,9 @@ def check(name: str, study: PaperStudy | None = None, **premises: object) -> Mea
 
 
 def run_all(
-    only: Sequence[str] | None = None,
-    folder: str | Path | None = None,
-    *,
-    turn: bool = False,
-    premises: Premises | None = None,
-    progress: Progress | None = None,
-    study: PaperStudy | None = None,
-    workers: int = 1,
-) -> list[Checked]:
+    only: Sequence[str] | None = None, folder: str | Path | None = None, *, turn: bool = False,
+    premises: Premises | None = None, progress: Progress | None = None, study: PaperStudy | None = None, workers: int = 1,
+) -> list[Checked]:  # fmt: skip
     """Measure claims; with a folder, write a picture of each and one page of all, ``claims.md`` and ``claims.html``.
 
     Parameters
@@ -73,8 +67,7 @@ def run_all(
             raise Wrong(f"{c.name} {c.missing}")
     if premises and len(chosen) != 1:
         raise Wrong(
-            f"premises are those of one claim, got {len(chosen)} claims; name the one that is meant",
-            argument="premises",
+            f"premises are those of one claim, got {len(chosen)} claims; name the one that is meant", "premises"
         )
     folder = made(folder, "claims.md") if folder else None
     found = []

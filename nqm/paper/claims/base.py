@@ -7,17 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from types import ModuleType, NoneType
-from typing import TYPE_CHECKING
 
 from ...engine.run import number
+from ...show.chart import Figure
 from ...show.tables import Row, Table
 from ...show.verdict import Finding, Verdict
 from ...text.values import parse_number
 from ...types import Wrong, unknown
 from ..instance import PaperStudy, Question
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Premises = Mapping[str, object]
 """What a claim takes for granted, by name: numbers, words, or an optimizer."""
@@ -62,15 +59,10 @@ class Measured:
     def to_dict(self) -> Row:
         """Plain numbers, as ``--json`` prints them."""
         return {
-            "measured": self.told,
-            "number": number(self.number),
-            "what": self.what,
-            "tolerance": number(self.tolerance),
-            "reason": self.reason,
-            "verdict": self.verdict.name,
-            "sentence": self.sentence,
-            "table": self.table,
-        }
+            "measured": self.told, "number": number(self.number), "what": self.what,
+            "tolerance": number(self.tolerance), "reason": self.reason,
+            "verdict": self.verdict.name, "sentence": self.sentence, "table": self.table,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)

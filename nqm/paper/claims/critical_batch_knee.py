@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...optimizers import SGD, HeavyBall, Optimizer
-from ...show.chart import GREY, PALETTE, Line, Panel, chart
+from ...show.chart import GREY, PALETTE, Figure, Line, Panel, chart
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
-from ..instance import POWERS, PaperStudy, Question, preconditioned
+from ..instance import POWERS, PaperStudy, asking, preconditioned
 from .base import Measured
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 STATEMENT = (
     "SGD leaves perfect scaling where its best learning rate meets the edge of stability, at a batch size of about "
@@ -22,10 +17,7 @@ SOURCE = "on the best learning rate, as Figure 4a suggests it: linear in B until
 TURN = ("momentum is added", {"optimizer": HeavyBall()})
 TOLERANCE = 2.0
 PLAIN = SGD()
-
-
-def questions(study: PaperStudy) -> list[Question]:
-    return study.to_table({"": PLAIN})
+questions = asking({"": PLAIN})
 
 
 def measure(study: PaperStudy | None = None, optimizer: Optimizer = PLAIN) -> Measured:

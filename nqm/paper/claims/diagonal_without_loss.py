@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...optimizers import SGD, Adam, HeavyBall, Nesterov, Optimizer, Sign
-from ...show.chart import GREY, Line, Panel, chart, ramp
+from ...show.chart import GREY, Figure, Line, Panel, chart, ramp
 from ...show.tables import Table, column, distinct
 from ...show.verdict import Verdict
 from ..instance import instance
 from .base import Measured
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 STATEMENT = "H may be taken diagonal without loss of generality: SGD, heavy ball and Nesterov do the same in any basis."
 SOURCE = "on the model: H and C are diagonal"
@@ -64,9 +60,7 @@ def measure(
 def draw(table: Table) -> Figure:
     names = distinct(table, "optimizer")
     lines = [
-        Line(
-            column(table, "step", optimizer=name), np.maximum(column(table, "gap", optimizer=name), 1e-17), name, color
-        )
+        Line(column(table, "step", optimizer=name), column(table, "gap", optimizer=name).clip(1e-17), name, color)
         for name, color in zip(names, ramp(len(names)), strict=True)
     ]
     ends = [1, column(table, "step").max()]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...optimizers import EMA, SGD, HeavyBall
-from ...show.chart import PALETTE, Line, Panel, chart
+from ...show.chart import PALETTE, Figure, Line, Panel, chart
 from ...show.numbers import spelled
 from ...show.tables import Table, column, distinct
 from ...show.verdict import Verdict
@@ -15,8 +15,6 @@ from ..instance import instance
 from .base import Measured
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from ...problems.quadratic import Quadratic
 
 STATEMENT = "An exponential moving average of the weights lowers the steady-state risk."

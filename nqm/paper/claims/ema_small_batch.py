@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from ...show.chart import GREY, Line, Panel, chart
+from ...show.chart import GREY, Figure, Line, Panel, chart
 from ...show.numbers import spelled
 from ...show.tables import Table, column, distinct
 from ...show.verdict import Verdict
 from ..drawing import curves, keys
-from ..instance import POWERS, WITH_AVERAGE, PaperStudy, Question
+from ..instance import POWERS, WITH_AVERAGE, PaperStudy, asking
 from .base import Measured
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 STATEMENT = "An average of the weights saves steps at small batch sizes, and nothing at large ones."
 SOURCE = "on exponential moving averages, with Figure 3b"
 TURN = ("there is hardly any noise at the smaller batch size either", {"small": 2**20})
 SAVES, NOTHING = 0.9, 0.95
-
-
-def questions(study: PaperStudy) -> list[Question]:
-    return study.to_table(WITH_AVERAGE)
+questions = asking(WITH_AVERAGE)
 
 
 def measure(study: PaperStudy | None = None, small: float | None = None, large: float | None = None) -> Measured:

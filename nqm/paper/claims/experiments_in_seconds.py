@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 
 from ...optimizers import SGD, HeavyBall
 from ...search.sweeps import sweep
-from ...show.chart import PALETTE, Line, Panel, chart
+from ...show.chart import PALETTE, Figure, Line, Panel, chart
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ..instance import BATCH_SIZES, TARGET, instance
 from .base import Measured
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 T = TypeVar("T")
 
@@ -30,9 +27,7 @@ METHODS = {"SGD": SGD(), "heavy ball": HeavyBall()}
 
 
 def measure(
-    engine: Literal["powers", "steps"] = "powers",
-    batch_sizes: Sequence[float] = BATCH_SIZES,
-    dim: int = 10_000,
+    engine: Literal["powers", "steps"] = "powers", batch_sizes: Sequence[float] = BATCH_SIZES, dim: int = 10_000
 ) -> Measured:
     """CPU seconds to tune SGD and heavy ball at every batch size; the only number here that depends on the machine.
 

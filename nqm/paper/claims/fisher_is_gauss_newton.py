@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from ...show.chart import GREY, PALETTE, Line, Panel, chart
+from ...show.chart import GREY, PALETTE, Figure, Line, Panel, chart
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from .base import Measured
 from .nets import NEEDS, digits, gap, listed, one_thread
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from torch import Tensor
 
     from ...nets.network import Network
@@ -26,12 +25,9 @@ __all__ = ["NEEDS", "SOURCE", "STATEMENT", "TURN", "draw", "measure"]
 
 
 def measure(
-    targets: Literal["model", "data"] = "model",
-    steps: Sequence[int] = (0, 30, 300),
-    width: int = 8,
-    examples: int = 100,
-    seed: int = 0,
-) -> Measured:
+    targets: Literal["model", "data"] = "model", steps: Sequence[int] = (0, 30, 300), width: int = 8,
+    examples: int = 100, seed: int = 0,
+) -> Measured:  # fmt: skip
     """Relative distance from the Gauss-Newton matrix, whole matrices in float64, at worst over a training.
 
     The Fisher matrix is summed over all classes, each with its probability under the model: nothing is sampled.

@@ -7,20 +7,16 @@ docs/nets.md has the command and the table.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...show.chart import GREY, PALETTE, Line, Panel, chart
+from ...show.chart import GREY, PALETTE, Figure, Line, Panel, chart
 from ...show.numbers import percent
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ...types import Wrong
 from .base import Measured
 from .nets import NEEDS, one_thread
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 STATEMENT = "The Fisher matrix stabilises after a few epochs of training."
 SOURCE = "in an appendix, on the Fisher matrix of a ResNet during training"
@@ -31,17 +27,10 @@ __all__ = ["NEEDS", "SOURCE", "STATEMENT", "TURN", "draw", "measure"]
 
 
 def measure(
-    after: float = 4.0,
-    epochs: Sequence[float] = (0, 1, 2, 4, 8, 16, 32),
-    workload: str = "digits",
-    examples: int = 1797,
-    sample: int | None = None,
-    k: int = 10,
-    probes: int = 8,
-    lanczos_steps: int = 5,
-    tol: float = 1e-3,
-    seed: int = 0,
-) -> Measured:
+    after: float = 4.0, epochs: Sequence[float] = (0, 1, 2, 4, 8, 16, 32), workload: str = "digits",
+    examples: int = 1797, sample: int | None = None, k: int = 10, probes: int = 8, lanczos_steps: int = 5,
+    tol: float = 1e-3, seed: int = 0,
+) -> Measured:  # fmt: skip
     """Likeness of the Fisher matrix, which is the Gauss-Newton matrix, at each checkpoint and the one before it.
 
     Alignment is the cosine between the two matrices, each cut to its largest eigenvalues: it is blind to scale, which

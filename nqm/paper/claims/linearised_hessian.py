@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from ...show.chart import GREY, PALETTE, Line, Panel, chart
+from ...show.chart import GREY, PALETTE, Figure, Line, Panel, chart
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from .base import Measured
 from .nets import NEEDS, digits, gap, gauss_newton, listed, one_thread
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 STATEMENT = "The Hessian of the loss of the linearised network is the Gauss-Newton matrix of the network."
 SOURCE = "on the curvature of networks"
@@ -23,11 +19,7 @@ __all__ = ["NEEDS", "SOURCE", "STATEMENT", "TURN", "draw", "measure"]
 
 
 def measure(
-    linearised: bool = True,
-    steps: Sequence[int] = (0, 30, 300),
-    width: int = 8,
-    examples: int = 100,
-    seed: int = 0,
+    linearised: bool = True, steps: Sequence[int] = (0, 30, 300), width: int = 8, examples: int = 100, seed: int = 0
 ) -> Measured:
     """Relative distance of the Hessian from the Gauss-Newton matrix, whole matrices in float64, at worst over a training.
 

@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...optimizers import SGD
-from ...show.chart import Panel, chart
+from ...show.chart import Figure, Panel, chart
 from ...show.numbers import spelled
 from ...show.plots import linear_in_batch
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ...types import Array
 from ..drawing import curves, keys
-from ..instance import POWERS, PaperStudy, Question
+from ..instance import POWERS, PaperStudy, asking
 from .base import Measured
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 STATEMENT = "SGD's best learning rate grows linearly with batch size, then stays flat."
 SOURCE = "on the best learning rate, with Figure 4a"
 TURN = ("every batch size is below the critical one", {"batch_sizes": (4, 16, 64)})
 TOLERANCE = 0.05
 METHOD = {"SGD": SGD()}
-
-
-def questions(study: PaperStudy) -> list[Question]:
-    return study.to_table(METHOD)
+questions = asking(METHOD)
 
 
 def measure(study: PaperStudy | None = None, batch_sizes: Sequence[float] | None = None) -> Measured:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...engine.spectrum import Spectrum
 from ...optimizers import SGD, HeavyBall
 from ...problems.quadratic import Quadratic
-from ...show.chart import GREY, PALETTE, Line, Panel, chart
+from ...show.chart import GREY, PALETTE, Figure, Line, Panel, chart
 from ...show.numbers import percent
 from ...show.tables import Table, column, distinct
 from ...show.verdict import Verdict
 from .base import Measured
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 STATEMENT = (
     "At small batch sizes, where learning rates are small, learning rate and momentum are interchangeable: heavy ball "

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from ...optimizers import SGD
-from ...show.chart import GREY, PALETTE, Line, Panel, chart
+from ...show.chart import GREY, PALETTE, Figure, Line, Panel, chart
 from ...show.numbers import percent
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ..instance import PaperStudy, Question
 from .base import Measured
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 STATEMENT = "Steps and examples trade along the hyperbola (S / Smin - 1)(E / Emin - 1) = 1."
 SOURCE = "on critical batch sizes, after McCandlish et al. (2018)"

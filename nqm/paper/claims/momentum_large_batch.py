@@ -7,7 +7,7 @@ from ...optimizers.kinds import Free
 from ...show.numbers import spelled
 from ...show.tables import column, distinct
 from ...show.verdict import Verdict
-from ..instance import POWERS, WITH_MOMENTUM, PaperStudy, Question
+from ..instance import POWERS, WITH_MOMENTUM, PaperStudy, asking
 from .base import Measured
 from .momentum_small_batch import draw, step_ratios
 
@@ -15,10 +15,7 @@ STATEMENT = "At large batch sizes momentum helps."
 SOURCE = "on momentum, with Figure 3a"
 TURN = ("the batch is small and momentum fixed", {"batch_size": 4, "momentum": 0.9})
 TOLERANCE = 1.1
-
-
-def questions(study: PaperStudy) -> list[Question]:
-    return study.to_table(WITH_MOMENTUM)
+questions = asking(WITH_MOMENTUM)
 
 
 def measure(
@@ -39,8 +36,7 @@ def measure(
         table, min(gain), "steps of SGD over heavy ball's, at least",
         f"At B = {size:,.0f} SGD needs {spelled(gain)} times the steps of heavy ball for p = {spelled(POWERS)}.",
         TOLERANCE, "at p = 0.75 the runs are about ten steps long, so that one step is 10%",
-        Verdict.of(*(g > TOLERANCE for g in gain)),
-        "",
+        Verdict.of(*(g > TOLERANCE for g in gain)), "",
         f"the batch size is {size:,.0f} with momentum {name}: the factors are {spelled(gain)}",
     )  # fmt: skip
 

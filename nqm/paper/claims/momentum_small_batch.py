@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...optimizers import SGD, HeavyBall, free
 from ...optimizers.kinds import Free
-from ...show.chart import GREY, PALETTE, Line, Panel, chart
+from ...show.chart import GREY, PALETTE, Figure, Line, Panel, chart
 from ...show.numbers import percent, spelled
 from ...show.tables import Table, column, distinct
 from ...show.verdict import Verdict
 from ..instance import POWERS, Methods, PaperStudy, Question
 from .base import Measured
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 STATEMENT = "At small batch sizes momentum gives nothing over SGD."
 SOURCE = "on momentum, with Figure 3a"
@@ -58,9 +53,8 @@ def draw(table: Table) -> Figure:
     for power, color in zip(POWERS, PALETTE, strict=False):
         for name, style in styles.items():
             key = {"momentum": name, "power": power}
-            lines.append(
-                Line(column(table, "batch_size", **key), column(table, "ratio", **key), "", color, style, marker="o")
-            )
+            sizes, ratio = column(table, "batch_size", **key), column(table, "ratio", **key)
+            lines.append(Line(sizes, ratio, "", color, style, marker="o"))
     sizes = column(table, "batch_size")
     even = Line([sizes.min(), sizes.max()], [1, 1], "SGD", GREY, ":", 1.2)
     key = [Line([], [], f"p = {p:g}", c, width=2.5) for p, c in zip(POWERS, PALETTE, strict=False)]
@@ -74,24 +68,16 @@ def step_ratios(study: PaperStudy, momentum: float | Free) -> Table:
     methods = _methods(momentum)
     table = study.table(methods)
     return [
-        {
-            "momentum": name,
-            "power": power,
-            "batch_size": size,
-            "sgd": plain,
-            "heavy_ball": heavy,
-            "ratio": heavy / plain,
-        }
+        {**key, "batch_size": size, "sgd": plain, "heavy_ball": heavy, "ratio": heavy / plain}
         for name in methods
         if name != "SGD"
-        for power in POWERS
+        for p in POWERS
+        for key, sgd in [({"momentum": name, "power": p}, {"optimizer": "SGD", "power": p})]
         for size, plain, heavy in zip(
-            column(table, "batch_size", optimizer="SGD", power=power),
-            column(table, "steps", optimizer="SGD", power=power),
-            column(table, "steps", optimizer=name, power=power),
-            strict=True,
+            column(table, "batch_size", **sgd), column(table, "steps", **sgd),
+            column(table, "steps", optimizer=name, power=p), strict=True,
         )
-    ]
+    ]  # fmt: skip
 
 
 def _methods(momentum: float | Free) -> Methods:

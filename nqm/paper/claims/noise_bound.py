@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ...optimizers import EMA, SGD, HeavyBall
 from ...problems.bounds import bayes_bound, paper_bound
-from ...show.chart import GREY, PALETTE, Line, Panel, chart
+from ...show.chart import GREY, PALETTE, Figure, Line, Panel, chart
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ..instance import PaperStudy, Question
 from .base import Measured
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 STATEMENT = "No method needs fewer than d / (2CB) steps to reach the loss C."
 SOURCE = "on the bound that Figure 3a shows"

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...optimizers import HeavyBall
-from ...show.chart import BLACK, Line, Panel, chart, ramp
+from ...show.chart import BLACK, Figure, Line, Panel, chart, ramp
 from ...show.numbers import percent
 from ...show.tables import Table, column, distinct
 from ...show.verdict import Verdict
 from ..instance import instance
 from .base import Measured
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 STATEMENT = "The noise need not be Gaussian: the expected loss depends on its variance alone."
 SOURCE = "on the model: noise has mean 0 and covariance C / B"
@@ -43,16 +39,9 @@ def measure(
     for i, law in enumerate(laws):
         run = problem.sample(optimizer, 4, exact.steps.tolist(), replicas=replicas, noise=law, seed=seed + i, workers=1)
         assert run.stderr is not None
-        rows = zip(run.steps, run.loss, run.stderr, exact.loss, strict=True)
+        rows = zip(*(v.tolist() for v in (run.steps, run.loss, run.stderr, exact.loss)), strict=True)
         table += [
-            {
-                "law": law,
-                "step": int(t),
-                "loss": float(m),
-                "stderr": float(e),
-                "exact": float(x),
-                "gap": float(m / x - 1),
-            }
+            {"law": law, "step": t, "loss": m, "stderr": e, "exact": x, "gap": m / x - 1}
             for t, m, e, x in rows
             if t > 0
         ]
@@ -74,14 +63,11 @@ def measure(
 def draw(table: Table) -> Figure:
     laws = distinct(table, "law")
     lines = [Line(column(table, "step", law=laws[0]), column(table, "exact", law=laws[0]), "exact", BLACK, width=1.0)]
-    lines += [
-        Line(column(table, "step", law=law), column(table, "loss", law=law), law, color, "", marker="o")
-        for law, color in zip(laws, ramp(len(laws)), strict=True)
-    ]
-    scores = [
-        Line(column(table, "step", law=law), _z(table, law), law, color, "", marker="o")
-        for law, color in zip(laws, ramp(len(laws)), strict=True)
-    ]
+    scores = []
+    for law, color in zip(laws, ramp(len(laws)), strict=True):
+        steps, loss = column(table, "step", law=law), column(table, "loss", law=law)
+        lines.append(Line(steps, loss, law, color, "", marker="o"))
+        scores.append(Line(steps, _z(table, law), law, color, "", marker="o"))
     panels = [
         Panel(lines, "step", "mean loss", "log", "log", legend="none"),
         Panel(scores, "step", "standard errors from exact", "log", legend="none", y_limits=(-5.0, 5.0)),

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from ...optimizers import SGD
-from ...show.chart import BLACK, GREY, PALETTE, Line, Panel, chart
+from ...show.chart import BLACK, GREY, PALETTE, Figure, Line, Panel, chart
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ..instance import PaperStudy, Question
 from .base import Measured
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 STATEMENT = (
     "The gradient noise scale tr(HC) / g'Hg, averaged over a run, predicts the order of magnitude of the critical batch "

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...show import html
-from ...show.tables import Table, header, markdown
+from ...show.tables import header, markdown, some
 from ...show.verdict import JUDGED
 from .collect import Checked
 
@@ -38,12 +38,8 @@ def summary(checked: Sequence[Checked]) -> str:
 def entries(one: Checked) -> list[tuple[str, str]]:
     """What is said of a claim after its statement: name and text."""
     found = one.measured
-    rows = [
-        ("measured", found.told),
-        ("number", f"{found.number:.3g}: {found.what}"),
-        ("tolerance", f"{found.tolerance:.3g}: {found.reason}"),
-        ("verdict", found.sentence),
-    ]
+    number, tolerance = f"{found.number:.3g}: {found.what}", f"{found.tolerance:.3g}: {found.reason}"
+    rows = [("measured", found.told), ("number", number), ("tolerance", tolerance), ("verdict", found.sentence)]
     if one.turned:
         rows.append(("turned", f"if {one.claim.turned_by}: {one.turned.number:.3g}, {one.turned.sentence}"))
     return rows
@@ -53,36 +49,22 @@ def as_markdown(checked: Sequence[Checked], note: str = "") -> str:
     rows = [(f"[{c.claim.name}](#{c.claim.name})", f"{c.measured.number:.3g}", c.measured.sentence) for c in checked]
     parts = [f"# {TITLE}", ABOUT, f"{summary(checked)} {note}".rstrip(), markdown(["claim", "number", "verdict"], rows)]
     for one in checked:
-        said = "\n".join(
-            f"- {name}: {'**' + text + '**' if name == 'verdict' else text}" for name, text in entries(one)
-        )
-        parts += [
-            f"## {one.claim.name}",
-            f"> {one.claim.statement}",
-            f"Said {one.claim.source}.",
-            said,
-            f"![{one.claim.title}]({one.claim.name}.png)",
-            _table(one),
-        ]
+        said = "\n".join(f"- {name}: {f'**{text}**' if name == 'verdict' else text}" for name, text in entries(one))
+        names = header(one.measured.table)
+        parts += [f"## {one.claim.name}", f"> {one.claim.statement}", f"Said {one.claim.source}.", said]
+        parts.append(f"![{one.claim.title}]({one.claim.name}.png)")
+        parts.append(markdown(names, [[row.get(name) for name in names] for row in some(one.measured.table, ROWS)]))
+        parts += [_more(one)] if _more(one) else []
     return "\n\n".join(parts) + "\n"
-
-
-def _table(one: Checked) -> str:
-    names = header(one.measured.table)
-    text = markdown(names, [[row.get(name) for name in names] for row in _shown(one)])
-    return f"{text}\n\n{_more(one)}" if _more(one) else text
 
 
 def as_html(checked: Sequence[Checked], folder: Path, note: str = "") -> str:
     """The page as one HTML file that holds its pictures."""
     overview = [
-        {
-            "claim": html.Marked(c.claim.name, section=c.claim.name),
-            "number": f"{c.measured.number:.3g}",
-            "verdict": html.Marked(c.measured.sentence, c.measured.verdict.name),
-        }
+        {"claim": html.Marked(c.claim.name, section=c.claim.name), "number": f"{c.measured.number:.3g}",
+         "verdict": html.Marked(c.measured.sentence, c.measured.verdict.name)}
         for c in checked
-    ]
+    ]  # fmt: skip
     about = [html.paragraph(ABOUT), html.paragraph(f"{summary(checked)} {note}".rstrip()), html.table(overview)]
     return html.page(TITLE, *about, *(_html_section(one, folder) for one in checked))
 
@@ -91,23 +73,10 @@ def _html_section(one: Checked, folder: Path) -> str:
     style = one.measured.verdict.name
     said = [(name, html.Marked(text, style) if name == "verdict" else text) for name, text in entries(one)]
     return html.section(
-        one.claim.title,
-        html.quote(one.claim.statement),
-        html.paragraph(f"Said {one.claim.source}.", "quiet"),
-        html.entries(said),
-        html.picture((folder / f"{one.claim.name}.png").read_bytes(), one.claim.title),
-        html.table(_shown(one)),
-        html.paragraph(_more(one), "quiet"),
-        name=one.claim.name,
-    )
-
-
-def _shown(one: Checked) -> Table:
-    """The rows of a table that a page has room for, evenly spaced with the first and the last."""
-    table = one.measured.table
-    if len(table) <= ROWS:
-        return table
-    return [table[round(i * (len(table) - 1) / (ROWS - 1))] for i in range(ROWS)]
+        one.claim.title, html.quote(one.claim.statement), html.paragraph(f"Said {one.claim.source}.", "quiet"),
+        html.entries(said), html.picture((folder / f"{one.claim.name}.png").read_bytes(), one.claim.title),
+        html.table(some(one.measured.table, ROWS)), html.paragraph(_more(one), "quiet"), name=one.claim.name,
+    )  # fmt: skip
 
 
 def _more(one: Checked) -> str:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from ...optimizers import DriftingPreconditioned, HeavyBall
-from ...show.chart import GREY, PALETTE, Line, Panel, chart
+from ...show.chart import GREY, PALETTE, Figure, Line, Panel, chart
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ..instance import instance
 from .base import Measured
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 STATEMENT = (
     "For a fixed preconditioner it is the same whether gradients are preconditioned before momentum or after it."
@@ -41,15 +36,9 @@ def measure(
     table = []
     for swing in sorted({*DRIFTS, drift}):
         before, after = (
-            problem.sample(
-                DriftingPreconditioned(inner, power, swing, order=order),
-                64,
-                steps,
-                replicas=replicas,
-                seed=seed,
-                workers=1,
-            )
+            problem.sample(optimizer, 64, steps, replicas=replicas, seed=seed, workers=1)
             for order in ("before", "after")
+            for optimizer in [DriftingPreconditioned(inner, power, swing, order=order)]
         )
         table.append({"drift": swing, "gap": float(np.abs(after.loss / before.loss - 1).max())})
     gap = next(row["gap"] for row in table if row["drift"] == drift)

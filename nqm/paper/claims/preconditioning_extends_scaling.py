@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...optimizers import SGD
-from ...show.chart import GREY, Line, Panel, chart
+from ...show.chart import GREY, Figure, Line, Panel, chart
 from ...show.numbers import spelled
-from ...show.tables import Table
+from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ..drawing import curves, keys
-from ..instance import POWERS, WITH_MOMENTUM, Methods, PaperStudy, Question
+from ..instance import POWERS, WITH_MOMENTUM, Methods, PaperStudy, asking
 from .base import Measured
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 STATEMENT = "Preconditioning and momentum each extend perfect scaling to larger batches."
 SOURCE = "on preconditioning, with Figure 3a"
 TURN = ("every mode has the same curvature", {"exponent": 0.0, "methods": {"SGD": SGD()}})
 TOLERANCE = 1.1
-
-
-def questions(study: PaperStudy) -> list[Question]:
-    return study.to_table(WITH_MOMENTUM)
+questions = asking(WITH_MOMENTUM)
 
 
 def measure(study: PaperStudy | None = None, exponent: float = 1.0, methods: Methods = WITH_MOMENTUM) -> Measured:
@@ -41,11 +34,10 @@ def measure(study: PaperStudy | None = None, exponent: float = 1.0, methods: Met
     study = (study or PaperStudy()).on(exponent)
     critical = {m: study.critical(o) for m, o in methods.items()}
     table = study.table(methods)
-    for (m, p), found in {(m, p): c for m, cs in critical.items() for p, c in zip(POWERS, cs, strict=True)}.items():
-        rows = [row for row in table if row["optimizer"] == m and row["power"] == p]
-        fewest = min(row["examples"] for row in rows)
-        for row in rows:
-            row |= {"excess": row["examples"] / fewest, "critical": found}
+    for row in table:
+        fewest = np.nanmin(column(table, "examples", optimizer=row["optimizer"], power=row["power"]))
+        found = critical[row["optimizer"]][POWERS.index(row["power"])]
+        row |= {"excess": float(row["examples"] / fewest), "critical": found}
     steps = [_factor(a, b) for found in critical.values() for a, b in itertools.pairwise(found)]
     momentum = []
     if "heavy ball" in critical:

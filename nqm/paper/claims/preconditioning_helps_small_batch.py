@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...optimizers import SGD
-from ...show.chart import Panel, chart
+from ...show.chart import Figure, Panel, chart
 from ...show.numbers import spelled
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ..drawing import curves, keys
-from ..instance import POWERS, WITH_MOMENTUM, Methods, PaperStudy, Question
+from ..instance import POWERS, WITH_MOMENTUM, Methods, PaperStudy, asking
 from .base import Measured
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 STATEMENT = "Preconditioning helps at small batch sizes too."
 SOURCE = "on preconditioning, with Figure 3a"
 TURN = ("every mode has the same curvature", {"exponent": 0.0, "methods": {"SGD": SGD()}})
 TOLERANCE = 1.02
-
-
-def questions(study: PaperStudy) -> list[Question]:
-    return study.to_table(WITH_MOMENTUM)
+questions = asking(WITH_MOMENTUM)
 
 
 def measure(study: PaperStudy | None = None, exponent: float = 1.0, methods: Methods = WITH_MOMENTUM) -> Measured:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ...optimizers import SGD
 from ...problems.least_squares import LeastSquares
 from ...search import tune
-from ...show.chart import GREY, PALETTE, Line, Panel, chart
+from ...show.chart import GREY, PALETTE, Figure, Line, Panel, chart
 from ...show.numbers import spelled
 from ...show.tables import Row, Table, column
 from ...show.verdict import Verdict
 from ...types import Array
 from ..instance import instance
 from .base import Measured
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 STATEMENT = (
     "Gradient noise may be taken to be the same everywhere: SGD on real minibatches is then stable up to lr = 2 / h."

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...optimizers import SGD
 from ...optimizers.base import parameters
-from ...show.chart import GREY, Line, Panel, chart, ramp
+from ...show.chart import GREY, Figure, Line, Panel, chart, ramp
 from ...show.numbers import percent, spelled
 from ...show.tables import Table, column, distinct
 from ...show.verdict import Verdict
 from ..instance import PaperStudy, Question, preconditioned
 from .base import Measured
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 STATEMENT = "The optimal learning-rate schedule starts at the largest stable rate."
 SOURCE = "on optimal schedules, with the appendix's figure of fifty pieces"
@@ -32,11 +28,9 @@ def questions(study: PaperStudy) -> list[Question]:
 
 
 def measure(
-    study: PaperStudy | None = None,
-    powers: Sequence[float] = POWERS,
-    batch_sizes: Sequence[float] = BATCH_SIZES,
+    study: PaperStudy | None = None, powers: Sequence[float] = POWERS, batch_sizes: Sequence[float] = BATCH_SIZES,
     pieces: int = PIECES,
-) -> Measured:
+) -> Measured:  # fmt: skip
     """First rate of the best piecewise-constant schedule over the stability limit.
 
     Parameters

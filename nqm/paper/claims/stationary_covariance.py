@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from ...engine.trajectory import Trajectory
 from ...optimizers import SGD
-from ...show.chart import GREY, PALETTE, Line, Panel, chart
+from ...show.chart import GREY, PALETTE, Figure, Line, Panel, chart
 from ...show.numbers import percent
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ...types import Array
 from .base import Measured
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 STATEMENT = "Run at a constant learning rate, SGD settles into a stationary covariance close to lr / (2B) C H^-1."
 SOURCE = "on the steady state of SGD; compare Mandt et al. (2017)"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ...optimizers import SGD
-from ...show.chart import GREY, PALETTE, Line, Panel, chart
+from ...show.chart import GREY, PALETTE, Figure, Line, Panel, chart
 from ...show.numbers import spelled
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
@@ -18,8 +18,6 @@ from .base import Measured
 from .nets import NEEDS, one_thread
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from ...nets.network import Network
 
 Scale = Literal["ntk", "mean_field"]
@@ -34,13 +32,9 @@ __all__ = ["NEEDS", "SOURCE", "STATEMENT", "TURN", "draw", "measure"]
 
 
 def measure(
-    scale: Scale = "ntk",
-    widths: Sequence[int] = (16, 64, 256, 1024),
-    lr: float = 1.0,
-    steps: int = 40,
-    examples: int = 96,
-    seeds: int = 2,
-) -> Measured:
+    scale: Scale = "ntk", widths: Sequence[int] = (16, 64, 256, 1024), lr: float = 1.0, steps: int = 40,
+    examples: int = 96, seeds: int = 2,
+) -> Measured:  # fmt: skip
     """Slope of the distance between network and linearisation over the width, in logarithms.
 
     Both take the same steps of full-batch gradient descent from the same start. The distance is that of their outputs

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from ...engine.spectrum import Spectrum
 from ...optimizers import SGD
 from ...problems.quadratic import Quadratic
-from ...show.chart import GREY, Line, Panel, chart, ramp
+from ...show.chart import GREY, Figure, Line, Panel, chart, ramp
 from ...show.numbers import spelled
 from ...show.tables import Table, column, distinct
 from ...show.verdict import Finding, Verdict
 from ..instance import PaperStudy
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "Appendix: training curves at five learning rates"
 CAPTION = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,14 +10,11 @@ from ...engine.spectrum import Spectrum
 from ...engine.trajectory import Trajectory
 from ...optimizers import HeavyBall
 from ...problems.quadratic import Quadratic
-from ...show.chart import GREY, PALETTE, Line, Panel, chart
+from ...show.chart import GREY, PALETTE, Figure, Line, Panel, chart
 from ...show.tables import Table, column
 from ...show.verdict import Finding, Verdict
 from ..claims import claim
 from ..instance import PaperStudy
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "Figure 2: rate and steady-state risk against momentum"
 CAPTION = (
@@ -37,14 +33,10 @@ def data(study: PaperStudy | None = None) -> Table:
     momenta = np.unique(np.append(1 - 1 / MEMORIES, critical))
     radius = Trajectory(HeavyBall(X, momenta[:, None]), mode.spectrum.h).stationary().radius()
     return [
-        {
-            "momentum": float(momentum),
-            "rate": float(1 - r),
-            "risk": mode.floor(HeavyBall(X, float(momentum)), batch_size=1),
-            "regime": "over-damped" if momentum < critical else "under-damped",
-        }
+        {"momentum": float(momentum), "rate": float(1 - r), "risk": mode.floor(HeavyBall(X, float(momentum)), batch_size=1),
+         "regime": "over-damped" if momentum < critical else "under-damped"}
         for momentum, r in zip(momenta, radius, strict=True)
-    ]
+    ]  # fmt: skip
 
 
 def draw(table: Table) -> Figure:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from ...show.tables import Table, column, distinct, markdown
+from ...show.tables import Table, column, markdown
 from ...show.verdict import Finding
 from ..claims import claim
 from ..drawing import steps_chart
-from ..instance import POWERS, WITH_MOMENTUM, PaperStudy, Question, preconditioned
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from ..instance import POWERS, WITH_MOMENTUM, PaperStudy, asking, preconditioned
 
 TITLE = "Figure 3a: steps against batch size, with and without momentum"
 CAPTION = (
@@ -21,10 +16,7 @@ CAPTION = (
     "preconditioner H^-p. Grey: the Bayes bound and the paper's d/2CB, perfect scaling from SGD's first point, and the "
     "steps of conjugate gradients without noise (CG) for each p."
 )
-
-
-def questions(study: PaperStudy) -> list[Question]:
-    return study.to_table(WITH_MOMENTUM)
+questions, draw = asking(WITH_MOMENTUM), steps_chart
 
 
 def data(study: PaperStudy | None = None) -> Table:
@@ -35,19 +27,10 @@ def data(study: PaperStudy | None = None) -> Table:
     return [{**row, **study.bounds(row["batch_size"]), "cg_steps": floors[row["power"]]} for row in rows]
 
 
-def draw(table: Table) -> Figure:
-    return steps_chart(table, [n for n in distinct(table, "cg_steps") if n])
-
-
 def findings(table: Table, study: PaperStudy) -> list[Finding]:
-    names = (
-        "momentum_small_batch",
-        "momentum_large_batch",
-        "preconditioning_extends_scaling",
-        "preconditioning_helps_small_batch",
-        "noise_bound",
-        "mccandlish_hyperbola",
-    )
+    momentum = ("momentum_small_batch", "momentum_large_batch")
+    preconditioning = ("preconditioning_extends_scaling", "preconditioning_helps_small_batch")
+    names = (*momentum, *preconditioning, "noise_bound", "mccandlish_hyperbola")
     return [claim(name).finding(study) for name in names]
 
 
@@ -64,15 +47,11 @@ def tables(table: Table, study: PaperStudy) -> str:
         for p in POWERS:
             found = study.sweep(preconditioned(optimizer, p))
             knee = found.critical_batch_size("knee") if method == "SGD" else None
-            by = (found.critical_batch_size("20%"), found.critical_batch_size("2x"), found.critical_batch_size("ratio"))
+            by = (found.critical_batch_size(name) for name in ("20%", "2x", "ratio"))
             critical.append([f"{method}, p = {p:g}", *by, knee])
-    return "\n\n".join(
-        [
-            "### Tuned steps to the target",
-            markdown(["B", *(f"2^{np.log2(b):g}" for b in sizes)], rows),
-            "### Critical batch sizes",
-            "Batch size at which steps exceed perfect scaling by 20%, by 2x, Emin / Smin, and SGD's closed-form knee "
-            "tr(P^-1 C) / (2 max(h/P) target).",
-            markdown(["", "20%", "2x", "Emin/Smin", "knee"], critical),
-        ]
+    steps = markdown(["B", *(f"2^{np.log2(b):g}" for b in sizes)], rows)
+    return (
+        f"### Tuned steps to the target\n\n{steps}\n\n### Critical batch sizes\n\n"
+        "Batch size at which steps exceed perfect scaling by 20%, by 2x, Emin / Smin, and SGD's closed-form knee "
+        "tr(P^-1 C) / (2 max(h/P) target).\n\n" + markdown(["", "20%", "2x", "Emin/Smin", "knee"], critical)
     )

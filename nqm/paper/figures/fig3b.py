@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from ...show.numbers import spelled
@@ -11,30 +9,20 @@ from ...show.tables import Table
 from ...show.verdict import Finding, Verdict
 from ..claims import claim
 from ..drawing import steps_chart
-from ..instance import POWERS, WITH_AVERAGE, PaperStudy, Question
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from ..instance import POWERS, WITH_AVERAGE, PaperStudy, asking
 
 TITLE = "Figure 3b: steps against batch size, with and without averaging"
 CAPTION = (
     "Steps to loss 0.01 for SGD (dashed) and for the moving average of its weights (solid), learning rate and decay "
     "tuned at every batch size, with the preconditioner H^-p."
 )
-
-
-def questions(study: PaperStudy) -> list[Question]:
-    return study.to_table(WITH_AVERAGE)
+questions, draw = asking(WITH_AVERAGE), steps_chart
 
 
 def data(study: PaperStudy | None = None) -> Table:
     """Tuned steps and settings of SGD and of its average for each preconditioner and batch size, and the bounds."""
     study = study or PaperStudy()
     return [{**row, **study.bounds(row["batch_size"])} for row in study.table(WITH_AVERAGE)]
-
-
-def draw(table: Table) -> Figure:
-    return steps_chart(table)
 
 
 def findings(table: Table, study: PaperStudy) -> list[Finding]:

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from ...optimizers import SGD
-from ...show.chart import Panel, chart
+from ...show.chart import Figure, Panel, chart
 from ...show.plots import linear_in_batch
 from ...show.tables import Table, column
 from ...show.verdict import Finding, Verdict
 from ..claims import claim
 from ..claims.lr_linear_then_flat import slopes
 from ..drawing import curves, keys
-from ..instance import WITH_MOMENTUM, PaperStudy, Question
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from ..instance import WITH_MOMENTUM, PaperStudy, asking
 
 TITLE = "Figure 4a: best learning rate against batch size"
 CAPTION = (
     "Left: the best learning rate of SGD (dashed) and heavy ball (solid). Right: the effective one, "
     "lr / (1 - momentum). The dotted line is proportional to batch size, from SGD's first point at p = 0."
 )
-
-
-def questions(study: PaperStudy) -> list[Question]:
-    return study.to_table(WITH_MOMENTUM)
+questions = asking(WITH_MOMENTUM)
 
 
 def data(study: PaperStudy | None = None) -> Table:
@@ -49,8 +41,7 @@ def findings(table: Table, study: PaperStudy) -> list[Finding]:
     sizes = column(table, "batch_size", optimizer="SGD", power=0.0)
     rates = {m: column(table, "effective_lr", optimizer=m, power=0.0) for m in WITH_MOMENTUM}
     # Where SGD's rate has gone flat at p = 0: the first doublings beyond twice its critical batch size.
-    beyond = int(np.searchsorted(sizes, 2 * study.sweep(SGD()).critical_batch_size()))
-    beyond = min(beyond, len(sizes) - 2)
+    beyond = min(int(np.searchsorted(sizes, 2 * study.sweep(SGD()).critical_batch_size())), len(sizes) - 2)
     plain, heavy = (float(slopes(sizes, rates[m])[beyond]) for m in WITH_MOMENTUM)
     return [
         claim("lr_linear_then_flat").finding(study),

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...optimizers import SGD
 from ...show.numbers import spelled
-from ...show.tables import Row, Table, column
+from ...show.tables import Table, column
 from ...show.verdict import Finding, Verdict
 from ..drawing import steps_chart
 from ..instance import POWERS, PaperStudy, Question, preconditioned
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "Figure 4b: an optimal schedule against a constant learning rate"
 CAPTION = (
@@ -22,6 +17,7 @@ CAPTION = (
 )
 PIECES = 10
 LARGEST = {0.0: 2**20, 0.25: 2**20, 0.5: 2**12, 0.75: 2**12}  # batch sizes up to which runs are long enough to divide
+draw = steps_chart
 
 
 def questions(study: PaperStudy) -> list[Question]:
@@ -40,20 +36,11 @@ def data(study: PaperStudy | None = None) -> Table:
     for power in POWERS:
         found = study.sweep(preconditioned(SGD(), power))
         for size, steps in zip(found.batch_sizes.tolist(), found.steps.tolist(), strict=True):
-            table.append(_row(study, "constant", power, size, steps))
+            table.append({"optimizer": "constant", "power": power, "batch_size": size, "steps": steps})
     for power, size in _cases(study):
         steps = study.schedule(preconditioned(SGD(), power), float(size), PIECES).steps
-        table.append(_row(study, "ten pieces", power, float(size), steps))
-    return table
-
-
-def _row(study: PaperStudy, name: str, power: float, batch_size: float, steps: float) -> Row:
-    row = {"optimizer": name, "power": power, "batch_size": batch_size, "steps": steps}
-    return {**row, **study.bounds(batch_size)}
-
-
-def draw(table: Table) -> Figure:
-    return steps_chart(table)
+        table.append({"optimizer": "ten pieces", "power": power, "batch_size": float(size), "steps": steps})
+    return [row | study.bounds(row["batch_size"]) for row in table]
 
 
 def findings(table: Table, study: PaperStudy) -> list[Finding]:

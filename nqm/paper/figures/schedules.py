@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...optimizers import SGD
 from ...optimizers.base import parameters
-from ...show.chart import Line, Panel, chart, ramp
+from ...show.chart import Figure, Line, Panel, chart, ramp
 from ...show.numbers import spelled
 from ...show.tables import Table, column, distinct, markdown
 from ...show.verdict import Finding, Verdict
 from ..claims import claim
 from ..instance import PaperStudy, Question, preconditioned
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "Appendix: optimal schedules of fifty pieces"
 CAPTION = (

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from ...show.chart import GREY, Line, Panel, chart, ramp
+from ...show.chart import GREY, Figure, Line, Panel, chart, ramp
 from ...show.numbers import spelled
 from ...show.plots import curve_at
 from ...show.tables import Table, column, distinct
 from ...show.verdict import Finding, Verdict
 from ..drawing import STYLES
 from ..instance import WITH_MOMENTUM, PaperStudy, Question, sweep_rows
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "Appendix: five target losses"
 CAPTION = (
