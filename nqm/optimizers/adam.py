@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .base import GeometryLike, State, Strided, Tensor
+from .base import GeometryLike, State, Strided, Tensor, adapted
 from .kinds import Number, decay, positive, stride
 
 
@@ -42,7 +42,5 @@ class Adam(Strided):
 
     def update(self, state: State, g: Tensor, t: int) -> State:
         theta, m, v = state
-        m = self.beta1 * m + (1 - self.beta1) * g
-        v = self.beta2 * v + (1 - self.beta2) * g * g
-        unbiased = (1 - self.beta2 ** (t + 1)) ** -0.5
-        return theta - self.lr * (m / (1 - self.beta1 ** (t + 1)) / (v**0.5 * unbiased + self.eps)), m, v
+        m, v, direction = adapted(m, v, g, t, self.beta1, self.beta2, self.eps)
+        return theta - self.lr * direction, m, v

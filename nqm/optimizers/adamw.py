@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .adam import Adam
-from .base import State, Tensor
-from .kinds import Number, positive
+from .base import GeometryLike, State, Strided, Tensor, adapted
+from .kinds import Number, decay, positive, stride
 
 
 @dataclass(frozen=True)
-class AdamW(Adam):
+class AdamW(Strided):
     """Adam with decoupled weight decay, as ``torch.optim.AdamW`` does it.
 
     ::
@@ -31,8 +30,16 @@ class AdamW(Adam):
     Loshchilov and Hutter (2019), Decoupled weight decay regularization.
     """
 
+    lr: Number = stride()
+    beta1: Number = decay()
+    beta2: Number = decay(0.999)
+    eps: Number = positive(1e-8, zero=True)
     weight_decay: Number = positive(0.01, low=-16.0, high=8.0, zero=True)
 
+    def begin(self, theta: Tensor, geometry: GeometryLike) -> State:
+        return theta, 0.0 * theta, 0.0 * theta
+
     def update(self, state: State, g: Tensor, t: int) -> State:
-        theta, *averages = state
-        return super().update((theta - self.lr * self.weight_decay * theta, *averages), g, t)
+        theta, m, v = state
+        m, v, direction = adapted(m, v, g, t, self.beta1, self.beta2, self.eps)
+        return theta - self.lr * self.weight_decay * theta - self.lr * direction, m, v

@@ -356,6 +356,14 @@ def follow(G: Sequence[Sequence[Entry]], b: Sequence[Entry], r: Sequence[Entry])
     return row, sum(r[i] * b[i] for i in range(k))
 
 
+def adapted(m: Tensor, v: Tensor, g: Tensor, t: int, beta1: float, beta2: float, eps: float) -> tuple[Tensor, ...]:
+    """Adam's averages of the gradient and of its square after step t, and the direction they give."""
+    m = beta1 * m + (1 - beta1) * g
+    v = beta2 * v + (1 - beta2) * g * g
+    unbiased = (1 - beta2 ** (t + 1)) ** -0.5
+    return m, v, m / (1 - beta1 ** (t + 1)) / (v**0.5 * unbiased + eps)
+
+
 def norm(g: Tensor) -> Tensor:
     """The Euclidean norm over all parameters."""
     return (g * g).sum(-1, keepdims=True) ** 0.5

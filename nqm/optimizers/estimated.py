@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..types import Wrong
-from .base import GeometryLike, State, Tensor
-from .diagonal import DiagonalPreconditioned
-from .kinds import Number, positive, whole
+from ..types import Array, Wrong
+from .base import GeometryLike, Sampled, State, Tensor, Wrapper
+from .kinds import Number, positive, unit, whole
 
 
 @dataclass(frozen=True)
-class EstimatedPreconditioned(DiagonalPreconditioned):
+class EstimatedPreconditioned(Sampled, Wrapper):
     """A diagonal preconditioner from the second moment of the gradients of some examples at the start, damped.
 
     ::
@@ -34,16 +33,26 @@ class EstimatedPreconditioned(DiagonalPreconditioned):
     Duchi, Hazan and Singer (2011), Adaptive subgradient methods.
     """
 
+    power: Number = unit()
     examples: Number = whole()
     damping: Number = positive(1e-8, zero=True)
 
     def begin(self, theta: Tensor, geometry: GeometryLike) -> State:
         total, gradient = 0.0, geometry.gradient
         if gradient is None:
-            sentence = "EstimatedPreconditioned needs gradients of single examples, and this run has none"
-            raise Wrong(sentence, argument="optimizer")
+            raise Wrong(
+                "EstimatedPreconditioned needs gradients of single examples, and this run has none",
+                argument="optimizer",
+            )
         for _ in range(int(self.examples)):
             g = gradient(theta)
             total = total + g * g
         gain = (total / self.examples + self.damping) ** -self.power
         return self.inner.begin(theta, geometry), gain
+
+    def update(self, state: State, g: Tensor, t: int) -> State:
+        inner, gain = state
+        return self.inner.update(inner, g * gain, t), gain
+
+    def edge(self, h: Array) -> Array:
+        return self.inner.edge(h ** (1 - self.power))

@@ -459,3 +459,19 @@ def report_steps(steps: Steps, grid: str, points: int) -> Array:
     if np.any(whole != times) or whole.min() < 0 or whole.max() > MAX_STEPS or np.any(np.diff(whole) <= 0):
         raise Wrong("steps must be whole numbers from 0 to 10^9 in rising order", argument="steps")
     return whole
+
+
+def require_problem(problem: Problem, verb: str) -> None:
+    """Refuse what is no problem at all, such as a spectrum."""
+    if not isinstance(problem, Problem):
+        raise Wrong(f"{verb} needs a problem such as Quadratic(spectrum), got {problem!r:.60}", argument="problem")
+
+
+def require_separable(problem: Problem, verb: str) -> None:
+    """Refuse a problem whose signal and noise are not known apart."""
+    if not isinstance(problem, Problem) or not problem.separable:
+        raise Wrong(
+            f"{verb} needs a problem whose noise does not depend on its loss, got {type(problem).__name__}; "
+            "use the Quadratic beside it, which a LeastSquares has as .additive",
+            argument="problem",
+        )

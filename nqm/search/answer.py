@@ -8,23 +8,13 @@ from typing import Any, Generic, TypeVar
 
 from ..engine.run import Outcome, number
 from ..optimizers.base import Optimizer, parameters
-from ..problems.base import AnyLaw, Problem, check_batch_size, check_steps, check_target, is_number
+from ..problems.base import AnyLaw, check_batch_size, check_steps, check_target, is_number
 from ..sampling.bases import Rotation
 from ..sampling.laws import GAUSSIAN, Law, law
 from ..sampling.replicas import check_whole
 from ..types import Wrong
 
 O_co = TypeVar("O_co", bound=Optimizer, covariant=True)
-
-
-def require_separable(problem: Problem, verb: str) -> None:
-    """Refuse a problem whose signal and noise are not known apart."""
-    if not isinstance(problem, Problem) or not problem.separable:
-        raise Wrong(
-            f"{verb} needs a problem whose noise does not depend on its loss, got {type(problem).__name__}; "
-            "use the Quadratic beside it, which a LeastSquares has as .additive",
-            argument="problem",
-        )
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,8 @@ from ..engine.run import Outcome, number, numbers
 from ..engine.spectrum import Spectrum
 from ..engine.trajectory import Trajectory
 from ..optimizers.base import Optimizer, Parameter, fill, free_parameters, parameters
-from ..problems.base import MAX_STEPS, Problem, check_batch_size, check_target
+from ..problems.base import MAX_STEPS, Problem, check_batch_size, check_target, require_separable
 from ..types import Array, Wrong
-from .answer import require_separable
 
 MOST_VALUES = 512  # of an axis
 

@@ -15,9 +15,9 @@ import numpy as np
 from ..engine.run import Outcome, number
 from ..engine.schedule import Schedule
 from ..optimizers.base import Optimizer, fill, free, free_parameters, parameters
-from ..problems.base import MAX_STEPS, Problem, check_batch_size, check_target
+from ..problems.base import MAX_STEPS, Problem, check_batch_size, check_target, require_separable
 from ..types import Array, Wrong
-from .answer import Tuned, require_separable
+from .answer import Tuned
 from .chain import Chain, split
 from .exact.family import Family
 from .exact.losses import CEILING

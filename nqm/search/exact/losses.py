@@ -7,8 +7,8 @@ from typing import Generic
 
 import numpy as np
 
-from ...problems.base import Pair, Problem, total
-from ...types import Array, Wrong
+from ...problems.base import Pair, Problem, require_problem, total
+from ...types import Array
 from .family import Family, O
 from .minimise import Basin, minimise
 from .settings import COUPLED, SEPARABLE, SETTINGS, Effort
@@ -28,8 +28,7 @@ class Scan(Generic[O]):
     """
 
     def __init__(self, problem: Problem, optimizer: O) -> None:
-        if not isinstance(problem, Problem):
-            raise Wrong(f"tune needs a problem such as Quadratic(spectrum), got {problem!r:.60}", argument="problem")
+        require_problem(problem, "tune")
         self.problem, self.effort = problem, SEPARABLE if problem.separable else COUPLED
         self.family = Family(optimizer, problem.nodes.smooth.spectrum)
         p = len(self.family)

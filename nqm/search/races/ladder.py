@@ -13,7 +13,7 @@ import numpy as np
 
 from ...engine.run import Outcome
 from ...optimizers.base import Optimizer
-from ...problems.base import MAX_STEPS, Problem
+from ...problems.base import MAX_STEPS, Problem, require_problem
 from ...types import Array, Wrong
 from ..answer import PLAIN, Goal, Sampling, Tuned, at_edge
 from .settings import STANDARD, RaceSettings
@@ -159,7 +159,8 @@ class RaceTuner:
     def __init__(
         self, problem: Problem, optimizer: Optimizer, sampling: Sampling = PLAIN, settings: RaceSettings = STANDARD
     ) -> None:
-        if not (isinstance(problem, Problem) and problem.separable):
+        require_problem(problem, "tune")
+        if not problem.separable:
             kind = type(problem).__name__
             raise Wrong(f"{optimizer} is sampled, and tuned on a Quadratic problem only, not on a {kind}", "problem")
         self.races, self.warning = Races(problem, optimizer, sampling, settings), sampling.law.warning
