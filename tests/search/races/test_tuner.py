@@ -197,7 +197,7 @@ def test_wrong_calls_are_refused() -> None:
         with pytest.raises(Wrong, match="steps at most") as error:
             tune(SMALL, Adam(), 64, **goal)  # type: ignore[arg-type]
         assert error.value.argument == name
-    with pytest.raises(Wrong, match="Quadratic problem only") as error:
+    with pytest.raises(Wrong, match="tune needs a problem such as Quadratic") as error:
         tune("problem", Adam(), 64, 0.1)  # type: ignore[arg-type]
     assert error.value.argument == "problem"
 
