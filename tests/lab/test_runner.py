@@ -150,6 +150,22 @@ def test_a_broken_pool_is_replaced(undisturbed: Table, log: Path, tmp_path: Path
     assert any("a worker was lost with" in note for note in notes)
 
 
+def test_a_pool_that_breaks_while_it_is_handed_a_round_is_replaced(undisturbed: Table, tmp_path: Path) -> None:
+    """Python's pool then cannot start a process, and says that a handle is closed."""
+    crew = executors.local(1)
+    right, calls = crew.executor.submit, []
+
+    def submit(function: Any, *args: Any) -> Future[Any]:
+        calls.append(function)
+        if len(calls) == 2:
+            raise OSError("handle is closed")
+        return right(function, *args)
+
+    crew.executor.submit = submit
+    assert run(small(), store=tmp_path / "small.db", executor=crew).table() == undisturbed
+    assert len(calls) == 2
+
+
 def test_a_round_that_kills_its_workers_is_given_up_alone(undisturbed: Table, tmp_path: Path) -> None:
     path = tmp_path / "small.db"
     with pytest.raises(LabError, match=r"lost 4 times while they trained (SGD|HeavyBall) at batch size 4"):
