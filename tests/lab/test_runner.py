@@ -163,7 +163,7 @@ def test_a_pool_that_breaks_while_it_is_handed_a_round_is_replaced(undisturbed: 
 
     crew.executor.submit = submit
     assert run(small(), store=tmp_path / "small.db", executor=crew).table() == undisturbed
-    assert len(calls) == 2
+    assert len(calls) in (2, 3)  # The new pool has a submit of its own; one more round may be under way before.
 
 
 def test_a_round_that_kills_its_workers_is_given_up_alone(undisturbed: Table, tmp_path: Path) -> None:
