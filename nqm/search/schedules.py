@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from ..engine.run import Outcome, number
 from ..engine.schedule import Schedule
-from ..optimizers.base import Optimizer, fill, free, free_parameters, parameters
+from ..optimizers.base import Optimizer, free, parameters
 from ..problems.base import MAX_STEPS, Problem, check_batch_size, check_target, require_separable
 from ..types import Array, Wrong
 from .answer import Tuned
 from .chain import Chain, split
 from .exact.family import Family
-from .exact.losses import CEILING
+from .exact.losses import log_loss
 from .exact.minimise import minimise
 from .exact.tuning import Tuner
+from .rates import RateSearch
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -156,8 +157,7 @@ def _best_batches(problem: Problem, optimizer: Optimizer, unit: float, examples:
         return signal + float((shares / batches).sum()), batches, T, chosen
 
     def values(points: Array) -> Array:
-        losses = np.array([settle(point, nodes)[0] for point in points])
-        return np.log(np.clip(np.where(np.isfinite(losses), losses, CEILING), 1e-300, CEILING))
+        return log_loss(np.array([settle(point, nodes)[0] for point in points]))
 
     low = np.append(math.log2(pieces), family.low)
     high = np.append(math.log2(min(examples, MAX_STEPS)), family.high)
@@ -186,172 +186,3 @@ def share_batches(shares: Array, lengths: Array, examples: float) -> Array:
         batches[small] = 1.0
         open_ &= ~small
     return batches
-
-
-@dataclass(frozen=True)
-class RateSettings:
-    """The numbers that steer the search for learning rates. A tolerance is the last gain in log loss, relative to it."""
-
-    first_pieces: int = 8  # A schedule of so many pieces finds the horizon cheaply; more pieces only refine it.
-    rough: float = 1e-5  # This is the tolerance of the descents that choose among first guesses.
-    good: float = 1e-7  # This is the tolerance of the descents that look for the horizon.
-    sharp: float = 1e-9  # This is the tolerance of the last descent at a horizon.
-    near: float = 3e-3  # The first pieces have their horizon once the log loss is so little below that of the target.
-    close: float = 1e-4  # All pieces have their horizon once the log loss is so little below that of the target.
-    horizons: int = 30  # Newton's method tries so many horizons at most.
-    flattest: float = -0.2  # A flatter slope of log loss over log steps is not believed: Newton would jump too far.
-    furthest: float = 1.2  # The log of the horizon moves by this much at a time at most.
-    top: float = 0.9  # The falling first guesses begin at this fraction of the edge of stability.
-    bottoms: tuple[float, ...] = (1.0, 0.1)  # They end at these multiples of the best constant rate.
-    first_cut: float = 0.004  # Horizons beyond the edge are first cut by this: passing the edge saves 0.2% to 2%.
-    last_cut: float = 5e-4  # Horizons are not cut by less than this fraction.
-    growth: float = 1e6  # A piece may pass the edge of stability as far as a mode grows by this factor in it.
-    beyond: float = 64.0  # A rate may be so many times the edge at most, however short its piece is.
-    short: int = 8  # Pieces of fewer steps may pass the edge at once: they are over before anything blows up.
-    depth: float = 60.0  # The log of a rate may lie so far below that of the largest rate allowed.
-    iterations: int = 300  # L-BFGS takes so many iterations at most.
-    iterations_beyond: int = 60  # So many at most beyond the edge, where ten horizons are tried.
-    corrections: int = 20  # L-BFGS remembers so many of its past steps.
-
-
-RATE_SETTINGS = RateSettings()
-
-
-class Rates(NamedTuple):
-    """A schedule: its steps, the rates of its pieces, coordinates u of the shared parameters, and the loss at the end."""
-
-    steps: int
-    rates: Array
-    u: Array
-    loss: float = math.inf
-
-    def on(self, pieces: int) -> Rates:
-        """The same rates on more pieces, and at least one step for each."""
-        rates = self.rates[(np.arange(pieces) * len(self.rates)) // pieces]
-        return self._replace(steps=max(self.steps, pieces), rates=rates)
-
-
-class RateSearch:
-    """Rates by L-BFGS at a horizon T, and the horizon by Newton's method as in `tune`."""
-
-    def __init__(self, problem: Problem, optimizer: Optimizer, batch_size: float) -> None:
-        self.problem, self.batch_size = problem, batch_size
-        self.optimizer = fill(optimizer, {"lr": free})
-        self.nodes, self.tuner = problem.nodes.searched(optimizer), Tuner(problem, self.optimizer)
-        self.shared = [p for p in free_parameters(self.optimizer).values() if p.path[-1] != "lr"]
-
-    def least_loss(self, steps: int, pieces: int) -> Rates:
-        """The rates of least loss after so many steps."""
-        constant = self.tuner.solve(self.batch_size, steps=steps)
-        start = self._first(steps, constant, min(pieces, RATE_SETTINGS.first_pieces))
-        return self._confirmed(self._descend(start.on(pieces), RATE_SETTINGS.sharp), math.inf)
-
-    def fewest_steps(self, target: float, pieces: int) -> Rates | Tuned:
-        """The rates that reach a target soonest; the constant answer if that has too few steps to be divided, or none."""
-        constant = self.tuner.solve(self.batch_size, target)
-        if not constant.steps or constant.steps < pieces:
-            return constant
-        few = min(pieces, RATE_SETTINGS.first_pieces)
-        found = self._first(max(few, constant.steps // 2), constant, few)
-        for count in sorted({few, pieces}):
-            close = RATE_SETTINGS.close if count == pieces else RATE_SETTINGS.near
-            found = self._horizon(target, found.on(count), close)
-        return self._confirmed(self._beyond_edge(target, found), target)
-
-    def at(self, rates: Rates, lr: float) -> Optimizer:
-        """The optimizer with the shared parameters of a schedule, at a learning rate."""
-        values = {p.name: float(p.kind.value(x)) for p, x in zip(self.shared, rates.u, strict=True)}
-        return fill(self.optimizer, {**values, "lr": lr})
-
-    def _horizon(self, target: float, found: Rates, close: float) -> Rates:
-        """Newton's method on log T against log of the least loss; the slope is that of the current schedule stretched."""
-        goal, T = math.log(target), found.steps
-        lo, hi, at = len(found.rates) - 1, MAX_STEPS, math.inf
-        for _ in range(RATE_SETTINGS.horizons):
-            found = self._descend(found._replace(steps=T), RATE_SETTINGS.good)
-            at = math.log(found.loss)
-            lo, hi = (lo, T) if at <= goal else (T, hi)
-            if (0 <= goal - at < close) or hi - lo <= 1:
-                break
-            further = T + max(1, T // 50)
-            slope = (math.log(self._loss(found._replace(steps=further), self.nodes)) - at) / math.log(further / T)
-            move = (goal - close / 2 - at) / min(slope, RATE_SETTINGS.flattest)
-            guess = T * math.exp(np.clip(move, -RATE_SETTINGS.furthest, RATE_SETTINGS.furthest))
-            T = int(np.clip(round(guess), lo + 1, max(hi - 1, lo + 1)))
-        return found if at <= goal else self._descend(found._replace(steps=hi), RATE_SETTINGS.sharp)
-
-    def _beyond_edge(self, target: float, found: Rates) -> Rates:
-        """Let early pieces pass the edge of stability a little, as later ones repair it: some tenths of a percent.
-
-        Every trial starts from the longer run that reached the target. The other way round, more steps beyond the edge
-        would blow up before the search has moved.
-        """
-        cut = RATE_SETTINGS.first_cut
-        for _ in range(10):
-            trial = min(found.steps - 1, int(found.steps * (1 - cut)))
-            if cut < RATE_SETTINGS.last_cut or trial < 4 * len(found.rates):
-                break
-            shorter = self._descend(found._replace(steps=trial), RATE_SETTINGS.good, beyond=True)
-            if shorter.loss > target:
-                cut /= 3
-            else:
-                found, cut = shorter, max(cut, 0.7 * math.log(target / shorter.loss))
-        return found
-
-    def _first(self, steps: int, constant: Tuned, pieces: int) -> Rates:
-        """Rates to start from: constant, or falling from the edge of stability; whichever descends further."""
-        known = parameters(constant.optimizer)
-        lr, u = float(known["lr"].value), np.array([p.kind.coordinate(known[p.name].value) for p in self.shared])
-        guesses = [Rates(steps, np.full(pieces, lr), u.astype(float))]
-        if pieces > 1:
-            top = max(lr, RATE_SETTINGS.top * self._chain(guesses[0]).edge(u))
-            falling = [np.geomspace(top, end * lr, pieces) for end in RATE_SETTINGS.bottoms]
-            guesses += [guesses[0]._replace(rates=rates) for rates in falling]
-        best = min((self._descend(guess, RATE_SETTINGS.rough) for guess in guesses), key=lambda found: found.loss)
-        # A piece whose rate has collapsed has no slope left to come back by; try it at the level of those after it.
-        envelope = np.maximum.accumulate(best.rates[::-1])[::-1]
-        again = self._descend(best._replace(rates=envelope), RATE_SETTINGS.rough)
-        return again if again.loss < best.loss else best
-
-    def _chain(self, at: Rates, problem: Problem | None = None) -> Chain:
-        return Chain(problem or self.nodes, self.optimizer, self.shared, split(at.steps, len(at.rates)))
-
-    def _loss(self, at: Rates, problem: Problem) -> float:
-        signal, noise = self._chain(at, problem).losses(at.rates, at.u)
-        loss = signal + noise / self.batch_size
-        return loss if math.isfinite(loss) else CEILING
-
-    def _confirmed(self, found: Rates, target: float) -> Rates:
-        """The rates with their loss on all modes, and a few more steps where the nodes of the search were a little off."""
-        T, loss = found.steps, self._loss(found, self.problem)
-        for _ in range(100):
-            if loss <= target:
-                break
-            T += max(1, T // 100_000)
-            loss = self._loss(found._replace(steps=T), self.problem)
-        return found._replace(steps=T, loss=loss)
-
-    def _descend(self, start: Rates, tolerance: float, beyond: bool = False) -> Rates:
-        """The least loss that is found from a start, at its horizon."""
-        from scipy.optimize import minimize
-        from threadpoolctl import threadpool_limits
-
-        count, chain = len(start.rates), self._chain(start)
-
-        def objective(z: Array) -> tuple[float, Array]:
-            loss, slope = chain.gradient(np.exp(z[:count]), z[count:], self.batch_size)
-            if not (0 < loss < CEILING) or not np.all(np.isfinite(slope)):
-                return math.log(CEILING), np.zeros_like(z)
-            return math.log(loss), slope / loss
-
-        shortest = int(chain.lengths.min())
-        passes = beyond or shortest < RATE_SETTINGS.short
-        most = min(RATE_SETTINGS.beyond, (1 + RATE_SETTINGS.growth ** (1 / shortest)) / 2) if passes else 1.0
-        top = math.log(chain.edge(start.u) * most)
-        bounds = [(top - RATE_SETTINGS.depth, top)] * count + [(p.kind.low, p.kind.high) for p in self.shared]
-        iterations = RATE_SETTINGS.iterations_beyond if beyond else RATE_SETTINGS.iterations
-        options = {"maxiter": iterations, "ftol": tolerance, "gtol": 1e-8, "maxcor": RATE_SETTINGS.corrections}
-        first = np.append(np.minimum(np.log(start.rates), top), start.u)
-        with threadpool_limits(1, "blas"):  # The systems of L-BFGS are tiny: more threads only spin.
-            result = minimize(objective, first, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-        return Rates(start.steps, np.exp(result.x[:count]), result.x[count:], math.exp(float(result.fun)))

@@ -25,6 +25,7 @@ from nqm import (
 from nqm.engine.basis import Basis, balance
 from nqm.optimizers.base import fill, free_parameters
 from nqm.search.chain import Chain, split
+from nqm.search.rates import levels
 from nqm.search.schedules import share_batches
 
 FAMILIES = [SGD(), HeavyBall(), EMA(HeavyBall()), Preconditioned(Nesterov(), 0.5), EMA(Preconditioned(SGD()))]
@@ -152,6 +153,24 @@ def test_one_piece_is_the_tuned_constant(small: Quadratic) -> None:
 def test_more_pieces_are_never_worse(small: Quadratic) -> None:
     losses = [optimal_schedule(small, SGD(), 16, steps=600, pieces=n).loss for n in (1, 2, 4, 8)]
     assert np.all(np.diff(losses) < 0)
+
+
+@pytest.mark.parametrize("dim, batch_size", [(1000, 2**12), (1000, 2**18), (10_000, 2**14)])
+def test_divided_schedules_are_never_later_than_the_constant_one(dim: int, batch_size: int) -> None:
+    problem = Quadratic(Spectrum.power_law(dim))
+    constant = tune(problem, HeavyBall(), batch_size, 0.01).steps or 0
+    steps = [optimal_schedule(problem, HeavyBall(), batch_size, 0.01, pieces=n).steps for n in (1, 2, 10)]
+    assert constant >= steps[0] >= steps[1] >= steps[2]
+
+
+def test_momentum_is_never_a_hindrance(paper: Quadratic) -> None:
+    """SGD is heavy ball without momentum; 10 pieces of heavy ball took 310,901 steps where SGD takes 209,464."""
+    plain, heavy = (optimal_schedule(paper, o, 4, 0.01, pieces=10).steps for o in (SGD(), HeavyBall()))
+    assert heavy <= 1.001 * plain
+
+
+def test_levels_divide_each_other() -> None:
+    assert [levels(n) for n in (1, 7, 8, 50)] == [[1], [1, 7], [1, 2, 4, 8], [1, 5, 25, 50]]
 
 
 def test_shared_batches_solve_the_budget_problem() -> None:
