@@ -12,7 +12,20 @@ import click
 
 from ..show.tables import rows_of
 from . import options, output
-from .options import AXIS, FIT, INTEGER, NUMBER, PICTURE, SIZES, SPECTRUM, GoalOptions, LawOptions, option, verb
+from .options import (
+    AXIS,
+    FIT,
+    INTEGER,
+    NUMBER,
+    PICTURE,
+    SPECTRUM,
+    GoalOptions,
+    LawOptions,
+    Number,
+    Whole,
+    option,
+    verb,
+)
 from .output import Sink, answered, progress, show_pairs, write
 
 if TYPE_CHECKING:
@@ -40,7 +53,7 @@ DEFAULT_REPLICAS = 64  # This many replicas are sampled where sampling is needed
 @options.schedule
 @options.problem
 @option("--grid", "Spacing of the reported steps.", ("log", "linear"))
-@option("--points", "Number of steps to report.", click.IntRange(2, 10**6), default=200)
+@option("--points", "Number of steps to report.", Whole(2, 10**6), default=200)
 @option(
     "--replicas --sample replicas",
     f"Replicas to sample; {DEFAULT_REPLICAS} if they are needed and N is omitted.",
@@ -153,7 +166,7 @@ def tune(
 @options.optimizer
 @options.batch_size
 @options.goal
-@option("--pieces", "Number of pieces of equal length.", click.IntRange(1, 1000), default=10)
+@option("--pieces", "Number of pieces of equal length.", Whole(1, 1000), default=10)
 @option("--on", "What to schedule; batch_size is in multiples of -b, and needs --examples.", ("lr", "batch_size"))
 @options.spectrum
 @options.sink(csv=True, plot=True)
@@ -182,7 +195,7 @@ def schedule(
 )
 @options.optimizers
 @options.target
-@option("--batch-sizes", "List 4,16,64, or range by factors of 4, or of 2: 2^2..2^20..2.", SIZES, default="2^2..2^20")
+@options.batch_sizes
 @options.problem
 @options.max_steps
 @options.laws
@@ -216,7 +229,7 @@ def sweep(
 @options.optimizer
 @option("--x", "NAME=LOW..HIGH or NAME=LOW..HIGH..N: lr=0.001..4..40.", AXIS, required=True)
 @option("--y", "The other axis: a hyper-parameter by name, or batch_size.", AXIS, required=True)
-@option("--batch-size -b B", "Batch size, unless it is an axis.", NUMBER)
+@option("--batch-size -b B", "Batch size, unless it is an axis.", Number(infinite=True))
 @options.target
 @options.spectrum
 @options.sink(csv=True)

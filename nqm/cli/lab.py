@@ -14,7 +14,7 @@ from ..show.tables import Row, Table, header, some
 from ..types import Wrong, unknown
 from . import options
 from .errors import Failure
-from .options import INPUT, INTEGER, TABLE, OutputFile, VerbFunction, Verbs, flag, option, verb
+from .options import INPUT, INTEGER, TABLE, OutputFile, VerbFunction, Verbs, Whole, flag, option, verb
 from .output import TABLE_ROWS, Sink, answered, show_pairs, show_table, write
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def results(function: VerbFunction) -> VerbFunction:
     "Where to train: local (processes), here (this process), dask (a local cluster), or a scheduler's address.",
     default="local",
 )
-@option("--workers N", "Processes of local and dask; one for each core if omitted.", click.IntRange(1))
+@option("--workers N", "Processes of local and dask; one for each core if omitted.", Whole(1))
 @option("--stacking", "Whether a worker trains many trials at once.", ("auto", "always", "never"))
 @flag("--widen", "Extend ranges at whose end a best setting lies, and search there.")
 @flag("--retry-failed", "Run trials again that an exception ended.")

@@ -7,12 +7,26 @@ from functools import wraps
 from typing import TYPE_CHECKING
 
 import click
-from click import Choice, IntRange
+from click import Choice
 
 from ..show.numbers import percent
 from ..show.tables import some, with_folder
 from . import options
-from .options import FIT, INPUT, INTEGER, NUMBER, OPTIMIZER, RATE_LIST, SIZES, TABLE, VerbFunction, flag, option, verb
+from .options import (
+    FIT,
+    INPUT,
+    INTEGER,
+    NUMBER,
+    OPTIMIZER,
+    RATE_LIST,
+    SIZES,
+    TABLE,
+    VerbFunction,
+    Whole,
+    flag,
+    option,
+    verb,
+)
 from .output import Sink, answered, progress, show_pairs, show_table, write
 
 if TYPE_CHECKING:
@@ -53,10 +67,10 @@ def network(function: VerbFunction) -> VerbFunction:
     "nqm fit mine:network --noise-vectors 16 --plot fit.png --json",
 )
 @network
-@option("--lanczos-steps", "Curvature products from the gradient.", IntRange(2), default=40)
-@option("--noise-vectors", "Number of random noise vectors.", IntRange(1), default=6)
-@option("--probes", "Number of random vectors for the density.", IntRange(0), default=0)
-@option("--descent", "Full gradients that follow the real loss; 0 gives the plain quadratic.", IntRange(0), default=150)
+@option("--lanczos-steps", "Curvature products from the gradient.", Whole(2), default=40)
+@option("--noise-vectors", "Number of random noise vectors.", Whole(1), default=6)
+@option("--probes", "Number of random vectors for the density.", Whole(0), default=0)
+@option("--descent", "Full gradients that follow the real loss; 0 gives the plain quadratic.", Whole(0), default=150)
 @option("--curvature", "Curvature to measure; Gauss-Newton if omitted.", Choice(CURVATURE_NAMES))
 @option("--out", "Write the fit, for nqm predict.", FIT)
 @options.sink(plot=True)
@@ -125,7 +139,7 @@ def predict(
 @option("--batch-sizes", "Each OPTIMIZER at all of them; without any, in turn.", SIZES, default="16..4096")
 @option("--rates", f"Without an OPTIMIZER: {FOUR}, at these rates x curvature.", RATE_LIST, default="0.03,0.1,0.3")
 @option("--steps", "Number of steps to train.", INTEGER, default=1000)
-@option("--seeds", "Trainings of each setting; fewer above batches of 2,048, down to one.", IntRange(1), default=2)
+@option("--seeds", "Trainings of each setting; fewer above batches of 2,048, down to one.", Whole(1), default=2)
 @option("--store", "Keep every training in this file, and make none twice.", TABLE)
 @option("--out", "Write the fit with the horizon that was found.", FIT)
 @options.sink(csv=True, plot=True)

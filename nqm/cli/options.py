@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import warnings
@@ -134,13 +135,40 @@ class Parsed(OptionType):
         return list(known_optimizers()) if self.function == "objects.parse_optimizer" else ()
 
 
-class Whole(Parsed):
-    """A number without a fraction, also as 1e5 or 2^17."""
+class Number(OptionType):
+    """A finite number, in any of the forms that `parse_number` reads; ``inf`` too if it is allowed."""
+
+    name, metavar = "number", "N"
+
+    def __init__(self, infinite: bool = False) -> None:
+        self.infinite = infinite
+
+    def read(self, text: str) -> float:
+        from ..text.values import NUMBER_FORMS, parse_number
+
+        number = parse_number(text)
+        if math.isinf(number) and not (self.infinite and number > 0):
+            raise Wrong(f"{text!r:.60} is not finite; {NUMBER_FORMS}")
+        return number
+
+
+class Whole(OptionType):
+    """A number without a fraction, also as 1k, 1e5 or 2^17, and within bounds if there are any."""
+
+    name, metavar = "number", "N"
+
+    def __init__(self, low: int | None = None, high: int | None = None) -> None:
+        self.low, self.high = low, high
 
     def read(self, text: str) -> int:
-        number = super().read(text)
-        if not (isinstance(number, (int, float)) and abs(number) < 2**63 and number == int(number)):
-            raise Wrong(f"{text!r} is not a whole number")
+        from ..text.values import NUMBER_FORMS, parse_number
+
+        number = parse_number(text)
+        if not abs(number) < 2**63 or number != int(number):
+            raise Wrong(f"{text!r:.60} is not a whole number; {NUMBER_FORMS}")
+        if (self.low is not None and number < self.low) or (self.high is not None and number > self.high):
+            upper = "" if self.high is None else f" to {self.high:,}"
+            raise Wrong(f"it must be a whole number from {self.low:,}{upper}, got {int(number):,}")
         return int(number)
 
 
@@ -197,13 +225,14 @@ class OutputFile(OptionType):
         return [CompletionItem(incomplete, type="file")]
 
 
-NUMBER = Parsed("number", "N", "values.parse_number")
-INTEGER = Whole("number", "N", "values.parse_number")
+NUMBER = Number()
+INTEGER = Whole()
 SIZES = Parsed("sizes", "SIZES", "values.parse_batch_sizes")
 RATE_LIST = Parsed("rates", "RATE_LIST", "values.parse_rates")
 AXIS = Parsed("axis", "AXIS", "objects.parse_axis")
 CLAIM = ClaimName()
 OPTIMIZER = Parsed("optimizer", "OPTIMIZER", "objects.parse_optimizer", allow_import=True)
+NOISE = Parsed("noise", "LAW", "objects.parse_noise")
 SCHEDULE = Parsed("schedule", "SCHEDULE", "objects.parse_schedule")
 SPECTRUM = SpectrumText("spectrum", "SPECTRUM", "objects.parse_spectrum")
 PICTURE = OutputFile(".png", ".pdf", ".svg")
@@ -244,7 +273,14 @@ spectrum = option(
     "The modes: power_law(d, exponent=1, ...), perhaps with .binned(100), or a .json, .npz or .csv file, or a fit.",
     SPECTRUM, default="power_law(10000)",
 )  # fmt: skip
-batch_size = option("--batch-size -b B", "Batch size: 1024, 2^10, or inf for no noise.", NUMBER, required=True)
+batch_size = option(
+    "--batch-size -b B", "Batch size: 1024, 1k, 2^10, or inf for no noise.", Number(infinite=True), required=True
+)
+batch_sizes = option(
+    "--batch-sizes",
+    "List 4,16,1k, in which a comma separates (write 1024, not 1,024), or range by factors of 4, or of 2: 2^2..2^20..2.",
+    SIZES, default="2^2..2^20",
+)  # fmt: skip
 target = option("--target LOSS", "Loss to reach.", NUMBER, required=True)
 schedule = option("--schedule", "Multipliers over steps, such as 'warmup(100) + cosine(900)'.", SCHEDULE)
 max_steps = option("--max-steps", "Give up after this many steps.", INTEGER, default=10**9, shown="10^9")
@@ -290,7 +326,7 @@ def laws(function: VerbFunction) -> VerbFunction:
 
     names = "gaussian, rademacher, laplace, exponential, student_t(df) or cauchy"
     basis = "Sample in a random basis, which this seed determines; the problem has 2,000 modes at most."
-    noise = option("--noise LAW", f"Law of the sampled noise: {names}.", default="gaussian")
+    noise = option("--noise", f"Law of the sampled noise: {names}.", NOISE, default="gaussian")
     rotation = option("--rotation SEED", basis, INTEGER)
     return noise(seed(rotation(called)))
 

@@ -9,7 +9,7 @@ import socket
 import click
 
 from .errors import Failure
-from .options import NUMBER, flag, option, verb
+from .options import NUMBER, Whole, flag, option, verb
 
 PORT = 8777
 
@@ -20,7 +20,7 @@ PORT = 8777
     "nqm serve --port 9000 --no-open",
     "nqm serve --host 0.0.0.0 --time-limit 10",
 )
-@option("--port", "Port to listen on; 0 takes any that is free.", click.IntRange(0, 65535), default=PORT)
+@option("--port", "Port to listen on; 0 takes any that is free.", Whole(0, 65535), default=PORT)
 @option("--host ADDRESS", "Address to listen on; other than loopback, other machines can connect.", default="127.0.0.1")
 @flag("--no-open", "Do not open the browser.")
 @option("--time-limit SECONDS", "Stop a computation after this many seconds.", NUMBER, default=30)
