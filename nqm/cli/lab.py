@@ -14,7 +14,7 @@ from ..show.tables import Row, Table, header, some
 from ..types import Wrong, unknown
 from . import options
 from .errors import Failure
-from .options import INPUT, INTEGER, TABLE, OutputFile, VerbFunction, Verbs, Whole, flag, option, verb
+from .options import INPUT, INTEGER, STORE, OutputFile, VerbFunction, Verbs, Whole, flag, option, verb
 from .output import TABLE_ROWS, Sink, answered, show_pairs, show_table, write
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def results(function: VerbFunction) -> VerbFunction:
     "nqm lab run digits.toml --on tcp://scheduler:8786 --store results.db",
 )
 @click.argument("study", metavar="STUDY.toml", type=INPUT)
-@option("--store", "File that keeps the results; beside the study if omitted.", TABLE)
+@option("--store", "File that keeps the results; beside the study if omitted.", STORE)
 @option(
     "--on WHERE",
     "Where to train: local (processes), here (this process), dask (a local cluster), or a scheduler's address.",
@@ -95,8 +95,6 @@ def run(
     from ..lab.view import view
     from ..text.imports import UserCodeError
 
-    if store == "-":
-        raise click.UsageError("--store must be a file, such as results.db, got '-'", click.get_current_context())
     todo, path = Study.load(study), Path(store) if store else default_store(study)
     again = f"{path} has what had ended, and nqm lab run {study}{f' --store {store}' if store else ''} goes on"
     try:

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypedDict
+from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
 
 import click
 from click.shell_completion import CompletionItem
 
-from ..types import Wrong, unknown
-from .errors import tell
+from ..types import Wrong, short, unknown
+from .errors import closed_pipe_told, open_output, tell
 from .output import Sink
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class Verbs(click.Group):
     """A group of verbs; no traceback leaves it, and every exception becomes one sentence and an exit status."""
 
     def main(self, *args: object, standalone_mode: bool = True, **extra: object) -> NoReturn:  # type: ignore[override]
+        open_output()
         try:
             with warnings.catch_warnings():
                 # A run that overflows says so in its outcome, not in warnings about arithmetic.
@@ -58,6 +59,14 @@ class Verbs(click.Group):
         except Exception as error:
             sys.exit(tell(error))
         sys.exit(status if isinstance(status, int) else 0)
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        with closed_pipe_told():  # Help is printed while arguments are read.
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: click.Context) -> object:
+        with closed_pipe_told():
+            return super().invoke(ctx)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -205,24 +214,38 @@ class OutputFile(OptionType):
 
     name, metavar = "file", "FILE"
 
-    def __init__(self, *endings: str) -> None:
-        self.endings = endings
+    def __init__(self, *endings: str, dash: bool = False) -> None:
+        self.endings, self.dash = endings, dash
 
     def read(self, text: str) -> str:
-        if text == "-" and not self.endings:
+        if text == "-" and self.dash:
             return text
         path = Path(text)
         if self.endings and path.suffix.lower() not in self.endings:
             raise Wrong(f"{text!r} should end in {', '.join(self.endings)}")
-        if path.is_dir():
-            raise Wrong(f"{text!r} is a folder")
-        folder = next(parent for parent in path.absolute().parents if parent.exists())
-        if not folder.is_dir() or not os.access(folder, os.W_OK):
-            raise Wrong(f"cannot write into {str(folder)!r}")
+        if text in ("", "-"):
+            raise Wrong(f"it must be the name of a file, got {text!r}")
+        try:
+            check_writable(path)
+        except OSError as error:  # The system looks at a name and refuses it, such as one that is too long.
+            raise Wrong(f"cannot write {short(text)!r}: {error.strerror}") from None
         return str(path)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return [CompletionItem(incomplete, type="file")]
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a file that could not be written: a folder, one that is protected, or one in a folder that is."""
+    if path.is_dir():
+        raise Wrong(f"{str(path)!r} is a folder")
+    if path.exists() and not os.access(path, os.W_OK):
+        raise Wrong(f"there is no permission to write {str(path)!r}")
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if not folder.is_dir():
+        raise Wrong(f"cannot write into {str(folder)!r}: it is a file, not a folder")
+    if not path.exists() and not os.access(folder, os.W_OK):
+        raise Wrong(f"cannot write into {str(folder)!r}: there is no permission")
 
 
 NUMBER = Number()
@@ -236,7 +259,8 @@ NOISE = Parsed("noise", "LAW", "objects.parse_noise")
 SCHEDULE = Parsed("schedule", "SCHEDULE", "objects.parse_schedule")
 SPECTRUM = SpectrumText("spectrum", "SPECTRUM", "objects.parse_spectrum")
 PICTURE = OutputFile(".png", ".pdf", ".svg")
-TABLE = OutputFile()
+TABLE = OutputFile(dash=True)
+STORE = OutputFile()
 FIT = OutputFile(".json", ".npz")
 INPUT = click.Path(exists=True, dir_okay=False)
 
