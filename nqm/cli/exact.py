@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 import click
+from click.core import ParameterSource
 
 from ..show.tables import rows_of
 from . import options, output
@@ -175,6 +176,8 @@ def schedule(
     spectrum: Spectrum, sink: Sink,
 ) -> None:  # fmt: skip
     """Best piecewise-constant schedule of the learning rate or of the batch size, by exact gradients."""
+    if on == "batch_size" and goal["examples"] is None:
+        raise click.UsageError("--on batch_size needs a budget: give --examples", click.get_current_context())
     from ..problems.quadratic import Quadratic
     from ..search import optimal_schedule
 
@@ -241,6 +244,8 @@ def map_(
     Axes are spaced as the parameter is searched: learning rates and batch sizes by equal factors, momenta and decays by
     equal factors of 1 - value.
     """
+    if (batch_size is None) != ("batch_size" in (x.name, y.name)):
+        raise click.UsageError("give --batch-size, or batch_size as an axis, but not both", click.get_current_context())
     from ..problems.quadratic import Quadratic
     from ..search import phase_map
 
@@ -271,16 +276,19 @@ def _show_map(found: PhaseMap) -> None:
 )
 @click.argument("given", metavar="[SPECTRUM]", type=SPECTRUM, required=False)
 @options.spectrum
-@option("--compress TOL", "Replace modes by fewer nodes, to this error in the loss.", NUMBER)
+@option("--compress tol TOL", "Replace modes by fewer nodes, to this error in the loss.", NUMBER)
 @option("--save", "Write the spectrum as .json or .npz, for --spectrum.", FIT)
 @options.sink(csv=True)
-def spectrum(given: Spectrum | None, spectrum: Spectrum, compress: float | None, save: str | None, sink: Sink) -> None:
+def spectrum(given: Spectrum | None, spectrum: Spectrum, tol: float | None, save: str | None, sink: Sink) -> None:
     """Describe a problem: its modes, trace and initial loss; compress it, save it."""
+    context = click.get_current_context()
+    if given is not None and context.get_parameter_source("spectrum") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("give a SPECTRUM or --spectrum, but not both", context)
     found = spectrum if given is None else given
-    if compress is not None:
+    if tol is not None:
         from ..text.objects import compressed
 
-        found = compressed(found, compress)
+        found = compressed(found, tol)
     about, modes = found.summary(), {name: getattr(found, name) for name in ("h", "c", "s", "count")}
     sink.deliver(lambda: about, lambda: show_pairs(about), lambda: rows_of(modes))
     write(save, found.save)

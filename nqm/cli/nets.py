@@ -134,7 +134,7 @@ def fit(
     "nqm predict digits.json 'HeavyBall(0.01, momentum=0.9)' -b 64 --steps 1000",
     "nqm predict digits.json 'SGD(0.1)' -b 256 --steps 500 --schedule 'linear(500)' --csv -",
 )
-@click.argument("file", metavar="FIT", type=INPUT)
+@click.argument("path", metavar="FIT", type=INPUT)
 @options.optimizer
 @options.batch_size
 @option("--steps", "Number of steps to predict.", INTEGER, required=True)
@@ -143,7 +143,7 @@ def fit(
 @flag("--quadratic", "Predict by the plain quadratic, without the correction by the descent.")
 @options.sink(csv=True, plot=True)
 def predict(
-    file: str, optimizer: Optimizer, batch_size: float, steps: int, schedule: Schedule | None, epochs: bool,
+    path: str, optimizer: Optimizer, batch_size: float, steps: int, schedule: Schedule | None, epochs: bool,
     quadratic: bool, sink: Sink,
 ) -> None:  # fmt: skip
     """Predict the training loss of a fitted network over the next steps of one setting, with an interval.
@@ -152,7 +152,7 @@ def predict(
     """
     from ..nets.fitting.model import Fit
 
-    found = Fit.load(file)
+    found = Fit.load(path)
     prediction = found.predict(optimizer, batch_size, steps, schedule, replacement=not epochs, bent=not quadratic)
     sink.deliver(prediction.to_dict, lambda: _show_prediction(prediction), prediction.rows, prediction.plot)
     answered(prediction.run.outcome.ok)
@@ -163,16 +163,16 @@ def predict(
     "nqm advise digits.json -b 64 --target 0.08",
     "nqm advise digits.json -b 256 --target 0.1 --json",
 )
-@click.argument("file", metavar="FIT", type=INPUT)
+@click.argument("path", metavar="FIT", type=INPUT)
 @options.batch_size
 @option("--target LOSS", "Training loss to reach, below that of the checkpoint.", NUMBER, required=True)
 @options.sink(csv=True)
-def advise(file: str, batch_size: float, target: float, sink: Sink) -> None:
+def advise(path: str, batch_size: float, target: float, sink: Sink) -> None:
     """Advise how a fitted network reaches a training loss soonest: optimizer, learning rate, batch size, decay."""
     from ..nets.fitting.advice import advise as search
     from ..nets.fitting.model import Fit
 
-    fit = Fit.load(file)
+    fit = Fit.load(path)
     with progress("tuning") as report:
         advice = search(fit, target, batch_size, progress=report)
 
@@ -192,16 +192,16 @@ def advise(file: str, batch_size: float, target: float, sink: Sink) -> None:
 )
 @network
 @click.argument("optimizers", metavar="[OPTIMIZER]...", type=OPTIMIZER, nargs=-1)
-@option("--fit file FILE", "Check this fit, which is of the same checkpoint.", INPUT)
+@option("--fit path FILE", "Check this fit, which is of the same checkpoint.", INPUT)
 @option("--batch-sizes", "Each OPTIMIZER at all of them; without any, in turn.", SIZES, default="16..4096")
 @option("--rates", f"Without an OPTIMIZER: {FOUR}, at these rates x curvature.", RATE_LIST, default="0.03,0.1,0.3")
-@option("--steps", "Number of steps to train.", INTEGER, default=1000)
+@option("--steps", "Number of steps to train.", Whole(1), default=1000)
 @option("--seeds", "Trainings of each setting; fewer above batches of 2,048, down to one.", Whole(1), default=2)
 @option("--store", "Keep every training in this file, and make none twice.", STORE)
 @option("--out", "Write the fit with the horizon that was found.", FIT)
 @options.sink(csv=True, plot=True)
 def check(
-    source: Source, optimizers: tuple[Optimizer, ...], file: str | None, batch_sizes: list[float],
+    source: Source, optimizers: tuple[Optimizer, ...], path: str | None, batch_sizes: list[float],
     rates: list[float], steps: int, seeds: int, store: str | None, out: str | None, sink: Sink,
 ) -> None:  # fmt: skip
     """Branch real training from a checkpoint over settings and seeds, and set it beside what was predicted."""
@@ -209,8 +209,11 @@ def check(
     from ..nets.fitting.probing import fit as fit_network
     from ..nets.fitting.validation import CHECKED_STEPS, settings
     from ..nets.fitting.validation import check as run
+    from ..optimizers.base import require_set
 
-    given = Fit.load(file) if file else None
+    for optimizer in optimizers:
+        require_set(optimizer, "check")
+    given = Fit.load(path) if path else None
     network = source.load()
     with progress("fitting") as report:
         fitted = given or fit_network(network, seed=source.seed, progress=report)

@@ -173,8 +173,10 @@ class Whole(OptionType):
         from ..text.values import NUMBER_FORMS, parse_number
 
         number = parse_number(text)
-        if not abs(number) < 2**63 or number != int(number):
+        if math.isinf(number) or number != int(number):
             raise Wrong(f"{text!r:.60} is not a whole number; {NUMBER_FORMS}")
+        if abs(number) >= 2**63:
+            raise Wrong(f"{text!r:.60} is too large; whole numbers go up to 2^63 - 1")
         if (self.low is not None and number < self.low) or (self.high is not None and number > self.high):
             upper = "" if self.high is None else f" to {self.high:,}"
             raise Wrong(f"it must be a whole number from {self.low:,}{upper}, got {int(number):,}")

@@ -223,9 +223,9 @@ def _spectrum(source: Text, node: ast.expr) -> Spectrum:
 def _check_change(name: str, values: dict[str, float]) -> None:
     """Refuse what would take too long or too much memory."""
     if values.get("n", 2) > MAX_TEXT_PIECES:
-        raise Wrong(f"{name}: n must be at most {MAX_TEXT_PIECES:,}, got {values['n']:g}")
+        raise Wrong(f"{name}: n must be at most {MAX_TEXT_PIECES:,}, got {values['n']:g}", argument="n")
     if values.get("tol", 1) < MIN_TOLERANCE:
-        raise Wrong(f"{name}: tol must be at least {MIN_TOLERANCE:g}, got {values['tol']:g}")
+        raise Wrong(f"{name}: tol must be at least {MIN_TOLERANCE:g}, got {values['tol']:g}", argument="tol")
 
 
 def _constructor(

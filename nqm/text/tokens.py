@@ -69,7 +69,8 @@ class Text:
                 warnings.simplefilter("ignore")
                 self.tree = ast.parse(source, mode="eval").body
         except SyntaxError as error:
-            self._refuse(error.msg[:1].lower() + error.msg[1:])
+            zero = "no number begins with 0; a comma separates here, so write 1024 and not 1,024"
+            self._refuse(zero if "leading zeros" in error.msg else error.msg[:1].lower() + error.msg[1:])
         except (ValueError, RecursionError, MemoryError):
             self._refuse("it is too deeply nested")
 

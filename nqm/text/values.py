@@ -25,6 +25,8 @@ def parse_number(text: str) -> float:
     if not isinstance(text, str) or not text.strip():
         raise Wrong(f"{text!r:.60} is not a number; {NUMBER_FORMS}")
     try:
+        if "," in text:
+            raise Wrong(f"{text!r:.60} is not a number")
         source = Text("number", text)
         return source.read(source.number)
     except Wrong as error:
@@ -44,7 +46,7 @@ def parse_batch_sizes(text: str) -> list[float]:
     parts = text.split("..")
     if len(parts) > 3:
         raise Wrong(f"a range of batch sizes is FIRST..LAST or FIRST..LAST..FACTOR, got {text!r:.60}")
-    return _range(*map(parse_number, parts)) if len(parts) > 1 else _positive("batch sizes", text)
+    return _range(text, *map(parse_number, parts)) if len(parts) > 1 else _positive("batch sizes", text)
 
 
 def parse_rates(text: str) -> list[float]:
@@ -70,11 +72,10 @@ def _positive(what: str, text: str) -> list[float]:
     return numbers
 
 
-def _range(first: float, last: float, factor: float = 4) -> list[float]:
-    asked = f"{first:g}..{last:g}..{factor:g}"
+def _range(text: str, first: float, last: float, factor: float = 4) -> list[float]:
     if not (0 < first <= last < math.inf and 1 < factor < math.inf):
-        raise Wrong(f"a range of batch sizes rises from above 0 by a factor above 1, got {asked}")
+        raise Wrong(f"a range of batch sizes rises from above 0 by a factor above 1, got {text!r:.60}")
     count = 1 + math.floor(math.log(last / first) / math.log(factor) + 1e-9)
     if count > MAX_BATCH_SIZES:
-        raise Wrong(f"{asked} are {count:,} batch sizes; ask for {MAX_BATCH_SIZES:,} at most")
+        raise Wrong(f"{text:.60} are {count:,} batch sizes; ask for {MAX_BATCH_SIZES:,} at most")
     return [first * factor**i for i in range(count)]

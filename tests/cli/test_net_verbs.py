@@ -163,6 +163,25 @@ def test_nothing_is_written_over_that_is_not_a_fit(here: Path, monkeypatch: pyte
     assert "'folder.json' is a folder" in call("fit", "mine:folder").stderr
 
 
+@pytest.mark.parametrize(
+    ("args", "part"),
+    [
+        (("check", "digits", "SGD(0.1)", "HeavyBall(0.1)"), "check needs every hyper-parameter set, but momentum of"),
+        (
+            ("check", "digits", "SGD(0.1)", "--steps", "0"),
+            "Invalid value for '--steps': it must be a whole number from 1",
+        ),
+        (("check", "digits", "SGD(0.1)", "--fit", "mine.py"), "Invalid value for '--fit': 'mine.py' is not a fit"),
+        (("check", "digits", "--out", "fit.csv"), "Invalid value for '--out': 'fit.csv' should end in .json, .npz"),
+    ],
+)
+def test_a_wrong_check_is_refused_before_anything_is_trained(
+    args: tuple[str, ...], part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nqm.nets.workloads.network_of", None)
+    assert part in call(*args).stderr
+
+
 @pytest.mark.parametrize("verb", [("fit",), ("check",)])
 def test_wrong_examples_and_steps_name_their_options(verb: tuple[str, ...]) -> None:
     assert "Invalid value for '--examples': " in call(*verb, "digits", "--examples", "-5").stderr
