@@ -33,6 +33,7 @@ from nqm.text.objects import known_optimizers, parse_optimizer, parse_schedule, 
 from nqm.text.tokens import MAX_LENGTH, MAX_NESTING
 from nqm.text.values import parse_batch_sizes, parse_number
 from nqm.types import Wrong
+from nqm.web.fields import NumberValue, Refused
 
 # Optimizers.
 
@@ -451,6 +452,13 @@ def test_a_wrong_file_is_one_sentence(tmp_path, name, content):
 )  # fmt: skip
 def test_numbers(text, value):
     assert parse_number(text) == value
+
+
+def test_the_page_reads_the_same_numbers():
+    for text, value in (("1,024", 1024), ("4M", 4_000_000), ("2^10", 1024), ("1e6", 1_000_000)):
+        assert NumberValue(0, 10**7, whole=True).read(text, "steps") == value
+    with pytest.raises(Refused, match="1024, 1,024, 1k, 4M"):
+        NumberValue(0, 10**7).read("many", "steps")
 
 
 def test_a_suffix_is_a_number_inside_a_constructor_too():
