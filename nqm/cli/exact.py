@@ -13,20 +13,7 @@ from click.core import ParameterSource
 
 from ..show.tables import rows_of
 from . import options, output
-from .options import (
-    AXIS,
-    FIT,
-    INTEGER,
-    NUMBER,
-    PICTURE,
-    SPECTRUM,
-    GoalOptions,
-    LawOptions,
-    Number,
-    Whole,
-    option,
-    verb,
-)
+from .options import AXIS, FIT, INTEGER, NUMBER, PICTURE, SPECTRUM, GoalOptions, LawOptions, Whole, option, verb
 from .output import Sink, answered, progress, show_pairs, write
 
 if TYPE_CHECKING:
@@ -232,7 +219,7 @@ def sweep(
 @options.optimizer
 @option("--x", "NAME=LOW..HIGH or NAME=LOW..HIGH..N: lr=0.001..4..40.", AXIS, required=True)
 @option("--y", "The other axis: a hyper-parameter by name, or batch_size.", AXIS, required=True)
-@option("--batch-size -b B", "Batch size, unless it is an axis.", Number(infinite=True))
+@option("--batch-size -b B", "Batch size, unless it is an axis.", options.BATCH_SIZE)
 @options.target
 @options.spectrum
 @options.sink(csv=True)

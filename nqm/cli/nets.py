@@ -14,22 +14,7 @@ from ..show.numbers import percent
 from ..show.tables import some, with_folder
 from ..types import Wrong
 from . import options
-from .options import (
-    FIT,
-    INPUT,
-    INTEGER,
-    NUMBER,
-    OPTIMIZER,
-    RATE_LIST,
-    SIZES,
-    STORE,
-    VerbFunction,
-    Whole,
-    check_writable,
-    flag,
-    option,
-    verb,
-)
+from .options import FIT, INPUT, INTEGER, NUMBER, OPTIMIZER, SIZES, STORE, VerbFunction, Whole, flag, option, verb
 from .output import Sink, answered, progress, show_pairs, show_table, write
 
 if TYPE_CHECKING:
@@ -73,7 +58,7 @@ class Source:
         path = Path(f"{self.workload.rpartition(':')[2]}.json")
         if path.is_file() and not is_fit(path):
             raise Wrong(f"{str(path)!r} is there and is not a fit; name another file", argument="out")
-        check_writable(path)
+        options.check_writable(path)
         return str(path)
 
 
@@ -194,7 +179,9 @@ def advise(path: str, batch_size: float, target: float, sink: Sink) -> None:
 @click.argument("optimizers", metavar="[OPTIMIZER]...", type=OPTIMIZER, nargs=-1)
 @option("--fit path FILE", "Check this fit, which is of the same checkpoint.", INPUT)
 @option("--batch-sizes", "Each OPTIMIZER at all of them; without any, in turn.", SIZES, default="16..4096")
-@option("--rates", f"Without an OPTIMIZER: {FOUR}, at these rates x curvature.", RATE_LIST, default="0.03,0.1,0.3")
+@option(
+    "--rates", f"Without an OPTIMIZER: {FOUR}, at these rates x curvature.", options.RATE_LIST, default="0.03,0.1,0.3"
+)
 @option("--steps", "Number of steps to train.", Whole(1), default=1000)
 @option("--seeds", "Trainings of each setting; fewer above batches of 2,048, down to one.", Whole(1), default=2)
 @option("--store", "Keep every training in this file, and make none twice.", STORE)

@@ -144,23 +144,6 @@ class Parsed(OptionType):
         return list(known_optimizers()) if self.function == "objects.parse_optimizer" else ()
 
 
-class Number(OptionType):
-    """A finite number, in any of the forms that `parse_number` reads; ``inf`` too if it is allowed."""
-
-    name, metavar = "number", "N"
-
-    def __init__(self, infinite: bool = False) -> None:
-        self.infinite = infinite
-
-    def read(self, text: str) -> float:
-        from ..text.values import NUMBER_FORMS, parse_number
-
-        number = parse_number(text)
-        if math.isinf(number) and not (self.infinite and number > 0):
-            raise Wrong(f"{text!r:.60} is not finite; {NUMBER_FORMS}")
-        return number
-
-
 class Whole(OptionType):
     """A number without a fraction, also as 1k, 1e5 or 2^17, and within bounds if there are any."""
 
@@ -250,8 +233,9 @@ def check_writable(path: Path) -> None:
         raise Wrong(f"cannot write into {str(folder)!r}: there is no permission")
 
 
-NUMBER = Number()
+NUMBER = Parsed("number", "N", "values.parse_number", finite=True)
 INTEGER = Whole()
+BATCH_SIZE = Parsed("number", "N", "values.parse_number")
 SIZES = Parsed("sizes", "SIZES", "values.parse_batch_sizes")
 RATE_LIST = Parsed("rates", "RATE_LIST", "values.parse_rates")
 AXIS = Parsed("axis", "AXIS", "objects.parse_axis")
@@ -299,9 +283,7 @@ spectrum = option(
     "The modes: power_law(d, exponent=1, ...), perhaps with .binned(100), or a .json, .npz or .csv file, or a fit.",
     SPECTRUM, default="power_law(10000)",
 )  # fmt: skip
-batch_size = option(
-    "--batch-size -b B", "Batch size: 1024, 1k, 2^10, or inf for no noise.", Number(infinite=True), required=True
-)
+batch_size = option("--batch-size -b B", "Batch size: 1024, 1k, 2^10, or inf for no noise.", BATCH_SIZE, required=True)
 batch_sizes = option(
     "--batch-sizes",
     "List 4,16,1k, in which a comma separates (write 1024, not 1,024), or range by factors of 4, or of 2: 2^2..2^20..2.",

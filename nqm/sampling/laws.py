@@ -23,9 +23,7 @@ Draw = Callable[[np.random.Generator, Array], Array]
 Function = Callable[[np.random.Generator, tuple[int, ...]], ArrayLike]
 
 CALL = re.compile(r"(\w+)\s*(?:\((.*)\))?")  # a name, and what stands in brackets after it
-STUDENT_T = re.compile(
-    r"(?:df\s*=)?([^/,]+)(?:/([^/,]+))?"
-)  # the number in "student_t(5)", "student_t(df=5)", "student_t(5/2)"
+STUDENT_T = re.compile(r"(?:df\s*=)?([^/,]+)(?:/([^/,]+))?")  # the number in "student_t(df=5)" or "student_t(5/2)"
 TRIAL_SHAPE = (64, 1024)  # shape of the draw on which a user's function is checked
 MAX_TRIAL_MEAN = 0.1  # largest mean of that draw, in size: 25 standard errors at variance 1
 TRIAL_VARIANCES = (0.5, 2.0)  # least and largest variance of that draw, which scatters under heavy tails

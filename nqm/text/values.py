@@ -14,8 +14,8 @@ NUMBER_FORMS = f"write a number such as {EXAMPLE_TEXTS['number']}"
 THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?\s*", re.ASCII)  # such as 1,024 or 65,536
 
 
-def parse_number(text: str) -> float:
-    """A number, also as ``1,024``, ``1k``, ``4M``, ``2^10``, ``2**10``, ``1e-3``, ``1/8`` or ``inf``.
+def parse_number(text: str, *, finite: bool = False) -> float:
+    """A number, also as ``1,024``, ``1k``, ``4M``, ``2^10``, ``2**10``, ``1e-3``, ``1/8``, or ``inf`` unless it must be finite.
 
     >>> parse_number("2^10"), parse_number("1,024"), parse_number("4M"), parse_number("1/8")
     (1024, 1024, 4000000, 0.125)
@@ -28,7 +28,10 @@ def parse_number(text: str) -> float:
         if "," in text:
             raise Wrong(f"{text!r:.60} is not a number")
         source = Text("number", text)
-        return source.read(source.number)
+        number = source.read(source.number)
+        if finite and math.isinf(number):
+            raise Wrong(f"{text!r:.60} is not finite")
+        return number
     except Wrong as error:
         raise Wrong(f"{error}; {NUMBER_FORMS}") from None
 
