@@ -769,8 +769,8 @@ def record_predictions(record: Record) -> None:
     unstable = ["predict", "digits.json", "SGD(9)", "-b", "64", "--steps", "30"]
     record_call(record, "nets/predict/unstable", unstable)
     record_call(record, "nets/predict/other", ["predict", "hessian.npz", "SGD(0.05)", "-b", "32", "--steps", "100"])
-    record_call(record, "nets/advice", ["predict", "digits.json", "-b", "64", "--target", "0.08"])
-    record_call(record, "nets/advice_never", ["predict", "digits.json", "-b", "64", "--target", "1e-6"])
+    record_call(record, "nets/advice", ["advise", "digits.json", "-b", "64", "--target", "0.08"])
+    record_call(record, "nets/advice_never", ["advise", "digits.json", "-b", "64", "--target", "1e-6"])
     arguments = ["check", "digits", "SGD(0.05)", "HeavyBall(0.01, 0.9)", "--fit", "digits.json"]
     record_call(record, "nets/check", [*arguments, "--batch-sizes", "64", "--steps", "50", "--seeds", "2"])
 

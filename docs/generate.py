@@ -55,13 +55,22 @@ An optimizer is written as its constructor, as in Python: `SGD(0.5)`, `HeavyBall
 `schedule` and `sweep`; `curve` and `steps` ask for all of them. A bare name is a call without arguments: `EMA(SGD)` is
 `EMA(SGD())`. Brackets mean something to a shell, so put quotes around them.
 
-The text is parsed and never evaluated. Numbers may be written `0.1`, `1e-3`, `2^10`, `2**10`, `1 - 2^-7` or `inf`.
+The text is parsed and never evaluated.
 """
 
 OWN = """\
 An optimizer of your own is `module:Class`, or `module:Class(lr=0.1)`, also inside another: `'EMA(mine:Signed)'`. The
 module is imported, from the current directory too, which is the one case in which text on the command line runs code.
 [Extend](extend.md) writes such a class.
+"""
+
+NUMBER = """\
+## Writing a number
+
+Wherever a number is an option, or stands inside an optimizer, a schedule or a spectrum, it may be written `1024`, `1k`,
+`4M`, `2B`, `2^10`, `2**10`, `1e6`, `1/8` or `1 - 2^-7`: `k` is a thousand, `M` a million and `B` a billion. An option takes
+`1,024` too. In a list such as `--batch-sizes 4,16,64`, and inside brackets, a comma separates, so write `1024` there. A batch
+size may be `inf`, which leaves no noise; other infinite numbers and `nan` are refused.
 """
 
 SCHEDULE = """\
@@ -86,16 +95,19 @@ OUTPUT = """\
 Text for people goes to standard output, and is never cut when it goes into a pipe or a file. `--json` prints one JSON
 object instead, with the field names of the Python results and `null` for what is not a finite number. `--csv FILE` and
 `--plot FILE` write files besides; `--csv -` prints CSV and nothing else. Progress and the names of files that were
-written go to standard error, progress only if that is a terminal.
+written go to standard error, progress only if that is a terminal. A file that could not be written is refused before the
+work begins.
 
 | status | meaning |
 |---|---|
 | 0 | there is an answer |
-| 1 | there is none, and a sentence says why: the run diverges, or the target is never reached |
-| 1 | the machine refused: no memory, no space, no permission, or a package that is not installed |
+| 1 | there is no answer, and a sentence says why: the run diverges, or the target is never reached |
+| 1 | the machine refused: memory, a full device, permission, a file that is gone, a port that is taken |
+| 1 | standard output is closed, such as the pipe to `head`; files that were asked for have been written |
+| 1 | a package is not installed; the sentence says how to install it |
 | 1 | your own code raised an exception; its traceback is shown |
 | 1 | nqm has a bug: the line begins with `Error: this is a bug in nqm`, and we would like to know of it |
-| 2 | the call was wrong; one sentence on standard error names the option and what to change |
+| 2 | the call was wrong: an unknown option, a value out of range, no file of that name; a sentence says what to change |
 | 130 | Ctrl-C interrupted it |
 
 `NQM_DEBUG=1` in the environment shows the traceback of any error.
@@ -375,6 +387,7 @@ def page() -> str:
     parts = [
         HEAD,
         *(section(name, verb) for name, verb in verbs(main).items()),
+        NUMBER,
         OPTIMIZER,
         constructors(known_optimizers()),
         OWN,

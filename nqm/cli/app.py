@@ -65,6 +65,6 @@ def main(ctx: click.Context) -> None:
 
 for command in (
     *(exact.curve, exact.steps, exact.tune, exact.schedule, exact.sweep, exact.map_, exact.spectrum),
-    *(nets.fit, nets.predict, nets.check, lab, serve.serve, paper.paper, paper.claims, exact.demo),
+    *(nets.fit, nets.predict, nets.advise, nets.check, lab, serve.serve, paper.paper, paper.claims, exact.demo),
 ):
     main.add_command(command)

@@ -7,10 +7,13 @@ user's own code did has a sentence of its own. Every other exception is a bug in
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 import traceback
+from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor
+from contextlib import contextmanager
 
 import click
 
@@ -58,7 +61,7 @@ def ending(error: Exception) -> tuple[str, int]:
     if isinstance(error, UserCodeError):
         return str(error), FAILED
     if isinstance(error, OSError):
-        return _of_file(error)
+        return _of_file(error), FAILED
     if isinstance(error, MemoryError):
         return "there is not enough memory; ask for fewer modes, steps, points or replicas", FAILED
     if isinstance(error, BrokenExecutor):
@@ -68,22 +71,24 @@ def ending(error: Exception) -> tuple[str, int]:
     return f"this is a bug in nqm, {type(error).__name__}: {short(str(error), 300)}; {REPORT}", FAILED
 
 
-def _of_file(error: OSError) -> tuple[str, int]:
-    """A file that is not there, or is a folder, was named wrongly; the rest is the machine's."""
+def _of_file(error: OSError) -> str:
+    """What kept a file from being read or written. Names that the user gave have been checked before any work."""
     name = repr(str(error.filename)) if error.filename is not None else ""
     if name and isinstance(error, FileNotFoundError):
-        return f"there is no file {name}", WRONG
+        return f"there is no file {name}"
     if name and isinstance(error, IsADirectoryError):
-        return f"{name} is a folder, not a file", WRONG
+        return f"{name} is a folder, not a file"
     if name and isinstance(error, NotADirectoryError):
-        return f"the path {name} leads through a file, not a folder", WRONG
+        return f"the path {name} leads through a file, not a folder"
     if name and isinstance(error, PermissionError):
-        return f"there is no permission to open {name}", FAILED
+        return f"there is no permission to open {name}"
     if error.errno is None:  # It is one of nqm's own, such as `LabError`, and has a sentence.
-        return str(error), FAILED
+        return str(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"the device is full{name and f', and {name} could not be written'}", FAILED
-    return f"{name or 'the system refused'}: {error.strerror or error}", FAILED
+        return f"the device is full, and {name or 'standard output'} could not be written"
+    if error.errno in (errno.EPIPE, errno.EBADF):
+        return "standard output is closed, and not everything could be printed"
+    return f"{name or 'the system refused'}: {error.strerror or error}"
 
 
 def _interrupted(error: BaseException | None) -> bool:
@@ -93,9 +98,34 @@ def _interrupted(error: BaseException | None) -> bool:
     return error is not None
 
 
-def _settle_output() -> None:
-    """Forget what a full device did not take; otherwise Python complains once more when it exits."""
+class ClosedOutput(io.TextIOBase):
+    """Stands for a standard output that was closed before the program began, where Python has None."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+
+def open_output() -> None:
+    """Let writing to a closed standard output fail, instead of being forgotten; nobody misses standard error."""
+    if sys.stdout is None:
+        sys.stdout = ClosedOutput()
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - it stays open as long as the program runs
+
+
+@contextmanager
+def closed_pipe_told() -> Iterator[None]:
+    """Tell of a pipe whose reader has gone; click would end without a word."""
     try:
-        sys.stdout.flush()
+        yield
+    except BrokenPipeError as error:
+        raise Failure(_of_file(error)) from error
+
+
+def _settle_output() -> None:
+    """Forget what a full device or a closed pipe did not take; otherwise Python complains once more when it exits."""
+    try:
+        if sys.__stdout__ is not None:
+            sys.__stdout__.flush()
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

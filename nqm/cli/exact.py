@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 import click
+from click.core import ParameterSource
 
 from ..show.tables import rows_of
 from . import options, output
-from .options import AXIS, FIT, INTEGER, NUMBER, PICTURE, SIZES, SPECTRUM, GoalOptions, LawOptions, option, verb
+from .options import AXIS, FIT, INTEGER, NUMBER, PICTURE, SPECTRUM, GoalOptions, LawOptions, Whole, option, verb
 from .output import Sink, answered, progress, show_pairs, write
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ DEFAULT_REPLICAS = 64  # This many replicas are sampled where sampling is needed
 @options.schedule
 @options.problem
 @option("--grid", "Spacing of the reported steps.", ("log", "linear"))
-@option("--points", "Number of steps to report.", click.IntRange(2, 10**6), default=200)
+@option("--points", "Number of steps to report.", Whole(2, 10**6), default=200)
 @option(
     "--replicas --sample replicas",
     f"Replicas to sample; {DEFAULT_REPLICAS} if they are needed and N is omitted.",
@@ -153,7 +154,7 @@ def tune(
 @options.optimizer
 @options.batch_size
 @options.goal
-@option("--pieces", "Number of pieces of equal length.", click.IntRange(1, 1000), default=10)
+@option("--pieces", "Number of pieces of equal length.", Whole(1, 1000), default=10)
 @option("--on", "What to schedule; batch_size is in multiples of -b, and needs --examples.", ("lr", "batch_size"))
 @options.spectrum
 @options.sink(csv=True, plot=True)
@@ -162,6 +163,8 @@ def schedule(
     spectrum: Spectrum, sink: Sink,
 ) -> None:  # fmt: skip
     """Best piecewise-constant schedule of the learning rate or of the batch size, by exact gradients."""
+    if on == "batch_size" and goal["examples"] is None:
+        raise click.UsageError("--on batch_size needs a budget: give --examples", click.get_current_context())
     from ..problems.quadratic import Quadratic
     from ..search import optimal_schedule
 
@@ -182,7 +185,7 @@ def schedule(
 )
 @options.optimizers
 @options.target
-@option("--batch-sizes", "List 4,16,64, or range by factors of 4, or of 2: 2^2..2^20..2.", SIZES, default="2^2..2^20")
+@options.batch_sizes
 @options.problem
 @options.max_steps
 @options.laws
@@ -216,7 +219,7 @@ def sweep(
 @options.optimizer
 @option("--x", "NAME=LOW..HIGH or NAME=LOW..HIGH..N: lr=0.001..4..40.", AXIS, required=True)
 @option("--y", "The other axis: a hyper-parameter by name, or batch_size.", AXIS, required=True)
-@option("--batch-size -b B", "Batch size, unless it is an axis.", NUMBER)
+@option("--batch-size -b B", "Batch size, unless it is an axis.", options.BATCH_SIZE)
 @options.target
 @options.spectrum
 @options.sink(csv=True)
@@ -228,6 +231,8 @@ def map_(
     Axes are spaced as the parameter is searched: learning rates and batch sizes by equal factors, momenta and decays by
     equal factors of 1 - value.
     """
+    if (batch_size is None) != ("batch_size" in (x.name, y.name)):
+        raise click.UsageError("give --batch-size, or batch_size as an axis, but not both", click.get_current_context())
     from ..problems.quadratic import Quadratic
     from ..search import phase_map
 
@@ -258,16 +263,19 @@ def _show_map(found: PhaseMap) -> None:
 )
 @click.argument("given", metavar="[SPECTRUM]", type=SPECTRUM, required=False)
 @options.spectrum
-@option("--compress TOL", "Replace modes by fewer nodes, to this error in the loss.", NUMBER)
+@option("--compress tol TOL", "Replace modes by fewer nodes, to this error in the loss.", NUMBER)
 @option("--save", "Write the spectrum as .json or .npz, for --spectrum.", FIT)
 @options.sink(csv=True)
-def spectrum(given: Spectrum | None, spectrum: Spectrum, compress: float | None, save: str | None, sink: Sink) -> None:
+def spectrum(given: Spectrum | None, spectrum: Spectrum, tol: float | None, save: str | None, sink: Sink) -> None:
     """Describe a problem: its modes, trace and initial loss; compress it, save it."""
+    context = click.get_current_context()
+    if given is not None and context.get_parameter_source("spectrum") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("give a SPECTRUM or --spectrum, but not both", context)
     found = spectrum if given is None else given
-    if compress is not None:
+    if tol is not None:
         from ..text.objects import compressed
 
-        found = compressed(found, compress)
+        found = compressed(found, tol)
     about, modes = found.summary(), {name: getattr(found, name) for name in ("h", "c", "s", "count")}
     sink.deliver(lambda: about, lambda: show_pairs(about), lambda: rows_of(modes))
     write(save, found.save)

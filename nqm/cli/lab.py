@@ -14,7 +14,7 @@ from ..show.tables import Row, Table, header, some
 from ..types import Wrong, unknown
 from . import options
 from .errors import Failure
-from .options import INPUT, INTEGER, TABLE, OutputFile, VerbFunction, Verbs, flag, option, verb
+from .options import INPUT, INTEGER, STORE, OutputFile, VerbFunction, Verbs, Whole, flag, option, verb
 from .output import TABLE_ROWS, Sink, answered, show_pairs, show_table, write
 
 if TYPE_CHECKING:
@@ -68,13 +68,13 @@ def results(function: VerbFunction) -> VerbFunction:
     "nqm lab run digits.toml --on tcp://scheduler:8786 --store results.db",
 )
 @click.argument("study", metavar="STUDY.toml", type=INPUT)
-@option("--store", "File that keeps the results; beside the study if omitted.", TABLE)
+@option("--store", "File that keeps the results; beside the study if omitted.", STORE)
 @option(
     "--on WHERE",
     "Where to train: local (processes), here (this process), dask (a local cluster), or a scheduler's address.",
     default="local",
 )
-@option("--workers N", "Processes of local and dask; one for each core if omitted.", click.IntRange(1))
+@option("--workers N", "Processes of local and dask; one for each core if omitted.", Whole(1))
 @option("--stacking", "Whether a worker trains many trials at once.", ("auto", "always", "never"))
 @flag("--widen", "Extend ranges at whose end a best setting lies, and search there.")
 @flag("--retry-failed", "Run trials again that an exception ended.")
@@ -95,8 +95,6 @@ def run(
     from ..lab.view import view
     from ..text.imports import UserCodeError
 
-    if store == "-":
-        raise click.UsageError("--store must be a file, such as results.db, got '-'", click.get_current_context())
     todo, path = Study.load(study), Path(store) if store else default_store(study)
     again = f"{path} has what had ended, and nqm lab run {study}{f' --store {store}' if store else ''} goes on"
     try:

@@ -1,18 +1,20 @@
-"""Verbs for real networks: fit, predict, check. Each parses, calls and prints; torch is imported inside them."""
+"""Verbs for real networks: fit, predict, advise, check. Each parses, calls and prints; torch is imported inside them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from click import Choice, IntRange
+from click import Choice
 
 from ..show.numbers import percent
 from ..show.tables import some, with_folder
+from ..types import Wrong
 from . import options
-from .options import FIT, INPUT, INTEGER, NUMBER, OPTIMIZER, RATE_LIST, SIZES, TABLE, VerbFunction, flag, option, verb
+from .options import FIT, INPUT, INTEGER, NUMBER, OPTIMIZER, SIZES, STORE, VerbFunction, Whole, flag, option, verb
 from .output import Sink, answered, progress, show_pairs, show_table, write
 
 if TYPE_CHECKING:
@@ -28,56 +30,87 @@ FOUR = "SGD, heavy ball, Nesterov and EMA"  # These are checked if no optimizer 
 PREDICTED_ROWS = 12  # A prediction has at most this many rows on the screen.
 
 
+@dataclass(frozen=True)
+class Source:
+    """The network that a call names, before it is trained or made."""
+
+    workload: str
+    train_steps: int | None
+    examples: int | None
+    seed: int
+
+    def load(self) -> Network:
+        from ..nets.workloads import network_of
+
+        with progress(f"training {self.workload} to its checkpoint") as report:
+            try:
+                return network_of(
+                    self.workload, steps=self.train_steps, examples=self.examples, seed=self.seed, progress=report
+                )
+            except Wrong as error:
+                # What the library calls steps has another name on the command line.
+                raise Wrong(str(error), "train_steps" if error.argument == "steps" else error.argument) from None
+
+    def fit_file(self) -> str:
+        """Where its fit goes unless told otherwise: ``digits.json``. A file there that is no fit is refused."""
+        from ..nets.fitting.model import is_fit
+
+        path = Path(f"{self.workload.rpartition(':')[2]}.json")
+        if path.is_file() and not is_fit(path):
+            raise Wrong(f"{str(path)!r} is there and is not a fit; name another file", argument="out")
+        options.check_writable(path)
+        return str(path)
+
+
 def network(function: VerbFunction) -> VerbFunction:
-    """A workload, --train-steps, --examples and --seed, as ``load``, which returns the network, and ``seed``."""
+    """A workload, --train-steps, --examples and --seed, as the `Source` they mean."""
 
     @wraps(function)
     def called(*, workload: str, train_steps: int | None, examples: int | None, seed: int, **named: object) -> None:
-        def load() -> Network:
-            from ..nets.workloads import network_of
-
-            with progress(f"training {workload} to its checkpoint") as report:
-                return network_of(workload, steps=train_steps, examples=examples, seed=seed, progress=report)
-
-        function(load=load, seed=seed, **named)
+        function(source=Source(workload, train_steps, examples, seed), **named)
 
     workload = click.argument("workload", metavar="WORKLOAD|MODULE:FUNCTION")
     train_steps = option("--train-steps", "Steps up to the checkpoint; the workload's own if omitted.", INTEGER)
-    examples = option("--examples", "Use N examples of the workload's data.", INTEGER)
+    examples = option("--examples", "Use N examples of the data; all of them if omitted.", INTEGER)
     return workload(train_steps(examples(options.seed(called))))
 
 
 @verb(
     "read a noisy quadratic off a real network",
-    "nqm fit digits --out digits.json",
-    "nqm fit mine:network --noise-vectors 16 --plot fit.png --json",
+    "nqm fit digits",
+    "nqm fit digits --examples 1k --out small.json --plot fit.png",
+    "nqm fit mine:network --noise-vectors 16 --json",
 )
 @network
-@option("--lanczos-steps", "Curvature products from the gradient.", IntRange(2), default=40)
-@option("--noise-vectors", "Number of random noise vectors.", IntRange(1), default=6)
-@option("--probes", "Number of random vectors for the density.", IntRange(0), default=0)
-@option("--descent", "Full gradients that follow the real loss; 0 gives the plain quadratic.", IntRange(0), default=150)
+@option("--lanczos-steps", "Curvature products from the gradient.", Whole(2), default=40)
+@option("--noise-vectors", "Number of random noise vectors.", Whole(1), default=6)
+@option("--probes", "Number of random vectors for the density.", Whole(0), default=0)
+@option("--descent", "Full gradients that follow the real loss; 0 gives the plain quadratic.", Whole(0), default=150)
 @option("--curvature", "Curvature to measure; Gauss-Newton if omitted.", Choice(CURVATURE_NAMES))
-@option("--out", "Write the fit, for nqm predict.", FIT)
+@option("--out", "File for the fit, .json or .npz; WORKLOAD.json or FUNCTION.json if omitted.", FIT)
 @options.sink(plot=True)
 def fit(
-    load: Callable[[], Network], seed: int, lanczos_steps: int, noise_vectors: int, probes: int, descent: int,
-    curvature: str | None, out: str | None, sink: Sink,
+    source: Source, lanczos_steps: int, noise_vectors: int, probes: int, descent: int, curvature: str | None,
+    out: str | None, sink: Sink,
 ) -> None:  # fmt: skip
     """Measure where gradient signal and noise of a network sit over its curvature.
 
     WORKLOAD is digits, fashion_mlp, fashion_cnn, mnist_cnn, cifar_resnet8 or moby_transformer, trained to its checkpoint
     first; or MODULE:FUNCTION, a function of your own, in the current directory too, that returns an nqm.nets.Network.
+
+    The fit is written to --out, or else to digits.json for digits and to network.json for mine:network, in place of an
+    earlier fit of that name. nqm predict, nqm advise, nqm check --fit and --spectrum read it.
     """
     from ..nets.fitting.probing import fit as fit_network
 
-    network = load()
+    file = out or source.fit_file()
+    network = source.load()
     with progress("fitting") as report:
         found = fit_network(
             network, steps=lanczos_steps, noise_vectors=noise_vectors, probes=probes, descent=descent,
-            curvature=curvature, seed=seed, progress=report,
+            curvature=curvature, seed=source.seed, progress=report,
         )  # fmt: skip
-    write(out, found.save)
+    write(file, found.save)
     sink.deliver(found.to_dict, lambda: _show_fit(found), draw=found.plot)
 
 
@@ -85,33 +118,56 @@ def fit(
     "what a fitted network will do next",
     "nqm predict digits.json 'HeavyBall(0.01, momentum=0.9)' -b 64 --steps 1000",
     "nqm predict digits.json 'SGD(0.1)' -b 256 --steps 500 --schedule 'linear(500)' --csv -",
-    "nqm predict digits.json -b 64 --target 0.08",
 )
-@click.argument("file", metavar="FIT", type=INPUT)
-@click.argument("optimizer", type=OPTIMIZER, required=False)
+@click.argument("path", metavar="FIT", type=INPUT)
+@options.optimizer
 @options.batch_size
-@option("--steps", "Predict the loss of OPTIMIZER over N steps.", INTEGER)
-@option("--target LOSS", "Without an OPTIMIZER: say how to reach this loss soonest.", NUMBER)
+@option("--steps", "Number of steps to predict.", INTEGER, required=True)
 @options.schedule
 @flag("--epochs", "Draw batches from shuffled epochs instead of independently.")
 @flag("--quadratic", "Predict by the plain quadratic, without the correction by the descent.")
 @options.sink(csv=True, plot=True)
 def predict(
-    file: str, optimizer: Optimizer | None, batch_size: float, steps: int | None, target: float | None,
-    schedule: Schedule | None, epochs: bool, quadratic: bool, sink: Sink,
+    path: str, optimizer: Optimizer, batch_size: float, steps: int, schedule: Schedule | None, epochs: bool,
+    quadratic: bool, sink: Sink,
 ) -> None:  # fmt: skip
-    """Predict training loss from a fit: over the next steps of one setting, or the way to a target on one page."""
+    """Predict the training loss of a fitted network over the next steps of one setting, with an interval.
+
+    nqm advise finds the setting that reaches a target soonest.
+    """
     from ..nets.fitting.model import Fit
 
-    found = Fit.load(file)
-    if target is not None and optimizer is None and steps is None:
-        _advise(found, target, batch_size, sink)
-    elif target is None and optimizer is not None and steps is not None:
-        prediction = found.predict(optimizer, batch_size, steps, schedule, replacement=not epochs, bent=not quadratic)
-        sink.deliver(prediction.to_dict, lambda: _show_prediction(prediction), prediction.rows, prediction.plot)
-        answered(prediction.run.outcome.ok)
-    else:
-        raise click.UsageError("give an OPTIMIZER with --steps, or --target alone", click.get_current_context())
+    found = Fit.load(path)
+    prediction = found.predict(optimizer, batch_size, steps, schedule, replacement=not epochs, bent=not quadratic)
+    sink.deliver(prediction.to_dict, lambda: _show_prediction(prediction), prediction.rows, prediction.plot)
+    answered(prediction.run.outcome.ok)
+
+
+@verb(
+    "how to train a fitted network to a target",
+    "nqm advise digits.json -b 64 --target 0.08",
+    "nqm advise digits.json -b 256 --target 0.1 --json",
+)
+@click.argument("path", metavar="FIT", type=INPUT)
+@options.batch_size
+@option("--target LOSS", "Training loss to reach, below that of the checkpoint.", NUMBER, required=True)
+@options.sink(csv=True)
+def advise(path: str, batch_size: float, target: float, sink: Sink) -> None:
+    """Advise how a fitted network reaches a training loss soonest: optimizer, learning rate, batch size, decay."""
+    from ..nets.fitting.advice import advise as search
+    from ..nets.fitting.model import Fit
+
+    fit = Fit.load(path)
+    with progress("tuning") as report:
+        advice = search(fit, target, batch_size, progress=report)
+
+    def show() -> None:
+        if advice.tuned:
+            show_table(advice.table(), f"From {fit.loss:.4g} to {target:g} at batch {batch_size:g}")
+        click.echo("\n".join(f"- {sentence}" for sentence in advice.sentences))
+
+    sink.deliver(advice.to_dict, show, advice.table)
+    answered(advice.reachable)
 
 
 @verb(
@@ -121,49 +177,39 @@ def predict(
 )
 @network
 @click.argument("optimizers", metavar="[OPTIMIZER]...", type=OPTIMIZER, nargs=-1)
-@option("--fit file FILE", "Check this fit, which is of the same checkpoint.", INPUT)
+@option("--fit path FILE", "Check this fit, which is of the same checkpoint.", INPUT)
 @option("--batch-sizes", "Each OPTIMIZER at all of them; without any, in turn.", SIZES, default="16..4096")
-@option("--rates", f"Without an OPTIMIZER: {FOUR}, at these rates x curvature.", RATE_LIST, default="0.03,0.1,0.3")
-@option("--steps", "Number of steps to train.", INTEGER, default=1000)
-@option("--seeds", "Trainings of each setting; fewer above batches of 2,048, down to one.", IntRange(1), default=2)
-@option("--store", "Keep every training in this file, and make none twice.", TABLE)
+@option(
+    "--rates", f"Without an OPTIMIZER: {FOUR}, at these rates x curvature.", options.RATE_LIST, default="0.03,0.1,0.3"
+)
+@option("--steps", "Number of steps to train.", Whole(1), default=1000)
+@option("--seeds", "Trainings of each setting; fewer above batches of 2,048, down to one.", Whole(1), default=2)
+@option("--store", "Keep every training in this file, and make none twice.", STORE)
 @option("--out", "Write the fit with the horizon that was found.", FIT)
 @options.sink(csv=True, plot=True)
 def check(
-    load: Callable[[], Network], seed: int, optimizers: tuple[Optimizer, ...], file: str | None,
-    batch_sizes: list[float], rates: list[float], steps: int, seeds: int, store: str | None, out: str | None,
-    sink: Sink,
+    source: Source, optimizers: tuple[Optimizer, ...], path: str | None, batch_sizes: list[float],
+    rates: list[float], steps: int, seeds: int, store: str | None, out: str | None, sink: Sink,
 ) -> None:  # fmt: skip
     """Branch real training from a checkpoint over settings and seeds, and set it beside what was predicted."""
     from ..nets.fitting.model import Fit
     from ..nets.fitting.probing import fit as fit_network
     from ..nets.fitting.validation import CHECKED_STEPS, settings
     from ..nets.fitting.validation import check as run
+    from ..optimizers.base import require_set
 
-    network = load()
+    for optimizer in optimizers:
+        require_set(optimizer, "check")
+    given = Fit.load(path) if path else None
+    network = source.load()
     with progress("fitting") as report:
-        fitted = Fit.load(file) if file else fit_network(network, seed=seed, progress=report)
+        fitted = given or fit_network(network, seed=source.seed, progress=report)
     chosen = [(o, b) for o in optimizers for b in batch_sizes] or settings(fitted, rates, batch_sizes)
     times, kept = sorted({*(t for t in CHECKED_STEPS if t < steps), steps}), with_folder(store) if store else None
     with progress("training") as report:
-        found = run(network, fitted, chosen, steps=times, seeds=seeds, seed=seed, store=kept, progress=report)
+        found = run(network, fitted, chosen, steps=times, seeds=seeds, seed=source.seed, store=kept, progress=report)
     write(out, lambda path: found.checked().save(path))
     sink.deliver(found.to_dict, lambda: _show_check(found), found.table, found.plot)
-
-
-def _advise(fit: Fit, target: float, batch_size: float, sink: Sink) -> None:
-    from ..nets.fitting.advice import advise
-
-    with progress("tuning") as report:
-        advice = advise(fit, target, batch_size, progress=report)
-
-    def show() -> None:
-        if advice.tuned:
-            show_table(advice.table(), f"From {fit.loss:.4g} to {target:g} at batch {batch_size:g}")
-        click.echo("\n".join(f"- {sentence}" for sentence in advice.sentences))
-
-    sink.deliver(advice.to_dict, show, advice.table)
-    answered(advice.reachable)
 
 
 def _show_fit(fit: Fit) -> None:

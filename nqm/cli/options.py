@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import warnings
@@ -9,13 +10,13 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypedDict
+from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
 
 import click
 from click.shell_completion import CompletionItem
 
-from ..types import Wrong, unknown
-from .errors import tell
+from ..types import Wrong, short, unknown
+from .errors import closed_pipe_told, open_output, tell
 from .output import Sink
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Verbs(click.Group):
     """A group of verbs; no traceback leaves it, and every exception becomes one sentence and an exit status."""
 
     def main(self, *args: object, standalone_mode: bool = True, **extra: object) -> NoReturn:  # type: ignore[override]
+        open_output()
         try:
             with warnings.catch_warnings():
                 # A run that overflows says so in its outcome, not in warnings about arithmetic.
@@ -57,6 +59,14 @@ class Verbs(click.Group):
         except Exception as error:
             sys.exit(tell(error))
         sys.exit(status if isinstance(status, int) else 0)
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        with closed_pipe_told():  # Help is printed while arguments are read.
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: click.Context) -> object:
+        with closed_pipe_told():
+            return super().invoke(ctx)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -134,13 +144,25 @@ class Parsed(OptionType):
         return list(known_optimizers()) if self.function == "objects.parse_optimizer" else ()
 
 
-class Whole(Parsed):
-    """A number without a fraction, also as 1e5 or 2^17."""
+class Whole(OptionType):
+    """A number without a fraction, also as 1k, 1e5 or 2^17, and within bounds if there are any."""
+
+    name, metavar = "number", "N"
+
+    def __init__(self, low: int | None = None, high: int | None = None) -> None:
+        self.low, self.high = low, high
 
     def read(self, text: str) -> int:
-        number = super().read(text)
-        if not (isinstance(number, (int, float)) and abs(number) < 2**63 and number == int(number)):
-            raise Wrong(f"{text!r} is not a whole number")
+        from ..text.values import NUMBER_FORMS, parse_number
+
+        number = parse_number(text)
+        if math.isinf(number) or number != int(number):
+            raise Wrong(f"{text!r:.60} is not a whole number; {NUMBER_FORMS}")
+        if abs(number) >= 2**63:
+            raise Wrong(f"{text!r:.60} is too large; whole numbers go up to 2^63 - 1")
+        if (self.low is not None and number < self.low) or (self.high is not None and number > self.high):
+            upper = "" if self.high is None else f" to {self.high:,}"
+            raise Wrong(f"it must be a whole number from {self.low:,}{upper}, got {int(number):,}")
         return int(number)
 
 
@@ -177,37 +199,54 @@ class OutputFile(OptionType):
 
     name, metavar = "file", "FILE"
 
-    def __init__(self, *endings: str) -> None:
-        self.endings = endings
+    def __init__(self, *endings: str, dash: bool = False) -> None:
+        self.endings, self.dash = endings, dash
 
     def read(self, text: str) -> str:
-        if text == "-" and not self.endings:
+        if text == "-" and self.dash:
             return text
         path = Path(text)
         if self.endings and path.suffix.lower() not in self.endings:
             raise Wrong(f"{text!r} should end in {', '.join(self.endings)}")
-        if path.is_dir():
-            raise Wrong(f"{text!r} is a folder")
-        folder = next(parent for parent in path.absolute().parents if parent.exists())
-        if not folder.is_dir() or not os.access(folder, os.W_OK):
-            raise Wrong(f"cannot write into {str(folder)!r}")
+        if text in ("", "-"):
+            raise Wrong(f"it must be the name of a file, got {text!r}")
+        try:
+            check_writable(path)
+        except OSError as error:  # The system looks at a name and refuses it, such as one that is too long.
+            raise Wrong(f"cannot write {short(text)!r}: {error.strerror}") from None
         return str(path)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return [CompletionItem(incomplete, type="file")]
 
 
-NUMBER = Parsed("number", "N", "values.parse_number")
-INTEGER = Whole("number", "N", "values.parse_number")
+def check_writable(path: Path) -> None:
+    """Refuse a file that could not be written: a folder, one that is protected, or one in a folder that is."""
+    if path.is_dir():
+        raise Wrong(f"{str(path)!r} is a folder")
+    if path.exists() and not os.access(path, os.W_OK):
+        raise Wrong(f"there is no permission to write {str(path)!r}")
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if not folder.is_dir():
+        raise Wrong(f"cannot write into {str(folder)!r}: it is a file, not a folder")
+    if not path.exists() and not os.access(folder, os.W_OK):
+        raise Wrong(f"cannot write into {str(folder)!r}: there is no permission")
+
+
+NUMBER = Parsed("number", "N", "values.parse_number", finite=True)
+INTEGER = Whole()
+BATCH_SIZE = Parsed("number", "N", "values.parse_number")
 SIZES = Parsed("sizes", "SIZES", "values.parse_batch_sizes")
 RATE_LIST = Parsed("rates", "RATE_LIST", "values.parse_rates")
 AXIS = Parsed("axis", "AXIS", "objects.parse_axis")
 CLAIM = ClaimName()
 OPTIMIZER = Parsed("optimizer", "OPTIMIZER", "objects.parse_optimizer", allow_import=True)
+NOISE = Parsed("noise", "LAW", "objects.parse_noise")
 SCHEDULE = Parsed("schedule", "SCHEDULE", "objects.parse_schedule")
 SPECTRUM = SpectrumText("spectrum", "SPECTRUM", "objects.parse_spectrum")
 PICTURE = OutputFile(".png", ".pdf", ".svg")
-TABLE = OutputFile()
+TABLE = OutputFile(dash=True)
+STORE = OutputFile()
 FIT = OutputFile(".json", ".npz")
 INPUT = click.Path(exists=True, dir_okay=False)
 
@@ -244,7 +283,12 @@ spectrum = option(
     "The modes: power_law(d, exponent=1, ...), perhaps with .binned(100), or a .json, .npz or .csv file, or a fit.",
     SPECTRUM, default="power_law(10000)",
 )  # fmt: skip
-batch_size = option("--batch-size -b B", "Batch size: 1024, 2^10, or inf for no noise.", NUMBER, required=True)
+batch_size = option("--batch-size -b B", "Batch size: 1024, 1k, 2^10, or inf for no noise.", BATCH_SIZE, required=True)
+batch_sizes = option(
+    "--batch-sizes",
+    "List 4,16,1k, in which a comma separates (write 1024, not 1,024), or range by factors of 4, or of 2: 2^2..2^20..2.",
+    SIZES, default="2^2..2^20",
+)  # fmt: skip
 target = option("--target LOSS", "Loss to reach.", NUMBER, required=True)
 schedule = option("--schedule", "Multipliers over steps, such as 'warmup(100) + cosine(900)'.", SCHEDULE)
 max_steps = option("--max-steps", "Give up after this many steps.", INTEGER, default=10**9, shown="10^9")
@@ -290,7 +334,7 @@ def laws(function: VerbFunction) -> VerbFunction:
 
     names = "gaussian, rademacher, laplace, exponential, student_t(df) or cauchy"
     basis = "Sample in a random basis, which this seed determines; the problem has 2,000 modes at most."
-    noise = option("--noise LAW", f"Law of the sampled noise: {names}.", default="gaussian")
+    noise = option("--noise", f"Law of the sampled noise: {names}.", NOISE, default="gaussian")
     rotation = option("--rotation SEED", basis, INTEGER)
     return noise(seed(rotation(called)))
 

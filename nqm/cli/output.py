@@ -42,17 +42,19 @@ class Sink:
         self, data: Callable[[], object], show: Callable[[], None], rows: Callable[[], Sequence[Row]] | None = None,
         draw: Callable[[str], object] | None = None,
     ) -> None:  # fmt: skip
-        """Write what was asked for; only that is made."""
-        if self.csv == "-" and rows:
-            click.echo(to_csv(rows()), nl=False)
-        elif rows:
-            write(self.csv, lambda path: to_csv(rows(), path))
-        if draw:
-            write(self.plot, lambda path: draw(str(path)))
-        if self.as_json:
-            click.echo(to_json(data()))
-        elif self.csv != "-":
-            show()
+        """Write what was asked for; only that is made. The answer is printed even if a file could not be written."""
+        try:
+            if rows and self.csv != "-":
+                write(self.csv, lambda path: to_csv(rows(), path))
+            if draw:
+                write(self.plot, lambda path: draw(str(path)))
+        finally:
+            if self.as_json:
+                click.echo(to_json(data()))
+            elif self.csv == "-" and rows:
+                click.echo(to_csv(rows()), nl=False)
+            else:
+                show()
 
 
 def write(path: str | None, writer: Callable[[Path], object]) -> None:

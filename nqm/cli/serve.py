@@ -8,8 +8,9 @@ import socket
 
 import click
 
+from ..types import Wrong
 from .errors import Failure
-from .options import NUMBER, flag, option, verb
+from .options import NUMBER, Whole, flag, option, verb
 
 PORT = 8777
 
@@ -20,7 +21,7 @@ PORT = 8777
     "nqm serve --port 9000 --no-open",
     "nqm serve --host 0.0.0.0 --time-limit 10",
 )
-@option("--port", "Port to listen on; 0 takes any that is free.", click.IntRange(0, 65535), default=PORT)
+@option("--port", "Port to listen on; 0 takes any that is free.", Whole(0, 65535), default=PORT)
 @option("--host ADDRESS", "Address to listen on; other than loopback, other machines can connect.", default="127.0.0.1")
 @flag("--no-open", "Do not open the browser.")
 @option("--time-limit SECONDS", "Stop a computation after this many seconds.", NUMBER, default=30)
@@ -29,10 +30,10 @@ def serve(port: int, host: str, no_open: bool, time_limit: float) -> None:
 
     Every number comes from JSON endpoints on this machine, which other programs may use too: see docs/web.md.
     """
-    if not 0 < time_limit < float("inf"):
-        raise click.BadParameter(
-            f"it must be a positive number of seconds, got {time_limit:g}", param_hint="--time-limit"
-        )
+    if not time_limit > 0:
+        raise Wrong(f"it must be a positive number of seconds, got {time_limit:g}", argument="time_limit")
+    if not host.strip():  # The system would take it for every address of the machine.
+        raise Wrong(f"it must be an address such as 127.0.0.1, got {host!r}", argument="host")
     import uvicorn  # noqa: F401 - the server needs it later, and a missing one is told now
 
     from ..web import guard, server

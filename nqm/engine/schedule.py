@@ -19,6 +19,7 @@ from ..types import Array, Wrong
 Target = Literal["lr", "momentum", "batch_size"]
 
 MAX_PIECES = 10**7  # most pieces of a schedule that changes at every step
+MAX_SCHEDULE_STEPS = 10**12  # most steps of a schedule; up to here a number of steps is exact as a float
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,16 +39,19 @@ class Schedule:
     def __post_init__(self) -> None:
         lengths = np.atleast_1d(np.asarray(self.lengths))
         known = lengths.size > 0 and lengths.dtype.kind in "iuf" and np.all(np.abs(lengths) < 2**62)
-        if not known or np.any(lengths != np.rint(lengths)) or np.any(lengths < 1) or lengths.sum() > 1e12:
-            sentence = f"a schedule's pieces must each last a whole number of steps, at least 1, got {self.lengths!r}"
+        whole = known and np.all(lengths == np.rint(lengths)) and np.all(lengths >= 1)
+        if not whole or lengths.sum() > MAX_SCHEDULE_STEPS:
+            most = f"at least 1, and {MAX_SCHEDULE_STEPS:,} together"
+            sentence = f"a schedule's pieces must each last a whole number of steps, {most}, got {self.lengths!r:.80}"
             raise Wrong(sentence, argument="lengths")
         values = {}
         for name in ("lr", "momentum", "batch_size"):
             value = np.asarray(getattr(self, name), dtype=float)
             if value.ndim > 1 or value.size not in (1, lengths.size):
-                raise Wrong(f"schedule: {name} has {value.size} values for {lengths.size} pieces")
+                raise Wrong(f"schedule: {name} has {value.size} values for {lengths.size} pieces", argument=name)
             if not np.all(np.isfinite(value)) or np.any(value < 0) or (name == "batch_size" and np.any(value == 0)):
-                raise Wrong(f"schedule: {name} multipliers must be finite and not negative, got {value.ravel()[:5]}...")
+                sentence = f"schedule: {name} multipliers must be finite and not negative, got {value.ravel()[:5]}..."
+                raise Wrong(sentence, argument=name)
             values[name] = np.broadcast_to(value.ravel(), lengths.shape)
         # Alike neighbours become one piece, so that they are one power.
         table = np.stack(list(values.values()))
@@ -87,7 +91,7 @@ class Schedule:
     def on(self, target: Target) -> Schedule:
         """The same multipliers, on momentum or on batch size instead of on the learning rate."""
         if target not in ("lr", "momentum", "batch_size"):
-            raise Wrong(f"a schedule acts on lr, momentum or batch_size, not on {target!r}")
+            raise Wrong(f"a schedule acts on lr, momentum or batch_size, not on {target!r}", argument="target")
         return Schedule(self.lengths, **{target: self.lr})
 
     def __add__(self, after: Schedule) -> Schedule:
@@ -147,7 +151,7 @@ def wsd(steps: int, warmup_steps: int, decay_steps: int, end: float = 0.0) -> Sc
     """Warm-up, stable, decay: the middle runs at 1."""
     stable = _steps("wsd", steps) - warmup_steps - decay_steps
     if min(stable, warmup_steps, decay_steps) < 0:
-        raise Wrong(f"wsd: warm-up {warmup_steps} and decay {decay_steps} do not fit into {steps} steps")
+        raise Wrong(f"wsd: warm-up {warmup_steps} and decay {decay_steps} do not fit into {steps} steps", "steps")
     parts = [warmup(warmup_steps)] * (warmup_steps > 0) + [constant(stable)] * (stable > 0)
     parts += [linear(decay_steps, 1.0, end)] * (decay_steps > 0)
     return sum(parts[1:], parts[0])
@@ -172,8 +176,8 @@ def _each(values: Array) -> Schedule:
 
 
 def _steps(name: str, steps: Any) -> int:
-    if isinstance(steps, (bool, str)) or not 1 <= steps <= 10**12 or steps != int(steps):
-        raise Wrong(f"{name}: steps must be a whole number of at least 1, got {steps!r}", argument="steps")
+    if isinstance(steps, (bool, str)) or not 1 <= steps <= MAX_SCHEDULE_STEPS or steps != int(steps):
+        raise Wrong(f"{name}: steps must be a whole number from 1 to {MAX_SCHEDULE_STEPS:,}, got {steps!r}", "steps")
     if name not in ("constant", "step", "wsd") and steps > MAX_PIECES:
         raise Wrong(f"{name}: changes at every step, {MAX_PIECES:,} at most, got {steps:,}", argument="steps")
     return int(steps)

@@ -62,14 +62,16 @@ class Spectrum:
         for name, value in (("c", h if self.c is None else self.c), ("s", self.s), ("count", self.count)):
             array = _column(name, value)
             if array.size not in (1, h.size):
-                raise Wrong(f"{name} has {array.size} entries but h has {h.size}; give as many, or one for all")
+                raise Wrong(
+                    f"{name} has {array.size} entries but h has {h.size}; give as many, or one for all", argument=name
+                )
             if np.any(array < 0):
                 i = int(np.argmax(array < 0))
-                raise Wrong(f"{name} must not be negative, got {array[i]:g} at index {i}")
+                raise Wrong(f"{name} must not be negative, got {array[i]:g} at index {i}", argument=name)
             object.__setattr__(self, name, _frozen(np.broadcast_to(array, h.shape).copy()))
         with np.errstate(over="ignore"):
             if not np.isfinite((self.count * h * (self.s + self.c)).sum()):
-                raise Wrong("the total loss of these modes overflows; rescale h, c, s or count")
+                raise Wrong("the total loss of these modes overflows; rescale h, c, s or count", argument="h")
 
     @classmethod
     def power_law(
@@ -182,28 +184,31 @@ class Spectrum:
         """Write to ``.json`` or ``.npz``, as the ending says."""
         path = Path(path)
         columns = {name: getattr(self, name) for name in ("h", "c", "s", "count")}
-        if path.suffix == ".npz":
-            np.savez(path, **columns, note=json.dumps(self.note))
-        elif path.suffix == ".json":
+        if path.suffix.lower() == ".npz":
+            with path.open("wb") as file:
+                np.savez(file, **columns, note=json.dumps(self.note))
+        elif path.suffix.lower() == ".json":
             lists = {name: column.tolist() for name, column in columns.items()}
             path.write_text(json.dumps({**lists, "note": self.note}) + "\n")
         else:
-            raise Wrong(f"save: a spectrum is written as .json or .npz, not {path.suffix or 'without an ending'!r}")
+            found = path.suffix or "without an ending"
+            raise Wrong(f"save: a spectrum is written as .json or .npz, not {found!r}", argument="path")
 
     @classmethod
     def load(cls, path: str | Path) -> Spectrum:
         """Read a ``.json`` or ``.npz`` written by `save`, or a ``.csv`` with a header that names h and perhaps c, s, count."""
         path = Path(path)
         if not path.is_file():
-            raise Wrong(f"there is no spectrum file {str(path)!r}")
+            raise Wrong(f"there is no spectrum file {str(path)!r}", argument="path")
         try:
-            columns = {".json": _read_json, ".npz": _read_npz, ".csv": _read_csv}[path.suffix](path)
+            columns = {".json": _read_json, ".npz": _read_npz, ".csv": _read_csv}[path.suffix.lower()](path)
         except KeyError:
-            raise Wrong(f"a spectrum is read from .json, .npz or .csv, not from {path.name!r}") from None
+            sentence = f"a spectrum is read from .json, .npz or .csv, not from {path.name!r}"
+            raise Wrong(sentence, argument="path") from None
         except (OSError, UnicodeDecodeError, ValueError, TypeError, EOFError) as error:
-            raise Wrong(f"{path.name!r} is not a spectrum: {error}") from None
+            raise Wrong(f"{path.name!r} is not a spectrum: {error}", argument="path") from None
         if "h" not in columns:
-            raise Wrong(f"{path.name!r} has no column h; it has {', '.join(columns) or 'none'}")
+            raise Wrong(f"{path.name!r} has no column h; it has {', '.join(columns) or 'none'}", argument="path")
         return cls(**columns)
 
 
@@ -211,13 +216,13 @@ def _column(name: str, value: Any) -> Array:
     try:
         array = np.array(value, dtype=float)
     except (TypeError, ValueError, OverflowError):
-        raise Wrong(f"{name} must be numbers, got {value!r:.80}") from None
+        raise Wrong(f"{name} must be numbers, got {value!r:.80}", argument=name) from None
     array = np.atleast_1d(array)
     if array.ndim != 1 or array.size == 0:
-        raise Wrong(f"{name} must be a non-empty list of numbers, got shape {array.shape}")
+        raise Wrong(f"{name} must be a non-empty list of numbers, got shape {array.shape}", argument=name)
     if not np.all(np.isfinite(array)):
         i = int(np.argmin(np.isfinite(array)))
-        raise Wrong(f"{name} must be finite, got {array[i]} at index {i}")
+        raise Wrong(f"{name} must be finite, got {array[i]} at index {i}", argument=name)
     return _frozen(array)
 
 
@@ -247,7 +252,7 @@ def _indices(d: int) -> tuple[Array, Array]:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    data = json.loads(path.read_text())
+    data = json.loads(path.read_text(encoding="utf-8-sig"))
     if not isinstance(data, dict):
         raise Wrong("it should be an object with lists h, c, s, count")
     return {k: v for k, v in data.items() if k in ("h", "c", "s", "count", "note")}
@@ -268,7 +273,7 @@ def _read_npz(path: Path) -> dict[str, Any]:
 def _read_csv(path: Path) -> dict[str, Any]:
     import csv
 
-    with path.open(newline="") as file:
+    with path.open(newline="", encoding="utf-8-sig") as file:  # A spreadsheet begins the file with a byte-order mark.
         rows = [row for row in csv.reader(file) if row and not row[0].startswith("#")]
     if not rows:
         raise Wrong("it is empty")

@@ -142,7 +142,7 @@ class Study:
         """Read a TOML file; a study without a name has that of its file."""
         path = Path(path)
         try:
-            return cls.from_dict(tomllib.loads(path.read_text(encoding="utf-8")), path.stem)
+            return cls.from_dict(tomllib.loads(path.read_text(encoding="utf-8-sig")), path.stem)
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise Wrong(f"{path} is not a TOML file: {error}", "path") from None
         except Wrong as error:

@@ -240,7 +240,7 @@ class Problem(ABC):
         times = report_steps(steps, grid, points)
         if start not in ("gaussian", "fixed"):
             raise Wrong(f"start must be 'gaussian' or 'fixed', got {start!r}", argument="start")
-        laws = [law(noise), *([] if features is None else [law(features)])]
+        laws = [law(noise), *([] if features is None else [law(features, "features")])]
         seed, batch_size = sampling.check_whole("seed", seed, 0), check_batch_size(batch_size)
         fixed = as_schedule(schedule, int(times[-1]))
         sizes = batch_size * (fixed.batch_size if fixed else np.ones(1))

@@ -22,7 +22,8 @@ from ..types import Array, Wrong, unknown
 Draw = Callable[[np.random.Generator, Array], Array]
 Function = Callable[[np.random.Generator, tuple[int, ...]], ArrayLike]
 
-STUDENT_T = re.compile(r"student_t\s*\(\s*(?:df\s*=)?(.*)\)")  # the number in "student_t(5)" or "student_t(df=5)"
+CALL = re.compile(r"(\w+)\s*(?:\((.*)\))?")  # a name, and what stands in brackets after it
+STUDENT_T = re.compile(r"(?:df\s*=)?([^/,]+)(?:/([^/,]+))?")  # the number in "student_t(df=5)" or "student_t(5/2)"
 TRIAL_SHAPE = (64, 1024)  # shape of the draw on which a user's function is checked
 MAX_TRIAL_MEAN = 0.1  # largest mean of that draw, in size: 25 standard errors at variance 1
 TRIAL_VARIANCES = (0.5, 2.0)  # least and largest variance of that draw, which scatters under heavy tails
@@ -37,25 +38,29 @@ class Law:
     warning: str = ""
 
 
-def law(noise: str | Function | Law) -> Law:
+def law(noise: str | Function | Law, argument: str = "noise") -> Law:
     """A law by its name, or a function ``(rng, shape) -> array`` of mean 0 and variance 1, which is tried once.
 
     Names are ``gaussian``, ``rademacher`` (-1 or +1), ``laplace``, ``exponential`` (centred), ``student_t(df)`` and
-    ``cauchy``. Those without a variance are drawn as they are, and a run says so.
+    ``cauchy``. Those without a variance are drawn as they are, and a run says so. A wrong one is refused as ``argument``.
     """
     if isinstance(noise, Law):
         return noise
-    if isinstance(noise, str):
-        return _named(noise.strip())
-    if callable(noise):
-        return _tried(noise)
-    raise _wrong(f"it must be a name such as 'gaussian', or a function of (rng, shape), got {noise!r:.60}")
+    try:
+        if isinstance(noise, str):
+            return _named(noise.strip())
+        if callable(noise):
+            return _tried(noise)
+    except Wrong as error:
+        raise Wrong(f"{argument}: {error}", argument) from None
+    sentence = f"{argument}: it must be a name such as 'gaussian', or a function of (rng, shape), got {noise!r:.60}"
+    raise Wrong(sentence, argument)
 
 
 def student_t(df: float) -> Law:
     """Student's t with df degrees of freedom, of variance 1 where it has one: for df above 2."""
     if not 0 < df < math.inf:
-        raise _wrong(f"student_t: df must be positive, got {df:g}")
+        raise Wrong(f"student_t: df must be positive, got {df:g}")
     name, scale = f"student_t({df:g})", math.sqrt((df - 2) / df) if df > 2 else 1.0
     missing = "" if df > 2 else ("variance" if df > 1 else "mean and no variance")
     warning = f"{name} noise has no {missing}: the mean loss is infinite, and its estimate means nothing"
@@ -90,17 +95,18 @@ LAWS = {
 
 
 def _named(text: str) -> Law:
-    if text in LAWS:
-        return LAWS[text]
-    name, found = text.partition("(")[0].strip(), STUDENT_T.fullmatch(text)
+    name, given = found.groups("") if (found := CALL.fullmatch(text)) else (text, "")
+    if name in LAWS and not given.strip():
+        return LAWS[name]
     if name in LAWS:
-        raise _wrong(f"{name} takes no number, got {text!r:.60}")
+        raise Wrong(f"{name} takes no number, got {text!r:.60}")
     if name != "student_t":
-        raise unknown("noise", name, [*LAWS, "student_t(df)"], argument="noise")
+        raise unknown("law", name, [*LAWS, "student_t(df)"])
+    top, bottom = found.groups("1") if (found := STUDENT_T.fullmatch(given.strip())) else ("", "")
     try:
-        df = float(found[1] if found else "")
-    except ValueError:
-        raise _wrong(f"student_t takes one number, df, as in student_t(5), got {text!r:.60}") from None
+        df = float(top) / float(bottom)
+    except (ValueError, ZeroDivisionError):
+        raise Wrong(f"student_t takes one number, df, as in student_t(5), got {text!r:.60}") from None
     return student_t(df)
 
 
@@ -109,17 +115,13 @@ def _tried(function: Function) -> Law:
     name = getattr(function, "__name__", type(function).__name__)
     trial = np.asarray(function(np.random.default_rng(0), TRIAL_SHAPE))
     if trial.shape != TRIAL_SHAPE or trial.dtype.kind not in "fiu":
-        raise _wrong(f"{name}(rng, {TRIAL_SHAPE}) must return numbers of that shape, got shape {trial.shape}")
+        raise Wrong(f"{name}(rng, {TRIAL_SHAPE}) must return numbers of that shape, got shape {trial.shape}")
     if not np.all(np.isfinite(trial)):
-        raise _wrong(f"{name} drew numbers that are not finite")
+        raise Wrong(f"{name} drew numbers that are not finite")
     mean, variance = float(trial.mean()), float(trial.var())
     if abs(mean) > MAX_TRIAL_MEAN or not TRIAL_VARIANCES[0] < variance < TRIAL_VARIANCES[1]:
-        raise _wrong(
+        raise Wrong(
             f"{name} must have mean 0 and variance 1, but {trial.size:,} draws have mean {mean:.3g} and variance "
             f"{variance:.3g}; centre and scale it, or name a law without a variance: student_t(2), cauchy"
         )
     return _drawing(name, function)
-
-
-def _wrong(why: str) -> Wrong:
-    return Wrong(f"noise: {why}", argument="noise")

@@ -15,9 +15,10 @@ from contextlib import nullcontext
 
 from .. import optimizers
 from ..engine import schedule
-from ..engine.schedule import Schedule
+from ..engine.schedule import MAX_SCHEDULE_STEPS, Schedule
 from ..engine.spectrum import Spectrum
 from ..optimizers import Optimizer, free
+from ..sampling.laws import law
 from ..search import Axis
 from ..types import Wrong, unknown
 from .imports import imported, user_code
@@ -25,7 +26,6 @@ from .tokens import EXAMPLE_TEXTS, MAX_LENGTH, Numbers, Text, bind, make
 from .values import parse_number
 
 MAX_TEXT_PIECES = 10**6  # Pieces of a schedule, and bins of a spectrum: no line of text can fill the memory.
-MAX_TEXT_STEPS = 10**12  # A schedule in text lasts at most this many steps.
 MIN_TOLERANCE = 1e-12  # Below this tolerance a compression can only keep every mode.
 FILES = (".json", ".npz", ".csv")
 
@@ -97,6 +97,22 @@ def parse_axis(text: str) -> Axis:
         raise Wrong(f"an axis is NAME=LOW..HIGH or NAME=LOW..HIGH..N, such as lr=0.001..4..40, got {text!r:.60}")
     low, high, *count = (parse_number(part) for part in parts)
     return Axis(name.strip(), low, high, *(int(n) if n == n // 1 else n for n in count))  # type: ignore[arg-type]
+
+
+def parse_noise(text: str) -> str:
+    """The name of a law of noise, its number worked out.
+
+    >>> parse_noise("student_t(5/2)"), parse_noise("gaussian()")
+    ('student_t(2.5)', 'gaussian')
+    """
+    source = Text("noise", text)
+    function, args, named = source.call(source.tree)
+    numbers = [f"{source.number(node)!r}" for node in args]
+    numbers += [f"{name}={source.number(node)!r}" for name, node in named.items()]
+    name = source.shown(function).strip("'")
+    found = f"{name}({', '.join(numbers)})" if numbers else name
+    law(found)  # It refuses what is no law.
+    return found
 
 
 def known_optimizers() -> dict[str, type[Optimizer]]:
@@ -178,8 +194,8 @@ def _check_pieces(name: str, values: dict[str, Numbers]) -> None:
     changing = {"wsd": ("warmup_steps", "decay_steps"), "constant": (), "step": (), "Schedule": ()}
     if sum(_total(values[key]) for key in changing.get(name, ("steps",))) > MAX_TEXT_PIECES:
         raise Wrong(f"{name}: a schedule in text changes at most {MAX_TEXT_PIECES:,} times")
-    if _total(values.get("lengths", values.get("steps", 0))) > MAX_TEXT_STEPS:
-        raise Wrong(f"{name}: a schedule lasts at most {MAX_TEXT_STEPS:,} steps")
+    if _total(values.get("lengths", values.get("steps", 0))) > MAX_SCHEDULE_STEPS:
+        raise Wrong(f"{name}: a schedule lasts at most {MAX_SCHEDULE_STEPS:,} steps")
 
 
 def _total(values: Numbers) -> float:
@@ -207,9 +223,9 @@ def _spectrum(source: Text, node: ast.expr) -> Spectrum:
 def _check_change(name: str, values: dict[str, float]) -> None:
     """Refuse what would take too long or too much memory."""
     if values.get("n", 2) > MAX_TEXT_PIECES:
-        raise Wrong(f"{name}: n must be at most {MAX_TEXT_PIECES:,}, got {values['n']:g}")
+        raise Wrong(f"{name}: n must be at most {MAX_TEXT_PIECES:,}, got {values['n']:g}", argument="n")
     if values.get("tol", 1) < MIN_TOLERANCE:
-        raise Wrong(f"{name}: tol must be at least {MIN_TOLERANCE:g}, got {values['tol']:g}")
+        raise Wrong(f"{name}: tol must be at least {MIN_TOLERANCE:g}, got {values['tol']:g}", argument="tol")
 
 
 def _constructor(

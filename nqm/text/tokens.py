@@ -26,8 +26,11 @@ EXACT_INTEGERS = 2**53  # Integers up to here are exact as floats.
 
 EXAMPLE_TEXTS = {
     "optimizer": "EMA(HeavyBall(momentum=0.9))", "schedule": "warmup(100) + cosine(900)", "spectrum": "power_law(10000)",
-    "number": "1024, 2^10 or 1e-3", "noise": "student_t(5)",
+    "number": "1024, 1,024, 1k, 4M, 2^10, 1e6 or 1/8", "noise": "student_t(5)",
 }  # fmt: skip
+
+SUFFIXES = {"k": 10**3, "K": 10**3, "M": 10**6, "B": 10**9}
+"""What the letter after a number multiplies it by: a thousand, a million, a billion."""
 
 ARITHMETIC = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv, ast.Pow: operator.pow,
@@ -37,7 +40,7 @@ TOKEN = re.compile(
     r"""
     (?P<own>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*)
   | (?P<name>[A-Za-z_]\w*)
-  | (?P<number>(?:\d[\d_]*(?:\.[\d_]*)?|\.\d[\d_]*)(?:[eE][+-]?\d+)?(?!\w))
+  | (?P<number>(?:\d[\d_]*(?:\.[\d_]*)?|\.\d[\d_]*)(?:[eE][+-]?\d+)?(?P<suffix>[kKMB])?(?!\w))
   | (?P<string>"\w*"|'\w*')
   | (?P<operator>\*\*|[-+*/^&=.,()\[\]])
   | (?P<space>\s)
@@ -66,12 +69,13 @@ class Text:
                 warnings.simplefilter("ignore")
                 self.tree = ast.parse(source, mode="eval").body
         except SyntaxError as error:
-            self._refuse(error.msg[:1].lower() + error.msg[1:])
+            zero = "no number begins with 0; a comma separates here, so write 1024 and not 1,024"
+            self._refuse(zero if "leading zeros" in error.msg else error.msg[:1].lower() + error.msg[1:])
         except (ValueError, RecursionError, MemoryError):
             self._refuse("it is too deeply nested")
 
     def _tokens(self) -> Iterable[str]:
-        """The text in pieces of known kinds, with ^ as a power and module:Class as a name."""
+        """The text in pieces of known kinds, with ^ as a power, 1k as a product and module:Class as a name."""
         at = depth = 0
         while at < len(self.text):
             found = TOKEN.match(self.text, at)
@@ -86,6 +90,8 @@ class Text:
                 placeholder = f"Ω{len(self.own)}"
                 self.own[placeholder] = token
                 token = placeholder
+            if suffix := found["suffix"]:
+                token = f"({token[:-1]}*{SUFFIXES[suffix]})"
             yield "**" if token == "^" else token
 
     def read(self, reader: Callable[[ast.expr], T]) -> T:

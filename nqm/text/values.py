@@ -3,25 +3,43 @@
 from __future__ import annotations
 
 import math
+import re
+from itertools import pairwise
 
 from ..types import Wrong
-from .tokens import MAX_LENGTH, Text
+from .tokens import EXAMPLE_TEXTS, MAX_LENGTH, Text
 
 MAX_BATCH_SIZES = 1_000  # A range in text has at most this many batch sizes.
+NUMBER_FORMS = f"write a number such as {EXAMPLE_TEXTS['number']}"
+THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?\s*", re.ASCII)  # such as 1,024 or 65,536
 
 
-def parse_number(text: str) -> float:
-    """A number, also as ``2^10``, ``2**10``, ``1e-3`` or ``inf``.
+def parse_number(text: str, *, finite: bool = False) -> float:
+    """A number, also as ``1,024``, ``1k``, ``4M``, ``2^10``, ``2**10``, ``1e-3``, ``1/8``, or ``inf`` unless it must be finite.
 
-    >>> parse_number("2^10"), parse_number("1/8")
-    (1024, 0.125)
+    >>> parse_number("2^10"), parse_number("1,024"), parse_number("4M"), parse_number("1/8")
+    (1024, 1024, 4000000, 0.125)
     """
-    source = Text("number", text)
-    return source.read(source.number)
+    if isinstance(text, str) and THOUSANDS.fullmatch(text):
+        text = text.replace(",", "")
+    if not isinstance(text, str) or not text.strip():
+        raise Wrong(f"{text!r:.60} is not a number; {NUMBER_FORMS}")
+    try:
+        if "," in text:
+            raise Wrong(f"{text!r:.60} is not a number")
+        source = Text("number", text)
+        number = source.read(source.number)
+        if finite and math.isinf(number):
+            raise Wrong(f"{text!r:.60} is not finite")
+        return number
+    except Wrong as error:
+        raise Wrong(f"{error}; {NUMBER_FORMS}") from None
 
 
 def parse_batch_sizes(text: str) -> list[float]:
     """Batch sizes as a list ``4,16,64``, or as a range ``2^2..2^20`` in factors of 4, or in others: ``2^2..2^20..2``.
+
+    In a list a comma separates, so ``1,024`` is refused there: it is written ``1024`` or ``1k``.
 
     >>> parse_batch_sizes("2^2..2^8"), parse_batch_sizes("10..1000..10"), parse_batch_sizes("8, 2^5")
     ([4, 16, 64, 256], [10, 100, 1000], [8, 32])
@@ -31,7 +49,7 @@ def parse_batch_sizes(text: str) -> list[float]:
     parts = text.split("..")
     if len(parts) > 3:
         raise Wrong(f"a range of batch sizes is FIRST..LAST or FIRST..LAST..FACTOR, got {text!r:.60}")
-    return _range(*map(parse_number, parts)) if len(parts) > 1 else _positive("batch sizes", text)
+    return _range(text, *map(parse_number, parts)) if len(parts) > 1 else _positive("batch sizes", text)
 
 
 def parse_rates(text: str) -> list[float]:
@@ -46,17 +64,21 @@ def parse_rates(text: str) -> list[float]:
 
 
 def _positive(what: str, text: str) -> list[float]:
-    numbers = [parse_number(part) for part in text.split(",")]
+    parts = text.split(",")
+    for before, part in pairwise(parts):
+        if re.fullmatch(r"0\d\d(\.\d+)?", part, re.ASCII):
+            whole = f"{before.strip()}{part}"
+            raise Wrong(f"in a list of {what} a comma separates, so write {whole} and not {before.strip()},{part}")
+    numbers = [parse_number(part) for part in parts]
     if min(numbers) <= 0:
         raise Wrong(f"{what} must be positive, got {min(numbers):g}")
     return numbers
 
 
-def _range(first: float, last: float, factor: float = 4) -> list[float]:
-    asked = f"{first:g}..{last:g}..{factor:g}"
+def _range(text: str, first: float, last: float, factor: float = 4) -> list[float]:
     if not (0 < first <= last < math.inf and 1 < factor < math.inf):
-        raise Wrong(f"a range of batch sizes rises from above 0 by a factor above 1, got {asked}")
+        raise Wrong(f"a range of batch sizes rises from above 0 by a factor above 1, got {text!r:.60}")
     count = 1 + math.floor(math.log(last / first) / math.log(factor) + 1e-9)
     if count > MAX_BATCH_SIZES:
-        raise Wrong(f"{asked} are {count:,} batch sizes; ask for {MAX_BATCH_SIZES:,} at most")
+        raise Wrong(f"{text:.60} are {count:,} batch sizes; ask for {MAX_BATCH_SIZES:,} at most")
     return [first * factor**i for i in range(count)]

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
+import os
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner, Result
 
 from nqm.cli import main
@@ -31,6 +37,37 @@ def one_line(result: Result) -> str:
     assert lines[0].startswith("Error: ")
     assert "Traceback" not in lines[0]
     return lines[0]
+
+
+BROKEN = {
+    errno.EPIPE: "standard output is closed, and not everything could be printed",
+    errno.ENOSPC: "the device is full, and standard output could not be written",
+}
+"""What a standard output does that takes nothing, and the sentence about it."""
+
+
+class BrokenOutput(io.StringIO):
+    """A standard output that takes nothing."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+    def write(self, text: str) -> int:
+        raise OSError(self.number, os.strerror(self.number))
+
+
+def told_without_output(args: Sequence[object], number: int, capture: pytest.CaptureFixture[str]) -> str:
+    """The last line on standard error of a call whose output could not be printed, which is status 1."""
+    capture.readouterr()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdout", BrokenOutput(number))
+        with pytest.raises(SystemExit) as ended:
+            main([str(a) for a in args], prog_name="nqm")
+    assert ended.value.code == 1
+    written = capture.readouterr().err.strip().splitlines()
+    assert "Traceback" not in "".join(written)
+    return written[-1]
 
 
 def strict(text: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import re
@@ -73,7 +74,16 @@ def test_every_option_has_help(verb):
 
 
 EXAMPLES = [(verb, e) for verb in VERBS for e in COMMANDS[verb].examples]
-ELSEWHERE = ("paper", "claims", "fit", "predict", "check", "lab", "serve")  # tested below, with networks, lab and page
+ELSEWHERE = (
+    "paper",
+    "claims",
+    "fit",
+    "predict",
+    "advise",
+    "check",
+    "lab",
+    "serve",
+)  # tested below, with networks, lab and page
 TOURED = re.findall(r"^  (nqm (?!serve).*)$", call().stdout, re.MULTILINE)
 
 
@@ -91,6 +101,18 @@ def test_examples_run(line, elsewhere):
         if option in words and (name := words[words.index(option) + 1]) != "-":
             assert (elsewhere / name).stat().st_size > 0
             assert f"wrote {name}" in result.stderr
+
+
+@pytest.mark.parametrize(("verb", "line"), EXAMPLES)
+def test_every_example_is_a_call_that_its_verb_reads(verb, line, elsewhere):
+    """Also of verbs whose examples need a network, a scheduler or minutes: arguments are read, and nothing is run."""
+    for name in ("digits.json", "digits.toml", "digits.db"):
+        (elsewhere / name).write_text("")
+    words = shlex.split(line)
+    lead = ["nqm", *verb.split()]
+    assert words[: len(lead)] == lead
+    context = COMMANDS[verb].make_context(verb, words[len(lead) :])
+    assert context.params
 
 
 @pytest.mark.parametrize("line", [e for verb, e in EXAMPLES if verb == "paper"])
@@ -306,9 +328,31 @@ def test_a_run_that_overflows_is_strict_json():
         (("curve", "SGD(0.1)", "--steps", 5), "--batch-size"),
         (("curve", "SGD", "-b", 8, "--steps", 5), "lr"),
         (("curve", "SGD(0.1)", "-b", 8, "--steps", -5), "steps must be"),
-        (("curve", "SGD(0.1)", "-b", 8, "--steps", 2.5), "whole number"),
-        (("curve", "SGD(0.1)", "-b", 8, "--steps", "inf"), "whole number"),
-        (("curve", "SGD(0.1)", "-b", 8, "--steps", "nan"), "not a number"),
+        (("curve", "SGD(0.1)", "-b", 8, "--steps", 2.5), "whole number; write a number such as 1024, 1,024, 1k"),
+        (("curve", "SGD(0.1)", "-b", 8, "--steps", "inf"), "whole number; write a number such as 1024, 1,024, 1k"),
+        (("curve", "SGD(0.1)", "-b", 8, "--steps", "nan"), "'nan' is not a number; write a number such as 1024, 1,024"),
+        (("curve", "SGD(0.1)", "-b", "-inf", "--steps", 5), "batch_size must be"),
+        (
+            ("curve", "SGD(0.1)", "-b", 8, "--steps", 5, "--points", "1e9"),
+            "whole number from 2 to 1,000,000, got 1,000,000,000",
+        ),
+        (("curve", "SGD(0.1)", "-b", 8, "--steps", 5, "--noise", "student_t(x)"), "'x' is not a number"),
+        (("curve", "SGD(0.1)", "-b", 8, "--steps", 5, "--csv", ""), "must be the name of a file, got ''"),
+        (("curve", "SGD(0.1)", "-b", 8, "--steps", 5, "--csv", "x" * 300), "File name too long"),
+        (("steps", "SGD(0.1)", "-b", 8, "--target", "inf"), "'inf' is not finite; write a number such as"),
+        (("sweep", "SGD", "--target", 0.1, "--batch-sizes", "1,024"), "a comma separates, so write 1024 and not 1,024"),
+        (("map", "SGD", "--target", 1, "--x", "lr=0.1..1", "--y", "batch_size=4..8", "-b", 8), "but not both"),
+        (("map", "HeavyBall", "--target", 1, "--x", "lr=0.1..1", "--y", "momentum=0..0.5"), "give --batch-size"),
+        (("curve", "SGD(0.1)", "-b", 8, "--steps", "1e30"), "'1e30' is too large"),
+        (
+            ("steps", "SGD(0.1)", "-b", 8, "--target", "0,1"),
+            "'0,1' is not a number; write a number such as 1024, 1,024",
+        ),
+        (("sweep", "SGD", "--target", 0.1, "--batch-sizes", "4...16"), "got '4...16'"),
+        (("spectrum", "power_law(1,024)"), "a comma separates here, so write 1024 and not 1,024"),
+        (("serve", "--host", ""), "Invalid value for '--host': it must be an address such as 127.0.0.1, got ''"),
+        (("serve", "--time-limit", 0), "Invalid value for '--time-limit': it must be a positive number of seconds"),
+        (("serve", "--port", "1M"), "whole number from 0 to 65,535, got 1,000,000"),
         (("curve", "SGD(0.1)", "-b", 8, "--steps", "1e12"), "10^9"),
         (("curve", "SGD(0.1)", "-b", 8, "--steps", 5, "--points", 1), "--points"),
         (("curve", "SGD(0.1)", "-b", 8, "--steps", 5, "--grid", "round"), "--grid"),
@@ -345,7 +389,7 @@ def test_a_run_that_overflows_is_strict_json():
         (("tune", "", "-b", 8, "--steps", 5), "such as"),
         (("schedule", "SGD", "-b", 8), "exactly one of"),
         (("schedule", "SGD", "-b", 8, "--target", 0.1, "--pieces", 0), "--pieces"),
-        (("schedule", "SGD", "-b", 8, "--target", 0.1, "--on", "batch_size"), "examples"),
+        (("schedule", "SGD", "-b", 8, "--target", 0.1, "--on", "batch_size"), "give --examples"),
         (("schedule", "SGD", "-b", 8, "--target", 0.1, "--on", "depth"), "--on"),
         (("schedule", "Lookahead(SGD, 0.5, 5)", "-b", 8, "--target", 0.1), "steps are all alike"),
         (("sweep", "--target", 0.1), "OPTIMIZER"),
@@ -354,7 +398,11 @@ def test_a_run_that_overflows_is_strict_json():
         (("sweep", "SGD", "--target", 0.1, "--batch-sizes", "64..4"), "rises"),
         (("sweep", "SGD", "--target", 0.1, "--batch-sizes", ""), "such as"),
         (("spectrum", "power_law(0)"), "d must be"),
-        (("spectrum", "power_law(10)", "--compress", "1e-300"), "at least"),
+        (
+            ("spectrum", "power_law(10)", "--compress", "1e-300"),
+            "Invalid value for '--compress': compress: tol must be at least",
+        ),
+        (("spectrum", "power_law(10)", "--spectrum", "power_law(20)"), "give a SPECTRUM or --spectrum, but not both"),
         (("spectrum", "power_law(10)", "--compress", 2), "tol"),
         (("spectrum", "power_law(10)", "--save", "x.csv"), ".json, .npz"),
         (("paper", "--only", "fig99"), "there is no figure 'fig99'"),
@@ -364,6 +412,44 @@ def test_a_run_that_overflows_is_strict_json():
 def test_a_wrong_call_is_a_sentence_and_status_2(args, part, elsewhere):
     assert part in told(call(*args))
     assert not list(elsewhere.iterdir())
+
+
+def test_numbers_are_read_as_people_write_them():
+    wanted = strict(
+        call("curve", "SGD(0.1)", "-b", 1024, "--steps", 4000, "--points", 10, "--spectrum", SMALL, "--json").stdout
+    )
+    for size, steps, points in (("1,024", "4k", "1e1"), ("2^10", "4,000", "10"), ("2**10", "4e3", "1k/100")):
+        args = ("-b", size, "--steps", steps, "--points", points, "--spectrum", "power_law(1k/10)", "--json")
+        assert strict(call("curve", "SGD(0.1)", *args).stdout) == wanted
+
+
+@pytest.mark.parametrize("text", ["student_t(5/2)", "student_t(df = 5/2)", "student_t(2.5)"])
+def test_a_law_of_noise_is_read_as_people_write_it(text):
+    args = ("-b", 4, "--steps", 3, "--replicas", 4, "--spectrum", SMALL, "--json", "--noise")
+    plain = strict(call("curve", "SGD(0.1)", *args, "student_t(2.5)").stdout)
+    assert strict(call("curve", "SGD(0.1)", *args, text).stdout) == plain
+    assert "sampled" not in strict(call("curve", "SGD(0.1)", *args[:4], *args[6:], "gaussian()").stdout)
+
+
+def test_a_file_without_permission_is_refused_before_the_work(elsewhere, monkeypatch):
+    (elsewhere / "kept.csv").write_text("mine")
+    monkeypatch.setattr("nqm.cli.options.os.access", lambda path, mode: not str(path).endswith(("kept.csv", "closed")))
+    monkeypatch.setattr("nqm.search.steps_to_target", None)
+    (elsewhere / "closed").mkdir()
+    for name, part in (("kept.csv", "no permission to write 'kept.csv'"), ("closed/new.csv", "there is no permission")):
+        assert part in told(call("curve", "SGD(0.1)", "-b", 8, "--steps", 5, "--csv", name))
+    assert (elsewhere / "kept.csv").read_text() == "mine"
+
+
+def test_the_answer_is_printed_even_if_a_file_cannot_be_written(monkeypatch):
+    def full(*args):
+        raise OSError(errno.ENOSPC, "No space left on device", "run.csv")
+
+    monkeypatch.setattr("nqm.cli.output.with_folder", full)
+    result = call("curve", "SGD(0.1)", "-b", 8, "--steps", 5, "--csv", "run.csv", "--spectrum", SMALL, "--json")
+    assert result.exit_code == 1
+    assert len(strict(result.stdout)["loss"]) == 6
+    assert "the device is full, and 'run.csv' could not be written" in result.stderr
 
 
 def test_a_file_that_cannot_be_written(elsewhere):

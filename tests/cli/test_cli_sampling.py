@@ -108,7 +108,7 @@ def test_a_law_of_noise_is_never_ignored() -> None:
     assert found["sampled"]["replicas"] == 64
     refused = call(*line, "--noise", "foo(3)")
     assert refused.exit_code == 2
-    assert "there is no noise 'foo'" in refused.output
+    assert "there is no law 'foo'" in refused.output
 
 
 def test_heavy_tails_are_said_beside_an_exact_run() -> None:

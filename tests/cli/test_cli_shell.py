@@ -11,7 +11,7 @@ import sys
 
 import click
 import pytest
-from cli.shell import ROOT, SMALL
+from cli.shell import BROKEN, ROOT, SMALL, told_without_output
 
 import nqm
 from nqm.cli import main
@@ -61,16 +61,48 @@ def test_a_pipe_gets_plain_text_in_full_however_narrow():
     assert not re.search(r" $", narrow.stdout, re.MULTILINE)
 
 
-def test_a_closed_pipe_is_silent():
+def test_a_closed_pipe_is_one_line():
     command = [sys.executable, "-m", "nqm", "spectrum", "power_law(16000)", "--csv", "-"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline() == "h,c,s,count\n"
         process.stdout.close()
-        assert process.stderr.read() == ""
-        process.wait(30)
+        assert process.stderr.read() == "Error: standard output is closed, and not everything could be printed\n"
+        assert process.wait(30) == 1
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the shell is that of POSIX")
+def test_an_output_that_was_closed_from_the_beginning_is_one_line():
+    found = subprocess.run(
+        ["sh", "-c", '"$0" -m nqm spectrum >&-', sys.executable], capture_output=True, text=True, timeout=120,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert (found.returncode, found.stdout) == (1, "")
+    assert found.stderr == "Error: standard output is closed, and not everything could be printed\n"
+
+
+CHEAP = {
+    "curve": ("SGD(0.1)", "-b", 8, "--steps", 5), "steps": ("SGD(0.1)", "-b", 64, "--target", 1),
+    "tune": ("SGD", "-b", 64, "--target", 1), "schedule": ("SGD", "-b", 64, "--steps", 20, "--pieces", 2),
+    "sweep": ("SGD", "--target", 1, "--batch-sizes", "16,64"),
+    "map": ("SGD", "--target", 1, "--x", "lr=0.1..1..2", "--y", "batch_size=4..64..2"), "spectrum": (),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("number", BROKEN)
+@pytest.mark.parametrize("verb", CHEAP)
+def test_what_cannot_be_printed_is_told(verb, number, capfd):
+    for more in ((), ("--json",)):
+        args = (verb, *CHEAP[verb], "--spectrum", SMALL, *more)
+        assert BROKEN[number] in told_without_output(args, number, capfd)
+
+
+@pytest.mark.parametrize("number", BROKEN)
+@pytest.mark.parametrize("args", [[], ["--help"], ["--version"], *([*verb.split(), "--help"] for verb in verbs(main))])
+def test_help_that_cannot_be_printed_is_told(args, number, capfd):
+    assert BROKEN[number] in told_without_output(args, number, capfd)
 
 
 @pytest.mark.parametrize("shell_name", ["zsh", "fish"])
@@ -122,6 +154,13 @@ def test_the_page_names_every_verb_option_and_constructor():
                 assert all(f"`{flag}`" in section for flag in option.opts)
     for name in (*page().known_optimizers(), *page().known_schedules(), *page().known_spectra()):
         assert f"| `{name}` |" in text
+
+
+def test_nothing_of_the_help_renders_as_code():
+    prose = re.sub(r"```.*?```", "", (ROOT / "docs" / "cli.md").read_text(), flags=re.DOTALL)
+    indented = [line for line in prose.splitlines() if line.startswith(("    ", "\t"))]
+    assert len(indented) == len(verbs(main))
+    assert all(line.startswith("    nqm ") for line in indented)  # how each verb is called
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from __future__ import annotations
 import builtins
 import errno
 import os
+import socket
 import subprocess
 import sys
 from concurrent.futures.process import BrokenProcessPool
@@ -98,9 +99,9 @@ def test_a_wrong_call_is_status_2_and_names_its_option(planted):
 @pytest.mark.parametrize(
     ("error", "sentence", "status"),
     [
-        (FileNotFoundError(errno.ENOENT, "No such file", "a.csv"), "there is no file 'a.csv'", 2),
-        (IsADirectoryError(errno.EISDIR, "Is a directory", "a"), "'a' is a folder, not a file", 2),
-        (NotADirectoryError(errno.ENOTDIR, "Not a directory", "a/b"), "'a/b' leads through a file", 2),
+        (FileNotFoundError(errno.ENOENT, "No such file", "a.csv"), "there is no file 'a.csv'", 1),
+        (IsADirectoryError(errno.EISDIR, "Is a directory", "a"), "'a' is a folder, not a file", 1),
+        (NotADirectoryError(errno.ENOTDIR, "Not a directory", "a/b"), "'a/b' leads through a file", 1),
         (PermissionError(errno.EACCES, "Permission denied", "a.csv"), "no permission to open 'a.csv'", 1),
         (OSError(errno.ENOSPC, "No space left on device"), "the device is full", 1),
         (OSError(errno.ENOSPC, "No space left", "a.csv"), "device is full, and 'a.csv' could not be written", 1),
@@ -204,7 +205,7 @@ def test_a_full_device_is_one_line():
     with open("/dev/full", "w") as full:
         found = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=env, timeout=60)
     assert found.returncode == 1
-    assert found.stderr == "Error: the device is full\n"
+    assert found.stderr == "Error: the device is full, and standard output could not be written\n"
 
 
 def test_what_an_own_optimizer_raises_when_it_is_run_is_the_users(elsewhere: Path) -> None:
@@ -224,3 +225,40 @@ def test_what_an_own_optimizer_raises_when_it_is_run_is_the_users(elsewhere: Pat
         "Error: your code failed with KeyError: 'matrix' (raising.py, line 4)"
     )
     assert told(call("steps", "raising:Refuses(0.1)", "-b", 8, "--target", 0.1)) == "Error: it takes no curvature"
+
+
+DOCUMENTED = {
+    "there is an answer": (STEPS, 0),
+    "there is no answer": (("steps", "SGD(3)", "-b", 8, "--target", 0.1), 1),
+    "the machine refused": (MemoryError(), 1),
+    "standard output is closed": (BrokenPipeError(errno.EPIPE, "Broken pipe"), 1),
+    "a package is not installed": (ModuleNotFoundError("No module named 'torch'", name="torch"), 1),
+    "your own code raised": (UserCodeError("f failed", "Traceback ...\n"), 1),
+    "nqm has a bug": (KeyError("lr"), 1),
+    "the call was wrong": (Wrong("it does not fit"), 2),
+    "Ctrl-C interrupted it": (KeyboardInterrupt(), 130),
+}
+"""How each row of the table of exit statuses in docs/cli.md begins, what brings it about, and the status it promises."""
+
+
+def test_the_table_of_exit_statuses_is_true(planted):
+    table = (ROOT / "docs" / "cli.md").read_text().split("| status | meaning |\n|---|---|\n")[1].split("\n\n")[0]
+    rows = [line.strip("| ").split(" | ", 1) for line in table.splitlines()]
+    assert len(rows) == len(DOCUMENTED)
+    for (status, meaning), (beginning, (cause, expected)) in zip(rows, DOCUMENTED.items(), strict=True):
+        assert meaning.startswith(beginning)
+        if isinstance(cause, BaseException):
+            planted(cause)
+        result = call(*(cause if isinstance(cause, tuple) else STEPS))
+        assert result.exit_code == expected == int(status), (meaning, result.output)
+
+
+def test_a_port_that_is_taken_and_a_missing_file_are_what_the_table_says(elsewhere):
+    pytest.importorskip("uvicorn")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert f"cannot listen on 127.0.0.1, port {port}" in told(call("serve", "--no-open", "--port", port), status=1)
+    assert "does not exist" in told(call("predict", "gone.json", "SGD(0.1)", "-b", 8, "--steps", 5), status=2)
+    assert "no spectrum file 'gone.csv'" in told(call("spectrum", "gone.csv"), status=2)

@@ -160,7 +160,7 @@ def test_a_worker_that_fails_is_one_sentence(inside: Path) -> None:
             "a scheduler has the workers it has: leave it out",
         ),
         (("run", "digits.toml", "--store", "digits.toml"), "it is no SQLite file; it was left as it is"),
-        (("run", "digits.toml", "--store", "-"), "--store must be a file"),
+        (("run", "digits.toml", "--store", "-"), "must be the name of a file, got '-'"),
         (("run", "digits.toml", "--stacking", "maybe"), "'maybe' is not one of"),
         (("status", "digits.db", "--study", "none"), "has no study 'none'; there are digits"),
         (("list", "digits.db", "--outcome", "won"), "there is no outcome 'won'"),
@@ -218,3 +218,25 @@ def test_alone_it_shows_its_verbs() -> None:
     assert result.exit_code == 0
     for name in ("run", "status", "list", "show", "export"):
         assert f"  {name} " in result.stdout
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("run", "digits.toml", "--on", "here"),
+        ("status", "digits.db"),
+        ("list", "digits.db"),
+        ("export", "digits.db"),
+        ("compare", "digits.db"),
+        (),
+    ],
+    ids=lambda args: args[0] if args else "lab",
+)  # fmt: skip
+@pytest.mark.parametrize("number", shell.BROKEN)
+def test_what_cannot_be_printed_is_told(args: tuple[str, ...], number: int, capfd: pytest.CaptureFixture[str]) -> None:
+    assert shell.BROKEN[number] in shell.told_without_output(("lab", *args), number, capfd)
+
+
+def test_a_study_with_a_byte_order_mark_is_read(inside: Path) -> None:
+    (inside / "marked.toml").write_bytes(b"\xef\xbb\xbf" + (inside / "digits.toml").read_bytes())
+    assert call("run", "marked.toml", "--on", "here", "--store", "digits.db").exit_code == 0

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli.shell import call
+from cli.shell import BROKEN, call, told_without_output
 
 from nqm.cli import main
 from nqm.nets.fitting.model import Fit
@@ -57,12 +57,14 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (folder / "mine.py").write_text(MINE)
     (folder / "halted.py").write_text("y = x\n")
     if not (folder / "digits.json").exists():
-        assert call("fit", "digits", "--out", "digits.json").exit_code == 0
+        result = call("fit", "digits")
+        assert result.exit_code == 0, result.output
+        assert result.stderr == "wrote digits.json\n"
     yield folder
     sys.modules.pop("mine", None)  # other tests have a module of that name
 
 
-EXAMPLES = [e for verb in ("fit", "predict", "check") for e in main.commands[verb].examples]  # type: ignore[attr-defined]
+EXAMPLES = [e for verb in ("fit", "predict", "advise", "check") for e in main.commands[verb].examples]  # type: ignore[attr-defined]
 
 
 @pytest.mark.slow
@@ -93,7 +95,13 @@ def test_a_fit_of_a_users_own_function(here: Path) -> None:
         (("check", "digits", "--rates", "0"), "rates must be positive"),
         (("fit", "nowhere:network"), "cannot import 'nowhere'"),
         (("fit", "mine:network", "--train-steps", "3"), "is for built-in workloads"),
-        (("predict", "digits.json", "-b", "64"), "give an OPTIMIZER with --steps, or --target alone"),
+        (("predict", "digits.json", "-b", "64", "--steps", "3"), "Missing argument 'OPTIMIZER'"),
+        (("predict", "digits.json", "SGD(0.1)", "-b", "64"), "Missing option '--steps'"),
+        (("advise", "digits.json", "-b", "64"), "Missing option '--target'"),
+        (("advise", "digits.json", "-b", "64", "--target", "1k"), "target 1000 is not below the loss"),
+        (("advise", "mine.py", "-b", "64", "--target", "0.1"), "is not a fit"),
+        (("check", "digits", "--store", "-"), "must be the name of a file"),
+        (("check", "digits", "SGD(0.1)", "--fit", "mine.py"), "is not a fit"),
         (("predict", "mine.py", "SGD(0.1)", "-b", "64", "--steps", "3"), "is not a fit"),
         (("predict", "digits.json", "SGD", "-b", "64", "--steps", "3"), "lr"),
         (("check", "digits", "--fit", "digits.json", "--train-steps", "5"), "not of the same checkpoint"),
@@ -132,4 +140,64 @@ def test_no_answer_is_status_one() -> None:
     unstable = call("predict", "digits.json", "SGD(9)", "-b", "64", "--steps", "30")
     assert unstable.exit_code == 1
     assert "outside the stable region" in unstable.stdout
-    assert call("predict", "digits.json", "-b", "64", "--target", "1e-6").exit_code == 1
+    assert call("advise", "digits.json", "-b", "64", "--target", "1e-6").exit_code == 1
+
+
+def test_a_fit_goes_to_the_name_of_its_function_unless_told_otherwise(here: Path) -> None:
+    assert call("fit", "mine:network", "--descent", "5").stderr == "wrote network.json\n"
+    again = call("fit", "mine:network", "--descent", "6")
+    assert again.stderr == "wrote network.json\n"  # in place of the earlier fit
+    descent = Fit.load(here / "network.json").descent
+    assert descent is not None
+    assert descent.steps[-1] == 6
+
+
+def test_nothing_is_written_over_that_is_not_a_fit(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nqm.nets.workloads.network_of", None)  # The network is not even made.
+    (here / "other.json").write_text('{"mine": 1}')
+    result = call("fit", "mine:other")
+    assert result.exit_code == 2
+    assert "Invalid value for '--out': 'other.json' is there and is not a fit; name another file" in result.stderr
+    assert (here / "other.json").read_text() == '{"mine": 1}'
+    (here / "folder.json").mkdir(exist_ok=True)
+    assert "'folder.json' is a folder" in call("fit", "mine:folder").stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "part"),
+    [
+        (("check", "digits", "SGD(0.1)", "HeavyBall(0.1)"), "check needs every hyper-parameter set, but momentum of"),
+        (
+            ("check", "digits", "SGD(0.1)", "--steps", "0"),
+            "Invalid value for '--steps': it must be a whole number from 1",
+        ),
+        (("check", "digits", "SGD(0.1)", "--fit", "mine.py"), "Invalid value for '--fit': 'mine.py' is not a fit"),
+        (("check", "digits", "--out", "fit.csv"), "Invalid value for '--out': 'fit.csv' should end in .json, .npz"),
+    ],
+)
+def test_a_wrong_check_is_refused_before_anything_is_trained(
+    args: tuple[str, ...], part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nqm.nets.workloads.network_of", None)
+    assert part in call(*args).stderr
+
+
+@pytest.mark.parametrize("verb", [("fit",), ("check",)])
+def test_wrong_examples_and_steps_name_their_options(verb: tuple[str, ...]) -> None:
+    assert "Invalid value for '--examples': " in call(*verb, "digits", "--examples", "-5").stderr
+    assert "Invalid value for '--train-steps': " in call(*verb, "digits", "--train-steps", "-1").stderr
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("fit", "mine:network", "--descent", "5"),
+        ("predict", "digits.json", "SGD(0.1)", "-b", "64", "--steps", "5"),
+        ("advise", "digits.json", "-b", "64", "--target", "0.08"),
+        ("check", "mine:network", "SGD(0.1)", "--batch-sizes", "8", "--steps", "3", "--seeds", "1"),
+    ],
+    ids=lambda args: args[0],
+)
+@pytest.mark.parametrize("number", BROKEN)
+def test_what_cannot_be_printed_is_told(args: tuple[str, ...], number: int, capfd: pytest.CaptureFixture[str]) -> None:
+    assert BROKEN[number] in told_without_output(args, number, capfd)

@@ -20,6 +20,7 @@ from nqm import (
     Quadratic,
     Schedule,
     Spectrum,
+    Wrong,
     constant,
     cosine,
     exponential,
@@ -197,3 +198,21 @@ def test_the_ends_of_pieces_are_not_given() -> None:
     with pytest.raises(TypeError, match="ends"):
         Schedule([10], ends=[3])  # type: ignore[call-arg]
     assert Schedule([10, 5], [1.0, 0.5]).ends == [10, 15]
+
+
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    [
+        (lambda: Schedule([10**12, 1]), "lengths"),
+        (lambda: Schedule([1, 2], lr=[1, 2, 3]), "lr"),
+        (lambda: Schedule([1], momentum=-1), "momentum"),
+        (lambda: Schedule([1], batch_size=0), "batch_size"),
+        (lambda: constant(10**12 + 1), "steps"),
+        (lambda: wsd(10, 6, 5), "steps"),
+        (lambda: constant(5).on("depth"), "target"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_refusal_names_its_argument(call: Callable[[], object], argument: str) -> None:
+    with pytest.raises(Wrong) as error:
+        call()
+    assert error.value.argument == argument

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import relative_error
 
-from nqm import EMA, SGD, HeavyBall, Lookahead, Nesterov, Optimizer, Polyak, Preconditioned, Quadratic, Spectrum
+from nqm import EMA, SGD, HeavyBall, Lookahead, Nesterov, Optimizer, Polyak, Preconditioned, Quadratic, Spectrum, Wrong
 
 PAPER = Spectrum.power_law(10_000)
 
@@ -179,6 +179,42 @@ def test_files(tmp_path: Path, ending: str) -> None:
     for name in ("h", "c", "s", "count"):
         assert np.array_equal(getattr(again, name), getattr(spectrum, name))
     assert again.note == {"from": "a test"}
+
+
+@pytest.mark.parametrize("ending", ["JSON", "Npz"])
+def test_the_ending_of_a_file_may_be_in_capitals(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"s.{ending}"
+    Spectrum([1.0, 0.5]).save(path)
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+    assert Spectrum.load(path).h.tolist() == [1.0, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("s.csv", "h,c\n1.0,2.0\n"), ("s.CSV", "h,c\r\n1,2\r\n"), ("s.json", '{"h": [1], "c": [2]}')]
+)
+def test_a_byte_order_mark_is_no_part_of_the_first_name(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + content.encode())
+    assert Spectrum.load(tmp_path / name).c.tolist() == [2.0]
+
+
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    [
+        (lambda: Spectrum([1, 2], c=[1, 2, 3]), "c"),
+        (lambda: Spectrum([1], s=-1), "s"),
+        (lambda: Spectrum([1], count="many"), "count"),
+        (lambda: Spectrum([]), "h"),
+        (lambda: Spectrum([math.inf]), "h"),
+        (lambda: Spectrum([1e200], s=1e200), "h"),
+        (lambda: Spectrum([1]).save("s.txt"), "path"),
+        (lambda: Spectrum.load("nowhere.csv"), "path"),
+        (lambda: Spectrum.load(__file__), "path"),
+    ],
+)
+def test_a_refusal_names_its_argument(call: Any, argument: str) -> None:
+    with pytest.raises(Wrong) as error:
+        call()
+    assert error.value.argument == argument
 
 
 def test_csv(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nqm import SGD, LeastSquares, Spectrum
 from nqm.sampling.laws import LAWS, Law, law
 from nqm.types import Wrong
 
@@ -99,19 +100,36 @@ def test_a_function_that_is_no_law_is_refused(function: Any, match: str) -> None
         ("student_t(5, 6)", "takes one number"),
         ("student_t(nu=5)", "one number, df,.*nu=5"),
         ("gaussian(2)", "gaussian takes no number"),
-        ("student_t(5", "takes one number"),
+        ("student_t(5", "no law"),
         ("student_t(nan)", "df must be positive"),
         ("student_t(gaussian)", "takes one number"),
-        ("__import__('os')", "no noise"),
-        ("law.draw", "no noise"),
-        ("", "no noise ''"),
-        ("1 + 1", "no noise"),
+        ("student_t(1/0)", "takes one number"),
+        ("student_t(5/)", "takes one number"),
+        ("student_t(1/2/3)", "takes one number"),
+        ("__import__('os')", "no law"),
+        ("law.draw", "no law"),
+        ("", "no law ''"),
+        ("1 + 1", "no law"),
     ],
 )
 def test_text_that_names_no_law_is_refused(text: str, match: str) -> None:
     with pytest.raises(Wrong, match=match) as error:
         law(text)
     assert error.value.argument == "noise"
+
+
+def test_a_law_may_be_written_as_a_call() -> None:
+    assert law("gaussian()") is law(" gaussian ") is law("gaussian")
+    assert law("cauchy( )").name == "student_t(1)"
+    assert law("student_t(5/2)").name == law("student_t(df = 5 / 2)").name == "student_t(2.5)"
+
+
+def test_a_wrong_law_is_refused_as_the_argument_it_was_given_as() -> None:
+    problem = LeastSquares(Spectrum([1.0, 0.5]))
+    for wrong in ("gausian", 3, lambda rng, shape: 1 + rng.standard_normal(shape)):
+        with pytest.raises(Wrong, match="features: ") as error:
+            problem.sample(SGD(0.1), 4, 5, features=wrong)  # type: ignore[arg-type]
+        assert error.value.argument == "features"
 
 
 def test_every_law_is_tested() -> None:

@@ -275,7 +275,7 @@ class Silent(Wrapper):
         (ValueError, "quantiles", {"quantiles": [2]}),
         (ValueError, "batch_size", {"batch_size": 0}),
         (ValueError, "steps", {"steps": -1}),
-        (ValueError, "no noise 'gausian'", {"noise": "gausian"}),
+        (ValueError, "no law 'gausian'", {"noise": "gausian"}),
         (ValueError, "noise: it must be a name", {"noise": 3}),
     ],
 )

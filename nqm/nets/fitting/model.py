@@ -194,9 +194,10 @@ class Fit:
         columns |= {f"top_{k}": v for k, v in self.top.items()}
         columns |= {f"descent_{k}": np.atleast_1d(v) for k, v in vars(self.descent).items()} if self.descent else {}
         about = {"format": FIT_FORMAT, "loss": self.loss, "examples": self.examples, "note": self.note}
-        if path.suffix == ".npz":
-            np.savez(path, about=json.dumps(about), **columns)
-        elif path.suffix == ".json":
+        if path.suffix.lower() == ".npz":
+            with path.open("wb") as file:
+                np.savez(file, about=json.dumps(about), **columns)
+        elif path.suffix.lower() == ".json":
             path.write_text(json.dumps({**about, **{k: v.tolist() for k, v in columns.items()}}) + "\n")
         else:
             ending = path.suffix or "without an ending"
@@ -257,12 +258,12 @@ def is_fit(path: str | Path) -> bool:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    if path.suffix == ".json":
+    if path.suffix.lower() == ".json":
         data = json.loads(path.read_text())
         if not isinstance(data, dict):
             raise Wrong("it should be an object")
         return data
-    if path.suffix != ".npz":
+    if path.suffix.lower() != ".npz":
         raise Wrong("a fit is read from .json or .npz")
     with np.load(path, allow_pickle=False) as file:
         return {**json.loads(str(file["about"])), **{k: file[k] for k in file.files if k != "about"}}
