@@ -14,6 +14,7 @@ from functools import partial
 from itertools import islice
 
 from ..nets.training.trial import RAW, SLACK, Result, Trial, averaged
+from ..types import Array
 from .space import Box, edges, points, volume
 from .study import Study
 
@@ -224,7 +225,7 @@ class Cell:
         return [make(seed=self.study.seed + i) for i in range(1, self.study.seeds + 1)]
 
 
-def median(steps: Sequence[int | None]) -> float:
+def median(steps: Sequence[float | None] | Array) -> float:
     """The median of steps, in which infinity stands for a training that did not arrive."""
     ordered = sorted(math.inf if s is None else float(s) for s in steps)
     return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
