@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..types import Array
+from ..types import Array, Wrong
 
 BOOTSTRAPS = 1000  # resamples of the probes from which an interval is read
 LEVELS = (0.05, 0.95)  # quantiles at the two ends of an interval of 90%
@@ -20,6 +20,12 @@ class Measure:
     h: Array
     weight: Array
     probe: Array
+
+    def __post_init__(self) -> None:
+        sizes = [np.size(column) for column in (self.h, self.weight, self.probe)]
+        if not sizes[0] or len(set(sizes)) > 1:
+            told = "{} nodes with {} weights of {} probes".format(*sizes)
+            raise Wrong(f"a measure needs nodes, and as many weights, each with its probe; it has {told}")
 
     @classmethod
     def of(cls, parts: Sequence[tuple[Array, Array]]) -> Measure:
