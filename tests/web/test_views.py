@@ -76,7 +76,7 @@ def test_noise_of_minibatches(open_page):
     scope: dict[str, Any] = {}
     exec(hit["python"], scope)
     assert scope["answer"].steps == steps_to_target(problem, SGD(0.3), 4, 1).steps
-    again = open_page(page.page.url.partition("#")[2])
+    again = open_page(page.link())
     assert again.shown("figure") == page.shown("figure")
     page.view("schedule")
     close(page.line("constant rate"), problem.run(SGD(0.3), 4, 2000, grid="linear").loss)
@@ -136,5 +136,5 @@ def test_a_measured_network(open_page):
     close(page.line("predicted", panel=3), exact.loss)
     page.view("loss")
     close(page.line("loss"), fit.problem.run(HeavyBall(0.05, 0.9), float(state["batch"]), int(state["steps"])).loss)
-    again = open_page(page.page.url.partition("#")[2])  # the link carries the measurement
+    again = open_page(page.link())  # the link carries the measurement
     close(again.line("loss"), page.line("loss"))
