@@ -22,10 +22,10 @@ ARGUMENTS = [
 
 @pytest.fixture(scope="session")
 def explorer() -> Iterator[str]:
-    """The address of ``nqm serve``, started as a user starts it."""
+    """The address of ``nqm serve``, started as a user starts it, with a time limit that a busy machine does not come to."""
     pytest.importorskip("starlette")
     pytest.importorskip("uvicorn")
-    with serving() as server:
+    with serving("--time-limit", f"{LIMIT:g}") as server:
         yield server.address
 
 

@@ -75,7 +75,7 @@ async def crowd(live: Live, seconds: float) -> tuple[collections.Counter[str], l
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc")
 def test_fifty_clients() -> None:
-    with serving() as live:
+    with serving("--time-limit", f"{LIMIT:g}") as live:
         asyncio.run(crowd(live, 0.5))  # every worker has been used
         asyncio.run(crowd(live, SECONDS / 3))
         before = live.resident()
