@@ -92,7 +92,7 @@ def test_a_fit_of_a_users_own_function(here: Path) -> None:
         (("fit", "digits", "--train-steps", "-1"), "steps must be a whole number from 0, got -1"),
         (("check", "digits", "--rates", "0"), "rates must be positive"),
         (("fit", "nowhere:network"), "cannot import 'nowhere'"),
-        (("fit", "mine:network", "--train-steps", "3"), "is for workloads"),
+        (("fit", "mine:network", "--train-steps", "3"), "is for built-in workloads"),
         (("predict", "digits.json", "-b", "64"), "give an OPTIMIZER with --steps, or --target alone"),
         (("predict", "mine.py", "SGD(0.1)", "-b", "64", "--steps", "3"), "is not a fit"),
         (("predict", "digits.json", "SGD", "-b", "64", "--steps", "3"), "lr"),

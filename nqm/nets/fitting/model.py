@@ -272,6 +272,6 @@ def _read(path: Path) -> dict[str, Any]:
             raise Wrong(f"its text is a JSON {type(data).__name__}, not an object")
         return data
     if path.suffix != ".npz":
-        raise Wrong("the name of a fit ends in .json or .npz")
+        raise Wrong("a fit is read from .json or .npz")
     with np.load(path, allow_pickle=False) as file:
         return {**json.loads(str(file["about"])), **{k: file[k] for k in file.files if k != "about"}}

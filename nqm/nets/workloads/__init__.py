@@ -52,7 +52,8 @@ def network_of(
         return found.network(steps, examples=examples, seed=seed, dtype=dtype, progress=progress)
     for name, value in (("steps", steps), ("dtype", dtype)):
         if value is not None:
-            raise Wrong(f"{name} is for workloads; {text} returned a Network, at its own checkpoint", argument=name)
+            returned = f"{text} returned a Network, at its own checkpoint"
+            raise Wrong(f"{name} is for built-in workloads and functions that return a Workload; {returned}", name)
     return found if examples is None else found.first(examples)
 
 
