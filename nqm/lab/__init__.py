@@ -7,12 +7,12 @@
 
 from ..nets.training.trial import Result, Trial
 from .executors import Crew
-from .results import Interval, Point, Results
+from .results import Point, Results
 from .runner import LabError, Snapshot, run
 from .space import Space
 from .store import Store
 from .study import Entry, Study
 
 __all__ = [
-    "Crew", "Entry", "Interval", "LabError", "Point", "Result", "Results", "Snapshot", "Space", "Store", "Study", "Trial", "run",
+    "Crew", "Entry", "LabError", "Point", "Result", "Results", "Snapshot", "Space", "Store", "Study", "Trial", "run",
 ]  # fmt: skip

@@ -16,9 +16,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..engine.run import number
+from ..nets.estimates import Estimate
 from ..nets.training.trial import Trial
 from ..show.tables import Row, Table
-from ..types import Wrong
+from ..types import Array, Wrong
 from .plan import SEARCH, Cell, cells, median
 from .store import Kept, Store
 from .study import Study
@@ -26,32 +28,19 @@ from .study import Study
 COVERAGE = 0.95  # An interval holds the median with at least this probability, where there are seeds enough.
 
 
-@dataclass(frozen=True)
-class Interval:
-    """Median of steps over seeds with its interval; None stands for a training that does not arrive."""
+def over_seeds(steps: Sequence[float | None] | Array) -> Estimate:
+    """Median of steps over seeds with its interval; None, or infinity, is a training that did not arrive.
 
-    median: float | None
-    low: int | None
-    high: int | None
-    coverage: float
-
-    @classmethod
-    def of(cls, steps: Sequence[int | None]) -> Interval | None:
-        """From the steps of each seed.
-
-        >>> Interval.of([12, 10, 11, 15, 13])
-        Interval(median=12.0, low=10, high=15, coverage=0.9375)
-        >>> Interval.of([12, None, 11]).median
-        12.0
-        """
-        if not steps:
-            return None
-        ordered = sorted(math.inf if s is None else float(s) for s in steps)
-        n = len(ordered)
-        k = max((k for k in range(1, n // 2 + 1) if _coverage(n, k) >= COVERAGE), default=1)
-        middle = median(steps)
-        low, high = (int(s) if math.isfinite(s) else None for s in (ordered[k - 1], ordered[n - k]))
-        return cls(middle if math.isfinite(middle) else None, low, high, _coverage(n, k))
+    >>> over_seeds([12, 10, 11, 15, 13])
+    Estimate(value=12.0, low=10.0, high=15.0, coverage=0.9375)
+    >>> over_seeds([12, None, 11])
+    Estimate(value=12.0, low=11.0, high=inf, coverage=0.75)
+    """
+    n, ordered = len(steps), sorted(math.inf if s is None else float(s) for s in steps)
+    if not ordered:
+        return Estimate(math.nan, math.nan, math.nan, math.nan)
+    k = max((k for k in range(1, n // 2 + 1) if _coverage(n, k) >= COVERAGE), default=1)
+    return Estimate(median(steps), ordered[k - 1], ordered[n - k], _coverage(n, k))
 
 
 def _coverage(n: int, k: int) -> float:
@@ -93,8 +82,9 @@ class Point:
         return None if self.steps is None else self.steps * self.batch_size
 
     @property
-    def confirmed(self) -> Interval | None:
-        return Interval.of(self.seeds)
+    def confirmed(self) -> Estimate | None:
+        """Median of steps over fresh seeds with its interval; None if there are no seeds."""
+        return over_seeds(self.seeds) if self.seeds else None
 
     @property
     def remedy(self) -> str:
@@ -104,11 +94,11 @@ class Point:
 
     def row(self) -> Row:
         """The point as a row of a table."""
-        interval = self.confirmed
+        found = over_seeds(self.seeds)
         return {
             "optimizer": self.name, "batch_size": self.batch_size, "steps": self.steps, "examples": self.examples,
-            "confirmed": interval and interval.median, "low": interval and interval.low,
-            "high": interval and interval.high, "coverage": interval and interval.coverage,
+            "confirmed": number(found.value), "low": number(found.low), "high": number(found.high),
+            "coverage": number(found.coverage),
             "seeds": len(self.seeds), "arrived": sum(s is not None for s in self.seeds),
             **self.settings, **({} if self.decay is None else {"ema_decay": self.decay}),
             "feasible": self.feasible, "infeasible": self.infeasible, "failed": self.failed,

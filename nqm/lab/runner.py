@@ -29,11 +29,21 @@ STACKING = ("auto", "always", "never")
 
 @dataclass(frozen=True)
 class RunnerSettings:
-    """Numbers that steer how a runner shares out work; no result depends on them."""
+    """Numbers that steer how a runner shares out work; no result depends on them.
 
-    tries: int = 4  # A round whose workers are lost is given up after this many tries.
-    suspect: int = 2  # A round that lost its workers this often runs alone, so that it takes no other round along.
-    poll_seconds: float = 0.5  # The runner reads this often what other runners have stored.
+    Those on lost workers were measured with four workers on 12 cells, of which 4 kill every worker that trains them.
+    """
+
+    tries: int = 4
+    """A round whose workers are lost is given up after this many tries. A try costs a restart of all workers, 1 to 2 seconds.
+    A worker that another process drove out of memory deserves several; a round that kills every worker deserves none."""
+    suspect: int = 2
+    """A round that lost its workers this often runs alone, so that it takes no other round along. Where none
+    ran alone, 2 of 16 blameless cells of two runs were given up with those that kill. Alone after 1, 2 and 3 losses none was,
+    and a run took 22, 12 and 11 seconds; after 3 losses a blameless round is one more away from being given up."""
+    poll_seconds: float = 0.5
+    """The runner reads this often what other runners have stored. Reading takes 0.3 ms where there is nothing new, so that it
+    costs less than 0.1% of the time; a runner may wait so long for a round that another one has ended."""
 
 
 RUNNER = RunnerSettings()

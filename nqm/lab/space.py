@@ -7,25 +7,22 @@ widened; points are then drawn in what was added.
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cache
 from itertools import islice
-from typing import Any
 
-import numpy as np
-
-from .. import optimizers
+from ..nets.training.foreign import FOREIGN_MEMORIES
 from ..optimizers import Optimizer
 from ..optimizers.base import Wrapper, parameters
-from ..types import Array, Wrong
+from ..sampling.sobol import sobol
+from ..text.objects import known_optimizers
+from ..types import Wrong
 
 SCALES = ("log", "1-x", "linear")
 EDGE = 0.05  # A best setting is at an edge within this share of its range; one point in ten lies there by chance.
 WIDER = 4.0  # A logarithmic range that is widened grows by this factor; a linear one grows by its width.
-DECAY_NAMES = ("momentum", "decay", "beta", "beta1", "beta2", "ema_decay", "factor_decay", "alpha", "rho")
-"""Names by which PyTorch's optimizers, and those of a user's worker, call a momentum or a decay."""
 
 Box = dict[str, "Space"]
 Setting = float | str
@@ -106,10 +103,15 @@ class Space:
 
 def optimizer_of(name: str) -> Optimizer | None:
     """The package's optimizer of this name, with every setting free; None if only PyTorch or a user's worker has it."""
-    kind = getattr(optimizers, name, None)
-    if not (inspect.isclass(kind) and issubclass(kind, Optimizer)) or inspect.isabstract(kind):
-        return None
-    return None if issubclass(kind, Wrapper) else kind()
+    kind = known_optimizers().get(name)
+    return None if kind is None or issubclass(kind, Wrapper) else kind()
+
+
+@cache
+def memories() -> frozenset[str]:
+    """Names of momenta and decays, by which settings of PyTorch's optimizers and of a user's worker are known."""
+    settings = [f for kind in known_optimizers().values() for f in fields(kind) if "kind" in f.metadata]
+    return FOREIGN_MEMORIES | {f.name for f in settings if f.metadata["kind"].scale == "memory"}
 
 
 def scale_of(name: str, optimizer: str) -> str:
@@ -121,7 +123,7 @@ def scale_of(name: str, optimizer: str) -> str:
     known = optimizer_of(optimizer)
     found = parameters(known).get(name) if known else None
     if found is None:
-        return "1-x" if name in DECAY_NAMES else "log"
+        return "1-x" if name in memories() else "log"
     return "1-x" if found.kind.scale == "memory" else found.kind.scale
 
 
@@ -157,17 +159,7 @@ def points(boxes: list[Box], seed: tuple[int, ...], most: int = 2**16) -> Iterat
     if not box:
         yield {}  # Nothing is searched: one trial is enough.
         return
-    for u in islice(_sobol(len(box), seed), most):
+    for u in islice(sobol(len(box), seed), most):
         settings = {name: space.at(float(x)) for (name, space), x in zip(box.items(), u, strict=True)}
         if not any(inside(settings, earlier) for earlier in boxes[:-1]):
             yield settings
-
-
-def _sobol(dimension: int, seed: tuple[int, ...]) -> Iterator[Array]:
-    """A scrambled Sobol sequence (Matousek's linear scrambling and a shift), in blocks that keep its balance."""
-    from scipy.stats import qmc
-
-    make: Any = qmc.Sobol  # its argument was renamed from seed to rng, and takes both names
-    sampler = make(dimension, scramble=True, seed=np.random.default_rng(seed))
-    for block in (6, *range(6, 24)):
-        yield from sampler.random(2**block)

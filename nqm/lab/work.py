@@ -45,8 +45,7 @@ def raced(run: Callable[[Sequence[Trial]], list[Result]], trials: Sequence[Trial
 
     A worker that trains them in lockstep, and stops by itself those that are behind, has an attribute ``races`` that is
     true. Trials of other workers are raced here. They get few steps; as long as no trial has arrived, those that are
-    still on their way begin again with four times as many. This costs a third more than knowing the steps beforehand,
-    and often a tenth of going on to the last step allowed.
+    still on their way begin again with four times as many. `StudySearchSettings.first_steps` says what this costs.
     """
     ended: dict[str, Result] = {}
     seconds = dict.fromkeys((trial.key for trial in trials), 0.0)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
-from ..types import Array
+from ..types import Array, Wrong
 
 BOOTSTRAPS = 1000  # resamples of the probes from which an interval is read
-LEVELS = (0.05, 0.95)  # quantiles at the two ends of a 90% interval
+LEVELS = (0.05, 0.95)  # quantiles at the two ends of an interval of 90%
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,6 +20,12 @@ class Measure:
     h: Array
     weight: Array
     probe: Array
+
+    def __post_init__(self) -> None:
+        sizes = [np.size(column) for column in (self.h, self.weight, self.probe)]
+        if not sizes[0] or len(set(sizes)) > 1:
+            told = "{} nodes with {} weights of {} probes".format(*sizes)
+            raise Wrong(f"a measure needs nodes, and as many weights, each with its probe; it has {told}")
 
     @classmethod
     def of(cls, parts: Sequence[tuple[Array, Array]]) -> Measure:
@@ -42,14 +48,15 @@ class Measure:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its 90% interval."""
+    """A number with its interval, which holds the true one with the probability ``coverage``."""
 
     value: float
     low: float
     high: float
+    coverage: float = 0.9
 
     def to_dict(self) -> dict[str, float]:
-        return asdict(self)
+        return {"value": self.value, "low": self.low, "high": self.high}
 
     def __str__(self) -> str:
         return f"{self.value:.4g} ({self.low:.4g} to {self.high:.4g})"

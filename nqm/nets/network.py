@@ -97,11 +97,14 @@ class Network:
         other.theta, other.step = theta.detach().clone(), self.step if step is None else step
         return other
 
-    def first(self, n: int) -> Network:
-        """The same network on the first n of its examples."""
-        check_whole("n", n, 1, self.examples)
+    def first(self, examples: int) -> Network:
+        """The same network on the first of its examples."""
+        check_whole("examples", examples, 1)
+        if examples > self.examples:
+            has = f"the data of {self.name} has {self.examples:,}: ask for at most as many, or leave it out"
+            raise Wrong(f"examples is {examples:,}, and {has}", argument="examples")
         other = copy.copy(self)
-        other.data, other.examples = some(self.data, n), n
+        other.data, other.examples = some(self.data, examples), examples
         return other
 
     def unflatten(self, theta: Tensor) -> dict[str, Tensor]:

@@ -34,16 +34,22 @@ def check_network(network: Network) -> list[str]:
         pair = f"a pair (inputs, targets) for a loss of (output, target), got {got}"
         raise Wrong(f"data must be {pair}; a loss of (model, batch) takes any data: of='model'", argument="data")
     _check_finite(network)
-    _check_labels(network)
     batch, seen = some(network.data, FIRST_EXAMPLES), _AttentionSeen()
+    if network.of == "output":
+        with torch.no_grad(), user_code(f"running the model on the first {FIRST_EXAMPLES} examples"):
+            out = network.output(network.theta, batch)
+        if not isinstance(out, Tensor):
+            raise Wrong(f"the model returns {_wrapped(out, 'forward', 'logits')}", argument="model")
+        _check_labels(network, out)
     with user_code(f"running the model and its loss on the first {FIRST_EXAMPLES} examples"), seen:
         loss = network.batch_loss(network.theta.clone().requires_grad_(), batch)
         with torch.no_grad():
             again = network.batch_loss(network.theta, batch)
-    if not isinstance(loss, Tensor) or loss.numel() != 1:
-        shape = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
-        sentence = f"loss must return one number, the mean over the batch; it returned {shape}: use reduction='mean'"
-        raise Wrong(sentence, argument="loss")
+    if not isinstance(loss, Tensor):
+        raise Wrong(f"the loss returns {_wrapped(loss, 'the loss', 'loss')}", argument="loss")
+    if loss.numel() != 1:
+        returned = f"it returned {tuple(loss.shape)}: use reduction='mean'"
+        raise Wrong(f"loss must return one number, the mean over the batch; {returned}", argument="loss")
     if not loss.requires_grad:
         why = "it is detached from the weights, or a count such as an error rate"
         raise Wrong(f"the loss has no gradient: {why}; return the tensor that training would call backward on", "loss")
@@ -92,6 +98,22 @@ class _AttentionSeen(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+def _wrapped(found: object, function: str, usual: str) -> str:
+    """What a function returned in place of a tensor, and what to write so that it returns one.
+
+    >>> _wrapped({"hidden": 0, "logits": torch.ones(1)}, "forward", "logits")
+    "a dict with keys 'hidden', 'logits', and a tensor is needed; wrap it so that forward returns out['logits']"
+    """
+    kind, parts = type(found).__name__, dict(enumerate(found)) if isinstance(found, (tuple, list)) else found
+    if not isinstance(parts, Mapping):
+        return f"{kind}, and a tensor is needed; write {function} so that it returns one"
+    keys = [key for key, part in parts.items() if isinstance(part, Tensor)]
+    chosen = usual if usual in keys else next(iter(keys), None)
+    has = f"of {len(parts)}" if parts is not found else f"with keys {', '.join(map(repr, parts))}"
+    advice = "one tensor" if chosen is None else f"out[{chosen!r}]"
+    return f"a {kind} {has}, and a tensor is needed; wrap it so that {function} returns {advice}"
+
+
 def _check_finite(network: Network) -> None:
     bad = int((~torch.isfinite(network.theta)).sum())
     if bad:
@@ -106,16 +128,14 @@ def _check_finite(network: Network) -> None:
             raise Wrong("data has values that are NaN or infinite; drop those examples", argument="data")
 
 
-def _check_labels(network: Network) -> None:
+def _check_labels(network: Network, out: Tensor) -> None:
     """Class labels must lie inside the classes that the model knows."""
-    if network.likelihood != "categorical" or network.of != "output":
+    if network.likelihood != "categorical":
         return
     target = network.data[1]
     if not isinstance(target, Tensor) or target.is_floating_point():
         return
     low, high = int(target.min()), int(target.max())
-    with torch.no_grad(), user_code("running the model on the first example"):
-        out = network.output(network.theta, some(network.data, 1))
     classes = out.shape[1] if target.ndim == 1 else max(out.shape[1:])
     if low < 0 or high >= classes:
         allowed = f"from 0 to {classes - 1}, as the model has {classes} outputs"

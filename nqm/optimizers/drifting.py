@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 from ..types import Array, Wrong
 from .base import GeometryLike, Sampled, State, Tensor, Wrapper
@@ -37,7 +38,7 @@ class DriftingPreconditioned(Sampled, Wrapper):
     power: Number = unit()
     drift: Number = unit()
     period: Number = whole(100)
-    order: str = "before"
+    order: Literal["before", "after"] = "before"
 
     def __post_init__(self) -> None:
         super().__post_init__()

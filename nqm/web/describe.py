@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import MISSING, Field, asdict, fields
+from typing import Literal, get_args, get_origin, get_type_hints
 
 from .. import __version__
 from ..optimizers import Optimizer, Wrapper, free
@@ -18,8 +19,6 @@ from ..text.tokens import argument_names
 from .limits import REQUEST
 
 Described = dict[str, object]
-CHOICES = {"DriftingPreconditioned.order": ("before", "after")}
-"""Parameters that are one of a few words."""
 SPANS = {"memory": (0.0, 1 - 2.0**-14), "linear": (0.0, 1.0)}
 """What the sliders of the scales that have ends of their own span."""
 
@@ -100,19 +99,20 @@ def describe() -> Described:
 
 
 def _optimizer(name: str, kind: type[Optimizer]) -> Described:
-    shown = [_parameter(name, f) for f in fields(kind) if f.name != "inner"]
+    hints = get_type_hints(kind)
+    shown = [_parameter(name, f, hints[f.name]) for f in fields(kind) if f.name != "inner"]
     wraps, linear = issubclass(kind, Wrapper), not issubclass(kind, Sampled)
     return {"name": name, "sentence": _sentence(kind), "wraps": wraps, "linear": linear, "parameters": shown}
 
 
-def _parameter(owner: str, f: Field[object]) -> Described:
+def _parameter(owner: str, f: Field[object], hint: object) -> Described:
     own, kind = f"{owner}.{f.name}", f.metadata.get("kind")
-    choices = CHOICES.get(own)
+    choices = get_args(hint) if get_origin(hint) is Literal else ()
     low, high = (None, None) if kind is None else _span(kind)
     return {
         "name": f.name,
         "sentence": PARAMETERS.get(own) or PARAMETERS[f.name],
-        "allowed": " or ".join(choices or ()) if kind is None else kind.allowed,
+        "allowed": " or ".join(choices) if kind is None else kind.allowed,
         "default": None if f.default is free or f.default is MISSING else f.default,
         "scale": "choice" if kind is None else kind.scale, "low": low, "high": high, "whole": bool(kind and kind.integer),
         "choices": list(choices) if choices else None,

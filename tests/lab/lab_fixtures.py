@@ -29,7 +29,8 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def environment(log: Path) -> dict[str, str]:
     """For processes that a test starts: this package, and the workers of the tests."""
-    return os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{Path(__file__).parent}", "NQM_TEST_LOG": str(log)}
+    found = os.pathsep.join(map(str, (ROOT, Path(__file__).parent, Path(__file__).parents[1])))
+    return os.environ | {"PYTHONPATH": found, "NQM_TEST_LOG": str(log)}
 
 
 @pytest.fixture(scope="session")

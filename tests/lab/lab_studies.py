@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +50,3 @@ def begun(log: Path) -> list[str]:
     """Keys of trials that workers have begun, again and again if they did."""
     lines = log.read_text().splitlines() if log.exists() else []
     return [line.split()[1] for line in lines if len(line.split()) == 2]
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 300
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.01)

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from waiting import eventually
+
 from nqm.lab import Result, Trial
 from nqm.nets.training.trial import RAW, averaged
 from nqm.types import Wrong
@@ -28,9 +30,14 @@ def run_trials(trials: Sequence[Trial], *, stacking: str) -> list[Result]:
 
 
 def logged(trials: Sequence[Trial], *, stacking: str) -> list[Result]:
-    """The same, slower, with a line in a file for each trial that begins."""
-    with Path(os.environ["NQM_TEST_LOG"]).open("a") as log:
+    """The same, slower, with a line in a file for each trial that begins.
+
+    ``NQM_TEST_PROCESSES`` is a number of processes: until as many have begun a trial, none goes on.
+    """
+    path, together = Path(os.environ["NQM_TEST_LOG"]), int(os.environ.get("NQM_TEST_PROCESSES", "1"))
+    with path.open("a") as log:
         log.write("".join(f"{os.getpid()} {trial.key}\n" for trial in trials))
+    eventually(lambda: len({line.split()[0] for line in path.read_text().splitlines()}) >= together, "other processes")
     time.sleep(0.05)
     return run_trials(trials, stacking=stacking)
 

@@ -7,6 +7,7 @@ that version said of it. The worker is recorded there as ``nqm.nets.trials:run_t
 from __future__ import annotations
 
 import csv
+import html
 import json
 import shutil
 import sqlite3
@@ -17,7 +18,7 @@ import pytest
 from nqm.lab import Results, Snapshot, Store, Study, run
 from nqm.lab.compare import curves_of, findings
 from nqm.lab.compare.curves import MEASURED
-from nqm.lab.compare.report import finding_rows
+from nqm.lab.compare.report import finding_rows, toml
 from nqm.lab.study import RECORDED_WORKER, WORKER
 
 DATA = Path(__file__).parents[1] / "data" / "lab"
@@ -102,3 +103,10 @@ def test_a_study_that_names_the_first_address_is_the_same_study(tmp_path: Path) 
     path = tmp_path / "digits.toml"
     path.write_text(text.replace("[study]", f'[study]\nworker = "{RECORDED_WORKER}"'))
     assert Study.load(path) == Study.load(DATA / "digits.toml")
+
+
+def test_the_report_in_the_documentation_shows_the_study_as_it_is_now() -> None:
+    root = Path(__file__).parents[2]
+    shown = (root / "docs" / "results" / "digits.html").read_text()
+    written = toml(Study.load(root / "examples" / "studies" / "digits.toml").to_dict())
+    assert html.escape(written.strip()) in shown

@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from lab_studies import TOML, Table, begun, small, stored, until
+from lab_studies import TOML, Table, begun, small, stored
+from waiting import LIMIT, eventually
 
 from nqm.lab import Results, Snapshot, Store, executors, run
 
@@ -46,14 +47,14 @@ def test_killed_at_any_moment_it_goes_on(
         kept, trace = set(stored(path)), len(begun(log))
         with command(tmp_path, environment, *options) as process:
             moment = trace + chance.randint(1, 20)
-            until(lambda at=moment: len(begun(log)) >= at, "trials to begin")
+            eventually(lambda at=moment: len(begun(log)) >= at, "trials to begin")
             time.sleep(chance.uniform(0, 0.06))
             process.send_signal(signal.SIGKILL)
             process.wait()
         assert not kept & set(begun(log)[trace:])  # what was kept is not run again
     kept, trace = set(stored(path)), len(begun(log))
     pids = {int(line.split()[0]) for line in log.read_text().splitlines()}
-    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "workers to end with their runner")
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "workers to end with their runner")
     with command(tmp_path, environment, *options) as process:
         _, err = process.communicate()
         assert process.returncode == 0, err
@@ -66,7 +67,8 @@ def test_killed_at_any_moment_it_goes_on(
 def test_two_runners_share_the_work(
     undisturbed: Table, environment: dict[str, str], log: Path, tmp_path: Path
 ) -> None:  # fmt: skip
-    with command(tmp_path, environment, "--on", "here") as one, command(tmp_path, environment, "--on", "here") as two:
+    both = environment | {"NQM_TEST_PROCESSES": "2"}  # neither is done before the other has begun
+    with command(tmp_path, both, "--on", "here") as one, command(tmp_path, both, "--on", "here") as two:
         for process in (one, two):
             _, err = process.communicate()
             assert process.returncode == 0, err
@@ -79,8 +81,9 @@ def test_two_runners_share_the_work(
 
 @pytest.mark.slow
 def test_interrupted_it_says_how_to_go_on(environment: dict[str, str], log: Path, tmp_path: Path) -> None:
-    with command(tmp_path, environment, "--workers", "2") as process:
-        until(lambda: len(begun(log)) > 3, "trials to begin")
+    held = environment | {"NQM_TEST_PROCESSES": "3"}  # two workers wait for a third, so that no round ends
+    with command(tmp_path, held, "--workers", "2") as process:
+        eventually(lambda: len(begun(log)) > 3, "trials to begin")
         process.send_signal(signal.SIGINT)
         _, err = process.communicate()
         assert process.returncode == 130
@@ -115,10 +118,10 @@ def cluster(folder: Path, environment: dict[str, str]) -> Iterator[tuple[str, li
 
     try:
         start("scheduler", "--port", "0")
-        until(file.exists, "the scheduler")
+        eventually(file.exists, "the scheduler")
         for _ in range(2):
             start("worker", "--nthreads", "1", "--no-nanny")
-        until(lambda: bool(file.read_text().strip()), "the scheduler")
+        eventually(lambda: bool(file.read_text().strip()), "the scheduler")
         yield json.loads(file.read_text())["address"], started[1:]
     finally:
         for process in started:
@@ -137,7 +140,7 @@ def test_a_dask_worker_that_is_killed_loses_nothing(
         from distributed import Client
 
         with Client(address) as client:
-            client.wait_for_workers(2, timeout=60)
+            client.wait_for_workers(2, timeout=LIMIT)
         killed: list[int] = []
 
         def kill(at: Snapshot) -> None:

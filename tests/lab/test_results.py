@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import csv
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 from lab_studies import Table, small
 
-from nqm.lab import Interval, Results, Store, Study, run
-from nqm.lab.results import COVERAGE
+from nqm.lab import Results, Store, Study, run
+from nqm.lab.results import COVERAGE, over_seeds
 from nqm.lab.view import duration
+from nqm.nets.estimates import Estimate
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +41,7 @@ def test_every_number_again_from_the_trials(found: Results) -> None:
         ]
         assert sorted(p.seeds, key=str) == sorted((k.result.steps[p.readout] for k in again[-3:]), key=str)
         assert p.confirmed is not None
-        assert p.confirmed.median == np.median([s for s in p.seeds if s is not None])
+        assert p.confirmed.value == np.median([s for s in p.seeds if s is not None])
 
 
 def test_rows_name_their_fields(found: Results) -> None:
@@ -116,13 +118,13 @@ def test_a_study_file_of_any_ending_finds_its_store(tmp_path: Path) -> None:
 def test_intervals_hold_the_median_as_often_as_they_say(n: int) -> None:
     """Of a law with a long tail, whose median is 100; z-score of 4,000 seeded draws, of which a planted bug is far off."""
     draws = np.random.default_rng(n).lognormal(np.log(100), 1, (4000, n))
-    intervals = [Interval.of([int(1000 * x) for x in row]) for row in draws]
-    held = np.mean([i is not None and (i.low or 0) <= 100_000 <= (i.high or 0) for i in intervals])
-    said = intervals[0].coverage  # type: ignore[union-attr]
+    intervals = [over_seeds([int(1000 * x) for x in row]) for row in draws]
+    held = np.mean([i.low <= 100_000 <= i.high for i in intervals])
+    said = intervals[0].coverage
     z = (held - said) / np.sqrt(said * (1 - said) / 4000)
     assert abs(z) < 4
     assert said >= COVERAGE or n < 6
-    k = sorted(int(1000 * x) for x in draws[0]).index(intervals[0].low) + 1  # type: ignore[union-attr, arg-type]
+    k = sorted(int(1000 * x) for x in draws[0]).index(int(intervals[0].low)) + 1
     narrower = np.mean(
         [np.sort(row)[k] <= 100 <= np.sort(row)[-k - 1] for row in draws]
     )  # one order statistic further in
@@ -130,13 +132,12 @@ def test_intervals_hold_the_median_as_often_as_they_say(n: int) -> None:
 
 
 def test_intervals_of_trainings_that_do_not_arrive() -> None:
-    assert Interval.of([]) is None
-    one = Interval.of([7])
-    assert (one.median, one.low, one.high, one.coverage) == (7, 7, 7, 0)  # type: ignore[union-attr]
-    late = Interval.of([5, None, 6, None, 7])
-    assert (late.median, late.low, late.high) == (7, 5, None)  # type: ignore[union-attr]
-    never = Interval.of([None, None, 6])
-    assert (never.median, never.low) == (None, 6)  # type: ignore[union-attr]
+    assert math.isnan(over_seeds([]).value)
+    assert math.isnan(over_seeds([]).coverage)
+    assert over_seeds([7]) == Estimate(7, 7, 7, coverage=0)
+    late, never = over_seeds([5, None, 6, None, 7]), over_seeds([None, None, 6])
+    assert (late.value, late.low, late.high) == (7, 5, math.inf)
+    assert (never.value, never.low) == (math.inf, 6)
 
 
 def test_tables_survive_csv(found: Results, tmp_path: Path) -> None:

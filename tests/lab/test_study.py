@@ -14,7 +14,7 @@ from lab_studies import TOML, small
 
 import nqm
 from nqm.lab import Space, Study
-from nqm.lab.space import DECAY_NAMES, scale_of
+from nqm.lab.space import scale_of
 from nqm.optimizers.base import parameters
 from nqm.types import Wrong
 
@@ -150,13 +150,23 @@ def test_a_study_holds_values_in_one_form(change: dict[str, Any], why: str) -> N
         replace(small(), **change)
 
 
+EARLIER_DECAYS = ("momentum", "decay", "beta", "beta1", "beta2", "ema_decay", "factor_decay", "alpha", "rho")
+"""Names of settings that version 0.1.0 searched in the logarithm of 1 - x."""
+
+
 @pytest.mark.parametrize(
     "optimizer", ["SGD", "HeavyBall", "Nesterov", "Adam", "AdamW", "RMSProp", "NormalisedSGD", "Sign"]
 )
 def test_scales_that_a_class_states_are_those_of_earlier_versions(optimizer: str) -> None:
     """They are part of a study's hash, and were chosen by the names of settings alone."""
     for name in parameters(getattr(nqm, optimizer)()):
-        assert scale_of(name, optimizer) == ("1-x" if name in DECAY_NAMES else "log")
+        assert scale_of(name, optimizer) == ("1-x" if name in EARLIER_DECAYS else "log")
+
+
+@pytest.mark.parametrize("name", [*EARLIER_DECAYS, "lr", "weight_decay", "eps", "damping", "mine"])
+@pytest.mark.parametrize("optimizer", ["KFAC", "torch.SGD", "Adadelta", "Muon", "of_a_worker"])
+def test_scales_of_settings_that_no_class_states_are_those_of_earlier_versions(name: str, optimizer: str) -> None:
+    assert scale_of(name, optimizer) == ("1-x" if name in EARLIER_DECAYS else "log")
 
 
 @pytest.mark.parametrize(

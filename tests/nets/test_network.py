@@ -184,9 +184,48 @@ def test_bad_input_gets_a_sentence(call: Callable[[], Network], argument: str, s
     assert told.value.argument == argument
 
 
+class Returning(nn.Linear):
+    """A linear layer whose forward wraps its output."""
+
+    def __init__(self, wrap: Callable[[torch.Tensor], Any]) -> None:
+        super().__init__(4, 3)
+        self.wrap = wrap
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.wrap(super().forward(x))
+
+
+@pytest.mark.parametrize(
+    ("wrap", "sentence"),
+    [
+        (lambda o: {"hidden_states": o, "logits": o}, r"a dict with keys 'hidden_states', 'logits'.* returns out\['logits'\]"),
+        (lambda o: {"past": None, "scores": o}, r"a dict with keys 'past', 'scores'.* forward returns out\['scores'\]"),
+        (lambda o: (None, o), r"a tuple of 2, .* forward returns out\[1\]"),
+        (lambda o: [], r"a list of 0, .* forward returns one tensor"),
+        (lambda o: o.tolist, r"the model returns builtin_function_or_method, .* write forward so that it returns one"),
+    ],
+    ids=["logits", "dict", "tuple", "empty", "other"],
+)  # fmt: skip
+@pytest.mark.parametrize("loss", [F.cross_entropy, lambda o, y: F.cross_entropy(o, y)], ids=["known", "own"])
+def test_a_model_that_returns_no_tensor_is_told_what_to_write(
+    wrap: Callable[[torch.Tensor], Any], sentence: str, loss: Callable[..., torch.Tensor]
+) -> None:
+    with pytest.raises(Wrong, match=sentence) as told:
+        Network(Returning(wrap), loss, (X, Y))
+    assert told.value.argument == "model"
+
+
+def test_a_loss_of_the_model_that_returns_no_tensor_is_told_what_to_write() -> None:
+    with pytest.raises(Wrong, match=r"with keys 'logits', 'loss', .* so that the loss returns out\['loss'\]") as told:
+        Network(
+            nn.Linear(4, 3), lambda model, batch: {"logits": model(batch[0]), "loss": model(batch[0]).mean()}, (X, Y), of="model"
+        )  # fmt: skip
+    assert told.value.argument == "loss"
+
+
 def test_an_exception_inside_of_a_model_is_the_users_own() -> None:
     with pytest.raises(
-        UserCodeError, match="running the model on the first example failed with RuntimeError: mat1 and mat2"
+        UserCodeError, match="running the model on the first 8 examples failed with RuntimeError: mat1 and mat2"
     ):
         Network(nn.Linear(5, 3), F.cross_entropy, (X, Y))
     with pytest.raises(
@@ -206,9 +245,12 @@ def test_the_first_examples() -> None:
     few = network.first(5)
     assert (few.examples, network.examples) == (5, 24)
     assert few.full_loss() == pytest.approx(float(network.losses(network.theta, network.take(slice(0, 5))).mean()))
-    for n in (0, 25, 2.5):
-        with pytest.raises(ValueError, match=rf"from 1 to 24, got {n}"):
+    for n in (0, 2.5):
+        with pytest.raises(Wrong, match=f"examples must be a whole number from 1, got {n}"):
             network.first(n)  # type: ignore[arg-type]
+    with pytest.raises(Wrong, match=r"examples is 1,000, and the data of .* has 24: ask for at most as many") as caught:
+        network.first(1000)
+    assert caught.value.argument == "examples"
 
 
 def test_a_loss_that_fails_says_on_which_examples() -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 import pytest
 from live import serving
+from waiting import LIMIT, eventually
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 NEEDED = os.environ.get("NQM_REQUIRE_BROWSER") == "1"
@@ -21,10 +22,10 @@ ARGUMENTS = [
 
 @pytest.fixture(scope="session")
 def explorer() -> Iterator[str]:
-    """The address of ``nqm serve``, started as a user starts it."""
+    """The address of ``nqm serve``, started as a user starts it, with a time limit that a busy machine does not come to."""
     pytest.importorskip("starlette")
     pytest.importorskip("uvicorn")
-    with serving() as server:
+    with serving("--time-limit", f"{LIMIT:g}") as server:
         yield server.address
 
 
@@ -60,6 +61,7 @@ def open_page(explorer: str, browser: Any) -> Iterator[Any]:
 
     def open_(state: str = "", wait: bool = True, **options: Any) -> Page:
         context = browser.new_context(viewport={"width": 1280, "height": 860}, **options)
+        context.set_default_timeout(1000 * LIMIT)
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -83,7 +85,17 @@ class Page:
     def __init__(self, page: Any, complaints: list[str]) -> None:
         self.page, self.complaints = page, complaints
 
-    def settle(self, seconds: float = 60.0) -> Page:
+    def eventually(self, condition: Callable[[], object], what: str) -> None:
+        """Wait for what must happen, and let the page's events through meanwhile."""
+        eventually(condition, what, lambda seconds: self.page.wait_for_timeout(1000 * seconds))
+
+    def link(self) -> str:
+        """The state in the page's address, which is written a moment after a change."""
+        written = "async () => (await import('/js/state.js')).toHash(window.nqm.state()) === location.hash"
+        self.eventually(lambda: self.page.evaluate(written), "the address of the page")
+        return self.page.url.partition("#")[2]
+
+    def settle(self, seconds: float = LIMIT) -> Page:
         """Wait until nothing is computed any more: twice in a row, as a slider's last move is answered twice."""
         end, quiet = time.monotonic() + seconds, 0
         while quiet < 2:

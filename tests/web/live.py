@@ -9,10 +9,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from waiting import LIMIT
 
 import nqm
 
@@ -54,7 +56,7 @@ def serving(*options: str, path: str = "", log: Path | None = None) -> Iterator[
     finally:
         process.send_signal(signal.SIGINT)
         try:
-            process.communicate(timeout=30)
+            process.communicate(timeout=LIMIT)
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
@@ -77,11 +79,12 @@ def hurried() -> Live:
 
 
 def _descendants(pid: int) -> list[int]:
-    """Children, and theirs."""
+    """Children, and theirs; a process that ends meanwhile has none."""
     found = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            found += [int(child), *_descendants(int(child))]
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                found += [int(child), *_descendants(int(child))]
     return found
 
 

@@ -12,6 +12,7 @@ pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
 from live import serving  # noqa: E402
+from waiting import LIMIT  # noqa: E402
 
 CURVE = {"problem": {"spectrum": "power_law(50)"}, "optimizer": "SGD(0.1)", "batch_size": 8, "steps": 10}
 PLANTED = """
@@ -30,7 +31,7 @@ api.ENDPOINTS["curve"] = broken
 def test_a_bug_has_an_id_that_is_in_the_log(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(PLANTED)
     log = tmp_path / "log"
-    with serving(path=str(tmp_path), log=log) as live, httpx.Client(base_url=live.address, timeout=120) as client:
+    with serving(path=str(tmp_path), log=log) as live, httpx.Client(base_url=live.address, timeout=LIMIT) as client:
         bugs: list[Any] = [client.post("/api/curve", json={**CURVE, "steps": steps}) for steps in (10, 11)]
         right = client.post("/api/steps", json={**{k: v for k, v in CURVE.items() if k != "steps"}, "target": 1})
         again = client.post("/api/curve", json=CURVE)

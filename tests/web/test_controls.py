@@ -26,7 +26,8 @@ def test_menus_text_command_and_python_say_the_same(open_page):
     (command,) = page.shown("commands")
     assert "'EMA(HeavyBall(momentum=0.9))'" in command["command"]
     page.page.click("#code .copy >> nth=0")
-    assert page.page.evaluate("navigator.clipboard.readText()") == command["command"]
+    copied = "navigator.clipboard.readText()"
+    page.eventually(lambda: page.page.evaluate(copied) == command["command"], "the copy of the command")
     scope: dict[str, Any] = {}
     exec(command["python"], scope)
     close(page.line("EMA(HeavyBall(momentum=0.9))"), scope["answer"][0].steps)
@@ -92,12 +93,11 @@ def test_stale_questions_are_cancelled(open_page):
     page.page.route("**/api/sweep", lambda route: route.continue_() if failed else page.page.wait_for_timeout(1))
     page.page.fill("#target-text", "0.03")
     page.page.press("#target-text", "Enter")
-    assert page.page.get_attribute("#figure", "aria-busy") == "true"
-    assert "Computing" in page.text("#status")
+    page.page.wait_for_selector('#figure[aria-busy="true"]')
+    page.eventually(lambda: "Computing" in page.text("#status"), "the status to say so")
     page.page.fill("#target-text", "0.05")
     page.page.press("#target-text", "Enter")
-    page.page.wait_for_timeout(200)
-    assert any("ABORTED" in reason for reason in failed)
+    page.eventually(lambda: any("ABORTED" in reason for reason in failed), "the first question to be cancelled")
     page.page.unroute("**/api/sweep")
     page.set("#target-text", "0.04")
     close(page.line("SGD()"), sweep(PAPER, SGD(), [4, 64, 1024, 16384], target=0.04).steps)

@@ -48,3 +48,11 @@ def test_schemas_name_every_field_and_bound() -> None:
     assert curve["required"] == ["optimizer", "batch_size", "steps"]
     assert curve["properties"]["points"]["anyOf"][0] == {"type": "integer", "minimum": 2, "maximum": REQUEST.points}
     json.dumps(found, allow_nan=False)
+
+
+def test_words_to_choose_from_are_all_that_the_class_takes() -> None:
+    (drifting,) = [o for o in describe()["optimizers"] if o["name"] == "DriftingPreconditioned"]
+    (order,) = [p for p in drifting["parameters"] if p["scale"] == "choice"]
+    assert (order["allowed"], order["default"], order["choices"]) == ("before or after", "before", ["before", "after"])
+    for choice in order["choices"]:
+        assert nqm.DriftingPreconditioned(nqm.SGD(0.1), 0.5, 0.5, order=choice).order == choice

@@ -22,8 +22,7 @@ def test_a_link_is_a_figure(open_page):
     page.set("#target-text", "0.02")
     page.page.select_option("#critical", "2x")
     page.settle()
-    page.page.wait_for_timeout(300)
-    again = open_page(page.page.url.partition("#")[2])
+    again = open_page(page.link())
     assert again.shown("figure") == page.shown("figure")
     assert again.page.input_value("#target-text") == "0.02"
     assert again.page.input_value("#critical") == "2x"
@@ -73,10 +72,9 @@ def test_one_file_page_needs_no_network(open_page, browser, tmp_path, state):
     alone.on("pageerror", lambda error: complaints.append(str(error)))
     alone.goto(path.as_uri())
     alone.wait_for_selector(".plot canvas")
-    alone.wait_for_timeout(200)
+    drawn = type(page)(alone, complaints)
+    drawn.eventually(lambda: min(drawn.colours()) > 10, "the charts")
     assert all(url.startswith(("file:", "data:")) for url in asked)
     assert complaints == []
-    drawn = type(page)(alone, complaints)
-    assert min(drawn.colours()) > 10
     assert page.shown("commands")[0]["command"] in alone.inner_text("body")
     context.close()

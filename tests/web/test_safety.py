@@ -23,6 +23,7 @@ pytest.importorskip("uvicorn")
 from live import alive, hurried  # noqa: E402
 from starlette.applications import Starlette  # noqa: E402
 from starlette.routing import Route  # noqa: E402
+from waiting import LIMIT, eventually  # noqa: E402
 
 from nqm.web.guard import allowed_host  # noqa: E402
 from nqm.web.limits import REQUEST  # noqa: E402
@@ -41,7 +42,7 @@ LONG = {"optimizers": ["Adam"], "target": 1e-3}
 
 @pytest.fixture(scope="module")
 def client() -> Any:
-    with httpx.Client(base_url=hurried().address, timeout=120) as found:
+    with httpx.Client(base_url=hurried().address, timeout=LIMIT) as found:
         yield found
 
 
@@ -186,12 +187,8 @@ def gone(pid: int) -> bool:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that must happen; five minutes are for a machine that is busy with other things."""
-    for _ in range(6000):
-        if condition():
-            return
-        await asyncio.sleep(0.05)
-    pytest.fail("it did not happen")
+    """Wait for something that must happen, and let the event loop go on meanwhile."""
+    await asyncio.to_thread(eventually, condition, "what a pool must do")
 
 
 def pooled(use: Callable[[Pool], Awaitable[None]], **options: Any) -> None:
@@ -207,7 +204,8 @@ def pooled(use: Callable[[Pool], Awaitable[None]], **options: Any) -> None:
         finally:
             await pool.close()
 
-    assert all(gone(pid) for pid in asyncio.run(go()))
+    processes = asyncio.run(go())
+    eventually(lambda: all(gone(pid) for pid in processes), "the workers to end with their pool")
 
 
 def test_the_time_limit_ends_the_process() -> None:

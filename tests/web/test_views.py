@@ -33,6 +33,34 @@ def test_steps_against_batch_size(open_page):
     close([regimes[1]["parts"][0]["to"]], [exact.regimes()["perfect"][1]])
 
 
+def test_a_critical_batch_size_that_is_missing_is_a_dash_with_its_reason(open_page):
+    page = open_page(f"view=steps&o=SGD()&o=HeavyBall()&{SIZES}")
+    why = "there is no closed form with <momentum>"
+
+    def without_knee(route: Any) -> None:
+        answer = route.fetch()
+        told = answer.json()
+        for one in told["sweeps"]:
+            if one["label"] == "HeavyBall()":
+                one["critical_batch_size"]["knee"], one["remarks"] = None, {"knee": why}
+        route.fulfill(response=answer, json=told)
+
+    page.page.route("**/api/sweep", without_knee)
+    page.set("#target-text", "0.02")
+    sgd, heavy_ball = (page.page.locator("#facts tbody tr").nth(row) for row in (0, 1))
+    at = page.page.locator("#facts th").all_inner_texts().index("knee")
+    assert heavy_ball.locator("td").nth(at).inner_text() == "-"
+    assert heavy_ball.locator("abbr").get_attribute("title") == why
+    assert sgd.locator("td").nth(at).inner_text() != "-"
+    assert sgd.locator("abbr").count() == 0
+    page.page.select_option("#critical", "knee")
+    page.settle()
+    marks = page.shown("figure")["panels"][0]["marks"]
+    assert len([mark for mark in marks if mark["kind"] == "v"]) == 1
+    assert f"critical batch size of HeavyBall(): {why}" in [mark.get("listed") for mark in marks]
+    assert why in page.text("#figure")
+
+
 def test_loss_over_steps(open_page):
     page = open_page(f"view=loss&{SETTING}")
     exact = PAPER.run(HeavyBall(0.05, 0.9), 256, 3000)
@@ -76,7 +104,7 @@ def test_noise_of_minibatches(open_page):
     scope: dict[str, Any] = {}
     exec(hit["python"], scope)
     assert scope["answer"].steps == steps_to_target(problem, SGD(0.3), 4, 1).steps
-    again = open_page(page.page.url.partition("#")[2])
+    again = open_page(page.link())
     assert again.shown("figure") == page.shown("figure")
     page.view("schedule")
     close(page.line("constant rate"), problem.run(SGD(0.3), 4, 2000, grid="linear").loss)
@@ -136,5 +164,5 @@ def test_a_measured_network(open_page):
     close(page.line("predicted", panel=3), exact.loss)
     page.view("loss")
     close(page.line("loss"), fit.problem.run(HeavyBall(0.05, 0.9), float(state["batch"]), int(state["steps"])).loss)
-    again = open_page(page.page.url.partition("#")[2])  # the link carries the measurement
+    again = open_page(page.link())  # the link carries the measurement
     close(again.line("loss"), page.line("loss"))

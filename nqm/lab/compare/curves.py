@@ -14,19 +14,16 @@ from functools import cached_property
 import numpy as np
 
 from ...engine.run import number
-from ...nets.estimates import Estimate
+from ...nets.estimates import LEVELS, Estimate
+from ...nets.training.foreign import DESCENT_OF
 from ...optimizers.base import fill, free, parameters
 from ...search.sweeps import EXCESS, Definition, excess_at
 from ...show.tables import Table
 from ...types import Array, Wrong
-from ..results import Interval, Point
+from ..results import Point, over_seeds
 from ..space import Setting, optimizer_of
 
 CURVE_RESAMPLES = 1000  # Intervals of a curve rest on so many draws of its seeds.
-QUANTILES = (0.05, 0.95)  # An interval lies between these quantiles of the draws, and so holds 90% of them.
-MOMENTUM_OF = {"KFAC": "HeavyBall", "torch.SGD": "HeavyBall"}
-"""For optimizers that only PyTorch trains: the optimizer of the package that has the same momentum."""
-
 MEASURED: tuple[Definition, ...] = ("20%", "2x", "ratio")
 """The definitions of a critical batch size that need no model."""
 
@@ -85,20 +82,15 @@ class Curve:
         return np.stack(drawn, axis=1)
 
     @property
-    def _intervals(self) -> list[Interval | None]:
-        return [Interval.of([None if math.isinf(x) else int(x) for x in s]) for s in self.seeds]
-
-    @property
     def coverage(self) -> Array:
         """Probability with which each interval holds the median; NaN without seeds."""
-        return np.array([math.nan if found is None else found.coverage for found in self._intervals])
+        return np.array([over_seeds(s).coverage for s in self.seeds])
 
     @property
     def interval(self) -> tuple[Array, Array]:
-        """The ends of the `Interval` of the median over seeds at each batch size; NaN without seeds."""
-        ends = [(math.nan, math.nan) if f is None else (f.low, f.high) for f in self._intervals]
-        low, high = np.array([[math.inf if e is None else e for e in pair] for pair in ends], dtype=float).T
-        return low, high
+        """The ends of the interval of the median over seeds at each batch size; NaN without seeds."""
+        found = [over_seeds(s) for s in self.seeds]
+        return np.array([e.low for e in found]), np.array([e.high for e in found])
 
     @property
     def lr(self) -> Array:
@@ -110,7 +102,7 @@ class Curve:
     @property
     def effective_lr(self) -> Array:
         """As `Optimizer.effective_lr`; the learning rate itself for an optimizer that the package does not have."""
-        known = optimizer_of(MOMENTUM_OF.get(self.optimizer, self.optimizer))
+        known = DESCENT_OF[self.optimizer]() if self.optimizer in DESCENT_OF else optimizer_of(self.optimizer)
         if known is None:
             return self.lr
         given = {name: 0.0 if p.value is free else p.value for name, p in parameters(known).items()} | {"lr": math.nan}
@@ -144,7 +136,7 @@ class Curve:
 
 def estimate(value: float, drawn: Array) -> Estimate:
     """A number with the interval of its resampled values; an interval of NaN where there are none."""
-    low, high = np.quantile(drawn, QUANTILES, method="nearest") if len(drawn) else (math.nan, math.nan)
+    low, high = np.quantile(drawn, LEVELS, method="nearest") if len(drawn) else (math.nan, math.nan)
     return Estimate(float(value), float(low), float(high))
 
 

@@ -211,13 +211,22 @@ class Fit:
             raise Wrong(f"there is no fit file {str(path)!r}", argument="path")
         try:
             return cls._parsed(_read(path))
-        except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:  # a damaged file
-            raise Wrong(f"{path.name!r} is not a fit that nqm wrote: {error}", argument="path") from None
+        except Wrong as error:
+            what = str(error)
+        except KeyError as error:
+            what = f"its entry {error} is missing"
+        except json.JSONDecodeError as error:
+            what = f"its text is not JSON from line {error.lineno}, column {error.colno} on, as of a file cut short"
+        except (OSError, ValueError, TypeError, IndexError, EOFError, zipfile.BadZipFile):
+            what = "its contents are damaged"
+        advice = "make it again with `nqm fit`, or name the file that `nqm fit --out` wrote"
+        raise Wrong(f"{path.name!r} is not a fit that can be read: {what}; {advice}", argument="path")
 
     @classmethod
     def _parsed(cls, data: Mapping[str, Any]) -> Fit:
         if data.get("format") != FIT_FORMAT:
-            raise Wrong(f"its format is {data.get('format')!r}, not {FIT_FORMAT!r}")
+            kind = f"its format is {data['format']!r:.40}" if "format" in data else "it says no format"
+            raise Wrong(f"{kind}, and that of a fit is {FIT_FORMAT!r}")
         kinds = {"h": float, "weight": float, "probe": int}
         measures = {
             kind: Measure(*(np.asarray(data[f"{kind}_{name}"], dtype) for name, dtype in kinds.items()))
@@ -261,7 +270,7 @@ def _read(path: Path) -> dict[str, Any]:
     if path.suffix.lower() == ".json":
         data = json.loads(path.read_text())
         if not isinstance(data, dict):
-            raise Wrong("it should be an object")
+            raise Wrong(f"its text is a JSON {type(data).__name__}, not an object")
         return data
     if path.suffix.lower() != ".npz":
         raise Wrong("a fit is read from .json or .npz")

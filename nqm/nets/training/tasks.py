@@ -13,7 +13,7 @@ from torch import Tensor
 from ...types import Wrong
 from ..network import Network
 from ..trees import Tree, collect
-from ..workloads import returned, workload
+from ..workloads import named
 from ..workloads.base import Workload
 from .metrics import Metric, shuffled
 from .stacks import Slopes
@@ -46,11 +46,8 @@ class Task:
         """
         if self.workload is None or self.network.step:
             return self.network.theta
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            model = self.workload.model()
-        named = dict(model.named_parameters())
-        return torch.cat([named[name].detach().reshape(-1) for name in self.network.shapes])
+        weights = dict(self.workload.fresh_model(seed).named_parameters())
+        return torch.cat([weights[name].detach().reshape(-1) for name in self.network.shapes])
 
     def metric(self, name: str) -> Metric:
         """What the trial is judged by: ``train_loss``, ``val_loss``, ``train_error`` or ``val_error``."""
@@ -67,9 +64,10 @@ class Task:
 
     def held_out(self) -> Tree:
         """The examples for validation, shuffled."""
-        if self.workload is None or self.workload.val is None:
+        data = self.workload.held_out(self.network.examples) if self.workload else None
+        if data is None:
             raise Wrong(f"{self.name} has no held-out examples; use train_loss, or give its Workload a val", "metric")
-        return shuffled(collect(self.workload.val(self.network.examples))[0])
+        return shuffled(collect(data)[0])
 
 
 def task_of(name: str, options: JsonObject) -> Task:
@@ -97,20 +95,14 @@ def _whole(value: object, least: int) -> bool:
 @lru_cache(maxsize=4)
 def _task(name: str, text: str) -> Task:
     options = json.loads(text)
-    found = returned(name) if ":" in name else workload(name)
+    found, start = named(name), int(options.get("start", 0))
+    examples = None if options.get("examples") is None else int(options["examples"])
     if isinstance(found, Workload):
-        examples = None if options.get("examples") is None else int(options["examples"])
-        network = found.network(int(options.get("start", 0)), examples=examples)
-        if examples is not None and network.examples < examples:
-            has = f"{found.name} has {network.examples:,}: ask for so many, or leave it out"
-            raise Wrong(f"options.examples is {examples:,}, and {has}", argument="options")
-    elif isinstance(found, Network):
-        if given := [option for option in ("examples", "start") if option in options]:
-            raise Wrong(f"{given[0]} is for workloads; {name} returned a Network of its own", argument="options")
-        network = found.at(found.theta)
+        network = found.network(start, examples=examples)
+    elif start:
+        raise Wrong(f"start is for workloads; {name} returned a Network, at its own checkpoint", argument="options")
     else:
-        kind = type(found).__name__
-        raise Wrong(f"{name} returned {kind}; it must return a Workload or an nqm.nets.Network", argument="workload")
+        network = found.first(examples or found.examples)
     network.data = shuffled(network.data)
     own = found if isinstance(found, Workload) else None
     return Task(name, options, own, network, bool(options.get("replacement", True)))

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 
 import torch
 
-from ...text.imports import UserCodeError
+from ...text.imports import UserCodeError, user_failure
 from ...types import Wrong
 from .groups import Group
 from .rules import method_of
@@ -126,7 +126,8 @@ def _trained(trials: list[Trial], stacking: str) -> list[Result]:
     except Exception as error:
         if len(trials) > 1:
             return [result for trial in trials for result in _trained([trial], stacking)]
-        told = str(error) if isinstance(error, (Wrong, UserCodeError)) else f"{type(error).__name__}: {error}"
+        theirs = error if isinstance(error, (Wrong, UserCodeError)) else user_failure(error)
+        told = str(theirs) if theirs else f"{type(error).__name__}: {error}"
         trial, took = trials[0], time.process_time() - start
         curves: dict[str, list[float]] = {name: [] for name in trial.readouts}
         return [Result(trial.key, "failed", dict.fromkeys(curves), curves, [], took, told, "plain")]

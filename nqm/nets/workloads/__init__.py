@@ -40,28 +40,36 @@ def network_of(
     text: str, *, steps: int | None = None, examples: int | None = None, seed: int = 0,
     dtype: torch.dtype | None = None, progress: Progress | None = None,
 ) -> Network:  # fmt: skip
-    """The network that a text names: a workload at its checkpoint, or ``module:function``, which returns a `Network`.
+    """The network that a text names: a workload at its checkpoint, or what ``module:function`` returns.
 
-    The other arguments are those of `Workload.network`; a function of the user's own makes its own checkpoint.
+    The other arguments are those of `Workload.network`. A `Network` of the user's own is at its checkpoint already, and
+    of them takes ``examples`` alone.
     """
-    if ":" not in text:
-        return workload(text).network(steps, examples=examples, seed=seed, dtype=dtype, progress=progress)
-    for name, value in (("steps", steps), ("examples", examples), ("dtype", dtype)):
+    from .base import Workload
+
+    found = named(text)
+    if isinstance(found, Workload):
+        return found.network(steps, examples=examples, seed=seed, dtype=dtype, progress=progress)
+    for name, value in (("steps", steps), ("dtype", dtype)):
         if value is not None:
-            raise Wrong(f"{name} is for built-in workloads; {text} makes its own checkpoint", argument=name)
+            returned = f"{text} returned a Network, at its own checkpoint"
+            raise Wrong(f"{name} is for built-in workloads and functions that return a Workload; {returned}", name)
+    return found if examples is None else found.first(examples)
+
+
+def named(text: str) -> Workload | Network:
+    """The workload of a name, or what the user's ``module:function`` returns; modules of the current folder can be named."""
+    if ":" not in text:
+        return workload(text)
     from ..network import Network
+    from .base import Workload
 
-    found = returned(text)
-    if not isinstance(found, Network):
-        kind = type(found).__name__
-        raise Wrong(f"{text} returned {kind}; it must return an nqm.nets.Network", argument="workload")
-    return found
-
-
-def returned(text: str) -> object:
-    """What the user's function ``module:function`` returns; modules of the current folder can be named."""
     function = imported(text, "a function that returns an nqm.nets.Network")
     if not callable(function):
         raise Wrong(f"{text} is no function; write one that returns an nqm.nets.Network", argument="workload")
     with user_code(text):
-        return function()
+        found = function()
+    if not isinstance(found, (Network, Workload)):
+        kind = type(found).__name__
+        raise Wrong(f"{text} returned {kind}; it must return an nqm.nets.Network or a Workload", argument="workload")
+    return found

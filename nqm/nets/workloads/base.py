@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +12,7 @@ from torch.nn import functional as F
 
 from ...optimizers import Optimizer
 from ...sampling.replicas import check_whole
+from ...text.imports import user_code
 from ...types import Progress
 from ..network import PASS_EXAMPLES, Network
 from ..training.loop import Batches, walk
@@ -48,17 +50,33 @@ class Workload:
         progress: Progress | None = None,
     ) -> Network:  # fmt: skip
         """The network at its checkpoint: after ``steps`` steps from a start that depends on ``seed`` alone."""
-        steps, examples = self.steps if steps is None else steps, self.examples if examples is None else examples
-        check_whole("steps", steps, 0)
-        check_whole("examples", examples, 2)
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
-            model = self.model()
-        data = self.data(examples)
+        steps = check_whole("steps", self.steps if steps is None else steps, 0)
+        wanted = check_whole("examples", self.examples if examples is None else examples, 2)
+        with self._theirs("data", self.data):
+            data = self.data(wanted)
+        model = self.fresh_model(seed)
         network = Network(model, self.loss, data, dtype=dtype, chunk=self.chunk, name=self.name, step=0)
+        if examples is not None:
+            network = network.first(examples)
         batches = Batches(network.examples, (START_STREAM, seed))
         ((_, theta),) = walk(network, self.optimizer, self.batch_size, [steps], batches=batches, progress=progress)
         return network.at(theta, steps)
+
+    def fresh_model(self, seed: int) -> nn.Module:
+        """A model whose weights depend on the seed alone."""
+        with torch.random.fork_rng(devices=[]), self._theirs("model", self.model):
+            torch.manual_seed(seed)
+            return self.model()
+
+    def held_out(self, examples: int) -> tuple[Tensor, Tensor] | None:
+        """What ``val`` gives, if there is one."""
+        with self._theirs("val", self.val):
+            return None if self.val is None else self.val(examples)
+
+    def _theirs(self, name: str, function: object) -> AbstractContextManager[None]:
+        """Tell an exception in a function of the user's own as theirs; what ours meet has sentences of its own."""
+        ours = (getattr(function, "__module__", None) or "").startswith(f"{__package__}.")
+        return nullcontext() if ours else user_code(f"{name} of the workload {self.name}")
 
 
 def standardised(x: Tensor, like: Tensor | None = None) -> Tensor:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 
 from ...engine.run import Outcome
 from ...optimizers.base import Optimizer
 from ...problems.base import MAX_STEPS, Problem, require_problem
+from ...sampling.sobol import sobol
 from ...types import Array, Wrong
 from ..answer import PLAIN, Goal, Sampling, Tuned, at_edge
 from .settings import STANDARD, RaceSettings
@@ -132,7 +134,7 @@ class Races:
         """Points all over where the best may lie."""
         low, high = self.likely
         count = 2 ** min(4 + len(self.family), self.settings.max_log2_points)
-        return low + (high - low) * sobol(len(self.family), count)
+        return low + (high - low) * _centres(len(self.family), count)
 
     def _around(self, found: Found, part: float) -> Array:
         """The best points so far, and others in a box around the first, a part of the usual size, drawn out along the valley."""
@@ -140,17 +142,15 @@ class Races:
         if p == 0:
             return found.points
         many = 2 if (found.steps or self.settings.wide_steps) < self.settings.dense_steps else 0
-        cube = 2 * sobol(p, 2 ** min(2 + p + many, self.settings.max_log2_points)) - 1
+        cube = 2 * _centres(p, 2 ** min(2 + p + many, self.settings.max_log2_points)) - 1
         axes = np.eye(p) if found.axes is None else found.axes / np.linalg.det(found.axes) ** (1 / p)
         box = self.family.inside(found.u + part * self.track.width * (cube @ axes.T))
         return np.vstack([found.points, box])
 
 
-def sobol(dimension: int, count: int) -> Array:
-    """The first points of a Sobol sequence in the unit cube, each in the middle of its cell."""
-    from scipy.stats import qmc
-
-    return qmc.Sobol(dimension, scramble=False).random(count) + 0.5 / count
+def _centres(dimension: int, count: int) -> Array:
+    """The middles of the cells of the first points of a Sobol sequence; the count is a power of two."""
+    return np.stack(list(islice(sobol(dimension), count))) + 0.5 / count
 
 
 class RaceTuner:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from nqm.nets.fitting.prediction import Horizon
 from nqm.nets.fitting.probing import fit, random_noise
 from nqm.nets.network import Network
 from nqm.nets.training.loop import train
+from nqm.types import Wrong
 
 
 class Point(nn.Module):
@@ -183,13 +186,42 @@ def test_files_come_back(ending: str, tmp_path: Path) -> None:
     again.spectrum.save(tmp_path / "s.json")
 
 
+DAMAGE: dict[str, tuple[str, Callable[[str], str]]] = {
+    "cut": ("its text is not JSON from line 1, column 901 on", lambda text: text[:900]),
+    "empty": ("its text is not JSON from line 1, column 1 on", lambda text: ""),
+    "list": ("its text is a JSON list, not an object", lambda text: "[1]"),
+    "spectrum": ("it says no format", lambda text: '{"h": [1]}'),
+    "other": ("its format is 'other', and that of a fit is 'nqm fit 1'", lambda text: '{"format": "other"}'),
+    "missing": ("its entry 'signal' is missing", lambda text: text.replace('"signal_h"', '"signal_x"')),
+    "text": ("its contents are damaged", lambda text: text.replace('"signal_h": [', '"signal_h": ["no", ')),
+    "nested": ("its contents are damaged", lambda text: text.replace('"note": {', '"note": 3, "x": {')),
+    "longer": ("it has 7 nodes with 6 weights of 6 probes", lambda text: text.replace('"signal_h": [', '"signal_h": [1, ')),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", list(DAMAGE))
+def test_a_damaged_file_is_told_in_words_of_ours(damage: str, tmp_path: Path) -> None:
+    sentence, change = DAMAGE[damage]
+    path = tmp_path / "fit.json"
+    fit(mlp(), steps=6, noise_steps=4, noise_vectors=2).save(path)
+    path.write_text(change(path.read_text()))
+    with pytest.raises(Wrong, match=re.escape(sentence)) as told:
+        Fit.load(path)
+    assert told.value.argument == "path"
+    assert "'fit.json' is not a fit that can be read" in str(told.value)
+    assert "make it again with `nqm fit`" in str(told.value)
+
+
+@pytest.mark.parametrize("contents", [b"no", b"", b"PK\x03\x04" + bytes(40)], ids=["text", "empty", "zip"])
+def test_a_damaged_archive_is_told_in_words_of_ours(contents: bytes, tmp_path: Path) -> None:
+    (tmp_path / "fit.npz").write_bytes(contents)
+    with pytest.raises(
+        Wrong, match=r"'fit\.npz' is not a fit that can be read: its contents are damaged; make it again"
+    ):
+        Fit.load(tmp_path / "fit.npz")
+
+
 def test_wrong_files_and_calls_get_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text('{"format": "other"}')
-    (tmp_path / "b.npz").write_text("no")
-    (tmp_path / "c.json").write_text('{"format": "nqm fit 1"}')
-    for name in ("a.json", "b.npz", "c.json"):
-        with pytest.raises(ValueError, match="is not a fit"):
-            Fit.load(tmp_path / name)
     with pytest.raises(ValueError, match="there is no fit file"):
         Fit.load(tmp_path / "none.json")
     with pytest.raises(ValueError, match="noise_vectors must be"):

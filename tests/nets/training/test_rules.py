@@ -10,6 +10,7 @@ from models import mlp
 
 from nqm.nets.training.rules import method_of, names
 from nqm.nets.training.rules.base import Column
+from nqm.nets.training.rules.flat import OPTIMIZERS
 from nqm.nets.training.stacks import Plain, Stacked
 
 SETTINGS: dict[str, list[dict[str, float]]] = {
@@ -21,6 +22,7 @@ SETTINGS: dict[str, list[dict[str, float]]] = {
     "RMSProp": [{"lr": 0.01}, {"lr": 0.02, "alpha": 0.9, "momentum": 0.5}],
     "NormalisedSGD": [{"lr": 0.1}, {"lr": 0.2, "momentum": 0.5}],
     "Sign": [{"lr": 0.01}, {"lr": 0.02, "momentum": 0.5}],
+    "ScheduleFree": [{"lr": 0.1, "momentum": 0.9}, {"lr": 0.3, "momentum": 0.5}],
 }
 THEIRS: dict[str, Any] = {
     "SGD": lambda p, s: torch.optim.SGD(p, s["lr"]),
@@ -50,6 +52,10 @@ def test_a_stack_steps_as_its_trials_would(name: str) -> None:
     alone = torch.cat([steps(name, SETTINGS[name], Plain, [row]) for row in (0, 1)])
     torch.testing.assert_close(together, alone, rtol=1e-9, atol=1e-12)
     assert not torch.allclose(together[0], together[1])
+
+
+def test_every_optimizer_of_the_package_that_wraps_no_other_is_trained() -> None:
+    assert {kind.__name__ for kind in OPTIMIZERS} == set(SETTINGS)
 
 
 @pytest.mark.parametrize("name", list(THEIRS))
@@ -102,7 +108,7 @@ def test_a_column_acts_as_a_number() -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "said"),
     [
-        ("Adagarad", {"lr": 0.1}, "no optimizer 'Adagarad' .did you mean Adagrad.*; there are SGD, HeavyBall"),
+        ("Adagarad", {"lr": 0.1}, "no optimizer 'Adagarad' .did you mean Adagrad.*; there are Adam, AdamW, HeavyBall"),
         ("SGD", {"lr": 0.1, "momentum": 0.9}, "SGD has no setting 'momentum'; it has lr"),
         ("HeavyBall", {"lr": 0.1}, "HeavyBall needs a value of momentum"),
         ("Adam", {"lr": -0.1}, "lr must be positive"),

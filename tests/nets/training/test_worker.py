@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ from nqm.nets.training.stacks import Draws
 from nqm.nets.training.tasks import task_of
 from nqm.nets.training.trial import SLACK, Result, Trial
 from nqm.nets.training.worker import check_trial, run_trials
-from nqm.nets.workloads import WORKLOADS, workload
+from nqm.nets.workloads import WORKLOADS, network_of, workload
+from nqm.text.imports import UserCodeError
+from nqm.types import Wrong
 
 
 def trial(optimizer: str = "SGD", **changes: Any) -> Trial:
@@ -182,7 +185,7 @@ def test_a_metric_far_above_the_target_is_an_estimate(monkeypatch: pytest.Monkey
         ({"options": {"example": 4}}, "no option 'example'; it has examples"),
         ({"options": {"examples": 0}}, "examples must be a whole number"),
         ({"options": {"examples": "abc"}}, r"options\.examples must be a whole number of at least 2, got 'abc'"),
-        ({"options": {"examples": 5000}}, r"options\.examples is 5,000, and digits has 1,797"),
+        ({"options": {"examples": 5000}}, "examples is 5,000, and the data of digits has 1,797"),
         ({"target": -1.0}, "target is -1, and the loss of digits is never below 0"),
         ({"options": {"examples": 40, "replacement": False}, "batch_size": 41}, "shuffled epochs have no such"),
         ({"options": {}, "metric": "val_loss"}, "digits holds out its last 297"),
@@ -249,14 +252,91 @@ def test_a_workload_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         one = trial(workload=f"own_workload:{name}", metric=metric, **shared)
         check_trial(one)
         assert run_trials([one])[0].outcome == "reached", name
-    with pytest.raises(ValueError, match="returned int; it must return a Workload or"):
+    with pytest.raises(ValueError, match=r"returned int; it must return an nqm\.nets\.Network or a Workload"):
         check_trial(trial(workload="own_workload:number", **shared))
     with pytest.raises(ValueError, match="no held-out examples"):
         check_trial(trial(workload="own_workload:network", metric="val_loss", **shared))
     with pytest.raises(ValueError, match="an error is counted where"):
         check_trial(trial(workload="own_workload:task", metric="val_error", **{**shared, "target": 0.1}))
-    with pytest.raises(ValueError, match="examples is for workloads"):
-        check_trial(trial(workload="own_workload:network", **{**shared, "options": {"examples": 8}}))
+    with pytest.raises(ValueError, match="start is for workloads"):
+        check_trial(trial(workload="own_workload:network", **{**shared, "options": {"start": 8}}))
+    for name in ("network", "task"):
+        check_trial(trial(workload=f"own_workload:{name}", **{**shared, "options": {"examples": 8}}))
+        with pytest.raises(
+            Wrong, match=r"examples is 65, and the data of .* has 64: ask for at most as many"
+        ) as caught:
+            check_trial(trial(workload=f"own_workload:{name}", **{**shared, "options": {"examples": 65}}))
+        assert caught.value.argument == "examples"
+
+
+FAILING = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+from nqm import SGD
+from nqm.nets.workloads.base import Workload
+
+x = torch.ones(64, 3)
+
+def data(n):
+    return x[:n], x[:n, :1]
+
+def broken(*_):
+    raise RuntimeError("mine")
+
+class Late(nn.Linear):
+    calls = 0
+
+    def forward(self, x):
+        Late.calls += 1
+        if Late.calls > 100:
+            raise RuntimeError("late")
+        return super().forward(x)
+
+def made(data=data, model=lambda: nn.Linear(3, 1), val=data):
+    return Workload("mine", "a line", data, model, 32, SGD(0.1), 4, 1, 0.1, F.mse_loss, val=val)
+
+def without_data(): return made(data=broken)
+def without_model(): return made(model=broken)
+def without_val(): return made(val=broken)
+def late(): return made(model=lambda: Late(3, 1))
+"""
+
+
+@pytest.mark.parametrize("part", ["data", "model", "val"])
+def test_an_exception_in_a_function_of_a_users_workload_is_theirs(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / f"failing_{part}.py").write_text(FAILING)
+    monkeypatch.chdir(tmp_path)
+    text = f"failing_{part}:without_{part}"
+    one = trial(workload=text, metric="val_loss", options={}, settings={"lr": 0.2})
+    message = rf"{part} of the workload mine failed with RuntimeError: mine \(failing_{part}.py, line 14\)"
+    with pytest.raises(UserCodeError, match=message) as told:
+        check_trial(one)
+    assert 'raise RuntimeError("mine")' in told.value.traceback
+    assert "nqm" not in told.value.traceback.replace(str(tmp_path), "")
+    if part != "val":
+        with pytest.raises(UserCodeError, match=message):
+            network_of(text)
+
+
+def test_a_users_model_that_fails_in_training_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "failing_late.py").write_text(FAILING)
+    monkeypatch.chdir(tmp_path)
+    one = trial(workload="failing_late:late", options={}, settings={"lr": 1e-6}, target=0.0, max_steps=1000)
+    (found,) = run_trials([one], stacking="never")
+    assert found.outcome == "failed"
+    assert "failed with RuntimeError: late (failing_late.py, line 22)" in found.message
+
+
+def test_an_exception_in_a_workload_of_ours_is_not_told_as_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: int) -> Any:
+        raise OSError("no network")
+
+    broken.__module__ = "nqm.nets.workloads.digits"
+    with pytest.raises(OSError, match="no network"):
+        replace(workload("digits"), data=broken).network()
 
 
 def test_large_batches_are_accumulated() -> None:

@@ -6,16 +6,17 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
-from ....optimizers import SGD, Adam, AdamW, HeavyBall, Nesterov, NormalisedSGD, Optimizer, RMSProp, Sign
-from ....optimizers.base import fill, free_parameters, parameters
+from ....optimizers import Adam, AdamW, Optimizer
+from ....optimizers.base import Wrapper, fill, free_parameters, parameters
 from ....sampling.stepping import Stepper
+from ....text.objects import known_optimizers
 from ...network import Network
 from ...trees import tree_map
 from ..loop import Unknown
 from ..stacks import Slopes
 from .base import Column, Method, Rule, Settings, check_names
 
-OPTIMIZERS: tuple[type[Optimizer], ...] = (SGD, HeavyBall, Nesterov, Adam, AdamW, RMSProp, NormalisedSGD, Sign)
+OPTIMIZERS = [kind for kind in known_optimizers().values() if not issubclass(kind, Wrapper)]
 USUAL_SETTINGS: dict[type[Optimizer], Mapping[str, float]] = {Adam: {"beta1": 0.9}, AdamW: {"beta1": 0.9}}
 """What is taken where a study leaves a setting out, beside the defaults of the optimizers themselves."""
 

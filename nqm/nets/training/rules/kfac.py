@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ....optimizers import HeavyBall
+from ....optimizers.base import parameters
 from ....types import Wrong
 from ...network import Network
 from ...trees import tree_map
+from ..foreign import DESCENT_OF
 from ..kronecker import KroneckerLayer, layers_of, others, statistics
 from ..stacks import Slopes
 from .base import Column, Method, Rule, Settings, check_names, check_number, check_switch
@@ -50,7 +51,8 @@ class KFAC(Rule):
         full = [{**DEFAULTS, **one} for one in settings]
         self.network, self.layers = network, layers_of(network)
         self.others = others(network, self.layers)
-        self.descent = Flat(HeavyBall, theta, [{name: one[name] for name in ("lr", "momentum")} for one in full])
+        descent = DESCENT_OF[NAME]
+        self.descent = Flat(descent, theta, [{name: one[name] for name in parameters(descent())} for one in full])
         self.damping, self.decay = (Column([one[name] for one in full]) for name in ("damping", "decay"))
         self.factor_period, self.factor_examples, self.inverse_period, empirical = (int(full[0][n]) for n in ALIKE)
         self.generators = None if empirical else [torch.Generator().manual_seed(TARGET_STREAM + seed) for seed in seeds]

@@ -26,9 +26,12 @@ export function showTables(make) {
   fill();
 }
 
-function table({ caption, columns, rows, roles }) {
+/** A table; ``remarks`` holds for each cell the sentence that explains it, or nothing. */
+function table({ caption, columns, rows, roles, remarks }) {
   const cell = (value, i, row) => {
-    const text = typeof value === "string" ? value : valueText(value);
+    const remark = remarks?.[row][i];
+    const shown = typeof value === "string" ? value : valueText(value);
+    const text = remark ? element("abbr", { title: remark, tabindex: "0" }, shown) : shown;
     const dot = i === 0 && roles ? [element("span", { class: `dot ${roles[row]}`, "aria-hidden": "true" }), " "] : [];
     return element("td", typeof value === "string" ? { class: "text" } : {}, ...dot, text);
   };

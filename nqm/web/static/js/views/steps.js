@@ -30,6 +30,10 @@ export const steps = {
     const marks = [...floors(sweeps), ...sweeps.flatMap((sweep) => critical(sweep, state.critical))];
     const name = marks.find((mark) => mark.kind === "v");
     if (name) marks.push({ kind: "none", role: "muted", listed: `critical batch size: ${known().definitions[state.critical]}` });
+    for (const sweep of sweeps) {
+      const remark = sweep.remarks?.[state.critical]; // why there is no mark, or a rough one
+      if (remark) marks.push({ kind: "none", role: sweep.role, listed: `critical batch size of ${sweep.label}: ${remark}` });
+    }
     return {
       title: `Steps to loss ${state.target} against batch size`,
       panels: [
@@ -48,6 +52,7 @@ export const steps = {
       caption: "Critical batch size by definition",
       columns: ["optimizer", ...names, "fewest steps"],
       rows: sweepsOf(answers).map((sweep) => [sweep.label, ...names.map((name) => threeDigits(sweep.critical_batch_size[name])), sweep.smallest_steps]),
+      remarks: sweepsOf(answers).map((sweep) => [null, ...names.map((name) => sweep.remarks?.[name]), null]),
       roles: sweepsOf(answers).map((sweep) => sweep.role),
     };
   },
