@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from nqm import EMA, SGD, HeavyBall, Preconditioned, Quadratic, Spectrum, sweep, tune
-from nqm.paper.instance import POWERS, WITH_AVERAGE, PaperStudy, instance, preconditioned, workers
+from nqm.paper.instance import POWERS, WITH_AVERAGE, PaperStudy, instance, preconditioned
+from nqm.paper.pool import workers
 from nqm.show.verdict import JUDGED, Verdict
 
 SIZES = (16.0, 1024.0)
