@@ -30,12 +30,12 @@ def shown(value: object) -> str:
 
 
 def rounded(value: float) -> float:
-    """An interpolated number to three digits.
+    """An interpolated batch size: whole from 10 on, to two digits below.
 
-    >>> shown(rounded(19845.3)), shown(rounded(335.15)), shown(rounded(8.4567))
-    ('19,800', '335', '8.46')
+    >>> shown(rounded(19845.3)), shown(rounded(79.23)), shown(rounded(8.4567))
+    ('19,845', '79', '8.5')
     """
-    return float(f"{value:.3g}")
+    return float(round(value)) if 10 <= value < math.inf else float(f"{value:.2g}")
 
 
 def spelled(values: Iterable[float], digits: str = ".3g") -> str:
