@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 
 MAX_PROCESSES = 4  # Figures and claims share their searches among at most this many processes.
 FEW_CLAIMS = 3  # This many claims are measured sooner than processes are started.
-FIGURE_SECONDS, CLAIM_SECONDS = 2.5, 2.0  # CPU time of a figure and of a claim, on average over all of them.
-STARTING_SECONDS = 10  # CPU time in which a process loads nqm and what it needs.
+FIGURE_SECONDS, CLAIM_SECONDS = (
+    10.0,
+    5.0,
+)  # A figure and a claim take so long on average, with two busy processes on two cores.
+STARTING_SECONDS = 10  # A process loads nqm, and what a figure or a claim needs, in this time.
 
 
 @verb("redraw the figures of Zhang et al. (2019)", "nqm paper", "nqm paper --out figures --only fig2 --only fig4a")
@@ -101,10 +104,11 @@ def _reporting(what: str, names: Sequence[str], seconds: float, workers: int, ke
         return
     minutes = (STARTING_SECONDS + len(names) * seconds / workers) / 60
     rough = "half a minute" if minutes < 0.75 else "a minute" if minutes < 1.5 else f"{minutes:.0f} minutes"
+    processes = "1 process" if workers == 1 else f"{workers} processes"
+    keeping = "finished ones are kept if you interrupt"
     _say(
-        f"{len(names)} {what} on {workers} {'process' if workers == 1 else 'processes'}: very roughly {rough}, twice that on "
-        "a busy machine, and half a minute more while nqm compiles its loops for the first time; "
-        + ("finished ones are kept if you interrupt" if kept else "with --out, finished ones are kept if you interrupt")
+        f"{len(names)} {what} on {processes}: roughly {rough}, less where nothing else runs, more on a busy machine or while "
+        f"nqm compiles its loops for the first time; {keeping if kept else f'with --out, {keeping}'}"
     )
 
     def line(done: int, total: int) -> None:

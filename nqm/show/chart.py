@@ -256,7 +256,7 @@ def _scale(
     if scale != "linear":
         getattr(axes, f"set_{name}scale")("log", base=2 if scale == "log2" else 10, nonpositive="mask")
     if scale == "log":
-        _few_labels(getattr(axes, f"{name}axis"))
+        _few_labels(getattr(axes, f"{name}axis"), limits or getattr(axes, f"get_{name}lim")())
     if scale == "log2":
         found = around(np.concatenate([np.ravel(np.asarray(d, dtype=float)) for d in data]), 0.8, 1.25)
         limits = _powers_of_two(getattr(axes, f"{name}axis"), limits or found or (1.0, 2.0))
@@ -264,15 +264,23 @@ def _scale(
         getattr(axes, f"set_{name}lim")(*limits)
 
 
-def _few_labels(axis: Axis) -> None:
-    """Between powers of ten, numbers at 2 and 5 alone, and only on a short axis: all of them run into each other."""
-    from matplotlib.ticker import FuncFormatter
+def _few_labels(axis: Axis, limits: tuple[float, float]) -> None:
+    """Plain numbers at as many ticks as the axis is short, down to 1, 2 and 5 in a decade; beyond two decades powers of ten."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
-    def label(x: float, _: int) -> str:
-        low, high = axis.get_view_interval()
+    low, high = limits
+    if not low > 0 or high >= 200 * low:
+        axis.set_minor_formatter(NullFormatter())
+        return
+    if high < 3 * low:
+        axis.set_major_locator(MaxNLocator(5))
+        axis.set_minor_locator(NullLocator())
+
+    def label(x: float, _: int | None) -> str:
         leading = round(x / 10.0 ** math.floor(math.log10(x)), 6) if x > 0 else 0
-        return f"{x:g}" if leading in (2, 5) and high < 200 * low else ""
+        return f"{x:g}" if leading in (1, 2, 5) or high < 8 * low else ""
 
+    axis.set_major_formatter(FuncFormatter(label))
     axis.set_minor_formatter(FuncFormatter(label))
 
 

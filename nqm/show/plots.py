@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,14 +34,15 @@ def plot_run(run: Run, path: str | Path | None = None, sampled: Run | None = Non
     steps = np.asarray(run.steps, dtype=float)
     scale: AxisScale = "log" if np.sum(steps > 0) > 1 else "linear"  # a log axis has no step 0
     dot = "o" if len(steps) < 3 else ""
-    # Signal that has died out goes on falling to 1e-300, a run that diverges rises to 1e300; the picture ends before.
-    limits = around(np.minimum(run.loss, 1e6 * run.loss[0]), 1e-3, 1.6)
     title = wrap(f"{run.optimizer}, batch size {shown(run.batch_size)}", 44)
     if run.sampled:
         lines, room = _sampled_lines(run, BLACK), around(np.minimum(run.loss, 1e6 * run.loss[0]), 0.3, 2.0)
         return chart([Panel(lines, "step", "mean loss", scale, "log", title, y_limits=room)], path)
     with np.errstate(invalid="ignore"):
         noise, bands = run.noise / run.batch_size, run.band_signal + run.band_noise / run.batch_size
+    # Signal that has died out goes on falling to 1e-300, a run that diverges rises to 1e300; the picture ends before.
+    drawn = np.concatenate([run.loss, run.signal, noise, bands.ravel()])
+    limits = around(np.clip(drawn[drawn > 0], 1e-3 * np.nanmin(run.loss), 1e6 * run.loss[0]), 0.6, 1.6)
     parts = [
         # Where one part makes up the loss, it shows as a rim around it.
         Line(steps, run.signal, "signal", PALETTE[5], width=3.5, marker=dot),
@@ -132,9 +134,8 @@ def plot_schedule(scheduled: Scheduled, path: str | Path | None = None) -> Figur
         panels.append(_stairs(schedule.ends, values, f"learning rate{name}", PALETTE[0]))
     if np.ptp(schedule.batch_size) > 0:
         panels.append(_stairs(schedule.ends, schedule.batch_size * B, "batch size", PALETTE[1]))
-    mean = "mean " if np.ptp(schedule.batch_size) > 0 else ""
-    said = f"{scheduled.optimizer}, {mean}batch size {shown(B)}"
-    title = "\n".join(wrap(text, 90 if len(panels) > 1 else 70) for text in (said, scheduled.message) if text)
+    said = f"{scheduled.optimizer}, batch size {'as drawn' if np.ptp(schedule.batch_size) > 0 else shown(B)}"
+    title = "\n".join(wrap(text, 76) for text in (said, scheduled.message) if text)
     return chart(panels, path, title=title)
 
 
@@ -179,13 +180,14 @@ def linear_in_batch(batch_sizes: ArrayLike, rates: ArrayLike, top: float = math.
         return Line(x, y)
     reach = min(float(x[-1] / x[0]), max(1.0, top / float(y[0])))
     ends = np.array([1.0, reach])
-    return Line(x[0] * ends, y[0] * ends, "", GREY, ":", 1.0, tag="proportional to B", tag_at=(-84.0, 0.0))
+    return Line(x[0] * ends, y[0] * ends, "proportional to B", GREY, ":", 1.0)
 
 
 def rates_panel(lines: Sequence[Line], name: str) -> Panel:
     """Best learning rates against batch size, with a line in proportion to batch size that ends inside the picture."""
     limits = around(np.concatenate([line.y for line in lines]), 0.6, 10.0)
     guide = linear_in_batch(lines[0].x, lines[0].y, 0.6 * limits[1] if limits else math.inf)
+    guide = replace(guide, tag=guide.label, tag_at=(-84.0, 0.0))
     return Panel([guide, *lines], "batch size", name, "log2", "log2", legend="none", y_limits=limits)
 
 

@@ -133,7 +133,7 @@ def test_measurements_with_premises_of_ones_own_are_not_kept(tmp_path: Path) -> 
 def test_the_command_line_says_how_long_and_tells_of_each_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     lines = CliRunner().invoke(main, ["paper", "--only", "curves", "--only", "fig2"]).stderr.splitlines()
-    assert lines[0].startswith("2 figures on 1 process: very roughly half a minute")
+    assert lines[0].startswith("2 figures on 1 process: roughly half a minute")
     assert lines[1:] == ["fig2: done (1 of 2)", "curves: done (2 of 2)"]
     result = CliRunner().invoke(main, ["claims", *CLAIMS])
     assert "with --out, finished ones are kept" in result.stderr.splitlines()[0]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ...optimizers import SGD, Adam, HeavyBall, Nesterov, Optimizer, Sign
-from ...show.chart import GREY, Figure, Line, Panel, chart, ramp
+from ...show.chart import GREY, PALETTE, Figure, Line, Panel, chart
 from ...show.tables import Table, column, distinct
 from ...show.verdict import Verdict
 from ..instance import instance
@@ -61,7 +61,7 @@ def draw(table: Table) -> Figure:
     names = distinct(table, "optimizer")
     lines = [
         Line(column(table, "step", optimizer=name), column(table, "gap", optimizer=name).clip(1e-17), name, color)
-        for name, color in zip(names, ramp(len(names)), strict=True)
+        for name, color in zip(names, PALETTE, strict=False)
     ]
     ends = [1, column(table, "step").max()]
     lines.append(Line(ends, [TOLERANCE] * 2, f"tolerance {TOLERANCE:g}", GREY, ":", 1.2))
