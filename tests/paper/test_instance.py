@@ -113,8 +113,8 @@ def test_heavy_ball_needs_147_steps_at_least() -> None:
 
     rng = np.random.default_rng(0)
     starts = [np.array([rng.uniform(3.4, 3.92), rng.uniform(0.945, 0.97)]) for _ in range(24)]
-    found = [
-        minimize(loss, at, method="Nelder-Mead", options={"initial_simplex": at + np.array([[0, 0], [0.02, 0], [0, 0.002]]), "maxiter": 120})
-        for at in starts
-    ]  # fmt: skip
+    found = []
+    for at in starts:
+        around = {"initial_simplex": at + np.array([[0, 0], [0.02, 0], [0, 0.002]]), "maxiter": 120}
+        found.append(minimize(loss, at, method="Nelder-Mead", options=around))
     assert 0.01 < min(one.fun for one in found) < 0.0105

@@ -52,7 +52,7 @@ def measure(
         table, worst, "largest relative gap in the mean loss between the two bases",
         f"Largest relative gap over {steps} steps between the mean losses of {replicas} runs on {dim} modes in the "
         f"eigenbasis and, with the same starts and noise, in a random one: {told}.",
-        TOLERANCE, f"only rounding may differ: {steps} products with a dense matrix of {dim} rows leave some 1e-14",
+        TOLERANCE, f"only rounding may differ: {steps} products with a dense matrix of {dim} rows leave less than 1e-14",
         Verdict.of(*(gaps[name] <= TOLERANCE for name in optimizers)), f"{worst:.1g}, which is rounding", "; ".join(lost),
     )  # fmt: skip
 
