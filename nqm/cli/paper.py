@@ -38,10 +38,10 @@ def paper(out: str, only: tuple[str, ...], sink: Sink) -> None:
 
     Finished figures are kept when the run is interrupted; the same command continues it.
     """
-    from ..paper import FIGURES, run_all
+    from ..paper import chosen, run_all
 
-    workers, names = 1 if only else _processes(), [name for name in FIGURES if name in only or not only]
-    with _reporting("figures", names, FIGURE_SECONDS, workers, kept=True) as report:
+    workers = 1 if only else _processes()
+    with _reporting("figures", chosen(only), FIGURE_SECONDS, workers, kept=True) as report:
         written = [str(path) for path in run_all(out, only or None, report, workers=workers, notice=_say)]
     sink.deliver(lambda: {"written": written}, lambda: click.echo("\n".join(written)))
 
@@ -98,25 +98,21 @@ def _processes() -> int:
 @contextmanager
 def _reporting(what: str, names: Sequence[str], seconds: float, workers: int, kept: bool) -> Iterator[Progress | None]:
     """Say how long several parts will take; then a bar on a terminal, and elsewhere a line for each finished part."""
-    if len(names) == 1:
-        with progress(what) as bar:
-            yield bar
-        return
-    minutes = (STARTING_SECONDS + len(names) * seconds / workers) / 60
-    rough = "half a minute" if minutes < 0.75 else "a minute" if minutes < 1.5 else f"{minutes:.0f} minutes"
-    processes = "1 process" if workers == 1 else f"{workers} processes"
-    keeping = "finished ones are kept if you interrupt"
-    _say(
-        f"{len(names)} {what} on {processes}: roughly {rough}, less where nothing else runs, more on a busy machine or while "
-        f"nqm compiles its loops for the first time; {keeping if kept else f'with --out, {keeping}'}"
-    )
 
     def line(done: int, total: int) -> None:
         if done:
             _say(f"{names[done - 1]}: done ({done} of {total})")
 
+    if len(names) > 1:
+        minutes = (STARTING_SECONDS + len(names) * seconds / workers) / 60
+        rough = "half a minute" if minutes < 0.75 else "a minute" if minutes < 1.5 else f"{minutes:.0f} minutes"
+        processes = "1 process" if workers == 1 else f"{workers} processes"
+        _say(
+            f"{len(names)} {what} on {processes}: roughly {rough}, less where nothing else runs, more on a busy machine or while "
+            f"nqm compiles its loops for the first time; {'' if kept else 'with --out, '}finished ones are kept if you interrupt"
+        )
     with progress(what) as bar:
-        yield bar or line
+        yield bar or (line if len(names) > 1 else None)
 
 
 def _say(sentence: str) -> None:

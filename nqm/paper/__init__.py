@@ -64,7 +64,7 @@ def run_all(
         ``if __name__ == "__main__":``.
     notice : called with a sentence if figures of an interrupted run are there.
     """
-    names, folder, study = _chosen(only), made(folder, "report.md"), study or PaperStudy()
+    names, folder, study = chosen(only), made(folder, "report.md"), study or PaperStudy()
     parts = Parts(folder / "unfinished-figures.jsonl", study.about)
     if notice and parts.note:
         notice(parts.note)
@@ -106,7 +106,8 @@ def _part(figure: Drawing, study: PaperStudy) -> Part:
     return table, findings, tables(table, study) if tables else ""
 
 
-def _chosen(only: Sequence[str] | None) -> list[str]:
+def chosen(only: Sequence[str] | None = None) -> list[str]:
+    """Names of the figures that are meant, in the order in which they are drawn."""
     wanted = [only] if isinstance(only, str) else list(only or FIGURES)
     for name in wanted:
         if name not in FIGURES:
@@ -114,4 +115,4 @@ def _chosen(only: Sequence[str] | None) -> list[str]:
     return [name for name in FIGURES if name in wanted]
 
 
-__all__ = ["FIGURES", "PaperStudy", "run_all"]
+__all__ = ["FIGURES", "PaperStudy", "chosen", "run_all"]

@@ -7,7 +7,6 @@ then wait for ever. Pipes need none, and a worker ends when the process that sta
 from __future__ import annotations
 
 import os
-import queue
 import signal
 import traceback
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from queue import SimpleQueue
 from typing import TypeVar
 
 from ..lab.executors import THREAD_VARIABLES, Executor, begin_worker
@@ -22,60 +22,43 @@ from ..lab.executors import THREAD_VARIABLES, Executor, begin_worker
 T = TypeVar("T")
 
 
-class StudyWorker:
-    """One process and the pipe to it; used by one thread at a time."""
-
-    def __init__(self) -> None:
-        context = get_context("spawn")  # A fork of a process with threads may hang.
-        self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
-        self.process.start()
-        theirs.close()
-
-    def ask(self, function: Callable[..., T], arguments: tuple[object, ...]) -> T:
-        """What the function returns or raises over there."""
-        try:
-            self.pipe.send((function, arguments))
-            done, value = self.pipe.recv()
-        except (EOFError, OSError):
-            raise BrokenExecutor("a worker ended before it had an answer") from None
-        if not done:
-            raise value
-        return value
-
-    def end(self) -> None:
-        """Stop it, whatever it does."""
-        self.process.kill()
-        self.process.join()
-        self.pipe.close()
-
-
 class Workers:
-    """An executor: a thread for each worker, which waits for its answers."""
+    """An executor of processes: a thread waits for the answer of each."""
 
     def __init__(self, count: int) -> None:
-        self.threads = ThreadPoolExecutor(count)
-        self.free: queue.SimpleQueue[StudyWorker] = queue.SimpleQueue()
+        context = get_context("spawn")  # A fork of a process with threads may hang.
+        self.threads, self.free, self.processes = ThreadPoolExecutor(count), SimpleQueue[Connection](), []
         with _handed_on():
-            self.all = [StudyWorker() for _ in range(count)]
-        for worker in self.all:
-            self.free.put(worker)
+            for _ in range(count):
+                ours, theirs = context.Pipe()
+                self.processes.append(context.Process(target=_serve, args=(theirs,), daemon=True))
+                self.processes[-1].start()
+                theirs.close()
+                self.free.put(ours)
 
     def submit(self, function: Callable[..., T], /, *args: object) -> Future[T]:
         return self.threads.submit(self._ask, function, args)
 
     def _ask(self, function: Callable[..., T], arguments: tuple[object, ...]) -> T:
-        worker = self.free.get()
+        """What the function returns or raises in a free process."""
+        pipe = self.free.get()
         try:
-            return worker.ask(function, arguments)
+            pipe.send((function, arguments))
+            done, value = pipe.recv()
+        except (EOFError, OSError):
+            raise BrokenExecutor("a worker ended before it had an answer") from None
         finally:
-            self.free.put(worker)
+            self.free.put(pipe)
+        if not done:
+            raise value
+        return value
 
     def close(self) -> None:
-        """End all workers at once; what they had not finished is lost."""
+        """End all processes at once; what they had not finished is lost."""
         self.threads.shutdown(wait=False, cancel_futures=True)
-        for worker in self.all:
-            worker.end()
+        for process in self.processes:
+            process.kill()
+            process.join()
         self.threads.shutdown()
 
 

@@ -59,8 +59,8 @@ def test_a_worker_that_is_killed_breaks_what_it_did_and_nothing_hangs() -> None:
     pool = Workers(2)
     try:
         under_way = [pool.submit(time.sleep, 3600) for _ in range(2)]
-        for worker in pool.all:
-            os.kill(worker.process.pid or 0, signal.SIGKILL)
+        for process in pool.processes:
+            os.kill(process.pid, signal.SIGKILL)
         for future in under_way:
             with pytest.raises(BrokenExecutor):
                 future.result(PATIENCE)
