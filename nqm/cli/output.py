@@ -143,8 +143,8 @@ def show_curve(run: Run, sampled: Run | None = None) -> None:
         parts = [
             {("noise / B" if k == "noise" else k): (v / B if k == "noise" else v) for k, v in r.items()} for r in parts
         ]
-    show_table(parts, f"{run.optimizer}, batch size {B:g}")
-    ending = f"; mean of {run.replicas:,} replicas" if run.sampled else f"; steady-state loss {run.floor:.4g}"
+    show_table(parts, f"{run.optimizer}, batch size {shown(B)}")
+    ending = f"; mean of {run.replicas:,} replicas" if run.sampled else f"; steady-state loss {shown(run.floor)}"
     click.echo(run.message + ending)
     if sampled is not None:
         click.echo(f"sampled: {sampled.message}; mean of {sampled.replicas:,} replicas")
@@ -176,7 +176,7 @@ def schedule_rows(found: Scheduled) -> Table:
 
 def show_schedule(found: Scheduled) -> None:
     show_table(schedule_rows(found), f"{found.optimizer}")
-    click.echo(f"{found.message}; loss {found.loss:.4g}")
+    click.echo(f"{found.message}; loss {shown(found.loss)}")
 
 
 def show_sweeps(sweeps: Sequence[Sweep], settings: bool = True) -> None:
@@ -207,5 +207,8 @@ def _settings(s: Sweep) -> Table:
 
 def _regimes(s: Sweep) -> Row:
     names = {"perfect": "perfect scaling", "diminishing": "diminishing returns", "maximal": "no further gain"}
-    spans = {names[k]: f"{lo:,.0f} to {hi:,.0f}" if lo < hi else "-" for k, (lo, hi) in s.regimes().items()}
+    spans = {
+        names[k]: f"{shown(rounded(lo))} to {shown(rounded(hi))}" if lo < hi else "-"
+        for k, (lo, hi) in s.regimes().items()
+    }
     return {"": s.label, **spans, "fewest steps": s.smallest_steps}

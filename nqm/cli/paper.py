@@ -6,11 +6,13 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
+from ..types import Progress
 from . import options
 from .options import CLAIM, flag, option, verb
 from .output import Sink, progress
@@ -20,6 +22,11 @@ if TYPE_CHECKING:
 
 MAX_PROCESSES = 4  # Figures and claims share their searches among at most this many processes.
 FEW_CLAIMS = 3  # This many claims are measured sooner than processes are started.
+FIGURE_SECONDS, CLAIM_SECONDS = (
+    10.0,
+    5.0,
+)  # A figure and a claim take so long on average, with two busy processes on two cores.
+STARTING_SECONDS = 10  # A process loads nqm, and what a figure or a claim needs, in this time.
 
 
 @verb("redraw the figures of Zhang et al. (2019)", "nqm paper", "nqm paper --out figures --only fig2 --only fig4a")
@@ -27,11 +34,15 @@ FEW_CLAIMS = 3  # This many claims are measured sooner than processes are starte
 @option("--only NAME", "Draw this figure only; may be repeated.", multiple=True)
 @options.sink()
 def paper(out: str, only: tuple[str, ...], sink: Sink) -> None:
-    """Redraw every noisy-quadratic figure of Zhang et al. (2019), with data and a report that checks its statements."""
-    from ..paper import run_all
+    """Redraw every noisy-quadratic figure of Zhang et al. (2019), with data and a report that checks its statements.
 
-    with progress("figures") as report:
-        written = [str(path) for path in run_all(out, only or None, report, workers=1 if only else _processes())]
+    Finished figures are kept when the run is interrupted; the same command continues it.
+    """
+    from ..paper import chosen, run_all
+
+    workers = 1 if only else _processes()
+    with _reporting("figures", chosen(only), FIGURE_SECONDS, workers, kept=True) as report:
+        written = [str(path) for path in run_all(out, only or None, report, workers=workers, notice=_say)]
     sink.deliver(lambda: {"written": written}, lambda: click.echo("\n".join(written)))
 
 
@@ -55,7 +66,8 @@ def claims(
     """Measure what Zhang et al. (2019) claim: the statement, what was measured, the number, the verdict.
 
     Without a NAME, all claims are measured, on several processes. A verdict follows from the number and a tolerance, for
-    which a reason is given. Random numbers are seeded.
+    which a reason is given. Random numbers are seeded. With --out, finished claims are kept when the run is interrupted, and
+    the same command continues it.
     """
     from ..paper.claims import CLAIMS, run_all
 
@@ -67,8 +79,9 @@ def claims(
         sink.deliver(lambda: {"claims": [c.to_dict() for c in listed]}, lambda: _show_claims(listed))
         return
     workers = 1 if 0 < len(names) <= FEW_CLAIMS else _processes()
-    with progress("measuring claims") as report:
-        found = run_all(names, out, turn=turn, premises=premises, progress=report, workers=workers)
+    asked = list(names) or [name for name, claim in CLAIMS.items() if not claim.missing]
+    with _reporting("claims", asked, CLAIM_SECONDS * (1 + turn), workers, kept=bool(out)) as report:
+        found = run_all(names, out, turn=turn, premises=premises, progress=report, workers=workers, notice=_say)
     sink.deliver(
         lambda: {"claims": [one.to_dict() for one in found]},
         lambda: _show_checked(found),
@@ -80,6 +93,30 @@ def claims(
 
 def _processes() -> int:
     return min(MAX_PROCESSES, os.cpu_count() or 1)
+
+
+@contextmanager
+def _reporting(what: str, names: Sequence[str], seconds: float, workers: int, kept: bool) -> Iterator[Progress | None]:
+    """Say how long several parts will take; then a bar on a terminal, and elsewhere a line for each finished part."""
+
+    def line(done: int, total: int) -> None:
+        if done:
+            _say(f"{names[done - 1]}: done ({done} of {total})")
+
+    if len(names) > 1:
+        minutes = (STARTING_SECONDS + len(names) * seconds / workers) / 60
+        rough = "half a minute" if minutes < 0.75 else "a minute" if minutes < 1.5 else f"{minutes:.0f} minutes"
+        processes = "1 process" if workers == 1 else f"{workers} processes"
+        _say(
+            f"{len(names)} {what} on {processes}: roughly {rough}, less where nothing else runs, more on a busy machine or while "
+            f"nqm compiles its loops for the first time; {'' if kept else 'with --out, '}finished ones are kept if you interrupt"
+        )
+    with progress(what) as bar:
+        yield bar or (line if len(names) > 1 else None)
+
+
+def _say(sentence: str) -> None:
+    click.echo(sentence, err=True)
 
 
 def _show_checked(found: Sequence[Checked]) -> None:

@@ -83,7 +83,7 @@ def local(workers: int | None = None) -> Crew[ProcessPoolExecutor]:
     """Processes of this machine, each with one thread; as many as the machine has cores unless said otherwise."""
     size = workers or os.cpu_count() or 1
     context = multiprocessing.get_context("spawn")  # A fork of a process with threads may hang.
-    return Crew(lambda: ProcessPoolExecutor(size, context, initializer=_begin), size + 1, _end_pool, size=size)
+    return Crew(lambda: ProcessPoolExecutor(size, context, initializer=begin_worker), size + 1, _end_pool, size=size)
 
 
 class Dask:
@@ -149,7 +149,7 @@ def spares_others(error: BaseException) -> bool:
     return type(error).__name__ == "KilledWorker"
 
 
-def _begin() -> None:
+def begin_worker() -> None:
     """Set up a new worker: it has one thread, leaves Ctrl-C to the runner, and ends when the runner ends."""
     for name in THREAD_VARIABLES:
         os.environ[name] = "1"

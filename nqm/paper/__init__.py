@@ -5,18 +5,19 @@ A figure is a module of `figures` (`Drawing`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 from ..show.chart import Figure, save
 from ..show.tables import Table, made, to_csv
-from ..show.verdict import Finding
+from ..show.verdict import Finding, Verdict
 from ..types import Progress, unknown
 from . import report
 from .figures import curves, fig2, fig3a, fig3b, fig4a, fig4b, schedules, thresholds
 from .instance import PaperStudy
-from .instance import workers as pool_of
+from .parts import Parts
+from .pool import workers as pool_of
 
 
 class Drawing(Protocol):
@@ -36,6 +37,9 @@ class Drawing(Protocol):
     def findings(self, table: Table, study: PaperStudy) -> list[Finding]: ...
 
 
+Part = tuple[Table, list[tuple[str, str, str]], str]
+"""What is computed for a figure: its data, its findings with the names of their verdicts, and its own tables."""
+
 FIGURES: dict[str, Drawing] = {
     "fig2": fig2, "fig3a": fig3a, "fig3b": fig3b, "fig4a": fig4a, "fig4b": fig4b,
     "curves": curves, "thresholds": thresholds, "schedules": schedules,
@@ -44,9 +48,11 @@ FIGURES: dict[str, Drawing] = {
 
 def run_all(
     folder: str | Path, only: Sequence[str] | None = None, progress: Progress | None = None,
-    study: PaperStudy | None = None, workers: int = 1,
+    study: PaperStudy | None = None, workers: int = 1, notice: Callable[[str], object] | None = None,
 ) -> list[Path]:  # fmt: skip
     """Write each figure as PNG, PDF and CSV, and ``report.md``; the paths written.
+
+    Finished figures are kept in the folder until all are: the same call continues a run that was interrupted.
 
     Parameters
     ----------
@@ -56,28 +62,35 @@ def run_all(
     study : batch sizes to use instead of the paper's.
     workers : processes that share the searches. A script that asks for more than one needs the usual
         ``if __name__ == "__main__":``.
+    notice : called with a sentence if figures of an interrupted run are there.
     """
-    names, folder, study = _chosen(only), made(folder, "report.md"), study or PaperStudy()
+    names, folder, study = chosen(only), made(folder, "report.md"), study or PaperStudy()
+    parts = Parts(folder / "unfinished-figures.jsonl", study.about)
+    if notice and parts.note:
+        notice(parts.note)
     with pool_of(workers) as pool:
-        return _run(names, folder, progress, study.sharing(pool))
+        written = _run(names, folder, progress, study.sharing(pool), parts)
+    parts.finish()
+    return written
 
 
-def _run(names: list[str], folder: Path, progress: Progress | None, study: PaperStudy) -> list[Path]:
+def _run(names: list[str], folder: Path, progress: Progress | None, study: PaperStudy, parts: Parts) -> list[Path]:
     written, sections = [], []
     for name in names:
         ahead = getattr(FIGURES[name], "questions", None)
-        study.prepare(ahead(study) if ahead else ())
+        study.prepare(ahead(study) if ahead and name not in parts.known else ())
     for done, name in enumerate(names):
         if progress:
             progress(done, len(names))
         figure = FIGURES[name]
-        table = figure.data(study)
+        if name not in parts.known:
+            parts.keep(name, _part(figure, study))
+        table, findings, more = cast(Part, parts.known[name])
         written += [folder / f"{name}.{ending}" for ending in ("png", "pdf", "csv")]
         save(figure.draw(table), *written[-3:-1])
         to_csv(table, written[-1])
-        tables = getattr(figure, "tables", None)
-        more = tables(table, study) if tables else ""
-        sections.append(report.Section(name, figure.TITLE, figure.CAPTION, figure.findings(table, study), more))
+        found = [Finding(says, measured, Verdict[verdict]) for says, measured, verdict in findings]
+        sections.append(report.Section(name, figure.TITLE, figure.CAPTION, found, more))
     if progress:
         progress(len(names), len(names))
     left_out = {name: figure.TITLE for name, figure in FIGURES.items() if name not in names}
@@ -86,7 +99,15 @@ def _run(names: list[str], folder: Path, progress: Progress | None, study: Paper
     return written
 
 
-def _chosen(only: Sequence[str] | None) -> list[str]:
+def _part(figure: Drawing, study: PaperStudy) -> Part:
+    table = figure.data(study)
+    tables = getattr(figure, "tables", None)
+    findings = [(f.says, f.measured, f.verdict.name) for f in figure.findings(table, study)]
+    return table, findings, tables(table, study) if tables else ""
+
+
+def chosen(only: Sequence[str] | None = None) -> list[str]:
+    """Names of the figures that are meant, in the order in which they are drawn."""
     wanted = [only] if isinstance(only, str) else list(only or FIGURES)
     for name in wanted:
         if name not in FIGURES:
@@ -94,4 +115,4 @@ def _chosen(only: Sequence[str] | None) -> list[str]:
     return [name for name in FIGURES if name in wanted]
 
 
-__all__ = ["FIGURES", "PaperStudy", "run_all"]
+__all__ = ["FIGURES", "PaperStudy", "chosen", "run_all"]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cache, partial
-from multiprocessing import get_context
 from typing import Protocol, TypeVar, cast
 
 from ..engine.spectrum import Spectrum
+from ..lab.executors import Executor
 from ..optimizers import EMA, SGD, HeavyBall, Optimizer, Preconditioned
 from ..optimizers.base import parameters
 from ..problems.bounds import bayes_bound, conjugate_gradient_steps, paper_bound
@@ -98,6 +96,11 @@ class PaperStudy:
         self.dim, self.exponent = dim, exponent
         self._known: dict[object, object] = {}  # answers, or what will be one, by question
 
+    @property
+    def about(self) -> tuple[object, ...]:
+        """What every answer depends on, besides its question."""
+        return self.batch_sizes, self.dim, self.exponent, self.target
+
     def on(self, exponent: float) -> PaperStudy:
         """The same study of a problem whose curvature decays otherwise; answers are shared."""
         if exponent == self.exponent:
@@ -172,37 +175,6 @@ class PaperStudy:
 def asking(methods: Methods) -> Callable[[PaperStudy], list[Question]]:
     """``questions`` of a claim or a figure that will ask for the table of some methods."""
     return partial(PaperStudy.to_table, methods=methods)
-
-
-@contextmanager
-def workers(count: int) -> Iterator[Executor | None]:
-    """A pool of processes that share a study's work; None for one, which is this process.
-
-    A script that asks for more than one needs the usual ``if __name__ == "__main__":``.
-    """
-    if count == 1:
-        yield None
-        return
-    # Started afresh rather than forked: threads of this process do not survive a fork.
-    with _one_thread_each():
-        pool = ProcessPoolExecutor(count, get_context("spawn"))
-        try:
-            yield pool
-        finally:
-            pool.shutdown(cancel_futures=True)  # an interrupt waits for what is under way, not for the rest
-
-
-@contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Workers inherit that linear algebra shall not start threads of its own: the problems are small, waiting is not."""
-    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-    ours = {name: "1" for name in names if name not in os.environ}
-    os.environ.update(ours)
-    try:
-        yield
-    finally:
-        for name in ours:
-            os.environ.pop(name, None)
 
 
 def preconditioned(optimizer: Optimizer, power: float) -> Optimizer:

@@ -11,9 +11,12 @@ from .base import bisect
 
 
 def paper_bound(spectrum: Spectrum, target: float, batch_size: float) -> float:
-    """``sum_i c_i / h_i / (2 target B)`` steps, d / (2 C B) for C = H: the paper's bound, from noise alone.
+    """``sum_i n_i c_i / h_i / (2 target B)`` steps, d / (2 target B) where c = h: the paper's bound, from noise alone.
 
     Not a lower bound where the start is prior information: see `bayes_bound`.
+
+    >>> paper_bound(Spectrum.power_law(10_000), 0.01, 4)
+    125000.0
     """
     return float((spectrum.count * spectrum.c / spectrum.h).sum() / (2 * target * batch_size))
 
@@ -25,7 +28,7 @@ def bayes_bound(spectrum: Spectrum, target: float, batch_size: float) -> float:
     ``1/2 sum n h / (1/s + T B h^2 / c)``; T B solves that for the target.
 
     >>> paper = Spectrum.power_law(10_000)
-    >>> round(bayes_bound(paper, 0.01, 4)), round(10_000 / math.expm1(0.02) / 4)     # d / (e^2C - 1) / B for a large d
+    >>> round(bayes_bound(paper, 0.01, 4)), round(10_000 / math.expm1(0.02) / 4)     # d / (e^(2 target) - 1) / B for a large d
     (123754, 123754)
     """
     if spectrum.initial_loss <= target:

@@ -33,6 +33,7 @@ AxisScale = Literal["linear", "log", "log2"]
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 BLACK, GREY = "#000000", "#808080"
 ENDINGS = (".png", ".pdf", ".svg")
+FAR_TAG = 20.0  # A tag that stands higher or lower than its point by more, in points, has a stroke to it.
 LARGEST_DRAWN = 1e200  # Larger losses, of a run that diverged, would overflow in matplotlib's own arithmetic.
 MATPLOTLIB_STYLE: Any = {
     "font.size": 9, "font.family": "DejaVu Sans",  # comes with matplotlib, so a picture looks alike everywhere
@@ -48,7 +49,8 @@ MATPLOTLIB_STYLE: Any = {
 class Line:
     """Points and how they look; points that are not finite, or all but, are omitted.
 
-    ``tag`` is written at the line's last point, ``label`` in the legend. ``stairs`` holds each value up to the next x.
+    ``tag`` is written at the line's last point, with a stroke to it from afar; ``label`` stands in the legend. ``stairs``
+    holds each value up to the next x.
     """
 
     x: ArrayLike
@@ -88,7 +90,7 @@ class Panel:
 
 def chart(
     panels: Sequence[Panel], path: str | Path | None = None, size: tuple[float, float] | None = None,
-    key: Sequence[Line] = (),
+    key: Sequence[Line] = (), title: str = "",
 ) -> Figure:  # fmt: skip
     """Panels side by side as a figure, written to ``path`` if given.
 
@@ -96,6 +98,7 @@ def chart(
     ----------
     size : width and height in inches; a text column's 5.5 for one panel, 7.2 for more.
     key : lines whose labels make one legend below all panels, which adds its height.
+    title : written above all panels.
     """
     check_path(path)
     import matplotlib
@@ -107,6 +110,8 @@ def chart(
         FigureCanvasAgg(figure)
         for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
             _draw(axes, panel)
+        if title:
+            figure.suptitle(title, fontsize=MATPLOTLIB_STYLE["axes.titlesize"])
         if key:
             _legend_below(figure, _handles(key))
     if path is not None:
@@ -208,7 +213,9 @@ def _draw_line(axes: Axes, line: Line) -> None:
         axes.errorbar(at[known], mid[known], error[known], fmt="none", ecolor=line.color, elinewidth=1, capsize=2)
     axes.plot(x, y, drawstyle="steps-post" if line.stairs else "default", **_look(line))
     if line.tag and len(x):
-        look = {"va": "center", "fontsize": 8, "color": line.color}
+        look: dict[str, Any] = {"va": "center", "fontsize": 8, "color": line.color}
+        if abs(line.tag_at[1]) > FAR_TAG:
+            look["arrowprops"] = {"arrowstyle": "-", "color": line.color, "linewidth": 0.6}
         axes.annotate(line.tag, (x[-1], y[-1]), xytext=line.tag_at, textcoords="offset points", **look)
 
 
@@ -249,7 +256,7 @@ def _scale(
     if scale != "linear":
         getattr(axes, f"set_{name}scale")("log", base=2 if scale == "log2" else 10, nonpositive="mask")
     if scale == "log":
-        _few_labels(getattr(axes, f"{name}axis"))
+        _few_labels(getattr(axes, f"{name}axis"), limits or getattr(axes, f"get_{name}lim")())
     if scale == "log2":
         found = around(np.concatenate([np.ravel(np.asarray(d, dtype=float)) for d in data]), 0.8, 1.25)
         limits = _powers_of_two(getattr(axes, f"{name}axis"), limits or found or (1.0, 2.0))
@@ -257,15 +264,23 @@ def _scale(
         getattr(axes, f"set_{name}lim")(*limits)
 
 
-def _few_labels(axis: Axis) -> None:
-    """Between powers of ten, numbers at 2 and 5 alone, and only on a short axis: all of them run into each other."""
-    from matplotlib.ticker import FuncFormatter
+def _few_labels(axis: Axis, limits: tuple[float, float]) -> None:
+    """Plain numbers at as many ticks as the axis is short, down to 1, 2 and 5 in a decade; beyond two decades powers of ten."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
-    def label(x: float, _: int) -> str:
-        low, high = axis.get_view_interval()
+    low, high = limits
+    if not low > 0 or high >= 200 * low:
+        axis.set_minor_formatter(NullFormatter())
+        return
+    if high < 3 * low:
+        axis.set_major_locator(MaxNLocator(5))
+        axis.set_minor_locator(NullLocator())
+
+    def label(x: float, _: int | None) -> str:
         leading = round(x / 10.0 ** math.floor(math.log10(x)), 6) if x > 0 else 0
-        return f"{x:g}" if leading in (2, 5) and high < 40 * low else ""
+        return f"{x:g}" if leading in (1, 2, 5) or high < 8 * low else ""
 
+    axis.set_major_formatter(FuncFormatter(label))
     axis.set_minor_formatter(FuncFormatter(label))
 
 

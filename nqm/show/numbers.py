@@ -30,21 +30,31 @@ def shown(value: object) -> str:
 
 
 def rounded(value: float) -> float:
-    """An interpolated number to three digits.
+    """An interpolated batch size: whole from 10 on, to two digits below.
 
-    >>> shown(rounded(19845.3)), shown(rounded(335.15)), shown(rounded(8.4567))
-    ('19,800', '335', '8.46')
+    >>> shown(rounded(19845.3)), shown(rounded(79.23)), shown(rounded(8.4567))
+    ('19,845', '79', '8.5')
     """
-    return float(f"{value:.3g}")
+    return float(round(value)) if 10 <= value < math.inf else float(f"{value:.2g}")
 
 
-def spelled(values: Iterable[float], digits: str = ".3g") -> str:
+def brief(value: float, digits: int = 3) -> str:
+    """A number in a sentence, to a few digits; thousands are separated by commas, up to a million.
+
+    >>> brief(0.8551), brief(1847.2), brief(2), brief(6.4e9)
+    ('0.855', '1,850', '2', '6.4e+09')
+    """
+    value = float(f"{value:.{digits}g}")
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.{digits}g}"
+
+
+def spelled(values: Iterable[float], digits: int = 3) -> str:
     """Numbers in a row.
 
     >>> spelled([0.8551, 2])
     '0.855, 2'
     """
-    return ", ".join(format(float(v), digits) for v in values)
+    return ", ".join(brief(v, digits) for v in values)
 
 
 def percent(share: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from ..search.sweeps import Sweep
 
 
+CG = "conjugate gradients (CG)"
+
+
 def plot_run(run: Run, path: str | Path | None = None, sampled: Run | None = None) -> Figure:
     """Loss with its parts, signal and noise / B, over steps; and the loss by decade of curvature.
 
@@ -30,14 +34,15 @@ def plot_run(run: Run, path: str | Path | None = None, sampled: Run | None = Non
     steps = np.asarray(run.steps, dtype=float)
     scale: AxisScale = "log" if np.sum(steps > 0) > 1 else "linear"  # a log axis has no step 0
     dot = "o" if len(steps) < 3 else ""
-    # Signal that has died out goes on falling to 1e-300, a run that diverges rises to 1e300; the picture ends before.
-    limits = around(np.minimum(run.loss, 1e6 * run.loss[0]), 1e-3, 1.6)
-    title = wrap(f"{run.optimizer}, B = {run.batch_size:g}", 44)
+    title = wrap(f"{run.optimizer}, batch size {shown(run.batch_size)}", 44)
     if run.sampled:
         lines, room = _sampled_lines(run, BLACK), around(np.minimum(run.loss, 1e6 * run.loss[0]), 0.3, 2.0)
         return chart([Panel(lines, "step", "mean loss", scale, "log", title, y_limits=room)], path)
     with np.errstate(invalid="ignore"):
         noise, bands = run.noise / run.batch_size, run.band_signal + run.band_noise / run.batch_size
+    # Signal that has died out goes on falling to 1e-300, a run that diverges rises to 1e300; the picture ends before.
+    drawn = np.concatenate([run.loss, run.signal, noise, bands.ravel()])
+    limits = around(np.clip(drawn[drawn > 0], 1e-3 * np.nanmin(run.loss), 1e6 * run.loss[0]), 0.6, 1.6)
     parts = [
         # Where one part makes up the loss, it shows as a rim around it.
         Line(steps, run.signal, "signal", PALETTE[5], width=3.5, marker=dot),
@@ -45,7 +50,7 @@ def plot_run(run: Run, path: str | Path | None = None, sampled: Run | None = Non
         Line(steps, run.loss, "loss", BLACK, width=1.3, marker=dot, spread=run.stderr),
     ]
     if 0 < run.floor < math.inf:
-        parts.append(Line(steps, np.full(len(steps), run.floor), f"steady state {run.floor:.3g}", GREY, "--", 1.0))
+        parts.append(Line(steps, np.full(len(steps), run.floor), f"steady state {shown(run.floor)}", GREY, "--", 1.0))
     if sampled is not None:
         few = np.unique(np.linspace(0, len(steps) - 1, 20).astype(int))
         name, error = f"mean of {sampled.replicas:,} replicas", np.asarray(sampled.stderr)[few]
@@ -115,24 +120,23 @@ def plot_lr(sweeps: Sequence[Sweep] | Sweep, path: str | Path | None = None, eff
         Line(s.batch_sizes, s.effective_lr if effective else s.lr, name, color, marker="o")
         for s, name, color in zip(sweeps, _told_apart(sweeps), _colors(len(sweeps)), strict=True)
     ]
-    guide = linear_in_batch(lines[0].x, lines[0].y)
     name = "best effective learning rate" if effective else "best learning rate"
-    limits = around(np.concatenate([line.y for line in lines]), 0.7, 2.0)
-    panel = Panel([guide, *lines], "batch size", name, "log2", "log2", legend="none", y_limits=limits)
-    return chart([panel], path, key=[*lines, guide])
+    return chart([rates_panel(lines, name)], path, key=lines)
 
 
 def plot_schedule(scheduled: Scheduled, path: str | Path | None = None) -> Figure:
     """The learning rate over steps; the batch size too, or instead, where that is what changes."""
-    schedule = scheduled.schedule
+    schedule, B = scheduled.schedule, scheduled.batch_size
     rates = [p.value for name, p in parameters(scheduled.optimizer).items() if name.split(".")[-1] == "lr"]
     panels = []
     if np.ptp(schedule.lr) > 0 or np.ptp(schedule.batch_size) == 0:
         values, name = (schedule.lr * rates[0], "") if rates else (schedule.lr, ", multiplied")
         panels.append(_stairs(schedule.ends, values, f"learning rate{name}", PALETTE[0]))
     if np.ptp(schedule.batch_size) > 0:
-        panels.append(_stairs(schedule.ends, schedule.batch_size * scheduled.batch_size, "batch size", PALETTE[1]))
-    return chart(panels, path)
+        panels.append(_stairs(schedule.ends, schedule.batch_size * B, "batch size", PALETTE[1]))
+    said = f"{scheduled.optimizer}, batch size {'as drawn' if np.ptp(schedule.batch_size) > 0 else shown(B)}"
+    title = "\n".join(wrap(text, 76) for text in (said, scheduled.message) if text)
+    return chart(panels, path, title=title)
 
 
 def _stairs(ends: Sequence[int], values: ArrayLike, name: str, color: str) -> Panel:
@@ -146,23 +150,20 @@ def _stairs(ends: Sequence[int], values: ArrayLike, name: str, color: str) -> Pa
 
 
 def bound_pair(batch_sizes: ArrayLike, paper: ArrayLike, bayes: ArrayLike) -> list[Line]:
-    """The paper's bound and the Bayes bound; one line where they differ by less than a picture shows."""
+    """The Bayes bound, and the paper's where the two differ by as much as a picture shows."""
     paper, bayes = np.asarray(paper, dtype=float), np.asarray(bayes, dtype=float)
+    lower = Line(batch_sizes, bayes, "lower bound (Bayes)", GREY, "-", 0.9)
     if np.all(paper < 1.05 * bayes):
-        gap = float(np.max(paper / bayes) - 1)
-        return [Line(batch_sizes, bayes, f"Bayes bound (d/2CB: +{gap:.1%})", GREY, "-", 0.9)]
-    return [
-        Line(batch_sizes, bayes, "Bayes bound", GREY, "-", 0.9),
-        Line(batch_sizes, paper, "d/2CB, the paper's bound", GREY, "-.", 0.9),
-    ]
+        return [lower]
+    return [lower, Line(batch_sizes, paper, "the paper's bound", GREY, "--", 0.9)]
 
 
-def cg_floors(batch_sizes: ArrayLike, steps: Sequence[float]) -> list[Line]:
+def cg_floors(batch_sizes: ArrayLike, steps: Sequence[float], colors: Sequence[str] = ()) -> list[Line]:
     """Level lines at the steps that conjugate gradients take without noise, each with its number at the end."""
     sizes = np.asarray(batch_sizes, dtype=float)
     ends = [sizes.min(), sizes.max()]
-    names = ["CG: conjugate gradients", *[""] * len(steps)]
-    return [Line(ends, [n, n], name, GREY, "--", 0.7, tag=f"CG {n:g}") for n, name in zip(steps, names, strict=False)]
+    named = zip(steps, colors or [GREY] * len(steps), strict=True)
+    return [Line(ends, [n, n], CG, color, "-.", 0.9, tag=f"CG {n:g}") for n, color in named]
 
 
 def perfect_scaling(batch_sizes: ArrayLike, steps: ArrayLike) -> Line:
@@ -172,11 +173,22 @@ def perfect_scaling(batch_sizes: ArrayLike, steps: ArrayLike) -> Line:
     return Line(x, y, "perfect scaling", GREY, ":", 1.0)
 
 
-def linear_in_batch(batch_sizes: ArrayLike, rates: ArrayLike) -> Line:
-    """Twice the batch, twice the rate, from the first point of a curve."""
+def linear_in_batch(batch_sizes: ArrayLike, rates: ArrayLike, top: float = math.inf) -> Line:
+    """Twice the batch, twice the rate, from the first point of a curve up to the top of the picture."""
     x, y = finite(batch_sizes, rates)
-    x, y = (x, y[:1] * x / x[0]) if len(x) else (x, y)
-    return Line(x, y, "proportional to B", GREY, ":", 1.0)
+    if not len(x):
+        return Line(x, y)
+    reach = min(float(x[-1] / x[0]), max(1.0, top / float(y[0])))
+    ends = np.array([1.0, reach])
+    return Line(x[0] * ends, y[0] * ends, "proportional to B", GREY, ":", 1.0)
+
+
+def rates_panel(lines: Sequence[Line], name: str) -> Panel:
+    """Best learning rates against batch size, with a line in proportion to batch size that ends inside the picture."""
+    limits = around(np.concatenate([line.y for line in lines]), 0.6, 10.0)
+    guide = linear_in_batch(lines[0].x, lines[0].y, 0.6 * limits[1] if limits else math.inf)
+    guide = replace(guide, tag=guide.label, tag_at=(-84.0, 0.0))
+    return Panel([guide, *lines], "batch size", name, "log2", "log2", legend="none", y_limits=limits)
 
 
 def curve_at(batch_size: float, batch_sizes: ArrayLike, steps: ArrayLike) -> float:

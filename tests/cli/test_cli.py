@@ -121,7 +121,7 @@ def test_paper_examples_call_with_real_names(line, elsewhere, monkeypatch):
 
     seen = []
     monkeypatch.setattr(
-        paper, "run_all", lambda folder, only, progress, workers: seen.append((folder, only)) or [Path(folder) / "a"]
+        paper, "run_all", lambda folder, only, progress, **_: seen.append((folder, only)) or [Path(folder) / "a"]
     )
     assert call(*shlex.split(line)[1:]).exit_code == 0
     assert set(seen[0][1] or ()) <= set(paper.FIGURES)

@@ -6,11 +6,13 @@ import math
 import numpy as np
 import pytest
 from matplotlib.image import imread
+from matplotlib.text import Text
 
 from nqm import paper
 from nqm.paper import report
 from nqm.paper.figures import curves, fig2, fig3a, fig3b, fig4a, fig4b, schedules, thresholds
 from nqm.paper.instance import PaperStudy
+from nqm.show.chart import PALETTE
 from nqm.show.tables import column, markdown
 from nqm.show.verdict import JUDGED, Finding, Verdict
 
@@ -208,3 +210,34 @@ def test_report_words():
     assert "- `fig3a`: Other" in text
     table = markdown(["a", "b"], [[None, 1507530.0], ["x", 0.47684], [math.nan, 5]])
     assert table.splitlines()[2:] == ["| - | 1,507,530 |", "| x | 0.4768 |", "| - | 5 |"]
+
+
+def small_table(methods, **more):
+    """Rows such as a figure of steps has, on a straight line."""
+    return [
+        {"optimizer": m, "power": p, "batch_size": B, "steps": 2.0**20 / B, "paper_bound": 2.0**15 / B,
+         "bayes_bound": 0.99 * 2.0**15 / B, **{name: values[p] for name, values in more.items()}}
+        for p in (0.0, 0.5) for m in methods for B in (4.0, 64.0, 1024.0)
+    ]  # fmt: skip
+
+
+def texts(figure):
+    return {text.get_text() for text in figure.findobj(Text)}
+
+
+def test_floors_of_conjugate_gradients_have_the_colour_of_their_power():
+    figure = fig3a.draw(small_table(("SGD", "heavy ball"), cg_steps={0.0: 44, 0.5: 13}))
+    level = {float(line.get_ydata()[0]): line for line in figure.axes[0].get_lines() if line.get_linestyle() == "-."}
+    assert {steps: line.get_color() for steps, line in level.items()} == {44: PALETTE[0], 13: PALETTE[2]}
+    curve = next(line for line in figure.axes[0].get_lines() if line.get_marker() == "o")
+    assert curve.get_color() == PALETTE[0]
+    assert {"conjugate gradients (CG)", "lower bound (Bayes)", "CG 44", "CG 13"} <= texts(figure)
+
+
+def test_lines_that_end_early_are_explained_in_the_picture():
+    table = small_table(("constant", "ten pieces"))
+    assert fig4b.SHORT_PIECES not in texts(fig4b.draw(table))
+    short = [row for row in table if row["optimizer"] == "constant" or row["power"] == 0 or row["batch_size"] < 1000]
+    assert fig4b.SHORT_PIECES in texts(fig4b.draw(short))
+    rates = [{**row, "lr": row["batch_size"], "effective_lr": row["batch_size"]} for row in table]
+    assert "proportional to B" in texts(fig4a.draw(rates))

@@ -135,3 +135,24 @@ def test_knee(power: float, batch: int) -> None:
     h = [mpmath.mpf(1) / i for i in range(1, 10_001)]
     trace = mpmath.fsum(x ** (1 - mpmath.mpf(power)) for x in h)  # tr(P^-1 C) with C = H; the largest h / P is 1
     assert knee(PAPER, 0.01, power) == pytest.approx(float(trace / (2 * mpmath.mpf("0.01"))), rel=1e-12)
+
+
+def test_rounding_delays_conjugate_gradients_as_the_docstring_says() -> None:
+    """The textbook iteration, without reorthogonalisation."""
+
+    def plain(power: float) -> int:
+        h = 1 / np.arange(1.0, 10_001)
+        k = h ** (1 - power)
+        z = np.sqrt(h / k)
+        r = -k * z
+        p, steps = r.copy(), 0
+        while z @ (k * z) / 2 > 0.01:
+            alpha = (r @ r) / (p @ (k * p))
+            z, old = z + alpha * p, r @ r
+            r = r - alpha * k * p
+            p, steps = r + (r @ r) / old * p, steps + 1
+        return steps
+
+    counts = [plain(power) for power in (0.0, 0.25, 0.5, 0.75)]
+    assert counts == [57, 27, 13, 5]
+    assert "delays the first two of these to 57 and 27" in (conjugate_gradient_steps.__doc__ or "")

@@ -1,8 +1,11 @@
 """Pictures: what they show, that nothing is cut off, that files are written or refused, that bytes repeat."""
 
+import io
 import math
 import subprocess
 import sys
+from contextlib import redirect_stdout
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +13,9 @@ from matplotlib.image import imread
 from matplotlib.text import Text
 
 from nqm import EMA, SGD, HeavyBall, Outcome, Preconditioned, Quadratic, Schedule, Scheduled, Spectrum, sweep
+from nqm.cli.output import show_sweeps
 from nqm.problems.bounds import bayes_bound, conjugate_gradient_steps, paper_bound
+from nqm.search.sweeps import Sweep
 from nqm.show.chart import Line, Panel, chart, save
 from nqm.show.plots import plot_lr, plot_run, plot_schedule, plot_sweeps
 
@@ -188,3 +193,51 @@ nqm.Quadratic(nqm.Spectrum([1.0])).run(nqm.SGD(0.1), 1, 10).plot()
 assert "matplotlib.pyplot" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def words(figure):
+    """Every text of a picture."""
+    return " ".join(text.get_text() for text in figure.findobj(Text))
+
+
+def test_a_schedule_names_its_optimizer_batch_size_and_result():
+    found = Scheduled(Schedule([10, 20], [1.0, 0.01]), 30, 0.1, SGD(0.5), 2**20, Outcome.reached, "reached 0.1")
+    figure = plot_schedule(found)
+    for told in ("SGD(lr=0.5), batch size 1,048,576", "reached 0.1", "learning rate", "step"):
+        assert told in words(figure)
+    check_print(figure)
+    assert "batch size as drawn" in words(
+        plot_schedule(replace(found, schedule=Schedule([10, 10], batch_size=[1.0, 4.0])))
+    )
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "fewest"), [(1.0, 1.2, 3), (0.13, 0.16, 3), (1.0, 6.0, 3), (0.03, 2.0, 4), (1e-8, 1.0, 3)]
+)
+def test_every_logarithmic_axis_has_labels_enough(low, high, fewest):
+    figure = chart([Panel([Line([1, 2, 3], [low, high, low])], "x", "y", "linear", "log")])
+    figure.canvas.draw()
+    axis = figure.axes[0].yaxis
+    low, high = axis.get_view_interval()
+    ticks = [*axis.get_major_ticks(), *axis.get_minor_ticks()]
+    labels = [t.label1.get_text() for t in ticks if low <= t.get_loc() <= high and t.label1.get_text()]
+    assert len(labels) >= fewest, labels
+
+
+def test_the_line_in_proportion_to_batch_size_ends_inside_the_picture_with_its_name():
+    found = sweep(SMALL, SGD(), [16, 1024, 2**20], target=0.02)
+    figure = plot_lr([found])
+    axes = figure.axes[0]
+    guide = next(line for line in axes.get_lines() if line.get_linestyle() == ":")
+    assert axes.get_ylim()[0] < min(guide.get_ydata()) < max(guide.get_ydata()) < axes.get_ylim()[1]
+    assert "proportional to B" in words(figure)
+
+
+def test_one_batch_size_has_one_text_in_picture_and_table(sweeps, monkeypatch):
+    monkeypatch.setattr(Sweep, "critical_batch_size", lambda self, definition="20%": 79.23)
+    assert "SGD, critical batch size 79 " in words(plot_sweeps(sweeps)) + " "
+    with redirect_stdout(io.StringIO()) as printed:
+        show_sweeps([sweeps[0]], settings=False)
+    table = printed.getvalue().partition("Regimes")[0]
+    assert " 79 " in table
+    assert "79.2" not in table

@@ -10,7 +10,7 @@ One file is one claim (`Claim`); whatever file of this package has a ``STATEMENT
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -18,7 +18,8 @@ from pkgutil import iter_modules
 from ...show.tables import made
 from ...types import Progress, Wrong, unknown
 from ..instance import PaperStudy
-from ..instance import workers as pool_of
+from ..parts import Parts
+from ..pool import workers as pool_of
 from . import page
 from .base import Claim, Measured, Premises
 from .collect import Checked, collect
@@ -47,8 +48,12 @@ def check(name: str, study: PaperStudy | None = None, **premises: object) -> Mea
 def run_all(
     only: Sequence[str] | None = None, folder: str | Path | None = None, *, turn: bool = False,
     premises: Premises | None = None, progress: Progress | None = None, study: PaperStudy | None = None, workers: int = 1,
+    notice: Callable[[str], object] | None = None,
 ) -> list[Checked]:  # fmt: skip
     """Measure claims; with a folder, write a picture of each and one page of all, ``claims.md`` and ``claims.html``.
+
+    Finished measurements are kept in the folder until all are: the same call continues a run that was interrupted. Those
+    with premises of yours are not kept.
 
     Parameters
     ----------
@@ -60,6 +65,7 @@ def run_all(
     study : batch sizes to use instead of the paper's.
     workers : processes that share the work. A script that asks for more than one needs the usual
         ``if __name__ == "__main__":``.
+    notice : called with a sentence if measurements of an interrupted run are there.
     """
     chosen = [claim(name) for name in only] if only else [c for c in CLAIMS.values() if not c.missing]
     for c in chosen:
@@ -69,15 +75,19 @@ def run_all(
         raise Wrong(
             f"premises are those of one claim, got {len(chosen)} claims; name the one that is meant", "premises"
         )
-    folder = made(folder, "claims.md") if folder else None
+    folder, study = made(folder, "claims.md") if folder else None, study or PaperStudy()
+    parts = Parts(folder / "unfinished-claims.jsonl" if folder and not premises else None, study.about)
+    if notice and parts.note:
+        notice(parts.note)
     found = []
     with pool_of(workers) as pool:
-        for one in collect(chosen, (study or PaperStudy()).sharing(pool), folder, turn, premises):
+        for one in collect(chosen, study.sharing(pool), parts, folder, turn, premises):
             found.append(one)
             if progress:
                 progress(len(found), len(chosen))
     if folder:
         page.write(found, folder, left_out(found))
+    parts.finish()
     return found
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
+from ...lab.executors import Executor
 from ...show.chart import save
 from ...show.tables import Row, Table
+from ...show.verdict import Verdict
 from ..instance import PaperStudy
+from ..parts import Parts
 from .base import Claim, Measured, Premises
 
 T = TypeVar("T")
@@ -35,16 +38,17 @@ class Checked:
 
 
 def collect(
-    claims: Sequence[Claim], study: PaperStudy, folder: Path | None = None, turn: bool = False,
+    claims: Sequence[Claim], study: PaperStudy, parts: Parts, folder: Path | None = None, turn: bool = False,
     premises: Premises | None = None,
 ) -> Iterator[Checked]:  # fmt: skip
     """Measure claims in order, each as soon as it and those before it are done; pictures go into the folder.
 
     Claims that ask the study share its answers and are put together here; the others are whole tasks for its pool.
     """
-    study.prepare(question for c in claims if c.questions for question in c.questions(study))
+    asked = (c.questions for c in claims if c.questions and c.name not in parts.known)
+    study.prepare(question for questions in asked for question in questions(study))
     tasks = {
-        (c.name, again): _Task(c, {**(premises or {}), **(c.turn if again else {})}, study)
+        (c.name, again): _Task(c, {**(premises or {}), **(c.turn if again else {})}, study, parts, again)
         for c in claims
         for again in (False, True)[: 1 + turn]
     }
@@ -61,14 +65,31 @@ def collect(
 
 
 class _Task:
-    """A measurement: under way in the pool, or taken when it is asked for."""
+    """A measurement: known from a run that was interrupted, under way in the pool, or taken when it is asked for."""
 
-    def __init__(self, claim: Claim, premises: Premises, study: PaperStudy) -> None:
-        self.claim, self.premises, self.study = claim, premises, study
-        self.ahead = _submit(study.pool, _measure, claim, premises) if study.pool and not claim.studies else None
+    def __init__(self, claim: Claim, premises: Premises, study: PaperStudy, parts: Parts, turned: bool) -> None:
+        self.claim, self.premises, self.study, self.parts = claim, premises, study, parts
+        self.name, self.ahead = f"{claim.name}, turned" if turned else claim.name, None
+        if study.pool and not claim.studies and self.name not in parts.known:
+            self.ahead = study.pool.submit(_measure, claim, premises)
+            self.ahead.add_done_callback(self._keep)
 
     def result(self) -> Timed:
-        return self.ahead.result() if self.ahead else _measure(self.claim, self.premises, self.study)
+        if self.ahead:
+            return self.ahead.result()
+        if self.name not in self.parts.known:
+            self._keep(_measure(self.claim, self.premises, self.study))
+        found, seconds = cast(tuple[Row, float], self.parts.known[self.name])
+        return Measured(**{**found, "verdict": Verdict[found["verdict"]]}), seconds
+
+    def _keep(self, found: Timed | Future[Timed]) -> None:
+        """Keep a measurement, in whatever order the pool finishes them."""
+        if isinstance(found, Future):
+            if found.cancelled() or found.exception():
+                return
+            found = found.result()
+        measured, seconds = found
+        self.parts.keep(self.name, ({**vars(measured), "verdict": measured.verdict.name}, seconds))
 
 
 def _submit(pool: Executor | None, function: Callable[..., T], *arguments: object) -> Future[T] | None:

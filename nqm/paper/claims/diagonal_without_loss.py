@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ...optimizers import SGD, Adam, HeavyBall, Nesterov, Optimizer, Sign
-from ...show.chart import GREY, Figure, Line, Panel, chart, ramp
+from ...show.chart import GREY, PALETTE, Figure, Line, Panel, chart
 from ...show.tables import Table, column, distinct
 from ...show.verdict import Verdict
 from ..instance import instance
@@ -52,7 +52,7 @@ def measure(
         table, worst, "largest relative gap in the mean loss between the two bases",
         f"Largest relative gap over {steps} steps between the mean losses of {replicas} runs on {dim} modes in the "
         f"eigenbasis and, with the same starts and noise, in a random one: {told}.",
-        TOLERANCE, f"only rounding may differ: {steps} products with a dense matrix of {dim} rows leave some 1e-14",
+        TOLERANCE, f"only rounding may differ: {steps} products with a dense matrix of {dim} rows leave less than 1e-14",
         Verdict.of(*(gaps[name] <= TOLERANCE for name in optimizers)), f"{worst:.1g}, which is rounding", "; ".join(lost),
     )  # fmt: skip
 
@@ -61,7 +61,7 @@ def draw(table: Table) -> Figure:
     names = distinct(table, "optimizer")
     lines = [
         Line(column(table, "step", optimizer=name), column(table, "gap", optimizer=name).clip(1e-17), name, color)
-        for name, color in zip(names, ramp(len(names)), strict=True)
+        for name, color in zip(names, PALETTE, strict=False)
     ]
     ends = [1, column(table, "step").max()]
     lines.append(Line(ends, [TOLERANCE] * 2, f"tolerance {TOLERANCE:g}", GREY, ":", 1.2))

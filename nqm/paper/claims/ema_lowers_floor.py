@@ -45,7 +45,7 @@ def measure(decay: float = 0.99, dim: int = 10_000) -> Measured:
     worst = max(ratios)
     told = (
         f"At decay {decay:g} the floor of the average is {spelled(ratios)} of the optimizer's own for "
-        f"{'; '.join(METHODS)}; at decay {max(DECAYS):.5f} it is {spelled(lowest, '.2g')}. The engine's floors agree "
+        f"{'; '.join(METHODS)}; at decay {max(DECAYS):.5f} it is {spelled(lowest, 2)}. The engine's floors agree "
         f"with the closed form for SGD to {max(_closed_form_gap(problem, decay), 1e-16):.0e}."
     )
     return Measured(

@@ -11,6 +11,7 @@ import numpy as np
 from ...optimizers import SGD, HeavyBall
 from ...search.sweeps import sweep
 from ...show.chart import PALETTE, Figure, Line, Panel, chart
+from ...show.numbers import brief
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ..instance import BATCH_SIZES, TARGET, instance
@@ -51,11 +52,11 @@ def measure(
     return Measured(
         table, number, "CPU seconds",
         f"Tuning SGD and heavy ball at {len(batch_sizes)} batch sizes on {dim:,} modes took {tuned:.2g} s of CPU time here; "
-        f"stepping a grid of {SETTINGS} settings through the same runs would take {loop:.2g} s, {loop / tuned:.1g} times as "
-        "long. Seconds are this machine's.",
+        f"stepping a grid of {SETTINGS} settings through the same runs would take {brief(loop, 2)} s, {brief(loop / tuned, 1)} times "
+        "as long. Seconds are this machine's.",
         TOLERANCE, "a minute of one core is where one stops waiting for an answer",
         Verdict.of(number <= TOLERANCE), f"{number:.2g} s on this machine",
-        f"losses are found step by step: {number:.2g} s",
+        f"losses are found step by step: {brief(number, 2)} s",
     )  # fmt: skip
 
 

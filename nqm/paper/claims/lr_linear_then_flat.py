@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...optimizers import SGD
-from ...show.chart import Figure, Panel, chart
+from ...show.chart import Figure, chart
 from ...show.numbers import spelled
-from ...show.plots import linear_in_batch
+from ...show.plots import rates_panel
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ...types import Array
@@ -41,22 +41,19 @@ def measure(study: PaperStudy | None = None, batch_sizes: Sequence[float] | None
     return Measured(
         table, max(linear, flat), "largest distance of a slope from 1 at first, from 0 at last",
         f"Slope of log lr over log B for p = {spelled(POWERS)}: {spelled(first)} from B = {sizes[0]:g} to {sizes[1]:g}, "
-        f"{spelled(last, '.2g')} from {sizes[-2]:,.0f} to {sizes[-1]:,.0f}.",
+        f"{spelled(last, 2)} from {sizes[-2]:,.0f} to {sizes[-1]:,.0f}.",
         TOLERANCE, "the loss is flat around its best rate, so rates are found to about 1%, a slope over a factor of 4 to 0.02",
         Verdict.of(linear <= TOLERANCE, flat <= TOLERANCE),
         f"{linear:.2g} of slope 1" if flat > TOLERANCE else "",
-        f"the batch is between {sizes[-2]:,.0f} and {sizes[-1]:,.0f}: the slope there is {spelled(last, '.2g')}"
+        f"the batch is between {sizes[-2]:,.0f} and {sizes[-1]:,.0f}: the slope there is {spelled(last, 2)}"
         if flat > TOLERANCE
-        else f"the batch is between {sizes[0]:,.0f} and {sizes[1]:,.0f}: the slope there is {spelled(first, '.2g')}",
+        else f"the batch is between {sizes[0]:,.0f} and {sizes[1]:,.0f}: the slope there is {spelled(first, 2)}",
     )  # fmt: skip
 
 
 def draw(table: Table) -> Figure:
-    lines = curves(table, "lr", styles=("-",))
-    guide = linear_in_batch(lines[0].x, lines[0].y)
-    limits = (min(np.min(line.y) for line in lines) / 1.6, max(np.max(line.y) for line in lines) * 1.6)
-    panel = Panel([guide, *lines], "batch size", "best learning rate", "log2", "log2", legend="none", y_limits=limits)
-    return chart([panel], key=[*keys(table, styles=()), guide])
+    panel = rates_panel(curves(table, "lr", styles=("-",)), "best learning rate")
+    return chart([panel], key=keys(table, styles=()))
 
 
 def slopes(x: Array, y: Array) -> Array:

@@ -62,8 +62,8 @@ def measure(study: PaperStudy | None = None, targets: Sequence[float] = TARGETS)
 def draw(table: Table) -> Figure:
     targets = column(table, "target")
     lines = [
-        Line(targets, column(table, "bayes"), "Bayes bound", GREY, "-", 1.0),
-        Line(targets, column(table, "paper"), "d / (2CB)", GREY, "-.", 1.2),
+        Line(targets, column(table, "bayes"), "lower bound (Bayes)", GREY, "-", 1.0),
+        Line(targets, column(table, "paper"), "the paper's bound, d / (2CB)", GREY, "--", 1.2),
     ]
     lines += [Line(targets, column(table, m), m, c, marker="o") for m, c in zip(METHODS, PALETTE, strict=False)]
     name = f"steps at B = {table[0]['batch_size']:g}"

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...optimizers import SGD
 from ...show.chart import BLACK, GREY, PALETTE, Figure, Line, Panel, chart
+from ...show.numbers import brief
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ..instance import PaperStudy, Question
@@ -51,9 +52,9 @@ def measure(study: PaperStudy | None = None, at: Literal["run", "start"] = "run"
     where = "at the start" if at == "start" else "on average over the run"
     return Measured(
         table, off, "factor between the noise scale and the critical batch size",
-        f"At B = {batch_size:,.0f} tr(HC) / g'Hg is {taken['curvature']:.3g} {where} and grows from "
-        f"{scales['curvature'][0]:.3g} to {scales['curvature'][-1]:.3g}; the critical batch size Emin / Smin is "
-        f"{critical:,.0f}. The simpler tr C / |g|^2 is {taken['simple']:.3g} {where}.",
+        f"At B = {batch_size:,.0f} tr(HC) / g'Hg is {brief(taken['curvature'])} {where} and grows from "
+        f"{brief(scales['curvature'][0])} to {brief(scales['curvature'][-1])}; the critical batch size Emin / Smin is "
+        f"{critical:,.0f}. The simpler tr C / |g|^2 is {brief(taken['simple'])} {where}.",
         TOLERANCE, "what is promised is the order of magnitude: a factor of sqrt(10) either way",
         Verdict.of(off <= TOLERANCE), f"a factor of {off:.2g}",
         f"the noise scale is taken {where}: it is off by a factor of {off:.3g}",

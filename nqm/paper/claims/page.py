@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...show import html
+from ...show.numbers import brief
 from ...show.tables import header, markdown, some
 from ...show.verdict import JUDGED
 from .collect import Checked
@@ -38,15 +39,15 @@ def summary(checked: Sequence[Checked]) -> str:
 def entries(one: Checked) -> list[tuple[str, str]]:
     """What is said of a claim after its statement: name and text."""
     found = one.measured
-    number, tolerance = f"{found.number:.3g}: {found.what}", f"{found.tolerance:.3g}: {found.reason}"
+    number, tolerance = f"{brief(found.number)}: {found.what}", f"{brief(found.tolerance)}: {found.reason}"
     rows = [("measured", found.told), ("number", number), ("tolerance", tolerance), ("verdict", found.sentence)]
     if one.turned:
-        rows.append(("turned", f"if {one.claim.turned_by}: {one.turned.number:.3g}, {one.turned.sentence}"))
+        rows.append(("turned", f"if {one.claim.turned_by}: {brief(one.turned.number)}, {one.turned.sentence}"))
     return rows
 
 
 def as_markdown(checked: Sequence[Checked], note: str = "") -> str:
-    rows = [(f"[{c.claim.name}](#{c.claim.name})", f"{c.measured.number:.3g}", c.measured.sentence) for c in checked]
+    rows = [(f"[{c.claim.name}](#{c.claim.name})", brief(c.measured.number), c.measured.sentence) for c in checked]
     parts = [f"# {TITLE}", ABOUT, f"{summary(checked)} {note}".rstrip(), markdown(["claim", "number", "verdict"], rows)]
     for one in checked:
         said = "\n".join(f"- {name}: {f'**{text}**' if name == 'verdict' else text}" for name, text in entries(one))
@@ -61,7 +62,7 @@ def as_markdown(checked: Sequence[Checked], note: str = "") -> str:
 def as_html(checked: Sequence[Checked], folder: Path, note: str = "") -> str:
     """The page as one HTML file that holds its pictures."""
     overview = [
-        {"claim": html.Marked(c.claim.name, section=c.claim.name), "number": f"{c.measured.number:.3g}",
+        {"claim": html.Marked(c.claim.name, section=c.claim.name), "number": brief(c.measured.number),
          "verdict": html.Marked(c.measured.sentence, c.measured.verdict.name)}
         for c in checked
     ]  # fmt: skip

@@ -53,7 +53,7 @@ def measure(
     told = "; ".join(f"{spelled(_ratio(table, t))} for a target of {t:g}" for t in targets)
     return Measured(
         table, min(shares.values()), "stability limit on real minibatches over the model's, at least",
-        f"For B = {spelled(batch_sizes, 'g')} the limit is {spelled(shares.values())} of 2 / h; tuned SGD takes, in steps of "
+        f"For B = {spelled(batch_sizes, 6)} the limit is {spelled(shares.values())} of 2 / h; tuned SGD takes, in steps of "
         f"the model's, {told}. The error is small where label noise outweighs the loss, and large where it does not.",
         TOLERANCE, "a limit off by a tenth would not be noticed: rates are tuned below it",
         Verdict.of(*(share >= TOLERANCE for share in shares.values())),

@@ -10,7 +10,7 @@ import numpy as np
 from ...optimizers import SGD
 from ...optimizers.base import parameters
 from ...show.chart import GREY, Figure, Line, Panel, chart, ramp
-from ...show.numbers import percent, spelled
+from ...show.numbers import percent, shown, spelled
 from ...show.tables import Table, column, distinct
 from ...show.verdict import Verdict
 from ..instance import PaperStudy, Question, preconditioned
@@ -53,7 +53,7 @@ def measure(
         ]
     first = {p: [column(table, "rate", power=p, batch_size=b)[0] for b in batch_sizes] for p in powers}
     lost = [
-        f"p = {p:g} and B = {b:g} ({r:.2g} of the limit)"
+        f"p = {p:g} and B = {shown(b)} ({r:.2g} of the limit)"
         for p, rates in first.items()
         for b, r in zip(batch_sizes, rates, strict=True)
         if r < TOLERANCE
@@ -78,7 +78,7 @@ def draw(table: Table) -> Figure:
         for size, color in zip(sizes, ramp(len(sizes)), strict=True):
             key = {"power": power, "batch_size": size}
             share, rate = np.append(column(table, "share", **key), 1.0), column(table, "rate", **key)
-            lines.append(Line(share, np.append(rate, rate[-1]), f"B = {size:g}", color, stairs=True))
+            lines.append(Line(share, np.append(rate, rate[-1]), f"B = {shown(size)}", color, stairs=True))
         names = ("share of the run", "rate over the stability limit")
         panels.append(Panel([limit, *lines], *names, "linear", "log", f"p = {power:g}", "none"))
     return chart(panels, key=panels[0].lines)

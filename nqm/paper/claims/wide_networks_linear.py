@@ -69,7 +69,7 @@ def measure(
     return Measured(
         table, slope, "slope of log distance over log width",
         f"Distance between the outputs of network and linearisation after {steps} steps, over the distance moved, at widths "
-        f"{spelled(widths, 'g')}: {distances['ntk']} (slope {slopes['ntk']:.2f}) with outputs scaled by width^-1/2, "
+        f"{spelled(widths, 6)}: {distances['ntk']} (slope {slopes['ntk']:.2f}) with outputs scaled by width^-1/2, "
         f"{distances['mean_field']} (slope {slopes['mean_field']:.2f}) with outputs scaled by 1/width.",
         TOLERANCE, "the bound for wide networks has the slope -1/2, networks that learn features at any width 0; this is half way",
         Verdict.of(slope <= TOLERANCE), f"a distance of {last:.2g} at width {widths[-1]:,}, falling as width^{slope:.2f}",

@@ -13,8 +13,8 @@ from ..instance import POWERS, WITH_MOMENTUM, PaperStudy, asking, preconditioned
 TITLE = "Figure 3a: steps against batch size, with and without momentum"
 CAPTION = (
     "Steps to loss 0.01, every setting tuned at every batch size, for SGD (dashed) and heavy ball (solid) with the "
-    "preconditioner H^-p. Grey: the Bayes bound and the paper's d/2CB, perfect scaling from SGD's first point, and the "
-    "steps of conjugate gradients without noise (CG) for each p."
+    "preconditioner H^-p. Level lines: the steps of conjugate gradients without noise (CG) for each p. Grey: the Bayes bound, "
+    "which the paper's bound d/2CB exceeds by 1%, and perfect scaling from SGD's first point."
 )
 questions, draw = asking(WITH_MOMENTUM), steps_chart
 

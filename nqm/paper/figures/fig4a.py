@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ...optimizers import SGD
-from ...show.chart import Figure, Panel, chart
-from ...show.plots import linear_in_batch
+from ...show.chart import Figure, chart
+from ...show.plots import rates_panel
 from ...show.tables import Table, column
 from ...show.verdict import Finding, Verdict
 from ..claims import claim
@@ -28,13 +28,9 @@ def data(study: PaperStudy | None = None) -> Table:
 
 
 def draw(table: Table) -> Figure:
-    panels, guide = [], None
-    for what, name in (("lr", "best learning rate"), ("effective_lr", "best effective learning rate")):
-        lines = curves(table, what)
-        guide = linear_in_batch(lines[0].x, lines[0].y)
-        limits = (min(np.nanmin(line.y) for line in lines) / 1.6, max(np.nanmax(line.y) for line in lines) * 1.6)
-        panels.append(Panel([guide, *lines], "batch size", name, "log2", "log2", legend="none", y_limits=limits))
-    return chart(panels, size=(7.2, 3.2), key=[*keys(table), *([guide] if guide else [])])
+    columns = {"lr": "best learning rate", "effective_lr": "best effective learning rate"}
+    panels = [rates_panel(curves(table, what), name) for what, name in columns.items()]
+    return chart(panels, size=(7.2, 3.2), key=keys(table))
 
 
 def findings(table: Table, study: PaperStudy) -> list[Finding]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ...optimizers import SGD
 from ...show.numbers import spelled
 from ...show.tables import Table, column
@@ -17,7 +19,8 @@ CAPTION = (
 )
 PIECES = 10
 LARGEST = {0.0: 2**20, 0.25: 2**20, 0.5: 2**12, 0.75: 2**12}  # batch sizes up to which runs are long enough to divide
-draw = steps_chart
+SHORT_PIECES = "Beyond, runs are too short\nto divide into ten pieces."
+draw = partial(steps_chart, note=SHORT_PIECES)
 
 
 def questions(study: PaperStudy) -> list[Question]:

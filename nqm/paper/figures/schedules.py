@@ -9,7 +9,7 @@ import numpy as np
 from ...optimizers import SGD
 from ...optimizers.base import parameters
 from ...show.chart import Figure, Line, Panel, chart, ramp
-from ...show.numbers import spelled
+from ...show.numbers import shown, spelled
 from ...show.tables import Table, column, distinct, markdown
 from ...show.verdict import Finding, Verdict
 from ..claims import claim
@@ -54,7 +54,7 @@ def draw(table: Table) -> Figure:
             key = {"power": power, "batch_size": batch_size}
             start, end, lr = (column(table, name, **key) for name in ("start", "end", "lr"))
             share = np.append(start, end[-1]) / end[-1]
-            lines.append(Line(share, np.append(lr, lr[-1]), f"B = {batch_size:g}", color, stairs=True))
+            lines.append(Line(share, np.append(lr, lr[-1]), f"B = {shown(batch_size)}", color, stairs=True))
         panels.append(Panel(lines, "share of the run", "learning rate", "linear", "log", f"p = {power:g}", "none"))
     return chart(panels, size=(7.2, 3.2), key=panels[0].lines)
 

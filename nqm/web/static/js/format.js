@@ -18,13 +18,14 @@ export function valueText(value) {
   return sign + general(size, 4);
 }
 
-/** An interpolated number to the three digits that it is good for: `rounded` in nqm/show/numbers.py. */
-export function threeDigits(value) {
-  return Number.isFinite(value) ? Math.sign(value) * Number(general(Math.abs(value), 3)) : value;
+/** An interpolated batch size, whole from 10 on and to two digits below: `rounded` in nqm/show/numbers.py. */
+export function rounded(value) {
+  if (!Number.isFinite(value)) return value;
+  return value >= 10 ? evenly(value) : Math.sign(value) * Number(general(Math.abs(value), 2));
 }
 
-/** An interpolated number as text. */
-export const roundedText = (value) => valueText(threeDigits(value));
+/** An interpolated batch size as text. */
+export const roundedText = (value) => valueText(rounded(value));
 
 const grouped = (whole) => String(whole).replace(/\B(?=(\d{3})+$)/g, ",");
 

@@ -1,6 +1,6 @@
 // View (a): steps to the target against batch size, optimizers side by side.
 
-import { roundedText, threeDigits, valueText } from "../format.js";
+import { rounded, roundedText, valueText } from "../format.js";
 import { known } from "../catalogue.js";
 import { labelled, menu } from "../dom.js";
 import { USES, askSweeps, commandsOf, errorsOf, opened, sweepTables, sweepsOf } from "./sweeps.js";
@@ -51,7 +51,7 @@ export const steps = {
     return {
       caption: "Critical batch size by definition",
       columns: ["optimizer", ...names, "fewest steps"],
-      rows: sweepsOf(answers).map((sweep) => [sweep.label, ...names.map((name) => threeDigits(sweep.critical_batch_size[name])), sweep.smallest_steps]),
+      rows: sweepsOf(answers).map((sweep) => [sweep.label, ...names.map((name) => rounded(sweep.critical_batch_size[name])), sweep.smallest_steps]),
       remarks: sweepsOf(answers).map((sweep) => [null, ...names.map((name) => sweep.remarks?.[name]), null]),
       roles: sweepsOf(answers).map((sweep) => sweep.role),
     };
