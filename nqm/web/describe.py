@@ -10,7 +10,7 @@ from dataclasses import MISSING, Field, asdict, fields
 
 from .. import __version__
 from ..optimizers import Optimizer, Wrapper, free
-from ..optimizers.base import Sampled
+from ..optimizers.base import Sampled, SampledWrapper
 from ..optimizers.kinds import Kind
 from ..search.sweeps import DEFINITIONS
 from ..text.objects import known_optimizers, known_schedules, known_spectra
@@ -101,7 +101,7 @@ def describe() -> Described:
 
 def _optimizer(name: str, kind: type[Optimizer]) -> Described:
     shown = [_parameter(name, f) for f in fields(kind) if f.name != "inner"]
-    wraps, linear = issubclass(kind, Wrapper), not issubclass(kind, Sampled)
+    wraps, linear = issubclass(kind, Wrapper), not issubclass(kind, (Sampled, SampledWrapper))
     return {"name": name, "sentence": _sentence(kind), "wraps": wraps, "linear": linear, "parameters": shown}
 
 
