@@ -421,6 +421,11 @@ def parameters(optimizer: Optimizer) -> dict[str, Parameter]:
     return result
 
 
+def nested(optimizer: Optimizer) -> list[Optimizer]:
+    """The optimizer, what it wraps, what that wraps, and so on."""
+    return [optimizer, *(nested(optimizer.inner) if isinstance(optimizer, Wrapper) else ())]
+
+
 def free_parameters(optimizer: Optimizer) -> dict[str, Parameter]:
     """The hyper-parameters still to be filled in."""
     return {name: p for name, p in parameters(optimizer).items() if p.value is free}

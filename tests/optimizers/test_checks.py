@@ -97,11 +97,11 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "no pair": ({"system": _system(lambda s, h, t, G, b: G[0][0])}, "must return G, a list of rows, and b"),
     "entry of another shape": (
         {"system": _system(lambda s, h, t, G, b: ([[np.diag(G[0][0]), 0.0], G[1]], b))},
-        "array of the shape of h",
+        "fails for an array .* arrays like h",
     ),
     "entry not finite": (
         {"system": _system(lambda s, h, t, G, b: ([[G[0][0] * np.nan, 0.0], G[1]], b))},
-        "finite number",
+        "or is NaN",
     ),
     "read-out too short": ({"readout": lambda s, t: [1.0]}, r"readout\(1\) must have 2 entries; it has 1"),
     "gradient point too long": (
@@ -116,7 +116,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "branches on h": ({"system": _system(_branch)}, r"fails for an array of them \(ValueError: .* no if"),
     "branches on the first mode": (
         {"system": _system(lambda s, h, t, G, b: _branch(s, h[0], t, G, b))},
-        "another system in an array than alone",
+        "mixes the modes of an array",
     ),
 }
 mistakes = pytest.mark.parametrize(("methods", "match"), MISTAKES.values(), ids=MISTAKES.keys())
