@@ -43,6 +43,7 @@ from .optimizers import (
     whole,
 )
 from .problems.base import Problem
+from .problems.checkup import Diagnosis, check_optimizer
 from .problems.least_squares import LeastSquares
 from .problems.quadratic import Quadratic
 from .search import Axis, PhaseMap, Scheduled, Tuned, optimal_schedule, phase_map, steps_to_target, tune
@@ -59,6 +60,7 @@ __all__ = [
     "Averaging",
     "Axis",
     "Clipped",
+    "Diagnosis",
     "DiagonalPreconditioned",
     "DriftingPreconditioned",
     "EstimatedPreconditioned",
@@ -89,6 +91,7 @@ __all__ = [
     "Wrapper",
     "Wrong",
     "beginning",
+    "check_optimizer",
     "constant",
     "cosine",
     "decay",
