@@ -101,7 +101,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "entry not finite": (
         {"system": _system(lambda s, h, t, G, b: ([[G[0][0] * np.nan, 0.0], G[1]], b))},
-        "or is NaN",
+        r"is not finite at h = 1e-16",
     ),
     "read-out too short": ({"readout": lambda s, t: [1.0]}, r"readout\(1\) must have 2 entries; it has 1"),
     "gradient point too long": (
@@ -225,6 +225,13 @@ def test_what_the_users_code_raises_is_raised_as_it_is() -> None:
 
     with pytest.raises(ZeroDivisionError, match="theirs"):
         PROBLEM.run(planted("Failing", system=system)(0.1, 0.9), 4, 10)
+
+
+def test_an_optimizer_may_be_meant_for_small_curvatures_alone() -> None:
+    def system(self: Any, h: Any, t: int) -> Any:
+        return [[-self.lr * h, 0.0], [0.0, -1.0]], [-self.lr * np.sqrt(2 - h), 0.0]  # no number at h = 30
+
+    assert PROBLEM.run(planted("Small", system=system)(0.1, 0.9), 4, 10).outcome.ok
 
 
 def test_no_optimizer_inherits_from_one_that_can_be_made() -> None:

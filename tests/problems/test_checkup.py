@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from catalogue import ROWS, SAMPLED
 
-from nqm import Diagnosis, HeavyBall, Optimizer, Wrong, check_optimizer, decay, free, rate
+from nqm import SGD, Averaging, Diagnosis, HeavyBall, Optimizer, Wrong, check_optimizer, decay, follow, free, rate
 from nqm.optimizers.base import fill, parameters
 from nqm.problems import checkup
 
@@ -123,11 +123,36 @@ def test_a_run_that_is_not_the_plain_loop_is_found(monkeypatch: pytest.MonkeyPat
 
 def test_the_plain_loop_is_the_closed_form() -> None:
     # SGD: E[theta^2] after t steps is r^2t + lr^2 (1 - r^2t) / (1 - r^2) with r = 1 - lr h.
-    from nqm import SGD
-
     r = 1 - 0.5 * checkup.MODES
     moments = [r ** (2 * t) + 0.25 * (1 - r ** (2 * t)) / (1 - r**2) for t in (1, 2, 3)]
     np.testing.assert_allclose(checkup.plain_losses(SGD(0.5), 3), [checkup.MODES @ m / 2 for m in moments], rtol=1e-13)
+
+
+def test_a_pace_that_is_not_that_of_the_system_is_found() -> None:
+    @dataclass(frozen=True)
+    class Average(Averaging):
+        late: int = 1000  # the step from which pace is wrong
+
+        def system(self, h: Any, t: int) -> Any:
+            G, b = self.inner.system(h, t)
+            row, noise = follow(G, b, self.inner.readout(t + 1))
+            c = self.pace(t) * (0.5 if t >= self.late else 1.0)
+            return [*([*g, 0.0] for g in G), [*(c * e for e in row), -c]], [*b, c * noise]
+
+        def same_until(self, t: int) -> float:
+            return t + 1
+
+        @property
+        def cycle(self) -> int:
+            return 0
+
+        def pace(self, t: Any) -> Any:
+            return 1 / (t + 1)
+
+    assert failed(check_optimizer(Average(SGD(0.5)))) == []
+    found = check_optimizer(Average(SGD(0.5), late=8))
+    assert failed(found) == ["edge"]
+    assert "see that pace is that of system" in found[-1].message
 
 
 def test_without_an_update_rule_the_comparison_is_skipped() -> None:
