@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks import lab
 from benchmarks.plain import bandwidth, grid, sample_heavy_ball, steps_for_setting
-from nqm import SGD, Adam, HeavyBall, Preconditioned, Quadratic, Spectrum, optimal_schedule, sweep, tune
+from nqm import SGD, Adam, HeavyBall, Preconditioned, Quadratic, Spectrum, free, optimal_schedule, sweep, tune
 from nqm.engine.kernels import loops, plain
 
 POWERS = (0.0, 0.25, 0.5, 0.75)
@@ -175,7 +175,7 @@ def sampled_sweep() -> str:
     """Adam against SGD over batch sizes on a power law of 1,000 modes, tuned, by the clock."""
     problem = Quadratic(Spectrum.power_law(1_000))
     start = time.perf_counter()
-    found = [sweep(problem, optimizer, BATCHES, target=0.01) for optimizer in (Adam(), SGD())]
+    found = [sweep(problem, optimizer, BATCHES, target=0.01) for optimizer in (Adam(beta1=free), SGD())]
     took = time.perf_counter() - start
     ends = ", ".join(f"{s.label} {s.steps[0]:,.0f} .. {s.steps[-1]:,.0f} steps" for s in found)
     return f"{took:.0f} s for B = 2^2 .. 2^20: {ends}"

@@ -66,6 +66,7 @@ from nqm import (
     constant,
     cosine,
     exponential,
+    free,
     linear,
     optimal_schedule,
     phase_map,
@@ -579,7 +580,7 @@ def sampled(problem: Quadratic | LeastSquares, optimizer: Optimizer, **options: 
 def record_sampled_searches(record: Record) -> None:
     """Quasi-random searches over optimizers that are not linear."""
     problem, small = Quadratic(Spectrum.power_law(100)), Quadratic(Spectrum.power_law(30))
-    record.add("sample/tune/adam", tune(problem, Adam(), batch_size=1024, target=0.1).to_dict())
+    record.add("sample/tune/adam", tune(problem, Adam(beta1=free), batch_size=1024, target=0.1).to_dict())
     record.add("sample/tune/adam_seed", tune(problem, Adam(beta1=0.9), batch_size=256, target=0.2, seed=1).to_dict())
     found = tune(small, Sign(), batch_size=64, steps=50, noise="student_t(5)", seed=2)
     record.add("sample/tune/sign", found.to_dict())

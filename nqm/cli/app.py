@@ -8,6 +8,7 @@ import click
 
 from .. import __version__
 from . import exact, nets, paper, serve
+from .doctor import doctor
 from .lab_compare import lab
 from .options import Verbs
 
@@ -65,6 +66,6 @@ def main(ctx: click.Context) -> None:
 
 for command in (
     *(exact.curve, exact.steps, exact.tune, exact.schedule, exact.sweep, exact.map_, exact.spectrum),
-    *(nets.fit, nets.predict, nets.advise, nets.check, lab, serve.serve, paper.paper, paper.claims, exact.demo),
+    *(nets.fit, nets.predict, nets.advise, nets.check, lab, serve.serve, paper.paper, paper.claims, exact.demo, doctor),
 ):
     main.add_command(command)

@@ -193,6 +193,11 @@ def show_sweeps(sweeps: Sequence[Sweep], settings: bool = True) -> None:
     critical = [{"": s.label, **{d: rounded(s.critical_batch_size(d)) for d in DEFINITIONS}} for s in sweeps]
     show_table(critical, "Critical batch size")
     click.echo("".join(f"  {name:<5}  {meaning}\n" for name, meaning in DEFINITIONS.items()))
+    remarks: dict[str, list[str]] = {}
+    for s in sweeps:
+        for definition, sentence in s.remarks().items():
+            remarks.setdefault(sentence, []).append(f"{s.label} {definition}")
+    click.echo("".join(f"- {', '.join(about)}: {sentence}\n" for sentence, about in remarks.items()), nl=bool(remarks))
     show_table([_regimes(s) for s in sweeps], "Regimes")
 
 

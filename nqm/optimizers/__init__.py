@@ -2,7 +2,7 @@
 
 from .adam import Adam
 from .adamw import AdamW
-from .base import Averaging, Optimizer, Sampled, Wrapper, follow
+from .base import Averaging, Optimizer, Sampled, SampledWrapper, Wrapper, follow
 from .clipped import Clipped
 from .diagonal import DiagonalPreconditioned
 from .drifting import DriftingPreconditioned
@@ -23,6 +23,6 @@ from .sign import Sign
 __all__ = [
     "EMA", "SGD", "Adam", "AdamW", "Averaging", "Clipped", "DiagonalPreconditioned", "DriftingPreconditioned",
     "EstimatedPreconditioned", "HeavyBall", "Lookahead", "Nesterov", "NormalisedSGD", "Optimizer", "Polyak",
-    "Preconditioned", "RMSProp", "Sampled", "ScheduleFree", "Sign", "Wrapper", "beginning", "decay", "follow", "free",
-    "positive", "rate", "stride", "unit", "whole",
+    "Preconditioned", "RMSProp", "Sampled", "SampledWrapper", "ScheduleFree", "Sign", "Wrapper", "beginning", "decay", "follow",
+    "free", "positive", "rate", "stride", "unit", "whole",
 ]  # fmt: skip

@@ -23,7 +23,7 @@ class Adam(Strided):
 
     >>> from nqm import Quadratic, Spectrum
     >>> pair = Quadratic(Spectrum([1.0, 0.01]))
-    >>> run = pair.sample(Adam(0.1, 0.9), batch_size=float("inf"), steps=[0, 1, 2], start="fixed")
+    >>> run = pair.sample(Adam(0.1), batch_size=float("inf"), steps=[0, 1, 2], start="fixed")
     >>> run.loss.round(6).tolist()
     [0.505, 0.40905, 0.323533]
 
@@ -33,7 +33,7 @@ class Adam(Strided):
     """
 
     lr: Number = stride()
-    beta1: Number = decay()
+    beta1: Number = decay(0.9)
     beta2: Number = decay(0.999)
     eps: Number = positive(1e-8, zero=True)
 

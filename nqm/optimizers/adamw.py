@@ -21,7 +21,7 @@ class AdamW(Strided):
 
     >>> from nqm import Quadratic, Spectrum
     >>> pair = Quadratic(Spectrum([1.0, 0.01]))
-    >>> run = pair.sample(AdamW(0.1, 0.9, weight_decay=0.5), batch_size=float("inf"), steps=[0, 1, 2], start="fixed")
+    >>> run = pair.sample(AdamW(0.1, weight_decay=0.5), batch_size=float("inf"), steps=[0, 1, 2], start="fixed")
     >>> run.loss.round(6).tolist()
     [0.505, 0.364863, 0.253316]
 
@@ -31,7 +31,7 @@ class AdamW(Strided):
     """
 
     lr: Number = stride()
-    beta1: Number = decay()
+    beta1: Number = decay(0.9)
     beta2: Number = decay(0.999)
     eps: Number = positive(1e-8, zero=True)
     weight_decay: Number = positive(0.01, low=-16.0, high=8.0, zero=True)

@@ -60,6 +60,9 @@ class Optimizer(ABC):
             kind, value = f.metadata.get("kind"), getattr(self, f.name)
             if kind is None or value is free:
                 continue
+            if isinstance(value, str) and value == "free":
+                object.__setattr__(self, f.name, free)
+                continue
             numbers = isinstance(value, (int, float, np.number, np.ndarray)) and not isinstance(value, bool)
             if not numbers or not np.all(np.isfinite(value) & kind.valid(value)):
                 raise Wrong(f"{type(self).__name__}: {f.name} must be {kind.allowed}, got {value!r}", argument=f.name)
@@ -322,20 +325,43 @@ class Sampled(Optimizer):
         return False
 
     def system(self, h: Array, t: int) -> System:
-        self._refuse()
+        refuse_moments(self)
 
     def initial(self) -> Sequence[float]:
-        self._refuse()
+        refuse_moments(self)
 
     def readout(self, t: int) -> Sequence[Entry]:
-        self._refuse()
+        refuse_moments(self)
 
-    def _refuse(self) -> NoReturn:
-        raise Wrong(
-            f"{type(self).__name__} is sampled and has no exact moments: use problem.sample or nqm curve for its loss over steps, "
-            "tune or sweep for its best settings",
-            argument="optimizer",
-        )
+
+@dataclass(frozen=True)
+class SampledWrapper(Wrapper):
+    """A wrapper that makes what it holds nonlinear, so that the loss is sampled; it too has nothing but its update rule."""
+
+    @abstractmethod
+    def update(self, state: State, g: Tensor, t: int) -> State: ...
+
+    @property
+    def linear(self) -> bool:
+        return False
+
+    def system(self, h: Array, t: int) -> System:
+        refuse_moments(self)
+
+    def initial(self) -> Sequence[float]:
+        refuse_moments(self)
+
+    def readout(self, t: int) -> Sequence[Entry]:
+        refuse_moments(self)
+
+
+def refuse_moments(optimizer: Optimizer) -> NoReturn:
+    """Refuse to state a linear system for an optimizer that is not one."""
+    raise Wrong(
+        f"{type(optimizer).__name__} is sampled and has no exact moments: use problem.sample or nqm curve for its loss over "
+        "steps, tune or sweep for its best settings",
+        argument="optimizer",
+    )
 
 
 @dataclass(frozen=True)
@@ -395,6 +421,11 @@ def parameters(optimizer: Optimizer) -> dict[str, Parameter]:
     return result
 
 
+def nested(optimizer: Optimizer) -> list[Optimizer]:
+    """The optimizer, what it wraps, what that wraps, and so on."""
+    return [optimizer, *(nested(optimizer.inner) if isinstance(optimizer, Wrapper) else ())]
+
+
 def free_parameters(optimizer: Optimizer) -> dict[str, Parameter]:
     """The hyper-parameters still to be filled in."""
     return {name: p for name, p in parameters(optimizer).items() if p.value is free}
@@ -447,8 +478,8 @@ def with_values(optimizer: O, **changes: Any) -> O:
 
 
 def _left_out(f: Field[Any], value: Any) -> bool:
-    """Whether a field needs no mention: free, or a hyper-parameter at its usual value."""
-    return value is free or ("kind" in f.metadata and np.ndim(value) == 0 and value == f.default)
+    """Whether a field needs no mention: a hyper-parameter at its default, which is a usual value or `free`."""
+    return "kind" in f.metadata and (value is f.default or (np.ndim(value) == 0 and value == f.default))
 
 
 def _shown(name: str, value: Any) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .base import Sampled, State, Tensor, Wrapper, norm
+from .base import SampledWrapper, State, Tensor, norm
 from .kinds import Number, positive
 
 
 @dataclass(frozen=True)
-class Clipped(Sampled, Wrapper):
+class Clipped(SampledWrapper):
     """Scale every gradient down to a norm before another optimizer sees it.
 
     ::

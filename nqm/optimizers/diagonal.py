@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..types import Array
-from .base import GeometryLike, Sampled, State, Tensor, Wrapper
+from .base import GeometryLike, SampledWrapper, State, Tensor
 from .kinds import Number, unit
 
 
 @dataclass(frozen=True)
-class DiagonalPreconditioned(Sampled, Wrapper):
+class DiagonalPreconditioned(SampledWrapper):
     """Multiply every gradient by ``diag(H)^-power``, in the basis the run is in, before another optimizer sees it.
 
     In the eigenbasis it is `Preconditioned`, and what is inside meets the curvature behind it. In a rotated basis the

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..types import Array, Wrong
-from .base import GeometryLike, Sampled, State, Tensor, Wrapper
+from .base import GeometryLike, SampledWrapper, State, Tensor
 from .heavy_ball import HeavyBall
 from .kinds import Number, unit, whole
 from .sgd import SGD
 
 
 @dataclass(frozen=True)
-class DriftingPreconditioned(Sampled, Wrapper):
+class DriftingPreconditioned(SampledWrapper):
     """A preconditioner whose power swings by a part ``drift``, before another optimizer's momentum or after it.
 
     ::

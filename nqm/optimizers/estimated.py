@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..types import Array, Wrong
-from .base import GeometryLike, Sampled, State, Tensor, Wrapper
+from .base import GeometryLike, SampledWrapper, State, Tensor
 from .kinds import Number, positive, unit, whole
 
 
 @dataclass(frozen=True)
-class EstimatedPreconditioned(Sampled, Wrapper):
+class EstimatedPreconditioned(SampledWrapper):
     """A diagonal preconditioner from the second moment of the gradients of some examples at the start, damped.
 
     ::

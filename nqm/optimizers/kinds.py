@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from ..types import Array
 
 
 class Free:
-    """The default of every hyper-parameter: to be filled in by `tune` and `sweep`."""
+    """The default of what people tune: to be filled in by `tune` and `sweep`. The text "free" stands for it, too."""
 
     def __repr__(self) -> str:
         return "free"
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         """
 
         def __get__(self, optimizer: object, owner: type | None = None) -> float: ...
-        def __set__(self, optimizer: object, value: float | Array | Free) -> None: ...
+        def __set__(self, optimizer: object, value: float | Array | Free | Literal["free"]) -> None: ...
 else:
     Number = float
 

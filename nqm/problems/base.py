@@ -19,6 +19,7 @@ from ..engine.schedule import Schedule, as_schedule
 from ..engine.spectrum import HEAD, Spectrum
 from ..engine.trajectory import MAX_STEPS
 from ..optimizers.base import Optimizer, fill, parameters, require_set
+from ..optimizers.checks import require_consistent, require_sound
 from ..sampling import replicas as sampling
 from ..sampling.bases import Rotation, rotation_matrix
 from ..sampling.laws import Function, Law, law
@@ -180,7 +181,7 @@ class Problem(ABC):
         schedule : multipliers on learning rate, momentum and batch size, or a function of the step.
         grid, points : how the reported steps are spaced when ``steps`` is a number.
         """
-        require_set(optimizer, "run")
+        require_sound(optimizer, "run")
         batch_size, times = check_batch_size(batch_size), report_steps(steps, grid, points)
         fixed = as_schedule(schedule, int(times[-1]))
         h, n = self.spectrum.h, self.spectrum.count
@@ -291,7 +292,7 @@ class Problem(ABC):
 
     def floor(self, optimizer: Optimizer, batch_size: float, schedule: AnySchedule = None) -> float:
         """Steady-state loss, exactly: infinity where the optimizer is unstable, NaN where nothing moves."""
-        require_set(optimizer, "floor")
+        require_sound(optimizer, "floor")
         return self._floor(optimizer, check_batch_size(batch_size), as_schedule(schedule, 1))
 
     def stability_limit(self, optimizer: Optimizer, batch_size: float = math.inf) -> float:
@@ -308,7 +309,7 @@ class Problem(ABC):
         batch_size = check_batch_size(batch_size)
         if "lr" not in parameters(optimizer):
             raise Wrong(f"stability_limit needs an optimizer with one learning rate, got {optimizer}", "optimizer")
-        require_set(fill(optimizer, {"lr": 1.0}), "stability_limit")
+        require_sound(fill(optimizer, {"lr": 1.0}), "stability_limit")
         return float(f"{self._limit(optimizer, batch_size):.10g}")
 
     def sentence(
@@ -323,7 +324,7 @@ class Problem(ABC):
     def _asked(
         self, verb: str, optimizer: Optimizer, times: Steps, batch_size: float, schedule: AnySchedule
     ) -> tuple[Array, float, Schedule | None]:
-        require_set(optimizer, verb)
+        require_sound(optimizer, verb)
         steps = report_steps([times] if isinstance(times, int | np.integer) else times, "log", 2)
         return steps, check_batch_size(batch_size), as_schedule(schedule, int(steps[-1]))
 
@@ -382,6 +383,7 @@ class Nodes(Generic[P_co]):
 
     def searched(self, optimizer: Optimizer) -> P_co:
         """The nodes that a search for this optimizer looks at."""
+        require_consistent(optimizer)
         return self.smooth if len(optimizer.initial()) == 1 else self.coarse
 
 

@@ -25,6 +25,7 @@ from ..engine.run import Outcome, number, numbers
 from ..engine.spectrum import Spectrum
 from ..engine.trajectory import Trajectory
 from ..optimizers.base import Optimizer, Parameter, fill, free_parameters, parameters
+from ..optimizers.checks import require_consistent
 from ..problems.base import MAX_STEPS, Problem, check_batch_size, check_target, require_separable
 from ..types import Array, Wrong
 
@@ -220,6 +221,7 @@ def phase_map(
             argument="optimizer",
         )
     size = None if batch_size is None else check_batch_size(batch_size)
+    require_consistent(member)
     nodes = problem.nodes.smooth if len(member.initial()) == 1 else problem.nodes.fine
     grid = _Grid(nodes.spectrum, optimizer, axes, target, size)
     steps, outcomes = grid.solve()

@@ -12,7 +12,8 @@ import numpy as np
 
 from ..engine.run import number, numbers
 from ..engine.spectrum import Spectrum
-from ..optimizers.base import Optimizer, parameters
+from ..optimizers import SGD
+from ..optimizers.base import Averaging, Optimizer, nested, parameters
 from ..problems.base import MAX_STEPS, AnyLaw, Problem, check_batch_size, check_target
 from ..problems.bounds import bayes_bound, conjugate_gradient_steps, knee, paper_bound
 from ..sampling.bases import Rotation
@@ -28,6 +29,12 @@ DEFINITIONS: dict[Definition, str] = {
     "knee": "closed form tr(P^-1 C) / (2 max(h / P) target)",
 }
 EXCESS: dict[Definition, float] = {"20%": 1.2, "2x": 2.0}
+MEASURED_BY: dict[Definition, float] = {
+    **EXCESS,
+    "ratio": 2.0,
+}  # excess up to which a sweep must go for each definition
+FEWEST_SIZES = 3  # From fewer batch sizes a critical batch size is rough.
+NO_KNEE = "there is a closed form only for SGD, alone or behind a fixed preconditioner, without momentum and averages"
 DEFAULT_BATCH_SIZES = tuple(2**e for e in range(2, 21, 2))
 
 
@@ -40,7 +47,7 @@ class Sweep:
     optimizer that is sampled have standard errors, ``steps_stderr``; those of the others are exact, and it is None.
     """
 
-    label: str
+    family: Optimizer  # with its free parameters, which were tuned at each batch size
     target: float
     batch_sizes: Array
     steps: Array
@@ -52,21 +59,68 @@ class Sweep:
     messages: tuple[str, ...]
     smallest_steps: float
     spectrum: Spectrum
-    power: float  # of the preconditioner, for the closed forms
     steps_stderr: Array | None = None
 
+    @property
+    def label(self) -> str:
+        return str(self.family)
+
+    @property
+    def power(self) -> float:
+        """The power of the preconditioner, for the closed forms."""
+        return self.family.preconditioning
+
     def critical_batch_size(self, definition: Definition = "20%") -> float:
-        """Batch size beyond which returns diminish, by a stated definition (`DEFINITIONS`); NaN if the sweep does not bracket it."""
+        """Batch size beyond which returns diminish, by a stated definition (`DEFINITIONS`); NaN if the sweep does not bracket it.
+
+        `remarks` says why it is NaN, or that it is rough.
+        """
         if definition not in DEFINITIONS:
             raise Wrong(
                 f"definition must be one of {', '.join(DEFINITIONS)}, got {definition!r}", argument="definition"
             )
         if definition == "knee":
-            # The closed form is that of SGD behind a fixed preconditioner.
-            return knee(self.spectrum, self.target, self.power) if self.steps_stderr is None else math.nan
+            *wrappers, inner = nested(self.family)
+            plain = (
+                self.family.linear and isinstance(inner, SGD) and not any(isinstance(w, Averaging) for w in wrappers)
+            )
+            return knee(self.spectrum, self.target, self.power) if plain else math.nan
         if definition == "ratio":
             return float(np.nanmin(self.examples) / self.smallest_steps) if np.isfinite(self.steps).any() else math.nan
         return excess_at(self.batch_sizes, self.examples, EXCESS[definition])
+
+    def remarks(self) -> dict[Definition, str]:
+        """Why a critical batch size is missing or rough, and which batch sizes to add, for each definition that it is about."""
+        reached = self.steps >= 0
+        found: dict[Definition, str] = {}
+        if not reached.any():
+            found = dict.fromkeys(MEASURED_BY, "no batch size reached the target")
+        for definition, factor in MEASURED_BY.items() if reached.any() and self.smallest_steps > 0 else ():
+            if why := self._doubt(self.batch_sizes[reached], self.steps[reached], factor):
+                word = "not known" if math.isnan(self.critical_batch_size(definition)) else "rough"
+                found[definition] = f"{word}: {why}"
+        if math.isnan(self.critical_batch_size("knee")):
+            found["knee"] = NO_KNEE
+        return found
+
+    def _doubt(self, B: Array, T: Array, factor: float) -> str:
+        """Why tuned steps T at B say little about where they exceed perfect scaling by a factor, and the batch sizes to add."""
+        excess = T * B / np.min(T * B)
+        if len(B) < FEWEST_SIZES:
+            why = f"the sweep has {len(B)} batch size{'s' * (len(B) > 1)}"
+        elif excess[-1] < factor:
+            why = "no batch size is beyond the bend"
+        elif T[0] > EXCESS["20%"] * (T[0] - self.smallest_steps):
+            why = "already the smallest batch size is beyond the bend"
+        else:
+            return ""
+        # Batch sizes around the bend, E / smallest_steps, of the hyperbola T = smallest_steps + E / B through the first point.
+        bend = math.log2(max(T[0] / self.smallest_steps - 1, 1 / 16) * B[0])
+        wanted = dict.fromkeys(2 ** max(0, round(bend) + octaves) for octaves in (-6, -4, -2, 0, 2))
+        new = [size for size in wanted if np.all(np.abs(np.log2(B / size)) > 0.75)] or [
+            2 ** math.ceil(np.log2(4 * B[-1]))
+        ]
+        return f"{why}; add {', '.join(f'{size:,}' for size in new)}"
 
     def regimes(self) -> dict[str, tuple[float, float]]:
         """Batch sizes of the three regimes: perfect scaling (within 20%), diminishing returns, maximal data parallelism.
@@ -122,6 +176,7 @@ class Sweep:
             "messages": list(self.messages),
             "smallest_steps": number(self.smallest_steps),
             "critical_batch_size": {d: number(self.critical_batch_size(d)) for d in DEFINITIONS},
+            "remarks": dict(self.remarks()),
             "regimes": {name: numbers(ends) for name, ends in self.regimes().items()},
         }
 
@@ -194,10 +249,9 @@ def sweep(
     fewest = math.nan if limit.steps is None else float(limit.steps)
     fewest = fewest if optimizer.linear else float(np.fmin.reduce(steps, initial=fewest))
     return Sweep(
-        label=str(optimizer), target=target, batch_sizes=sizes, steps=steps, examples=steps * sizes,
+        family=optimizer, target=target, batch_sizes=sizes, steps=steps, examples=steps * sizes,
         optimizers=optimizers, lr=np.array([float(of["lr"].value) if "lr" in of else math.nan for of in known]),
         effective_lr=np.array([math.nan if o is None else float(o.effective_lr) for o in optimizers]),
         at_bound=tuple(a.at_bound for a in found), messages=tuple(a.message for a in found),
-        smallest_steps=fewest, spectrum=problem.spectrum, power=optimizer.preconditioning,
-        steps_stderr=None if optimizer.linear else errors,
+        smallest_steps=fewest, spectrum=problem.spectrum, steps_stderr=None if optimizer.linear else errors,
     )  # fmt: skip

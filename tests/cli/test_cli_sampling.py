@@ -76,7 +76,7 @@ def test_tune_says_its_error() -> None:
     [
         (["steps", "Adam(0.1, 0.9)", "-b", "4", "--target", "0.1"], "sampled and has no exact moments"),
         (["schedule", "Adam", "-b", "4", "--steps", "10"], "sampled and has no exact moments"),
-        (["curve", "Adam(0.1)", "-b", "4", "--steps", "10"], "beta1 of Adam(lr=0.1) is free"),
+        (["curve", "Adam(0.1, beta1=free)", "-b", "4", "--steps", "10"], "beta1 of Adam(lr=0.1, beta1=free) is free"),
         (["curve", "SGD(0.1)", "-b", "4", "--steps", "10", "--sample", "0"], "replicas must be"),
         (["curve", "Sign(0.1)", "-b", "4", "--steps", "10", "--noise", "gausian"], "did you mean gaussian"),
         (["curve", "Sign(0.1)", "-b", "4", "--steps", "10", "--seed", "-1"], "seed must be"),

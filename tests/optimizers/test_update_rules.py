@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -330,11 +331,48 @@ def test_name_is_the_constructor_and_is_parsed(row: Optimizer) -> None:
     assert parse_optimizer(str(row)) == row
 
 
-def test_defaults_are_those_of_pytorch_and_the_rest_is_free() -> None:
-    assert list(free_parameters(Adam())) == ["lr", "beta1"]
-    assert (Adam().beta2, Adam().eps) == (0.999, 1e-8)
-    assert list(free_parameters(parse_optimizer("Clipped(SGD)"))) == ["lr", "norm"]
-    assert list(free_parameters(parse_optimizer("AdamW(weight_decay=free)"))) == ["lr", "beta1", "weight_decay"]
+@pytest.mark.parametrize("made", [Adam, AdamW, RMSProp])
+def test_defaults_are_those_of_pytorch_and_the_learning_rate_is_free(made: type[Optimizer]) -> None:
+    torch = pytest.importorskip("torch")
+    theirs = inspect.signature(getattr(torch.optim, made.__name__.replace("RMSProp", "RMSprop")))
+    defaults = {name: p.default for name, p in theirs.parameters.items()}
+    defaults |= dict(zip(("beta1", "beta2"), defaults.get("betas", ()), strict=False))
+    assert list(free_parameters(made())) == ["lr"]
+    ours = {name: p.value for name, p in parameters(made()).items() if name != "lr"}
+    assert ours == {name: defaults[name] for name in ours}
+    assert not free_parameters(made(0.001))  # type: ignore[call-arg]
+    Quadratic(FEW).sample(made(0.001), 4, 3, replicas=2)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("Clipped(SGD)", ["lr", "norm"]),
+        ("AdamW(weight_decay=free)", ["lr", "weight_decay"]),
+        ("AdamW(0.1, free)", ["beta1"]),
+        ('Adam(beta1="free")', ["lr", "beta1"]),
+        ("EMA(RMSProp(momentum=free), decay=0.9)", ["lr", "momentum"]),
+    ],
+)
+def test_a_parameter_is_free_by_name(text: str, names: list[str]) -> None:
+    found = parse_optimizer(text)
+    assert list(free_parameters(found)) == names
+    assert parse_optimizer(str(found)) == found
+    assert eval(str(found), {name: getattr(nqm, name) for name in nqm.__all__}) == found
+
+
+def test_free_is_one_object_and_its_name_stands_for_it() -> None:
+    assert Adam(beta1="free").beta1 is free
+    assert Adam(beta1="free") == Adam(beta1=free)
+    assert str(Adam(beta1=free)) == "Adam(beta1=free)"
+    assert str(EMA(SGD(), "free")) == "EMA(SGD())"  # its default
+    with pytest.raises(ValueError, match="beta1 must be"):
+        Adam(beta1="fre")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"lr, beta1 of Adam\(beta1=free\) is free"):
+        Quadratic(FEW).sample(Adam(beta1=free), 4, 3)
+
+
+def test_a_choice_is_read_from_text() -> None:
     assert parse_optimizer("DriftingPreconditioned(SGD, order='after')").order == "after"
 
 

@@ -6,14 +6,30 @@ import csv
 import io
 import json
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from nqm import SGD, HeavyBall, Preconditioned, Quadratic, Spectrum, Sweep, sweep
+from nqm import (
+    EMA,
+    SGD,
+    Adam,
+    Clipped,
+    HeavyBall,
+    Lookahead,
+    Nesterov,
+    Optimizer,
+    Polyak,
+    Preconditioned,
+    Quadratic,
+    Spectrum,
+    Sweep,
+    sweep,
+)
 from nqm.problems.bounds import knee
-from nqm.search.sweeps import DEFINITIONS
+from nqm.search.sweeps import DEFINITIONS, NO_KNEE
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +74,94 @@ def test_preconditioner_counts_in_the_knee() -> None:
     problem = Quadratic(Spectrum.power_law(10_000))
     half = sweep(problem, Preconditioned(SGD(), 0.5), [64], target=0.01)
     assert half.critical_batch_size("knee") == knee(problem.spectrum, 0.01, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("family", "plain"),
+    [
+        (SGD(), True),
+        (Preconditioned(SGD(), 0.5), True),
+        (Preconditioned(Preconditioned(SGD(), 0.5), 0.5), True),
+        (HeavyBall(), False),
+        (Nesterov(momentum=0.0), False),
+        (EMA(SGD()), False),
+        (Polyak(SGD(), 0.5), False),
+        (Lookahead(SGD(), 0.5, 5), False),
+        (Preconditioned(EMA(SGD()), 0.5), False),
+        (Preconditioned(HeavyBall(), 0.5), False),
+        (Clipped(SGD(), 1.0), False),
+        (Adam(), False),
+    ],
+    ids=str,
+)
+def test_the_knee_is_that_of_sgd_without_averages(found: Sweep, family: Optimizer, plain: bool) -> None:
+    one = replace(found, family=family)
+    value = one.critical_batch_size("knee")
+    assert math.isnan(value) is not plain
+    assert one.remarks() == ({} if plain else {"knee": NO_KNEE})
+    data = one.to_dict()
+    assert (data["critical_batch_size"]["knee"] is None) is not plain
+    assert data["remarks"] == one.remarks()
+
+
+def only(found: Sweep, *sizes: float) -> Sweep:
+    """The sweep on some of its batch sizes, or on those of the hyperbola steps = 100 + 10^4 / B, whose bend is at 100."""
+    B = np.array(sizes, dtype=float)
+    return replace(found, batch_sizes=B, steps=hyperbola(B), examples=hyperbola(B) * B, smallest_steps=100.0)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "remarks"),
+    [
+        ([2, 8, 32, 128, 512], {}),
+        (
+            [2, 8],
+            {"20%": "not known: the sweep has 2 batch sizes; add 32, 128, 512", "ratio": "rough: the sweep has 2 .*"},
+        ),
+        ([5, 1024], dict.fromkeys(("20%", "2x", "ratio"), "rough: the sweep has 2 batch sizes; add 2, 32, 128, 512")),
+        (
+            [8],
+            dict.fromkeys(("20%", "2x"), "not known: the sweep has 1 batch size; add 2, 32, 128, 512")
+            | {"ratio": "rough: the sweep has 1 .*"},
+        ),
+        (
+            [1, 2, 4, 8],
+            {"20%": "not known: no batch size is beyond the bend; add 32, 128, 512", "ratio": "rough: no .*"},
+        ),
+        ([2, 8, 32], {"2x": "not known: no batch size is beyond the bend; add 128, 512", "ratio": "rough: no .*"}),
+        (
+            [64, 256, 1024],
+            dict.fromkeys(("20%", "2x", "ratio"), "rough: already the smallest .* bend; add 2, 8, 32, 128, 512"),
+        ),
+    ],
+)
+def test_a_rough_critical_batch_size_says_which_sizes_to_add(
+    found: Sweep, sizes: list[float], remarks: dict[str, str]
+) -> None:
+    told = only(found, *sizes).remarks()
+    assert set(told) >= set(remarks)
+    for definition, sentence in told.items():
+        assert re.fullmatch(remarks.get(definition, remarks.get("20%", "")), sentence), (definition, sentence)
+
+
+@pytest.mark.parametrize("sizes", [[2, 8], [1, 2, 4, 8], [2, 8, 32], [64, 256, 1024], [1024, 4096], [7], [100]])
+def test_whoever_adds_these_sizes_has_no_remark_left(found: Sweep, sizes: list[float]) -> None:
+    for _ in range(2):  # A sweep far beyond the bend sees it from afar, and comes close in two rounds.
+        told = only(found, *sizes).remarks()
+        sizes = sorted(
+            {*sizes, *(float(B.replace(",", "")) for s in told.values() for B in s.partition("add ")[2].split(", "))}
+        )
+    whole = only(found, *sizes)
+    assert whole.remarks() == {}
+    assert whole.critical_batch_size("20%") == pytest.approx(20, rel=0.35)  # read between sizes that are 4 apart
+    assert whole.critical_batch_size("2x") == pytest.approx(100, rel=0.35)
+
+
+def test_a_sweep_without_an_answer_says_so(found: Sweep) -> None:
+    none = replace(found, steps=np.full(len(found.steps), np.nan), examples=np.full(len(found.steps), np.nan))
+    assert none.remarks() == dict.fromkeys(("20%", "2x", "ratio"), "no batch size reached the target")
+    begun = sweep(Quadratic(Spectrum.power_law(20)), SGD(), [16, 64, 256], target=100.0)  # which is so at step 0
+    assert begun.remarks() == {}
 
 
 def test_regimes_cover_the_sweep(found: Sweep) -> None:

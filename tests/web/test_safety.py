@@ -37,7 +37,7 @@ ENDLESS = {
     "steps": 10**6,
     "schedule": "cosine(1000000)",
 }  # minutes, on 10^4 modes
-LONG = {"optimizers": ["Adam"], "target": 1e-3}
+LONG = {"optimizers": ["Adam(beta1=free)"], "target": 1e-3}
 
 
 @pytest.fixture(scope="module")

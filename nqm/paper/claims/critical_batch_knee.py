@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...optimizers import SGD, HeavyBall, Optimizer
+from ...problems.bounds import knee
 from ...show.chart import GREY, PALETTE, Figure, Line, Panel, chart
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
@@ -32,8 +33,8 @@ def measure(study: PaperStudy | None = None, optimizer: Optimizer = PLAIN) -> Me
     table = []
     for power in POWERS:
         found = study.sweep(preconditioned(optimizer, power))
-        sizes = {name: found.critical_batch_size(name) for name in ("knee", "20%", "2x", "ratio")}
-        table.append({"power": power, **sizes})
+        sizes = {name: found.critical_batch_size(name) for name in ("20%", "2x", "ratio")}
+        table.append({"power": power, "knee": knee(found.spectrum, found.target, power), **sizes})
     over = column(table, "20%") / column(table, "knee")
     off = float(max(*over, *(1 / over)))
     told = "; ".join(f"{r['20%']:,.0f}, {r['2x']:,.0f} and {r['knee']:,.0f} at p = {r['power']:g}" for r in table)

@@ -25,6 +25,7 @@ from nqm import (
     RMSProp,
     Sign,
     Spectrum,
+    free,
     steps_to_target,
     sweep,
     tune,
@@ -97,7 +98,7 @@ def test_budgets_find_what_exact_tuning_finds(optimizer: Optimizer) -> None:
     assert abs(found.loss - run.loss[0]) < 4 * found.stderr
 
 
-@pytest.mark.parametrize("optimizer", [Adam(), RMSProp(), EMA(Sign(), 0.5)])
+@pytest.mark.parametrize("optimizer", [Adam(beta1=free), RMSProp(), EMA(Sign(), 0.5)])
 def test_the_answer_is_what_a_sampled_run_reaches(optimizer: Optimizer) -> None:
     found = raced(SMALL, optimizer, 64, TARGET)
     assert found.outcome is Outcome.reached
@@ -112,7 +113,7 @@ def test_the_answer_is_what_a_sampled_run_reaches(optimizer: Optimizer) -> None:
 
 
 def test_adam_beats_sgd_and_no_setting_nearby_beats_its_best() -> None:
-    found = raced(SMALL, Adam(), 64, TARGET)
+    found = raced(SMALL, Adam(beta1=free), 64, TARGET)
     plain = tune(SMALL, SGD(), 64, TARGET)
     assert found.steps is not None
     assert plain.steps is not None
@@ -126,7 +127,7 @@ def test_adam_beats_sgd_and_no_setting_nearby_beats_its_best() -> None:
 def test_the_answer_does_not_depend_on_the_number_of_threads() -> None:
     answers = []
     for cores in (1, 3):
-        tuner = RaceTuner(SMALL, Adam(beta1=0.9), settings=QUICK)
+        tuner = RaceTuner(SMALL, Adam(), settings=QUICK)
         tuner.races.track.cores = cores
         answers.append(tuner.solve(16, TARGET))
     assert answers[0].optimizer == answers[1].optimizer
@@ -172,7 +173,7 @@ def test_norms_and_powers_are_tuned(optimizer: Optimizer) -> None:
 
 @pytest.mark.slow
 def test_a_target_out_of_reach_is_said() -> None:
-    found = raced(SMALL, Adam(), 1, 1e-6, max_steps=300)
+    found = raced(SMALL, Adam(beta1=free), 1, 1e-6, max_steps=300)
     assert found.outcome is Outcome.out_of_steps
     assert found.steps is None
     assert "even tuned, still at" in found.message
@@ -203,7 +204,7 @@ def test_wrong_calls_are_refused() -> None:
 
 
 def test_sweeps_have_error_bars() -> None:
-    found = sweep(SMALL, Adam(beta1=0.9), [8, 64, 512], target=TARGET)
+    found = sweep(SMALL, Adam(), [8, 64, 512], target=TARGET)
     assert found.steps_stderr is not None
     assert (np.diff(found.steps) < 0).all()
     assert (found.steps_stderr >= 0).all()
@@ -286,7 +287,7 @@ def test_what_diverges_says_so() -> None:
 
 
 def test_few_steps_have_an_error_too() -> None:
-    found = raced(SMALL, Adam(beta1=0.9), 2**16, 1.0)
+    found = raced(SMALL, Adam(), 2**16, 1.0)
     assert found.steps is not None
     assert found.steps < 10
     assert found.stderr is not None
@@ -320,7 +321,7 @@ def test_measurements_have_noise_that_no_race_has_seen(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(track, "Streams", Watched)
     monkeypatch.setattr(Track, "measure", watched)
-    raced(SMALL, Adam(beta1=0.9), 64, TARGET)
+    raced(SMALL, Adam(), 64, TARGET)
     assert drawn["race"]
     assert drawn["measure"]
     assert not drawn["race"] & drawn["measure"]
@@ -354,7 +355,7 @@ def test_a_rotated_basis_is_that_of_the_measurement() -> None:
     assert run.stderr is not None
     assert abs(turned.loss - run.loss[0]) < 4 * math.hypot(turned.stderr, run.stderr[0])
     assert abs(turned.loss - plain.loss) > 5 * math.hypot(turned.stderr, plain.stderr)
-    found = raced(problem, Adam(beta1=0.9), 64, 0.3, rotation=3)
+    found = raced(problem, Adam(), 64, 0.3, rotation=3)
     assert found.steps is not None
     run = problem.sample(found.optimizer, 64, [found.steps], replicas=500, seed=5, rotation=3)
     assert run.stderr is not None
@@ -384,8 +385,8 @@ def test_noise_without_a_variance_is_refused_where_it_would_be_ignored() -> None
 def test_a_small_batch_is_reached_by_several_jumps() -> None:
     """From the batch of a wide race Adam's best rate falls many octaves, further than one narrow race looks."""
     problem = Quadratic(Spectrum.power_law(100))
-    found = raced(problem, Adam(), 1.0, 0.05)
+    found = raced(problem, Adam(beta1=free), 1.0, 0.05)
     assert found.steps is not None
-    easier = raced(problem, Adam(), 64.0, 0.05)
+    easier = raced(problem, Adam(beta1=free), 64.0, 0.05)
     assert easier.steps is not None
     assert 4 * easier.steps < found.steps < 256 * easier.steps

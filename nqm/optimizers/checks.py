@@ -1,0 +1,154 @@
+"""Whether the statements of an optimizer agree with one another; a contradiction would give wrong numbers and no error.
+
+`require_sound` is what problems ask of an optimizer. Each class is looked at once, at a few curvatures and steps, which
+takes a few milliseconds. `nqm.check_optimizer` looks closer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+
+from ..types import Array, Wrong
+from .base import Optimizer, Wrapper, fill, nested, parameters, require_set
+from .kinds import free
+
+EXAMPLE_CURVATURES = np.array([1e-4, 0.01, 0.3, 1.0, 30.0])  # at which a system is looked at
+EXAMPLE_STEPS = (*range(17), 31, 32, 99, 100, 1000)  # and in which steps
+EXAMPLE_HORIZON = 200  # steps of the run that is looked at, for an optimizer that depends on its length
+ROUNDING = (
+    1e-12  # relative difference of entries that are computed alike: powers of arrays and of numbers differ by 1e-16
+)
+TINY_RATE = 1e-12  # factor of the learning rate and of the curvature at which no gradient counts any more
+GROWTH = 0.01  # growth per step at that rate which is a mistake; eigenvalues of defective systems are off by 1e-4
+SAY_SO = "an optimizer whose steps differ must say so by same_until, cycle (0 if steps never repeat), repeats_from and steady"
+
+_sound: set[tuple[type[Optimizer], ...]] = (
+    set()
+)  # what was found sound: the class of an optimizer and of those it wraps
+
+
+def require_sound(optimizer: Optimizer, verb: str) -> None:
+    """Refuse an optimizer with free parameters, or one that contradicts itself."""
+    require_set(optimizer, verb)
+    require_consistent(optimizer)
+
+
+def require_consistent(optimizer: Optimizer) -> None:
+    """Refuse an optimizer whose statements contradict each other, at the first use of its class."""
+    if not optimizer.linear or (key := tuple(map(type, nested(optimizer)))) in _sound:
+        return
+    if isinstance(optimizer, Wrapper):
+        require_consistent(optimizer.inner)
+    for name in CHECKS:
+        if fault := fault_in(name, example_of(optimizer)):
+            raise Wrong(f"{type(optimizer).__name__}: {fault} (see docs/extend.md)", argument="optimizer")
+    _sound.add(key)
+
+
+def fault_in(check: str, optimizer: Optimizer) -> str:
+    """What one of the `CHECKS` finds; nothing if it finds no fault."""
+    with np.errstate(all="ignore"):  # The curvatures may be beyond those that the optimizer is meant for.
+        return CHECKS[check](optimizer.at_horizon(EXAMPLE_HORIZON))
+
+
+def example_of(optimizer: Optimizer) -> Optimizer:
+    """The optimizer with one value for each parameter: its own, the first of several, or a usual one if it is free."""
+    values = {}
+    for name, p in parameters(optimizer).items():
+        usual = sum(p.kind.likely or (p.kind.low, p.kind.high)) / 2
+        values[name] = np.ravel(p.kind.value(usual) if p.value is free else p.value)[0].item()
+    return fill(optimizer, values)
+
+
+def wrong_shape(optimizer: Optimizer) -> str:
+    """What is wrong with the number of slots, rows and entries; nothing if they fit."""
+    k, system = len(optimizer.initial()), optimizer.system(EXAMPLE_CURVATURES[:1], 0)
+    try:
+        G, b = system
+        rows, noise = [len(row) for row in G], len(b)
+    except (TypeError, ValueError):
+        return f"system(h, t) must return G, a list of rows, and b, a list of entries, got {system!r:.80}"
+    if (rows, noise) != ([k] * k, k):
+        wanted = f"system(h, t) must return G as {k} rows of {k} entries and b as {k} entries"
+        return f"initial() has {k} slots, so {wanted}; it returns rows of {rows} and {noise} in b"
+    for name, slots in (("readout(1)", optimizer.readout(1)), ("gradient_point(0)", optimizer.gradient_point(0))):
+        if len(slots) != k:
+            return f"initial() has {k} slots, so {name} must have {k} entries; it has {len(slots)}"
+    return ""
+
+
+def mixed_modes(optimizer: Optimizer) -> str:
+    """How the system of several modes differs from those of the modes one by one; nothing if it does not."""
+    advice = (
+        "entries are numbers or arrays like h: write plain arithmetic on h, or np.where, and no if, h[0] or h.max()"
+    )
+    apart = [stated(optimizer, h[None], 0)[..., 0] for h in EXAMPLE_CURVATURES]
+    try:
+        together = stated(optimizer, EXAMPLE_CURVATURES, 0)
+    except Exception as error:  # whatever the user's arithmetic raises: it did not for single modes
+        failure = f"{type(error).__name__}: {error}"
+        return f"system(h, t) works for one curvature but fails for an array of them ({failure}); {advice}"
+    return "" if same(together, np.stack(apart, -1)) else f"system(h, t) mixes the modes of an array; {advice}"
+
+
+def hidden_steps(optimizer: Optimizer) -> str:
+    """Which steps differ although the optimizer says that they are alike; nothing if none do."""
+    cycle, late = optimizer.cycle, optimizer.repeats_from
+    at = cache(lambda t: stated(optimizer, EXAMPLE_CURVATURES, t))
+    for t, later in zip(EXAMPLE_STEPS, (*EXAMPLE_STEPS[1:], math.inf), strict=True):
+        first = late + (t - late) % cycle if cycle and t >= late else t
+        if not same(at(t), at(first)):
+            said = f"cycle = {cycle} and repeats_from = {late} say that they are alike"
+            return f"system(h, {t}) differs from system(h, {first}), but {said}; {SAY_SO}"
+        if later < optimizer.same_until(t) and not same(at(t), at(later)):
+            said = f"same_until({t}) = {optimizer.same_until(t):g} says that they are alike"
+            return f"system(h, {later}) differs from system(h, {t}), but {said}; {SAY_SO}"
+        if optimizer.steady and any(
+            np.any(a != b) for a, b in zip(optimizer.readout(t), optimizer.readout(0), strict=True)
+        ):
+            return f"readout({t}) differs from readout(0), but steady = True says that they are alike; {SAY_SO}"
+    return ""
+
+
+def growing_slots(optimizer: Optimizer) -> str:
+    """How fast slots grow without any gradient; nothing if they do not. A instead of A - I doubles the weights."""
+    still, x = optimizer.scaled(lr=TINY_RATE), np.array(optimizer.initial(), dtype=float)
+    for t in EXAMPLE_STEPS[:16]:
+        A = np.eye(len(x)) + stated(still, TINY_RATE * EXAMPLE_CURVATURES[:1], t)[:-1, :, 0]
+        x = A @ x
+        if not np.all(np.isfinite(A)):
+            return f"system(h, {t}) is not finite at h = {TINY_RATE * EXAMPLE_CURVATURES[0]:g}"
+        growth = float(np.abs(np.linalg.eigvals(A)).max())
+        if optimizer.cycle == 0:  # A sum of weights may grow, because readout divides it.
+            growth = abs(float(sum(np.ravel(r)[0] * slot for r, slot in zip(optimizer.readout(t + 1), x, strict=True))))
+        if not growth <= 1 + GROWTH:
+            return (
+                f"without any gradient it grows by a factor of {growth:.4g} in step {t}; system(h, t) must return "
+                "the change G = A - I, not A: write -lr * h instead of 1 - lr * h, and momentum - 1 instead of momentum"
+            )
+    return ""
+
+
+CHECKS: dict[str, Callable[[Optimizer], str]] = {
+    "shapes": wrong_shape, "modes": mixed_modes, "steps": hidden_steps, "change": growing_slots,
+}  # fmt: skip
+"""What is looked at, in this order: each takes an optimizer that passed those before it."""
+
+
+def stated(optimizer: Optimizer, h: Array, t: int) -> Array:
+    """G and below it b of step t as one array, (slots + 1, slots, modes)."""
+    G, b = optimizer.system(h, t)
+    found = np.empty((len(b) + 1, len(b), *h.shape))
+    for i, row in enumerate((*G, b)):
+        for j, entry in enumerate(row):
+            found[i, j] = entry
+    return found
+
+
+def same(one: Array, other: Array) -> bool:
+    """Whether two arrays agree to rounding; both may be NaN, outside of the curvatures that an optimizer is meant for."""
+    return bool(np.allclose(one, other, rtol=ROUNDING, atol=0.0, equal_nan=True))

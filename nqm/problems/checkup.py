@@ -1,0 +1,152 @@
+"""Check an optimizer of one's own: `check_optimizer`, which ``nqm doctor`` prints and a test suite can assert.
+
+The checks of an optimizer's first use come first (`nqm.optimizers.checks`). Then its two statements, `system` and `update`,
+are held against each other, and its exact moments against a plain loop, up to the edge of stability and beyond.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..engine.run import Outcome
+from ..engine.spectrum import Spectrum
+from ..optimizers.base import Optimizer, fill, parameters
+from ..optimizers.checks import CHECKS, EXAMPLE_CURVATURES, EXAMPLE_STEPS, example_of, fault_in, stated
+from ..types import Array, Wrong
+from .quadratic import Quadratic
+
+MODES = np.array([1.0, 0.3, 0.02])  # curvatures of the problem on which an optimizer is run
+REPORTED = [1, 2, 3, 5, 10, 30, 60]  # steps at which losses are compared
+REPLICAS = 20_000  # runs that are sampled
+LARGEST_Z = 5.0  # standard errors between sampled and exact loss: a sound optimizer is beyond once in 250,000 checks
+LOOP_STEPS = 2000  # length of the plain loop that tells a stable learning rate from an unstable one
+LOOP_GROWTH = 1e3  # growth over half of it that is exponential: averages and slow momenta grow 8-fold at most
+AGREES = 1e-9  # relative error of the exact loss against the plain loop, close to the limit
+EDGE_RATIO = 64.0  # searches try learning rates up to this multiple of `edge`
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The outcome of one check: passed, failed, or None where the check does not apply, and a sentence with its number."""
+
+    check: str
+    passed: bool | None
+    message: str
+
+
+def check_optimizer(optimizer: Optimizer) -> list[Diagnosis]:
+    """Check an optimizer: shapes, arrays of modes, dependence on t, A - I, `system` against `update`, stability, edge.
+
+    Free parameters get usual values. In a test suite: ``assert all(d.passed is not False for d in check_optimizer(QHM()))``.
+
+    >>> from nqm import HeavyBall
+    >>> [found.check for found in check_optimizer(HeavyBall(momentum=0.9)) if found.passed]
+    ['shapes', 'modes', 'steps', 'change', 'sampling', 'stability', 'edge']
+    """
+    if not isinstance(optimizer, Optimizer):
+        raise Wrong(f"check_optimizer needs an optimizer such as SGD(0.1), got {optimizer!r:.60}", "optimizer")
+    return list(_diagnoses(example_of(optimizer)))
+
+
+def _diagnoses(optimizer: Optimizer) -> Iterator[Diagnosis]:
+    if not optimizer.linear:
+        yield Diagnosis("system", None, "it is not linear: it has an update rule and no system")
+        yield _sampling(optimizer)
+        return
+    passed = {
+        "shapes": f"{len(optimizer.initial())} slots in system, readout and gradient_point",
+        "modes": f"{len(EXAMPLE_CURVATURES)} curvatures at once give the systems of each alone",
+        "steps": f"{len(EXAMPLE_STEPS)} steps up to {EXAMPLE_STEPS[-1]} are alike where it says so, with cycle {optimizer.cycle}",
+        "change": "without any gradient nothing grows",
+    }
+    for name in CHECKS:
+        fault = fault_in(name, optimizer)
+        yield Diagnosis(name, not fault, fault or passed[name])
+        if fault:  # The other checks would only repeat it.
+            return
+    yield _sampling(optimizer)
+    if "lr" not in parameters(optimizer):
+        yield Diagnosis("stability", None, "it has no single parameter lr, which a limit could be about")
+        return
+    limit = Quadratic(Spectrum(MODES)).stability_limit(optimizer)
+    if optimizer.cycle:
+        yield _stability(optimizer, limit)
+    else:
+        yield Diagnosis("stability", None, f"its steps never repeat: lr < {limit:.6g} is the limit of late steps alone")
+    yield _edge(optimizer, limit)
+
+
+def _sampling(optimizer: Optimizer) -> Diagnosis:
+    """`system` against `update`: the exact loss against the mean of sampled runs."""
+    problem = Quadratic(Spectrum(MODES))
+    try:
+        sampled = problem.sample(optimizer, 4, REPORTED, replicas=REPLICAS)
+    except Wrong as error:  # It has no update rule.
+        return Diagnosis("sampling", None, str(error))
+    if not optimizer.linear:
+        told = "is finite" if sampled.outcome.ok else "is not finite; give a smaller lr, and change no array in place"
+        return Diagnosis("sampling", sampled.outcome.ok or None, f"the mean loss of {REPLICAS:,} replicas {told}")
+    assert sampled.stderr is not None
+    exact = problem.run(optimizer, 4, REPORTED).loss
+    z = np.abs(sampled.loss - exact) / sampled.stderr
+    i = int(np.argmax(z))
+    found = f"exact and sampled loss are at most {z[i]:.2g} standard errors apart, at {len(z)} steps of {REPLICAS:,} replicas"
+    if z[i] < LARGEST_Z:
+        return Diagnosis("sampling", True, found)
+    says = f"after step {REPORTED[i]} system says {exact[i]:.4g} and update {sampled.loss[i]:.4g}"
+    return Diagnosis("sampling", False, f"{found}: {says}; one of the two is not the method")
+
+
+def _stability(optimizer: Optimizer, limit: float) -> Diagnosis:
+    """The limit by eigenvalues of second moments, against a plain loop below and above it."""
+    growth = []
+    for factor in (0.95, 1.05):
+        early, late = np.split(plain_losses(fill(optimizer, {"lr": factor * limit}), LOOP_STEPS), 2)
+        growth.append(float(late.max() / early.max()) if np.isfinite(late).all() else math.inf)
+    found = f"eigenvalues say lr < {limit:.6g}; in half of a plain loop the loss grows {growth[0]:.2g}-fold 5% below"
+    passed = growth[0] < LOOP_GROWTH < growth[1]
+    advice = "" if passed else "; see that cycle, repeats_from and same_until are those of system"
+    return Diagnosis("stability", passed, f"{found} and {growth[1]:.2g}-fold 5% above{advice}")
+
+
+def _edge(optimizer: Optimizer, limit: float) -> Diagnosis:
+    """The exact loss at the limit against a plain loop, the outcome beyond it, and the `edge` that searches use."""
+    problem, repeats = Quadratic(Spectrum(MODES, c=1.0)), optimizer.cycle > 0
+    # Where steps never repeat, the first of them can lose all digits close to the limit of the late ones.
+    near = fill(optimizer, {"lr": limit * (1 - 1e-6 if repeats else 1 / 8)}).at_horizon(REPORTED[-1])
+    exact, loop = problem.run(near, 1, REPORTED).loss, plain_losses(near, REPORTED[-1])[np.array(REPORTED) - 1]
+    error, ratio = float(np.max(np.abs(exact / loop - 1))), limit / float(np.min(optimizer.edge(MODES)))
+    where = "at the limit" if repeats else "at an eighth of the limit"
+    found = f"{where} the exact loss is within {error:.1g} of a plain loop, and limit / edge(h) is {ratio:.3g}"
+    if not error < AGREES:
+        return Diagnosis(
+            "edge", False, f"{found}; see that pace is that of system, and keep velocities, not earlier weights"
+        )
+    if not 1 / EDGE_RATIO < ratio < EDGE_RATIO:
+        return Diagnosis("edge", False, f"{found}; edge(h) must come within {EDGE_RATIO:g} times of it for searches")
+    beyond = problem.run(fill(optimizer, {"lr": 1.05 * limit}), 1, REPORTED).outcome if repeats else Outcome.diverged
+    told = (
+        "is said to diverge"
+        if beyond is Outcome.diverged
+        else "is not said to diverge; see that cycle is that of system"
+    )
+    return Diagnosis("edge", beyond is Outcome.diverged, f"{found}{f'; 5% beyond it a run {told}' if repeats else ''}")
+
+
+def plain_losses(optimizer: Optimizer, steps: int) -> Array:
+    """The loss after each step with unit noise, by the plain loop ``M <- A M A' + b b'``; infinite once it overflows."""
+    held = optimizer.at_horizon(steps)
+    x = np.array(held.initial(), dtype=float)
+    M, losses = np.outer(x, x), np.full(steps, math.inf)
+    with np.errstate(all="ignore"):
+        for t in range(steps):
+            system = np.moveaxis(stated(held, MODES, t), -1, 0)
+            A, b = np.eye(len(x)) + system[:, :-1], system[:, -1]
+            M = A @ M @ np.swapaxes(A, 1, 2) + b[:, :, None] * b[:, None, :]
+            r = np.stack([np.broadcast_to(e, MODES.shape) for e in held.readout(t + 1)], axis=-1)
+            losses[t] = MODES @ np.einsum("xi,xij,xj->x", r, M, r) / 2
+    return np.where(np.isfinite(losses), losses, math.inf)
