@@ -108,7 +108,7 @@ def predict(
         _advise(found, target, batch_size, sink)
     elif target is None and optimizer is not None and steps is not None:
         prediction = found.predict(optimizer, batch_size, steps, schedule, replacement=not epochs, bent=not quadratic)
-        sink.deliver(prediction.to_dict, lambda: _show_prediction(prediction), prediction.rows, prediction.plot)
+        sink.deliver(prediction.to_dict, lambda: _show_prediction(prediction), prediction.table, prediction.plot)
         answered(prediction.run.outcome.ok)
     else:
         raise click.UsageError("give an OPTIMIZER with --steps, or --target alone", click.get_current_context())
@@ -183,7 +183,7 @@ def _show_fit(fit: Fit) -> None:
 
 
 def _show_prediction(prediction: Prediction) -> None:
-    run, rows = prediction.run, some(prediction.rows(), PREDICTED_ROWS)
+    run, rows = prediction.run, some(prediction.table(), PREDICTED_ROWS)
     show_table(rows, f"{run.optimizer}, batch size {run.batch_size:g}")
     click.echo(prediction.message)
 
