@@ -70,8 +70,10 @@ class Run(Tabular):
     def _brief(self) -> str:
         mean = f"mean of {self.replicas:,} replicas, " if self.sampled else ""
         course = f"{self.steps[-1]:,} steps: {mean}loss {self.loss[0]:.4g} -> {self.loss[-1]:.4g}"
-        ending = self.outcome.name if self.outcome.ok else self.message
-        return f"{self.optimizer}, batch_size={self.batch_size:,.10g}, {course}, {ending}"
+        return f"{self.optimizer}, batch_size={self.batch_size:,.10g}, {course}, {self.outcome.name}"
+
+    def _notes(self) -> list[str]:
+        return [self.message]
 
     @property
     def sampled(self) -> bool:

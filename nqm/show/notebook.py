@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from ..engine.readable import Tabular
+from ..engine.readable import Readable, Tabular
 from .chart import png
 from .html import pairs, paragraph, picture, table
 from .tables import Table, header, some
@@ -13,17 +11,17 @@ NOTEBOOK_ROWS = 12  # A longer table is shortened to this many rows.
 WIDE_COLUMNS = ("message", "key")  # Columns that a notebook leaves out.
 
 
-def card(result: Any) -> str:
+def card(result: Readable) -> str:
     """A result as HTML. Its picture is drawn by its own ``plot``, if it has one, and is part of the text."""
     parts = [paragraph(repr(result))]
+    to_dict, draw = getattr(result, "to_dict", dict), getattr(result, "plot", None)
     if isinstance(result, Tabular):
         parts += small_table(result.table())
-    elif hasattr(result, "to_dict"):
-        plain = {name: value for name, value in result.to_dict().items() if isinstance(value, str | int | float)}
+    elif plain := {name: value for name, value in to_dict().items() if isinstance(value, str | int | float)}:
         parts.append(pairs(dict(list(plain.items())[:NOTEBOOK_ROWS])))
     parts += map(paragraph, result._notes())
-    if hasattr(result, "plot"):
-        figure = result.plot()
+    if draw:
+        figure = draw()
         parts.append(picture(png(figure, dpi=200), repr(result), width=round(100 * figure.get_figwidth())))
     return "\n".join(parts)
 
