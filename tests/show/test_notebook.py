@@ -74,7 +74,7 @@ def test_a_run_says_where_it_went() -> None:
 def test_a_run_that_diverges_says_why() -> None:
     run = PROBLEM.run(SGD(3.0), 64, 20)
     html = check_reads_well(run, ", diverged)", rows=21, pictures=1)
-    assert "diverges: the spectral radius is 4 at curvature 1; lower the learning rate below 2" in html
+    assert "diverges: the spectral radius is 2 at curvature 1; lower the learning rate below 2" in html
 
 
 def test_a_sampled_run_says_so() -> None:
