@@ -126,14 +126,11 @@ def curve_rows(run: Run, sampled: Run | None = None) -> Table:
 
 def show_curve(run: Run, sampled: Run | None = None) -> None:
     rows, B = curve_rows(run, sampled), run.batch_size
-    hidden = ("noise_scale", "curvature_noise_scale")
+    hidden, names = ("noise_scale", "curvature_noise_scale"), {"steps": "step", "noise": "noise / B"}
     parts = [
-        {k.replace("steps", "step"): v for k, v in row.items() if k not in hidden} for row in some(rows, TABLE_ROWS)
+        {names.get(k, k): v / B if k == "noise" else v for k, v in row.items() if k not in hidden}
+        for row in some(rows, TABLE_ROWS)
     ]
-    if not run.sampled:
-        parts = [
-            {("noise / B" if k == "noise" else k): (v / B if k == "noise" else v) for k, v in r.items()} for r in parts
-        ]
     show_table(parts, f"{run.optimizer}, batch size {B:g}")
     ending = f"; mean of {run.replicas:,} replicas" if run.sampled else f"; steady-state loss {run.floor:.4g}"
     click.echo(run.message + ending)
