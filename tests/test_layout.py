@@ -25,8 +25,9 @@ ROOMS = [
 
 DRAWS = {
     ("engine.run", "show"), ("search.sweeps", "show"), ("search.schedules", "show"),
+    ("engine.readable", "show"),
 }  # fmt: skip
-"""Late imports by which a result draws itself: made when its ``plot`` is called, and not before."""
+"""Late imports by which a result draws and shows itself: made when its ``plot`` or table is asked for, and not before."""
 
 
 def module_name(file: Path) -> tuple[str, ...]:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Literal
 import click
 from click.core import ParameterSource
 
-from ..show.tables import rows_of
 from . import options, output
 from .options import AXIS, FIT, INTEGER, NUMBER, PICTURE, SPECTRUM, GoalOptions, LawOptions, Whole, option, verb
 from .output import Sink, answered, progress, show_pairs, write
@@ -170,7 +169,7 @@ def schedule(
 
     with progress(f"{pieces} pieces for {optimizer}"):
         found = optimal_schedule(Quadratic(spectrum), optimizer, batch_size, pieces=pieces, on=on, **goal)
-    sink.deliver(found.to_dict, lambda: output.show_schedule(found), lambda: output.schedule_rows(found), found.plot)
+    sink.deliver(found.to_dict, lambda: output.show_schedule(found), found.table, found.plot)
     answered(found.outcome.ok)
 
 
@@ -276,8 +275,8 @@ def spectrum(given: Spectrum | None, spectrum: Spectrum, tol: float | None, save
         from ..text.objects import compressed
 
         found = compressed(found, tol)
-    about, modes = found.summary(), {name: getattr(found, name) for name in ("h", "c", "s", "count")}
-    sink.deliver(lambda: about, lambda: show_pairs(about), lambda: rows_of(modes))
+    about = found.summary()
+    sink.deliver(lambda: about, lambda: show_pairs(about), found.table)
     write(save, found.save)
 
 

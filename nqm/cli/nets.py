@@ -139,7 +139,7 @@ def predict(
 
     found = Fit.load(path)
     prediction = found.predict(optimizer, batch_size, steps, schedule, replacement=not epochs, bent=not quadratic)
-    sink.deliver(prediction.to_dict, lambda: _show_prediction(prediction), prediction.rows, prediction.plot)
+    sink.deliver(prediction.to_dict, lambda: _show_prediction(prediction), prediction.table, prediction.plot)
     answered(prediction.run.outcome.ok)
 
 
@@ -229,7 +229,7 @@ def _show_fit(fit: Fit) -> None:
 
 
 def _show_prediction(prediction: Prediction) -> None:
-    run, rows = prediction.run, some(prediction.rows(), PREDICTED_ROWS)
+    run, rows = prediction.run, some(prediction.table(), PREDICTED_ROWS)
     show_table(rows, f"{run.optimizer}, batch size {run.batch_size:g}")
     click.echo(prediction.message)
 

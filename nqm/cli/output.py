@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..show.numbers import rounded, shown
-from ..show.tables import Row, Table, header, rows_of, some, to_csv, to_json, with_folder
+from ..show.tables import Row, Table, header, some, to_csv, to_json, with_folder
 from ..types import Progress
 from .errors import FAILED
 
@@ -120,29 +120,19 @@ def progress(what: str) -> Iterator[Progress | None]:
 
 def curve_rows(run: Run, sampled: Run | None = None) -> Table:
     """A row for each step; the mean of a sampled run, its standard error and quantiles beside an exact one."""
-    if run.sampled:
-        return rows_of({"steps": run.steps, "loss": run.loss} | _sampled_columns(run))
-    names = ("steps", "loss", "signal", "noise", "noise_scale", "curvature_noise_scale")
-    table = {name: getattr(run, name) for name in names}
-    if sampled is not None:
-        table |= {"sampled": sampled.loss} | _sampled_columns(sampled)
-    return rows_of(table)
-
-
-def _sampled_columns(run: Run) -> Row:
-    return {"stderr": run.stderr} | {f"quantile_{level:g}": band for level, band in (run.quantiles or {}).items()}
+    if sampled is None:
+        return run.table()
+    beside = ({"sampled" if name == "loss" else name: value for name, value in row.items()} for row in sampled.table())
+    return [row | other for row, other in zip(run.table(), beside, strict=True)]
 
 
 def show_curve(run: Run, sampled: Run | None = None) -> None:
     rows, B = curve_rows(run, sampled), run.batch_size
-    hidden = ("noise_scale", "curvature_noise_scale")
+    hidden, names = ("noise_scale", "curvature_noise_scale"), {"steps": "step", "noise": "noise / B"}
     parts = [
-        {k.replace("steps", "step"): v for k, v in row.items() if k not in hidden} for row in some(rows, TABLE_ROWS)
+        {names.get(k, k): v / B if k == "noise" else v for k, v in row.items() if k not in hidden}
+        for row in some(rows, TABLE_ROWS)
     ]
-    if not run.sampled:
-        parts = [
-            {("noise / B" if k == "noise" else k): (v / B if k == "noise" else v) for k, v in r.items()} for r in parts
-        ]
     show_table(parts, f"{run.optimizer}, batch size {shown(B)}")
     ending = f"; mean of {run.replicas:,} replicas" if run.sampled else f"; steady-state loss {shown(run.floor)}"
     click.echo(run.message + ending)
@@ -163,19 +153,8 @@ def show_tuned(found: Tuned) -> None:
         click.echo(f"best at the edge of its range: {', '.join(found.at_bound)}")
 
 
-def schedule_rows(found: Scheduled) -> Table:
-    """One row for each piece: where it begins, and the settings themselves, not their multipliers."""
-    from ..optimizers.base import parameters
-
-    schedule, lr = found.schedule, parameters(found.optimizer)["lr"].value
-    return [
-        {"start": int(end - n), "steps": int(n), "lr": float(lr * a), "batch_size": found.batch_size * float(b)}
-        for end, n, a, b in zip(schedule.ends, schedule.lengths, schedule.lr, schedule.batch_size, strict=True)
-    ]
-
-
 def show_schedule(found: Scheduled) -> None:
-    show_table(schedule_rows(found), f"{found.optimizer}")
+    show_table(found.table(), f"{found.optimizer}")
     click.echo(f"{found.message}; loss {shown(found.loss)}")
 
 

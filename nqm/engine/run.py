@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..types import Array
+from .readable import Readable, Tabular
 
 if TYPE_CHECKING:
     from ..optimizers.base import Optimizer
@@ -36,8 +37,8 @@ class Outcome(Enum):
         return self in (Outcome.finished, Outcome.reached)
 
 
-@dataclass(frozen=True, eq=False)
-class Run:
+@dataclass(frozen=True, eq=False, repr=False)
+class Run(Tabular):
     """Expected loss over steps: ``loss = signal + noise / batch_size``.
 
     ``floor`` is the steady-state loss (infinite if the run diverges). ``band_signal`` and ``band_noise`` split the two by
@@ -66,10 +67,27 @@ class Run:
     quantiles: Mapping[float, Array] | None = None
     replicas: int | None = None
 
+    def _brief(self) -> str:
+        mean = f"mean of {self.replicas:,} replicas, " if self.sampled else ""
+        course = f"{self.steps[-1]:,} steps: {mean}loss {self.loss[0]:.4g} -> {self.loss[-1]:.4g}"
+        return f"{self.optimizer}, batch_size={self.batch_size:,.10g}, {course}, {self.outcome.name}"
+
+    def _notes(self) -> list[str]:
+        return [self.message]
+
     @property
     def sampled(self) -> bool:
         """Whether the loss is a mean over replicas and not exact."""
         return self.replicas is not None
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row for each reported step, with the columns that the run has."""
+        from ..show.tables import rows_of
+
+        names = ("steps", "loss", "signal", "noise", "noise_scale", "curvature_noise_scale", "stderr")
+        columns = {name: getattr(self, name) for name in names}
+        columns |= {f"quantile_{level:g}": band for level, band in (self.quantiles or {}).items()}
+        return rows_of({name: column for name, column in columns.items() if column is not None})
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, as ``--json`` prints them."""
@@ -93,14 +111,17 @@ class Run:
         return plot_run(self, path, sampled)
 
 
-@dataclass(frozen=True)
-class Hit:
+@dataclass(frozen=True, repr=False)
+class Hit(Readable):
     """Answer of `steps_to_target`: ``steps`` is None unless the outcome is reached."""
 
     steps: int | None
     outcome: Outcome
     message: str
     loss: float
+
+    def _brief(self) -> str:
+        return self.message
 
     def to_dict(self) -> dict[str, Any]:
         return {"steps": self.steps, "outcome": self.outcome.name, "message": self.message, "loss": number(self.loss)}

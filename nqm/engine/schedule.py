@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..types import Array, Wrong
+from .readable import Readable
 
 Target = Literal["lr", "momentum", "batch_size"]
 
@@ -22,8 +23,8 @@ MAX_PIECES = 10**7  # most pieces of a schedule that changes at every step
 MAX_SCHEDULE_STEPS = 10**12  # most steps of a schedule; up to here a number of steps is exact as a float
 
 
-@dataclass(frozen=True, eq=False)
-class Schedule:
+@dataclass(frozen=True, eq=False, repr=False)
+class Schedule(Readable):
     """Multipliers that hold on pieces: piece i lasts ``lengths[i]`` steps.
 
     >>> (warmup(2) + constant(3)).multipliers("lr", 6).tolist()
@@ -61,6 +62,13 @@ class Schedule:
         object.__setattr__(self, "lengths", np.diff(self.ends, prepend=0))
         for name, value in values.items():
             object.__setattr__(self, name, value[keep])
+
+    def _brief(self) -> str:
+        count = len(self.ends)
+        names = [n for n in ("lr", "momentum", "batch_size") if np.any(getattr(self, n) != 1)] or ["lr"]
+        ends = [(name, getattr(self, name)[0], getattr(self, name)[-1]) for name in names]
+        parts = [f"{name} x {a:.4g}" + (f" -> {b:.4g}" if count > 1 else "") for name, a, b in ends]
+        return f"{self.steps:,} steps in {count:,} {'piece' if count == 1 else 'pieces'}: {', '.join(parts)}"
 
     @property
     def steps(self) -> int:

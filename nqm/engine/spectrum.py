@@ -19,6 +19,7 @@ import numpy as np
 
 from ..types import Array, Wrong
 from .quadrature import Block, compress_block, uniform_rule
+from .readable import Tabular
 
 EXACT_DIM = 2**14  # most modes that a power law keeps one by one
 HEAD = 128  # largest curvatures that a larger power law and a compressed spectrum keep as they are
@@ -28,8 +29,8 @@ SMOOTH_BLOCK_RATIO = 8.0  # the same ratio for spectra that serve optimizers wit
 INDEX_RATIO = 2.0  # last over first index of a block of a larger power law
 
 
-@dataclass(frozen=True, eq=False)
-class Spectrum:
+@dataclass(frozen=True, eq=False, repr=False)
+class Spectrum(Tabular):
     """Modes of a noisy quadratic: arrays, checked and frozen on construction.
 
     Parameters
@@ -122,6 +123,18 @@ class Spectrum:
     @property
     def initial_loss(self) -> float:
         return float(self.signal_mass.sum())
+
+    def _brief(self) -> str:
+        nodes = f" on {len(self):,} nodes" if abs(self.dim - len(self)) > 0.5 else ""
+        modes = f"{self.dim:,.6g} {'mode' if self.dim == 1 else 'modes'}{nodes}"
+        h = f"curvature {self.h.min():.4g} to {self.h.max():.4g}"
+        return f"{modes}, {h}, trace {self.trace:.4g}, initial loss {self.initial_loss:.4g}"
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row for each mode."""
+        names = ("h", "c", "s", "count")
+        columns = (getattr(self, name).tolist() for name in names)
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def summary(self) -> dict[str, Any]:
         """The spectrum in seven numbers, as ``nqm spectrum --json`` prints them."""

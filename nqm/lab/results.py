@@ -16,9 +16,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..engine.readable import Readable, Tabular
 from ..engine.run import number
 from ..nets.estimates import Estimate
 from ..nets.training.trial import Trial
+from ..show.chart import Figure
 from ..show.tables import Row, Table
 from ..types import Array, Wrong
 from .plan import SEARCH, Cell, cells, median
@@ -48,8 +50,8 @@ def _coverage(n: int, k: int) -> float:
     return max(0.0, 1 - 2 * sum(math.comb(n, i) for i in range(k)) / 2**n)
 
 
-@dataclass(frozen=True)
-class Point:
+@dataclass(frozen=True, repr=False)
+class Point(Readable):
     """One row of a study: an optimizer, or the average of one, at a batch size.
 
     ``trial`` is the best trial, None if no trial came to the target; ``steps`` are its steps. ``seeds`` are the steps of
@@ -72,6 +74,9 @@ class Point:
     widened: int
     state: str
     message: str
+
+    def _brief(self) -> str:
+        return f"{self.name}, batch_size={self.batch_size:,}: {self.message}"
 
     @property
     def settings(self) -> Row:
@@ -107,14 +112,19 @@ class Point:
         }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Results:
+@dataclass(frozen=True, repr=False)
+class Results(Tabular):
     """A study and what has been found so far: a point for each row and batch size, in the study's order."""
 
     study: Study
     points: tuple[Point, ...]
     path: Path
     keys: frozenset[str]  # of its trials that have ended
+
+    def _brief(self) -> str:
+        done, study = sum(p.state == "done" for p in self.points), self.study
+        names = f"{', '.join(self.names)} to {study.metric} {study.target:g}"
+        return f"{study.name}: {names}, {done} of {len(self.points)} points done after {len(self.keys):,} trials"
 
     @classmethod
     def open(cls, path: str | Path, study: str | None = None) -> Results:
@@ -164,6 +174,13 @@ class Results:
     def table(self) -> Table:
         """A row for each point; the table is the same for the same study, wherever it ran."""
         return [point.row() for point in self.points]
+
+    def plot(self, path: str | None = None) -> Figure:
+        """Steps to the target against batch size; a matplotlib figure, written to ``path`` if given."""
+        from .compare.curves import curves_of
+        from .compare.plots import plot_steps
+
+        return plot_steps(curves_of(self.points), f"{self.study.metric} {self.study.target:g}", path=path)
 
     def edges(self) -> list[str]:
         """A sentence for each best setting at an end of its range."""

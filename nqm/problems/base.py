@@ -7,13 +7,14 @@ state and its fast curves.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeGuard, TypeVar
 
 import numpy as np
 
+from ..engine.readable import Readable
 from ..engine.run import Outcome, Run
 from ..engine.schedule import Schedule, as_schedule
 from ..engine.spectrum import HEAD, Spectrum
@@ -57,7 +58,7 @@ class Motion(Protocol[S]):
     def end(self, t: int) -> Pair: ...  # what `read` gives after t steps from the start, by the shortest way
 
 
-class Problem(ABC):
+class Problem(Readable):
     """Something to train, whose expected loss is known: ``loss = signal + noise / batch_size`` over steps.
 
     Searches, plots, the command line and the page use its verbs alone and do not ask which problem it is: `run`, `sample`,
@@ -70,6 +71,9 @@ class Problem(ABC):
     """Whether loss = signal + noise / batch_size with neither of them depending on the batch size."""
     coarseness: ClassVar[tuple[float, int]]
     """Tolerance of the coarse `Nodes`, and how many of the largest curvatures stay as they are."""
+
+    def _brief(self) -> str:
+        return self.spectrum._brief()
 
     # What a problem supplies.
 

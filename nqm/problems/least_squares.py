@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
@@ -30,7 +30,7 @@ BLOCK_STEPS = 2**14  # steps of the longest block of a walk
 MARGIN = 1e-3  # relative excess of the loss of label noise alone over a target that is out of reach
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class LeastSquares(Problem):
     """Linear regression on fresh Gaussian examples: features of covariance H, labels with noise.
 
@@ -60,7 +60,7 @@ class LeastSquares(Problem):
 
     spectrum: Spectrum
     label_noise: float
-    features: Spectrum = field(repr=False)
+    features: Spectrum
     separable: ClassVar[bool] = False
     coarseness: ClassVar[tuple[float, int]] = (1e-4, HEAD)
 
@@ -83,6 +83,9 @@ class LeastSquares(Problem):
         object.__setattr__(self, "label_noise", float(noise))
         object.__setattr__(self, "spectrum", Spectrum(h, float(noise) * h, s, n, note=spectrum.note))
         object.__setattr__(self, "features", features or Spectrum(h, h, s, n))
+
+    def _brief(self) -> str:
+        return f"{super()._brief()}, label noise {self.label_noise:g}"
 
     @cached_property
     def additive(self) -> Quadratic:

@@ -22,7 +22,7 @@ from .base import Pair, Problem, bisect, check_spectrum, total
 SCANS = (10, 20, 31)  # powers of two up to which `doublings` looks at once, each time from the start again
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Quadratic(Problem):
     """The noisy quadratic model: loss ``1/2 sum n h theta^2``, gradient noise of variance c / B on each mode.
 

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from ..engine.readable import Readable
 from ..engine.run import Outcome, number
 from ..optimizers.base import Optimizer, parameters
 from ..problems.base import AnyLaw, check_batch_size, check_steps, check_target, is_number
@@ -75,8 +76,8 @@ def at_edge(names: tuple[str, ...]) -> str:
     return f"; the best {' and '.join(names)} lies at the edge of its range" if names else ""
 
 
-@dataclass(frozen=True)
-class Tuned(Generic[O_co]):
+@dataclass(frozen=True, repr=False)
+class Tuned(Readable, Generic[O_co]):
     """Answer of `tune`: the optimizer with every parameter set, and what it reaches.
 
     ``at_bound`` names the parameters whose best value lies at the edge of its range: momentum at 0 means that momentum
@@ -92,6 +93,9 @@ class Tuned(Generic[O_co]):
     outcome: Outcome
     message: str
     stderr: float | None = None
+
+    def _brief(self) -> str:
+        return f"{self.optimizer}, batch_size={self.batch_size:,.10g}: {self.message}"
 
     def to_dict(self) -> dict[str, Any]:
         return {

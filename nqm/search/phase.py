@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from ..engine.moments import MomentMap, Powers
+from ..engine.readable import Tabular
 from ..engine.run import Outcome, number, numbers
 from ..engine.spectrum import Spectrum
 from ..engine.trajectory import Trajectory
@@ -135,8 +136,8 @@ class MapSettings:
 MAP_SETTINGS = MapSettings()
 
 
-@dataclass(frozen=True, eq=False)
-class PhaseMap:
+@dataclass(frozen=True, eq=False, repr=False)
+class PhaseMap(Tabular):
     """Answer of `phase_map`: ``steps[j, i]`` is at ``x.values[i]``, ``y.values[j]``, NaN where the target is not reached.
 
     ``boundary`` has points (x, y) where stability ends, in order of the axis along which it was looked for.
@@ -150,6 +151,11 @@ class PhaseMap:
     optimizer: Optimizer
     target: float
     batch_size: float | None
+
+    def _brief(self) -> str:
+        best, grid = self.best(), f"{len(self.x.values)} {self.x.name} x {len(self.y.values)} {self.y.name}"
+        fewest = "no cell reaches it" if best is None else f"fewest steps {best['steps']:,} at {best['optimizer']}"
+        return f"{self.optimizer}, {grid} to loss {self.target:g}: {fewest}"
 
     def best(self) -> dict[str, Any] | None:
         """The cell with the fewest steps."""

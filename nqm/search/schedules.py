@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from ..engine.readable import Tabular
 from ..engine.run import Outcome, number
 from ..engine.schedule import Schedule
 from ..optimizers.base import Optimizer, free, parameters
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 MOST_PIECES = 1000  # that a schedule may be asked to have
 
 
-@dataclass(frozen=True)
-class Scheduled:
+@dataclass(frozen=True, repr=False)
+class Scheduled(Tabular):
     """Answer of `optimal_schedule`: multipliers on the optimizer's learning rate, or on the batch size."""
 
     schedule: Schedule
@@ -42,6 +43,18 @@ class Scheduled:
     batch_size: float
     outcome: Outcome
     message: str
+
+    def _brief(self) -> str:
+        size = f"batch_size={self.batch_size:,.10g}"
+        return f"{self.optimizer}, {size}: {self.message}, loss {self.loss:.4g}; {self.schedule!r}"
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row for each piece: where it begins, and the settings themselves, not their multipliers."""
+        schedule, lr = self.schedule, parameters(self.optimizer)["lr"].value
+        return [
+            {"start": int(end - n), "steps": int(n), "lr": float(lr * a), "batch_size": self.batch_size * float(b)}
+            for end, n, a, b in zip(schedule.ends, schedule.lengths, schedule.lr, schedule.batch_size, strict=True)
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         asked = {"optimizer": str(self.optimizer), "batch_size": number(self.batch_size)}

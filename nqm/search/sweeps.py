@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from ..engine.readable import Tabular
 from ..engine.run import number, numbers
 from ..engine.spectrum import Spectrum
 from ..optimizers import SGD
@@ -38,8 +38,8 @@ NO_KNEE = "there is a closed form only for SGD, alone or behind a fixed precondi
 DEFAULT_BATCH_SIZES = tuple(2**e for e in range(2, 21, 2))
 
 
-@dataclass(frozen=True, eq=False)
-class Sweep:
+@dataclass(frozen=True, eq=False, repr=False)
+class Sweep(Tabular):
     """Tuned steps to a target over batch sizes.
 
     Where a batch size did not reach the target, steps and settings are NaN and ``messages`` says why. Perfect scaling
@@ -69,6 +69,14 @@ class Sweep:
     def power(self) -> float:
         """The power of the preconditioner, for the closed forms."""
         return self.family.preconditioning
+
+    def _brief(self) -> str:
+        critical = self.critical_batch_size()
+        bend = f", critical batch size {float(f'{critical:.3g}'):,.10g}" if math.isfinite(critical) else ""
+        return f"{self.label} to loss {self.target:g}, {course(self.batch_sizes, self.steps)}{bend}"
+
+    def _notes(self) -> list[str]:
+        return list(dict.fromkeys(m for m, T in zip(self.messages, self.steps, strict=True) if math.isnan(T)))
 
     def critical_batch_size(self, definition: Definition = "20%") -> float:
         """Batch size beyond which returns diminish, by a stated definition (`DEFINITIONS`); NaN if the sweep does not bracket it.
@@ -180,17 +188,21 @@ class Sweep:
             "regimes": {name: numbers(ends) for name, ends in self.regimes().items()},
         }
 
-    def to_csv(self, path: str | Path | None = None) -> str:
-        """The table as CSV, written to ``path`` if given."""
-        from ..show.tables import to_csv
-
-        return to_csv(self.table(), path)
-
     def plot(self, path: str | None = None) -> Any:
         """Steps against batch size; a matplotlib figure, written to ``path`` if given."""
         from ..show.plots import plot_sweeps
 
         return plot_sweeps([self], path)
+
+
+def course(batch_sizes: Array, steps: Array) -> str:
+    """How steps go over batch sizes, in one line; NaN stands for a batch size that did not reach the target."""
+    found = steps[np.isfinite(steps)]
+    ends = f"batch sizes {batch_sizes[0]:,.10g} to {batch_sizes[-1]:,.10g}"
+    if not len(found):
+        return f"{ends}: none reached it"
+    missed = "" if len(found) == len(steps) else f", {len(steps) - len(found)} of {len(steps)} did not reach it"
+    return f"{ends}: {found[0]:,.0f} -> {found[-1]:,.0f} steps{missed}"
 
 
 def excess_at(batch_sizes: Array, examples: Array, factor: float) -> float:

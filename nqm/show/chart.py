@@ -12,6 +12,7 @@ import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -114,6 +115,7 @@ def chart(
             figure.suptitle(title, fontsize=MATPLOTLIB_STYLE["axes.titlesize"])
         if key:
             _legend_below(figure, _handles(key))
+    figure._repr_png_ = partial(png, figure, dpi=100)  # type: ignore[attr-defined]  # by which a notebook shows it
     if path is not None:
         save(figure, path)
     return figure

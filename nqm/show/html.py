@@ -70,10 +70,11 @@ def code(text: str) -> str:
     return f"<pre>{escape(text)}</pre>"
 
 
-def picture(png: bytes, alt: str) -> str:
-    """A PNG image inside the file."""
+def picture(png: bytes, alt: str, width: int | None = None) -> str:
+    """A PNG image inside the file, shown as wide as it is or ``width`` pixels wide."""
+    size = "" if width is None else f' width="{width}"'
     data = base64.b64encode(png).decode("ascii")
-    return f'<figure><img alt="{escape(alt)}" src="data:image/png;base64,{data}"></figure>'
+    return f'<figure><img alt="{escape(alt)}"{size} src="data:image/png;base64,{data}"></figure>'
 
 
 def entries(pairs: Iterable[tuple[str, str | Marked]]) -> str:

@@ -38,10 +38,12 @@ def plot_run(run: Run, path: str | Path | None = None, sampled: Run | None = Non
     if run.sampled:
         lines, room = _sampled_lines(run, BLACK), around(np.minimum(run.loss, 1e6 * run.loss[0]), 0.3, 2.0)
         return chart([Panel(lines, "step", "mean loss", scale, "log", title, y_limits=room)], path)
+    edges = [] if run.band_edges is None else run.band_edges
     with np.errstate(invalid="ignore"):
-        noise, bands = run.noise / run.batch_size, run.band_signal + run.band_noise / run.batch_size
+        noise = run.noise / run.batch_size
+        bands = run.band_signal + run.band_noise / run.batch_size if len(edges) else []
     # Signal that has died out goes on falling to 1e-300, a run that diverges rises to 1e300; the picture ends before.
-    drawn = np.concatenate([run.loss, run.signal, noise, bands.ravel()])
+    drawn = np.concatenate([run.loss, run.signal, noise, np.ravel(bands)])
     limits = around(np.clip(drawn[drawn > 0], 1e-3 * np.nanmin(run.loss), 1e6 * run.loss[0]), 0.6, 1.6)
     parts = [
         # Where one part makes up the loss, it shows as a rim around it.
@@ -57,16 +59,13 @@ def plot_run(run: Run, path: str | Path | None = None, sampled: Run | None = Non
         parts.append(Line(steps[few], sampled.loss[few], name, PALETTE[1], "", marker="o", hollow=True, error=error))
     decades = [
         Line(steps, band, f"{_decade(low)} to {_decade(high)}", color, width=1.1, marker=dot)
-        for band, low, high, color in zip(bands, run.band_edges[:-1], run.band_edges[1:], ramp(len(bands)), strict=True)
+        for band, low, high, color in zip(bands, edges[:-1], edges[1:], ramp(len(bands)), strict=True)
         if np.any(band > 0)
     ]
-    return chart(
-        [
-            Panel(parts, "step", "expected loss", scale, "log", title, "below", y_limits=limits),
-            Panel(decades, "step", "", scale, "log", "by curvature", "below", y_limits=limits),
-        ],
-        path,
-    )
+    panels = [Panel(parts, "step", "expected loss", scale, "log", title, "below", y_limits=limits)]
+    if len(edges):  # A prediction for a network has none.
+        panels.append(Panel(decades, "step", "", scale, "log", "by curvature", "below", y_limits=limits))
+    return chart(panels, path)
 
 
 def _sampled_lines(run: Run, color: str) -> list[Line]:

@@ -8,12 +8,15 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..types import Array, Wrong
 from .numbers import shown
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Row = dict[str, Any]
 Table = list[Row]
@@ -69,6 +72,16 @@ def to_csv(table: Sequence[Row], path: str | Path | None = None) -> str:
     if path is not None:
         with_folder(path).write_text(text.getvalue(), encoding="utf-8")
     return text.getvalue()
+
+
+def to_pandas(table: Sequence[Row]) -> pd.DataFrame:
+    """A table as a data frame; a value that is missing is NaN among numbers."""
+    try:
+        import pandas as pd
+    except ImportError:
+        same = "table() and to_csv() need nothing and have the same rows"
+        raise Wrong(f"to_pandas needs pandas: pip install pandas; {same}") from None
+    return pd.DataFrame(list(table), columns=header(table))
 
 
 def plain(value: object) -> object:

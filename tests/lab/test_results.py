@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from lab_studies import Table, small
+from reading import check_reads_well
 
 from nqm.lab import Results, Store, Study, run
+from nqm.lab.compare import curves_of
 from nqm.lab.results import COVERAGE, over_seeds
 from nqm.lab.view import duration
 from nqm.nets.estimates import Estimate
@@ -54,6 +56,16 @@ def test_rows_name_their_fields(found: Results) -> None:
     assert [p.batch_size for p in found["SGD"]] == [4, 16, 64]
     with pytest.raises(KeyError, match="no 'Adam'"):
         found["Adam"]
+
+
+def test_results_read_well(found: Results) -> None:
+    trials = f"9 of 9 points done after {len(found.keys)} trials"
+    names = "small: SGD, HeavyBall, EMA(HeavyBall) to train_loss"
+    check_reads_well(found, names, trials, rows=9, pictures=1)
+    check_reads_well(found.points[0], f"Point(SGD, batch_size=4: {found.points[0].message})")
+    for curve in curves_of(found.points):
+        check_reads_well(curve, f"Curve({curve.name}, batch sizes 4 to 64: ", rows=3)
+    assert "curves" not in repr(found.trials()[0].result)
 
 
 def test_curves_of_best_trials(found: Results) -> None:

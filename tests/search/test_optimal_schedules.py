@@ -155,7 +155,10 @@ def test_more_pieces_are_never_worse(small: Quadratic) -> None:
     assert np.all(np.diff(losses) < 0)
 
 
-@pytest.mark.parametrize("dim, batch_size", [(1000, 2**12), (1000, 2**18), (10_000, 2**14)])
+@pytest.mark.parametrize(
+    ("dim", "batch_size"),
+    [(1000, 2**12), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((1000, 2**18), (10_000, 2**14)))],
+)
 def test_divided_schedules_are_never_later_than_the_constant_one(dim: int, batch_size: int) -> None:
     problem = Quadratic(Spectrum.power_law(dim))
     constant = tune(problem, HeavyBall(), batch_size, 0.01).steps or 0

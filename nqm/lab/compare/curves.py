@@ -13,11 +13,12 @@ from functools import cached_property
 
 import numpy as np
 
+from ...engine.readable import Tabular
 from ...engine.run import number
 from ...nets.estimates import LEVELS, Estimate
 from ...nets.training.foreign import DESCENT_OF
 from ...optimizers.base import fill, free, parameters
-from ...search.sweeps import EXCESS, Definition, excess_at
+from ...search.sweeps import EXCESS, Definition, course, excess_at
 from ...show.tables import Table
 from ...types import Array, Wrong
 from ..results import Point, over_seeds
@@ -28,8 +29,8 @@ MEASURED: tuple[Definition, ...] = ("20%", "2x", "ratio")
 """The definitions of a critical batch size that need no model."""
 
 
-@dataclass(frozen=True, eq=False)
-class Curve:
+@dataclass(frozen=True, eq=False, repr=False)
+class Curve(Tabular):
     """One optimizer, tuned at each batch size.
 
     ``seeds`` has the steps of each fresh seed, infinity for one that did not arrive; ``searched`` has the least steps of
@@ -44,6 +45,9 @@ class Curve:
     at_edge: tuple[tuple[str, ...], ...]
     label: str
     optimizer: str
+
+    def _brief(self) -> str:
+        return f"{self.name}, {course(self.batch_sizes, self.steps)}"
 
     @property
     def averaged(self) -> bool:

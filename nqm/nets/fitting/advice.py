@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...engine.readable import Tabular
 from ...engine.run import number
 from ...engine.spectrum import Spectrum
 from ...optimizers import EMA, SGD, HeavyBall, Nesterov
@@ -36,8 +37,8 @@ TUNED: tuple[Optimizer, ...] = (EMA(SGD()), Nesterov())
 """Families that are tuned at the one batch size asked for."""
 
 
-@dataclass(frozen=True, eq=False)
-class Advice:
+@dataclass(frozen=True, eq=False, repr=False)
+class Advice(Tabular):
     """Tuned steps to a target at one batch size and over several, and the sentences that follow from them."""
 
     target: float
@@ -48,6 +49,15 @@ class Advice:
     sweeps: tuple[Sweep, ...] = ()
     critical_batch_size: Estimate | None = None
     decay_steps: float | None = None
+
+    def _brief(self) -> str:
+        reached = [t for t in self.tuned if t.steps]
+        best = min(reached, key=lambda t: t.steps or math.inf, default=None)
+        found = self.sentences[0] if best is None else f"{best.optimizer} soonest, in {best.steps:,} steps"
+        return f"loss {self.target:g} at batch_size={self.batch_size:,.10g}: {found}"
+
+    def _notes(self) -> tuple[str, ...]:
+        return self.sentences
 
     def table(self) -> list[dict[str, object]]:
         """One row for each optimizer at the batch size asked for."""

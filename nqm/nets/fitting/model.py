@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...engine.readable import Readable
 from ...engine.spectrum import Spectrum
 from ...problems.base import AnySchedule
 from ...problems.quadratic import Quadratic
@@ -76,8 +77,8 @@ class Provenance:
         return {**asdict(self), "notes": list(self.notes)}
 
 
-@dataclass(frozen=True, eq=False)
-class Fit:
+@dataclass(frozen=True, eq=False, repr=False)
+class Fit(Readable):
     """A measured model: two measures over curvature, the loss at the checkpoint, and where they come from.
 
     ``top`` has the largest curvatures h, and gradient g, noise variance c and Adam's preconditioner along each. ``density``
@@ -94,6 +95,12 @@ class Fit:
     descent: Descent | None = None
     provenance: Provenance = Provenance()
     horizon: Horizon | None = None
+
+    def _brief(self) -> str:
+        about, h = self.provenance, f"largest curvature {self.signal.h.max():.4g}"
+        step = "" if about.step is None else f" at step {about.step:,}"
+        what = f"{about.network or 'network'}{step}, {about.parameters:,} weights, {self.examples:,} examples"
+        return f"{what}: loss {self.loss:.4g}, {h}, noise scale {self.noise_scale}"
 
     @cached_property
     def note(self) -> dict[str, object]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...engine.readable import Tabular
 from ...engine.run import Outcome, Run, number, numbers
 from ...engine.schedule import Schedule, as_schedule
 from ...engine.spectrum import Spectrum
@@ -70,8 +71,8 @@ UNKNOWN = dict.fromkeys(("band_signal", "band_noise", "band_edges", "noise_scale
 PREDICTION_COLUMNS = ("steps", "loss", "low", "high", "reach")  # what a prediction says of each reported step
 
 
-@dataclass(frozen=True, eq=False)
-class Prediction:
+@dataclass(frozen=True, eq=False, repr=False)
+class Prediction(Tabular):
     """A predicted `Run`, its 90% interval from the noise vectors, and its trust horizon.
 
     ``reach`` is effective lr x steps x largest curvature at each reported step.
@@ -82,6 +83,12 @@ class Prediction:
     high: Array
     reach: Array
     horizon: Horizon
+
+    def _brief(self) -> str:
+        return f"{self.run._brief()}, 90% interval {self.low[-1]:.4g} to {self.high[-1]:.4g}"
+
+    def _notes(self) -> list[str]:
+        return [self.message]
 
     @property
     def steps(self) -> Array:
@@ -104,7 +111,7 @@ class Prediction:
             **{name: numbers(getattr(self, name)) for name in PREDICTION_COLUMNS}, "horizon": self.horizon.to_dict(),
         }  # fmt: skip
 
-    def rows(self) -> list[dict[str, object]]:
+    def table(self) -> list[dict[str, object]]:
         """One row for each reported step."""
         columns = (getattr(self, name).tolist() for name in PREDICTION_COLUMNS)
         return [dict(zip(PREDICTION_COLUMNS, row, strict=True)) for row in zip(*columns, strict=True)]

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from ...engine.readable import Tabular
 from ...optimizers import Optimizer
 from ...sampling.replicas import check_whole
 from ...types import Array, Progress, Wrong
@@ -34,8 +35,8 @@ from .probing import krylov_spaces
 CHECKPOINT_SEED = 0x51  # of the batches between checkpoints, apart from those of other trainings
 
 
-@dataclass(frozen=True, eq=False)
-class Similarity:
+@dataclass(frozen=True, eq=False, repr=False)
+class Similarity(Tabular):
     """What `curvature_similarity` found: one entry for each checkpoint, or for each pair of them.
 
     ``values`` has the k largest eigenvalues of each checkpoint, ``residuals`` their errors as shares of the first.
@@ -51,6 +52,9 @@ class Similarity:
     distance: Array
     dim: int
     curvature: str
+
+    def _brief(self) -> str:
+        return f"{len(self.steps)} checkpoints, {self.values.shape[1]} largest curvatures of the {self.curvature}"
 
     def table(self) -> list[dict[str, object]]:
         """A row for each checkpoint after the first, against the one before it."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...engine.readable import Tabular
 from ...engine.run import Run, numbers
 from ...optimizers import EMA, SGD, HeavyBall, Nesterov
 from ...optimizers.base import Optimizer
@@ -59,12 +60,15 @@ class Row:
         return prediction.loss / self.trained.loss - 1
 
 
-@dataclass(frozen=True, eq=False)
-class Check:
+@dataclass(frozen=True, eq=False, repr=False)
+class Check(Tabular):
     """Predicted and real loss over settings, with the error of each; ``table`` and ``median_error`` sum it up."""
 
     fit: Fit
     rows: list[Row]
+
+    def _brief(self) -> str:
+        return f"{len(self.rows)} settings to step {self.steps[-1]:,}: median error {self.median_error[-1]:.2%}"
 
     @property
     def steps(self) -> Array:

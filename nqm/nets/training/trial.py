@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Self
 
@@ -154,8 +154,8 @@ class Result(JsonData):
     key: str
     outcome: str
     steps: Mapping[str, int | None]
-    curves: Mapping[str, list[float]]
-    times: list[int]
+    curves: Mapping[str, list[float]] = field(repr=False)
+    times: list[int] = field(repr=False)
     seconds: float
     message: str
     how: str

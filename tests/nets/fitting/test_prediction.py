@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from functools import cache
+from html import escape
 
 import numpy as np
 import pytest
 import torch
 from models import mlp
+from reading import check_reads_well
 
 from nqm import EMA, SGD, Adam, HeavyBall, Nesterov, linear
 from nqm.nets.fitting.advice import advise
@@ -36,6 +38,28 @@ def checked() -> Check:
     pairs = [(SGD(0.3 / top), 64), (HeavyBall(0.02 / top, 0.9), 256), (EMA(SGD(0.2 / top), 0.95), 16)]
     pairs += [(Nesterov(0.01 / top, 0.9), 1024)]
     return check(network, found, pairs, steps=[30, 100, 300], seeds=2)
+
+
+def test_fits_and_what_they_say_read_well() -> None:
+    _, found = digits()
+    check_reads_well(found, "Fit(digits", f"loss {found.loss:.4g}, largest curvature", "noise scale", pictures=1)
+    ahead = found.predict(SGD(0.01), 64, 100)
+    html = check_reads_well(ahead, "90% interval", "100 steps: loss", rows=len(ahead.steps), pictures=1)
+    assert "so expect it within 2%" in html
+    check_reads_well(ahead.run, "finished", rows=len(ahead.steps), pictures=1)
+    refused = found.predict(SGD(100.0), 64, 100)
+    html = check_reads_well(refused, "diverged", rows=1, pictures=1)
+    assert escape(refused.message) in html
+
+
+def test_checks_and_advice_read_well() -> None:
+    check_reads_well(checked(), "Check(4 settings to step 300: median error ", rows=12, pictures=1)
+    fit, target = digits()[1], 0.9 * digits()[1].loss
+    advice = advise(fit, target, 64)
+    html = check_reads_well(advice, f"loss {target:g} at batch_size=64: ", " soonest, in ", rows=4)
+    assert all(escape(sentence) in html for sentence in advice.sentences)
+    hopeless = advise(fit, 1e-9, 64)
+    assert hopeless.sentences[0] in repr(hopeless)
 
 
 @pytest.mark.slow

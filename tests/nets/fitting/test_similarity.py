@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from models import cnn, mlp
+from reading import check_reads_well
 
 from nqm import SGD
 from nqm.nets.curvature import GaussNewton
@@ -109,6 +110,10 @@ def test_a_checkpoint_is_like_itself_and_scale_is_told_from_direction() -> None:
     assert row["trace_ratio"] == pytest.approx(2, rel=1e-9)
     assert row["alignment"] == pytest.approx(1, abs=1e-6)
     assert row["distance"] == pytest.approx(1 / 3, rel=1e-6)
+
+
+def test_results_read_well() -> None:
+    check_reads_well(found(), f"checkpoints, {K} largest curvatures of the ", rows=len(found().steps) - 1)
 
 
 def test_results_are_plain_numbers_and_repeat() -> None:
