@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from prose import NUMBERS, Prose
 
 import nqm
 from nqm.cli import main
@@ -215,3 +216,32 @@ def test_commands_on_the_choose_page_are_valid() -> None:
             verb, *arguments = shlex.split(command, comments=True)[1:]
             context = main.commands[verb].make_context(verb, list(arguments))
             assert context.params, command
+
+
+@pytest.mark.parametrize(
+    "prose",
+    [pytest.param(one, id=f"{one.page}: {one.sentence[:50]}", marks=[pytest.mark.slow] * one.slow) for one in NUMBERS],
+)
+def test_numbers_in_sentences(prose: Prose) -> None:
+    if prose.needs:
+        pytest.importorskip(prose.needs)
+    prose.check()
+
+
+@pytest.mark.parametrize(
+    ("text", "computed", "holds"),
+    [
+        ("needs 6,673 steps", 6673.4, True), ("needs 6,674 steps", 6673.4, False), ("needs\n6,673 steps", 6673, True),
+        ("needs 0.35 steps", 0.3534, True), ("needs 0.36 steps", 0.3534, False), ("needs some steps", 1, False),
+        ("needs 1 steps, needs 2 steps", 1, False),
+    ],
+)  # fmt: skip
+def test_a_wrong_number_in_a_sentence_is_found(text: str, computed: float, holds: bool, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    prose = Prose(str(page), "needs {} steps", lambda: computed)
+    if holds:
+        prose.check()
+    else:
+        with pytest.raises(AssertionError, match=r"page\.md"):
+            prose.check()
