@@ -115,6 +115,13 @@ def measured(name: str, optimizer: str, batch_size: int, field: str = "steps") -
     return next(r[field] for r in rows if (r["optimizer"], r["batch_size"]) == (optimizer, batch_size))
 
 
+def step_errors() -> list[float]:
+    """By how many percent predicted steps on digits are below and above the measured ones, at most, from B = 512 on."""
+    rows = [row for row in results("digits_checkpoint")["table"] if row["batch_size"] >= 512]
+    off = [100 * row["predicted"] / row["steps"] - 100 for row in rows]
+    return [-min(off), max(off)]
+
+
 def errors(workload: str, steps: int, low: float = 0.0, high: float = 0.5, column: str = "error") -> np.ndarray:
     """Errors of predictions in percent, as ``nqm check`` wrote them, at rates in this range over the largest curvature."""
     with (ROOT / "docs" / "checks" / f"{workload}.csv").open() as file:
@@ -266,6 +273,7 @@ NUMBERS = [
         README, "median error {}% after 300 steps, {}% after 1,000",
         lambda: [np.median(errors("digits", t, 0.5, 2)) for t in (300, 1000)],
     ),
+    *(Prose(page, "between {}% below and {}% above", step_errors) for page in (README, RESULTS)),
     Prose(
         README, "SGD took {} steps where {} were predicted",
         lambda: [measured("digits_checkpoint", "SGD", 8, field) for field in ("steps", "predicted")],

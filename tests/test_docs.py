@@ -126,6 +126,21 @@ def test_every_verb_and_option_is_documented() -> None:
     assert not missing, f"run docs/generate.py; docs/cli.md lacks {', '.join(missing)}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_commands_have_a_verb_and_options_that_exist(page: Path) -> None:
+    """Commands inside sentences and tables too, which nothing runs."""
+    known = verbs(main)
+    for command in re.findall(r"^(?:\$ )?nqm [a-z].*$", code(page), re.M):
+        words = [word.split("=")[0] for word in command.removeprefix("$ ").split()]
+        verb = next((name for name in (" ".join(words[1:3]), words[1]) if name in known), None)
+        if verb is None:
+            assert words[1] in main.commands, f"{name_of(page)}: no such verb in {command!r}"
+            continue
+        options = {option for parameter in known[verb].params for option in (*parameter.opts, "--help")}
+        wrong = [word for word in words if re.match(r"--[a-z]", word) and word not in options]
+        assert not wrong, f"{name_of(page)}: {command!r} has {wrong[0]}, which nqm {verb} does not"
+
+
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
     text = re.sub(r"`[^`\n]*`", "", FENCE.sub("", page.read_text()))
@@ -209,8 +224,9 @@ def test_other_numbers_on_the_choose_page() -> None:
         assert close(nqm.tune(PROBLEM, optimizer, 64, examples=1e6).loss, rows[name][1])
 
 
-def test_commands_on_the_choose_page_are_valid() -> None:
+def test_commands_on_the_choose_page_are_valid(folder: Path) -> None:
     """Every command there parses; the tables themselves are checked above."""
+    (folder / "digits.json").touch()  # which the first command of a section writes
     for _, _, text in blocks(CHOOSE, "sh"):
         for command in (line for line in text.splitlines() if line.startswith("nqm")):
             verb, *arguments = shlex.split(command, comments=True)[1:]
