@@ -115,6 +115,12 @@ def measured(name: str, optimizer: str, batch_size: int, field: str = "steps") -
     return next(r[field] for r in rows if (r["optimizer"], r["batch_size"]) == (optimizer, batch_size))
 
 
+def finding(name: str, statement: str) -> list[float]:
+    """The numbers in what a study found about a statement of the paper, in their order."""
+    found = next(one["measured"] for one in results(name)["findings"] if one["statement"] == statement)
+    return [number(text) for text in re.findall(NUMBER, found)]
+
+
 def step_errors() -> list[float]:
     """By how many percent predicted steps on digits are below and above the measured ones, at most, from B = 512 on."""
     rows = [row for row in results("digits_checkpoint")["table"] if row["batch_size"] >= 512]
@@ -159,6 +165,11 @@ def trained(batch_size: int, rate: float) -> list[float]:
     *losses, far = (float(run.loss[-1]) for run in runs)
     assert far > network.full_loss(), f"{far:.4g} after 100 steps at 4 times the rate"
     return [rate, *losses]
+
+
+def exact_cg() -> list[float]:
+    """Steps of conjugate gradients in exact arithmetic, behind H^-p for each of the paper's p."""
+    return [steps for p in POWERS if (steps := conjugate_gradient_steps(PAPER, 0.01, p)) is not None]
 
 
 def plain_cg(power: float) -> int:
@@ -251,7 +262,7 @@ NUMBERS = [
         lambda: [steps(o, 1024) for o in ("SGD", "EMA(SGD)", "HeavyBall")], SEARCHED,
     ),
     Prose(
-        README, "at a batch size of {}, heavy ball at {}.", lambda: [critical("SGD"), critical("HeavyBall")], 0.01,
+        README, "by 20% at a batch size of {}, heavy ball at {}.", lambda: [critical("SGD"), critical("HeavyBall")], 0.01,
     ),
     Prose(
         README, "averaging the weights makes SGD {} times as fast; at 1,048,576 it gains {}%.",
@@ -388,7 +399,7 @@ NUMBERS = [
     ),
     Prose(
         THEORY, "need {} steps on the problem above ({}, {}, {} with H^-p",
-        lambda: [conjugate_gradient_steps(PAPER, 0.01, p) for p in POWERS],
+        lambda: exact_cg(),
     ),
     Prose(THEORY, "lose orthogonality and take {}.", lambda: plain_cg(0)),
     Prose(THEORY, "| largest stable lr | {} | {} | {} | {} | {} |", lambda: limits(SGD())),
@@ -429,6 +440,23 @@ NUMBERS = [
     ),
     Prose(THEORY, "With p = 3/4 at B = 16 it starts at {}, where stability", first_rate, 0.01, slow=True),
     Prose(THEORY, "the product runs from {} at B = 4 to {} at B = 2^20", hyperbola, 0.02),
+    # nets.md and results.md, besides their tables
+    Prose(
+        NETS, "A fit takes {} products of G with a vector, each a pass over all the data, and {} full gradients.",
+        lambda: [digits_fit().provenance.products, digits_fit().provenance.full_gradients], slow=True, needs="torch",
+    ),
+    Prose(
+        RESULTS, "fewer examples than all others, {} times those of Adam",
+        lambda: measured("fashion_cnn", "KFAC", 16) / measured("fashion_cnn", "Adam", 16),
+    ),
+    Prose(
+        RESULTS, "({} of the steps, interval {} to {})",
+        lambda: finding("fashion_cnn", "an average of the weights helps SGD at small batch only")[4:7],
+    ),
+    Prose(
+        RESULTS, "Adam's is larger than momentum's in {}% of the resampled seeds",
+        lambda: finding("fashion_cnn", "the critical batch size of Adam is larger than that of HeavyBall")[-1],
+    ),
     # design.md
     Prose(
         DESIGN, "uses {} nodes in place of the paper's 10^4 modes, and {} in place of 10^12.",
@@ -436,7 +464,7 @@ NUMBERS = [
     ),
     Prose(
         DESIGN, "full reorthogonalisation): {}, {}, {} and {} steps on the paper's instance",
-        lambda: [conjugate_gradient_steps(PAPER, 0.01, p) for p in POWERS],
+        lambda: exact_cg(),
     ),
     Prose(DESIGN, "rounding delays the first to {} and the second to {}.", lambda: [plain_cg(0), plain_cg(0.25)]),
 ]  # fmt: skip
