@@ -316,7 +316,18 @@ NUMBERS = [
         CHOOSE, "an exponential average needs {} times fewer steps than SGD, and a tail average {} times fewer.",
         lambda: [steps("SGD", 4) / steps(o, 4) for o in ("EMA(SGD)", "Polyak(SGD)")], slow=True,
     ),
-    Prose(CHOOSE, "plain SGD needs {} steps, and heavy ball", lambda: steps("SGD", np.inf), SEARCHED),
+    Prose(
+        CHOOSE, "plain SGD needs {} steps, and heavy ball {}.",
+        lambda: [swept(o).smallest_steps for o in ("SGD", "HeavyBall")], SEARCHED,
+    ),
+    Prose(
+        CHOOSE, "| HeavyBall | {} | {} | {} | {} | {} |\n| Nesterov |",
+        lambda: [
+            *(critical("HeavyBall", by) for by in ("20%", "2x", "ratio")), swept("HeavyBall").smallest_steps,
+            swept("HeavyBall").examples.min(),
+        ],
+        0.005,
+    ),
     Prose(
         CHOOSE, "SGD with H^-1/2 needs {} times fewer steps at B = 4 and {} times fewer at B = 2^20.",
         lambda: [steps("SGD", B) / steps("Preconditioned(SGD, 0.5)", B) for B in (4, 2**20)],
