@@ -119,10 +119,10 @@ CLAIMS_HEAD = """\
 
 # Claims
 
-`nqm claims` measures what Zhang et al. (2019) claim: for each claim the statement, what was measured, the number, and the
-verdict. A verdict follows from the number and a tolerance, for which a reason is given; random numbers are seeded.
-`nqm claims --out claims` writes a picture of each and one page of all, as Markdown and as a single HTML file, in about a
-minute on two cores. Those about networks need the extra `nets` and are left out without it, which the summary says:
+`nqm claims` measures what Zhang et al. (2019) claim. For each claim it prints the statement, what was measured, the number, and the
+verdict. The verdict follows from the number and a tolerance, and the reason for the tolerance is given. Random numbers are seeded.
+`nqm claims --out claims` writes a picture of each claim and one page with all of them, as Markdown and as a single HTML file, in
+about a minute on two cores. The claims about networks need the extra `nets`; without it they are omitted, and the summary says so:
 {networks}.
 
 ```sh
@@ -130,8 +130,9 @@ nqm claims --list
 nqm claims stationary_covariance preconditioning_before_after --turn
 ```
 
-Every claim rests on a premise, and each names the one that turns its verdict. `--turn` measures with that premise
-broken too, and `--premise NAME=VALUE` one claim with a premise of yours. In Python the premises are arguments:
+Every claim rests on assumptions, called its premises, and names the one that, if changed, flips the verdict. `--turn` measures
+the claim with that premise broken, too, and `--premise NAME=VALUE` measures it with a premise of your own. In Python premises
+are arguments:
 
 ```python
 >>> from nqm.paper.claims import check
@@ -151,7 +152,8 @@ broken too, and `--premise NAME=VALUE` one claim with a premise of yours. In Pyt
 CLAIMS_TAIL = """\
 ## A claim of your own
 
-One file in [`nqm/paper/claims/`](../nqm/paper/claims) is one claim; it is found by being there.
+Each file in [`nqm/paper/claims/`](../nqm/paper/claims) is one claim. A new file in that folder is found without
+being listed anywhere.
 
 | name | what it is |
 |---|---|
@@ -159,7 +161,7 @@ One file in [`nqm/paper/claims/`](../nqm/paper/claims) is one claim; it is found
 | `measure(...)` | takes the premises as arguments and returns a `Measured`: table, number, tolerance, verdict |
 | `study` | an argument of `measure` that shares tuned sweeps with other claims |
 | `draw(table)` | the picture, from the table alone |
-| `TURN` | words and arguments of the premise that turns the verdict |
+| `TURN` | the premise that flips the verdict: its description and its arguments |
 | `questions(study)` | optional: searches that workers may begin before they are asked for |
 | `NEEDS` | optional: a module and the extra that brings it, such as `("torch", "nets")`; without it the claim says what to install |
 """

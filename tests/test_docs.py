@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from prose import NUMBERS, Prose
 
 import nqm
 from nqm.cli import main
@@ -125,6 +126,21 @@ def test_every_verb_and_option_is_documented() -> None:
     assert not missing, f"run docs/generate.py; docs/cli.md lacks {', '.join(missing)}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_commands_have_a_verb_and_options_that_exist(page: Path) -> None:
+    """Commands inside sentences and tables too, which nothing runs."""
+    known = verbs(main)
+    for command in re.findall(r"^(?:\$ )?nqm [a-z].*$", code(page), re.M):
+        words = [word.split("=")[0] for word in command.removeprefix("$ ").split()]
+        verb = next((name for name in (" ".join(words[1:3]), words[1]) if name in known), None)
+        if verb is None:
+            assert words[1] in main.commands, f"{name_of(page)}: no such verb in {command!r}"
+            continue
+        options = {option for parameter in known[verb].params for option in (*parameter.opts, "--help")}
+        wrong = [word for word in words if re.match(r"--[a-z]", word) and word not in options]
+        assert not wrong, f"{name_of(page)}: {command!r} has {wrong[0]}, which nqm {verb} does not"
+
+
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
     text = re.sub(r"`[^`\n]*`", "", FENCE.sub("", page.read_text()))
@@ -208,10 +224,54 @@ def test_other_numbers_on_the_choose_page() -> None:
         assert close(nqm.tune(PROBLEM, optimizer, 64, examples=1e6).loss, rows[name][1])
 
 
-def test_commands_on_the_choose_page_are_valid() -> None:
+def parse(command: str) -> None:
+    """Let the verb of a command read its arguments; wrong ones raise."""
+    verb, *arguments = shlex.split(command, comments=True)[1:]
+    main.commands[verb].make_context(verb, list(arguments))
+
+
+def test_commands_on_the_choose_page_are_valid(folder: Path) -> None:
     """Every command there parses; the tables themselves are checked above."""
+    (folder / "digits.json").touch()  # which the first command of a section writes
     for _, _, text in blocks(CHOOSE, "sh"):
         for command in (line for line in text.splitlines() if line.startswith("nqm")):
-            verb, *arguments = shlex.split(command, comments=True)[1:]
-            context = main.commands[verb].make_context(verb, list(arguments))
-            assert context.params, command
+            parse(command)
+
+
+def test_commands_in_the_readme_are_valid(folder: Path) -> None:
+    """Those of the table of questions, but for the ones that need a study or a class of the reader's own."""
+    (folder / "digits.json").touch()
+    commands = re.findall(r"`(nqm \w+ [^`]+)`", (ROOT / "README.md").read_text())
+    assert len(commands) > 10
+    for command in commands:
+        if not re.search(r"mine:|nqm lab", command):
+            parse(command)
+
+
+@pytest.mark.parametrize(
+    "prose",
+    [pytest.param(one, id=f"{one.page}: {one.sentence[:50]}", marks=[pytest.mark.slow] * one.slow) for one in NUMBERS],
+)
+def test_numbers_in_sentences(prose: Prose) -> None:
+    if prose.needs:
+        pytest.importorskip(prose.needs)
+    prose.check()
+
+
+@pytest.mark.parametrize(
+    ("text", "computed", "holds"),
+    [
+        ("needs 6,673 steps", 6673.4, True), ("needs 6,674 steps", 6673.4, False), ("needs\n6,673 steps", 6673, True),
+        ("needs 0.35 steps", 0.3534, True), ("needs 0.36 steps", 0.3534, False), ("needs some steps", 1, False),
+        ("needs 1 steps, needs 2 steps", 1, False),
+    ],
+)  # fmt: skip
+def test_a_wrong_number_in_a_sentence_is_found(text: str, computed: float, holds: bool, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    prose = Prose(str(page), "needs {} steps", lambda: computed)
+    if holds:
+        prose.check()
+    else:
+        with pytest.raises(AssertionError, match=r"page\.md"):
+            prose.check()

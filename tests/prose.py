@@ -1,0 +1,481 @@
+"""Numbers in the sentences of the documentation, each beside the function that computes it.
+
+An entry is a page, a piece of one of its sentences with ``{}`` in the place of each number, and a function that returns those
+numbers. The test reads the numbers from the page, so a number that changes for a good reason is changed on the page alone.
+Line breaks do not matter. A number may be off by half a unit of its last digit and, for what a search finds, by ``within``
+of itself.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import nqm
+from nqm import EMA, SGD, HeavyBall, LeastSquares, Quadratic, Spectrum
+from nqm.problems.bounds import bayes_bound, conjugate_gradient_steps, knee, paper_bound
+from nqm.text.objects import parse_optimizer
+
+ROOT = Path(__file__).parents[1]
+NUMBER = r"-?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?"
+SEARCHED = 1e-3  # what tuning promises, in steps
+
+Numbers = float | Iterable[float]
+
+
+@dataclass(frozen=True)
+class Prose:
+    """A piece of a sentence, and the function that computes its numbers."""
+
+    page: str
+    sentence: str
+    compute: Callable[[], Numbers]
+    within: float = 0.0
+    slow: bool = False
+    needs: str = ""  # a module without which the numbers cannot be computed
+
+    def shown(self) -> list[str]:
+        """The numbers as the page has them; an assertion if the page has no such sentence, or several."""
+        words = [r"\s+".join(map(re.escape, piece.split(" "))) for piece in self.sentence.split("{}")]
+        pattern = f"({NUMBER})".join(words)
+        found = [m.groups() for m in re.finditer(pattern, (ROOT / self.page).read_text())]
+        assert len(found) == 1, f"{self.page} has {len(found)} sentences like {self.sentence!r}; one is wanted"
+        return list(found[0])
+
+    def check(self) -> None:
+        """Compute the numbers and compare them with the page."""
+        computed = self.compute()
+        values = [float(v) for v in (computed if isinstance(computed, Iterable) else [computed])]
+        shown = self.shown()
+        assert len(values) == len(shown), f"{self.sentence!r} has {len(shown)} numbers, {len(values)} were computed"
+        for text, value in zip(shown, values, strict=True):
+            slack = half_unit(text) + self.within * abs(value)
+            assert abs(number(text) - value) <= slack, f"{self.page}: {self.sentence!r} says {text}, it is {value:.6g}"
+
+
+def number(text: str) -> float:
+    return float(text.replace(",", ""))
+
+
+def half_unit(text: str) -> float:
+    """Half a unit of the last digit that is shown."""
+    mantissa, _, exponent = text.partition("e")
+    return 0.5 * 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2])) * (1 + 1e-9)
+
+
+# What the functions below share.
+
+PAPER = Spectrum.power_law(10_000)
+PROBLEM = Quadratic(PAPER)
+
+
+@cache
+def steps(optimizer: str, batch_size: float, target: float = 0.01) -> float:
+    """Tuned steps on the paper's problem."""
+    return tuned(optimizer, batch_size, target).steps
+
+
+@cache
+def tuned(optimizer: str, batch_size: float, target: float = 0.01) -> Any:
+    return nqm.tune(PROBLEM, parse_optimizer(optimizer), batch_size, target)
+
+
+@cache
+def swept(optimizer: str, target: float = 0.01) -> nqm.Sweep:
+    return nqm.sweep(PROBLEM, parse_optimizer(optimizer), target=target)
+
+
+@cache
+def critical(optimizer: str, definition: Any = "20%", target: float = 0.01) -> float:
+    return swept(optimizer, target).critical_batch_size(definition)
+
+
+@cache
+def pieces(n: int, batch_size: float, optimizer: str = "SGD") -> float:
+    """Steps of the best schedule of the learning rate with n pieces."""
+    return nqm.optimal_schedule(PROBLEM, parse_optimizer(optimizer), batch_size, 0.01, pieces=n).steps
+
+
+@cache
+def results(name: str) -> dict[str, Any]:
+    return json.loads((ROOT / "docs" / "results" / f"{name}.json").read_text())
+
+
+def measured(name: str, optimizer: str, batch_size: int, field: str = "steps") -> float:
+    """A cell of a study's table."""
+    rows = results(name)["table"]
+    return next(r[field] for r in rows if (r["optimizer"], r["batch_size"]) == (optimizer, batch_size))
+
+
+def finding(name: str, statement: str) -> list[float]:
+    """The numbers in what a study found about a statement of the paper, in their order."""
+    found = next(one["measured"] for one in results(name)["findings"] if one["statement"] == statement)
+    return [number(text) for text in re.findall(NUMBER, found)]
+
+
+def step_errors() -> list[float]:
+    """By how many percent predicted steps on digits are below and above the measured ones, at most, from B = 512 on."""
+    rows = [row for row in results("digits_checkpoint")["table"] if row["batch_size"] >= 512]
+    off = [100 * row["predicted"] / row["steps"] - 100 for row in rows]
+    return [-min(off), max(off)]
+
+
+def errors(workload: str, steps: int, low: float = 0.0, high: float = 0.5, column: str = "error") -> np.ndarray:
+    """Errors of predictions in percent, as ``nqm check`` wrote them, at rates in this range over the largest curvature."""
+    with (ROOT / "docs" / "checks" / f"{workload}.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    kept = [r for r in rows if float(r["steps"]) == steps and low <= float(r["reach"]) / steps < high]
+    return np.abs([100 * float(r[column]) for r in kept])
+
+
+@cache
+def digits_fit() -> Any:
+    from nqm.nets import fit, workload
+
+    return fit(workload("digits").network())
+
+
+@cache
+def carried(batch_size: float) -> tuple[float, float, float, float]:
+    """The recipe of the choose page: fraction of the critical batch size, batch size and rate on the model, rate on digits."""
+    from nqm.nets import advise
+
+    found = advise(digits_fit(), target=0.08, batch_size=64).critical_batch_size
+    assert found is not None
+    fraction = batch_size / found.value
+    there = fraction * critical("SGD", "2x")
+    rate = tuned("SGD", there).optimizer.lr
+    return fraction, there, rate, rate / digits_fit().spectrum.h.max()
+
+
+def trained(batch_size: int, rate: float) -> list[float]:
+    """A row of the choose page: losses of the digits network after 100 steps at 1/4 to 2 times a rate; at 4 times they rise."""
+    from nqm.nets import workload
+
+    network = workload("digits").network()
+    runs = [network.run(SGD(rate * f), batch_size, steps=[100], seeds=5) for f in (0.25, 0.5, 1, 2, 4)]
+    *losses, far = (float(run.loss[-1]) for run in runs)
+    assert far > network.full_loss(), f"{far:.4g} after 100 steps at 4 times the rate"
+    return [rate, *losses]
+
+
+def exact_cg() -> list[float]:
+    """Steps of conjugate gradients in exact arithmetic, behind H^-p for each of the paper's p."""
+    return [steps for p in POWERS if (steps := conjugate_gradient_steps(PAPER, 0.01, p)) is not None]
+
+
+def plain_cg(power: float) -> int:
+    """Steps of conjugate gradients in plain float64, behind the preconditioner H^-power."""
+    h, x = PAPER.h ** (1 - power), PAPER.h ** (power / 2)
+    r = d = -h * x
+    for step in range(1000):
+        if (h * x * x).sum() / 2 <= 0.01:
+            return step
+        a = (r @ r) / (d @ (h * d))
+        x, after = x + a * d, r - a * h * d
+        r, d = after, after + (after @ after) / (r @ r) * d
+    raise AssertionError("conjugate gradients do not arrive")
+
+
+def gap(x: float, momentum: float) -> float:
+    """Percent by which heavy ball at lr (1 - momentum) and SGD at lr differ at most, on one mode with x = lr h."""
+    from nqm.paper.claims import check
+
+    return 100 * check("lr_momentum_interchangeable", settings=[(x, momentum)]).number
+
+
+def hyperbola() -> list[float]:
+    """The product (S / Smin - 1)(E / Emin - 1) at the ends of the sweep."""
+    from nqm.paper.claims import check
+
+    table = check("mccandlish_hyperbola").table
+    return [table[0]["product"], table[-1]["product"]]
+
+
+def first_rate() -> float:
+    """Rate of the first of fifty pieces of the best schedule at B = 16, behind H^-3/4."""
+    found = nqm.optimal_schedule(PROBLEM, nqm.Preconditioned(SGD(), 0.75), 16, 0.01, pieces=50)
+    optimizer: Any = found.optimizer
+    return optimizer.inner.lr * found.schedule.lr[0]
+
+
+def at_the_edge() -> float:
+    """Share of the best schedule of SGD at B = 1,024 that is spent at the largest rate."""
+    found = nqm.optimal_schedule(PROBLEM, SGD(), 1024, 0.01, pieces=10)
+    return found.schedule.lengths[0] / found.steps
+
+
+def claims_counted() -> list[int]:
+    """How many claims there are, and how many hold, hold with qualifications, and do not hold."""
+    found = re.search(r"^Of (\d+) claims,? (\d+) hold\D+(\d+)\D+(\d+)", (ROOT / "docs/claims.md").read_text(), re.M)
+    assert found is not None
+    return [int(n) for n in found.groups()]
+
+
+LEAST_SQUARES = LeastSquares(PAPER, label_noise=1.0)
+REGRESSION_SIZES = (1, 4, 16, 64, 1024)
+CELLS = "| {} | {} | {} | {} | {} |"
+
+
+@cache
+def regression(batch_size: float, target: float, optimizer: nqm.Optimizer = SGD()) -> Any:  # noqa: B008
+    return nqm.tune(LEAST_SQUARES, optimizer, batch_size, target)
+
+
+@cache
+def additive(batch_size: float, target: float, optimizer: nqm.Optimizer = SGD()) -> Any:  # noqa: B008
+    return nqm.tune(LEAST_SQUARES.additive, optimizer, batch_size, target)
+
+
+def regression_row(model: Callable[[float, float], Any], target: float) -> list[float]:
+    return [model(B, target).steps for B in REGRESSION_SIZES]
+
+
+def limits(optimizer: nqm.Optimizer) -> list[float]:
+    return [LEAST_SQUARES.stability_limit(optimizer, B) for B in REGRESSION_SIZES]
+
+
+def batch_size_schedule() -> list[float]:
+    """Of the best batch-size schedule for 10^6 examples: first and last size, loss, steps."""
+    found = nqm.optimal_schedule(PROBLEM, SGD(), 1, examples=1e6, on="batch_size")
+    sizes = found.batch_size * np.asarray(found.schedule.batch_size)
+    return [sizes[0], sizes[-1], found.loss, found.steps]
+
+
+README, CHOOSE, THEORY, DESIGN = "README.md", "docs/choose.md", "docs/theory.md", "docs/design.md"
+START, NETS, RESULTS = "docs/start.md", "docs/nets.md", "docs/results.md"
+MODES = Quadratic(Spectrum.power_law(10**12))
+POWERS = (0, 0.25, 0.5, 0.75)
+
+NUMBERS = [
+    # README
+    Prose(
+        README, "At batch size 1,024 tuned SGD needs {} steps, SGD with averaged weights {}, heavy ball {}.",
+        lambda: [steps(o, 1024) for o in ("SGD", "EMA(SGD)", "HeavyBall")], SEARCHED,
+    ),
+    Prose(
+        README, "by 20% at a batch size of {}, heavy ball at {}.", lambda: [critical("SGD"), critical("HeavyBall")], 0.01,
+    ),
+    Prose(
+        README, "averaging the weights makes SGD {} times as fast; at 1,048,576 it gains {}%.",
+        lambda: [steps("SGD", 4) / steps("EMA(SGD)", 4), 100 - 100 * steps("EMA(SGD)", 2**20) / steps("SGD", 2**20)],
+    ),
+    Prose(README, "of {} claims {} hold, {} hold with qualifications and {} does not", claims_counted),
+    Prose(
+        README, "| median error {}%, {}% and {}%; worst setting {}% |",
+        lambda: [
+            *(np.median(errors(name, 1000)) for name in ("digits", "fashion_mlp", "fashion_cnn")),
+            max(errors(name, 1000).max() for name in ("digits", "fashion_mlp", "fashion_cnn")),
+        ],
+    ),
+    Prose(
+        README, "| median error {}% and {}%; the Transformer",
+        lambda: [np.median(errors(name, 300)) for name in ("moby_transformer", "cifar_resnet8")],
+    ),
+    Prose(
+        README, "median error {}% after 300 steps, {}% after 1,000",
+        lambda: [np.median(errors("digits", t, 0.5, 2)) for t in (300, 1000)],
+    ),
+    *(Prose(page, "between {}% below and {}% above", step_errors) for page in (README, RESULTS)),
+    Prose(
+        README, "SGD took {} steps where {} were predicted",
+        lambda: [measured("digits_checkpoint", "SGD", 8, field) for field in ("steps", "predicted")],
+    ),
+    Prose(
+        README, "measured {} ({} to {}), predicted {} |",
+        lambda: [
+            *(results("digits_checkpoint")["critical_batch_size"]["SGD"]["2x"][k] for k in ("value", "low", "high")),
+            results("digits_checkpoint")["predicted"]["SGD"]["critical_batch_size"]["2x"],
+        ],
+    ),
+    Prose(
+        README, "On the digits checkpoint it is {}, where SGD's critical batch size was measured at {} |",
+        lambda: [
+            digits_fit().noise_scale.value,
+            results("digits_checkpoint")["critical_batch_size"]["SGD"]["2x"]["value"],
+        ],
+        0.01, slow=True, needs="torch",
+    ),
+    Prose(
+        README, "{} curvature products and {} full gradients",
+        lambda: [digits_fit().provenance.products, digits_fit().provenance.full_gradients], slow=True, needs="torch",
+    ),
+    # start.md; its code blocks hold the others.
+    Prose(START, "# a constant rate needs {}", lambda: steps("SGD", 64), SEARCHED),
+    # choose.md, besides its tables
+    Prose(CHOOSE, "initial loss {}, target loss", lambda: PAPER.initial_loss),
+    Prose(
+        CHOOSE, "an exponential average needs {} times fewer steps than SGD, and a tail average {} times fewer.",
+        lambda: [steps("SGD", 4) / steps(o, 4) for o in ("EMA(SGD)", "Polyak(SGD)")], slow=True,
+    ),
+    Prose(
+        CHOOSE, "plain SGD needs {} steps, and heavy ball {}.",
+        lambda: [swept(o).smallest_steps for o in ("SGD", "HeavyBall")], SEARCHED,
+    ),
+    Prose(
+        CHOOSE, "| HeavyBall | {} | {} | {} | {} | {} |\n| Nesterov |",
+        lambda: [
+            *(critical("HeavyBall", by) for by in ("20%", "2x", "ratio")), swept("HeavyBall").smallest_steps,
+            swept("HeavyBall").examples.min(),
+        ],
+        0.005,
+    ),
+    Prose(
+        CHOOSE, "SGD with H^-1/2 needs {} times fewer steps at B = 4 and {} times fewer at B = 2^20.",
+        lambda: [steps("SGD", B) / steps("Preconditioned(SGD, 0.5)", B) for B in (4, 2**20)],
+    ),
+    Prose(
+        CHOOSE, "At B = 4 it saves {}% of the steps at momentum 0.9, and {}% if the momentum is tuned",
+        lambda: [100 - 100 * steps(o, 4) / steps("SGD", 4) for o in ("HeavyBall(momentum=0.9)", "HeavyBall")],
+    ),
+    Prose(
+        CHOOSE, "With an average the best rate is {} times as high at B = 4",
+        lambda: tuned("EMA(SGD)", 4).optimizer.inner.lr / tuned("SGD", 4).optimizer.lr, 0.01,
+    ),
+    Prose(
+        CHOOSE, "P = H^p alone: {} here, {} at p = 0.5.", lambda: [knee(PAPER, 0.01), knee(PAPER, 0.01, 0.5)],
+    ),
+    Prose(CHOOSE, "`Polyak(SGD)` leaves perfect scaling at B = {} because", lambda: critical("Polyak(SGD)"), 0.01, slow=True),
+    Prose(
+        CHOOSE, "1, 2, 10 and 50 pieces need {}, {}, {} and {} steps, at B = 1,024 they need {}, {}, {} and {}.",
+        lambda: [pieces(n, B) for B in (64, 1024) for n in (1, 2, 10, 50)], 0.005, slow=True,
+    ),
+    *(
+        Prose(CHOOSE, f"| {name} {'| {} ' * 10}|", lambda name=name: swept(name).effective_lr, 0.01, slow=name != "SGD")
+        for name in ("SGD", "HeavyBall", "EMA(SGD)")
+    ),
+    Prose(
+        CHOOSE, f"| SGD, best 10-piece schedule {'| {} ' * 7}|", lambda: [pieces(10, 4**k) for k in range(1, 8)], SEARCHED,
+        slow=True,
+    ),
+    Prose(
+        CHOOSE, "| HeavyBall, best 10-piece schedule | | | {} | | {} | | {} |",
+        lambda: [pieces(10, 4**k, "HeavyBall") for k in (3, 5, 7)], 0.01, slow=True,
+    ),
+    Prose(CHOOSE, "At B = 1,024 the first part is {}% of the run.", lambda: 100 * at_the_edge(), slow=True),
+    Prose(
+        CHOOSE, "of ten pieces at B = 64 reaches {} with the same examples",
+        lambda: nqm.optimal_schedule(PROBLEM, SGD(), 64, examples=1e6).loss, SEARCHED,
+    ),
+    Prose(CHOOSE, "rises from {} to {} and reaches {} in {} steps.", batch_size_schedule, 0.01),
+    Prose(
+        CHOOSE, "moves from {} to {} for SGD, from {} to {} for heavy ball, and from {} to {} for averaged SGD.",
+        lambda: [critical(o, "20%", t) for o in ("SGD", "HeavyBall", "EMA(SGD)") for t in (0.01, 0.001)], 0.01, slow=True,
+    ),
+    Prose(
+        CHOOSE, "the largest curvature is {}. The advice says that the critical batch size (twice the steps of perfect scaling) is "
+        "{}, so 64 is {} of it. On the model that critical batch size is {}, and {} of it is {}, where the best learning rate is {}. "
+        "Divided by {} this is {}.",
+        lambda: [
+            h := digits_fit().spectrum.h.max(), 64 / carried(64)[0], carried(64)[0], critical("SGD", "2x"), *carried(64)[:3], h,
+            carried(64)[3],
+        ],
+        0.005, slow=True, needs="torch",
+    ),
+    Prose(
+        CHOOSE, "after 100 steps its loss is {}, where the fit predicts {}.",
+        lambda: [trained(64, 0.677)[3], digits_fit().predict(SGD(0.677), 64, 100).loss[-1]], 0.1, slow=True, needs="torch",
+    ),
+    Prose(
+        CHOOSE, "of the real network after 100 steps ({} at the checkpoint", lambda: digits_fit().loss, slow=True, needs="torch",
+    ),
+    *(
+        Prose(
+            CHOOSE, f"| {B:,} | {{}} | {{}} | {{}} | {{}} | {{}} | rises |", lambda B=B: trained(B, carried(B)[3]), 0.1, slow=True,
+            needs="torch",
+        )
+        for B in (16, 64, 256, 1024)
+    ),
+    # theory.md
+    Prose(THEORY, "Its trace is {}, its initial loss {}.", lambda: [PAPER.trace, PAPER.initial_loss]),
+    Prose(
+        THEORY, "is built from {} nodes, without a loop over modes. A search compresses these further, to {}.",
+        lambda: [len(MODES.spectrum), len(MODES.nodes.searched(HeavyBall()).modes)],
+    ),
+    Prose(
+        THEORY, "SGD needs {} steps where the paper's bound says {} and the Bayes bound {}.",
+        lambda: [steps("SGD", 4, 3.0), paper_bound(PAPER, 3.0, 4), np.ceil(bayes_bound(PAPER, 3.0, 4))],
+    ),
+    Prose(
+        THEORY, "the two bounds differ by {}%.",
+        lambda: 100 * paper_bound(PAPER, 0.01, 4) / bayes_bound(PAPER, 0.01, 4) - 100,
+    ),
+    Prose(
+        THEORY, "need {} steps on the problem above ({}, {}, {} with H^-p",
+        lambda: exact_cg(),
+    ),
+    Prose(THEORY, "lose orthogonality and take {}.", lambda: plain_cg(0)),
+    Prose(THEORY, "| largest stable lr | {} | {} | {} | {} | {} |", lambda: limits(SGD())),
+    Prose(
+        THEORY, "| heavy ball, momentum 0.9: lr / (1 - momentum) | {} | {} | {} | {} | {} |",
+        lambda: [10 * lr for lr in limits(HeavyBall(momentum=0.9))],
+    ),
+    *(
+        Prose(
+            THEORY, f"| steps to loss {target:g}{words} {CELLS}\n| without sampling noise {CELLS}",
+            lambda target=target: regression_row(regression, target) + regression_row(additive, target), SEARCHED, slow=True,
+        )
+        for target, words in ((1.0, ", tuned SGD"), (0.1, ""))
+    ),
+    Prose(
+        THEORY, "the best rate is {}, while the additive model would take {}. For a loss of 2 the best rate of the additive "
+        "model, {},",
+        lambda: [regression(4, 1.0).optimizer.lr, *(additive(4, target).optimizer.lr for target in (1.0, 2.0))],
+    ),
+    Prose(
+        THEORY, "agree for SGD: to {}% in steps at a loss of 0.01",
+        lambda: 100 * regression(4, 0.01).steps / additive(4, 0.01).steps - 100,
+    ),
+    Prose(
+        THEORY, "needs {} steps at B = 4, where the additive model says {}, and {} at B = 64, where it says {}.",
+        lambda: [model(B, 0.01, EMA(SGD())).steps for B in (4, 64) for model in (regression, additive)], SEARCHED, slow=True,
+    ),
+    Prose(
+        THEORY, "with momentum 0.9 needs {} of SGD's steps. With momentum tuned too it needs {} ({}, {}, {} with H^-p",
+        lambda: [
+            steps("HeavyBall(momentum=0.9)", 4) / steps("SGD", 4),
+            *(steps(f"Preconditioned(HeavyBall, {p})", 4) / steps(f"Preconditioned(SGD, {p})", 4) for p in POWERS),
+        ],
+    ),
+    Prose(
+        THEORY, "differ by at most {}% at x = 0.001 and b = 0.5, {}% at x = 0.001 and b = 0.9, {}% at x = 0.01 and b = 0.9.",
+        lambda: [gap(0.001, 0.5), gap(0.001, 0.9), gap(0.01, 0.9)],
+    ),
+    Prose(THEORY, "With p = 3/4 at B = 16 it starts at {}, where stability", first_rate, 0.01, slow=True),
+    Prose(THEORY, "the product runs from {} at B = 4 to {} at B = 2^20", hyperbola, 0.02),
+    # nets.md and results.md, besides their tables
+    Prose(
+        NETS, "A fit takes {} products of G with a vector, each a pass over all the data, and {} full gradients.",
+        lambda: [digits_fit().provenance.products, digits_fit().provenance.full_gradients], slow=True, needs="torch",
+    ),
+    Prose(
+        RESULTS, "fewer examples than all others, {} times those of Adam",
+        lambda: measured("fashion_cnn", "KFAC", 16) / measured("fashion_cnn", "Adam", 16),
+    ),
+    Prose(
+        RESULTS, "({} of the steps, interval {} to {})",
+        lambda: finding("fashion_cnn", "an average of the weights helps SGD at small batch only")[4:7],
+    ),
+    Prose(
+        RESULTS, "Adam's is larger than momentum's in {}% of the resampled seeds",
+        lambda: finding("fashion_cnn", "the critical batch size of Adam is larger than that of HeavyBall")[-1],
+    ),
+    # design.md
+    Prose(
+        DESIGN, "uses {} nodes in place of the paper's 10^4 modes, and {} in place of 10^12.",
+        lambda: [len(problem.nodes.searched(HeavyBall()).modes) for problem in (PROBLEM, MODES)],
+    ),
+    Prose(
+        DESIGN, "full reorthogonalisation): {}, {}, {} and {} steps on the paper's instance",
+        lambda: exact_cg(),
+    ),
+    Prose(DESIGN, "rounding delays the first to {} and the second to {}.", lambda: [plain_cg(0), plain_cg(0.25)]),
+]  # fmt: skip
