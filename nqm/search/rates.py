@@ -39,7 +39,8 @@ class RateSettings:
     rough: float = 1e-5  # This is the tolerance of the descents that choose among first guesses.
     good: float = 1e-7  # This is the tolerance of the descents that look for the horizon.
     sharp: float = 1e-9  # This is the tolerance of the last descent at a horizon.
-    close: float = 1e-4  # A schedule has its horizon once its log loss is so little below that of the target.
+    near: float = 3e-3  # Coarse schedules have their horizon once the log loss is so little below that of the target.
+    close: float = 1e-4  # The finest schedule has its horizon once the log loss is so little below that of the target.
     shorter: float = 0.02  # Other basins are looked for at a horizon that is shorter by this fraction.
     horizons: int = 30  # Newton's method tries so many horizons at most.
     flattest: float = -0.2  # A flatter slope of log loss over log steps is not believed: Newton would jump too far.
@@ -60,6 +61,7 @@ class RateSettings:
     short: int = 8  # Pieces of fewer steps may pass the edge at once: they are over before anything blows up.
     depth: float = 60.0  # The log of a rate may lie so far below that of the largest rate allowed.
     iterations: int = 300  # L-BFGS takes so many iterations at most.
+    iterations_beyond: int = 60  # So many at most beyond the edge, where a dozen horizons are tried.
     corrections: int = 20  # L-BFGS remembers so many of its past steps.
 
 
@@ -103,8 +105,8 @@ class RateSearch:
         few, *finer = [level for level in levels(pieces) if level > RATE_SETTINGS.first_pieces // 2 or level == pieces]
         start = self._refined(constant._replace(steps=max(few, tuned.steps // 2)), few)
         best = self._shortened(target, self._sooner(target, constant.on(few), start), constant)
-        for level in finer:
-            best = self._sooner(target, best.on(level), best.on(level))
+        for level in finer or [pieces]:
+            best = self._sooner(target, best.on(level), best.on(level), close=level == pieces)
         return self._confirmed(self._beyond_edge(target, best), target)
 
     def at(self, rates: Rates, lr: float) -> Optimizer:
@@ -162,9 +164,9 @@ class RateSearch:
             rates = np.geomspace(first, last, pieces) * np.exp(RATE_SETTINGS.jitter * rng.normal(size=pieces))
             yield flat._replace(rates=np.minimum(rates, top), u=at)
 
-    def _sooner(self, target: float, best: Rates, start: Rates) -> Rates:
+    def _sooner(self, target: float, best: Rates, start: Rates, close: bool = False) -> Rates:
         """The shortest horizon that is found from a start, or the best so far where that is no longer."""
-        found = self._horizon(target, start)
+        found = self._horizon(target, start, RATE_SETTINGS.close if close else RATE_SETTINGS.near)
         return found if found.loss <= target and found.steps < best.steps else best
 
     def _shortened(self, target: float, best: Rates, constant: Rates) -> Rates:
@@ -177,30 +179,32 @@ class RateSearch:
             )
             found = min(ends, key=lambda end: end.loss)
             if found.loss <= target:
-                best, cut = self._sooner(target, found, found), 2 * cut
+                best, cut = found, 2 * cut
             elif cut > RATE_SETTINGS.shorter:
                 cut = RATE_SETTINGS.shorter
             else:
                 break
         return best
 
-    def _horizon(self, target: float, found: Rates) -> Rates:
+    def _horizon(self, target: float, found: Rates, close: float) -> Rates:
         """Newton's method on log T against log of the least loss; the slope is that of the current schedule stretched."""
         goal, T, reached = math.log(target), found.steps, found
         lo, hi = len(found.rates) - 1, MAX_STEPS
-        for _ in range(RATE_SETTINGS.horizons):
+        for turn in range(RATE_SETTINGS.horizons):
             found = self._descend(found._replace(steps=T), RATE_SETTINGS.good)
             at = math.log(found.loss)
             if at <= goal:
                 reached, hi = found, T
             else:
                 lo = T
-            if (0 <= goal - at < RATE_SETTINGS.close) or hi - lo <= 1:
+            if (0 <= goal - at < close) or hi - lo <= 1:
                 break
             further = T + max(1, T // 50)
             slope = (math.log(self._loss(found._replace(steps=further), self.nodes)) - at) / math.log(further / T)
-            move = (goal - RATE_SETTINGS.close / 2 - at) / min(slope, RATE_SETTINGS.flattest)
+            move = (goal - close / 2 - at) / min(slope, RATE_SETTINGS.flattest)
             guess = T * math.exp(np.clip(move, -RATE_SETTINGS.furthest, RATE_SETTINGS.furthest))
+            if turn % 3 == 2 and hi < MAX_STEPS:
+                guess = (lo + hi) / 2  # Basins differ from horizon to horizon, and Newton's method may creep.
             T = int(np.clip(round(guess), lo + 1, max(hi - 1, lo + 1)))
         return reached
 
@@ -215,7 +219,9 @@ class RateSearch:
             trial = min(found.steps - 1, int(found.steps * (1 - cut)))
             if cut < RATE_SETTINGS.last_cut or trial < len(found.rates):
                 break
-            shorter = self._descend(found._replace(steps=trial), RATE_SETTINGS.good, beyond=True)
+            shorter = self._descend(
+                found._replace(steps=trial), RATE_SETTINGS.good, True, RATE_SETTINGS.iterations_beyond
+            )
             if shorter.loss > target:
                 cut /= 3
             else:
@@ -240,7 +246,9 @@ class RateSearch:
             loss = self._loss(found._replace(steps=T), self.problem)
         return found._replace(steps=T, loss=loss)
 
-    def _descend(self, start: Rates, tolerance: float, beyond: bool = False) -> Rates:
+    def _descend(
+        self, start: Rates, tolerance: float, beyond: bool = False, iterations: int = RATE_SETTINGS.iterations
+    ) -> Rates:
         """The least loss that is found from a start, at its horizon: up to the edge of stability, or beyond it."""
         from scipy.optimize import minimize
         from threadpoolctl import threadpool_limits
@@ -259,7 +267,7 @@ class RateSearch:
         top = math.log(chain.edge(start.u) * most)
         bounds = [(top - RATE_SETTINGS.depth, top)] * count + [(p.kind.low, p.kind.high) for p in self.shared]
         options = {
-            "maxiter": RATE_SETTINGS.iterations,
+            "maxiter": iterations,
             "ftol": tolerance,
             "gtol": 1e-8,
             "maxcor": RATE_SETTINGS.corrections,

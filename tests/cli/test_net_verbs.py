@@ -193,7 +193,7 @@ def test_wrong_examples_and_steps_name_their_options(verb: tuple[str, ...]) -> N
     [
         ("fit", "mine:network", "--descent", "5"),
         ("predict", "digits.json", "SGD(0.1)", "-b", "64", "--steps", "5"),
-        ("advise", "digits.json", "-b", "64", "--target", "0.08"),
+        pytest.param(("advise", "digits.json", "-b", "64", "--target", "0.08"), marks=pytest.mark.slow),
         ("check", "mine:network", "SGD(0.1)", "--batch-sizes", "8", "--steps", "3", "--seeds", "1"),
     ],
     ids=lambda args: args[0],

@@ -77,6 +77,7 @@ def test_the_fingerprint_is_that_of_the_source(tmp_path: Path, monkeypatch: pyte
     assert before != parts._fingerprint(0)
 
 
+@pytest.mark.slow
 def test_figures_continue_where_they_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paper.run_all(tmp_path / "whole", FIGURES)
     with monkeypatch.context() as patch:
@@ -130,6 +131,7 @@ def test_measurements_with_premises_of_ones_own_are_not_kept(tmp_path: Path) -> 
     assert [path.name for path in tmp_path.glob("unfinished*")] == []
 
 
+@pytest.mark.slow
 def test_the_command_line_says_how_long_and_tells_of_each_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     lines = CliRunner().invoke(main, ["paper", "--only", "curves", "--only", "fig2"]).stderr.splitlines()

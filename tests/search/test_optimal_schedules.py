@@ -157,7 +157,10 @@ def test_more_pieces_are_never_worse(small: Quadratic) -> None:
 
 @pytest.mark.parametrize(
     ("dim", "batch_size"),
-    [(1000, 2**12), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((1000, 2**18), (10_000, 2**14)))],
+    [
+        (300, 2**10),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((1000, 2**12), (1000, 2**18), (10_000, 2**14))),
+    ],
 )
 def test_divided_schedules_are_never_later_than_the_constant_one(dim: int, batch_size: int) -> None:
     problem = Quadratic(Spectrum.power_law(dim))

@@ -331,7 +331,7 @@ def test_a_long_sum_of_schedules_is_read():
         ("Schedule([])", "at least 1"),
         ("Schedule([1], ends=[1])", "no argument of Schedule called 'ends'"),
         ("Schedule([1, 2], lr=[1, 2, 3])", "3 values for 2 pieces"),
-        ("linear(600000) + linear(600000)", "at most 1,000,000 times"),
+        pytest.param("linear(600000) + linear(600000)", "at most 1,000,000 times", marks=pytest.mark.slow),
         ("wsd(inf, inf, 1)", "at most"),
         ("cosine([10])", "must be one number"),
         ("step(10, 2, at=3)", "at must be a list"),

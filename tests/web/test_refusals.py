@@ -51,7 +51,7 @@ WRONG: list[tuple[str, dict[str, Any], str | None, str]] = [
     ("curve", {"stpes": 1}, "stpes", "did you mean steps?"),
     ("curve", {"schedule": "cosine"}, "schedule", "steps"),
     ("curve", {"schedule": {"lengths": [1] * 1001}}, "schedule.lengths", "1 to 1,000 entries"),
-    ("curve", {"schedule": {"lengths": [1, 2], "lr": [1]* 3}}, "schedule", "3 values for 2 pieces"),
+    ("curve", {"schedule": {"lengths": [1, 2], "lr": [1]* 3}}, "schedule.lr", "3 values for 2 pieces"),
     ("curve", {"problem": {"spectrum": "/etc/passwd"}}, "problem.spectrum", "no files are read"),
     ("curve", {"problem": {"spectrum": "power_law(0)"}}, "problem.spectrum", "whole number from 1"),
     ("curve", {"problem": {"spectrum": {"upload": "nothing"}}}, "problem.spectrum", "open the file again"),

@@ -61,7 +61,8 @@ def measure(
     with one_thread():
         start = task.network(0, seed=seed, examples=examples)
         seen = start.examples if sample is None else sample
-        start.first(seen)  # refused before the training, not after it
+        if not 1 <= seen <= start.examples:  # refused before the training, not after it
+            raise Wrong(f"sample must be from 1 to {start.examples:,}, got {seen}", argument="sample")
         times = [round(e * start.examples / task.batch_size) for e in epochs]
         trained = [
             network.first(seen) for network in checkpoints(start, task.optimizer, task.batch_size, times, seed=seed)
