@@ -31,7 +31,7 @@ FAMILIES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("batch_size", [2.0, 64.0])
+@pytest.mark.parametrize("batch_size", [2.0, 64.0, np.inf, 1e-12])  # the last two show the signal and the noise alone
 @pytest.mark.parametrize("optimizer", FAMILIES, ids=str)
 def test_one_curve_gives_the_losses_of_many_passes(optimizer: Optimizer, batch_size: float) -> None:
     family = Family(optimizer, PROBLEM.nodes.searched(optimizer).spectrum)
@@ -48,7 +48,8 @@ def test_one_curve_gives_the_losses_of_many_passes(optimizer: Optimizer, batch_s
         np.testing.assert_allclose(one, many, rtol=1e-9)
         with np.errstate(all="ignore"):
             exact = np.array([losses.exact(u, t) for u in U])
-        near = exact < 1e3
+        # Nodes do not resolve swings that hardly fade, which are all that is left where there is no noise.
+        near = (exact < 1e3) & np.isfinite(batch_size)
         np.testing.assert_allclose(many[near], exact[near], rtol=1e-6)  # on nodes; those of one slot are good to 1e-6
 
 
