@@ -24,7 +24,7 @@ ROOMS = [
 """The house, as docs/design.md draws it: a room imports only from rooms before it in this list."""
 
 DRAWS = {
-    ("engine.run", "show"), ("search.sweeps", "show"), ("search.schedules", "show"),
+    ("engine.run", "show"), ("search.sweeps", "show"), ("search.schedules", "show"), ("search.phase", "show"),
     ("engine.readable", "show"),
 }  # fmt: skip
 """Late imports by which a result draws and shows itself: made when its ``plot`` or table is asked for, and not before."""

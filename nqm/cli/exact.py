@@ -212,7 +212,7 @@ def sweep(
 @verb(
     "steps to a target over two settings",
     "nqm map HeavyBall -b 1024 --target 0.01 --x lr=0.001..8 --y momentum=0..0.999",
-    "nqm map SGD --target 0.01 --x lr=0.001..4..60 --y batch_size=2^2..2^20..10 --csv map.csv",
+    "nqm map SGD --target 0.01 --x lr=0.001..4..60 --y batch_size=2^2..2^20..10 --csv map.csv --plot map.png",
     "nqm map 'EMA(SGD(0.5))' --target 0.1 --x decay=0..0.9999 --y batch_size=4..4096 --json",
 )
 @options.optimizer
@@ -221,7 +221,7 @@ def sweep(
 @option("--batch-size -b B", "Batch size, unless it is an axis.", options.BATCH_SIZE)
 @options.target
 @options.spectrum
-@options.sink(csv=True)
+@options.sink(csv=True, plot=True)
 def map_(
     optimizer: Optimizer, x: Axis, y: Axis, batch_size: float | None, target: float, spectrum: Spectrum, sink: Sink
 ) -> None:
@@ -237,7 +237,7 @@ def map_(
 
     with progress(f"mapping {optimizer}"):
         found = phase_map(Quadratic(spectrum), optimizer, x, y, batch_size, target=target)
-    sink.deliver(found.to_dict, lambda: _show_map(found), found.table)
+    sink.deliver(found.to_dict, lambda: _show_map(found), found.table, found.plot)
     answered(found.best() is not None)
 
 

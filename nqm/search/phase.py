@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from ..optimizers.base import Optimizer, Parameter, fill, free_parameters, param
 from ..optimizers.checks import require_consistent
 from ..problems.base import MAX_STEPS, Problem, check_batch_size, check_target, require_separable
 from ..types import Array, Wrong
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MOST_VALUES = 512  # of an axis
 
@@ -175,6 +178,12 @@ class PhaseMap(Tabular):
             for y, row, outcomes in zip(self.y.values, self.steps, self.outcomes, strict=True)
             for x, T, outcome in zip(self.x.values, row, outcomes, strict=True)
         ]
+
+    def plot(self, path: str | None = None) -> Figure:
+        """The map in colours with the edge of stability; a matplotlib figure, written to ``path`` if given."""
+        from ..show.plots import plot_map
+
+        return plot_map(self, path)
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -70,8 +70,18 @@ class Line:
 
 
 @dataclass(frozen=True, eq=False)
+class Cells:
+    """A positive value (y, x) for each cell of a grid, as a colour on a log scale; where it is NaN the cell stays white."""
+
+    x: ArrayLike  # the sides of the cells, one more than there are cells
+    y: ArrayLike
+    values: ArrayLike
+    label: str  # of the colours
+
+
+@dataclass(frozen=True, eq=False)
 class Panel:
-    """Lines on axes with their names.
+    """Lines on axes with their names, and coloured cells behind them.
 
     ``legend`` is a matplotlib location, "below" or "none"; ``key`` replaces the lines' own labels in it.
     """
@@ -87,6 +97,7 @@ class Panel:
     x_limits: tuple[float, float] | None = None
     y_limits: tuple[float, float] | None = None
     x_ticks: dict[float, str] | None = None
+    cells: Cells | None = None
 
 
 def chart(
@@ -185,6 +196,8 @@ def around(values: ArrayLike, below: float, above: float) -> tuple[float, float]
 
 
 def _draw(axes: Any, panel: Panel) -> None:
+    if panel.cells:
+        _draw_cells(axes, panel.cells)
     for line in panel.lines:
         _draw_line(axes, line)
     axes.set(xlabel=panel.x, ylabel=panel.y)
@@ -199,6 +212,17 @@ def _draw(axes: Any, panel: Panel) -> None:
     if entries and panel.legend != "none":
         below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "ncols": 2}
         axes.legend(handles=_handles(entries), **(below if panel.legend == "below" else {"loc": panel.legend}))
+
+
+def _draw_cells(axes: Any, cells: Cells) -> None:
+    from matplotlib.colors import LogNorm
+
+    values = np.ma.masked_invalid(np.asarray(cells.values, dtype=float))
+    axes.grid(False)
+    if values.count():
+        norm = LogNorm(values.min(), max(values.max(), 1.01 * values.min()))
+        mesh = axes.pcolormesh(cells.x, cells.y, values, norm=norm, cmap="viridis_r", rasterized=True)
+        axes.figure.colorbar(mesh, ax=axes, label=cells.label)
 
 
 def _draw_line(axes: Axes, line: Line) -> None:

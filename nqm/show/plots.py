@@ -13,13 +13,14 @@ from numpy.typing import ArrayLike
 
 from ..optimizers.base import parameters
 from ..problems.bounds import bayes_bound, conjugate_gradient_steps, paper_bound
-from ..types import Wrong
-from .chart import BLACK, GREY, PALETTE, AxisScale, Figure, Line, Panel, around, chart, finite, ramp, wrap
+from ..types import Array, Wrong
+from .chart import BLACK, GREY, PALETTE, AxisScale, Cells, Figure, Line, Panel, around, chart, finite, ramp, wrap
 from .numbers import rounded, shown
 
 if TYPE_CHECKING:
     from ..engine.run import Run
-    from ..search import Scheduled
+    from ..search import PhaseMap, Scheduled
+    from ..search.phase import Ticks
     from ..search.sweeps import Sweep
 
 
@@ -136,6 +137,45 @@ def plot_schedule(scheduled: Scheduled, path: str | Path | None = None) -> Figur
     said = f"{scheduled.optimizer}, batch size {'as drawn' if np.ptp(schedule.batch_size) > 0 else shown(B)}"
     title = "\n".join(wrap(text, 76) for text in (said, scheduled.message) if text)
     return chart(panels, path, title=title)
+
+
+def plot_map(found: PhaseMap, path: str | Path | None = None) -> Figure:
+    """Steps to the target as colours over two settings, the edge of stability, and the cell with the fewest steps."""
+    x, y, best = _MapAxis(found.x), _MapAxis(found.y), found.best()
+    lines = []
+    if len(found.boundary):
+        edge = np.asarray(found.boundary, dtype=float)
+        lines.append(Line(x.at(edge[:, 0]), y.at(edge[:, 1]), "edge of stability", BLACK, "--"))
+    if best is not None:
+        fewest = f"fewest steps: {best['steps']:,}"
+        lines.append(Line([x.at(best["x"])], [y.at(best["y"])], fewest, PALETTE[1], "", marker="D"))
+    size = "" if found.batch_size is None else f", batch size {shown(found.batch_size)}"
+    cells = Cells(x.sides, y.sides, found.steps, f"steps to loss {found.target:g} (white: never)")
+    panel = Panel(
+        lines, x.name, y.name, x.scale, y.scale, wrap(f"{found.optimizer}{size}", 76), "below", cells=cells,
+        x_limits=x.limits, y_limits=y.limits,
+    )  # fmt: skip
+    return chart([panel], path, (5.5, 4.2))
+
+
+class _MapAxis:
+    """An axis of a map as it is drawn: a momentum or a decay as its memory 1 / (1 - value), which is what it is spaced by."""
+
+    def __init__(self, ticks: Ticks) -> None:
+        self.memory = ticks.scale == "memory"
+        self.name = f"1 / (1 - {ticks.name})" if self.memory else ticks.name.replace("_", " ")
+        spaced = self.memory or ticks.scale == "log"
+        self.scale: AxisScale = "log2" if ticks.name == "batch_size" else "log" if spaced else "linear"
+        middle = self.at(ticks.values)
+        middle = np.log(middle) if spaced else middle
+        inner = (middle[1:] + middle[:-1]) / 2
+        sides = np.concatenate([[2 * middle[0] - inner[0]], inner, [2 * middle[-1] - inner[-1]]])
+        self.sides = np.exp(sides) if spaced else sides
+        self.limits = float(self.sides[0]), float(self.sides[-1])
+
+    def at(self, values: ArrayLike) -> Array:
+        values = np.asarray(values, dtype=float)
+        return 1 / (1 - values) if self.memory else values
 
 
 def _stairs(ends: Sequence[int], values: ArrayLike, name: str, color: str) -> Panel:

@@ -124,9 +124,11 @@ def test_a_map_says_its_best_cell() -> None:
     best = found.best()
     assert best is not None
     said = f"4 lr x 5 momentum to loss 0.1: fewest steps {best['steps']:,} at {best['optimizer']}"
-    check_reads_well(found, said, rows=20)
+    check_reads_well(found, said, rows=20, pictures=1)
     axes = Axis("lr", 10, 20, 2), Axis("momentum", 0, 0.1, 2)
-    check_reads_well(phase_map(PROBLEM, HeavyBall(), *axes, target=0.1, batch_size=4), "no cell reaches it", rows=4)
+    check_reads_well(
+        phase_map(PROBLEM, HeavyBall(), *axes, target=0.1, batch_size=4), "no cell reaches it", rows=4, pictures=1
+    )
 
 
 def test_what_a_user_wrote_is_escaped() -> None:

@@ -6,13 +6,27 @@ import subprocess
 import sys
 from contextlib import redirect_stdout
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from matplotlib.image import imread
 from matplotlib.text import Text
 
-from nqm import EMA, SGD, HeavyBall, Outcome, Preconditioned, Quadratic, Schedule, Scheduled, Spectrum, sweep
+from nqm import (
+    EMA,
+    SGD,
+    Axis,
+    HeavyBall,
+    Outcome,
+    Preconditioned,
+    Quadratic,
+    Schedule,
+    Scheduled,
+    Spectrum,
+    phase_map,
+    sweep,
+)  # fmt: skip
 from nqm.cli.output import show_sweeps
 from nqm.problems.bounds import bayes_bound, conjugate_gradient_steps, paper_bound
 from nqm.search.sweeps import Sweep
@@ -241,3 +255,25 @@ def test_one_batch_size_has_one_text_in_picture_and_table(sweeps, monkeypatch):
     table = printed.getvalue().partition("Regimes")[0]
     assert " 79 " in table
     assert "79.2" not in table
+
+
+def test_a_map_shows_its_cells_its_edge_and_its_best() -> None:
+    problem = Quadratic(Spectrum.power_law(50))
+    found = phase_map(
+        problem, HeavyBall(), Axis("lr", 0.01, 8, 6), Axis("momentum", 0, 0.9, 4), batch_size=64, target=0.1
+    )
+    axes: Any = found.plot().axes[0]
+    (mesh,) = axes.collections
+    drawn = mesh.get_array()
+    assert np.array_equal(np.ma.getmaskarray(drawn), np.isnan(found.steps))
+    assert np.array_equal(drawn.compressed(), found.steps[np.isfinite(found.steps)])
+    sides = mesh.get_coordinates()
+    assert np.all((sides[0, :-1, 0] < found.x.values) & (found.x.values < sides[0, 1:, 0]))
+    memory = 1 / (1 - found.y.values)
+    assert np.all((sides[:-1, 0, 1] < memory) & (memory < sides[1:, 0, 1]))
+    best = found.best()
+    assert best is not None
+    edge, fewest = axes.lines
+    assert edge.get_xdata() == pytest.approx(found.boundary[:, 0])
+    assert (fewest.get_xdata()[0], fewest.get_ydata()[0]) == pytest.approx((best["x"], 1 / (1 - best["y"])))
+    assert axes.get_ylabel() == "1 / (1 - momentum)"
