@@ -104,8 +104,8 @@ def test_heavy_ball_needs_147_steps_at_least() -> None:
     assert (fewest, best.steps) == (147, 147)
     assert heavy_ball_loss(best.optimizer.lr, best.optimizer.momentum, 147) <= 0.01
     page = (Path(__file__).parents[2] / "docs" / "choose.md").read_text()
-    assert "plain SGD stops gaining at 6,673 steps, heavy ball at\n  147." in page
-    assert "| HeavyBall | 19,845 | 51,552 | 35,092 | 147 |" in page
+    assert "plain SGD needs 6,673 steps,\n  and heavy ball 147." in page
+    assert "| HeavyBall | 19,845 | 51,553 | 35,092 | 147 |" in page
 
     def loss(at: np.ndarray) -> float:
         lr, momentum = at

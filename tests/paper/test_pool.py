@@ -16,7 +16,7 @@ import nqm
 from nqm.paper.pool import Workers, workers
 from nqm.types import Wrong
 
-PATIENCE = 120.0  # Seconds for processes to end; they need a moment.
+PATIENCE = 600.0  # Seconds for processes to end; they need a moment.
 SEMAPHORES = Path("/dev/shm")
 SCRIPT = """
 from nqm.paper.pool import workers

@@ -34,7 +34,7 @@ MISTAKES = [
     ("tuned.optimizer.momentum", "tuned.optimizer.decay"),
     ("steps=np.array([1, 10, 100])", 'steps="100"'),
     ("problem.run(", "problem.ran("),
-    ("momentum=free", 'momentum="free"'),
+    ("momentum=free", 'momentum="loose"'),
 ]
 
 
