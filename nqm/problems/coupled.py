@@ -67,7 +67,7 @@ class Coupled:
 
     def walk(self, state: MomentMap, t: int, to: int) -> tuple[MomentMap, Array, Array]:
         """The state after ``to`` steps from the one after t; signal and noise after each, (settings, steps)."""
-        X, N = state.A[:, 0].copy(), state.Q.copy()
+        X, N = state.A.copy(), state.Q.copy()
         signal, noise = np.empty((2, self.settings, to - t))
         first, d = t, self.trajectory
         while t < to:
@@ -81,14 +81,14 @@ class Coupled:
                 G1, b1, pace = np.zeros_like(G0), np.zeros_like(b0), np.zeros(end - t)
             loud = 1 / self.schedule.multipliers("batch_size", end - t, t) if self.schedule else np.ones(end - t)
             parts = loops().scan_coupled(
-                G0, G1, b0, b1, pace, loud, X, N, d.gradient_point(t), d.row(end),
-                self.h, self.c, self.s, self.mass, self.label_noise, self.per_example, self.nodes,
+                G0, G1, b0, b1, pace, loud, X, N, d.row(end), (self.mass * self.s / 2)[None], self.mass / 2,
+                d.gradient_point(t), self.h, self.c, self.s, self.mass, self.label_noise, self.per_example, self.nodes,
             )  # fmt: skip
             seen = fade(self.optimizer, np.arange(t + 1, end + 1), end)
             for total, part in zip((signal, noise), parts, strict=True):
                 total[:, t - first : end - first] = part * seen
             t = end
-        return MomentMap.matrix(X[:, None], N), signal, noise
+        return MomentMap.matrix(X, N), signal, noise
 
     def move(self, state: MomentMap, t: int, to: int) -> MomentMap:
         """The state after ``to`` steps from the one after t."""
