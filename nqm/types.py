@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeGuard
 
+import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
@@ -13,6 +14,11 @@ Array = NDArray[Any]
 
 Progress = Callable[[int, int], None]
 """Called with the number of parts that are done and their total."""
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a caller gave a number, and not a truth value or text."""
+    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
 
 
 class Wrong(ValueError):

@@ -59,6 +59,8 @@ class MomentMap:
         return cls(A, diagonal, np.zeros((rows, rows, modes)) if Q is None else Q)
 
     def __matmul__(self, first: MomentMap) -> MomentMap:
+        if first is self:
+            return MomentMap(*loops().square(self.A, self.drift, self.Q))
         return MomentMap(*loops().compose(self.A, self.drift, self.Q, first.A, first.drift, first.Q))
 
     def __pow__(self, t: int) -> MomentMap:

@@ -12,13 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..types import Array, Wrong
+from ..types import Array, Wrong, is_number
 from .quadrature import Block, compress_block, uniform_rule
 from .readable import Tabular
 
@@ -237,8 +236,7 @@ def _frozen(array: Array) -> Array:
 def _check(verb: str, must_be: str, valid: Callable[[Any], bool], **values: Any) -> None:
     """Refuse arguments that are not finite numbers, or not valid."""
     for name, value in values.items():
-        number: Any = value if isinstance(value, Real) and not isinstance(value, bool) else math.nan
-        if not abs(number) <= 1e300 or not valid(number):
+        if not is_number(value) or not abs(value) <= 1e300 or not valid(value):
             raise Wrong(f"{verb}: {name} must be {must_be}, got {value!r:.80}", argument=name)
 
 

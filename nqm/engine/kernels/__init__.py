@@ -47,6 +47,10 @@ class Loops(Protocol):
         """The map 1 followed by the map 2: (A2 A1, its diagonal minus one, A2 Q1 A2' + Q2)."""
         ...
 
+    def square(self, A: Array, d: Array, Q: Array, /) -> Map:
+        """A map composed with itself."""
+        ...
+
     def move(self, A: Array, d: Array, Q: Array, X: Array, N: Array, t: int, /) -> Pair:
         """The state (X, N) after t steps of a map, by repeated squaring."""
         ...

@@ -11,7 +11,7 @@ import numpy as np
 from ...types import Array
 from .compiling import loop
 from .coupled import scan_coupled as scan_coupled
-from .pairs import balance_pair, climb_pairs, end_pairs, move_pairs
+from .pairs import balance_pair, climb_pairs, end_pairs, move_pairs, square_pairs
 from .pairs import shear as shear
 from .pairs import tilts as tilts
 from .plain import CHUNK
@@ -19,6 +19,10 @@ from .plain import CHUNK
 compiled = True
 
 # The number of slots is decided on here and not inside a compiled loop, because numba would then compile both branches.
+
+
+def square(A: Array, d: Array, Q: Array) -> tuple[Array, Array, Array]:
+    return square_pairs(A, d, Q) if len(A) == 2 else compose(A, d, Q, A, d, Q)
 
 
 def move(A: Array, d: Array, Q: Array, X: Array, N: Array, t: int) -> tuple[Array, Array]:

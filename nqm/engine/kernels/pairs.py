@@ -68,16 +68,49 @@ def walk_pair(w: Array, width: int, t: int) -> None:
 
 
 @loop
+def load_map(w: Array, A: Array, d: Array, Q: Array, lo: int, width: int) -> None:
+    """Write a map into w."""
+    for x in range(width):
+        i = lo + x
+        w[A00 + x], w[A01 + x], w[A10 + x], w[A11 + x] = A[0, 0, i], A[0, 1, i], A[1, 0, i], A[1, 1, i]
+        w[D0 + x], w[D1 + x], w[Q00 + x], w[Q01 + x], w[Q11 + x] = d[0, i], d[1, i], Q[0, 0, i], Q[0, 1, i], Q[1, 1, i]
+
+
+@loop
+def square_pairs(A: Array, d: Array, Q: Array) -> tuple[Array, Array, Array]:
+    n = A.shape[2]
+    A_out, d_out, Q_out, w = np.empty((2, 2, n)), np.empty((2, n)), np.empty((2, 2, n)), np.empty(SIZE)
+    for lo in range(0, n, CHUNK):
+        width = min(CHUNK, n - lo)
+        load_map(w, A, d, Q, lo, width)
+        square_pair(w, width)
+        for x in range(width):
+            i = lo + x
+            A_out[0, 0, i], A_out[0, 1, i], A_out[1, 0, i], A_out[1, 1, i] = (
+                w[A00 + x],
+                w[A01 + x],
+                w[A10 + x],
+                w[A11 + x],
+            )
+            Q_out[0, 0, i], Q_out[0, 1, i], Q_out[1, 0, i], Q_out[1, 1, i] = (
+                w[Q00 + x],
+                w[Q01 + x],
+                w[Q01 + x],
+                w[Q11 + x],
+            )
+            d_out[0, i], d_out[1, i] = w[D0 + x], w[D1 + x]
+    return A_out, d_out, Q_out
+
+
+@loop
 def move_pairs(A: Array, d: Array, Q: Array, X: Array, N: Array, t: int) -> tuple[Array, Array]:
     n = A.shape[2]
     X_end, N_end, w = np.empty((2, 1, n)), np.empty((2, 2, n)), np.empty(SIZE)
     for lo in range(0, n, CHUNK):
         width = min(CHUNK, n - lo)
+        load_map(w, A, d, Q, lo, width)
         for x in range(width):
             i = lo + x
-            w[A00 + x], w[A01 + x], w[A10 + x], w[A11 + x] = A[0, 0, i], A[0, 1, i], A[1, 0, i], A[1, 1, i]
-            w[D0 + x], w[D1 + x] = d[0, i], d[1, i]
-            w[Q00 + x], w[Q01 + x], w[Q11 + x] = Q[0, 0, i], Q[0, 1, i], Q[1, 1, i]
             w[X0 + x], w[X1 + x] = X[0, 0, i], X[1, 0, i]
             w[N00 + x], w[N01 + x], w[N11 + x] = N[0, 0, i], N[0, 1, i], N[1, 1, i]
         walk_pair(w, width, t)

@@ -26,6 +26,10 @@ def compose(A2: Array, d2: Array, Q2: Array, A1: Array, d1: Array, Q1: Array) ->
     return A, np.where(np.abs(d) < 0.5, d, A[i, i] - 1.0), Q
 
 
+def square(A: Array, d: Array, Q: Array) -> tuple[Array, Array, Array]:
+    return compose(A, d, Q, A, d, Q)
+
+
 def move(A: Array, d: Array, Q: Array, X: Array, N: Array, t: int) -> tuple[Array, Array]:
     zero = np.zeros((min(X.shape[:2]), X.shape[2]))  # The diagonal of a state is not used.
     while t:
