@@ -86,18 +86,10 @@ def square_pairs(A: Array, d: Array, Q: Array) -> tuple[Array, Array, Array]:
         square_pair(w, width)
         for x in range(width):
             i = lo + x
-            A_out[0, 0, i], A_out[0, 1, i], A_out[1, 0, i], A_out[1, 1, i] = (
-                w[A00 + x],
-                w[A01 + x],
-                w[A10 + x],
-                w[A11 + x],
-            )
-            Q_out[0, 0, i], Q_out[0, 1, i], Q_out[1, 0, i], Q_out[1, 1, i] = (
-                w[Q00 + x],
-                w[Q01 + x],
-                w[Q01 + x],
-                w[Q11 + x],
-            )
+            A_out[0, 0, i], A_out[0, 1, i] = w[A00 + x], w[A01 + x]
+            A_out[1, 0, i], A_out[1, 1, i] = w[A10 + x], w[A11 + x]
+            Q_out[0, 0, i], Q_out[0, 1, i] = w[Q00 + x], w[Q01 + x]
+            Q_out[1, 0, i], Q_out[1, 1, i] = w[Q01 + x], w[Q11 + x]
             d_out[0, i], d_out[1, i] = w[D0 + x], w[D1 + x]
     return A_out, d_out, Q_out
 
