@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeGuard
 
+import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
@@ -15,11 +16,16 @@ Progress = Callable[[int, int], None]
 """Called with the number of parts that are done and their total."""
 
 
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a caller gave a number, and not a truth value or text."""
+    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+
+
 class Wrong(ValueError):
     """A wrong call: a sentence for the caller, and the argument that it is about.
 
-    A check raises it at once, before any work. The command line and the page show its sentence and nothing else; any
-    other exception that escapes is a bug, and is told as one.
+    A check raises it at once, before any work. The command line and the page show its sentence and nothing else. Any
+    other exception that escapes is a bug, and is reported as one.
 
     >>> error = Wrong("batch_size must be positive, got -1", argument="batch_size")
     >>> print(error, error.argument)
@@ -35,7 +41,7 @@ class Wrong(ValueError):
 
 
 def unknown(what: str, name: str, known: Iterable[str], more: str = "", argument: str | None = None) -> Wrong:
-    """The error for a name that does not exist: the nearest name that does, and all there are."""
+    """The error for a name that does not exist; its sentence offers the nearest name and lists all of them."""
     known = list(known)
     by_lower = {k.lower(): k for k in known}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1)
@@ -45,5 +51,5 @@ def unknown(what: str, name: str, known: Iterable[str], more: str = "", argument
 
 
 def short(text: str, length: int = 80) -> str:
-    """A text cut to a length at which it can be quoted in a sentence."""
+    """The text, cut to a length that can be quoted in a sentence."""
     return text if len(text) <= length else text[: length - 3] + "..."

@@ -9,42 +9,43 @@ from .kernels import loops
 
 
 class Basis:
-    """Slots in which squaring loses no digits, chosen on each mode from a step's change G.
+    """Slots in which squaring loses no digits, chosen on each mode from the change G of a step.
 
-    Slots are scaled so that rows and columns of G are of like size (`balance`). At the far edge of stability both
-    eigenvalues of A come to -1: it is nearly defective with large entries, and powers in such slots cancel t^2-fold. There
-    slot 1 is first sheared, ``x1 + tilt x0``, until the two diagonal entries are equal; scaling then makes A nearly
-    normal. The entry that is left of the cancellation is formed in twice the digits (`Loops.shear`).
+    Slots are scaled so that rows and columns of G are of like size (`Loops.balance`). At the far edge of stability both
+    eigenvalues of A approach -1. There A is nearly defective with large entries, and its powers lose a factor of t^2 to
+    cancellation. So slot 1 is first replaced by ``x1 + tilt x0``, with the tilt that makes the two diagonal entries equal;
+    scaling then makes A nearly normal. The entry in which large terms cancel is computed in twice the digits
+    (`Loops.shear`).
 
-    G is (k, k, modes). What is then brought into these slots may have more axes before that of the modes.
+    G is (k, k, modes). Arrays that are converted to these slots may have more axes before the axis of the modes.
     """
 
     def __init__(self, G: Array) -> None:
         self.tilt = np.zeros(G.shape[2])
         self.tilted = len(G) > 1 and loops().tilts(G, self.tilt, len(self.tilt)) > 0
-        self.scale = balance(self._sheared(G))  # the unit of each slot, (slots, modes)
+        self.scale = loops().balance(self._sheared(G))  # the unit of each slot, (slots, modes)
 
     def system(self, G: Array, b: Array) -> tuple[Array, Array]:
-        """G and b of a step in these slots."""
+        """G and b of a step, converted to these slots."""
         scale = self._units(b.ndim)
         return self._sheared(G) * scale[None] / scale[:, None], self.column(b)
 
     def column(self, x: Array) -> Array:
-        """A vector over the slots, such as the start."""
+        """A vector over the slots, such as the start, converted to these slots."""
         x = x / self._units(x.ndim)
         if self.tilted:
-            x[1] += self.tilt * x[0] / self.scale[1]  # slot 0 keeps its unit
+            x[1] += self.tilt * x[0] / self.scale[1]  # The scale of slot 0 is 1.
         return x
 
     def row(self, r: Array) -> Array:
-        """Weights of the slots, such as a read-out."""
+        """Weights of the slots, such as a read-out, converted to these slots."""
         r = r * self._units(r.ndim)
         if self.tilted:
             r[0] -= self.tilt * r[1] / self.scale[1]
         return r
 
     def _units(self, axes: int) -> Array:
-        """The scale, for an array with so many axes."""
+        """The scale, shaped to broadcast against an array of ``axes`` axes."""
         return self.scale.reshape(len(self.scale), *(1,) * (axes - 2), -1)
 
     def _sheared(self, G: Array) -> Array:
@@ -54,12 +55,3 @@ class Basis:
         tilt = np.broadcast_to(self.tilt, G.shape[2:]).flatten()
         loops().shear(sheared, tilt, len(tilt))
         return sheared.reshape(G.shape)
-
-
-def balance(G: Array) -> Array:
-    """Slot scales t (k, modes) such that ``G[i, j] t[j] / t[i]`` has rows and columns of like size on each mode.
-
-    Osborne's iteration, with powers of two so that scaling rounds nothing. Heavy ball written in (theta, m) becomes
-    (theta, m / sqrt(h / lr)), where squaring a thousand-million-step map loses no digits.
-    """
-    return loops().balance(G)

@@ -1,7 +1,7 @@
 """Second moments of a linear optimizer: affine maps that compose and have powers.
 
-One step on one mode is ``x <- A x + b eps`` with ``E eps = 0`` and, here, ``E eps^2 = 1``: the gradient noise c / B
-of a mode is a factor that the read-out applies. Signal and noise are uncorrelated, so a map keeps them apart::
+One step on one mode is ``x <- A x + b eps`` with ``E eps = 0`` and ``E eps^2 = 1``; the read-out multiplies by the
+gradient noise c / B of the mode. Signal and noise are uncorrelated, so a map keeps them apart::
 
     signal   x -> A x
     noise    N -> A N A' + Q,          Q = b b'
@@ -11,10 +11,10 @@ exact for defective A too. A start is a map with one column, a read-out one with
 
     readout @ step ** t @ start        signal = A^2,  noise = Q
 
-Two things keep float64 exact. The basis is balanced (`basis.Basis`). And next to A the map carries ``drift``, its diagonal
-minus one: ``1 - lr h`` forgets lr h below 1e-16, and t squarings would amplify that loss t times.
+Two precautions keep float64 accurate. The slots are balanced (`basis.Basis`). And next to A the map carries ``drift``, the
+diagonal of A minus one: ``1 - lr h`` rounds lr h away below 1e-16, and a power t would amplify that error t times.
 
-Arrays are (row, column, mode): the long axis lies last and contiguous, and settings are simply more modes.
+Arrays are (row, column, mode). The long axis is last and contiguous, and further settings are further modes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class MomentMap:
 
     @classmethod
     def matrix(cls, A: ArrayLike, Q: Array | None = None) -> MomentMap:
-        """A map from A alone: a start or state (one column), a read-out (one row); without noise unless Q is given."""
+        """A map from A: a start or a state (one column) or a read-out (one row), without noise unless Q is given."""
         A = np.ascontiguousarray(A, dtype=float)
         rows, columns, modes = A.shape
         m = min(rows, columns)
@@ -77,16 +77,16 @@ class MomentMap:
         return MomentMap.matrix(*loops().move(self.A, self.drift, self.Q, state.A, state.Q, t))
 
     def seen(self, row: Array) -> tuple[Array, Array]:
-        """What a read-out (slots, modes) sees of a state: the second moments of signal and of noise on each mode."""
+        """Second moments of a read-out (slots, modes) of this state on each mode: of the signal and of the noise."""
         read = MomentMap.matrix(row[None]) @ self
         return read.A[0, 0] ** 2, read.Q[0, 0]
 
     def louder(self, factor: float) -> MomentMap:
-        """The same map with its noise variance multiplied: a batch m times larger is ``louder(1 / m)``."""
+        """The map with its noise variance multiplied by ``factor``; for a batch m times larger, ``louder(1 / m)``."""
         return MomentMap(self.A, self.drift, self.Q * factor)
 
     def fixed_point(self) -> Array:
-        """The N with ``N = A N A' + Q``, the steady state; meaningful where the map is stable."""
+        """The steady state: the N with ``N = A N A' + Q``. It means something only where the map is stable."""
         k = len(self.A)
         D = self.A.transpose(2, 0, 1) * (1 - np.eye(k)) + np.eye(k) * self.drift.T[:, None, :]
         DI = np.einsum("xij,kl->xikjl", D, np.eye(k)).reshape(-1, k * k, k * k)
@@ -97,7 +97,7 @@ class MomentMap:
         return np.linalg.solve(-(DI + ID + DD), Q).reshape(-1, k, k).transpose(1, 2, 0)
 
     def radius(self) -> Array:
-        """Spectral radius of A on each mode; a mode is stable below 1."""
+        """Spectral radius of A on each mode; a mode is stable if it is below 1."""
         return spectral_radius(self.A.transpose(2, 0, 1))
 
 
@@ -111,16 +111,16 @@ def spectral_radius(a: Array) -> Array:
 
 
 def squares(step: MomentMap) -> Iterator[MomentMap]:
-    """A step's powers 1, 2, 4, 8, ..., each the square of the one before."""
+    """The powers 1, 2, 4, 8, ... of a step, each the square of the one before."""
     while True:
         yield step
         step = step @ step
 
 
 class Powers:
-    """A step's repeated squares, kept, so that moving a state by t steps costs one product for each bit of t.
+    """The repeated squares of a step, stored, so that moving a state by t steps costs one product for each bit of t.
 
-    The first move makes its own squares and forgets them, which is faster; only a second one shows that they are needed.
+    The first move does not store its squares, which is faster. They are stored from the second move on.
     """
 
     def __init__(self, step: MomentMap) -> None:

@@ -1,4 +1,4 @@
-"""Gauss quadrature rules for sums over modes: of equally spaced indices, and of any block of modes."""
+"""Gauss quadrature rules for sums over modes: over equally spaced indices, and over any block of modes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import numpy as np
 
 from ..types import Array
 
-FEWEST_NODES, MOST_NODES = 4, 96  # bounds on the nodes of a block's rule
-TAU = 0.05 * 2.0 ** (np.arange(22) / 2)[:, None]  # times of a rule's test, from a block's first change to long after
+FEWEST_NODES, MOST_NODES = 4, 96  # fewest and most nodes of the rule of a block
+TAU = (
+    0.05 * 2.0 ** (np.arange(22) / 2)[:, None]
+)  # times at which a rule is tested, in units of 1 / (largest h of its block)
 
 Block = tuple[Array, ...]
 """h, signal mass, noise mass and count of some modes or nodes."""
@@ -33,7 +35,7 @@ def uniform_rule(first: int, last: int, nodes: int) -> tuple[Array, Array]:
 
 
 class Lanczos:
-    """Gauss rules of the measure that puts ``mass`` at h, one after another: more nodes go on from fewer."""
+    """Gauss rules of the measure with ``mass`` at h; a rule of more nodes continues from the rule of fewer."""
 
     def __init__(self, h: Array, mass: Array, most: int) -> None:
         self.h, self.total = h, mass.sum()
@@ -43,7 +45,7 @@ class Lanczos:
         self.beta: list[float] = []
 
     def rule(self, nodes: int) -> tuple[Array, Array, Array]:
-        """Nodes, weights, and the orthonormal polynomials at the nodes (degree, node)."""
+        """Nodes, weights, and the values of the orthonormal polynomials at the nodes (degree, node)."""
         while len(self.alpha) < nodes:
             self._extend()
         off = np.array(self.beta[: nodes - 1])
@@ -60,15 +62,16 @@ class Lanczos:
         q -= self.alpha[k] * self.next
         if k:
             q -= self.beta[k - 1] * self.basis[k - 1]
-        q -= (known @ q) @ known  # reorthogonalised fully: the polynomials at the nodes rely on it
+        q -= (known @ q) @ known  # full reorthogonalisation, which the polynomials at the nodes need
         self.beta.append(float(np.linalg.norm(q)))
         self.next = q / (self.beta[-1] or 1.0)
 
 
 def compress_block(h: Array, signal: Array, noise: Array, count: Array, tol: float, swings: bool = True) -> Block:
-    """Gauss nodes of a block's total mass, with weights for signal, noise and count, as few as are good to ``tol``.
+    """The fewest Gauss nodes of the total mass of a block, with weights for signal, noise and count, accurate to ``tol``.
 
-    A block that no rule of `MOST_NODES` or of 0.7 of its modes serves is cut in two; down to an octave, which keeps its modes.
+    A rule has at most `MOST_NODES` nodes, and at most 0.7 times as many as the block has modes. A block for which no such
+    rule is accurate is cut in two. A block within one octave of curvature is not cut and keeps its modes.
     """
     live = signal + noise > 0
     h, signal, noise, count = (a[live] for a in (h, signal, noise, count))
@@ -83,22 +86,22 @@ def compress_block(h: Array, signal: Array, noise: Array, count: Array, tol: flo
 
 
 def _rule(h: Array, signal: Array, noise: Array, count: Array, tol: float, swings: bool) -> Block | None:
-    """The smallest Gauss rule of a block's total mass that is good to ``tol``, if there is one.
+    """The smallest Gauss rule of the total mass of a block that is accurate to ``tol``, or None.
 
-    Signal and noise share the nodes. Their weights are interpolatory, ``w_i sum_j p_j(x_i) int p_j``: for densities
-    that are smooth against the total mass these are as good as Gauss rules of their own.
+    Signal and noise share the nodes. Their weights are interpolatory, ``w_i sum_j p_j(x_i) int p_j``. For densities that
+    are smooth relative to the total mass, these are as accurate as Gauss rules of their own.
     """
     most = min(int(0.7 * h.size), MOST_NODES)
     if most < FEWEST_NODES:
         return None
     mass = signal / (signal.sum() or 1.0) + noise / (noise.sum() or 1.0)
     lanczos, scale, moments = Lanczos(h, mass, most), h.max(), np.empty((3, most))
-    # p_j at a mode is the basis over its first vector, the root of the mode's share of the mass.
+    # The value of p_j at a mode is basis[j] / basis[0], and basis[0] is the square root of the mode's share of the mass.
     densities = np.stack([signal, noise, count]) / np.sqrt(mass * lanczos.total)
     full = responses(h / scale, swings) @ np.stack([signal, noise], axis=1)
-    kinds = full.reshape(4 if swings else 2, -1, 2)  # each is held to its own largest value
+    kinds = full.reshape(4 if swings else 2, -1, 2)  # The error of each kind is relative to its own largest value.
     size = np.broadcast_to(kinds.max(1, keepdims=True), kinds.shape).reshape(full.shape)
-    # A rough density can get weights below zero by a rounding where it is zero anyway; more is a bad rule.
+    # Rounding can make a weight slightly negative where the density is zero. A more negative weight rejects the rule.
     least = np.array([[-1e-12 * signal.sum()], [-1e-12 * noise.sum()]])
     for nodes in range(FEWEST_NODES, most + 1, 2):
         known = len(lanczos.alpha)
@@ -117,21 +120,21 @@ def _rule(h: Array, signal: Array, noise: Array, count: Array, tol: float, swing
 
 
 def responses(z: Array, swings: bool = True) -> Array:
-    """What modes can have left of their share of the loss in a run, for z = h over the largest h: (response, mode).
+    """The share of its initial loss that a mode z = h / (largest h) can have left in a run, (response, mode).
 
-    That is a function of h alone, at worst ``exp(-2 t h)`` (SGD) or ``exp(-t) cos^2(t sqrt h)`` (heavy ball near its best
-    damping), with t as `TAU`.
+    The share is a function of h alone. The hardest ones to integrate are ``exp(-2 t h)`` (SGD) and ``exp(-t) cos^2(t sqrt h)``
+    (heavy ball near its best damping), at the times t of `TAU`.
     """
     slow = _squares(np.exp(-2 * TAU[:2] * z), len(TAU))
     if not swings:
         return np.concatenate([slow, slow / z])
     swing = np.real(_squares(np.exp(1j * TAU[:2] * np.sqrt(z)), len(TAU) + 4)) ** 2
-    late = np.exp(-TAU) * swing[4:]  # what a tuned run has left of swings four times as fast
+    late = np.exp(-TAU) * swing[4:]  # what a tuned run has left of swings that are four times as fast
     return np.concatenate([slow, swing[:-4], slow / z, late])
 
 
 def _squares(first: Array, count: int) -> Array:
-    """Rows that are each the square of the one two before: exponentials of times that double every other row."""
+    """``count`` rows, each the square of the row two before it: exponentials of times that double every other row."""
     rows = np.empty((count, first.shape[1]), dtype=first.dtype)
     rows[:2] = first
     for i in range(2, count, 2):

@@ -1,4 +1,4 @@
-"""How a result is read: one line where it is printed, a table and a picture in a notebook, a data frame in pandas."""
+"""How a result is shown: as one line when printed, as a table and a picture in a notebook, as a data frame in pandas."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 class Readable(ABC):
-    """Prints as one line instead of its arrays. A dataclass that inherits it is made with ``repr=False``."""
+    """A result that prints as one line instead of its arrays. A dataclass that inherits from it needs ``repr=False``."""
 
     @abstractmethod
     def _brief(self) -> str:
-        """What a reader wants to know first, on one line."""
+        """The most important facts, on one line."""
 
     def _notes(self) -> Sequence[str]:
         """Sentences that a notebook shows below the table."""
@@ -32,20 +32,20 @@ class Readable(ABC):
 
 
 class Tabular(Readable):
-    """A result with rows: the same ones in CSV files, in data frames and in notebooks."""
+    """A result with rows, which are the same in CSV files, in data frames and in notebooks."""
 
     @abstractmethod
     def table(self) -> list[dict[str, Any]]:
-        """The rows, each from names of columns to values."""
+        """The rows; each maps the names of the columns to values."""
 
     def to_csv(self, path: str | Path | None = None) -> str:
-        """The table as CSV, written to ``path`` if given."""
+        """The table as CSV text, also written to ``path`` if it is given."""
         from ..show.tables import to_csv
 
         return to_csv(self.table(), path)
 
     def to_pandas(self) -> pd.DataFrame:
-        """The table as a pandas data frame, with the columns that CSV files have."""
+        """The table as a pandas data frame, with the same columns as the CSV file."""
         from ..show.tables import to_pandas
 
         return to_pandas(self.table())

@@ -1,4 +1,4 @@
-"""What a computation returns: frozen results whose failures are values with a sentence."""
+"""What a computation returns: frozen results; a failure is a value with a sentence."""
 
 from __future__ import annotations
 
@@ -17,8 +17,12 @@ if TYPE_CHECKING:
     from ..optimizers.base import Optimizer
 
 
+RUN_COLUMNS = ("steps", "loss", "signal", "noise", "noise_scale", "curvature_noise_scale", "stderr")
+"""The arrays of a `Run` that have one entry for each reported step."""
+
+
 class Outcome(Enum):
-    """How a computation ended; the value is the sentence, filled in with the numbers."""
+    """How a computation ended; the value is the sentence, in which the numbers are filled in."""
 
     finished = "ran to step {steps:,}"
     reached = "reached {target:g} at step {steps:,}"
@@ -34,6 +38,7 @@ class Outcome(Enum):
 
     @property
     def ok(self) -> bool:
+        """Whether the computation did what was asked."""
         return self in (Outcome.finished, Outcome.reached)
 
 
@@ -41,12 +46,13 @@ class Outcome(Enum):
 class Run(Tabular):
     """Expected loss over steps: ``loss = signal + noise / batch_size``.
 
-    ``floor`` is the steady-state loss (infinite if the run diverges). ``band_signal`` and ``band_noise`` split the two by
-    curvature, one row for each pair of ``band_edges``. ``noise_scale`` is tr C / |g|^2 and ``curvature_noise_scale``
-    tr HC / g'Hg at the reported weights, in expectation: the batch sizes at which gradient noise and signal are alike.
+    ``floor`` is the steady-state loss (infinite if the run diverges). ``band_signal`` and ``band_noise`` are signal and noise
+    by curvature, one row for each pair of neighbouring ``band_edges``. ``noise_scale`` is tr C / |g|^2 and
+    ``curvature_noise_scale`` is tr HC / g'Hg at the reported weights, in expectation: the batch sizes at which gradient
+    noise and signal are equally large.
 
-    A sampled run knows none of these: they are None, and the floor NaN. It has the standard error of its mean loss as
-    ``stderr``, and ``quantiles`` of the losses of single replicas.
+    In a sampled run all of these are None, and the floor is NaN. It has the standard error of its mean loss as ``stderr``,
+    and ``quantiles`` of the losses of single replicas.
     """
 
     steps: Array
@@ -77,25 +83,20 @@ class Run(Tabular):
 
     @property
     def sampled(self) -> bool:
-        """Whether the loss is a mean over replicas and not exact."""
+        """Whether the loss is a mean over replicas instead of exact."""
         return self.replicas is not None
 
     def table(self) -> list[dict[str, Any]]:
         """One row for each reported step, with the columns that the run has."""
         from ..show.tables import rows_of
 
-        names = ("steps", "loss", "signal", "noise", "noise_scale", "curvature_noise_scale", "stderr")
-        columns = {name: getattr(self, name) for name in names}
+        columns = {name: getattr(self, name) for name in RUN_COLUMNS}
         columns |= {f"quantile_{level:g}": band for level, band in (self.quantiles or {}).items()}
         return rows_of({name: column for name, column in columns.items() if column is not None})
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, as ``--json`` prints them."""
-        names = (
-            "steps", "loss", "signal", "noise", "noise_scale", "curvature_noise_scale",
-            "band_edges", "band_signal", "band_noise", "stderr",
-        )  # fmt: skip
-        arrays = {name: getattr(self, name) for name in names}
+        """All fields as plain numbers and lists, as ``--json`` prints them."""
+        arrays = {name: getattr(self, name) for name in (*RUN_COLUMNS, "band_edges", "band_signal", "band_noise")}
         return {
             "optimizer": str(self.optimizer), "batch_size": number(self.batch_size), "floor": number(self.floor),
             "outcome": self.outcome.name, "message": self.message,
@@ -105,7 +106,7 @@ class Run(Tabular):
         }  # fmt: skip
 
     def plot(self, path: str | None = None, sampled: Run | None = None) -> Any:
-        """Loss, signal and noise over steps, perhaps under a sampled run; a figure, written to ``path`` if given."""
+        """A figure of loss, signal and noise over steps, with a sampled run if given; also written to ``path`` if given."""
         from ..show.plots import plot_run
 
         return plot_run(self, path, sampled)
@@ -113,7 +114,7 @@ class Run(Tabular):
 
 @dataclass(frozen=True, repr=False)
 class Hit(Readable):
-    """Answer of `steps_to_target`: ``steps`` is None unless the outcome is reached."""
+    """The answer of `steps_to_target`; ``steps`` is None unless the outcome is `Outcome.reached`."""
 
     steps: int | None
     outcome: Outcome
@@ -124,17 +125,18 @@ class Hit(Readable):
         return self.message
 
     def to_dict(self) -> dict[str, Any]:
+        """All fields as plain numbers and text, as ``--json`` prints them."""
         return {"steps": self.steps, "outcome": self.outcome.name, "message": self.message, "loss": number(self.loss)}
 
 
 def number(value: Any) -> float | int | None:
-    """A number as JSON has it: None for what is not finite."""
+    """The number as strict JSON has it; None if it is not finite."""
     if value is None or not math.isfinite(value):
         return None
     return int(value) if float(value).is_integer() and abs(value) < 2**53 else float(value)
 
 
 def numbers(values: Any) -> list[Any]:
-    """An array as nested lists of JSON numbers."""
+    """The array as nested lists of JSON numbers."""
     array = np.asarray(values)
     return [numbers(row) for row in array] if array.ndim > 1 else [number(v) for v in array.tolist()]

@@ -1,32 +1,35 @@
 """The data of a problem: curvature, gradient noise and start on each mode.
 
-All that the dynamics of a linear optimizer see is where signal mass (n h s / 2) and noise mass (n h c / 2) lie over h.
-So a huge spectrum compresses into the nodes of Gauss quadrature rules, block by block over the curvature.
+The loss of a linear optimizer depends only on how signal mass (n h s / 2) and noise mass (n h c / 2) are distributed over
+h. So a huge spectrum is compressed to the nodes of Gauss quadrature rules, block by block over the curvature.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from numbers import Real
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from ..types import Array, Wrong
+from ..types import Array, Wrong, is_number
 from .quadrature import Block, compress_block, uniform_rule
 from .readable import Tabular
 
-EXACT_DIM = 2**14  # most modes that a power law keeps one by one
-HEAD = 128  # largest curvatures that a larger power law and a compressed spectrum keep as they are
-END_SHARE = 0.02  # share of the initial loss at which runs end; the error of a compressed spectrum is small beside it
-BLOCK_RATIO = 128.0  # largest over smallest curvature of a block that is compressed
-SMOOTH_BLOCK_RATIO = 8.0  # the same ratio for spectra that serve optimizers without momentum
-INDEX_RATIO = 2.0  # last over first index of a block of a larger power law
+SPECTRUM_COLUMNS = ("h", "c", "s", "count")  # the arrays of a spectrum
+EXACT_DIM = 2**14  # most modes of a power law whose modes are all kept
+HEAD = 128  # number of the largest curvatures that are kept where the others are replaced by nodes
+END_SHARE = (
+    0.02  # share of the initial loss at which runs end; the tolerance of a compressed spectrum is relative to it
+)
+BLOCK_RATIO = 128.0  # largest curvature of a compressed block, divided by its smallest
+SMOOTH_BLOCK_RATIO = 8.0  # the same ratio for spectra that serve only optimizers without momentum
+INDEX_RATIO = 2.0  # last index of a block of a power law with more than EXACT_DIM modes, divided by its first
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -36,9 +39,9 @@ class Spectrum(Tabular):
     Parameters
     ----------
     h : curvature of each mode, positive.
-    c : variance of the gradient noise of one example on each mode; ``h`` if left out (the paper's C = H).
-    s : initial second moment E[theta_0^2] of each mode (mean squared plus variance).
-    count : multiplicity of each mode; need not be whole.
+    c : variance of the gradient noise of one example on each mode; ``h`` if omitted (the paper's C = H).
+    s : initial second moment E[theta_0^2] of each mode (squared mean plus variance).
+    count : multiplicity of each mode; it need not be whole.
 
     >>> paper = Spectrum.power_law(10_000)
     >>> round(paper.trace, 6), round(paper.initial_loss, 6)
@@ -53,22 +56,11 @@ class Spectrum(Tabular):
 
     def __post_init__(self) -> None:
         h = _column("h", self.h)
-        if np.any(h <= 0):
-            i = int(np.argmax(h <= 0))
-            raise Wrong(
-                f"h must be positive, got {h[i]:g} at index {i}; a flat direction carries no loss, drop it",
-                argument="h",
-            )
-        object.__setattr__(self, "h", h)
-        for name, value in (("c", h if self.c is None else self.c), ("s", self.s), ("count", self.count)):
-            array = _column(name, value)
+        for name in SPECTRUM_COLUMNS:
+            array = h if name == "h" or getattr(self, name) is None else _column(name, getattr(self, name))
             if array.size not in (1, h.size):
-                raise Wrong(
-                    f"{name} has {array.size} entries but h has {h.size}; give as many, or one for all", argument=name
-                )
-            if np.any(array < 0):
-                i = int(np.argmax(array < 0))
-                raise Wrong(f"{name} must not be negative, got {array[i]:g} at index {i}", argument=name)
+                sentence = f"{name} has {array.size} entries but h has {h.size}; give as many, or one for all"
+                raise Wrong(sentence, argument=name)
             object.__setattr__(self, name, _frozen(np.broadcast_to(array, h.shape).copy()))
         with np.errstate(over="ignore"):
             if not np.isfinite((self.count * h * (self.s + self.c)).sum()):
@@ -81,28 +73,23 @@ class Spectrum(Tabular):
     ) -> Spectrum:  # fmt: skip
         """``h_i = scale i^-exponent``, ``c_i = noise scale i^-noise_exponent``, ``s_i = start i^-start_exponent``, i = 1 .. d.
 
-        ``noise_exponent`` is ``exponent`` if left out, so that C = H. Up to 16,384 modes are kept one by one; beyond,
-        the sum over i becomes Gauss quadrature for equally spaced points (discrete Chebyshev polynomials), block by
-        block, and costs the same for 10^5 modes as for 10^12.
+        If omitted, ``noise_exponent`` is ``exponent``, so that C = H. Up to 16,384 modes are all kept. Beyond that, the sum
+        over i becomes Gauss quadrature for equally spaced points (discrete Chebyshev polynomials), block by block, and
+        costs about the same for 10^5 modes as for 10^12.
         """
         b = exponent if noise_exponent is None else noise_exponent
-        _real("power_law", d=d, exponent=exponent, noise_exponent=b, start_exponent=start_exponent)
-        _real("power_law", scale=scale, noise=noise, start=start)
-        if not (1 <= d <= 1e15) or d != int(d):
-            raise Wrong(f"power_law: d must be a whole number from 1 to 10^15, got {d!r}", argument="d")
-        d = int(d)
-        for name, value in (("exponent", exponent), ("noise_exponent", b), ("start_exponent", start_exponent)):
-            if abs(value) > 20:
-                raise Wrong(f"power_law: {name} must be a number of size at most 20, got {value!r}", argument=name)
-        for name, value in (("scale", scale), ("noise", noise), ("start", start)):
-            if value < 0 or (name == "scale" and value == 0):
-                raise Wrong(f"power_law: {name} must be positive, got {value!r}", argument=name)
-        i, count = _indices(d)
+        whole = lambda v: 1 <= v <= 1e15 and v == int(v)  # noqa: E731
+        _check("power_law", "a whole number from 1 to 10^15", whole, d=d)
+        exponents = {"exponent": exponent, "noise_exponent": b, "start_exponent": start_exponent}
+        _check("power_law", "a number from -20 to 20", lambda v: abs(v) <= 20, **exponents)
+        _check("power_law", "a positive number", lambda v: v > 0, scale=scale)
+        _check("power_law", "a number of at least 0", lambda v: v >= 0, noise=noise, start=start)
+        i, count = _indices(int(d))
         return cls(scale * i**-exponent, noise * scale * i**-b, start * i**-start_exponent, count)
 
     @property
     def dim(self) -> float:
-        """Number of modes, multiplicities counted."""
+        """Number of modes, counted with their multiplicities."""
         return float(self.count.sum())
 
     @property
@@ -122,6 +109,7 @@ class Spectrum(Tabular):
 
     @property
     def initial_loss(self) -> float:
+        """The expected loss before the first step."""
         return float(self.signal_mass.sum())
 
     def _brief(self) -> str:
@@ -132,14 +120,13 @@ class Spectrum(Tabular):
 
     def table(self) -> list[dict[str, Any]]:
         """One row for each mode."""
-        names = ("h", "c", "s", "count")
-        columns = (getattr(self, name).tolist() for name in names)
-        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        columns = (getattr(self, name).tolist() for name in SPECTRUM_COLUMNS)
+        return [dict(zip(SPECTRUM_COLUMNS, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def summary(self) -> dict[str, Any]:
         """The spectrum in seven numbers, as ``nqm spectrum --json`` prints them."""
         return {
-            "modes": float(f"{self.dim:.12g}"),  # a sum of quadrature weights, whole up to rounding
+            "modes": float(f"{self.dim:.12g}"),  # It may be a sum of quadrature weights, which is whole up to rounding.
             "nodes": len(self), "trace": self.trace, "initial_loss": self.initial_loss,
             "noise_trace": float(self.count @ self.c),
             "largest_curvature": float(self.h.max()), "smallest_curvature": float(self.h.min()),
@@ -149,16 +136,14 @@ class Spectrum(Tabular):
         return self.h.size
 
     def binned(self, n: int = 100) -> Spectrum:
-        """Each curvature moved down to the edge of its bin, of n geometric ones: the authors' quantisation.
+        """The spectrum with each curvature moved down to the lower edge of its bin, as the paper's authors quantise it.
 
-        Noise keeps its ratio to curvature, so C = H stays C = H.
+        The n bins are geometric. Noise keeps its ratio to curvature, so C = H stays C = H.
         """
-        _real("binned", n=n)
-        if n != int(n) or not 2 <= n <= 10**6:
-            raise Wrong(f"binned: n must be a whole number from 2 to 10^6, got {n!r}", argument="n")
+        _check("binned", "a whole number from 2 to 10^6", lambda v: 2 <= v <= 10**6 and v == int(v), n=n)
         n = int(n)
         edges = np.geomspace(self.h.min(), self.h.max(), n)
-        # The largest curvature is the last edge itself, up to rounding.
+        # The last edge is the largest curvature, up to rounding.
         which = np.clip(np.searchsorted(edges, self.h * (1 + 1e-12), side="right") - 1, 0, n - 1)
         used, group = np.unique(which, return_inverse=True)
         weight = self.count / np.bincount(group, self.count)[group]
@@ -167,21 +152,20 @@ class Spectrum(Tabular):
         return Spectrum(edges[used], c, s, np.bincount(group, self.count))
 
     def compress(self, tol: float = 1e-9, swings: bool = True, head: int = HEAD) -> Spectrum:
-        """Fewer modes with the same signal and noise measures, to a relative error of ``tol`` in the loss.
+        """A spectrum of fewer modes, whose losses differ from this one's by a relative error of at most ``tol``.
 
-        The ``head`` largest curvatures stay as they are; blocks of the rest are replaced by Gauss nodes of their total mass,
-        with weights for signal and for noise. A block's rule is accepted when it reproduces the block's response to
-        SGD and to near-critical heavy ball at every time scale (`quadrature.responses`) to ``tol``; else it gets more
-        nodes, is cut in two, and in the end keeps its modes. Without ``swings`` only SGD's responses count, and fewer nodes do.
-        Modes that ring on for hundreds of radians (a momentum of 0.999 at a large rate) are not held to ``tol``.
+        The ``head`` largest curvatures are kept. Blocks of the others are replaced by Gauss nodes of their total mass, with
+        weights for signal and for noise. The rule of a block is accepted if it reproduces the response of the block to SGD
+        and to near-critical heavy ball at every time scale (`quadrature.responses`) to ``tol``. Otherwise the block gets
+        more nodes, then is cut in two, and finally keeps its modes. Without ``swings`` only the responses to SGD are tested,
+        and fewer nodes suffice. The tolerance does not hold for modes that oscillate for hundreds of radians (a momentum of
+        0.999 at a large learning rate).
         """
-        _real("compress", tol=tol)
-        if not 0 < tol < 1:
-            raise Wrong(f"compress: tol must lie between 0 and 1, got {tol!r}", argument="tol")
+        _check("compress", "between 0 and 1", lambda v: 0 < v < 1, tol=tol)
         if len(self) <= head:
             return self
         live = self.count > 0
-        h, first = np.unique(-self.h[live], return_inverse=True)  # modes of one curvature are one mode
+        h, first = np.unique(-self.h[live], return_inverse=True)  # Modes of the same curvature become one mode.
         h, s, c, n = -h, *(np.bincount(first, a[live]) for a in (self.signal_mass, self.noise_mass, self.count))
         edges = [min(head, len(h))]
         while edges[-1] < len(h):
@@ -194,9 +178,9 @@ class Spectrum(Tabular):
         return Spectrum(h, 2 * c / (n * h), 2 * s / (n * h), n, note=self.note)
 
     def save(self, path: str | Path) -> None:
-        """Write to ``.json`` or ``.npz``, as the ending says."""
+        """Write the spectrum to a ``.json`` or ``.npz`` file; the ending of ``path`` decides."""
         path = Path(path)
-        columns = {name: getattr(self, name) for name in ("h", "c", "s", "count")}
+        columns = {name: getattr(self, name) for name in SPECTRUM_COLUMNS}
         if path.suffix.lower() == ".npz":
             with path.open("wb") as file:
                 np.savez(file, **columns, note=json.dumps(self.note))
@@ -209,7 +193,7 @@ class Spectrum(Tabular):
 
     @classmethod
     def load(cls, path: str | Path) -> Spectrum:
-        """Read a ``.json`` or ``.npz`` written by `save`, or a ``.csv`` with a header that names h and perhaps c, s, count."""
+        """Read a file written by `save`, or a ``.csv`` whose header names h and optionally c, s and count."""
         path = Path(path)
         if not path.is_file():
             raise Wrong(f"there is no spectrum file {str(path)!r}", argument="path")
@@ -233,10 +217,15 @@ def _column(name: str, value: Any) -> Array:
     array = np.atleast_1d(array)
     if array.ndim != 1 or array.size == 0:
         raise Wrong(f"{name} must be a non-empty list of numbers, got shape {array.shape}", argument=name)
-    if not np.all(np.isfinite(array)):
-        i = int(np.argmin(np.isfinite(array)))
-        raise Wrong(f"{name} must be finite, got {array[i]} at index {i}", argument=name)
-    return _frozen(array)
+    sign = (array <= 0, "be positive") if name == "h" else (array < 0, "not be negative")
+    for bad, must in ((~np.isfinite(array), "be finite"), sign):
+        if np.any(bad):
+            i, flat = (
+                int(np.argmax(bad)),
+                "; a flat direction carries no loss, drop it" if must == "be positive" else "",
+            )
+            raise Wrong(f"{name} must {must}, got {array[i]:g} at index {i}{flat}", argument=name)
+    return array
 
 
 def _frozen(array: Array) -> Array:
@@ -244,14 +233,15 @@ def _frozen(array: Array) -> Array:
     return array
 
 
-def _real(verb: str, **values: Any) -> None:
+def _check(verb: str, must_be: str, valid: Callable[[Any], bool], **values: Any) -> None:
+    """Refuse arguments that are not finite numbers, or not valid."""
     for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, Real) or not -1e300 <= cast(Any, value) <= 1e300:
-            raise Wrong(f"{verb}: {name} must be a finite number, got {value!r:.80}", argument=name)
+        if not is_number(value) or not abs(value) <= 1e300 or not valid(value):
+            raise Wrong(f"{verb}: {name} must be {must_be}, got {value!r:.80}", argument=name)
 
 
 def _indices(d: int) -> tuple[Array, Array]:
-    """Nodes and weights of the sum over i = 1 .. d."""
+    """Nodes and weights for sums over i = 1 .. d."""
     if d <= EXACT_DIM:
         return np.arange(1.0, d + 1), np.ones(d)
     nodes, weights, first = [np.arange(1.0, HEAD + 1)], [np.ones(HEAD)], HEAD + 1
@@ -268,7 +258,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     data = json.loads(path.read_text(encoding="utf-8-sig"))
     if not isinstance(data, dict):
         raise Wrong("it should be an object with lists h, c, s, count")
-    return {k: v for k, v in data.items() if k in ("h", "c", "s", "count", "note")}
+    return {k: v for k, v in data.items() if k in (*SPECTRUM_COLUMNS, "note")}
 
 
 def _read_npz(path: Path) -> dict[str, Any]:
@@ -276,7 +266,7 @@ def _read_npz(path: Path) -> dict[str, Any]:
 
     try:
         with np.load(path, allow_pickle=False) as data:
-            columns: dict[str, Any] = {k: data[k] for k in ("h", "c", "s", "count") if k in data}
+            columns: dict[str, Any] = {k: data[k] for k in SPECTRUM_COLUMNS if k in data}
             note = json.loads(str(data["note"])) if "note" in data else {}
     except zipfile.BadZipFile as error:
         raise Wrong(str(error)) from None
@@ -286,13 +276,13 @@ def _read_npz(path: Path) -> dict[str, Any]:
 def _read_csv(path: Path) -> dict[str, Any]:
     import csv
 
-    with path.open(newline="", encoding="utf-8-sig") as file:  # A spreadsheet begins the file with a byte-order mark.
+    with path.open(newline="", encoding="utf-8-sig") as file:  # Spreadsheets write a byte-order mark.
         rows = [row for row in csv.reader(file) if row and not row[0].startswith("#")]
     if not rows:
         raise Wrong("it is empty")
     names = [name.strip() for name in rows[0]]
     if any(len(row) != len(names) for row in rows):
         raise Wrong(f"every line should have {len(names)} columns, as the header has")
-    if unknown := set(names) - {"h", "c", "s", "count"}:
-        raise Wrong(f"its header names {', '.join(sorted(unknown))}; the columns are h, c, s, count")
+    if unknown := set(names) - {*SPECTRUM_COLUMNS}:
+        raise Wrong(f"its header names {', '.join(sorted(unknown))}; the columns are {', '.join(SPECTRUM_COLUMNS)}")
     return {name: [float(row[i]) for row in rows[1:]] for i, name in enumerate(names)}

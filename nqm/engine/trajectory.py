@@ -1,7 +1,7 @@
-"""An optimizer with its schedule on given curvatures, ready to move: steps, powers, read-outs, steady state.
+"""An optimizer with its schedule on given curvatures: its steps, their powers, read-outs and the steady state.
 
-Steps that are alike become one power and steps that repeat one power of their cycle, so a constant run costs O(log t)
-whatever the optimizer is made of. Steps that all differ are walked one by one.
+Identical steps become one power, and repeating steps become one power of their cycle. So a run at constant settings costs
+O(log t), whatever the optimizer. Steps that all differ are taken one by one.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..types import Array, Wrong
 from .basis import Basis
-from .kernels import loops
+from .kernels import loops, scan
 from .moments import MomentMap, Powers
 from .schedule import Schedule
 
@@ -24,40 +24,41 @@ if TYPE_CHECKING:
     from ..optimizers.base import Optimizer
 
 MAX_STEPS = 10**9  # steps of the longest run
-MAX_SINGLE_STEPS = 10**7  # most steps that are followed one by one, because they all differ
-MAX_GROWTH = 1e4  # growth of a state after which its second moments, once it falls again, are rounding alone
-SCAN = 4096  # steps that differ and are walked in one call
-STABLE = 1 + 1e-12  # largest spectral radius of a stable mode: the slowest have 1 - lr h == 1.0 in float64
+MAX_SINGLE_STEPS = 10**7  # most steps of a run whose steps all differ and are taken one by one
+MAX_GROWTH = 1e4  # a state that grows by more than this factor and then shrinks consists of rounding errors
+SCAN = 4096  # most differing steps that one call of `Loops.scan` takes
+STABLE = 1 + 1e-12  # largest spectral radius of a stable mode; on the slowest modes 1 - lr h rounds to 1.0
+MAX_KEPT_POWERS = 256  # most steps whose powers are stored at a time
 
 Entry = float | Array
-"""An entry of a step's system: a number, or one for each setting and mode."""
+"""An entry of the system of a step: a number, or an array with one number for each setting and mode."""
 
 
 @dataclass(frozen=True)
 class Affine:
-    """Steps ``first`` .. ``last`` that differ only in a scalar: ``G = G0 + pace G1`` and ``b = b0 + pace b1``."""
+    """Steps ``first`` .. ``last`` that differ only by a scalar, their pace: ``G = G0 + pace G1`` and ``b = b0 + pace b1``."""
 
     G0: Array
     G1: Array
     b0: Array
     b1: Array
-    pace: Callable[[int, int], Any]  # of each of the steps t .. to
+    pace: Callable[[int, int], Any]  # (t, to) -> the pace of each of the steps t .. to
     first: int
     last: float
 
 
 class Trajectory:
-    """One optimizer, one schedule, curvatures h.
+    """One optimizer with one schedule on curvatures h.
 
-    Settings may be arrays that broadcast against h; ``shape`` is the shape they give together, and maps hold it
-    flattened as their mode axis. Slots are balanced on each mode, from the first step at the unscheduled rate.
+    Hyper-parameters may be arrays that broadcast against h. ``shape`` is the shape they have together, and the mode axis of
+    maps is this shape, flattened. Slots are balanced on each mode by the first step at the unscheduled learning rate.
     """
 
     def __init__(self, optimizer: Optimizer, h: Array, schedule: Schedule | None = None) -> None:
         self.optimizer, self.h, self.schedule = optimizer, h, schedule
         G, b = optimizer.system(h, 0)
         entries = [*(e for row in G for e in row), *b]
-        # A later step of a cycle may be the first to show a setting.
+        # A hyper-parameter may appear for the first time in a later step of a cycle.
         later = optimizer.settings if optimizer.cycle != 1 else []
         arrays = (e for e in (*entries, *later) if not isinstance(e, float | int))
         self.shape = np.broadcast_shapes(h.shape, *{np.shape(e) for e in arrays})
@@ -70,25 +71,21 @@ class Trajectory:
 
     @cached_property
     def basis(self) -> Basis:
+        """The balanced slots in which maps and states are written."""
         return Basis(self._change)
 
-    @cached_property
-    def _first(self) -> tuple[Array, Array]:
-        """G and b of the first step in the balanced slots."""
-        return self.basis.system(self._change, self._jolt)
-
     def start(self) -> MomentMap:
-        """theta_0 spread over the slots: a map with one column."""
+        """The state before the first step, in units of theta_0: a map with one column."""
         return MomentMap.matrix(self.basis.column(self._slots(self.optimizer.initial()))[:, None])
 
     def _slots(self, slots: Sequence[Entry]) -> Array:
-        """One number for each slot as (slots, 1), or one for each setting and mode too, as (slots, modes)."""
+        """Numbers of the slots as an array: (slots, 1) if they serve all settings and modes, or else (slots, modes)."""
         if all(isinstance(e, float | int) or np.ndim(e) == 0 for e in slots):
             return np.array(slots, dtype=float)[:, None]
         return np.stack([np.broadcast_to(e, self.shape).ravel() for e in slots])
 
     def doublings(self, levels: int) -> tuple[Array, Array]:
-        """What `end` gives after 1, 2, 4, 8, ... steps, (level, ...), where all steps are alike and so is the read-out."""
+        """What `end` gives after 1, 2, 4, 8, ... steps, as (level, ...), if all steps and their read-outs are identical."""
         climb = loops().climb
         if climb is None:
             start, squares = self.start(), self.powers(0)
@@ -111,29 +108,30 @@ class Trajectory:
         """The read-out after t steps, (slots, modes)."""
         return self.basis.row(self._slots(self.optimizer.readout(t)))
 
+    def held(self, t: int) -> Optimizer:
+        """The optimizer with the learning rate and the momentum that the schedule gives step t."""
+        return self.optimizer.scaled(*self.schedule.at(t)[:2]) if self.schedule else self.optimizer
+
     def gradient_point(self, t: int) -> Array:
-        """The weights of the slots in the point of step t's gradient, (slots, modes)."""
-        held = self.optimizer.scaled(*self.schedule.at(t)[:2]) if self.schedule else self.optimizer
-        return self.basis.row(self._slots(held.gradient_point(t)))
+        """The weights of the slots in the point at which step t takes its gradient, (slots, modes)."""
+        return self.basis.row(self._slots(self.held(t).gradient_point(t)))
 
     def read(self, state: MomentMap, t: int) -> tuple[Array, Array]:
-        """Second moments of the reported weights: of the signal per unit s, of the noise per unit c / B."""
+        """Second moments of the reported weights: of the signal in units of s, of the noise in units of c / B."""
         signal, noise = state.seen(self.row(t))
         return signal.reshape(self.shape), noise.reshape(self.shape)
 
     def step(self, t: int) -> MomentMap:
         """The map of step t."""
         G, b, batch = self.system(t)
-        return MomentMap.step(G, b) if batch == 1 else MomentMap.step(G, b).louder(1 / batch)
+        return MomentMap.step(G, b).louder(1 / batch)
 
     def system(self, t: int) -> tuple[Array, Array, float]:
         """G and b of step t, and the multiplier of its batch size."""
-        if self.schedule is None:
-            return (*(self._stack(self.optimizer, t) if t else self._first), 1.0)
-        lr, momentum, batch = self.schedule.at(t)
-        return (*self._stack(self.optimizer.scaled(lr, momentum), t), batch)
+        return (*self._stack(self.held(t), t), self.schedule.at(t)[2] if self.schedule else 1.0)
 
     def same_until(self, t: int) -> float:
+        """The first step after t that differs from step t."""
         ends = self.optimizer.same_until(t)
         return min(ends, self.schedule.same_until(t)) if self.schedule else ends
 
@@ -141,8 +139,8 @@ class Trajectory:
         """The state after ``to`` steps from the state after t."""
         if self.period == 0 and to > MAX_SINGLE_STEPS:
             raise Wrong(
-                f"the steps of {self.optimizer} all differ and are followed one by one, "
-                f"{MAX_SINGLE_STEPS:,} at most, not {to:,}",
+                f"the steps of {self.optimizer} all differ, so a run of it has at most {MAX_SINGLE_STEPS:,} steps, "
+                f"got {to:,}; ask for fewer steps",
                 argument="steps",
             )
         while t < to:
@@ -155,7 +153,7 @@ class Trajectory:
             if end - t == 1 and to - t > 1 and (affine := self.affine(t)):
                 end = min(to, t + min(SCAN, max(t, 16)))
                 state, _, _ = self.scan(affine, state, t, end)
-                lost = np.abs(state.A).max(axis=(0, 1)) > MAX_GROWTH  # what comes back from there is rounding
+                lost = np.abs(state.A).max(axis=(0, 1)) > MAX_GROWTH
                 state.A[..., lost] = state.Q[..., lost] = np.nan
             else:
                 state = self.powers(t).move(state, end - t)
@@ -163,12 +161,12 @@ class Trajectory:
         return state
 
     def powers(self, t: int) -> Powers:
-        """The powers of step t's map, kept for the steps it stands for."""
+        """The powers of the map of step t, stored for all steps that are identical to it."""
         key = t
         if self.period and t >= self.repeats_from:
             key = self.repeats_from + (t - self.repeats_from) % self.period
         if key not in self._powers:
-            if len(self._powers) > 256:
+            if len(self._powers) >= MAX_KEPT_POWERS:
                 self._powers.clear()
             self._powers[key] = Powers(self.step(t))
         return self._powers[key]
@@ -176,30 +174,29 @@ class Trajectory:
     def cycle(self, phase: int = 0) -> Powers:
         """The powers of one whole cycle that begins ``phase`` steps into it."""
         if phase not in self._cycles:
-            t, end = self.repeats_from + phase, self.repeats_from + phase + self.period
-            whole = None
+            t, end, parts = self.repeats_from + phase, self.repeats_from + phase + self.period, list[MomentMap]()
             while t < end:
                 stop = int(min(self.same_until(t), end))
-                part = self.powers(t)[0] ** (stop - t)
-                whole = part if whole is None else part @ whole
+                parts.append(self.powers(t)[0] ** (stop - t))
                 t = stop
-            assert whole is not None
-            self._cycles[phase] = Powers(whole)
+            self._cycles[phase] = Powers(reduce(lambda earlier, later: later @ earlier, parts))
         return self._cycles[phase]
 
     def affine(self, t: int) -> Affine | None:
-        """The steps from t on as ``G0 + pace G1``, where they are that."""
+        """The steps from t on as ``G = G0 + pace G1``, or None if they are not of this form."""
         line = self._affine
         return line if line and line.first <= t < line.last else None
 
     @cached_property
     def _affine(self) -> Affine | None:
-        """The line through three steps of different pace, if they lie on one: the optimizer's own pace, or the schedule's."""
+        """The line through three steps of different pace, if they lie on one.
+
+        The pace is the optimizer's own, or else the schedule's multiplier of the learning rate.
+        """
         optimizer, schedule, late = self.optimizer, self.schedule, self.repeats_from
         own = optimizer.pace(np.array([0, 1, 3]))
         if own is not None:
-            held = optimizer.scaled(*schedule.at(late)[:2]) if schedule else optimizer
-            points = [(float(p), self._stack(held, u)) for p, u in zip(own, (0, 1, 3), strict=True)]
+            points = [(float(p), self._stack(self.held(late), u)) for p, u in zip(own, (0, 1, 3), strict=True)]
             return _line(points, lambda t, to: optimizer.pace(np.arange(t, to)), late)
         if schedule is None or self.period != 1 or np.any(schedule.momentum != 1):
             return None
@@ -210,31 +207,30 @@ class Trajectory:
     def scan(
         self, affine: Affine, state: MomentMap, t: int, to: int, ws: Array | None = None, wn: Array | None = None
     ) -> tuple[MomentMap, Array, Array]:
-        """Walk from t to ``to`` and sum the moments with weights ws and wn after each step."""
+        """Take the steps t .. ``to``; return the last state, and after each step signal and noise summed with ws and wn."""
         X, N, modes = state.A.copy(), state.Q.copy(), self.modes
         loud = 1 / self.schedule.multipliers("batch_size", to - t, t) if self.schedule else np.ones(to - t)
         ws = np.zeros((1, modes)) if ws is None else np.ascontiguousarray(ws).reshape(-1, modes)
         wn = np.zeros(modes) if wn is None else np.ascontiguousarray(wn).ravel()
-        signal, noise = loops().scan(
-            affine.G0, affine.G1, affine.b0, affine.b1, affine.pace(t, to), loud, X, N, self.row(to), ws, wn
-        )
+        line = (affine.G0, affine.G1, affine.b0, affine.b1, affine.pace(t, to))
+        signal, noise = scan(*line, loud, X, N, self.row(to), ws, wn)
         signal[np.maximum.accumulate(signal) > MAX_GROWTH**2 * max(float(ws.sum()), 1e-300)] = np.nan
         return MomentMap.matrix(X, N), signal, noise
 
     def stationary(self) -> MomentMap:
-        """The map whose fixed point is the steady state: one cycle at the schedule's last settings."""
+        """The map whose fixed point is the steady state: one cycle at the last settings of the schedule."""
         if self.period == 0:
             return self.step(MAX_STEPS)
         return self.cycle()[0] if self.period > 1 else self.powers(self.repeats_from)[0]
 
     def stable(self) -> Array:
-        """Whether every mode is stable, for each setting."""
+        """Whether all modes are stable, for each setting."""
         return np.asarray((self.stationary().radius().reshape(self.shape) <= STABLE).all(axis=-1))
 
     def floor(self) -> Array:
-        """Steady-state second moment of the reported weights per unit c / B.
+        """Steady-state second moment of the reported weights in units of c / B.
 
-        Infinite on unstable modes, NaN where there is none because nothing moves (a schedule that ends at rate 0).
+        It is infinite on unstable modes, and NaN if nothing moves because the schedule ends at learning rate 0.
         """
         limit = self.stationary()
         stable = (limit.radius() <= STABLE).reshape(self.shape)
@@ -263,7 +259,7 @@ class Trajectory:
 
 
 def fade(optimizer: Optimizer, times: int | Array, reference: int) -> Entry:
-    """Square of the read-out's factor at ``times`` over that at ``reference`` (an average divides by its length)."""
+    """How much smaller squared read-outs are at ``times`` than at ``reference``, because an average divides by its length."""
     if optimizer.steady:
         return 1.0
     size = lambda t: sum(np.max(np.abs(e)) for e in optimizer.readout(int(t)))  # noqa: E731
@@ -273,11 +269,11 @@ def fade(optimizer: Optimizer, times: int | Array, reference: int) -> Entry:
 def _line(
     points: list[tuple[float, tuple[Array, Array]]], pace: Callable[[int, int], Any], first: int, last: float = math.inf
 ) -> Affine | None:
-    """The line through two points, if the third lies on it."""
+    """The line through the first two points (pace, (G, b)), or None if the third is not on it."""
     (p0, (Ga, ba)), (p1, (Gb, bb)), (p2, (Gc, bc)) = points
     G1, b1 = (Gb - Ga) / (p1 - p0), (bb - ba) / (p1 - p0)
     line = Affine(Ga - p0 * G1, G1, ba - p0 * b1, b1, pace, first, last)
-    # Rounding of the entries at the three points; anything curved misses by far more.
+    # Only rounding is allowed for. A system that is not affine in the pace misses the line by far more.
     off = np.abs(line.G0 + p2 * G1 - Gc).max() + np.abs(line.b0 + p2 * b1 - bc).max()
     size = np.abs(Gc).max() + np.abs(bc).max()
     return line if off <= 1e-12 * size else None

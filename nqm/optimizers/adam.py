@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .base import GeometryLike, State, Strided, Tensor, adapted
+from .base import State, Strided, Tensor, adapted
 from .kinds import Number, decay, positive, stride
 
 
@@ -18,8 +18,8 @@ class Adam(Strided):
         v     <- beta2 v + (1 - beta2) g^2
         theta <- theta - lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps),        t = 1, 2, ...
 
-    Not linear, so it is sampled. Its learning rate is in units of the weights: a step moves each by about lr at most,
-    whatever the curvature. So it is searched on a scale of its own and not relative to 2 / h.
+    Adam is not linear, so it is sampled. Its learning rate is in units of the weights: a step moves each weight by about lr
+    at most, whatever the curvature. So searches do not measure the learning rate relative to 2 / h.
 
     >>> from nqm import Quadratic, Spectrum
     >>> pair = Quadratic(Spectrum([1.0, 0.01]))
@@ -36,9 +36,7 @@ class Adam(Strided):
     beta1: Number = decay(0.9)
     beta2: Number = decay(0.999)
     eps: Number = positive(1e-8, zero=True)
-
-    def begin(self, theta: Tensor, geometry: GeometryLike) -> State:
-        return theta, 0.0 * theta, 0.0 * theta
+    buffers = 2
 
     def update(self, state: State, g: Tensor, t: int) -> State:
         theta, m, v = state

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .base import GeometryLike, State, Strided, Tensor, adapted
+from .base import State, Strided, Tensor, adapted
 from .kinds import Number, decay, positive, stride
 
 
@@ -16,8 +16,8 @@ class AdamW(Strided):
 
         theta <- theta - lr weight_decay theta, then a step of Adam with the gradient at the old theta
 
-    The minimum of the model lies at zero, so decay towards zero is decay towards the answer: a tuned weight decay looks
-    better here than it can where the minimum is unknown.
+    The minimum of the model is at zero, so weight decay moves the weights towards the answer. A tuned weight decay therefore
+    looks better here than on a problem whose minimum is unknown.
 
     >>> from nqm import Quadratic, Spectrum
     >>> pair = Quadratic(Spectrum([1.0, 0.01]))
@@ -35,9 +35,7 @@ class AdamW(Strided):
     beta2: Number = decay(0.999)
     eps: Number = positive(1e-8, zero=True)
     weight_decay: Number = positive(0.01, low=-16.0, high=8.0, zero=True)
-
-    def begin(self, theta: Tensor, geometry: GeometryLike) -> State:
-        return theta, 0.0 * theta, 0.0 * theta
+    buffers = 2
 
     def update(self, state: State, g: Tensor, t: int) -> State:
         theta, m, v = state

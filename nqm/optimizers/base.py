@@ -1,11 +1,11 @@
-"""What an optimizer is: a small linear system with its start and read-out, and the update rule it comes from.
+"""What an optimizer is: a small linear system with its start and read-out, and the update rule that it comes from.
 
-One step on one mode of curvature h is ``x <- A x + b eps``, x a handful of slots (theta, velocity, average, ...). An
-optimizer states it as a change, ``x <- x + G x + b eps`` with ``A = I + G``, because ``1 - lr h`` has forgotten lr h
-once that falls below 1e-16. Slots are in the literature's own units; the engine balances them.
+One step on one mode of curvature h is ``x <- A x + b eps``, where x is a handful of slots (theta, velocity, average, ...).
+An optimizer states the change, ``x <- x + G x + b eps`` with ``A = I + G``, because ``1 - lr h`` rounds to 1 if lr h is below
+1e-16. Slots are in the units of the literature; the engine balances them.
 
-The same algorithm as code is `begin`, `point`, `update` and `report`: what `sample` steps, and all there is of an
-optimizer that is not linear. The two statements share nothing, so each checks the other.
+The methods `begin`, `point`, `update` and `report` are the same algorithm as code. Sampled runs step this code, and an
+optimizer that is not linear has nothing else. The two statements share no code, so each checks the other.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ O = TypeVar("O", bound="Optimizer")
 System = tuple[Sequence[Sequence[Entry]], Sequence[Entry]]
 
 Tensor = Any
-"""An array of any library, NumPy's or torch's, that ends in the axis of the parameters."""
+"""An array of any library, such as NumPy or torch, whose last axis is that of the parameters."""
 
 State = tuple[Any, ...]
-"""What an update rule remembers: arrays, the weights first; a wrapper's begins with the state of its inner optimizer."""
+"""What an update rule remembers: arrays, the weights first. The state of a wrapper begins with that of its inner optimizer."""
 
 
 class GeometryLike(Protocol):
-    """What an update rule may ask of the curvature before its first step (`sampling.bases.Geometry` answers)."""
+    """What an update rule may ask about the curvature before its first step; `sampling.bases.Geometry` implements it."""
 
     @property
     def diagonal(self) -> Tensor: ...
@@ -48,12 +48,14 @@ class GeometryLike(Protocol):
 
 @dataclass(frozen=True)
 class Optimizer(ABC):
-    """An optimizer on one mode: ``x <- x + G x + b eps``, loss read from ``r . x``.
+    """An optimizer on one mode: ``x <- x + G x + b eps``; the loss is that of the weights ``r . x``.
 
-    A subclass is a frozen dataclass whose hyper-parameters are fields declared with `rate`, `decay` or `unit`, with
-    three methods for its exact moments, and `update` for sampled runs. `docs/extend.md` writes one that is not in the
-    package.
+    A subclass is a frozen dataclass. Its hyper-parameters are fields declared with `rate`, `decay` or `unit`. It has three
+    methods for its exact moments, and `update` for sampled runs. `docs/extend.md` writes one step by step.
     """
+
+    buffers: ClassVar[int] = 0
+    """How many arrays, such as a velocity, the update rule keeps beside the weights; they start at zero."""
 
     def __post_init__(self) -> None:
         for f in fields(self):
@@ -69,7 +71,7 @@ class Optimizer(ABC):
 
     @abstractmethod
     def system(self, h: Array, t: int) -> System:
-        """G as rows and b as a column for step t (counted from 0), entries broadcasting with the curvatures h."""
+        """G as rows, and b, of step t (counted from 0); their entries broadcast against the curvatures h."""
 
     @abstractmethod
     def initial(self) -> Sequence[float]:
@@ -83,19 +85,19 @@ class Optimizer(ABC):
         """The weights p of the slots in the parameters at which step t takes its gradient: ``G(h) = G(0) + h b p'``."""
         return [1.0, *(0.0 for _ in self.initial()[1:])]
 
-    # The update rule. Arrays end in the axis of the parameters; only operators, abs, ** and .sum(-1, keepdims=True)
-    # are used on them, so that any array library will do, and nothing is changed in place.
+    # The update rule. The last axis of an array is that of the parameters. Only operators, abs, ** and
+    # .sum(-1, keepdims=True) are used on arrays, so that any array library works, and nothing is changed in place.
 
     def begin(self, theta: Tensor, geometry: GeometryLike) -> State:
-        """What it remembers before the first step; the weights come first."""
-        return (theta,)
+        """The state before the first step; the weights come first."""
+        return (theta, *(0.0 * theta for _ in range(self.buffers)))
 
     def point(self, state: State, t: int) -> Tensor:
-        """Where the gradient of step t is taken."""
+        """The weights at which step t takes its gradient."""
         return state[0]
 
     def update(self, state: State, g: Tensor, t: int) -> State:
-        """What it remembers after step t (counted from 0) with gradient g."""
+        """The state after step t (counted from 0) with gradient g."""
         raise Wrong(
             f"{type(self).__name__} states its system but not its update rule; write its method update(state, g, t) "
             "to sample it, and begin(theta, geometry) if it remembers more than its weights"
@@ -106,12 +108,12 @@ class Optimizer(ABC):
         return state[0]
 
     def restart(self, state: State, theta: Tensor) -> State:
-        """Go on from other weights, velocities kept."""
+        """The state with other weights; velocities are kept."""
         return (theta, *state[1:])
 
     @property
     def linear(self) -> bool:
-        """Whether it is a linear system, so that its moments are exact; otherwise it is sampled."""
+        """Whether it is a linear system, whose moments are exact; otherwise it is sampled."""
         return True
 
     @property
@@ -120,12 +122,12 @@ class Optimizer(ABC):
         return True
 
     def same_until(self, t: int) -> float:
-        """The first step after t whose system differs from step t's; infinity if none does."""
+        """The first step after t whose system differs from that of step t; infinity if there is none."""
         return math.inf
 
     @property
     def cycle(self) -> int:
-        """Steps after which the systems repeat, 0 if they never do."""
+        """The number of steps after which the systems repeat; 0 if they never do."""
         return 1
 
     @property
@@ -144,21 +146,21 @@ class Optimizer(ABC):
         return False
 
     def pace(self, t: Array) -> Array | None:
-        """For a system that differs at every step: the scalar of each t in which G and b are affine, if there is one."""
+        """If steps all differ, but G and b are affine in one scalar: that scalar for each step t."""
         return None
 
     def at_horizon(self, t: int) -> Optimizer:
-        """The optimizer for a run of t steps, where it depends on that."""
+        """The optimizer for a run of t steps, if it depends on the length of the run."""
         return self
 
     @property
     def depends_on_horizon(self) -> bool:
-        """Whether runs of different lengths differ from their first step on, as a tail average over half of the run does."""
+        """Whether runs of different lengths differ from their first step on, as the average of the last half of a run does."""
         return type(self).at_horizon is not Optimizer.at_horizon
 
     @property
     def endless(self) -> Optimizer:
-        """The optimizer for a run as long as any can be."""
+        """The optimizer for a run of the largest possible length."""
         return self.at_horizon(MAX_STEPS)
 
     @property
@@ -167,9 +169,9 @@ class Optimizer(ABC):
         return [p.value for p in parameters(self).values()]
 
     def scaled(self, lr: float = 1.0, momentum: float = 1.0) -> Self:
-        """The optimizer with its learning rates and momenta multiplied: what a schedule does to it.
+        """The optimizer with its learning rates and momenta multiplied, as a schedule does.
 
-        Adam's beta1 is a momentum, as PyTorch's one-cycle schedule takes it.
+        Adam's beta1 counts as a momentum, as in PyTorch's one-cycle schedule.
         """
         optimizer = self
         for names, factor in ((("lr",), lr), (("momentum", "beta1"), momentum)):
@@ -179,7 +181,7 @@ class Optimizer(ABC):
         return optimizer
 
     def edge(self, h: Array) -> Array:
-        """The learning rate at which a mode of curvature h loses stability, as far as known: a coordinate for searches."""
+        """The learning rate at which a mode of curvature h loses stability, approximately; searches measure rates by it."""
         return 2 / h
 
     @property
@@ -189,17 +191,17 @@ class Optimizer(ABC):
 
     @property
     def preconditioning(self) -> float:
-        """The power p of a preconditioner H^-p behind which it sees every gradient; 0 without one, or if it is free."""
+        """The power p of the preconditioner H^-p that is applied to its gradients; 0 without one, or if p is free."""
         return 0.0
 
     def __str__(self) -> str:
-        shown = [(f.name, getattr(self, f.name)) for f in fields(self) if not _left_out(f, getattr(self, f.name))]
+        shown = [(f.name, getattr(self, f.name)) for f in fields(self) if not _omitted(f, getattr(self, f.name))]
         return f"{type(self).__name__}({', '.join(_shown(n, v) for n, v in shown)})"
 
 
 @dataclass(frozen=True)
 class Wrapper(Optimizer):
-    """An optimizer that holds another one as ``inner``, whose slots come first."""
+    """An optimizer that holds another one, ``inner``; the slots of ``inner`` come first."""
 
     inner: Optimizer
 
@@ -275,12 +277,10 @@ class Wrapper(Optimizer):
 
 @dataclass(frozen=True)
 class Averaging(Wrapper):
-    """A wrapper that reports weights of its own, kept in one more slot: an average, or slow weights.
-
-    One that ``sums`` averages over an ever longer time: its slot is a sum, which begins at zero and is no weights.
-    """
+    """A wrapper that reports weights of its own, such as an average or slow weights, which it keeps in one more slot."""
 
     sums: ClassVar[bool] = False
+    """Whether the slot is a sum of weights, which starts at zero, so that the average covers an ever longer time."""
 
     def initial(self) -> list[float]:
         return [*self.inner.initial(), 0.0 if self.sums else 1.0]
@@ -313,9 +313,8 @@ class Averaging(Wrapper):
         return None
 
 
-@dataclass(frozen=True)
-class Sampled(Optimizer):
-    """An optimizer that is not a linear system: its update rule is all there is, and its loss is sampled."""
+class NotLinear(ABC):
+    """The statements of an optimizer that has an update rule and no linear system; its loss is sampled."""
 
     @abstractmethod
     def update(self, state: State, g: Tensor, t: int) -> State: ...
@@ -335,27 +334,16 @@ class Sampled(Optimizer):
 
 
 @dataclass(frozen=True)
-class SampledWrapper(Wrapper):
-    """A wrapper that makes what it holds nonlinear, so that the loss is sampled; it too has nothing but its update rule."""
-
-    @abstractmethod
-    def update(self, state: State, g: Tensor, t: int) -> State: ...
-
-    @property
-    def linear(self) -> bool:
-        return False
-
-    def system(self, h: Array, t: int) -> System:
-        refuse_moments(self)
-
-    def initial(self) -> Sequence[float]:
-        refuse_moments(self)
-
-    def readout(self, t: int) -> Sequence[Entry]:
-        refuse_moments(self)
+class Sampled(NotLinear, Optimizer):
+    """An optimizer that is not a linear system, so that its loss is sampled."""
 
 
-def refuse_moments(optimizer: Optimizer) -> NoReturn:
+@dataclass(frozen=True)
+class SampledWrapper(NotLinear, Wrapper):
+    """A wrapper whose update is not linear, whatever it holds, so that its loss is sampled."""
+
+
+def refuse_moments(optimizer: object) -> NoReturn:
     """Refuse to state a linear system for an optimizer that is not one."""
     raise Wrong(
         f"{type(optimizer).__name__} is sampled and has no exact moments: use problem.sample or nqm curve for its loss over "
@@ -366,16 +354,16 @@ def refuse_moments(optimizer: Optimizer) -> NoReturn:
 
 @dataclass(frozen=True)
 class Strided(Sampled):
-    """A sampled optimizer whose learning rate is a `stride`, in units of the weights: no curvature scales it."""
+    """A sampled optimizer whose learning rate is a `stride`: in units of the weights, whatever the curvature."""
 
     def edge(self, h: Array) -> Array:
         return 1.0 + 0.0 * h
 
 
 def follow(G: Sequence[Sequence[Entry]], b: Sequence[Entry], r: Sequence[Entry]) -> tuple[list[Entry], Entry]:
-    """What the inner weights will be after a step, as a row over the slots before it.
+    """The weights ``r . x'`` after a step ``x' = x + G x + b eps``, in terms of the slots x before it.
 
-    ``r . x' = row . x + noise eps`` for ``x' = x + G x + b eps``: the row ``r (I + G)`` and the noise ``r . b``.
+    Returns the row ``r (I + G)`` and the noise ``r . b``, with which ``r . x' = row . x + noise eps``.
     """
     k = len(r)
     row: list[Entry] = [r[j] + sum(r[i] * G[i][j] for i in range(k)) for j in range(k)]
@@ -406,7 +394,7 @@ class Parameter:
 
 
 def parameters(optimizer: Optimizer) -> dict[str, Parameter]:
-    """Every hyper-parameter by name, innermost first; a name used twice is told apart by its path (``inner.decay``).
+    """All hyper-parameters by name, innermost first. If a name occurs twice, its path is the name (``inner.decay``).
 
     >>> from nqm import EMA, HeavyBall
     >>> list(parameters(EMA(HeavyBall(momentum=0.9))))
@@ -427,12 +415,12 @@ def nested(optimizer: Optimizer) -> list[Optimizer]:
 
 
 def free_parameters(optimizer: Optimizer) -> dict[str, Parameter]:
-    """The hyper-parameters still to be filled in."""
+    """The hyper-parameters that are not set yet."""
     return {name: p for name, p in parameters(optimizer).items() if p.value is free}
 
 
 def fill(optimizer: O, values: Mapping[str, Any]) -> O:
-    """The optimizer with the named hyper-parameters set, unchecked: the values may be arrays of settings."""
+    """The optimizer with the named hyper-parameters set. Values are not checked and may be arrays of settings."""
     known = parameters(optimizer)
     for name, value in values.items():
         if name not in known:
@@ -442,7 +430,7 @@ def fill(optimizer: O, values: Mapping[str, Any]) -> O:
 
 
 def require_set(optimizer: Optimizer, verb: str) -> None:
-    """Refuse an optimizer with free parameters, by name."""
+    """Refuse an optimizer that has free parameters; the error names them."""
     if not isinstance(optimizer, Optimizer):
         raise Wrong(f"{verb} needs an optimizer such as SGD(0.1), got {optimizer!r}")
     if left := free_parameters(optimizer):
@@ -463,7 +451,7 @@ def _walk(optimizer: Optimizer, prefix: tuple[str, ...]) -> Iterator[tuple[tuple
 
 
 def assign(optimizer: O, path: tuple[str, ...], value: Any) -> O:
-    """The optimizer with the hyper-parameter at a path set, unchecked."""
+    """The optimizer with the hyper-parameter at a path set, without a check."""
     name, *rest = path
     if rest:
         value = assign(getattr(optimizer, name), tuple(rest), value)
@@ -471,14 +459,14 @@ def assign(optimizer: O, path: tuple[str, ...], value: Any) -> O:
 
 
 def with_values(optimizer: O, **changes: Any) -> O:
-    """A copy with these fields, unchecked."""
+    """A copy of the optimizer with other values of these fields, without a check."""
     result = object.__new__(type(optimizer))
     vars(result).update(vars(optimizer), **changes)
     return result
 
 
-def _left_out(f: Field[Any], value: Any) -> bool:
-    """Whether a field needs no mention: a hyper-parameter at its default, which is a usual value or `free`."""
+def _omitted(f: Field[Any], value: Any) -> bool:
+    """Whether a field is not printed, because it is a hyper-parameter at its default."""
     return "kind" in f.metadata and (value is f.default or (np.ndim(value) == 0 and value == f.default))
 
 
@@ -487,5 +475,5 @@ def _shown(name: str, value: Any) -> str:
         return str(value)
     if isinstance(value, str):
         return f'{name}="{value}"'
-    close = isinstance(value, float) and 0.9999 < value < 1  # six digits would leave too few of 1 - value, or none
+    close = isinstance(value, float) and 0.9999 < value < 1  # Six digits would leave too few digits of 1 - value.
     return f"{name}={value:.{12 if close else 6}g}" if isinstance(value, float) else f"{name}={value}"

@@ -1,7 +1,7 @@
-"""Whether the statements of an optimizer agree with one another; a contradiction would give wrong numbers and no error.
+"""Checks that the statements of an optimizer agree; a contradiction would give wrong numbers without an error.
 
-`require_sound` is what problems ask of an optimizer. Each class is looked at once, at a few curvatures and steps, which
-takes a few milliseconds. `nqm.check_optimizer` looks closer.
+Problems call `require_sound`. Each class is checked once, at a few curvatures and steps, which takes a few milliseconds.
+`nqm.check_optimizer` checks more.
 """
 
 from __future__ import annotations
@@ -16,19 +16,16 @@ from ..types import Array, Wrong
 from .base import Optimizer, Wrapper, fill, nested, parameters, require_set
 from .kinds import free
 
-EXAMPLE_CURVATURES = np.array([1e-4, 0.01, 0.3, 1.0, 30.0])  # at which a system is looked at
-EXAMPLE_STEPS = (*range(17), 31, 32, 99, 100, 1000)  # and in which steps
-EXAMPLE_HORIZON = 200  # steps of the run that is looked at, for an optimizer that depends on its length
-ROUNDING = (
-    1e-12  # relative difference of entries that are computed alike: powers of arrays and of numbers differ by 1e-16
-)
-TINY_RATE = 1e-12  # factor of the learning rate and of the curvature at which no gradient counts any more
-GROWTH = 0.01  # growth per step at that rate which is a mistake; eigenvalues of defective systems are off by 1e-4
+EXAMPLE_CURVATURES = np.array([1e-4, 0.01, 0.3, 1.0, 30.0])  # curvatures at which a system is checked
+EXAMPLE_STEPS = (*range(17), 31, 32, 99, 100, 1000)  # steps at which a system is checked
+EXAMPLE_HORIZON = 200  # length of the run that is checked, for an optimizer that depends on it
+ROUNDING = 1e-12  # largest relative difference of equal entries; powers of arrays and of numbers differ by 1e-16
+TINY_RATE = 1e-12  # factor on the learning rate and on the curvature that makes gradients negligible
+GROWTH = 0.01  # growth per step at TINY_RATE that shows a mistake; eigenvalues of defective systems are off by 1e-4
 SAY_SO = "an optimizer whose steps differ must say so by same_until, cycle (0 if steps never repeat), repeats_from and steady"
 
-_sound: set[tuple[type[Optimizer], ...]] = (
-    set()
-)  # what was found sound: the class of an optimizer and of those it wraps
+_sound: set[tuple[type[Optimizer], ...]] = set()
+"""What has passed the checks: the classes of an optimizer and of those that it wraps."""
 
 
 def require_sound(optimizer: Optimizer, verb: str) -> None:
@@ -50,13 +47,13 @@ def require_consistent(optimizer: Optimizer) -> None:
 
 
 def fault_in(check: str, optimizer: Optimizer) -> str:
-    """What one of the `CHECKS` finds; nothing if it finds no fault."""
+    """The fault that one of the `CHECKS` finds, or an empty text."""
     with np.errstate(all="ignore"):  # The curvatures may be beyond those that the optimizer is meant for.
         return CHECKS[check](optimizer.at_horizon(EXAMPLE_HORIZON))
 
 
 def example_of(optimizer: Optimizer) -> Optimizer:
-    """The optimizer with one value for each parameter: its own, the first of several, or a usual one if it is free."""
+    """The optimizer with one value for each parameter: its own, the first of several, or a typical value if it is free."""
     values = {}
     for name, p in parameters(optimizer).items():
         usual = sum(p.kind.likely or (p.kind.low, p.kind.high)) / 2
@@ -65,7 +62,7 @@ def example_of(optimizer: Optimizer) -> Optimizer:
 
 
 def wrong_shape(optimizer: Optimizer) -> str:
-    """What is wrong with the number of slots, rows and entries; nothing if they fit."""
+    """What is wrong with the number of slots, rows or entries, or an empty text."""
     k, system = len(optimizer.initial()), optimizer.system(EXAMPLE_CURVATURES[:1], 0)
     try:
         G, b = system
@@ -82,21 +79,21 @@ def wrong_shape(optimizer: Optimizer) -> str:
 
 
 def mixed_modes(optimizer: Optimizer) -> str:
-    """How the system of several modes differs from those of the modes one by one; nothing if it does not."""
+    """How the system of several modes differs from the systems of each mode alone, or an empty text."""
     advice = (
         "entries are numbers or arrays like h: write plain arithmetic on h, or np.where, and no if, h[0] or h.max()"
     )
     apart = [stated(optimizer, h[None], 0)[..., 0] for h in EXAMPLE_CURVATURES]
     try:
         together = stated(optimizer, EXAMPLE_CURVATURES, 0)
-    except Exception as error:  # whatever the user's arithmetic raises: it did not for single modes
+    except Exception as error:  # The user's arithmetic may raise anything, and it did not for single modes.
         failure = f"{type(error).__name__}: {error}"
         return f"system(h, t) works for one curvature but fails for an array of them ({failure}); {advice}"
     return "" if same(together, np.stack(apart, -1)) else f"system(h, t) mixes the modes of an array; {advice}"
 
 
 def hidden_steps(optimizer: Optimizer) -> str:
-    """Which steps differ although the optimizer says that they are alike; nothing if none do."""
+    """Which steps differ although the optimizer says that they are alike, or an empty text."""
     cycle, late = optimizer.cycle, optimizer.repeats_from
     at = cache(lambda t: stated(optimizer, EXAMPLE_CURVATURES, t))
     for t, later in zip(EXAMPLE_STEPS, (*EXAMPLE_STEPS[1:], math.inf), strict=True):
@@ -115,7 +112,7 @@ def hidden_steps(optimizer: Optimizer) -> str:
 
 
 def growing_slots(optimizer: Optimizer) -> str:
-    """How fast slots grow without any gradient; nothing if they do not. A instead of A - I doubles the weights."""
+    """How fast slots grow without any gradient, or an empty text; stating A instead of A - I doubles the weights."""
     still, x = optimizer.scaled(lr=TINY_RATE), np.array(optimizer.initial(), dtype=float)
     for t in EXAMPLE_STEPS[:16]:
         A = np.eye(len(x)) + stated(still, TINY_RATE * EXAMPLE_CURVATURES[:1], t)[:-1, :, 0]
@@ -136,7 +133,7 @@ def growing_slots(optimizer: Optimizer) -> str:
 CHECKS: dict[str, Callable[[Optimizer], str]] = {
     "shapes": wrong_shape, "modes": mixed_modes, "steps": hidden_steps, "change": growing_slots,
 }  # fmt: skip
-"""What is looked at, in this order: each takes an optimizer that passed those before it."""
+"""The checks in their order; each is given an optimizer that passed those before it."""
 
 
 def stated(optimizer: Optimizer, h: Array, t: int) -> Array:
@@ -150,5 +147,5 @@ def stated(optimizer: Optimizer, h: Array, t: int) -> Array:
 
 
 def same(one: Array, other: Array) -> bool:
-    """Whether two arrays agree to rounding; both may be NaN, outside of the curvatures that an optimizer is meant for."""
+    """Whether two arrays agree to rounding. Both may be NaN, at curvatures that an optimizer is not meant for."""
     return bool(np.allclose(one, other, rtol=ROUNDING, atol=0.0, equal_nan=True))

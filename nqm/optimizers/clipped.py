@@ -10,14 +10,13 @@ from .kinds import Number, positive
 
 @dataclass(frozen=True)
 class Clipped(SampledWrapper):
-    """Scale every gradient down to a norm before another optimizer sees it.
+    """Scale every gradient down to at most a given norm before another optimizer sees it.
 
     ::
 
         g <- g min(1, norm / |g|)
 
-    The norm is over all parameters, so modes do not move independently of one another. PyTorch's ``clip_grad_norm_``
-    divides by |g| + 1e-6 instead.
+    The norm is over all parameters, so the modes are coupled. PyTorch's ``clip_grad_norm_`` divides by |g| + 1e-6 instead.
 
     >>> from nqm import SGD, Quadratic, Spectrum
     >>> pair = Quadratic(Spectrum([1.0, 0.01]))

@@ -11,10 +11,10 @@ from .kinds import Number, unit
 
 @dataclass(frozen=True)
 class DiagonalPreconditioned(SampledWrapper):
-    """Multiply every gradient by ``diag(H)^-power``, in the basis the run is in, before another optimizer sees it.
+    """Multiply every gradient by ``diag(H)^-power`` in the basis of the run before another optimizer sees it.
 
-    In the eigenbasis it is `Preconditioned`, and what is inside meets the curvature behind it. In a rotated basis the
-    diagonal of H knows little of its spectrum: that of a randomly rotated H is nearly constant, and hardly preconditions.
+    In the eigenbasis it is the same as `Preconditioned`. In a rotated basis the diagonal of H says little about its spectrum:
+    the diagonal of a randomly rotated H is nearly constant, and hardly preconditions.
 
     >>> from nqm import SGD, Preconditioned, Quadratic, Spectrum
     >>> small = Quadratic(Spectrum([1.0, 0.01]))

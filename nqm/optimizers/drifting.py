@@ -15,7 +15,7 @@ from .sgd import SGD
 
 @dataclass(frozen=True)
 class DriftingPreconditioned(SampledWrapper):
-    """A preconditioner whose power swings by a part ``drift``, before another optimizer's momentum or after it.
+    """A preconditioner whose power oscillates by a fraction ``drift``, before the momentum of another optimizer or after it.
 
     ::
 
@@ -23,9 +23,9 @@ class DriftingPreconditioned(SampledWrapper):
         before:  the other optimizer sees P_t g
         after:   the change that it makes to the weights is multiplied by P_t (SGD and heavy ball)
 
-    The two are the same for drift 0, and differ as soon as momentum carries gradients of an earlier P. Velocities stay
-    as the other optimizer keeps them. A power beyond 1 turns small curvatures into large ones: keep power (1 + drift)
-    at 1 or below.
+    The two orders are the same for drift 0, and differ as soon as momentum carries gradients of an earlier P. The velocity
+    of the other optimizer is not changed. A power above 1 turns small curvatures into large ones, so keep
+    power (1 + drift) at 1 or below.
 
     >>> from nqm import HeavyBall, Quadratic, Spectrum
     >>> pair = Quadratic(Spectrum([1.0, 0.01]))
@@ -47,7 +47,7 @@ class DriftingPreconditioned(SampledWrapper):
         if self.order == "after" and not isinstance(self.inner, (SGD, HeavyBall)):
             raise Wrong(
                 f'DriftingPreconditioned: order="after" needs SGD or HeavyBall inside, got {self.inner}; '
-                "others keep more than weights and a velocity, so that only before is defined"
+                'other optimizers keep more than weights and a velocity, so use order="before"'
             )
 
     def begin(self, theta: Tensor, geometry: GeometryLike) -> State:

@@ -11,15 +11,15 @@ from .kinds import Number, positive, unit, whole
 
 @dataclass(frozen=True)
 class EstimatedPreconditioned(SampledWrapper):
-    """A diagonal preconditioner from the second moment of the gradients of some examples at the start, damped.
+    """A damped diagonal preconditioner from the second moment of the gradients of some examples at the start.
 
     ::
 
         v = (g_1^2 + ... + g_n^2) / n,        n = examples
         g <- g / (v + damping)^power
 
-    With C = H the second moment is about ``c = h``, so this estimates `Preconditioned`; with few examples it is noisy
-    (relative error sqrt(2 / n)), and in a rotated basis it sees the diagonal alone.
+    With C = H the second moment is about ``c = h``, so this is an estimate of `Preconditioned`. With few examples it is
+    noisy (relative error sqrt(2 / n)), and in a rotated basis it sees only the diagonal.
 
     >>> from nqm import SGD, Quadratic, Spectrum
     >>> pair = Quadratic(Spectrum([1.0, 0.01]))
@@ -41,7 +41,7 @@ class EstimatedPreconditioned(SampledWrapper):
         total, gradient = 0.0, geometry.gradient
         if gradient is None:
             raise Wrong(
-                "EstimatedPreconditioned needs gradients of single examples, and this run has none",
+                "EstimatedPreconditioned needs gradients of single examples, which this run does not have",
                 argument="optimizer",
             )
         for _ in range(int(self.examples)):

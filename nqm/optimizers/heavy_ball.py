@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..types import Array
-from .base import GeometryLike, Optimizer, State, System, Tensor
+from .base import Optimizer, State, System, Tensor
 from .kinds import Number, decay, rate
 
 
@@ -31,6 +31,7 @@ class HeavyBall(Optimizer):
 
     lr: Number = rate()
     momentum: Number = decay()
+    buffers = 1
 
     def system(self, h: Array, t: int) -> System:
         lr, momentum = self.lr, self.momentum
@@ -41,9 +42,6 @@ class HeavyBall(Optimizer):
 
     def readout(self, t: int) -> list[float]:
         return [1.0, 0.0]
-
-    def begin(self, theta: Tensor, geometry: GeometryLike) -> State:
-        return theta, 0.0 * theta
 
     def update(self, state: State, g: Tensor, t: int) -> State:
         theta, m = state

@@ -1,4 +1,4 @@
-"""Hyper-parameters: what values they take, in which coordinate they are searched, and `free`, their default."""
+"""Hyper-parameters: which values they take, in which coordinate they are searched, and `free`, their default."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ..types import Array
 
 
 class Free:
-    """The default of what people tune: to be filled in by `tune` and `sweep`. The text "free" stands for it, too."""
+    """The default of hyper-parameters that are usually tuned; `tune` and `sweep` fill it in. The text "free" means the same."""
 
     def __repr__(self) -> str:
         return "free"
 
     def __reduce__(self) -> str:
-        return "free"  # copied and pickled by this name, so that there is only one
+        return "free"  # Copies and pickles refer to this name, so that there is only one instance.
 
 
 free: Final = Free()
@@ -26,9 +26,9 @@ free: Final = Free()
 if TYPE_CHECKING:
 
     class Number:
-        """A hyper-parameter's type: set to a number, to an array of settings that broadcasts against h, or to `free`.
+        """The type of a hyper-parameter: it is set to a number, to an array of settings that broadcasts against h, or to `free`.
 
-        It reads as the number that users see. Arrays and `free` are the searches' own.
+        For type checkers it reads as a number. Only searches use arrays and `free`.
         """
 
         def __get__(self, optimizer: object, owner: type | None = None) -> float: ...
@@ -39,56 +39,57 @@ else:
 
 @dataclass(frozen=True)
 class Kind:
-    """What values a hyper-parameter takes, and the coordinate in which it is searched."""
+    """Which values a hyper-parameter takes, and the coordinate u in which it is searched."""
 
-    allowed: str  # as the error message says it
+    allowed: str  # the allowed values, as the error message names them
     valid: Any  # value -> bool, elementwise
-    low: float  # the search box, in the coordinate u
-    high: float
+    low: float  # lower end of the search box, in the coordinate u
+    high: float  # upper end of the search box
     value: Any  # u -> value
     coordinate: Any  # value -> u
     integer: bool = False
-    structural: bool = False  # decides which steps are alike, so settings cannot share a pass
-    likely: tuple[float, float] | None = None  # where a random search looks first, if not in the whole box
-    scale: str = "log"  # on which values are shown: "log", "memory" for log(1 - value), or "linear"
+    structural: bool = False  # The value decides which steps are identical, so settings cannot share a pass.
+    likely: tuple[float, float] | None = None  # the part of the box in which a random search begins; None for all of it
+    scale: str = "log"  # the scale on which values are shown: "log", "memory" for log(1 - value), or "linear"
 
 
 def rate() -> Any:
     """A learning rate: positive, searched relative to the edge of stability (`Optimizer.edge`).
 
-    With v = lr / edge the coordinate is log2(v / (1 - v)), log2 of the rate far below the edge and of the distance to
-    it close by, where the best rates for large batches lie. Beyond u = 16 it goes on above the edge, to 64 times.
+    With v = lr / edge the coordinate is u = log2(v / (1 - v)): log2 of the rate far below the edge, and minus log2 of the
+    distance to the edge close to it, where the best rates for large batches are. Values of u from 16 to 22 are rates from
+    the edge to 64 times the edge.
     """
     kind = Kind("positive", lambda v: v > 0, -44.0, 22.0, _from_edge, _to_edge, likely=(-12.0, 8.0))
     return _parameter(kind)
 
 
 def stride(high: float = 4.0) -> Any:
-    """A learning rate in units of the weights themselves, as Adam's: positive, searched in log2 up to 2^high.
+    """A learning rate in units of the weights, as that of Adam: positive, searched in log2 up to 2^high.
 
-    A step moves a weight by about so much whatever the curvature, so no edge of stability scales it, and the edge of
-    such an optimizer is 1.
+    A step moves a weight by about this much, whatever the curvature. So there is no edge of stability to measure the
+    rate by, and the edge of such an optimizer is 1.
     """
     kind = Kind("positive", lambda v: v > 0, high - 32.0, high, np.exp2, np.log2, likely=(high - 16.0, high - 2.0))
     return _parameter(kind)
 
 
 def decay(default: float | Free = free) -> Any:
-    """A momentum or an averaging decay in [0, 1), searched in log2 of its memory 1 / (1 - value)."""
+    """A momentum or a decay of an average in [0, 1), searched in log2 of its memory 1 / (1 - value)."""
     valid, scale = lambda v: (v >= 0) & (v < 1), "memory"
     kind = Kind("in [0, 1)", valid, 0.0, 27.0, _from_memory, _to_memory, likely=(0.0, 8.0), scale=scale)
     return _parameter(kind, default)
 
 
 def positive(default: float | Free = free, low: float = -40.0, high: float = 20.0, zero: bool = False) -> Any:
-    """A positive number, or ``zero`` too, searched in log2 between 2^low and 2^high."""
+    """A positive number (or zero, if ``zero`` is set), searched in log2 between 2^low and 2^high."""
     allowed, least = ("zero or positive", -math.inf) if zero else ("positive", 0.0)
     kind = Kind(allowed, lambda v: (v > least) & (v >= 0), low, high, np.exp2, np.log2)
     return _parameter(kind, default)
 
 
 def unit(low: float = 0.0, high: float = 1.0) -> Any:
-    """A number between 0 and 1, searched in eighths, so that a unit matters as much as a doubling of a rate."""
+    """A number between 0 and 1, searched in eighths: one eighth matters about as much as doubling a learning rate."""
     valid = lambda v: (v >= 0) & (v <= 1)  # noqa: E731
     return _parameter(Kind("in [0, 1]", valid, 8 * low, 8 * high, lambda u: u / 8, lambda v: 8 * v, scale="linear"))
 
@@ -103,7 +104,8 @@ def whole(default: float | Free = free) -> Any:
 def beginning() -> Any:
     """Where an average begins: a fraction of the run, or a whole number of steps.
 
-    It is searched in eighths and rounded to 1/128: settings that begin together share a pass, and the loss is flat there.
+    It is searched in eighths and rounded to 1/128, because settings with the same beginning share a pass, and the loss
+    hardly depends on so small a difference.
     """
     valid = lambda v: (v >= 0) & ((v < 1) | (v == np.rint(v)))  # noqa: E731
     allowed = "a fraction in [0, 1) of the run, or a whole number of steps"

@@ -19,8 +19,8 @@ class Lookahead(Averaging):
         one step of the inner optimizer; after every period-th one also
         slow <- slow + alpha (theta - slow),        theta <- slow
 
-    Slots of the inner optimizer that are weights restart at slow, velocities are kept. On SGD, with r = 1 - lr h,
-    A = alpha and k = period, the steady-state risk is SGD's times
+    Slots of the inner optimizer that are weights restart at slow; velocities are kept. On SGD, with r = 1 - lr h,
+    A = alpha and k = period, Lookahead multiplies the steady-state risk by
     ``A^2 (1 - r^2k) / (A^2 (1 - r^2k) + 2 A (1 - A)(1 - r^k))``.
 
     >>> from nqm import SGD, Quadratic, Spectrum
@@ -60,8 +60,8 @@ class Lookahead(Averaging):
     def same_until(self, t: int) -> float:
         if not self.inner.steady:
             return t + 1
-        sync = t + int(self.period) - 1 - t % int(self.period)  # the step, t or later, that syncs
-        if self.period == 1:  # every step syncs
+        sync = t + int(self.period) - 1 - t % int(self.period)  # the next step, t or later, after which slow moves
+        if self.period == 1:
             return self.inner.same_until(t)
         return min(self.inner.same_until(t), sync if sync > t else t + 1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..types import Array
-from .base import Entry, GeometryLike, Optimizer, State, System, Tensor
+from .base import Entry, Optimizer, State, System, Tensor
 from .kinds import Number, decay, rate
 
 
@@ -33,6 +33,7 @@ class Nesterov(Optimizer):
 
     lr: Number = rate()
     momentum: Number = decay()
+    buffers = 1
 
     def system(self, h: Array, t: int) -> System:
         lr, momentum = self.lr, self.momentum
@@ -48,9 +49,6 @@ class Nesterov(Optimizer):
 
     def gradient_point(self, t: int) -> list[Entry]:
         return [1.0, self.momentum]
-
-    def begin(self, theta: Tensor, geometry: GeometryLike) -> State:
-        return theta, 0.0 * theta
 
     def point(self, state: State, t: int) -> Tensor:
         theta, v = state

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .base import GeometryLike, State, Strided, Tensor, norm
+from .base import State, Strided, Tensor, norm
 from .kinds import Number, decay, stride
 
 
 @dataclass(frozen=True)
 class NormalisedSGD(Strided):
-    """SGD whose every step has length lr.
+    """SGD whose steps all have length lr.
 
     ::
 
         m     <- momentum m + (1 - momentum) g
         theta <- theta - lr m / |m|
 
-    The norm is over all parameters, so modes do not move independently of one another.
+    The norm is over all parameters, so the modes are coupled.
 
     >>> from nqm import Quadratic, Spectrum
     >>> pair = Quadratic(Spectrum([1.0, 0.01]))
@@ -32,9 +32,7 @@ class NormalisedSGD(Strided):
 
     lr: Number = stride(high=10.0)
     momentum: Number = decay(0.0)
-
-    def begin(self, theta: Tensor, geometry: GeometryLike) -> State:
-        return theta, 0.0 * theta
+    buffers = 1
 
     def update(self, state: State, g: Tensor, t: int) -> State:
         theta, m = state

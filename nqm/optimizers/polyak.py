@@ -19,8 +19,8 @@ class Polyak(Averaging):
 
         average_t = (theta_{start+1} + ... + theta_t) / (t - start)        for t > start, theta_t before
 
-    An integer start is a step; a float f below 1 the last 1 - f of the run, ``start = floor(f t)`` after t steps. The
-    average is kept as a sum, so its steps are all alike and have powers.
+    A whole start is a step. A fraction f below 1 averages the last 1 - f of the run: ``start = floor(f t)`` after t steps.
+    The average is kept as a sum, so that its steps are identical and have powers.
 
     >>> from nqm import SGD, Quadratic, Spectrum
     >>> Quadratic(Spectrum([1.0])).run(Polyak(SGD(0.5), 1), batch_size=10, steps=[0, 1, 2, 3]).loss.round(6).tolist()
@@ -36,7 +36,7 @@ class Polyak(Averaging):
 
     @property
     def first(self) -> int:
-        return int(self.start)  # a fraction has become a step in at_horizon
+        return int(self.start)  # `at_horizon` has turned a fraction into a step.
 
     def system(self, h: Array, t: int) -> System:
         G, b = self.inner.system(h, t)

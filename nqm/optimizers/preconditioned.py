@@ -17,8 +17,8 @@ class Preconditioned(Wrapper):
 
         g <- h^-power (h theta + eps)
 
-    so the inner optimizer meets curvature h^(1 - power) and noise gain h^-power. Power 1/2 stands for Adam, 3/4 and
-    beyond for K-FAC. For a fixed preconditioner it is the same before momentum and after.
+    so the inner optimizer sees curvature h^(1 - power) and noise multiplied by h^-power. A power of 1/2 stands for Adam, of
+    3/4 and more for K-FAC. A fixed preconditioner has the same effect before momentum and after it.
 
     >>> from nqm import SGD, Quadratic, Spectrum
     >>> exact = Quadratic(Spectrum([1.0, 0.01]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .base import GeometryLike, State, Strided, Tensor
+from .base import State, Strided, Tensor
 from .kinds import Number, decay, positive, stride
 
 
@@ -18,7 +18,7 @@ class RMSProp(Strided):
         b     <- momentum b + g / (sqrt(v) + eps)
         theta <- theta - lr b
 
-    The average v starts at zero and is not corrected for it, so the first steps are about lr / sqrt(1 - alpha).
+    The average v starts at zero without a correction, so the first steps have a size of about lr / sqrt(1 - alpha).
 
     >>> from nqm import Quadratic, Spectrum
     >>> pair = Quadratic(Spectrum([1.0, 0.01]))
@@ -35,9 +35,7 @@ class RMSProp(Strided):
     alpha: Number = decay(0.99)
     eps: Number = positive(1e-8, zero=True)
     momentum: Number = decay(0.0)
-
-    def begin(self, theta: Tensor, geometry: GeometryLike) -> State:
-        return theta, 0.0 * theta, 0.0 * theta
+    buffers = 2
 
     def update(self, state: State, g: Tensor, t: int) -> State:
         theta, b, v = state

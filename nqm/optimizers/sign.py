@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .base import GeometryLike, State, Strided, Tensor
+from .base import State, Strided, Tensor
 from .kinds import Number, decay, stride
 
 
@@ -30,9 +30,7 @@ class Sign(Strided):
 
     lr: Number = stride()
     momentum: Number = decay(0.0)
-
-    def begin(self, theta: Tensor, geometry: GeometryLike) -> State:
-        return theta, 0.0 * theta
+    buffers = 1
 
     def update(self, state: State, g: Tensor, t: int) -> State:
         theta, m = state

@@ -1,4 +1,4 @@
-"""What every problem answers: `Problem`, whose verbs are the same for the exact quadratic, least squares and any other.
+"""What every problem answers: `Problem`, whose verbs are the same for the quadratic, for least squares and for any other.
 
 The verbs are written once, here. A problem supplies the `Motion` of an optimizer over its modes, its noise, its steady
 state and its fast curves.
@@ -10,7 +10,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeGuard, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from ..sampling import replicas as sampling
 from ..sampling.bases import Rotation, rotation_matrix
 from ..sampling.laws import Function, Law, law
 from ..sampling.sources import GradientSource
-from ..types import Array, Progress, Wrong
+from ..types import Array, Progress, Wrong, is_number
 
 AnySchedule = Schedule | Callable[[int], float] | None
 """A schedule as a user gives it."""
@@ -42,35 +42,36 @@ Pair = tuple[Array, Array]
 S = TypeVar("S")
 P_co = TypeVar("P_co", bound="Problem", covariant=True)
 
-SMOOTH = 1e-6  # tolerance of the smooth nodes
+SMOOTH = 1e-6  # tolerance of the smooth nodes (`Nodes.smooth`)
+LIMIT_TOLERANCE = 1e-12  # relative accuracy to which a stability limit is bisected
 
 
 class Motion(Protocol[S]):
-    """An optimizer on its way over the modes of a problem, from a state to a later one.
+    """An optimizer on the modes of a problem; it moves a state to a later one.
 
-    Its settings may be arrays that broadcast against the modes. Moments have one entry for each setting and mode, and are
-    counted in the problem's ``units``.
+    Hyper-parameters may be arrays that broadcast against the modes. Moments have one entry for each setting and mode, in the
+    ``units`` of the problem.
     """
 
     def start(self) -> S: ...  # the state before the first step
-    def move(self, state: S, t: int, to: int) -> S: ...  # the state after ``to`` steps from the one after t
+    def move(self, state: S, t: int, to: int) -> S: ...  # the state after ``to`` steps, from the state after t steps
     def read(self, state: S, t: int) -> Pair: ...  # second moments of the weights that are reported after t steps
-    def end(self, t: int) -> Pair: ...  # what `read` gives after t steps from the start, by the shortest way
+    def end(self, t: int) -> Pair: ...  # what `read` gives after t steps from the start, in the fastest way
 
 
 class Problem(Readable):
     """Something to train, whose expected loss is known: ``loss = signal + noise / batch_size`` over steps.
 
-    Searches, plots, the command line and the page use its verbs alone and do not ask which problem it is: `run`, `sample`,
+    Searches, plots, the command line and the page use only its verbs and do not ask which problem it is: `run`, `sample`,
     `moments`, `losses`, `loss`, `curve`, `doublings`, `walk`, `floor`, `stability_limit` and `sentence`.
-    A verb that needs signal and noise apart, such as an optimal schedule, asks `separable`.
+    A search that needs signal and noise separately, such as that for an optimal schedule, asks `separable`.
     """
 
     spectrum: Spectrum
     separable: ClassVar[bool]
-    """Whether loss = signal + noise / batch_size with neither of them depending on the batch size."""
+    """Whether neither signal nor noise depends on the batch size."""
     coarseness: ClassVar[tuple[float, int]]
-    """Tolerance of the coarse `Nodes`, and how many of the largest curvatures stay as they are."""
+    """The tolerance of the coarse `Nodes`, and the number of largest curvatures that they keep."""
 
     def _brief(self) -> str:
         return self.spectrum._brief()
@@ -80,62 +81,63 @@ class Problem(Readable):
     @property
     @abstractmethod
     def modes(self) -> Spectrum:
-        """The modes as a motion sees them."""
+        """The modes on which a motion works."""
 
     @property
     @abstractmethod
-    def units(self) -> tuple[Array, Array]:
-        """What the moments of a motion are counted in, on each mode: (signal, noise)."""
+    def units(self) -> Pair:
+        """The units of the moments of a motion on each mode: (signal, noise)."""
 
     @abstractmethod
     def on(self, modes: Spectrum) -> Self:
-        """The same problem on other modes, such as quadrature nodes of its own."""
+        """The same problem on other modes, such as quadrature nodes."""
 
     @abstractmethod
     def motion(self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None = None) -> Motion[Any]:
-        """An optimizer on its way here, at its horizon (`Optimizer.at_horizon`)."""
+        """The motion of an optimizer that is already at its horizon (`Optimizer.at_horizon`)."""
 
     @abstractmethod
     def gradient_noise(self, moments: Array) -> Array:
-        """Variance of the gradient of one example on each mode, at weights of these second moments."""
+        """Variance of the gradient of one example on each mode, at weights with these second moments."""
 
     @abstractmethod
     def curve(self, optimizer: Optimizer, batch_size: float) -> Callable[[int], Array]:
-        """Loss after t steps of each setting the optimizer holds, as a function of t that is prepared once.
+        """A function of t: the loss after t steps of each setting that the optimizer holds.
 
-        This is what searches look at: the fastest way there is, unchecked, and good to 1e-4 at the least.
+        Searches use this function. It is the fastest way to the loss, does not check its arguments, and has a relative error
+        of at most 1e-4.
         """
 
     @abstractmethod
     def doublings(self, optimizer: Optimizer, batch_size: float) -> Iterator[Pair]:
-        """(signal, noise) of each setting after 1, 2, 4, 8, ... steps, without end.
+        """(signal, noise) of each setting after 1, 2, 4, 8, ... steps, endlessly.
 
-        A problem that is not separable may put all of the loss at this batch size into the signal.
+        A problem that is not separable may return the whole loss at this batch size as the signal.
         """
 
     @abstractmethod
     def _floor(self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None) -> float:
-        """The steady-state loss of checked arguments."""
+        """The steady-state loss, for checked arguments."""
 
     @abstractmethod
     def _limit(self, optimizer: Optimizer, batch_size: float) -> float:
-        """The stability limit of checked arguments."""
+        """The stability limit, for checked arguments."""
 
     @abstractmethod
     def _diverges(self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None) -> str:
-        """Why a run diverges, and the limit that it passed."""
+        """A sentence that says why a run diverges, with the limit that it exceeds."""
 
     @abstractmethod
     def _source(
         self, optimizer: Optimizer, batch_sizes: Array, laws: Sequence[Law], start: str, rotation: Array | None
     ) -> GradientSource:
-        """The problem as a sampler sees it; the laws are those of `noise` and, if one was given, of `features`."""
+        """The problem as a sampler sees it; the laws are those of ``noise`` and, if given, of ``features``."""
 
-    # What follows from it.
+    # What follows from that.
 
     @cached_property
     def masses(self) -> Pair:
-        """Weights of the modes in signal and noise of the loss, for moments in the problem's units."""
+        """Weights of the modes in signal and noise of the loss, for moments in the units of the problem."""
         return tuple(self.modes.count * self.modes.h * unit / 2 for unit in self.units)  # type: ignore[return-value]
 
     def summed(self, moments: Pair) -> Pair:
@@ -149,19 +151,19 @@ class Problem(Readable):
         return Nodes(self)
 
     def slow(self, steps: int) -> bool:
-        """Whether a run of so many steps takes long: one that is walked step by step."""
+        """Whether a run of this many steps takes long, because it is stepped one by one."""
         return False
 
     def hopeless_after(
         self, optimizer: Optimizer, batch_size: float, target: float, schedule: Schedule | None, limit: int
     ) -> int:
-        """A step after which the target is out of reach, ``limit`` at most."""
+        """A step after which the target cannot be reached any more, at most ``limit``."""
         return limit
 
     def walk(
         self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None = None, limit: int = MAX_STEPS
     ) -> Iterator[Array]:
-        """The losses after steps 1, 2, 3, ... up to ``limit``, in blocks; every step is looked at."""
+        """The losses after each of the steps 1, 2, 3, ... up to ``limit``, in blocks."""
         motion = self.motion(optimizer.endless, batch_size, schedule)
         state = motion.start()
         for t in range(limit):
@@ -175,15 +177,15 @@ class Problem(Readable):
     ) -> Run:  # fmt: skip
         """Exact expected loss of an optimizer over steps.
 
-        Signal is the loss that the same run has without any noise, and noise B times the rest.
+        Signal is the loss of the same run without any noise. Noise is the rest of the loss, times the batch size.
 
         Parameters
         ----------
-        optimizer : with every hyper-parameter set.
-        batch_size : positive; infinity for no noise.
+        optimizer : an optimizer with every hyper-parameter set.
+        batch_size : a positive number; infinity for no noise.
         steps : the last step, or the steps to report.
         schedule : multipliers on learning rate, momentum and batch size, or a function of the step.
-        grid, points : how the reported steps are spaced when ``steps`` is a number.
+        grid, points : spacing and number of the reported steps if ``steps`` is a number.
         """
         require_sound(optimizer, "run")
         batch_size, times = check_batch_size(batch_size), report_steps(steps, grid, points)
@@ -217,22 +219,22 @@ class Problem(Readable):
         quantiles: Sequence[float] = (0.1, 0.5, 0.9), grid: Literal["log", "linear"] = "log", points: int = 200,
         progress: Progress | None = None, workers: int | None = None,
     ) -> Run:  # fmt: skip
-        """Mean loss over random replicas, which step the optimizer's own update rule: the twin of `run`.
+        """Mean loss over random replicas that step the update rule of the optimizer: the Monte Carlo twin of `run`.
 
         Parameters
         ----------
         optimizer, batch_size, steps, schedule, grid, points : as in `run`; the optimizer need not be linear.
-        replicas : how many to average; memory does not grow with them.
+        replicas : number of replicas; memory does not grow with it.
         noise : a law by name (`nqm.sampling.laws.LAWS`), such as "rademacher" or "student_t(5)", or a function
-            ``(rng, shape) -> array`` of mean 0 and variance 1. On `LeastSquares` it is the law of the labels' noise.
-        features : on `LeastSquares`, the law of the features' components; Gaussian if omitted, for which `run` is exact.
-            Others have other fourth moments, hence other noise.
-        seed : of all random numbers; the answer does not depend on the number of threads.
-        start : theta_0 normal with variance s, or "fixed" at sqrt(s).
+            ``(rng, shape) -> array`` of mean 0 and variance 1. On `LeastSquares` it is the law of the label noise.
+        features : on `LeastSquares`, the law of the components of the features; Gaussian if omitted, for which `run` is exact.
+            Other laws have other fourth moments, and so other gradient noise.
+        seed : seed of all random numbers; the answer does not depend on the number of threads.
+        start : "gaussian" for normal theta_0 with variance s, or "fixed" for theta_0 = sqrt(s).
         rotation : "random", a seed or an orthogonal matrix: run in that basis, with a dense H of at most 2,000 modes.
-        quantiles : of the losses of single replicas, to report.
-        progress : called with (done, total).
-        workers : threads; one for each core if omitted.
+        quantiles : levels of the quantiles of the losses of single replicas.
+        progress : called with the work that is done and the total.
+        workers : number of threads; one for each core if omitted.
 
         >>> from nqm import Quadratic, SGD, Spectrum
         >>> problem = Quadratic(Spectrum([1.0, 0.1]))
@@ -251,16 +253,15 @@ class Problem(Readable):
         sizes = batch_size * (fixed.batch_size if fixed else np.ones(1))
         turned = rotation_matrix(rotation, round(self.spectrum.dim), seed)
         source = self._source(optimizer, sizes, laws, start, turned)
-        plan = sampling.Plan(source, optimizer, batch_size, times, fixed, sampling.check_replicas(replicas), seed)
+        replicas = sampling.check_whole("replicas", replicas, 1, sampling.MAX_REPLICAS)
+        plan = sampling.Plan(source, optimizer, batch_size, times, fixed, replicas, seed)
         warning = "; ".join(each.warning for each in laws if each.warning)
         return sampling.sample(plan, quantiles=quantiles, warning=warning, progress=progress, workers=workers)
 
-    def moments(
-        self, optimizer: Optimizer, times: Steps, batch_size: float, schedule: AnySchedule = None
-    ) -> tuple[Array, Array]:
-        """Second moments E[theta^2] of the reported weights on each mode, ``signal + noise / batch_size``.
+    def moments(self, optimizer: Optimizer, times: Steps, batch_size: float, schedule: AnySchedule = None) -> Pair:
+        """Second moments E[theta^2] of the reported weights on each mode, as (signal, noise).
 
-        For each time there is a row with the modes as its last axis; no rows if ``times`` is a single step.
+        The last axis is the mode. The first axis is the time, unless ``times`` is a single step.
 
         >>> from nqm import Quadratic, SGD, Spectrum
         >>> signal, noise = Quadratic(Spectrum([1.0, 0.5])).moments(SGD(0.5), [0, 1], batch_size=4)
@@ -272,10 +273,8 @@ class Problem(Readable):
             found = np.array(list(self._moments(optimizer, steps, batch_size, fixed)))
         return (found[0, 0], found[0, 1]) if np.ndim(times) == 0 else (found[:, 0], found[:, 1])
 
-    def losses(
-        self, optimizer: Optimizer, times: Steps, batch_size: float, schedule: AnySchedule = None
-    ) -> tuple[Array, Array]:
-        """Signal and noise of the loss after each of the times, or after a single step, for each setting the optimizer holds.
+    def losses(self, optimizer: Optimizer, times: Steps, batch_size: float, schedule: AnySchedule = None) -> Pair:
+        """Signal and noise of the loss after each of the times, or after a single step, for each setting of the optimizer.
 
         >>> from nqm import Quadratic, SGD, Spectrum
         >>> signal, noise = Quadratic(Spectrum([1.0, 0.5])).losses(SGD(0.5), 1, batch_size=4)
@@ -289,20 +288,20 @@ class Problem(Readable):
         return found[:, 0], found[:, 1]
 
     def loss(self, optimizer: Optimizer, t: int, batch_size: float, schedule: Schedule | None = None) -> float:
-        """Expected loss of one setting after t steps; of a run that is `slow`, by its `curve`."""
+        """Expected loss of one setting after t steps; if the run is `slow`, from its `curve`."""
         if schedule is None and self.slow(t):
             return float(self.curve(optimizer, batch_size)(t)[0])
         return float(total(self._losses(optimizer, t, batch_size, schedule), batch_size))
 
     def floor(self, optimizer: Optimizer, batch_size: float, schedule: AnySchedule = None) -> float:
-        """Steady-state loss, exactly: infinity where the optimizer is unstable, NaN where nothing moves."""
+        """Exact steady-state loss: infinity if the optimizer is unstable, NaN if nothing moves."""
         require_sound(optimizer, "floor")
         return self._floor(optimizer, check_batch_size(batch_size), as_schedule(schedule, 1))
 
     def stability_limit(self, optimizer: Optimizer, batch_size: float = math.inf) -> float:
-        """The learning rate below which the loss stays bounded at a batch size, the other parameters as they are.
+        """The learning rate below which the loss stays bounded, for the other parameters as they are.
 
-        The batch size matters only where noise follows the loss, as on `LeastSquares`.
+        The batch size matters only if noise depends on the loss, as on `LeastSquares`.
 
         >>> from nqm import HeavyBall, LeastSquares, Quadratic, SGD, Spectrum
         >>> Quadratic(Spectrum([0.5, 2.0])).stability_limit(HeavyBall(momentum=0.5))   # 2 (1 + momentum) / h
@@ -320,7 +319,7 @@ class Problem(Readable):
         self, outcome: Outcome, optimizer: Optimizer, batch_size: float, schedule: Schedule | None = None, *,
         steps: int = 0, target: float = math.nan, floor: float = math.nan, loss: float = math.nan,
     ) -> str:  # fmt: skip
-        """The outcome's sentence with its numbers; for a divergence, what it comes from and the limit that was passed."""
+        """The sentence of an outcome with its numbers; for a divergence, its cause and the limit that was exceeded."""
         if outcome is Outcome.diverged:
             return self._diverges(optimizer, batch_size, schedule)
         return outcome.value.format(steps=steps, target=target, batch_size=batch_size, floor=floor, loss=loss)
@@ -328,12 +327,13 @@ class Problem(Readable):
     def _asked(
         self, verb: str, optimizer: Optimizer, times: Steps, batch_size: float, schedule: AnySchedule
     ) -> tuple[Array, float, Schedule | None]:
+        """The checked times, batch size and schedule of a call."""
         require_sound(optimizer, verb)
         steps = report_steps([times] if isinstance(times, int | np.integer) else times, "log", 2)
         return steps, check_batch_size(batch_size), as_schedule(schedule, int(steps[-1]))
 
     def _losses(self, optimizer: Optimizer, t: int, batch_size: float, schedule: Schedule | None = None) -> Pair:
-        """What `losses` gives for a single step, unchecked."""
+        """What `losses` gives for a single step, without checks."""
         with np.errstate(all="ignore"):
             return self.summed(self.motion(optimizer.at_horizon(t), batch_size, schedule).end(t))
 
@@ -346,7 +346,7 @@ class Problem(Readable):
     def _read(
         self, optimizer: Optimizer, times: Iterable[int], batch_size: float, schedule: Schedule | None
     ) -> Iterator[Pair]:
-        """The moments of a motion at rising times; each is a run of its own where the optimizer depends on its horizon."""
+        """The moments of a motion at rising times; an optimizer that depends on its horizon has a run of its own for each."""
         motion = self.motion(optimizer.endless, batch_size, schedule)
         state, now = motion.start(), 0
         for t in map(int, times):
@@ -360,12 +360,13 @@ class Problem(Readable):
 
 
 class Nodes(Generic[P_co]):
-    """A problem on the nodes of quadrature rules (`Spectrum.compress`), as accurate as their use needs.
+    """A problem on the nodes of quadrature rules (`Spectrum.compress`), as accurate as each use needs.
 
-    - ``fine``, to 1e-9 whatever the setting: maps, moving pictures, and confirming long runs.
-    - ``coarse``, to the problem's ``coarseness`` once modes have stopped swinging, as in tuned runs: searches, which
-      confirm their answer on better nodes or on all modes.
-    - ``smooth``, to 1e-6 for optimizers of one slot, which never swing: their searches, and first scans of any search.
+    - ``fine``: accurate to 1e-9 at any setting, for maps, animations, and the confirmation of long runs.
+    - ``coarse``: accurate to the ``coarseness`` of the problem once modes have stopped oscillating, as in tuned runs. Searches
+      use these nodes and confirm their answer on better nodes or on all modes.
+    - ``smooth``: accurate to 1e-6 for optimizers of one slot, which never oscillate; for their searches, and for the first
+      scan of any search.
     """
 
     def __init__(self, problem: P_co) -> None:
@@ -382,17 +383,17 @@ class Nodes(Generic[P_co]):
 
     @cached_property
     def smooth(self) -> P_co:
-        whole = self.coarse if self._problem.coarseness[0] <= SMOOTH else self._problem  # the coarse nodes do if better
+        whole = self.coarse if self._problem.coarseness[0] <= SMOOTH else self._problem  # Better coarse nodes suffice.
         return self._problem.on(whole.modes.compress(SMOOTH, swings=False, head=HEAD // 4))
 
     def searched(self, optimizer: Optimizer) -> P_co:
-        """The nodes that a search for this optimizer looks at."""
+        """The nodes on which a search for this optimizer works."""
         require_consistent(optimizer)
         return self.smooth if len(optimizer.initial()) == 1 else self.coarse
 
 
 def decades(h: Array) -> tuple[Array, Array]:
-    """The edges of the decades of curvature, and the matrix (decade, mode) that sums over the modes of each."""
+    """The edges of the decades of curvature, and the matrix (decade, mode) that sums over the modes of each decade."""
     low, high = math.floor(np.log10(h.min())), math.ceil(np.log10(h.max()))
     edges = 10.0 ** np.arange(low, max(high, low + 1) + 1)
     which = np.clip(np.searchsorted(edges, h, side="left") - 1, 0, len(edges) - 2)
@@ -400,55 +401,62 @@ def decades(h: Array) -> tuple[Array, Array]:
 
 
 def total(parts: Pair, batch_size: float) -> Array:
-    """``signal + noise / batch_size``; without noise, the signal, even where the noise overflowed."""
+    """``signal + noise / batch_size``; for an infinite batch size only the signal, even if the noise overflowed."""
     with np.errstate(over="ignore", invalid="ignore"):
         return parts[0] + parts[1] / batch_size if math.isfinite(batch_size) else parts[0]
 
 
 def bisect(stable: Callable[[float], bool], low: float, high: float, tol: float) -> tuple[float, float]:
-    """Where stability, or what else holds at ``low`` and not at ``high``, ends between them, to a relative ``tol``."""
+    """Shrink an interval, stable at ``low`` and not at ``high``, around the end of stability, to a relative length ``tol``."""
     while high - low > tol * high:
         middle = (low + high) / 2
         low, high = (middle, high) if stable(middle) else (low, middle)
     return low, high
 
 
+def largest_stable(stable: Callable[[float], bool], edge: float, careful: float = math.inf) -> tuple[float, float]:
+    """The interval of relative length `LIMIT_TOLERANCE` in which the lowest range of stable learning rates ends.
+
+    The search begins at a thousandth of ``edge`` and doubles the rate. Rates above ``careful`` are raised by 2% at a time:
+    a cycle can resonate near its edge, and be stable again above.
+    """
+    low, high = 0.0, 1e-3 * edge
+    while not stable(high) and high > 1e-300:
+        high /= 4
+    while stable(high) and high < 1e300:
+        low, high = high, high * (1.02 if high > careful else 2.0)
+    return bisect(stable, low, high, LIMIT_TOLERANCE)
+
+
 def check_spectrum(spectrum: object, problem: str) -> None:
-    """Refuse what is no spectrum as the data of a problem."""
+    """Refuse anything but a `Spectrum` as the data of a problem."""
     if not isinstance(spectrum, Spectrum):
-        raise Wrong(
-            f"{problem} needs a Spectrum, got {spectrum!r:.60}; wrap arrays as Spectrum(h)", argument="spectrum"
-        )
+        raise Wrong(f"{problem} needs a Spectrum, got {spectrum!r:.60}; wrap arrays as Spectrum(h)", "spectrum")
 
 
 def check_batch_size(batch_size: object) -> float:
-    """A batch size that a caller gave."""
+    """The batch size that a caller gave; refused if it is not positive."""
     if not is_number(batch_size) or not batch_size > 0:
         raise Wrong(f"batch_size must be a positive number, got {batch_size!r}", argument="batch_size")
     return float(batch_size)
 
 
 def check_target(target: object) -> float:
-    """A target loss that a caller gave."""
+    """The target loss that a caller gave; refused if it is not positive and finite."""
     if not is_number(target) or not 0 < target < math.inf:
         raise Wrong(f"target must be a positive loss, got {target!r}", argument="target")
     return float(target)
 
 
 def check_steps(steps: object, least: int = 0, argument: str = "steps") -> int:
-    """A number of steps that a caller gave, as the argument of this name."""
+    """The number of steps that a caller gave as ``argument``; refused if it is not whole or out of range."""
     if not is_number(steps) or not least <= steps <= MAX_STEPS or steps != int(steps):
         raise Wrong(f"{argument} must be a whole number from {least} to 10^9, got {steps!r}", argument)
     return int(steps)
 
 
-def is_number(value: object) -> TypeGuard[float]:
-    """Whether a caller gave a number, and not a truth value or a text."""
-    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-
-
 def report_steps(steps: Steps, grid: str, points: int) -> Array:
-    """The steps a run reports: as given, or spaced up to the last."""
+    """The steps that a run reports: the given steps, or ``points`` steps up to a given last step."""
     if isinstance(steps, (int, float, np.number)):
         last = check_steps(steps)
         if grid not in ("log", "linear"):
@@ -468,16 +476,16 @@ def report_steps(steps: Steps, grid: str, points: int) -> Array:
 
 
 def require_problem(problem: Problem, verb: str) -> None:
-    """Refuse what is no problem at all, such as a spectrum."""
+    """Refuse anything that is not a problem, such as a spectrum."""
     if not isinstance(problem, Problem):
         raise Wrong(f"{verb} needs a problem such as Quadratic(spectrum), got {problem!r:.60}", argument="problem")
 
 
 def require_separable(problem: Problem, verb: str) -> None:
-    """Refuse a problem whose signal and noise are not known apart."""
+    """Refuse a problem whose signal and noise depend on the batch size."""
     if not isinstance(problem, Problem) or not problem.separable:
         raise Wrong(
             f"{verb} needs a problem whose noise does not depend on its loss, got {type(problem).__name__}; "
-            "use the Quadratic beside it, which a LeastSquares has as .additive",
+            "a LeastSquares has such a problem, a Quadratic, as .additive",
             argument="problem",
         )

@@ -1,4 +1,4 @@
-"""What no method, or no method of a kind, can beat; and the closed-form knee."""
+"""Lower bounds on the steps of any method, or of any method of a kind; and the knee in closed form."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .base import bisect
 
 
 def paper_bound(spectrum: Spectrum, target: float, batch_size: float) -> float:
-    """``sum_i n_i c_i / h_i / (2 target B)`` steps, d / (2 target B) where c = h: the paper's bound, from noise alone.
+    """The paper's bound from noise alone: ``sum_i n_i c_i / h_i / (2 target B)`` steps, which is d / (2 target B) if c = h.
 
-    Not a lower bound where the start is prior information: see `bayes_bound`.
+    It is not a lower bound for a method that uses the start as prior information: see `bayes_bound`.
 
     >>> paper_bound(Spectrum.power_law(10_000), 0.01, 4)
     125000.0
@@ -22,10 +22,10 @@ def paper_bound(spectrum: Spectrum, target: float, batch_size: float) -> float:
 
 
 def bayes_bound(spectrum: Spectrum, target: float, batch_size: float) -> float:
-    """Steps T below which no method reaches the target, from T B gradients and the prior theta_0 ~ N(0, s).
+    """The steps T that any method needs to reach the target from T B gradients and the prior theta_0 ~ N(0, s).
 
     Each gradient is an observation of theta* with precision h^2 / c, so the expected loss is at least
-    ``1/2 sum n h / (1/s + T B h^2 / c)``; T B solves that for the target.
+    ``1/2 sum n h / (1/s + T B h^2 / c)``. The bound is the T B at which this equals the target, divided by B.
 
     >>> paper = Spectrum.power_law(10_000)
     >>> round(bayes_bound(paper, 0.01, 4)), round(10_000 / math.expm1(0.02) / 4)     # d / (e^(2 target) - 1) / B for a large d
@@ -47,21 +47,21 @@ def bayes_bound(spectrum: Spectrum, target: float, batch_size: float) -> float:
 
 
 def conjugate_gradient_steps(spectrum: Spectrum, target: float, power: float = 0.0, limit: int = 10_000) -> int | None:
-    """Steps of conjugate gradients, preconditioned by H^-power, without noise: the best of any method in the gradients' span.
+    """Steps of conjugate gradients without noise, preconditioned by H^-power: the fewest of any method in the gradients' span.
 
-    Counted in exact arithmetic, by full reorthogonalisation; without it rounding delays the first two of these to 57 and 27.
+    Full reorthogonalisation gives the count of exact arithmetic. Without it the first two of these take 57 and 27 steps.
 
     >>> [conjugate_gradient_steps(Spectrum.power_law(10_000), 0.01, p) for p in (0.0, 0.25, 0.5, 0.75)]
     [44, 25, 13, 5]
     """
-    k = spectrum.h ** (1 - power)  # curvature after preconditioning; polynomials in it act on the signal mass
-    mass = np.sqrt(2 * spectrum.signal_mass)  # sqrt(h) theta in expectation
-    # CG on diag(k) with energy norm mass^2: unknown z with z' K z = 2 loss, so z_0 = mass / sqrt(k).
+    k = spectrum.h ** (1 - power)  # curvature after preconditioning
+    mass = np.sqrt(2 * spectrum.signal_mass)  # root mean square of sqrt(n h) theta_0
+    # Conjugate gradients on diag(k) for an unknown z with z' K z = 2 loss, so z_0 = mass / sqrt(k).
     z = mass / np.sqrt(k)
     r = -k * z
     p, rr = r.copy(), r @ r
     basis: list[np.ndarray] = []
-    distinct = len(np.unique(k[mass > 0]))  # what is left after so many steps is rounding
+    distinct = len(np.unique(k[mass > 0]))  # After this many steps the loss is zero in exact arithmetic.
     for t in range(limit + 1):
         if t == distinct or rr == 0 or z @ (k * z) / 2 <= target:
             return t
@@ -69,7 +69,7 @@ def conjugate_gradient_steps(spectrum: Spectrum, target: float, power: float = 0
         z = z + alpha * p
         basis.append(r / math.sqrt(rr))
         r = r - alpha * k * p
-        for _ in range(2):  # full reorthogonalisation keeps the count exact
+        for _ in range(2):  # A second pass removes the rounding errors of the first.
             for q in basis:
                 r = r - (q @ r) * q
         new = r @ r

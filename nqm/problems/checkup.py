@@ -1,7 +1,7 @@
 """Check an optimizer of one's own: `check_optimizer`, which ``nqm doctor`` prints and a test suite can assert.
 
-The checks of an optimizer's first use come first (`nqm.optimizers.checks`). Then its two statements, `system` and `update`,
-are held against each other, and its exact moments against a plain loop, up to the edge of stability and beyond.
+The checks that every optimizer passes at its first use come first (`nqm.optimizers.checks`). Then its two statements, `system`
+and `update`, are compared, and its exact moments are compared with a plain loop, up to the edge of stability and beyond.
 """
 
 from __future__ import annotations
@@ -21,17 +21,23 @@ from .quadratic import Quadratic
 
 MODES = np.array([1.0, 0.3, 0.02])  # curvatures of the problem on which an optimizer is run
 REPORTED = [1, 2, 3, 5, 10, 30, 60]  # steps at which losses are compared
-REPLICAS = 20_000  # runs that are sampled
-LARGEST_Z = 5.0  # standard errors between sampled and exact loss: a sound optimizer is beyond once in 250,000 checks
+REPLICAS = 20_000  # number of sampled runs
+LARGEST_Z = (
+    5.0  # most standard errors between sampled and exact loss; a sound optimizer exceeds it once in 250,000 checks
+)
 LOOP_STEPS = 2000  # length of the plain loop that tells a stable learning rate from an unstable one
-LOOP_GROWTH = 1e3  # growth over half of it that is exponential: averages and slow momenta grow 8-fold at most
-AGREES = 1e-9  # relative error of the exact loss against the plain loop, close to the limit
-EDGE_RATIO = 64.0  # searches try learning rates up to this multiple of `edge`
+LOOP_GROWTH = (
+    1e3  # growth over half of the loop that shows instability; stable averages and momenta grow 8-fold at most
+)
+AGREES = 1e-9  # largest relative difference between the exact loss and the plain loop, close to the limit
+EDGE_RATIO = (
+    64.0  # largest ratio between the stability limit and `edge`; searches try rates up to this multiple of `edge`
+)
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The outcome of one check: passed, failed, or None where the check does not apply, and a sentence with its number."""
+    """The outcome of one check: whether it passed, or None if it does not apply, and a sentence with its number."""
 
     check: str
     passed: bool | None
@@ -39,9 +45,10 @@ class Diagnosis:
 
 
 def check_optimizer(optimizer: Optimizer) -> list[Diagnosis]:
-    """Check an optimizer: shapes, arrays of modes, dependence on t, A - I, `system` against `update`, stability, edge.
+    """Check the shapes of an optimizer, arrays of modes, dependence on t, A - I, `system` against `update`, stability and edge.
 
-    Free parameters get usual values. In a test suite: ``assert all(d.passed is not False for d in check_optimizer(QHM()))``.
+    Free parameters get typical values. In a test suite, write
+    ``assert all(found.passed is not False for found in check_optimizer(QHM()))``.
 
     >>> from nqm import HeavyBall
     >>> [found.check for found in check_optimizer(HeavyBall(momentum=0.9)) if found.passed]
@@ -66,7 +73,7 @@ def _diagnoses(optimizer: Optimizer) -> Iterator[Diagnosis]:
     for name in CHECKS:
         fault = fault_in(name, optimizer)
         yield Diagnosis(name, not fault, fault or passed[name])
-        if fault:  # The other checks would only repeat it.
+        if fault:  # The other checks would only repeat the fault.
             return
     yield _sampling(optimizer)
     if "lr" not in parameters(optimizer):
@@ -123,18 +130,14 @@ def _edge(optimizer: Optimizer, limit: float) -> Diagnosis:
     where = "at the limit" if repeats else "at an eighth of the limit"
     found = f"{where} the exact loss is within {error:.1g} of a plain loop, and limit / edge(h) is {ratio:.3g}"
     if not error < AGREES:
-        return Diagnosis(
-            "edge", False, f"{found}; see that pace is that of system, and keep velocities, not earlier weights"
-        )
+        advice = "see that pace is that of system, and keep velocities, not earlier weights"
+        return Diagnosis("edge", False, f"{found}; {advice}")
     if not 1 / EDGE_RATIO < ratio < EDGE_RATIO:
         return Diagnosis("edge", False, f"{found}; edge(h) must come within {EDGE_RATIO:g} times of it for searches")
     beyond = problem.run(fill(optimizer, {"lr": 1.05 * limit}), 1, REPORTED).outcome if repeats else Outcome.diverged
-    told = (
-        "is said to diverge"
-        if beyond is Outcome.diverged
-        else "is not said to diverge; see that cycle is that of system"
-    )
-    return Diagnosis("edge", beyond is Outcome.diverged, f"{found}{f'; 5% beyond it a run {told}' if repeats else ''}")
+    passed = beyond is Outcome.diverged
+    told = "is said to diverge" if passed else "is not said to diverge; see that cycle is that of system"
+    return Diagnosis("edge", passed, f"{found}{f'; 5% beyond it a run {told}' if repeats else ''}")
 
 
 def plain_losses(optimizer: Optimizer, steps: int) -> Array:

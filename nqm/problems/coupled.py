@@ -1,4 +1,4 @@
-"""An optimizer on least squares: modes that meet in one number, the loss itself.
+"""An optimizer on least squares, where one number, the loss itself, couples all modes.
 
 The gradient of a batch of B examples at y = p . x has, for Gaussian features, noise of variance
 
@@ -6,18 +6,20 @@ The gradient of a batch of B examples at y = p . x has, for Gaussian features, n
 
     v = h (h m + tau + sigma^2) / B,      m = E y^2 on the mode,   tau = sum n h m over all modes
 
-so a step is ``M -> A M A' + v b b'`` on each mode. It is stepped in time (`Coupled.walk`); the steady state and stability
-need no stepping. A cycle has P phases, the steps after which the systems repeat. If g_ij is the moment m at phase i per
-unit noise variance at phase j, summed over all the past, then noise feeds on itself through ``h^2 g / B`` on each mode
-and through ``K = sum n h g (1 - h^2 g / B)^-1 h / B`` on all of them. All of it is non-negative, so the whole is stable
-where A is and where both have a radius below 1.
+so a step is ``M -> A M A' + v b b'`` on each mode. `Coupled.walk` takes these steps one by one. The steady state and
+stability need no stepping. A cycle has P phases, the steps after which the systems repeat. Let g_ij be the moment m at
+phase i per unit of noise variance at phase j, summed over all the past. Then noise feeds back through ``h^2 g / B`` on each
+mode, and through ``K = sum n h g (1 - h^2 g / B)^-1 h / B`` over all modes. Both are non-negative, so the run is stable if A
+is stable and both have a spectral radius below 1.
 
-In comments on arrays, x is a mode of a setting (settings lie one after the other), i and j are slots or phases.
+In comments on arrays, x is a mode of a setting (all modes of a setting, then those of the next), and i and j are slots or
+phases.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 
@@ -25,30 +27,31 @@ from ..engine.kernels import loops
 from ..engine.moments import MomentMap, spectral_radius
 from ..engine.schedule import Schedule
 from ..engine.spectrum import Spectrum
-from ..engine.trajectory import SCAN, STABLE, Trajectory, fade
+from ..engine.trajectory import MAX_STEPS, SCAN, STABLE, Trajectory, fade
 from ..optimizers.base import Optimizer
 from ..types import Array, Wrong
 
 
 @dataclass(frozen=True, eq=False)
 class Steady:
-    """How noise feeds on itself in the long run; arrays have one entry for each setting."""
+    """How noise feeds back in the steady state; arrays have one entry for each setting."""
 
-    radius: Array  # of A
-    own: Array  # radius of h^2 g / B, the largest over modes
-    gain: Array  # radius of K: what a unit of tau brings back
+    radius: Array  # spectral radius of A
+    own: Array  # spectral radius of h^2 g / B, the largest over modes
+    gain: Array  # spectral radius of K: the tau that a unit of tau causes
     floor: Array  # steady-state loss
 
     @property
     def stable(self) -> Array:
+        """Whether each setting is stable."""
         return (self.radius <= STABLE) & (self.own < 1) & (self.gain < 1)
 
 
 class Coupled:
-    """One optimizer, one schedule, one batch size on the least squares of a spectrum.
+    """One optimizer with one schedule and one batch size on the least squares of a spectrum.
 
-    Settings may be arrays that broadcast against the curvatures, as in `Trajectory`; each has a sum tau of its own. A
-    state is a map with one column, as there, whose Q holds B times the moments that noise has added.
+    Hyper-parameters may be arrays that broadcast against the curvatures, as in `Trajectory`; each setting has a tau of its
+    own. As in `Trajectory`, a state is a map with one column. Its Q holds B times the moments that noise has added.
     """
 
     def __init__(
@@ -61,13 +64,13 @@ class Coupled:
         self.nodes, self.settings = len(spectrum), self.trajectory.modes // len(spectrum)
         self.start, self.read, shape = self.trajectory.start, self.trajectory.read, self.trajectory.shape
         self.h, self.c, self.s, self.mass = (
-            np.broadcast_to(column, shape).flatten()  # never a view: read-only arrays would be compiled for anew
+            np.broadcast_to(column, shape).flatten()  # A read-only view would make numba compile the loop again.
             for column in (spectrum.h, spectrum.c, spectrum.s, spectrum.count * spectrum.h)
         )
 
     def walk(self, state: MomentMap, t: int, to: int) -> tuple[MomentMap, Array, Array]:
-        """The state after ``to`` steps from the one after t; signal and noise after each, (settings, steps)."""
-        X, N = state.A[:, 0].copy(), state.Q.copy()
+        """The state after ``to`` steps, from the state after t steps; signal and noise after each step, (settings, steps)."""
+        X, N = state.A.copy(), state.Q.copy()
         signal, noise = np.empty((2, self.settings, to - t))
         first, d = t, self.trajectory
         while t < to:
@@ -81,17 +84,17 @@ class Coupled:
                 G1, b1, pace = np.zeros_like(G0), np.zeros_like(b0), np.zeros(end - t)
             loud = 1 / self.schedule.multipliers("batch_size", end - t, t) if self.schedule else np.ones(end - t)
             parts = loops().scan_coupled(
-                G0, G1, b0, b1, pace, loud, X, N, d.gradient_point(t), d.row(end),
-                self.h, self.c, self.s, self.mass, self.label_noise, self.per_example, self.nodes,
+                G0, G1, b0, b1, pace, loud, X, N, d.row(end), (self.mass * self.s / 2)[None], self.mass / 2,
+                d.gradient_point(t), self.h, self.c, self.s, self.mass, self.label_noise, self.per_example, self.nodes,
             )  # fmt: skip
             seen = fade(self.optimizer, np.arange(t + 1, end + 1), end)
             for total, part in zip((signal, noise), parts, strict=True):
                 total[:, t - first : end - first] = part * seen
             t = end
-        return MomentMap.matrix(X[:, None], N), signal, noise
+        return MomentMap.matrix(X, N), signal, noise
 
     def move(self, state: MomentMap, t: int, to: int) -> MomentMap:
-        """The state after ``to`` steps from the one after t."""
+        """The state after ``to`` steps, from the state after t steps."""
         return self.walk(state, t, to)[0]
 
     def end(self, t: int) -> tuple[Array, Array]:
@@ -99,32 +102,32 @@ class Coupled:
         return self.read(self.move(self.start(), 0, t), t)
 
     def steady(self) -> Steady:
-        """The long run at the schedule's last settings."""
+        """The steady state at the last settings of the schedule."""
         d, shape = self.trajectory, (self.settings, self.nodes)
         radius = d.stationary().radius().reshape(shape).max(axis=1)
         phases, g, floors = self._responses()
         P = len(phases)
         loud = self.c[:, None] * self.per_example / np.array([d.system(t)[2] for t in phases])  # (x, i): h / B
         with np.errstate(all="ignore"):
-            own = self.h[:, None, None] * loud[:, :, None] * g  # (x, i, j): v at phase i by v at j, on the mode itself
+            own = self.h[:, None, None] * loud[:, :, None] * g  # (x, i, j): v at phase i per v at j, on the same mode
             alone = spectral_radius(own).reshape(shape).max(axis=1)
-            onward = _inverse(np.eye(P) - own) * loud[:, None, :]  # (x, i, j): v at phase i by tau at j
+            onward = _inverse(np.eye(P) - own) * loud[:, None, :]  # (x, i, j): v at phase i per tau at j
             K = (self.mass[:, None, None] * (g @ onward)).reshape(*shape, P, P).sum(axis=1)  # (setting, i, j)
-            tau = _inverse(np.eye(P) - K).sum(axis=2) * self.label_noise  # (setting, i), with sigma^2 in it
+            tau = _inverse(np.eye(P) - K).sum(axis=2) * self.label_noise  # (setting, i), including sigma^2
             v = (onward @ tau.repeat(self.nodes, axis=0)[..., None])[..., 0]  # (x, i)
             floor = (self.mass * (floors * v).sum(axis=1)).reshape(shape).sum(axis=1) / 2
-        still = self.schedule is not None and self.schedule.at(d.repeats_from)[0] == 0  # nothing moves
+        still = self.schedule is not None and self.schedule.at(d.repeats_from)[0] == 0  # The learning rate ends at 0.
         floor = np.where(still, np.nan, np.zeros_like(floor) if self.optimizer.averages else floor)
         found = Steady(radius, np.where(still, 0.0, alone), np.where(still, 0.0, spectral_radius(K)), floor)
         return replace(found, floor=np.where(found.stable, floor, np.inf))
 
     def _responses(self) -> tuple[list[int], Array, Array]:
-        """The phases, g as (x, seen at phase i, noise at phase j), and what the read-out sees at phase 0, (x, j)."""
+        """The phases; g as (x, phase i of m, phase j of noise); and the moment of the read-out at phase 0, (x, j)."""
         d = self.trajectory
-        first, period = (10**9, 1) if d.period == 0 else (d.repeats_from, d.period)
+        first, period = (MAX_STEPS, 1) if d.period == 0 else (d.repeats_from, d.period)
         phases = list(range(first, first + period))
-        keep = self._fed_back(phases) if self.optimizer.averages else slice(None)
-        steps = [_slots(d.step(t), keep).louder(d.system(t)[2]) for t in phases]  # unit noise, whatever the batch
+        keep = self._fed_back(phases) if self.optimizer.averages else np.arange(len(self.optimizer.initial()))
+        steps = [_slots(d.step(t), keep).louder(d.system(t)[2]) for t in phases]  # unit noise, whatever the batch size
         looks, row = [d.gradient_point(t)[keep] for t in phases], d.row(first)[keep]
         quiet = [step.louder(0.0) for step in steps]
         g, floors = np.empty((d.modes, period, period)), np.empty((d.modes, period))
@@ -138,7 +141,7 @@ class Coupled:
         return phases, g, floors
 
     def _fed_back(self, phases: list[int]) -> Array:
-        """The slots that reach a gradient sooner or later; a plain sum of the past does not, and has no steady state."""
+        """The slots that influence a later gradient; a plain sum of the past does not, and has no steady state."""
         d = self.trajectory
         links = np.max([np.abs(d.system(t)[0]).max(axis=2) for t in phases], axis=0) > 0
         live = np.any([np.abs(d.gradient_point(t)).max(axis=1) > 0 for t in phases], axis=0)
@@ -153,29 +156,25 @@ def check_gradient_point(optimizer: Optimizer) -> None:
     (G, b), p = optimizer.system(h, 0), optimizer.gradient_point(0)
     for i, row in enumerate(G):
         for j, entry in enumerate(row):
-            rest = np.broadcast_arrays(entry - h * b[i] * p[j], h)[0]  # G(0), whatever the curvature
+            rest = np.broadcast_arrays(entry - h * b[i] * p[j], h)[0]  # G(0), which must not depend on the curvature
             if np.any(np.abs(rest[..., 0] - rest[..., 1]) > 1e-9 * (1 + np.abs(rest[..., 0]))):
                 raise Wrong(
                     f"{type(optimizer).__name__}: the system does not take its gradient where gradient_point says; define "
-                    "gradient_point(t), the weights p of the slots in the point of the gradient, so that "
+                    "gradient_point(t), the weights p of the slots in the point at which the gradient is taken, so that "
                     "G(h) = G(0) + h b p'",
                     argument="optimizer",
                 )
 
 
-def _slots(step: MomentMap, keep: Array | slice) -> MomentMap:
-    """The map of some of the slots, which depend on no other."""
-    if isinstance(keep, slice):
-        return step
+def _slots(step: MomentMap, keep: Array) -> MomentMap:
+    """The map of some of the slots, which must not depend on the others."""
     A, Q = step.A[np.ix_(keep, keep)], step.Q[np.ix_(keep, keep)]
     return MomentMap(np.ascontiguousarray(A), np.ascontiguousarray(step.drift[keep]), np.ascontiguousarray(Q))
 
 
 def _steady_state(rounds: list[MomentMap]) -> MomentMap:
-    """The state, without a signal, that these steps one after the other leave as it is; NaN if a mode does not move."""
-    whole = rounds[0]
-    for step in rounds[1:]:
-        whole = step @ whole
+    """The state without signal that a cycle of these steps does not change; NaN if a mode does not move."""
+    whole = reduce(lambda earlier, later: later @ earlier, rounds)
     try:
         Q = np.ascontiguousarray(whole.fixed_point())
     except np.linalg.LinAlgError:

@@ -15,19 +15,19 @@ from ..engine.spectrum import HEAD, Spectrum
 from ..optimizers.base import Optimizer, fill
 from ..sampling.laws import GAUSSIAN, Law
 from ..sampling.sources import Minibatch
-from ..types import Array, Wrong
-from .base import MAX_STEPS, Pair, Problem, bisect, check_spectrum, is_number, total
+from ..types import Array, Wrong, is_number
+from .base import LIMIT_TOLERANCE, MAX_STEPS, Pair, Problem, bisect, check_spectrum, largest_stable, total
 from .coupled import Coupled, Steady
 from .quadratic import Quadratic
 from .renewal import Renewal
 
-WALKED = 1024  # a curve walks to steps below this one, and jumps to later ones
-SLOW = 10**8  # modes times steps of a run that is slow
-SHORT_CYCLE = 8  # steps of the longest cycle whose steady state is solved for on every mode; longer ones are on nodes
-MAX_CYCLE = 256  # steps of the longest cycle whose steady state is solved for at all: the cost goes as its square
-FEW_MODES = 1024  # with more modes stability is first looked at on nodes
+WALKED = 1024  # a curve takes single steps up to times below this, and uses `Renewal` for later times
+SLOW = 10**8  # a run is slow if its modes times its steps exceed this
+SHORT_CYCLE = 8  # steps of the longest cycle whose steady state is solved for on all modes; longer cycles use nodes
+MAX_CYCLE = 256  # steps of the longest cycle whose steady state is solved for at all; the cost grows as its square
+FEW_MODES = 1024  # with more modes than this, a stability limit is first searched for on nodes
 BLOCK_STEPS = 2**14  # steps of the longest block of a walk
-MARGIN = 1e-3  # relative excess of the loss of label noise alone over a target that is out of reach
+MARGIN = 1e-3  # a target is out of reach if the loss of label noise alone exceeds it by this fraction
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -35,20 +35,20 @@ class LeastSquares(Problem):
     """Linear regression on fresh Gaussian examples: features of covariance H, labels with noise.
 
     Each step draws B examples, ``f ~ N(0, H)`` and ``label = f' theta* + sigma xi``, and takes the gradient of their
-    mean squared error. With theta counted from theta* its noise on a mode of curvature h has variance::
+    mean squared error. With theta measured from theta*, the noise of the gradient on a mode of curvature h has variance::
 
         (h^2 m + h tau + h sigma^2) / B,      m = E theta^2 on the mode,   tau = sum n h m = 2 loss
 
-    at the point where the gradient is taken: noise that falls with the loss, and a learning rate that stability caps at
-    small batches, both of which `Quadratic` leaves out. The loss is the excess risk ``1/2 sum n h E[theta^2]``; the
-    ``sigma^2 / 2`` that no weights can remove is not in it.
+    at the point where the gradient is taken. So noise falls with the loss, and stability limits the learning rate at small
+    batches; `Quadratic` has neither effect. The loss is the excess risk ``1/2 sum n h E[theta^2]``, without the
+    ``sigma^2 / 2`` that no weights can remove.
 
     Parameters
     ----------
-    spectrum : curvatures h, starts s and multiplicities. Gradient noise follows from the features, so c is not used,
-        except that ``c = sigma^2 h`` gives the label noise where none is named.
-    label_noise : sigma^2, the variance of the labels' noise.
-    features : quadrature nodes of the features, whose weights for signal and for noise are their own (`on`).
+    spectrum : curvatures h, starts s and multiplicities. Gradient noise follows from the features, so c is used only if
+        ``label_noise`` is omitted: then it must be ``c = sigma^2 h``.
+    label_noise : sigma^2, the variance of the noise of the labels.
+    features : quadrature nodes of the features, with weights of their own for signal and for noise (`on`).
 
     >>> from nqm import SGD
     >>> problem = LeastSquares(Spectrum.power_law(10_000), label_noise=1.0)
@@ -72,10 +72,8 @@ class LeastSquares(Problem):
         if noise is None:
             ratio = spectrum.c / spectrum.h
             if np.ptp(ratio) > 1e-6 * ratio.max():
-                raise Wrong(
-                    "the noise c of this spectrum is not a multiple of h, so it names no label noise; set label_noise",
-                    argument="label_noise",
-                )
+                sentence = "the noise c of this spectrum is not a multiple of h, so it does not give the label noise"
+                raise Wrong(f"{sentence}; set label_noise", argument="label_noise")
             noise = float(ratio.max())
         if not is_number(noise) or not 0 <= noise < math.inf:
             raise Wrong(f"label_noise must be a variance of at least 0, got {noise!r}", argument="label_noise")
@@ -89,7 +87,7 @@ class LeastSquares(Problem):
 
     @cached_property
     def additive(self) -> Quadratic:
-        """The quadratic that has the noise of the minimum, c = sigma^2 h, everywhere."""
+        """The quadratic whose noise is everywhere that of the minimum, c = sigma^2 h."""
         return Quadratic(self.spectrum)
 
     @property
@@ -114,9 +112,9 @@ class LeastSquares(Problem):
         return steps * len(self.features) > SLOW
 
     def curve(self, optimizer: Optimizer, batch_size: float) -> Callable[[int], Array]:
-        """The loss of each setting after t steps, at a cost of log t (`Renewal`).
+        """A function of t: the loss of each setting after t steps, at a cost of O(log t) (`Renewal`).
 
-        Accurate to 1e-12 where the loss is smooth, and to 1e-4 in the midst of swings that hardly decay.
+        It is accurate to 1e-12 where the loss is smooth, and to 1e-4 during oscillations that hardly decay.
         """
 
         def loss(t: int) -> Array:
@@ -142,7 +140,7 @@ class LeastSquares(Problem):
                 else:
                     M = renewal.move(M, t // 2, t)
                     loss = renewal.loss(M, t)
-            # Outside: a generator that rests inside errstate leaves it on for everybody.
+            # The yield is outside of errstate, which would otherwise stay in force for the caller.
             yield loss, np.zeros_like(loss)
             t *= 2
 
@@ -161,7 +159,10 @@ class LeastSquares(Problem):
     def hopeless_after(
         self, optimizer: Optimizer, batch_size: float, target: float, schedule: Schedule | None, limit: int
     ) -> int:
-        """What label noise alone adds at constant settings only grows: the target is lost once that exceeds it."""
+        """A step after which the target cannot be reached any more, at most ``limit``.
+
+        At constant settings the loss from label noise alone never decreases. Once it exceeds the target, the target is lost.
+        """
         settled = schedule.repeats_from if schedule else 0
         if schedule:
             lr, momentum, batch = schedule.at(settled)
@@ -181,25 +182,23 @@ class LeastSquares(Problem):
         return min(limit, settled + t)
 
     def _floor(self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None) -> float:
-        """Cycles of more than 8 steps are looked at on the fine nodes, and those of more than 256 not at all: NaN."""
+        """The steady-state loss; for a cycle of more than 8 steps on the fine nodes, and NaN for one of more than 256."""
         steady = self._steady(optimizer, batch_size, schedule)
         return float(steady.floor[0]) if steady else math.nan
 
     def _steady(self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None = None) -> Steady | None:
-        """The long run, if its cycle is not too long to be solved for."""
+        """The steady state, or None if the cycle is too long to be solved for."""
         held = optimizer.endless
         if held.cycle > MAX_CYCLE:
             return None
         return (self if held.cycle <= SHORT_CYCLE else self.nodes.fine).motion(held, batch_size, schedule).steady()
 
     def _limit(self, optimizer: Optimizer, batch_size: float) -> float:
-        """For SGD it is the root of ``sum n x / (B (2 - x (1 + 1/B))) = 1``, x = lr h."""
+        """The stability limit; for SGD it is the root of ``sum n x / (B (2 - x (1 + 1/B))) = 1``, x = lr h."""
         one = fill(optimizer, {"lr": 1.0}).endless
         if one.cycle > MAX_CYCLE:
-            raise Wrong(
-                f"stability_limit takes cycles of up to {MAX_CYCLE} steps, and {optimizer} has a longer one",
-                argument="optimizer",
-            )
+            sentence = f"stability_limit needs a cycle of at most {MAX_CYCLE} steps; that of {optimizer} is longer"
+            raise Wrong(sentence, argument="optimizer")
         where = self.nodes.fine if len(self.features) > FEW_MODES else self
 
         def stable(lr: float) -> bool:
@@ -207,19 +206,12 @@ class LeastSquares(Problem):
             return steady is not None and bool(steady.stable[0])
 
         edge = float(np.min(one.edge(self.spectrum.h)))
-        low, high = 0.0, 1e-3 * edge
-        while not stable(high) and high > 1e-300:
-            high /= 4
-        # A cycle can resonate near its edge, and be stable again above.
-        careful = 0.2 * edge if one.cycle > 1 else math.inf
-        while stable(high) and high < 1e300:
-            low, high = high, high * (1.02 if high > careful else 2.0)
-        low, high = bisect(stable, low, high, 1e-12)
+        low, high = largest_stable(stable, edge, careful=0.2 * edge if one.cycle > 1 else math.inf)
         if where is not self:
             where, low, high = self, low * (1 - 1e-6), high * (1 + 1e-6)
             while low > 0 and not stable(low):
                 low *= 0.999
-            low, high = bisect(stable, low, high, 1e-12)
+            low, high = bisect(stable, low, high, LIMIT_TOLERANCE)
         return low
 
     def _diverges(self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None) -> str:
@@ -228,7 +220,7 @@ class LeastSquares(Problem):
             return self.additive._diverges(optimizer, batch_size, schedule)
         limit = self.stability_limit(optimizer, batch_size) if schedule is None else math.nan
         below = f" below {limit:.6g}" if math.isfinite(limit) else ""
-        gain = f"with a gain of {steady.gain[0]:.4g}, above 1" if steady.own[0] < 1 else "on a single mode already"
+        gain = f"with a gain of {steady.gain[0]:.4g}, above 1" if steady.own[0] < 1 else "even on a single mode"
         return (
             f"diverges: at batch size {batch_size:g} the noise of a batch feeds back {gain}; "
             f"lower the learning rate{below} or raise the batch size"
@@ -238,9 +230,7 @@ class LeastSquares(Problem):
         self, optimizer: Optimizer, batch_sizes: Array, laws: Sequence[Law], start: str, rotation: Array | None
     ) -> Minibatch:
         if np.any(np.isfinite(batch_sizes) & (batch_sizes != np.rint(batch_sizes))):
-            raise Wrong(
-                f"batch_size must be a whole number of examples at every step to be sampled, got {batch_sizes[0]:g}",
-                argument="batch_size",
-            )
+            sentence = f"to sample examples, batch_size must be a whole number at every step, got {batch_sizes[0]:g}"
+            raise Wrong(sentence, argument="batch_size")
         noise, features = (*laws, GAUSSIAN)[:2]
         return Minibatch(self.spectrum, self.label_noise, features, noise, start, rotation)

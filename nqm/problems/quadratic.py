@@ -17,9 +17,9 @@ from ..optimizers.base import Optimizer, fill
 from ..sampling.laws import Law
 from ..sampling.sources import Additive
 from ..types import Array, Wrong
-from .base import Pair, Problem, bisect, check_spectrum, total
+from .base import Pair, Problem, check_spectrum, largest_stable, total
 
-SCANS = (10, 20, 31)  # powers of two up to which `doublings` looks at once, each time from the start again
+SCANS = (10, 20, 31)  # numbers of powers of two that `doublings` computes in one call, each call from the start again
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -69,7 +69,7 @@ class Quadratic(Problem):
             yield from map(self.summed, self._read(optimizer, powers, batch_size, None))
             return
         dynamics, seen = Trajectory(optimizer, self.spectrum.h), 0
-        for levels in SCANS:  # from the start again: cheaper than keeping the maps of so many modes
+        for levels in SCANS:  # Starting again is cheaper than storing the maps of so many modes.
             signal, noise = self.summed(dynamics.doublings(levels))
             yield from zip(signal[seen:], noise[seen:], strict=True)
             seen = levels
@@ -81,16 +81,13 @@ class Quadratic(Problem):
     def _limit(self, optimizer: Optimizer, batch_size: float) -> float:
         one = fill(optimizer, {"lr": 1.0}).endless
         ends = np.array([self.spectrum.h.min(), self.spectrum.h.max()])
-        # Steps that are alike lose stability at the largest curvature. A cycle can resonate with any mode.
+        # Identical steps lose stability at the largest curvature first. A cycle can resonate with any mode.
         modes = np.append(self.nodes.coarse.spectrum.h, ends) if one.cycle > 1 else ends
 
         def stable(lr: float, h: Array = modes) -> bool:
             return bool(Trajectory(fill(optimizer, {"lr": lr}).endless, h).stable())
 
-        low, high = 0.0, 1e-3 * float(np.min(one.edge(ends)))
-        while stable(high) and high < 1e300:
-            low, high = high, high * (1.02 if one.cycle > 1 else 2.0)
-        low, _ = bisect(stable, low, high, 1e-10)
+        low, _ = largest_stable(stable, float(np.min(one.edge(ends))), careful=0.0 if one.cycle > 1 else math.inf)
         while one.cycle > 1 and not stable(low * (1 - 1e-10), self.spectrum.h):
             low *= 0.999
         return low
@@ -105,5 +102,7 @@ class Quadratic(Problem):
         self, optimizer: Optimizer, batch_sizes: Array, laws: Sequence[Law], start: str, rotation: Array | None
     ) -> Additive:
         if len(laws) > 1:
-            raise Wrong("features: only LeastSquares draws examples; leave out their law", argument="features")
+            raise Wrong(
+                "features: only LeastSquares draws examples; omit the law of their features", argument="features"
+            )
         return Additive(self.spectrum, optimizer, laws[0], start, rotation)

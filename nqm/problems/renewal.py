@@ -1,19 +1,19 @@
-"""Least squares over long horizons: the cost of a run grows with the logarithm of its length.
+"""Least squares over long horizons, at a cost that grows with the logarithm of the number of steps.
 
-Stepping is exact but costs T steps. A search asks for the loss after T steps of thousands of settings, and there tau,
-the one number through which modes meet, is smooth but for its first steps. So time is cut into blocks of 2^i cycles,
-short ones first, and within a block tau at each phase of the cycle is a polynomial of degree 4, found by Galerkin's
-condition: its moments over the block are those of the tau it brings about. With L the map of one cycle on the moments M
-of a mode, u = s / J the time within a block of J cycles::
+Stepping is exact but costs T steps. A search asks for the loss after T steps of thousands of settings. After the first
+steps tau, the one number that couples the modes, is smooth. So time is divided into blocks of 2^i cycles, short ones first.
+Within a block, tau at each phase of the cycle is a polynomial of degree 4, determined by Galerkin's condition: its moments
+over the block are those of the tau that it causes. Let L be the map of one cycle on the moments M of a mode, and u = s / J
+the time within a block of J cycles::
 
     M_J = L^J M_0 + sum_n a_n P_n,     P_n = sum_s L^(J-1-s) Q u^n
     sum_s u^n tau(s) = R_n M_0 + sum_k W_nk a_k,   R_n = sum_s u^n v L^s,   W_nk = sum_{r<s} u_s^n v L^(s-1-r) Q u_r^k
 
-and all four of a block of 2 J follow from those of J by the binomial theorem. Blocks up to 4 cycles are exact, if a cycle
-has no more than 12 steps; in longer ones tau is a polynomial over the steps of the cycle too.
+L^J, P, R and W of a block of 2 J cycles follow from those of J by the binomial theorem. Blocks of up to 4 cycles are exact,
+if a cycle has no more than 12 steps. In a longer cycle, tau is a polynomial over the steps of the cycle, too.
 
-Letters of axes: i, j, k, l entries of M (or slots, in a step), n, k, a, b powers of u, p, q shapes of tau over the steps of a
-cycle, s settings, x modes of all settings one after the other.
+The letters of axes are: i, j, k, l for entries of M (or slots, in a step); n, k, a, b for powers of u; p, q for shapes of
+tau over the steps of a cycle; s for settings; and x for the modes of all settings, one setting after the other.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ import numpy as np
 from ..types import Array
 from .coupled import Coupled
 
-DEGREE = 4  # of tau within a block
-MAX_PHASES = 12  # of a cycle, up to which each has a tau of its own
-SHAPES = 6  # in a longer cycle tau is a combination of so many polynomials
-MAX_PERIOD = 1024
-RUNAWAY = 1.5  # gain of a block that grows too fast to be followed; a stable setting has less than 1
-SHARE = 8  # a block is at most this fraction of the time before it
+DEGREE = 4  # degree of tau as a polynomial in the time within a block
+MAX_PHASES = 12  # steps of the longest cycle in which each step has a tau of its own
+SHAPES = 6  # number of polynomials of which tau is a combination in a longer cycle
+MAX_PERIOD = 1024  # steps of the longest cycle that `Renewal` takes
+RUNAWAY = 1.5  # a block with a larger gain grows too fast to be followed; a stable setting has a gain below 1
+SHARE = 8  # a block is not longer than the time before it divided by this
 BINOMIAL = np.array([[math.comb(n, k) for k in range(2 * DEGREE + 1)] for n in range(2 * DEGREE + 1)], dtype=float)
 HALF = 0.5 ** np.arange(2 * DEGREE + 1)
 
@@ -41,19 +41,19 @@ HALF = 0.5 ** np.arange(2 * DEGREE + 1)
 class TimeBlock:
     """J cycles as one step, in the letters above.
 
-    D is L^J - I, which keeps slow modes to full relative accuracy.
+    D is L^J - I, which keeps the full relative accuracy of slow modes.
     """
 
     D: Array  # (i, j, x)
-    P: Array  # (n, p, i, x): what a tau of shape p that goes as u^n adds to M
-    R: Array  # (n, p, i, x): the moment u^n, in shape p, of the tau that M brings about
-    W: Array  # (s, n, p, k, q): the moment u^n, in shape p, of the tau that a tau of shape q as u^k brings about
-    S: Array  # (n), twice as many: the sum of u^n over the cycles
-    one: Array  # (p): the shape that is the same throughout the cycle
+    P: Array  # (n, p, i, x): what a tau of shape p that grows as u^n adds to M
+    R: Array  # (n, p, i, x): the moment u^n, in shape p, of the tau that M causes
+    W: Array  # (s, n, p, k, q): the moment u^n, in shape p, of the tau that a tau of shape q growing as u^k causes
+    S: Array  # (n), for twice as many powers: the sum of u^n over the cycles
+    one: Array  # (p): the coefficients of a tau that is constant throughout the cycle
 
     @cached_property
     def feedback(self) -> tuple[Array, Array]:
-        """(S - W)^-1, which turns the moments of what is felt into the polynomial a; and which settings run away."""
+        """(S - W)^-1, which turns moments of tau into the polynomial a; and whether noise runs away, for each setting."""
         shapes, q = self.P.shape[1], min(DEGREE, round(self.S[0]) - 1) + 1
         sums = self.S[np.add.outer(np.arange(q), np.arange(q))]
         system = np.einsum("nk,pq->npkq", sums, np.eye(shapes)) - self.W[:, :q, :, :q]
@@ -72,7 +72,7 @@ class TimeBlock:
         P = half.reshape(shape) * (self.P + np.einsum("ijx,npjx->npix", D, self.P) + P_late)
         R_late = np.tensordot(C, self.R, 1)
         R = half.reshape(shape) * (self.R + R_late + np.einsum("npix,ijx->npjx", R_late, D))
-        wide = (P.shape[0] * P.shape[1], P.shape[2], -1, nodes)  # the sum over a setting's moments, as a product
+        wide = (P.shape[0] * P.shape[1], P.shape[2], -1, nodes)  # The sum over the moments of a setting is a product.
         late, early = (
             a.reshape(wide).transpose(2, 0, 1, 3).reshape(-1, wide[0], wide[1] * nodes) for a in (R_late, self.P)
         )
@@ -87,7 +87,7 @@ class TimeBlock:
 class Renewal:
     """The losses of settings after any number of steps, for an optimizer whose steps repeat.
 
-    Settings are as in `Coupled`. The approximation is that of tau within a block, parts in a million of the loss.
+    Settings are as in `Coupled`. Only tau within a block is approximated, with an error of some 1e-6 of the loss.
     """
 
     def __init__(self, coupled: Coupled) -> None:
@@ -95,7 +95,7 @@ class Renewal:
 
     @staticmethod
     def fits(coupled: Coupled) -> bool:
-        """Whether the steps repeat, and soon enough."""
+        """Whether the steps repeat after at most `MAX_PERIOD` steps, without a schedule."""
         return 0 < coupled.trajectory.period <= MAX_PERIOD and coupled.schedule is None
 
     def losses(self, t: int) -> Array:
@@ -113,7 +113,7 @@ class Renewal:
         return (c.mass * (_functional(c.trajectory.row(t)) * M).sum(0)).reshape(c.settings, c.nodes).sum(1) / 2
 
     def move(self, M: Array, t: int, to: int) -> Array:
-        """The moments after ``to`` steps from those after t."""
+        """The moments after ``to`` steps, from the moments after t steps."""
         d = self.coupled.trajectory
         while t < to:
             settled = t >= d.repeats_from
@@ -130,7 +130,7 @@ class Renewal:
         return M
 
     def _block(self, first: int, level: int, period: int) -> TimeBlock:
-        """2^level cycles of ``period`` steps that begin as step ``first`` does, kept."""
+        """The block of 2^level cycles of ``period`` steps that begins with step ``first``, stored for later calls."""
         d = self.coupled.trajectory
         key = ((first - d.repeats_from) % d.period if first >= d.repeats_from else -1 - first, period)
         ladder = self.blocks.setdefault(key, [])
@@ -141,7 +141,7 @@ class Renewal:
         return ladder[level]
 
     def _cycle(self, first: int, period: int) -> TimeBlock:
-        """One cycle: tau at each of its steps, or in a long one as a polynomial over them."""
+        """The block of one cycle, with a tau for each of its steps, or in a long cycle with a polynomial over them."""
         c, shapes = self.coupled, _shapes(period)
         step, Q, v = self._step(first)
         D = np.zeros_like(step)
@@ -160,7 +160,7 @@ class Renewal:
         return TimeBlock(D, P, R, W, np.eye(2 * DEGREE + 1)[0], shapes.sum(axis=1))
 
     def _step(self, t: int) -> tuple[Array, Array, Array]:
-        """L - I on the moments M_ij, i <= j; the noise Q per unit tau; and tau as a functional of M."""
+        """L - I on the moments M_ij, i <= j; the noise Q per unit of tau; and tau as a functional of M."""
         c = self.coupled
         G, b, batch = c.trajectory.system(t)
         k = len(b)
@@ -177,7 +177,7 @@ class Renewal:
         return D, Q, c.mass * seen
 
     def _advance(self, block: TimeBlock, M: Array) -> Array:
-        """The moments after a block; NaN where noise feeds back within it faster than a polynomial can follow."""
+        """The moments after a block; NaN if noise feeds back within the block faster than a polynomial can follow."""
         c, shapes = self.coupled, block.P.shape[1]
         inverse, lost = block.feedback
         q = inverse.shape[1] // shapes
@@ -186,13 +186,13 @@ class Renewal:
         felt += c.label_noise * block.S[:q, None] * block.one
         a = (inverse @ felt.reshape(-1, q * shapes, 1)).reshape(-1, q, shapes)
         total, least = np.einsum("k,skp->sp", block.S[:q], a) @ block.one, felt[:, 0] @ block.one
-        a[lost | (total < (1 - 1e-6) * least)] = np.nan  # noise only adds: something ran away
+        a[lost | (total < (1 - 1e-6) * least)] = np.nan  # Noise can only add to tau, so a smaller tau has run away.
         a = np.repeat(a, c.nodes, axis=0).transpose(1, 2, 0)
         return M + np.einsum("ijx,jx->ix", block.D, M) + np.einsum("npx,npix->ix", a, block.P[:q])
 
 
 def _shapes(period: int) -> Array:
-    """Orthonormal functions over the steps of a cycle: each step by itself, or polynomials if there are too many."""
+    """Orthonormal functions over the steps of a cycle: one for each step, or polynomials if there are too many steps."""
     if period <= MAX_PHASES:
         return np.eye(period)
     powers = np.linspace(-1.0, 1.0, period)[:, None] ** np.arange(SHAPES)
@@ -206,6 +206,6 @@ def _pairs(a: Array, b: Array) -> Array:
 
 
 def _functional(r: Array) -> Array:
-    """r' M r as weights of the entries i <= j."""
+    """The weights of the entries M_ij, i <= j, in r' M r."""
     i, j = np.triu_indices(len(r))
     return np.where(i == j, 1.0, 2.0)[:, None] * r[i] * r[j]

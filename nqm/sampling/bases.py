@@ -1,8 +1,8 @@
-"""The curvature in the basis of a run, and what an optimizer may know of it.
+"""The curvature in the basis of a run, and what an optimizer may know about it.
 
-H is diagonal in its eigenbasis and dense in a rotated one. With R orthogonal, weights ``w = R theta`` meet
-``H = R diag(h) R'``. Arrays of weights have one row for each replica, so rotating them is ``theta @ R.T`` and going back
-``w @ R``.
+H is diagonal in its eigenbasis and dense in a rotated basis. With an orthogonal R, the weights ``w = R theta`` have the
+curvature ``H = R diag(h) R'``. Arrays of weights have one row for each replica, so they are rotated by ``theta @ R.T`` and
+rotated back by ``w @ R``.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from ..types import Array, Wrong
 
 Power = float | Array
 Rotation = ArrayLike | None
-"""A rotation as a user gives it: None, "random", the seed of a random one, or an orthogonal matrix."""
+"""A rotation as a user gives it: None, "random", the seed of a random rotation, or an orthogonal matrix."""
 
-MAX_DENSE_MODES = 2_000  # most modes of a rotated problem: every step multiplies by its dense H
-MAX_GAINS = 256  # most powers of h that are kept, for a preconditioner that changes from step to step
-ORTHOGONAL_WITHIN = 1e-10  # largest entry by which R R' of a rotation may differ from the identity
-ROTATION_STREAM = 0x0520  # first word of the seed of a random rotation: apart from noise of the same seed
+MAX_DENSE_MODES = 2_000  # most modes of a rotated problem, because every step multiplies by its dense H
+MAX_GAINS = 256  # most powers of h that are stored for a preconditioner that changes from step to step
+ORTHOGONAL_WITHIN = 1e-10  # largest difference between an entry of R R' and the identity that a rotation may have
+ROTATION_STREAM = 0x0520  # first word of the seed of a random rotation, so that it differs from noise of the same seed
 
 
 class Geometry:
-    """What an optimizer may know of the problem: powers of H, its diagonal, gradients of single examples.
+    """What an optimizer may know about the problem: powers of H, its diagonal, gradients of single examples.
 
     Parameters
     ----------
     h : curvatures.
-    rotation : the orthogonal R, or None in the eigenbasis.
-    gradient : weights -> the gradient on one fresh example, for optimizers that estimate something.
+    rotation : the orthogonal matrix R, or None in the eigenbasis.
+    gradient : a function from weights to the gradient on one fresh example, for optimizers that estimate something.
     """
 
     def __init__(
@@ -47,21 +47,21 @@ class Geometry:
         return self.h if self.rotation is None else self.rotation**2 @ self.h
 
     def precondition(self, g: Array, power: Power) -> Array:
-        """``H^-power g``; the power may be an array of settings, in the eigenbasis."""
+        """``H^-power g``; in the eigenbasis the power may be an array of settings."""
         gain = self._gain(-power)
         return g * gain if self.rotation is None else self.turn(self.back(g) * gain)
 
     def multiply(self, w: Array) -> Array:
         """``H w``."""
-        return w * self.h if self.rotation is None else w @ self.dense
+        return w * self.h if self._dense is None else w @ self._dense
 
     @cached_property
-    def dense(self) -> Array:
-        """H as a matrix, in the basis of the run."""
-        return np.diag(self.h) if self.rotation is None else (self.rotation * self.h) @ self.rotation.T
+    def _dense(self) -> Array | None:
+        """H as a matrix in the basis of the run; None in the eigenbasis."""
+        return None if self.rotation is None else (self.rotation * self.h) @ self.rotation.T
 
     def _gain(self, power: Power) -> Array:
-        """``h^power``, kept for the next steps."""
+        """``h^power``, stored for the next steps."""
         key = (np.shape(power), np.asarray(power, dtype=float).tobytes())
         if key not in self._gains:
             if len(self._gains) >= MAX_GAINS:
@@ -70,46 +70,46 @@ class Geometry:
         return self._gains[key]
 
     def preconditioned(self, power: Power) -> Geometry:
-        """The geometry behind a preconditioner: that of ``H^(1 - power)``."""
+        """The geometry as seen through a preconditioner: that of ``H^(1 - power)``."""
         gradient = self.gradient
         behind = None if gradient is None else lambda w: self.precondition(gradient(w), power)
         return Geometry(self.h ** (1 - power), self.rotation, behind)
 
     def knowing(self, gradient: Callable[[Array], Array]) -> Geometry:
-        """The same with gradients of single examples."""
+        """The same geometry with gradients of single examples."""
         return Geometry(self.h, self.rotation, gradient)
 
     def select(self, rows: Array) -> Geometry:
-        """The same for some of the settings it may hold on a leading axis."""
+        """The same geometry for some of the settings on its leading axis."""
         return Geometry(self.h[rows] if self.h.ndim == 3 else self.h, self.rotation, self.gradient)
 
     def turn(self, theta: Array) -> Array:
-        """Weights in the eigenbasis, moved to the basis of the run."""
+        """Weights in the eigenbasis, rotated to the basis of the run."""
         return theta if self.rotation is None else theta @ self.rotation.T
 
     def back(self, w: Array) -> Array:
-        """Weights in the basis of the run, moved to the eigenbasis."""
+        """Weights in the basis of the run, rotated to the eigenbasis."""
         return w if self.rotation is None else w @ self.rotation
 
 
 def rotation_matrix(rotation: Rotation, modes: int, seed: int) -> Array | None:
-    """The orthogonal matrix that a user means; the seed is that of a "random" one."""
+    """The orthogonal matrix that a user asks for, or None; ``seed`` is that of a "random" rotation."""
     if rotation is None:
         return None
     if modes > MAX_DENSE_MODES:
-        raise _wrong(f"a rotated problem is dense and has at most {MAX_DENSE_MODES:,} modes, this one has {modes:,}")
+        raise _wrong(f"a rotated problem is dense and has at most {MAX_DENSE_MODES:,} modes; this one has {modes:,}")
     if isinstance(rotation, str) and rotation == "random":
         return _random_orthogonal(modes, seed)
     if isinstance(rotation, (int, np.integer)) and not isinstance(rotation, bool) and rotation >= 0:
         return _random_orthogonal(modes, int(rotation))
     if np.ndim(rotation) == 0:
-        raise _wrong(f"rotation must be None, 'random', a seed from 0 or an orthogonal matrix, got {rotation!r}")
+        raise _wrong(f"rotation must be None, 'random', a seed of at least 0 or an orthogonal matrix, got {rotation!r}")
     matrix = np.asarray(rotation, dtype=float)
     if matrix.shape != (modes, modes):
         raise _wrong(f"rotation must be a {modes} x {modes} matrix, one row for each mode, got {matrix.shape}")
     off = float(np.abs(matrix @ matrix.T - np.eye(modes)).max())
     if not off < ORTHOGONAL_WITHIN:
-        raise _wrong(f"rotation must be orthogonal, but R R' is {off:.3g} away from the identity")
+        raise _wrong(f"rotation must be orthogonal, but an entry of R R' differs from the identity by {off:.3g}")
     return matrix
 
 
@@ -118,7 +118,7 @@ def _wrong(sentence: str) -> Wrong:
 
 
 def _random_orthogonal(modes: int, seed: int) -> Array:
-    """Uniform over the orthogonal group: QR of a Gaussian matrix, with the signs of R's diagonal taken out."""
+    """A uniformly random orthogonal matrix: Q of the QR decomposition of a Gaussian matrix, times the signs of diag(R)."""
     rng = np.random.default_rng([ROTATION_STREAM, seed])
     q, r = np.linalg.qr(rng.standard_normal((modes, modes)))
     return q * np.sign(np.diag(r))

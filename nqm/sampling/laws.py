@@ -1,7 +1,7 @@
-"""Laws of gradient noise: of mean 0 and variance 1, by name or as a function of your own.
+"""Laws of gradient noise with mean 0 and variance 1, by name or as a function of your own.
 
-The mean loss of a linear optimizer depends on the noise through its variance alone; what sampling under other laws
-shows is that, and how an optimizer that is not linear feels their tails.
+The mean loss of a linear optimizer depends on the noise only through its variance. Sampling under other laws shows this,
+and it shows how heavy tails affect an optimizer that is not linear.
 
 >>> law("student_t(5)").draw(np.random.default_rng(0), np.empty(3)).round(3).tolist()
 [0.109, 0.106, 0.811]
@@ -22,16 +22,16 @@ from ..types import Array, Wrong, unknown
 Draw = Callable[[np.random.Generator, Array], Array]
 Function = Callable[[np.random.Generator, tuple[int, ...]], ArrayLike]
 
-CALL = re.compile(r"(\w+)\s*(?:\((.*)\))?")  # a name, and what stands in brackets after it
+CALL = re.compile(r"(\w+)\s*(?:\((.*)\))?")  # a name, and the text in brackets after it
 STUDENT_T = re.compile(r"(?:df\s*=)?([^/,]+)(?:/([^/,]+))?")  # the number in "student_t(df=5)" or "student_t(5/2)"
 TRIAL_SHAPE = (64, 1024)  # shape of the draw on which a user's function is checked
-MAX_TRIAL_MEAN = 0.1  # largest mean of that draw, in size: 25 standard errors at variance 1
-TRIAL_VARIANCES = (0.5, 2.0)  # least and largest variance of that draw, which scatters under heavy tails
+MAX_TRIAL_MEAN = 0.1  # largest absolute mean of the trial draw: 25 standard errors at variance 1
+TRIAL_VARIANCES = (0.5, 2.0)  # smallest and largest variance of the trial draw, which scatters under heavy tails
 
 
 @dataclass(frozen=True)
 class Law:
-    """A law of noise: ``draw(rng, out)`` fills an array and returns it. ``warning`` says what moments do not exist."""
+    """A law of noise: ``draw(rng, out)`` fills an array and returns it; ``warning`` says which moments do not exist."""
 
     name: str
     draw: Draw
@@ -39,10 +39,10 @@ class Law:
 
 
 def law(noise: str | Function | Law, argument: str = "noise") -> Law:
-    """A law by its name, or a function ``(rng, shape) -> array`` of mean 0 and variance 1, which is tried once.
+    """The law of this name, or that of a function ``(rng, shape) -> array`` of mean 0 and variance 1, which is tried once.
 
     Names are ``gaussian``, ``rademacher`` (-1 or +1), ``laplace``, ``exponential`` (centred), ``student_t(df)`` and
-    ``cauchy``. Those without a variance are drawn as they are, and a run says so. A wrong one is refused as ``argument``.
+    ``cauchy``. A law without a variance is not rescaled, and a run with it says so. Errors name ``argument``.
     """
     if isinstance(noise, Law):
         return noise
@@ -58,17 +58,17 @@ def law(noise: str | Function | Law, argument: str = "noise") -> Law:
 
 
 def student_t(df: float) -> Law:
-    """Student's t with df degrees of freedom, of variance 1 where it has one: for df above 2."""
+    """Student's t with df degrees of freedom, scaled to variance 1 if it has a variance, which needs df above 2."""
     if not 0 < df < math.inf:
         raise Wrong(f"student_t: df must be positive, got {df:g}")
     name, scale = f"student_t({df:g})", math.sqrt((df - 2) / df) if df > 2 else 1.0
     missing = "" if df > 2 else ("variance" if df > 1 else "mean and no variance")
-    warning = f"{name} noise has no {missing}: the mean loss is infinite, and its estimate means nothing"
+    warning = f"{name} noise has no {missing}: the mean loss is infinite, and its estimate is meaningless"
     return _drawing(name, lambda rng, shape: rng.standard_t(df, shape) * scale, warning if missing else "")
 
 
 def _drawing(name: str, function: Function, warning: str = "") -> Law:
-    """A law whose draws are new arrays, which are copied into the one that is given."""
+    """A law from a function that returns new arrays; a draw copies them into the given array."""
 
     def draw(rng: np.random.Generator, out: Array) -> Array:
         out[...] = function(rng, out.shape)
@@ -78,7 +78,7 @@ def _drawing(name: str, function: Function, warning: str = "") -> Law:
 
 
 def _signs(rng: np.random.Generator, out: Array) -> Array:
-    """-1 or +1, each with probability 1/2: one random bit for each."""
+    """-1 or +1, each with probability 1/2, from one random bit per number."""
     bits = np.unpackbits(np.frombuffer(rng.bytes((out.size + 7) // 8), dtype=np.uint8), count=out.size)
     return np.subtract(np.multiply(bits.reshape(out.shape), 2.0, out=out), 1.0, out=out)
 
@@ -111,7 +111,7 @@ def _named(text: str) -> Law:
 
 
 def _tried(function: Function) -> Law:
-    """A user's function as a law, refused where a draw of it is far from mean 0 and variance 1."""
+    """A user's function as a law; refused if a draw is far from mean 0 and variance 1."""
     name = getattr(function, "__name__", type(function).__name__)
     trial = np.asarray(function(np.random.default_rng(0), TRIAL_SHAPE))
     if trial.shape != TRIAL_SHAPE or trial.dtype.kind not in "fiu":

@@ -1,4 +1,4 @@
-"""What is kept of a growing sample: its mean with the standard error, and quantiles of its first members."""
+"""Statistics of a growing sample: its mean with the standard error, and quantiles of its first members."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import numpy as np
 
 from ..types import Array, Wrong
 
-KEPT_LOSSES = 2**23  # most losses of single replicas that are kept for quantiles; of more, the first ones are
+KEPT_LOSSES = 2**23  # most losses of single replicas that are stored for quantiles; later replicas are ignored
 
 
 @dataclass
 class Mean:
-    """Mean and standard error of a growing sample, by merging blocks (Chan, Golub and LeVeque, 1983)."""
+    """Mean and standard error of a growing sample, by merging blocks of values (Chan, Golub and LeVeque, 1983)."""
 
     count: int = 0
     mean: Array = field(default_factory=lambda: np.zeros(()))
     spread: Array = field(default_factory=lambda: np.zeros(()))  # sum of squared distances from the mean
 
     def add(self, values: Array) -> None:
-        """Take in values along the last axis."""
+        """Add values along the last axis to the sample."""
         n = values.shape[-1]
         mean = values.mean(-1)
         apart = mean - self.mean
@@ -39,7 +39,7 @@ class Mean:
 
 
 class Quantiles:
-    """Quantiles over replicas at each reported step, of as many replicas as `KEPT_LOSSES` has room for."""
+    """Quantiles over replicas at each reported step, from as many replicas as `KEPT_LOSSES` has room for."""
 
     def __init__(self, levels: Sequence[float], times: int) -> None:
         if not isinstance(levels, Sequence) or isinstance(levels, str):
@@ -51,12 +51,12 @@ class Quantiles:
         self._room = max(KEPT_LOSSES // max(times, 1), 1)
 
     def add(self, losses: Array) -> None:
-        """Take in losses, (times, replicas)."""
+        """Add losses, (times, replicas), to the sample."""
         if self._room > 0:
             self._kept.append(losses[:, : self._room])
             self._room -= losses.shape[1]
 
     def found(self) -> dict[float, Array]:
-        """The losses of each level, one for each time."""
+        """The quantile of each level, with one loss for each time."""
         table = np.concatenate(self._kept, axis=1)
         return {level: np.quantile(table, level, axis=1) for level in self.levels}

@@ -1,7 +1,8 @@
-"""The Monte Carlo twin: an optimizer's own update rule, stepped on random replicas of a problem.
+"""The Monte Carlo twin: the update rule of an optimizer, stepped on random replicas of a problem.
 
-The losses of the replicas are averaged. Replicas come in blocks that fit the cache, each with a generator of its own, so
-the answer depends on the seed and not on how many blocks or threads are under way, and memory does not grow with replicas.
+The losses of the replicas are averaged. Replicas are divided into blocks that fit the cache, and each block has a random
+generator of its own. So the answer depends on the seed and not on the number of threads, and memory does not grow with the
+number of replicas.
 """
 
 from __future__ import annotations
@@ -20,15 +21,17 @@ import numpy as np
 from ..engine.run import Outcome, Run
 from ..engine.schedule import Schedule
 from ..optimizers.base import Optimizer
-from ..types import Array, Progress, Wrong
+from ..types import Array, Progress, Wrong, is_number
 from .means import Mean, Quantiles
 from .sources import GradientSource, Streams
 from .stepping import Walk
 
-BLOCK_NUMBERS = 2**14  # weights in a block: with an optimizer's memory and temporaries it stays within a core's cache
-MAX_BLOCK_REPLICAS = 2**11  # most replicas in a block, so that it reports few losses at a time
-DENSE_REPLICAS = 64  # replicas that are multiplied by a dense matrix together, in one or several blocks
-DIVERGED_GROWTH = 1e6  # a run whose mean loss ends above this many times its initial loss has diverged
+BLOCK_NUMBERS = (
+    2**14
+)  # weights in a block, so that they, the optimizer's buffers and temporaries fit the cache of a core
+MAX_BLOCK_REPLICAS = 2**11  # most replicas in a block, so that a block reports few losses at a time
+DENSE_REPLICAS = 64  # replicas, in one or several blocks, that are multiplied by a dense matrix at once
+DIVERGED_GROWTH = 1e6  # a run has diverged if its mean loss ends above this multiple of its initial loss
 PROGRESS_SECONDS = 0.1  # time between two reports of progress
 MAX_REPLICAS = 10**9  # most replicas that a call may ask for
 
@@ -46,9 +49,9 @@ class Plan:
     seed: int = 0
 
     def runs(self) -> dict[Optimizer, list[int]]:
-        """The runs to walk, each with the places of the steps that it reports.
+        """The runs to make, each with the indices of the steps that it reports.
 
-        An optimizer that depends on its horizon, such as an average over a part of the run, is a run of its own at each
+        An optimizer that depends on its horizon, such as an average over a part of the run, needs a run of its own for each
         reported step.
         """
         runs: dict[Optimizer, list[int]] = {}
@@ -57,7 +60,7 @@ class Plan:
         return runs
 
     def read(self, of: Callable[[Walk], Array], blocks: list[tuple[int, int]], tick: Callable[[int], None]) -> Array:
-        """What is read ``of`` the replicas of some blocks at each reported step; all runs meet the same starts and noise."""
+        """What ``of`` reads from the replicas of some blocks at each reported step; all runs have the same starts and noise."""
         found: dict[int, Array] = {}
         with np.errstate(all="ignore"):
             for optimizer, places in self.runs().items():
@@ -69,16 +72,16 @@ class Plan:
 
     @property
     def rows(self) -> int:
-        """Replicas of a block, whatever is reported of them: the random numbers depend on it."""
+        """Replicas in a block. The random numbers depend on this, so it does not depend on what is reported."""
         return max(1, min(BLOCK_NUMBERS // max(self.source.modes, 1), MAX_BLOCK_REPLICAS))
 
     @property
     def together(self) -> int:
-        """Blocks that are worked on together: one, or several through a dense matrix."""
+        """Blocks that are stepped together: one, or several if they are multiplied by a dense matrix."""
         return 1 if self.source.geometry.rotation is None else math.ceil(DENSE_REPLICAS / self.rows)
 
     def jobs(self) -> Iterator[list[tuple[int, int]]]:
-        """Blocks (index, replicas), grouped by what is worked on together; made as they are needed."""
+        """Lists of blocks (index, replicas) that are stepped together, made as they are needed."""
         rows = self.rows
         blocks = ((i, min(rows, self.replicas - i * rows)) for i in range(math.ceil(self.replicas / rows)))
         return iter(lambda: list(islice(blocks, self.together)), [])
@@ -86,7 +89,7 @@ class Plan:
     def each(
         self, of: Callable[[Walk], Array], workers: int | None = None, progress: Progress | None = None
     ) -> Iterator[Array]:
-        """What is read ``of`` the replicas, (times, ..., replicas), job by job in order; Ctrl-C ends them all."""
+        """What ``of`` reads from the replicas, (times, ..., replicas), job by job in order; Ctrl-C stops all threads."""
         count = math.ceil(math.ceil(self.replicas / self.rows) / self.together)
         workers = min(count, os.cpu_count() or 1 if workers is None else check_whole("workers", workers, 1))
         steps = sum(int(self.times[places[-1]]) for places in self.runs().values())
@@ -108,7 +111,7 @@ class Plan:
 
 
 class _Clock:
-    """Counts steps over threads and stops them."""
+    """Counts the steps of all threads, reports them, and stops the threads."""
 
     def __init__(self, total: int, progress: Progress | None) -> None:
         self.total, self.progress, self.done = total, progress, 0
@@ -152,16 +155,9 @@ def _verdict(plan: Plan, loss: Array) -> tuple[Outcome, str]:
     return Outcome.diverged, message + "; lower the learning rate"
 
 
-def check_replicas(replicas: object) -> int:
-    """The number of replicas, which may be a whole float such as 1e6."""
-    if isinstance(replicas, float) and replicas.is_integer():
-        replicas = int(replicas)
-    return check_whole("replicas", replicas, 1, MAX_REPLICAS)
-
-
 def check_whole(argument: str, value: object, least: int, most: float = math.inf) -> int:
-    """A whole number that a caller gave, refused by the name of its argument."""
-    if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and least <= value <= most:
+    """The whole number that a caller gave, which may be a float such as 1e6; any other value is refused."""
+    if is_number(value) and least <= value <= most and value == int(value):
         return int(value)
     limits = f"from {least}" + (f" to {most:,}" if math.isfinite(most) else "")
     raise Wrong(f"{argument} must be a whole number {limits}, got {value!r}", argument)

@@ -1,4 +1,4 @@
-"""Quasi-random points: Sobol sequences, for searches that begin all over a box."""
+"""Quasi-random points: Sobol sequences, for searches that begin with points all over a box."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ..types import Array
 
 
 def sobol(dimension: int, seed: Sequence[int] | None = None) -> Iterator[Array]:
-    """The points of a Sobol sequence in the unit cube, one after another, drawn in blocks that keep its balance.
+    """The points of a Sobol sequence in the unit cube, one after another; they are drawn in blocks of powers of two.
 
-    With a seed the sequence is scrambled (Matousek's linear scrambling and a shift). Without one it begins in the corner
-    at 0, and the first 2^k points are the lower corners of 2^k cells of one size.
+    With a seed the sequence is scrambled (Matousek's linear scrambling and a shift). Without a seed it begins at the origin,
+    and the first 2^k points are the lower corners of 2^k cells of equal size.
 
     >>> from itertools import islice
     >>> [point.tolist() for point in islice(sobol(2), 4)]
@@ -22,7 +22,7 @@ def sobol(dimension: int, seed: Sequence[int] | None = None) -> Iterator[Array]:
     """
     from scipy.stats import qmc
 
-    make: Any = qmc.Sobol  # its argument was renamed from seed to rng, and takes both names
+    make: Any = qmc.Sobol  # SciPy renamed the argument seed to rng and accepts both names.
     sampler = make(dimension, scramble=seed is not None, seed=None if seed is None else np.random.default_rng(seed))
     for block in (6, *range(6, 24)):
         yield from sampler.random(2**block)

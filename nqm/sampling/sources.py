@@ -1,6 +1,6 @@
 """Where sampled gradients come from: the noisy quadratic model, or batches of least-squares examples.
 
-A source gives the starts of replicas, their noisy gradients and their losses. It knows nothing of moments.
+A source gives the starts of replicas, their noisy gradients and their losses. It does not use any exact moments.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EXAMPLES_TOGETHER = 16  # examples of a batch that are drawn as one array
 
 
 class Streams:
-    """The random numbers of some replicas: one generator for each block (index, replicas), whoever works on it."""
+    """The random numbers of some replicas: one generator for each block (index, replicas), seeded by the block's index."""
 
     def __init__(self, seed: int, blocks: Sequence[tuple[int, int]]) -> None:
         seeds = [np.random.SeedSequence(seed, spawn_key=(i,)) for i, _ in blocks]
@@ -41,7 +41,7 @@ class Streams:
 class GradientSource(ABC):
     """A problem as a sampler sees it; arrays are (replicas, modes), or (settings, replicas, modes).
 
-    theta_0 is "gaussian" with variance s, or "fixed" at sqrt(s); each mode that is sampled stands for ``count`` modes.
+    The start theta_0 is "gaussian" with variance s, or "fixed" at sqrt(s). Each sampled mode represents ``count`` modes.
     """
 
     def __init__(self, h: Array, s: Array, start: str, rotation: Array | None, count: Array | float = 1.0) -> None:
@@ -67,10 +67,10 @@ class GradientSource(ABC):
 class Additive(GradientSource):
     """The noisy quadratic model: gradient ``H w + eps``, with independent noise of variance c / B on each mode.
 
-    The law of the noise, and of the start, is that of its components in the eigenbasis. Modes of multiplicity n stand
-    for n modes where n is whole and there are at most 10^5 of them. Otherwise, as for quadrature nodes, one sample
-    stands for all n: they have the same law, so the mean loss is right, and only its scatter over replicas is larger.
-    That needs an update that treats each parameter by itself.
+    The components of noise and start in the eigenbasis follow the given laws. A mode of multiplicity n is sampled as n modes,
+    if all multiplicities are whole and there are at most 10^5 modes in total. Otherwise, as for quadrature nodes, one
+    sample represents all n modes. They have the same law, so the mean loss is right, and only its scatter over replicas is
+    larger. This needs an update that treats each parameter by itself.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Additive(GradientSource):
         elif rotation is not None:
             raise _too_many("a rotated problem", spectrum)
         elif not optimizer.elementwise:
-            raise _too_many(f"{optimizer}, which looks at all parameters together,", spectrum)
+            raise _too_many(f"{optimizer}, which takes a norm over all parameters,", spectrum)
         else:
             h, c, s, count = spectrum.h, spectrum.c, spectrum.s, spectrum.count
         super().__init__(h, s, start, rotation, count)
@@ -97,10 +97,10 @@ class Additive(GradientSource):
 
 
 class Minibatch(GradientSource):
-    """Least squares itself: each gradient is that of a batch of fresh examples, ``f (f' w - sigma xi)`` on average.
+    """Least squares: each gradient is the mean of ``f (f' w - sigma xi)`` over a batch of fresh examples.
 
-    Features are ``f = R sqrt(H) z``; the law is that of the components of z, and ``labels`` that of xi. The weights are
-    counted from the minimum. Every example costs as many random numbers as there are modes. Batch sizes are whole.
+    Features are ``f = R sqrt(H) z``; ``features`` is the law of the components of z, and ``labels`` that of xi. The weights w
+    are measured from the minimum. Every example needs as many random numbers as there are modes. Batch sizes are whole.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Minibatch(GradientSource):
 
 
 def _single_modes(spectrum: Spectrum) -> tuple[Array, Array, Array] | None:
-    """h, c and s of every single mode, if multiplicities are whole and the modes not too many."""
+    """h, c and s of every single mode, or None if multiplicities are not whole or there are too many modes."""
     whole = np.rint(spectrum.count)
     if np.any(spectrum.count != whole) or spectrum.dim > MAX_SINGLE_MODES:
         return None
@@ -136,7 +136,7 @@ def _single_modes(spectrum: Spectrum) -> tuple[Array, Array, Array] | None:
 
 def _too_many(what: str, spectrum: Spectrum) -> Wrong:
     return Wrong(
-        f"{what} is sampled mode by mode, {MAX_SINGLE_MODES:,} whole modes at most; this spectrum has "
-        f"{len(spectrum):,} nodes that stand for {spectrum.dim:,.6g}; take a smaller one",
+        f"{what} is sampled mode by mode, with at most {MAX_SINGLE_MODES:,} whole modes; this spectrum has "
+        f"{len(spectrum):,} nodes that represent {spectrum.dim:,.6g} modes; use a smaller spectrum",
         argument="spectrum",
     )

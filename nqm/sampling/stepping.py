@@ -1,6 +1,6 @@
-"""The stepping loop of the package: an optimizer's own update rule under a schedule, on arrays of any library.
+"""The stepping loop of the package: the update rule of an optimizer under a schedule, on arrays of any library.
 
-Sampled replicas step NumPy arrays, trainings of a network step torch tensors. They differ in where gradients come from.
+Sampled replicas step NumPy arrays, and trainings of a network step torch tensors. They differ in where gradients come from.
 """
 
 from __future__ import annotations
@@ -16,19 +16,21 @@ from ..optimizers.base import Optimizer, State
 from ..types import Array
 from .sources import GradientSource, Streams
 
-TICK_STEPS = 32  # steps between two calls of a walk's tick, which counts them and notices Ctrl-C
+TICK_STEPS = 32  # steps between two calls of the tick of a walk, which counts steps and stops after Ctrl-C
+
+MEAN_STEPS = 8  # most steps at which `Walk.mean_to` reads the loss
 
 Weights = TypeVar("Weights")
 
 
 class Stepper:
-    """An optimizer on its way: its settings, what it remembers (`state`), and the steps done (`t`).
+    """An optimizer during a run: its settings, its `state`, and the number `t` of steps that are done.
 
     Parameters
     ----------
-    optimizer : with every hyper-parameter set.
+    optimizer : the optimizer, with every hyper-parameter set.
     state : what ``optimizer.begin`` returned for the weights at step 0.
-    batch_size : that of a multiplier of 1.
+    batch_size : the batch size, which the schedule may multiply.
     schedule : multipliers on learning rate, momentum and batch size, by step.
 
     >>> import numpy as np
@@ -46,12 +48,12 @@ class Stepper:
         self.switch(optimizer, state)
 
     def switch(self, optimizer: Optimizer, state: State) -> None:
-        """Go on from step t with another optimizer, such as some of its settings, and what it remembers."""
+        """Continue from step t with another optimizer and its state, such as some of the settings."""
         self.optimizer, self.state = optimizer, state
         self.held, self.batch_size, self._until = optimizer, self.usual_batch_size, float(self.t)
 
     def to(self, end: int, gradient: Callable[[Weights, float], Weights]) -> None:
-        """Step until ``end`` steps are done; ``gradient(weights, batch_size)`` is taken on a fresh batch at each step."""
+        """Step until ``end`` steps are done; each step calls ``gradient(weights, batch_size)`` for a gradient on a fresh batch."""
         for t in range(self.t, end):
             if t >= self._until:
                 self._follow(t)
@@ -64,7 +66,7 @@ class Stepper:
         return self.optimizer.report(self.state, self.t)
 
     def _follow(self, t: int) -> None:
-        """Take the settings of step t from the schedule, and until which step they hold."""
+        """Take the settings of step t from the schedule, and the step until which they hold."""
         self._until = math.inf
         if self.schedule is not None:
             lr, momentum, factor = self.schedule.at(t)
@@ -73,9 +75,9 @@ class Stepper:
 
 
 class Walk:
-    """An optimizer on its way on a source of gradients; all of its settings meet the same random numbers.
+    """A run of an optimizer on a source of gradients; all of its settings see the same random numbers.
 
-    With ``settings``, its hyper-parameters may be arrays of shape (settings, 1, 1), and weights have that axis first.
+    With ``settings``, hyper-parameters may be arrays of shape (settings, 1, 1), and the first axis of weights is the setting.
     """
 
     def __init__(
@@ -90,7 +92,7 @@ class Walk:
 
     @property
     def t(self) -> int:
-        """Steps that are done."""
+        """The number of steps that are done."""
         return self.stepper.t
 
     def to(self, end: int, tick: Callable[[int], None] = lambda steps: None) -> None:
@@ -111,9 +113,9 @@ class Walk:
         """The loss of each replica now."""
         return self.source.losses(self.weights())
 
-    def mean_to(self, end: int, most: int = 8) -> Array:
-        """Step until ``end`` steps are done; the mean of each replica's loss over these steps, or over ``most`` of them."""
-        times = np.unique(np.linspace(end, self.t, min(most, end - self.t), endpoint=False).astype(int))
+    def mean_to(self, end: int) -> Array:
+        """Step until ``end`` steps are done; return the mean loss of each replica over `MEAN_STEPS` of these steps at most."""
+        times = np.unique(np.linspace(end, self.t, min(MEAN_STEPS, end - self.t), endpoint=False).astype(int))
         total = np.zeros(())
         for t in times:
             self.to(int(t))

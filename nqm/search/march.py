@@ -20,7 +20,7 @@ from typing import Literal
 
 import numpy as np
 
-from ..engine.kernels import loops
+from ..engine.kernels import scan
 from ..engine.moments import MomentMap, Powers
 from ..engine.schedule import Schedule
 from ..engine.trajectory import SCAN, Trajectory, fade
@@ -301,7 +301,7 @@ class _March:
         if stretch.stride == 1:
             G, b, batch = self.path.system(self.t)
             X, N, still = stretch.state.A.copy(), stretch.state.Q.copy(), np.ones(count)
-            sums = loops().scan(G, 0 * G, b, 0 * b, still, still / batch, X, N, stretch.row, stretch.weights, self.wn)
+            sums = scan(G, 0 * G, b, 0 * b, still, still / batch, X, N, stretch.row, stretch.weights, self.wn)
             stretch.state = MomentMap(X, MomentMap.matrix(X).drift, N)
             return sums[0] + sums[1]
         losses = np.empty(count)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from contextlib import nullcontext
 from fractions import Fraction
 from typing import Any
 
@@ -17,7 +18,7 @@ from reference import relative_error
 
 from nqm import HeavyBall, Optimizer, Quadratic, ScheduleFree, Spectrum, cosine, steps_to_target
 from nqm.engine.basis import Basis
-from nqm.engine.kernels import loops, plain, plain_loops
+from nqm.engine.kernels import loops, plain, plain_loops, scan
 from nqm.engine.moments import MomentMap
 
 ROUNDING = 1e-12  # the same sums; the compiled ones fuse multiplications and sum in another order
@@ -221,10 +222,19 @@ def test_scan(seed: int, k: int, columns: int, modes: int) -> None:
     X, (_, _, N) = rng.standard_normal((k, columns, modes)), random_map(rng, k, k, modes)
     row, ws, wn = rng.standard_normal((k, modes)), rng.random((columns, modes)), rng.random(modes)
     states = []
-    for scan in (compiled.scan, plain.scan):
+    for context in (nullcontext, plain_loops):
         state = X.copy(), N.copy()
-        states.append((*scan(G0, G1, b0, b1, pace, loud, *state, row, ws, wn), *state))
+        with context():
+            states.append((*scan(G0, G1, b0, b1, pace, loud, *state, row, ws, wn), *state))
     for fast, slow in zip(*states, strict=True):
+        assert np.abs(fast - slow).max() <= ROUNDING * np.abs(slow).max()
+    signal, noise = np.zeros((2, steps))
+    for t in range(steps):
+        A, b = np.eye(k)[..., None] + G0 + pace[t] * G1, b0 + pace[t] * b1
+        X, N = np.einsum("ilx,ljx->ijx", A, X), np.einsum("ilx,lmx,jmx->ijx", A, N, A) + loud[t] * b[:, None] * b
+        signal[t] = (ws * np.einsum("ix,ijx->jx", row, X) ** 2).sum()
+        noise[t] = (wn * np.einsum("ix,ijx,jx->x", row, N, row)).sum()
+    for fast, slow in zip(states[0], (signal, noise, X, N), strict=True):
         assert np.abs(fast - slow).max() <= ROUNDING * np.abs(slow).max()
 
 
@@ -247,6 +257,7 @@ def test_everything_on_plain_numpy(row: Optimizer) -> None:
 def test_numpy_takes_over_where_numba_is_missing() -> None:
     script = """
 import sys
+from contextlib import nullcontext
 sys.modules["numba"] = None                      # import numba raises ImportError
 from nqm import HeavyBall, Quadratic, ScheduleFree, Spectrum, tune
 from nqm.engine.kernels import loops

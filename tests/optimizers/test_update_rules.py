@@ -398,7 +398,7 @@ def test_wrong_values_are_refused_by_name(text: str, match: str) -> None:
 def test_norms_need_every_mode() -> None:
     nodes = Quadratic(Spectrum.power_law(10**7))
     for row in (NormalisedSGD(0.1), EMA(Clipped(SGD(0.1), 1.0), 0.9)):
-        with pytest.raises(ValueError, match="looks at all parameters together, is sampled mode by mode"):
+        with pytest.raises(ValueError, match="takes a norm over all parameters, is sampled mode by mode"):
             nodes.sample(row, 4, 10)
     assert nodes.sample(Adam(0.1, 0.9), 4, 10, replicas=4).outcome.ok
     with pytest.raises(ValueError, match="at most 2,000 modes"):

@@ -155,4 +155,4 @@ def test_rounding_delays_conjugate_gradients_as_the_docstring_says() -> None:
 
     counts = [plain(power) for power in (0.0, 0.25, 0.5, 0.75)]
     assert counts == [57, 27, 13, 5]
-    assert "delays the first two of these to 57 and 27" in (conjugate_gradient_steps.__doc__ or "")
+    assert "the first two of these take 57 and 27 steps" in (conjugate_gradient_steps.__doc__ or "")

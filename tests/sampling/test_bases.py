@@ -17,13 +17,13 @@ def test_rotations() -> None:
     swap = np.eye(3)[[2, 0, 1]]
     for rotation in (7, np.int64(7), "random", swap):
         assert np.abs(problem.sample(row, 4, 20, replicas=8, rotation=rotation).loss / plain - 1).max() < 1e-12
-    with pytest.raises(ValueError, match=r"orthogonal, but R R' is 3"):
+    with pytest.raises(ValueError, match=r"orthogonal, but an entry of R R' differs from the identity by 3"):
         problem.sample(row, 4, 20, rotation=2 * np.eye(3))
     with pytest.raises(ValueError, match="3 x 3"):
         problem.sample(row, 4, 20, rotation=np.eye(2))
     with pytest.raises(ValueError, match="rotation must be"):
         problem.sample(row, 4, 20, rotation="some")
-    with pytest.raises(ValueError, match=r"at most 2,000 modes, this one has 2,001"):
+    with pytest.raises(ValueError, match=r"at most 2,000 modes; this one has 2,001"):
         Quadratic(Spectrum.power_law(2001)).sample(row, 4, 20, rotation=1)
 
 

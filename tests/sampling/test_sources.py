@@ -37,6 +37,8 @@ def test_multiplicities_count() -> None:
 
 def test_nodes_that_stand_for_many_modes_are_refused_where_each_mode_counts() -> None:
     nodes = Quadratic(Spectrum.power_law(10**7))
-    with pytest.raises(ValueError, match=r"NormalisedSGD.*sampled mode by mode, 100,000 whole modes at most") as error:
+    with pytest.raises(
+        ValueError, match=r"NormalisedSGD.*sampled mode by mode, with at most 100,000 whole modes"
+    ) as error:
         nodes.sample(NormalisedSGD(0.1), 4, 10)
     assert error.value.argument == "spectrum"  # type: ignore[attr-defined]

@@ -72,7 +72,7 @@ def test_a_wrong_number_can_be_mended(open_page):
     assert page.text("#error").startswith("Batch size must be a number")
     page.set("#batch-text", "256")
     page.set("#law-noise-text", "-1")
-    assert page.text("#error").startswith("power_law: noise must be positive")
+    assert page.text("#error").startswith("power_law: noise must be a number of at least 0")
     assert page.page.get_attribute("#law-noise-text", "aria-invalid") == "true"
     page.set("#law-noise-text", "1")
     page.page.evaluate("window.nqm.update({view: 'schedule', schedule: 'Schedule([2000, 1000], [1, 0.5])'})")

@@ -1,6 +1,7 @@
-"""The inner loops of the engine for numba, for any number of slots; two slots have loops of their own (`pairs`).
+"""The inner loops of the engine for numba, for any number of slots; two slots have faster loops of their own (`pairs`).
 
-The loops walk the modes in chunks that stay in cache, modes innermost and indexed from zero so that every loop vectorises.
+The innermost index of every loop is the mode, counted from zero, so that every loop vectorises. `_move` works on chunks of
+modes that stay in cache.
 """
 
 from __future__ import annotations
@@ -8,15 +9,16 @@ from __future__ import annotations
 import numpy as np
 
 from ...types import Array
-from .compiling import CHUNK, in_any_order, loop
+from .compiling import loop
 from .coupled import scan_coupled as scan_coupled
 from .pairs import balance_pair, climb_pairs, end_pairs, move_pairs, square_pairs
 from .pairs import shear as shear
 from .pairs import tilts as tilts
+from .plain import CHUNK
 
 compiled = True
 
-# Two slots are told apart here and not inside the loops, where both kinds would be compiled for either.
+# The number of slots is decided on here and not inside a compiled loop, because numba would then compile both branches.
 
 
 def square(A: Array, d: Array, Q: Array) -> tuple[Array, Array, Array]:
@@ -65,7 +67,7 @@ def _sandwich(out: Array, a: Array, m: Array, work: Array) -> None:
 
 @loop
 def _diagonal(out: Array, d: Array, a2: Array, d2: Array, a1: Array, d1: Array) -> None:
-    """The diagonal of out = a2 a1 less one, without the cancellation; and out's diagonal from it where that is small."""
+    """d = diag(out) - 1 for out = a2 a1, without cancellation; where d is small, the diagonal of out is set from it."""
     inner, width = a2.shape[1], a2.shape[2]
     for i in range(len(d)):
         if i >= inner:
@@ -79,28 +81,14 @@ def _diagonal(out: Array, d: Array, a2: Array, d2: Array, a1: Array, d1: Array) 
                 for x in range(width):
                     d[i, x] += a2[i, k, x] * a1[k, i, x]
         for x in range(width):
-            near = abs(d[i, x]) < 0.5  # further off the plain product is the accurate one
+            near = abs(d[i, x]) < 0.5  # For a larger d the plain product is more accurate.
             out[i, i, x] = 1.0 + d[i, x] if near else out[i, i, x]
             d[i, x] = d[i, x] if near else out[i, i, x] - 1.0
 
 
 @loop
-def _axpy(out: Array, a: float, x: Array, y: Array) -> None:
-    for i in range(out.size):
-        out[i] = y[i] + a * x[i]
-
-
-@in_any_order
-def _dot(a: Array, b: Array, c: Array) -> float:
-    total = 0.0
-    for x in range(a.size):
-        total += a[x] * b[x] * c[x]
-    return total
-
-
-@loop
 def _copy(out: Array, a: Array) -> None:
-    """out = a. In loops as all else here: array expressions take numba seconds to compile, each."""
+    """out = a, written as loops because numba takes seconds to compile each array expression."""
     rows, columns, width = a.shape
     for i in range(rows):
         for j in range(columns):
@@ -160,7 +148,7 @@ def _move(A: Array, d: Array, Q: Array, X: Array, N: Array, t: int) -> tuple[Arr
 
 @loop
 def _cut(out: Array, a: Array, lo: int) -> None:
-    """The modes of a from lo on, as many as out has."""
+    """out = the modes of a from lo on."""
     rows, columns, width = out.shape
     for i in range(rows):
         for j in range(columns):
@@ -170,7 +158,7 @@ def _cut(out: Array, a: Array, lo: int) -> None:
 
 @loop
 def _paste(out: Array, a: Array, lo: int) -> None:
-    """The modes of out from lo on, as many as a has."""
+    """Write a into the modes of out from lo on."""
     rows, columns, width = a.shape
     for i in range(rows):
         for j in range(columns):
@@ -180,7 +168,7 @@ def _paste(out: Array, a: Array, lo: int) -> None:
 
 @loop
 def _prepare(G: Array, b: Array, x: Array, r: Array) -> tuple[Array, Array, Array, Array, Array]:
-    """A step's map, its start and its read-out in prepared slots: `Basis(G)` with its system(G, b), column(x) and row(r)."""
+    """The map of a step, its start and its read-out in the slots of `Basis(G)`: its system(G, b), column(x) and row(r)."""
     k, _, n = G.shape
     g, tilt = np.empty((k, k, n)), np.zeros(n)
     _copy(g, G)
@@ -209,33 +197,9 @@ def _prepare(G: Array, b: Array, x: Array, r: Array) -> tuple[Array, Array, Arra
 @loop
 def _end(G: Array, b: Array, x: Array, r: Array, t: int) -> tuple[Array, Array]:
     k, _, n = G.shape
-    signal, noise = np.empty(n), np.empty(n)
-    for lo in range(0, n, CHUNK):
-        w = min(CHUNK, n - lo)
-        g = np.empty((k, k, w))
-        _cut(g, G, lo)
-        A, d, Q, X, row = _prepare(g, _columns(b, lo, w), _columns(x, lo, w), _columns(r, lo, w))
-        start, N, one = np.empty((k, 1, w)), np.zeros((k, k, w)), np.ones((1, w))
-        for i in range(k):
-            for z in range(w):
-                start[i, 0, z] = X[i, z]
-        last, N = _move(A, d, Q, start, N, t)
-        read = _seen(last, N, one, row)
-        for z in range(w):
-            signal[lo + z], noise[lo + z] = read[0][z], read[1][z]
-    return signal, noise
-
-
-@loop
-def _columns(a: Array, lo: int, width: int) -> Array:
-    """The modes of a from lo on, or its one column if that is for all of them."""
-    if a.shape[1] == 1:
-        return a
-    part = np.empty((a.shape[0], width))
-    for i in range(a.shape[0]):
-        for z in range(width):
-            part[i, z] = a[i, lo + z]
-    return part
+    A, d, Q, X, row = _prepare(G, b, x, r)
+    X_end, N_end = _move(A, d, Q, X.reshape(k, 1, n), np.zeros((k, k, n)), t)
+    return _seen(X_end, N_end, np.ones((1, n)), row)
 
 
 @loop
@@ -253,7 +217,7 @@ def _climb(G: Array, b: Array, x: Array, r: Array, levels: int) -> tuple[Array, 
 
 @loop
 def _seen(A: Array, Q: Array, x: Array, r: Array) -> tuple[Array, Array]:
-    """Second moments of ``r . A x``, and of r over the noise Q."""
+    """Second moments of ``r . A x``, and of ``r . noise`` for noise of covariance Q."""
     k, columns, n = A.shape
     signal, noise = np.zeros(n), np.zeros(n)
     for i in range(k):
@@ -309,52 +273,3 @@ def balance(G: Array) -> Array:
             for z in range(n):
                 scale[i, z] *= f[z]
     return scale
-
-
-@loop
-def scan(
-    G0: Array, G1: Array, b0: Array, b1: Array, pace: Array, loud: Array, X: Array, N: Array, row: Array, ws: Array, wn: Array
-) -> tuple[Array, Array]:  # fmt: skip
-    k, columns, n = X.shape
-    signal, noise = np.zeros(len(pace)), np.zeros(len(pace))
-    for lo in range(0, n, CHUNK):
-        hi = min(lo + CHUNK, n)
-        w = hi - lo
-        g0, g1, c0, c1 = np.empty((k, k, w)), np.empty((k, k, w)), np.empty((k, w)), np.empty((k, w))
-        x, cov, r = np.empty((k, columns, w)), np.empty((k, k, w)), np.empty((1, k, w))
-        _cut(g0, G0, lo)
-        _cut(g1, G1, lo)
-        _cut(x, X, lo)
-        _cut(cov, N, lo)
-        for i in range(k):
-            for z in range(w):
-                c0[i, z], c1[i, z], r[0, i, z] = b0[i, lo + z], b1[i, lo + z], row[i, lo + z]
-        G, b, one = np.empty((k, k, w)), np.empty((k, w)), np.ones(w)
-        dx, dcov, work = np.empty((k, columns, w)), np.empty((k, k, w)), np.empty((k, k, w))
-        y, read, read_work = np.empty((1, columns, w)), np.empty((1, 1, w)), np.empty((1, k, w))
-        for t in range(len(pace)):
-            _axpy(G.ravel(), pace[t], g1.ravel(), g0.ravel())
-            _axpy(b.ravel(), pace[t], c1.ravel(), c0.ravel())
-            _matmul(dx, G, x)
-            _axpy(x.ravel(), 1.0, dx.ravel(), x.ravel())
-            # N <- N + G N + N G' + G N G' + q b b'
-            for i in range(k):
-                for j in range(k):
-                    for z in range(w):
-                        dcov[i, j, z] = loud[t] * b[i, z] * b[j, z]
-            _sandwich(dcov, G, cov, work)
-            for i in range(k):
-                for j in range(k):
-                    for z in range(w):
-                        dcov[i, j, z] += work[i, j, z] + work[j, i, z]
-            _axpy(cov.ravel(), 1.0, dcov.ravel(), cov.ravel())
-            _matmul(y, r, x)
-            for j in range(columns):
-                signal[t] += _dot(ws[j, lo:hi], y[0, j], y[0, j])
-            for z in range(w):
-                read[0, 0, z] = 0.0
-            _sandwich(read, r, cov, read_work)
-            noise[t] += _dot(wn[lo:hi], read[0, 0], one)
-        _paste(X, x, lo)
-        _paste(N, cov, lo)
-    return signal, noise

@@ -17,8 +17,6 @@ except ImportError:
 
 F = TypeVar("F", bound=Callable[..., object])
 
-CHUNK = 256  # modes that a loop takes at a time, so that all it needs stays in cache
-
 
 def loop(function: F) -> F:
     """A loop in which multiplications and additions may be fused."""
@@ -26,7 +24,7 @@ def loop(function: F) -> F:
 
 
 def exact(function: F) -> F:
-    """A loop that is about rounding itself: nothing may be fused."""
+    """A loop that computes rounding errors, so nothing may be fused."""
     return _compiled(function, False)
 
 

@@ -1,7 +1,7 @@
-"""The inner loop of least squares for numba: a scan in which modes meet in one sum.
+"""The loop that takes steps one by one, for numba: in least squares all modes are coupled by one sum, tau.
 
-As in `compiled`, modes lie innermost. The sum over all of them is needed at every step, so chunks of modes take turns
-within a step, and each is laid out on its own so that every loop vectorises.
+As in `compiled`, the mode is the innermost index. The sum over all modes is needed at every step, so each step goes over
+all chunks of modes. Each chunk is contiguous in memory, so that every loop vectorises.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from ...types import Array
-from .compiling import CHUNK, in_any_order, loop
+from .compiling import in_any_order, loop
+from .plain import CHUNK
 
 
 @loop
@@ -31,7 +32,7 @@ def _sum(a: Array, i: int, j: int, b: Array) -> float:
 
 @loop
 def _any(a: Array, i: int) -> bool:
-    """Whether a[i] is anywhere other than zero."""
+    """Whether any entry of a[i] is not zero."""
     found = False
     for z in range(a.shape[1]):
         found = found or a[i, z] != 0.0
@@ -53,6 +54,7 @@ def _pad(a: Array, lo: int, hi: int, width: int) -> Array:
 
 @loop
 def _unpad(out: Array, a: Array, lo: int, hi: int) -> None:
+    """Write chunks made by `_pad` back into the modes lo .. hi of out."""
     width = a.shape[2]
     for c in range(a.shape[0]):
         first = lo + c * width
@@ -61,50 +63,63 @@ def _unpad(out: Array, a: Array, lo: int, hi: int) -> None:
                 out[i, first + x] = a[c, i, x]
 
 
-# Arrays below are (chunk, row, mode) and come with the chunk i that is meant: to slice one costs as much as a short loop.
+# Arrays below are (chunk, row, mode), and the index i of the chunk is passed along: a slice costs as much as a short loop.
 
 
 @loop
-def _seen(y: Array, v: Array, r: Array, live: Array, x: Array, cov: Array, i: int) -> None:
-    """y = (r . x)^2 and v = r' cov r, over the slots that are ``live``: most have weight zero on every mode."""
+def _amplitude(y: Array, r: Array, live: Array, x: Array, i: int, column: int) -> None:
+    """y = (r . x)^2 for a column of x, summed over the slots that are ``live``; most have weight zero on every mode."""
     k, w = r.shape[1], r.shape[2]
+    columns = x.shape[1] // k
     for z in range(w):
-        y[z] = v[z] = 0.0
+        y[z] = 0.0
     for a in range(k):
-        if not live[a]:
-            continue
-        for z in range(w):
-            y[z] += r[i, a, z] * x[i, a, z]
-            v[z] += r[i, a, z] * r[i, a, z] * cov[i, a * k + a, z]
-        for b in range(a + 1, k):
-            if live[b]:
-                for z in range(w):
-                    v[z] += 2.0 * r[i, a, z] * r[i, b, z] * cov[i, a * k + b, z]
+        if live[a]:
+            for z in range(w):
+                y[z] += r[i, a, z] * x[i, a * columns + column, z]
     for z in range(w):
         y[z] *= y[z]
 
 
 @loop
-def _step(
-    G: Array, b: Array, o: int, var: Array, x: Array, cov: Array, i: int, dx: Array, work: Array, dcov: Array
-) -> None:
-    """x <- x + G x,  cov <- cov + G cov + cov G' + G cov G' + var b b', in place, with chunk o of G and b."""
-    k, w = b.shape[1], b.shape[2]
-    if k == 1:
-        for z in range(w):
-            g, u = G[o, 0, z], b[o, 0, z]
-            x[i, 0, z] += g * x[i, 0, z]
-            cov[i, 0, z] += g * (2.0 + g) * cov[i, 0, z] + var[z] * u * u
-        return
-    if k == 2:
-        _step_pair(G, b, o, var, x, cov, i)
-        return
+def _variance(v: Array, r: Array, live: Array, cov: Array, i: int) -> None:
+    """v = r' cov r, summed over the slots that are ``live``."""
+    k, w = r.shape[1], r.shape[2]
+    for z in range(w):
+        v[z] = 0.0
     for a in range(k):
+        for b in range(a, k):
+            if live[a] and live[b]:
+                twice = 2.0 if b > a else 1.0
+                for z in range(w):
+                    v[z] += twice * r[i, a, z] * r[i, b, z] * cov[i, a * k + b, z]
+
+
+@loop
+def _step_signal(G: Array, o: int, x: Array, columns: int, i: int, dx: Array) -> None:
+    """x <- x + G x, in place, with chunk o of G."""
+    rows, w = x.shape[1], x.shape[2]
+    k = rows // columns
+    for a in range(rows):
+        row, column = a // columns * k, a % columns
         for z in range(w):
-            dx[a, z] = G[o, a * k, z] * x[i, 0, z]
+            dx[a, z] = G[o, row, z] * x[i, column, z]
         for l in range(1, k):
             for z in range(w):
-                dx[a, z] += G[o, a * k + l, z] * x[i, l, z]
+                dx[a, z] += G[o, row + l, z] * x[i, l * columns + column, z]
+    for a in range(rows):
+        for z in range(w):
+            x[i, a, z] += dx[a, z]
+
+
+@loop
+def _step_noise(G: Array, b: Array, o: int, var: Array, cov: Array, i: int, work: Array, dcov: Array) -> None:
+    """cov <- cov + G cov + cov G' + G cov G' + var b b', in place, with chunk o of G and b."""
+    k, w = b.shape[1], b.shape[2]
+    if k == 2:
+        _step_pair(G, b, o, var, cov, i)
+        return
+    for a in range(k):
         for e in range(k):
             for z in range(w):
                 work[a * k + e, z] = G[o, a * k, z] * cov[i, e, z]
@@ -112,8 +127,6 @@ def _step(
                 for z in range(w):
                     work[a * k + e, z] += G[o, a * k + l, z] * cov[i, l * k + e, z]
     for a in range(k):
-        for z in range(w):
-            x[i, a, z] += dx[a, z]
         for e in range(a, k):
             for z in range(w):
                 dcov[z] = var[z] * b[o, a, z] * b[o, e, z] + work[a * k + e, z] + work[e * k + a, z]
@@ -128,12 +141,10 @@ def _step(
 
 
 @loop
-def _step_pair(G: Array, b: Array, o: int, var: Array, x: Array, cov: Array, i: int) -> None:
-    """The same for two slots, with every entry of a mode in a register."""
+def _step_pair(G: Array, b: Array, o: int, var: Array, cov: Array, i: int) -> None:
+    """`_step_noise` for two slots, with every entry of a mode in a register."""
     for z in range(b.shape[2]):
         g00, g01, g10, g11 = G[o, 0, z], G[o, 1, z], G[o, 2, z], G[o, 3, z]
-        u, v = x[i, 0, z], x[i, 1, z]
-        x[i, 0, z], x[i, 1, z] = u + (g00 * u + g01 * v), v + (g10 * u + g11 * v)
         u, v, w = cov[i, 0, z], cov[i, 1, z], cov[i, 3, z]
         p0, p1, r0, r1 = g00 * u + g01 * v, g00 * v + g01 * w, g10 * u + g11 * v, g10 * v + g11 * w
         b0, b1, q = b[o, 0, z], b[o, 1, z], var[z]
@@ -144,30 +155,34 @@ def _step_pair(G: Array, b: Array, o: int, var: Array, x: Array, cov: Array, i: 
 
 @loop
 def scan_coupled(
-    G0: Array, G1: Array, b0: Array, b1: Array, pace: Array, loud: Array, X: Array, N: Array,
-    look: Array, row: Array, h: Array, c: Array, s: Array, mass: Array, label_noise: float, per_example: float, nodes: int,
+    G0: Array, G1: Array, b0: Array, b1: Array, pace: Array, loud: Array, X: Array, N: Array, row: Array, ws: Array, wn: Array,
+    look: Array, h: Array, c: Array, s: Array, mass: Array, label_noise: float, per_example: float, nodes: int,
 ) -> tuple[Array, Array]:  # fmt: skip
-    k, n = X.shape
-    settings, steps, w = n // nodes, len(pace), min(CHUNK, nodes)
+    k, columns, n = X.shape
+    settings, steps, w = -(-n // nodes), len(pace), min(CHUNK, nodes)
     signal, noise = np.zeros((settings, steps)), np.zeros((settings, steps))
-    flat0, flat1, flatN = G0.reshape(k * k, n), G1.reshape(k * k, n), N.reshape(k * k, n)
+    flat0, flat1, flatX, flatN = (
+        G0.reshape(k * k, n), G1.reshape(k * k, n), X.reshape(k * columns, n), N.reshape(k * k, n),
+    )  # fmt: skip
     moving = False
     for a in range(k * k):
         moving = moving or _any(flat1, a) or (a < k and _any(b1, a))
     G, b, var, dcov = np.empty((1, k * k, w)), np.empty((1, k, w)), np.empty(w), np.empty(w)
-    dx, work, y, v = np.empty((k, w)), np.empty((k * k, w)), np.empty(w), np.empty(w)
-    about = np.empty((4, n))
+    dx, work, y, v = np.empty((k * columns, w)), np.empty((k * k, w)), np.empty(w), np.empty(w)
+    about = np.empty((6, n))
     for z in range(n):
-        about[0, z], about[1, z], about[2, z], about[3, z] = h[z], c[z], mass[z] * s[z], mass[z]
-    watched, read = np.empty(k, dtype=np.bool_), np.empty(k, dtype=np.bool_)
+        about[0, z], about[1, z], about[2, z] = h[z], c[z], s[z]
+        about[3, z], about[4, z], about[5, z] = mass[z] * s[z], mass[z], wn[z]
+    watched, read, coupled = np.empty(k, dtype=np.bool_), np.empty(k, dtype=np.bool_), False
     for a in range(k):
         watched[a], read[a] = _any(look, a), _any(row, a)
+        coupled = coupled or watched[a]
     for setting in range(settings):
-        lo, hi = setting * nodes, setting * nodes + nodes
+        lo, hi = setting * nodes, min(n, setting * nodes + nodes)
         g0, g1, c0, c1 = _pad(flat0, lo, hi, w), _pad(flat1, lo, hi, w), _pad(b0, lo, hi, w), _pad(b1, lo, hi, w)
-        x, cov, p, r = _pad(X, lo, hi, w), _pad(flatN, lo, hi, w), _pad(look, lo, hi, w), _pad(row, lo, hi, w)
-        data, start = _pad(about, lo, hi, w), _pad(s.reshape(1, n), lo, hi, w)
-        m, tau = np.empty((len(x), w)), 0.0
+        x, cov, p, r = _pad(flatX, lo, hi, w), _pad(flatN, lo, hi, w), _pad(look, lo, hi, w), _pad(row, lo, hi, w)
+        data, weights = _pad(about, lo, hi, w), _pad(ws, lo, hi, w)
+        m, tau = np.zeros((len(x), w)), 0.0
         for t in range(-1, steps):
             total = 0.0
             for i in range(len(x)):
@@ -177,17 +192,23 @@ def scan_coupled(
                     if moving:
                         _axpy(G, pace[t], g1, g0, i)
                         _axpy(b, pace[t], c1, c0, i)
-                        _step(G, b, 0, var, x, cov, i, dx, work, dcov)
+                        _step_signal(G, 0, x, columns, i, dx)
+                        _step_noise(G, b, 0, var, cov, i, work, dcov)
                     else:
-                        _step(g0, c0, i, var, x, cov, i, dx, work, dcov)
-                    _seen(y, v, r, read, x, cov, i)
-                    signal[setting, t] += 0.5 * _sum(data, i, 2, y)
-                    noise[setting, t] += 0.5 * _sum(data, i, 3, v)
-                _seen(y, v, p, watched, x, cov, i)
-                for z in range(w):
-                    m[i, z] = start[i, 0, z] * y[z] + per_example * v[z]
-                total += _sum(data, i, 2, y) + per_example * _sum(data, i, 3, v)
+                        _step_signal(g0, i, x, columns, i, dx)
+                        _step_noise(g0, c0, i, var, cov, i, work, dcov)
+                    for j in range(columns):
+                        _amplitude(y, r, read, x, i, j)
+                        signal[setting, t] += _sum(weights, i, j, y)
+                    _variance(v, r, read, cov, i)
+                    noise[setting, t] += _sum(data, i, 5, v)
+                if coupled:
+                    _amplitude(y, p, watched, x, i, 0)
+                    _variance(v, p, watched, cov, i)
+                    for z in range(w):
+                        m[i, z] = data[i, 2, z] * y[z] + per_example * v[z]
+                    total += _sum(data, i, 3, y) + per_example * _sum(data, i, 4, v)
             tau = total
-        _unpad(X, x, lo, hi)
+        _unpad(flatX, x, lo, hi)
         _unpad(flatN, cov, lo, hi)
     return signal, noise

@@ -1,10 +1,10 @@
-"""The loops of `compiled` for two slots, which most optimizers have: every entry of a mode in a register, four times faster.
+"""The loops of `compiled` for two slots, which most optimizers have. They keep a mode in registers and are four times faster.
 
 `end_pairs` is ``readout @ step ** t @ start`` of `moments`, in the slots of `basis.Basis`, entry by entry.
 
-Maps and states of a chunk of modes lie in one flat workspace w, a row for each of their different entries at a fixed
-place. So the compiler sees that no two rows overlap; of separate arrays it asks that at every call, which takes as long as
-sixty modes.
+The maps and states of a chunk of modes lie in one flat workspace w, in which each distinct entry has a row at a fixed
+place. The compiler therefore knows that no two rows overlap. With separate arrays it inserts aliasing checks into every
+call, which cost as much as sixty modes.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import numpy as np
 
 from ...types import Array
 from . import plain
-from .compiling import CHUNK, exact, loop
+from .compiling import exact, loop
+from .plain import CHUNK
 
-ROW = CHUNK + 8  # rows a power of two apart would share places in the cache
+ROW = CHUNK + 8  # length of a row of the workspace: rows a power of two apart would evict each other from the cache
 A00, A01, A10, A11, D0, D1, Q00, Q01, Q11, X0, X1, N00, N01, N11, R0, R1, SCALE, TILT = (ROW * i for i in range(18))
 SIZE = 18 * ROW
 two_product, two_sum = exact(plain.two_product), exact(plain.two_sum)
@@ -23,7 +24,7 @@ two_product, two_sum = exact(plain.two_product), exact(plain.two_sum)
 
 @loop
 def square_pair(w: Array, width: int) -> None:
-    """The map composed with itself: what `_matmul`, `_diagonal` and `_sandwich` do for any number of slots."""
+    """Compose the map with itself, as `_matmul`, `_diagonal` and `_sandwich` do for any number of slots."""
     for x in range(width):
         a00, a01, a10, a11, d0, d1 = w[A00 + x], w[A01 + x], w[A10 + x], w[A11 + x], w[D0 + x], w[D1 + x]
         loop, trace = a01 * a10, a00 + a11
@@ -42,7 +43,7 @@ def square_pair(w: Array, width: int) -> None:
 
 @loop
 def move_pair(w: Array, width: int) -> None:
-    """The state through the map."""
+    """Apply the map to the state."""
     for x in range(width):
         a00, a01, a10, a11 = w[A00 + x], w[A01 + x], w[A10 + x], w[A11 + x]
         u, v = w[X0 + x], w[X1 + x]
@@ -56,7 +57,7 @@ def move_pair(w: Array, width: int) -> None:
 
 @loop
 def walk_pair(w: Array, width: int, t: int) -> None:
-    """The state through t like steps; the map is used up."""
+    """Apply the map t times to the state; the map is overwritten."""
     left = t
     while left:
         if left & 1:
@@ -68,19 +69,11 @@ def walk_pair(w: Array, width: int, t: int) -> None:
 
 @loop
 def load_map(w: Array, A: Array, d: Array, Q: Array, lo: int, width: int) -> None:
+    """Write a map into w."""
     for x in range(width):
         i = lo + x
         w[A00 + x], w[A01 + x], w[A10 + x], w[A11 + x] = A[0, 0, i], A[0, 1, i], A[1, 0, i], A[1, 1, i]
         w[D0 + x], w[D1 + x], w[Q00 + x], w[Q01 + x], w[Q11 + x] = d[0, i], d[1, i], Q[0, 0, i], Q[0, 1, i], Q[1, 1, i]
-
-
-@loop
-def store_map(w: Array, A: Array, d: Array, Q: Array, lo: int, width: int) -> None:
-    for x in range(width):
-        i = lo + x
-        A[0, 0, i], A[0, 1, i], A[1, 0, i], A[1, 1, i] = w[A00 + x], w[A01 + x], w[A10 + x], w[A11 + x]
-        Q[0, 0, i], Q[0, 1, i], Q[1, 0, i], Q[1, 1, i] = w[Q00 + x], w[Q01 + x], w[Q01 + x], w[Q11 + x]
-        d[0, i], d[1, i] = w[D0 + x], w[D1 + x]
 
 
 @loop
@@ -91,7 +84,13 @@ def square_pairs(A: Array, d: Array, Q: Array) -> tuple[Array, Array, Array]:
         width = min(CHUNK, n - lo)
         load_map(w, A, d, Q, lo, width)
         square_pair(w, width)
-        store_map(w, A_out, d_out, Q_out, lo, width)
+        for x in range(width):
+            i = lo + x
+            A_out[0, 0, i], A_out[0, 1, i] = w[A00 + x], w[A01 + x]
+            A_out[1, 0, i], A_out[1, 1, i] = w[A10 + x], w[A11 + x]
+            Q_out[0, 0, i], Q_out[0, 1, i] = w[Q00 + x], w[Q01 + x]
+            Q_out[1, 0, i], Q_out[1, 1, i] = w[Q01 + x], w[Q11 + x]
+            d_out[0, i], d_out[1, i] = w[D0 + x], w[D1 + x]
     return A_out, d_out, Q_out
 
 
@@ -117,7 +116,7 @@ def move_pairs(A: Array, d: Array, Q: Array, X: Array, N: Array, t: int) -> tupl
 
 @loop
 def load_step(w: Array, G: Array, b: Array, start: Array, g: Array, lo: int, width: int) -> None:
-    """A step's map and the state before it in the slots of `Basis(G)`; g is for the chunk's part of G."""
+    """Write the map of a step and the state before it, in the slots of `Basis(G)`, into w; g is a workspace for a chunk of G."""
     for x in range(width):
         i = lo + x
         g[0, 0, x], g[0, 1, x], g[1, 0, x], g[1, 1, x] = G[0, 0, i], G[0, 1, i], G[1, 0, i], G[1, 1, i]
@@ -139,7 +138,7 @@ def load_step(w: Array, G: Array, b: Array, start: Array, g: Array, lo: int, wid
 
 @loop
 def load_row(w: Array, r: Array, lo: int, width: int) -> None:
-    """The read-out in the slots of `load_step`."""
+    """Write the read-out into w, in the slots of `load_step`."""
     many = r.shape[1] > 1
     for x in range(width):
         j = lo + x if many else 0
@@ -148,7 +147,7 @@ def load_row(w: Array, r: Array, lo: int, width: int) -> None:
 
 @loop
 def end_pairs(G: Array, b: Array, x: Array, r: Array, t: int) -> tuple[Array, Array]:
-    """Each chunk of modes from start to finish while it is in cache."""
+    """Take each chunk of modes through all steps while it is in cache."""
     n = G.shape[2]
     signal, noise, w, g = np.empty(n), np.empty(n), np.empty(SIZE), np.empty((2, 2, CHUNK))
     for lo in range(0, n, CHUNK):
@@ -185,7 +184,7 @@ def climb_pairs(G: Array, b: Array, x: Array, r: Array, levels: int) -> tuple[Ar
 
 @loop
 def balance_pair(scale: Array, row: Array, column: Array, width: int) -> None:
-    """A slot's scale from the size of its row and of its column: the power of two next to the root of their ratio."""
+    """Write the scale of a slot: the power of two nearest to sqrt(row / column), the sizes of its row and of its column."""
     up, down, bits = row.view(np.int64), column.view(np.int64), scale.view(np.int64)
     for z in range(width):
         half = (((up[z] >> 52) & 2047) - ((down[z] >> 52) & 2047)) >> 1

@@ -1,6 +1,6 @@
-"""The inner loops of the engine in NumPy: what runs where numba is missing, and what the compiled ones are held against.
+"""The inner loops of the engine in NumPy: they run where numba is missing, and the compiled loops are tested against them.
 
-`kernels.Loops` says what each of them does.
+`kernels.Loops` says what each function does.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import numpy as np
 
 from ...types import Array
 
+CHUNK = 256  # modes that a compiled loop works on at a time, so that all of its arrays stay in cache
 compiled = False
 end = climb = None
 
@@ -30,7 +31,7 @@ def square(A: Array, d: Array, Q: Array) -> tuple[Array, Array, Array]:
 
 
 def move(A: Array, d: Array, Q: Array, X: Array, N: Array, t: int) -> tuple[Array, Array]:
-    zero = np.zeros((min(X.shape[:2]), X.shape[2]))  # a state's own diagonal is not needed
+    zero = np.zeros((min(X.shape[:2]), X.shape[2]))  # The diagonal of a state is not used.
     while t:
         if t & 1:
             X, N = np.einsum("ilx,ljx->ijx", A, X), compose(A, d, Q, X, zero, N)[2]
@@ -53,7 +54,7 @@ def balance(G: Array) -> Array:
     scale, size = np.ones((k, *G.shape[2:])), np.abs(G)
     size[np.arange(k), np.arange(k)] = 0.0
     for _ in range(k - 1):
-        for i in range(1, k):  # only ratios matter: slot 0 keeps its unit
+        for i in range(1, k):  # Only ratios matter, so slot 0 keeps its unit.
             row, column = size[i].sum(0), size[:, i].sum(0)
             f = np.where((row > 0) & (column > 0), np.ldexp(1.0, (_exponent(row) - _exponent(column)) // 2), 1.0)
             size[i] /= f
@@ -88,53 +89,39 @@ def shear(G: Array, tilt: Array, width: int) -> None:
 
 
 def two_product(a: Array, b: Array) -> tuple[Array, Array]:
-    """A product, and what rounding took off it: Dekker's, which needs no fused operation."""
-    product, x, y = a * b, 134217729.0 * a, 134217729.0 * b  # 2^27 + 1 halves the digits of a number
+    """A product and its rounding error, by Dekker's algorithm, which needs no fused multiply-add."""
+    product, x, y = a * b, 134217729.0 * a, 134217729.0 * b  # 2^27 + 1 splits a number into two halves of its digits
     a_high, b_high = x - (x - a), y - (y - b)
     a_low, b_low = a - a_high, b - b_high
     return product, ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
 
 
 def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
-    """A sum, and what rounding took off it."""
+    """A sum and its rounding error, by Knuth's algorithm."""
     total = a + b
     other = total - a
     return total, (a - (total - other)) + (b - other)
 
 
-def scan(
-    G0: Array, G1: Array, b0: Array, b1: Array, pace: Array, loud: Array, X: Array, N: Array, row: Array, ws: Array, wn: Array
-) -> tuple[Array, Array]:  # fmt: skip
-    signal, noise = np.empty(len(pace)), np.empty(len(pace))
-    for t, (p, q) in enumerate(zip(pace, loud, strict=True)):
-        G, b = G0 + p * G1, b0 + p * b1
-        X += np.einsum("ilx,ljx->ijx", G, X)
-        GN = np.einsum("ilx,lmx->imx", G, N)
-        N += GN + GN.transpose(1, 0, 2) + np.einsum("ilx,jlx->ijx", GN, G) + q * b[:, None] * b[None]
-        signal[t] = (ws * np.einsum("ix,ijx->jx", row, X) ** 2).sum()
-        noise[t] = (wn * np.einsum("ix,ijx,jx->x", row, N, row)).sum()
-    return signal, noise
-
-
 def scan_coupled(
-    G0: Array, G1: Array, b0: Array, b1: Array, pace: Array, loud: Array, X: Array, N: Array,
-    look: Array, row: Array, h: Array, c: Array, s: Array, mass: Array, label_noise: float, per_example: float, nodes: int,
+    G0: Array, G1: Array, b0: Array, b1: Array, pace: Array, loud: Array, X: Array, N: Array, row: Array, ws: Array, wn: Array,
+    look: Array, h: Array, c: Array, s: Array, mass: Array, label_noise: float, per_example: float, nodes: int,
 ) -> tuple[Array, Array]:  # fmt: skip
-    steps, settings = len(pace), X.shape[1] // nodes
-    signal, noise = np.empty((settings, steps)), np.empty((settings, steps))
+    begins = np.arange(0, len(h), nodes)  # the first mode of each setting
+    signal, noise = np.empty((2, len(begins), len(pace)))
     for t, (p, q) in enumerate(zip(pace, loud, strict=True)):
         G, b = G0 + p * G1, b0 + p * b1
-        m = s * (look * X).sum(0) ** 2 + per_example * np.einsum("ix,ijx,jx->x", look, N, look)
-        tau = np.repeat((mass * m).reshape(settings, nodes).sum(1), nodes)
-        X += np.einsum("ijx,jx->ix", G, X)
+        m = s * (look * X[:, 0]).sum(0) ** 2 + per_example * np.einsum("ix,ijx,jx->x", look, N, look)
+        tau = np.repeat(np.add.reduceat(mass * m, begins), nodes)[: len(h)]
+        X += np.einsum("ilx,ljx->ijx", G, X)
         GN = np.einsum("ilx,lmx->imx", G, N)
         jolt = q * c * (h * m + tau + label_noise) * b
         N += GN + GN.transpose(1, 0, 2) + np.einsum("ilx,jlx->ijx", GN, G) + jolt[:, None] * b[None]
-        signal[:, t] = (mass * s * (row * X).sum(0) ** 2).reshape(settings, nodes).sum(1) / 2
-        noise[:, t] = (mass * np.einsum("ix,ijx,jx->x", row, N, row)).reshape(settings, nodes).sum(1) / 2
+        signal[:, t] = np.add.reduceat((ws * np.einsum("ix,ijx->jx", row, X) ** 2).sum(0), begins)
+        noise[:, t] = np.add.reduceat(wn * np.einsum("ix,ijx,jx->x", row, N, row), begins)
     return signal, noise
 
 
 def _exponent(x: Array) -> Array:
-    """The exponents of positive numbers, from their bits."""
+    """The binary exponents of positive numbers, read from their bits."""
     return (x.view(np.int64) >> 52) - 1023
