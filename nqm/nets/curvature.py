@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -46,9 +47,13 @@ class Curvature(ABC):
 
     def _pass(self, v: Tensor) -> Tensor:
         total = torch.zeros_like(v)
-        for batch, share in self.network.batches(len(v)):
+        for batch, share in self._batches(len(v)):
             total += share * self._product(batch, v).detach()
         return total
+
+    def _batches(self, vectors: int) -> Iterator[tuple[Tree, float]]:
+        """The pieces of the data over which a product is a sum, each with its weight."""
+        return self.network.batches(vectors)
 
     @abstractmethod
     def _product(self, batch: Tree, v: Tensor) -> Tensor:
@@ -113,18 +118,15 @@ class Fisher(EmpiricalFisher):
         super().__init__(network, vectors)
         self.samples, self.seed = samples, seed
 
-    def _pass(self, v: Tensor) -> Tensor:
-        total = torch.zeros_like(v)
+    def _batches(self, vectors: int) -> Iterator[tuple[Tree, float]]:
         for s in range(self.samples):
             generator = torch.Generator().manual_seed((FISHER_SEED + self.seed) * 10**6 + s)
-            # Drawn over pieces of one size, whatever the number of vectors, so that the targets stay the same.
+            # The pieces have one size, whatever the number of vectors, so that the drawn targets stay the same.
             for batch, share in self.network.batches(self.vectors):
                 with torch.no_grad():
                     out = self.network.output(self.network.theta, batch)
                 drawn = draw_targets(self.network.likelihood, out, generator)
-                share *= targets_in(self.network.likelihood, drawn) / self.samples
-                total += share * self._product((batch[0], drawn), v).detach()
-        return total
+                yield (batch[0], drawn), share * targets_in(self.network.likelihood, drawn) / self.samples
 
 
 def targets_in(likelihood: Likelihood, drawn: Tensor) -> int:

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..text.imports import user_code
 from ..types import Wrong
-from .trees import Tree, leaves, some, tree_map
+from .trees import Tree, indexed, leaves
 
 if TYPE_CHECKING:
     from .network import Network
@@ -34,7 +34,7 @@ def check_network(network: Network) -> list[str]:
         pair = f"a pair (inputs, targets) for a loss of (output, target), got {got}"
         raise Wrong(f"data must be {pair}; a loss of (model, batch) takes any data: of='model'", argument="data")
     _check_finite(network)
-    batch, seen = some(network.data, FIRST_EXAMPLES), _AttentionSeen()
+    batch, seen = indexed(network.data, slice(FIRST_EXAMPLES)), _AttentionSeen()
     if network.of == "output":
         with torch.no_grad(), user_code(f"running the model on the first {FIRST_EXAMPLES} examples"):
             out = network.output(network.theta, batch)
@@ -146,7 +146,7 @@ def _check_mean(network: Network, batch: Tree, loss: Tensor) -> None:
     """A loss of a batch is the mean over its examples, or the noise of a batch is not c / B."""
     n = len(leaves(batch)[0])
     with torch.no_grad(), user_code("running the model and its loss on single examples"):
-        alone = [network.batch_loss(network.theta, tree_map(lambda t, i=i: t[i : i + 1], batch)) for i in range(n)]
+        alone = [network.batch_loss(network.theta, indexed(batch, slice(i, i + 1))) for i in range(n)]
     mean = float(torch.stack(alone).mean())
     tol = MEAN_ERROR.get(network.theta.dtype, 1e-2) * max(abs(mean), abs(float(loss)), 1e-3)
     if abs(float(loss) - mean) > tol:

@@ -29,7 +29,7 @@ from torch.nn import functional as F
 
 from ..curvature import draw_targets, targets_in
 from ..network import Network
-from ..trees import Tree, joined, leaves, some, tree_map
+from ..trees import Tree, indexed, leaves, tree_map
 from .stacks import Slopes
 
 LAYER_EXAMPLES = 2  # examples of the pass that finds the layers
@@ -111,7 +111,7 @@ def layers_of(network: Network) -> list[KroneckerLayer]:
     """The layers of a network that have Kronecker factors: each applied once in a pass, example by example."""
     calls: dict[str, list[Tensor]] = {}
     modules = {name: m for name, m in network.model.named_modules() if _supported(m)}
-    batch = some(network.data, LAYER_EXAMPLES)
+    batch = indexed(network.data, slice(LAYER_EXAMPLES))
     with torch.no_grad(), _hooked(modules, lambda name, _, output: calls.setdefault(name, []).append(output)):
         network.output(network.theta, batch)
     rows, found = len(leaves(batch)[0]), []
@@ -155,7 +155,7 @@ def statistics(
     total = None
     for piece, share in slopes.pieces(index):
         one = tree_map(lambda t, share=share: share * t, _piece(slopes, layers, theta, piece, generators))
-        total = one if total is None else joined([total, one], lambda pair: pair[0] + pair[1])
+        total = one if total is None else tree_map(torch.add, total, one)
     assert total is not None
     return Statistics(*total)
 

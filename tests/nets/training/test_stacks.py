@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nqm.nets.network import Network
-from nqm.nets.training.stacks import Draws, Loaded, Plain, Slopes, Stacked
+from nqm.nets.training.stacks import Draws, Plain, Slopes, Stacked
 
 
 def of_model() -> Network:
@@ -58,11 +58,10 @@ def test_a_stack_larger_than_the_chunk_goes_in_parts() -> None:
 
 def test_a_loaded_module_is_the_network() -> None:
     network = mlp()
-    loaded, theta = Loaded(network), stack(network)[1]
-    before = network.theta.clone()
-    loaded.load(theta)
-    batch = network.take(slice(5))
-    torch.testing.assert_close(loaded.loss(batch), network.batch_loss(theta, batch))
+    before, batch, (_, theta, other) = network.theta.clone(), network.take(slice(5)), stack(network)
+    output = network.loaded(theta)
+    torch.testing.assert_close(output(batch), network.output(theta, batch))
+    assert network.loaded(other)(batch).equal(output(batch))  # the same module, with the weights of the last call
     torch.testing.assert_close(network.theta, before)
     torch.testing.assert_close(network.model.state_dict(), network.state_dict())  # the network's own module stays
 

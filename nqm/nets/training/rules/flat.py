@@ -11,7 +11,7 @@ from ....optimizers.base import Wrapper, fill, free_parameters, parameters
 from ....sampling.stepping import Stepper
 from ....text.objects import known_optimizers
 from ...network import Network
-from ...trees import tree_map
+from ...trees import indexed
 from ..loop import Unknown
 from ..stacks import Slopes
 from .base import Column, Method, Rule, Settings, check_names
@@ -45,8 +45,7 @@ class Flat(Rule):
     def keep(self, rows: Sequence[int]) -> None:
         chosen = list(rows)
         self.columns = {n: c.keep(chosen) if isinstance(c, Column) else c for n, c in self.columns.items()}
-        state = tree_map(lambda tensor: tensor[chosen], self.stepper.state)
-        self.stepper.switch(fill(self.empty, self.columns), state)
+        self.stepper.switch(fill(self.empty, self.columns), indexed(self.stepper.state, chosen))
 
 
 def _column(values: list[float]) -> Column | float:

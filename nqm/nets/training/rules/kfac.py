@@ -10,7 +10,7 @@ from torch import Tensor
 from ....optimizers.base import parameters
 from ....types import Wrong
 from ...network import Network
-from ...trees import tree_map
+from ...trees import indexed
 from ..foreign import DESCENT_OF
 from ..kronecker import KroneckerLayer, layers_of, others, statistics
 from ..stacks import Slopes
@@ -75,7 +75,7 @@ class KFAC(Rule):
         chosen = list(rows)
         self.descent.keep(chosen)
         self.damping, self.decay = self.damping.keep(chosen), self.decay.keep(chosen)
-        self.factors, self.inverses = tree_map(lambda t: t[chosen], (self.factors, self.inverses))
+        self.factors, self.inverses = indexed((self.factors, self.inverses), chosen)
         self.diagonal = None if self.diagonal is None else self.diagonal[chosen]
         self.generators = None if self.generators is None else [self.generators[row] for row in chosen]
 
