@@ -1,14 +1,14 @@
-"""Products with curvature matrices of a network, exact and never formed.
+"""Exact products with curvature matrices of a network; the matrices are never formed.
 
-With outputs f(theta; x), J their Jacobian, L the loss of one example and means over N examples:
+With outputs f(theta; x), their Jacobian J, the loss L of one example and means over all examples:
 
-    GaussNewton      G = mean J' (d^2 L / df^2) J       positive semi-definite for a convex loss; the default
+    GaussNewton      G = mean J' (d^2 L / df^2) J       the default; positive semi-definite for a convex loss
     Hessian          H = d^2 (mean L) / d theta^2
     Fisher           F = mean g g',  g the gradient of L at targets drawn from the model
     EmpiricalFisher  E = mean g g',  g the gradient of L at the data's targets
 
-Each takes several vectors at once, (vectors, parameters), in passes over pieces of the data whose size bounds memory. A
-product with G costs one forward-mode and one reverse-mode pass: about three gradients.
+Each multiplies several vectors at once, (vectors, parameters), in passes over pieces of the data whose size bounds memory.
+A product with G is one forward-mode and one reverse-mode pass, and costs about as much as three gradients.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from ..types import Wrong
 from .network import Likelihood, Network
 from .trees import Tree, grad, pulled_back, pushed_forward, vmap
 
-FISHER_SEED = 0x0F15  # of the targets that the Fisher matrix draws, apart from the seeds of probes
+FISHER_SEED = 0x0F15  # offset of the seeds of drawn targets, so that they differ from the seeds of probes
 
 
 class Curvature(ABC):
-    """A symmetric matrix at the checkpoint of a network, known by its products."""
+    """A symmetric matrix at the checkpoint of a network, given by its products with vectors."""
 
     def __init__(self, network: Network, vectors: int = 8) -> None:
         self.network, self.vectors, self.products = network, vectors, 0
 
     @property
     def name(self) -> str:
+        """The name of the matrix, as in the table above."""
         return type(self).__name__
 
     def __call__(self, v: Tensor) -> Tensor:
@@ -57,15 +58,15 @@ class Curvature(ABC):
 
     @abstractmethod
     def _product(self, batch: Tree, v: Tensor) -> Tensor:
-        """The product of a piece of the data, a mean over its examples, with each row of v."""
+        """The product of the matrix of a piece of the data with each row of v."""
 
     def dense(self) -> Tensor:
-        """The matrix itself, for small networks."""
+        """The whole matrix, for small networks."""
         return self(torch.eye(self.network.dim, dtype=self.network.theta.dtype))
 
 
 class GaussNewton(Curvature):
-    """``J' L'' J v``: push v through the network, multiply by the loss's Hessian in the outputs, pull back."""
+    """``J' L'' J v``: forward mode, the Hessian of the loss in the outputs, then reverse mode."""
 
     def __init__(self, network: Network, vectors: int = 8) -> None:
         if network.of == "model":
@@ -85,7 +86,7 @@ class GaussNewton(Curvature):
 
 
 class Hessian(Curvature):
-    """``H v``, the gradient pulled back along v: reverse over reverse, which every operation of torch supports."""
+    """``H v`` by reverse mode over reverse mode, which every operation of torch supports."""
 
     def _product(self, batch: Tree, v: Tensor) -> Tensor:
         _, pull = pulled_back(grad(lambda theta: self.network.batch_loss(theta, batch)), self.network.theta)
@@ -93,7 +94,7 @@ class Hessian(Curvature):
 
 
 class EmpiricalFisher(Curvature):
-    """``mean g (g' v)`` over the gradients of single examples, which are never formed."""
+    """``mean g (g' v)`` over the gradients g of single examples, which are never formed."""
 
     def _product(self, batch: Tree, v: Tensor) -> Tensor:
         def losses(theta: Tensor) -> Tensor:
@@ -105,9 +106,9 @@ class EmpiricalFisher(Curvature):
 
 
 class Fisher(EmpiricalFisher):
-    """The same with targets drawn from the model: its mean over draws is the Gauss-Newton matrix of a log-likelihood.
+    """``mean g (g' v)`` with targets drawn from the model; its mean over draws is G if L is a negative log-likelihood.
 
-    Draws depend on ``seed`` alone, so that every product is one with the same matrix.
+    The draws depend on ``seed`` alone, so every product is with the same matrix.
     """
 
     def __init__(self, network: Network, vectors: int = 8, *, samples: int = 1, seed: int = 0) -> None:
@@ -130,16 +131,17 @@ class Fisher(EmpiricalFisher):
 
 
 def targets_in(likelihood: Likelihood, drawn: Tensor) -> int:
-    """Independent targets of one example, such as the tokens of a sequence.
+    """The number T of independent targets of one example, such as the tokens of a sequence.
 
-    A loss that is their mean has gradients of variance 1/T of one target's, and a Gauss-Newton matrix that is their
-    mean: T times as large. Gaussian draws are made as wide as that asks for; a user's own are taken as they are.
+    The gradients of a loss that is a mean over T targets have 1 / T of the variance that one target causes, while its
+    Gauss-Newton matrix is the mean of theirs, so F needs a factor T. Gaussian draws have the right variance already, and the
+    draws of a user's own function are taken as they are.
     """
     return drawn[0].numel() if likelihood in ("categorical", "bernoulli") else 1
 
 
 def draw_targets(likelihood: Likelihood, out: Tensor, generator: torch.Generator) -> Tensor:
-    """Targets as the model draws them, for the loss that is a mean of negative log-likelihoods."""
+    """Draw targets from the model, for a loss that is a mean of negative log-likelihoods."""
     if likelihood == "categorical":
         classes = out if out.ndim == 2 else out.movedim(1, -1)
         flat = torch.multinomial(classes.softmax(-1).reshape(-1, classes.shape[-1]), 1, generator=generator)
@@ -164,9 +166,9 @@ CURVATURES: dict[str, type[Curvature]] = {
 def curvature_of(
     network: Network, kind: str | None = None, *, vectors: int = 8, samples: int = 1, seed: int = 0
 ) -> Curvature:
-    """The curvature of a network by its name; Gauss-Newton if left out, or the Hessian where there are no outputs.
+    """The curvature of a network by its name; if omitted, Gauss-Newton, or the Hessian for a loss of the model.
 
-    A pass over the data takes ``vectors`` together. The Fisher matrix draws ``samples`` targets for each example.
+    A pass over the data multiplies up to ``vectors`` vectors. The Fisher matrix draws ``samples`` targets for each example.
     """
     if kind is None:
         kind = "hessian" if network.of == "model" else "gauss_newton"

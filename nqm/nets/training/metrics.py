@@ -75,16 +75,11 @@ class Metric:
             for one, values, losses in zip(seen, *found, strict=True):
                 one.add(values, losses)
         for row, one in zip(theta, seen, strict=True):
-            if not self._enough(one, target):
-                self._finish(row, one, target)
+            output = self.network.loaded(row)
+            while not self._enough(one, target):
+                piece = slice(one.n, one.n + min(LARGEST_PIECE, max(FIRST_PIECE, one.n)))
+                one.add(*self._judged(row, indexed(self.data, piece), output))
         return [(one.total / one.n, one.loss / one.n) for one in seen]
-
-    def _finish(self, theta: Tensor, seen: _Sums, target: float) -> None:
-        """Read further pieces until there are enough examples."""
-        output = self.network.loaded(theta)
-        while not self._enough(seen, target):
-            piece = slice(seen.n, seen.n + min(LARGEST_PIECE, max(FIRST_PIECE, seen.n)))
-            seen.add(*self._judged(theta, indexed(self.data, piece), output))
 
     def _judged(self, theta: Tensor, batch: Tree, output: Callable[[Tree], Tensor]) -> tuple[Tensor, Tensor]:
         """The metric and the loss of each example; ``output`` is the network's at theta."""

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ..network import Network
-from ..trees import indexed, joined, leaves, vmap
+from ..trees import indexed, joined, leaves, tree_map, vmap
 from .loop import Batches
 
 TRIAL_STREAM = 0x7B1  # stream of the batches of trials, separate from those of checkpoints and of `train`
@@ -47,8 +47,8 @@ class Draws:
 class Slopes(ABC):
     """Gradients of the minibatch losses of a stack of trials; batches of more than ``chunk`` examples are cut into pieces."""
 
-    def __init__(self, network: Network, chunk: int | None = None) -> None:
-        self.network, self.chunk = network, chunk or network.chunk
+    def __init__(self, network: Network) -> None:
+        self.network, self.chunk = network, network.chunk
 
     def pieces(self, index: Tensor) -> Iterator[tuple[Tensor, float]]:
         """The batches in pieces that fit in memory, each with its share of the examples: gradient accumulation."""
@@ -57,20 +57,21 @@ class Slopes(ABC):
 
     def __call__(self, theta: Tensor, index: Tensor) -> Tensor:
         """Gradients (S, parameters) at theta (S, parameters), for indices (S, batch size), or (1, batch size) if shared."""
+        return self.accumulated(lambda piece: self.gradient(theta, piece), index)
+
+    def accumulated(self, function: Callable[[Tensor], T], index: Tensor) -> T:
+        """The mean over the examples of a tree that the function returns for each piece."""
         total = None
         for piece, share in self.pieces(index):
-            g = self.gradient(theta, piece)
-            total = g if share == 1 else share * g if total is None else total + share * g
+            found = function(piece)
+            part = found if share == 1 else tree_map(lambda t, share=share: share * t, found)
+            total = part if total is None else tree_map(torch.add, total, part)
         assert total is not None
         return total
 
     @abstractmethod
     def gradient(self, theta: Tensor, index: Tensor) -> Tensor:
         """Gradients (S, parameters) on one piece."""
-
-    @abstractmethod
-    def each(self, function: Callable[..., T], *stacks: object) -> T:
-        """Apply the function to each trial's part of the stacks, and stack the results."""
 
     @abstractmethod
     def over(self, function: Callable[..., T], index: Tensor, *stacks: object) -> T:
@@ -84,13 +85,10 @@ class Plain(Slopes):
         pairs, network = zip(theta, index.expand(len(theta), -1), strict=True), self.network
         return torch.stack([network.gradient(row, network.take(chosen)) for row, chosen in pairs])
 
-    def each(self, function: Callable[..., T], *stacks: object) -> T:
-        rows = range(len(leaves(stacks)[0]))
-        return joined([function(*indexed(stacks, row)) for row in rows], torch.stack)
-
     def over(self, function: Callable[..., T], index: Tensor, *stacks: object) -> T:
-        index = index.expand(len(leaves(stacks)[0]), -1)
-        return self.each(lambda chosen, *parts: function(self.network.take(chosen), *parts), index, *stacks)
+        rows = enumerate(index.expand(len(leaves(stacks)[0]), -1))
+        found = [function(self.network.take(chosen), *indexed(stacks, row)) for row, chosen in rows]
+        return joined(found, torch.stack)
 
 
 class Stacked(Slopes):
@@ -100,9 +98,6 @@ class Stacked(Slopes):
         theta = theta.detach().requires_grad_()
         losses = self.over(lambda batch, row: self.network.batch_loss(row, batch), index, theta)
         return torch.autograd.grad(losses.sum(), theta)[0]
-
-    def each(self, function: Callable[..., T], *stacks: object) -> T:
-        return vmap(function)(*stacks)
 
     def over(self, function: Callable[..., T], index: Tensor, *stacks: object) -> T:
         trials, rows = len(leaves(stacks)[0]), max(1, self.chunk // index.shape[1])

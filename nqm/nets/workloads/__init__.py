@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+
+import torch
 
 from ...text.imports import imported, user_code
 from ...types import Progress, Wrong, unknown
-
-if TYPE_CHECKING:
-    import torch
-
-    from ..network import Network
-    from .base import Workload
+from ..network import Network
+from .base import Workload
 
 WORKLOADS = {
     "digits": "scikit-learn's digits, MLP 64-32-10",
@@ -45,8 +42,6 @@ def network_of(
     The other arguments are those of `Workload.network`. If the function returns a `Network`, it is at its checkpoint
     already, and ``examples`` is the only one of these arguments that applies.
     """
-    from .base import Workload
-
     found = named(text)
     if isinstance(found, Workload):
         return found.network(steps, examples=examples, seed=seed, dtype=dtype, progress=progress)
@@ -61,9 +56,6 @@ def named(text: str) -> Workload | Network:
     """The workload of this name, or what the user's ``module:function`` returns; the module may be in the current folder."""
     if ":" not in text:
         return workload(text)
-    from ..network import Network
-    from .base import Workload
-
     function = imported(text, "a function that returns an nqm.nets.Network")
     if not callable(function):
         raise Wrong(f"{text} is not a function; write one that returns an nqm.nets.Network", argument="workload")

@@ -45,7 +45,7 @@ def test_gradients_are_those_of_single_networks(name: str, kind: type[Slopes]) -
 def test_accumulated_gradients_are_those_of_the_batch(kind: type[Slopes]) -> None:
     network = mlp()
     theta, index = stack(network, 5), torch.arange(50).reshape(5, 10) % 24
-    pieces = kind(network, chunk=4)
+    pieces = kind(mlp(chunk=4))
     assert [piece.shape[1] for piece, _ in pieces.pieces(index)] == [4, 4, 2]
     torch.testing.assert_close(pieces(theta, index), kind(network)(theta, index))
 
@@ -53,7 +53,7 @@ def test_accumulated_gradients_are_those_of_the_batch(kind: type[Slopes]) -> Non
 def test_a_stack_larger_than_the_chunk_goes_in_parts() -> None:
     network = mlp()
     theta, index = stack(network, 5), torch.arange(30).reshape(5, 6) % 24
-    torch.testing.assert_close(Stacked(network, chunk=13)(theta, index), Stacked(network)(theta, index))
+    torch.testing.assert_close(Stacked(mlp(chunk=13))(theta, index), Stacked(network)(theta, index))
 
 
 def test_a_loaded_module_is_the_network() -> None:

@@ -65,9 +65,9 @@ def test_stacked_trials_end_as_they_do_alone(optimizer: str, settings: list[dict
 def test_the_choice_by_the_clock_is_made_once_and_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     timed: list[tuple[str, int]] = []
 
-    def seconds(task: Any, method: Any, trials: Any, kind: Any, size: int) -> float:
-        timed.append((name := kind.__name__.lower(), len(trials)))
-        return {"stacked": 1.0, "plain": 2.0 if size == 16 else 0.5}[name]
+    def seconds(task: Any, method: Any, trials: Any, stacking: str) -> float:
+        timed.append((stacking, len(trials)))
+        return {"always": 1.0, "never": 2.0 if trials[0].batch_size == 16 else 0.5}[stacking]
 
     monkeypatch.setattr(groups, "_seconds", seconds)
     monkeypatch.setattr(groups, "_PAYS", {})
@@ -76,7 +76,7 @@ def test_the_choice_by_the_clock_is_made_once_and_recorded(monkeypatch: pytest.M
     assert [result.how for result in run_trials(small)] == ["stacked(3)"] * 3
     assert [result.how for result in run_trials(large)] == ["plain"] * 3
     run_trials(small)
-    assert timed == [("stacked", 4), ("plain", 4)] * 2
+    assert timed == [("always", 4), ("never", 4)] * 2
 
 
 def test_both_ways_are_timed_for_real(monkeypatch: pytest.MonkeyPatch) -> None:
