@@ -18,7 +18,7 @@ from ...optimizers.base import Optimizer
 from ...problems.base import report_steps
 from ...types import Array, Progress, Wrong
 from ..network import Network
-from ..training.loop import check_setting, losses, mean_run, part_of
+from ..training.loop import losses, mean_run, part_of
 from ..trees import leaves
 from .model import Fit
 from .plots import plot_check
@@ -221,9 +221,9 @@ class Trainings:
         progress: Progress | None = None,
     ) -> Run:  # fmt: skip
         """The mean over seeds, as `train` returns it."""
-        size, times = check_setting(optimizer, batch_size), report_steps(steps, "log", 2)
+        times = report_steps(steps, "log", 2)
 
-        def one(s: int, show: Progress | None) -> Array:
+        def one(s: int, size: float, show: Progress | None) -> Array:
             key = f"{self.checkpoint} {optimizer} B={size:g} {times.tolist()} {seed}.{s}"
             if key not in self.kept:
                 found = losses(self.network, optimizer, size, times, (seed, s), progress=show).tolist()
@@ -234,7 +234,7 @@ class Trainings:
                         file.write(json.dumps(line) + "\n")
             return np.array(self.kept[key], float)
 
-        return mean_run(optimizer, size, times, seeds, one, progress)
+        return mean_run(optimizer, batch_size, times, seeds, one, progress)
 
 
 def _line(text: str, path: Path) -> tuple[str, list[float]]:

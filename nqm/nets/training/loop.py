@@ -98,22 +98,13 @@ def train(
         size; otherwise batches are taken from shuffled epochs.
     progress : called with (done, total). Ctrl-C ends the run, and keeps the seeds that are done.
     """
-    size, times = check_setting(optimizer, batch_size), report_steps(steps, grid, points)
-    seed, fixed = check_whole("seed", seed, 0), as_schedule(schedule, int(times[-1]))
+    times, seed = report_steps(steps, grid, points), check_whole("seed", seed, 0)
+    fixed = as_schedule(schedule, int(times[-1]))
 
-    def one(s: int, show: Progress | None) -> Array:
+    def one(s: int, size: float, show: Progress | None) -> Array:
         return losses(network, optimizer, size, times, (seed, s), fixed, replacement, progress=show)
 
-    return mean_run(optimizer, size, times, seeds, one, progress)
-
-
-def check_setting(optimizer: Optimizer, batch_size: float) -> float:
-    """Return the batch size, after checking that the optimizer can be trained with it."""
-    require_set(optimizer, "train")
-    size = check_batch_size(batch_size)
-    if math.isfinite(size) and size != int(size):
-        raise Wrong(f"training needs a whole batch_size, got {batch_size!r}", argument="batch_size")
-    return size
+    return mean_run(optimizer, batch_size, times, seeds, one, progress)
 
 
 def part_of(progress: Progress | None, i: int, parts: int) -> Progress | None:
@@ -136,14 +127,17 @@ def losses(
 
 
 def mean_run(
-    optimizer: Optimizer, size: float, times: Array, seeds: int, one: Callable[[int, Progress | None], Array],
-    progress: Progress | None,
+    optimizer: Optimizer, batch_size: float, times: Array, seeds: int,
+    one: Callable[[int, float, Progress | None], Array], progress: Progress | None,
 ) -> Run:  # fmt: skip
-    """Mean and standard error over seeds of the losses that ``one`` returns; Ctrl-C keeps the seeds that are done."""
-    rows: list[Array] = []
+    """Mean and standard error of the losses ``one(seed, batch_size, progress)``; Ctrl-C keeps the seeds that are done."""
+    require_set(optimizer, "train")
+    size, rows = check_batch_size(batch_size), list[Array]()
+    if math.isfinite(size) and size != int(size):
+        raise Wrong(f"training needs a whole batch_size, got {batch_size!r}", argument="batch_size")
     try:
         for s in range(check_whole("seeds", seeds, 1)):
-            rows.append(one(s, part_of(progress, s, seeds)))
+            rows.append(one(s, size, part_of(progress, s, seeds)))
     except KeyboardInterrupt:
         if not rows:
             raise
