@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from time import perf_counter
 
 import torch
 from torch import Tensor
@@ -29,10 +30,10 @@ FISHER_SEED = 0x0F15  # offset of the seeds of drawn targets, so that they diffe
 
 
 class Curvature(ABC):
-    """A symmetric matrix at the checkpoint of a network, given by its products with vectors."""
+    """A symmetric matrix at the checkpoint of a network, given by its products with vectors, which it counts and times."""
 
     def __init__(self, network: Network, vectors: int = 8) -> None:
-        self.network, self.vectors, self.products = network, vectors, 0
+        self.network, self.vectors, self.products, self.seconds = network, vectors, 0, 0.0
 
     @property
     def name(self) -> str:
@@ -41,10 +42,11 @@ class Curvature(ABC):
 
     def __call__(self, v: Tensor) -> Tensor:
         """The product with a vector, or with each row of several."""
-        rows = v.detach().reshape(-1, self.network.dim).to(self.network.theta.dtype)
+        rows, began = v.detach().reshape(-1, self.network.dim).to(self.network.theta.dtype), perf_counter()
+        found = torch.cat([self._pass(group) for group in rows.split(self.vectors)])
         self.products += len(rows)
-        parts = [self._pass(group) for group in rows.split(self.vectors)]
-        return torch.cat(parts).reshape(v.shape).to(v.dtype)
+        self.seconds += perf_counter() - began
+        return found.reshape(v.shape).to(v.dtype)
 
     def _pass(self, v: Tensor) -> Tensor:
         total = torch.zeros_like(v)

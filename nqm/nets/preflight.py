@@ -130,10 +130,8 @@ def _check_finite(network: Network) -> None:
 
 def _check_labels(network: Network, out: Tensor) -> None:
     """Refuse class labels that the model has no output for."""
-    if network.likelihood != "categorical":
-        return
     target = network.data[1]
-    if not isinstance(target, Tensor) or target.is_floating_point():
+    if network.likelihood != "categorical" or not isinstance(target, Tensor) or target.is_floating_point():
         return
     low, high = int(target.min()), int(target.max())
     classes = out.shape[1] if target.ndim == 1 else max(out.shape[1:])

@@ -39,8 +39,6 @@ class Horizon:
 
     def sentence(self, reach: float) -> str:
         """How to read a prediction up to lr x steps x curvature = ``reach``."""
-        if math.isnan(self.within_2):
-            return f"no check of this fit tells how far to trust it; lr x steps x curvature goes to {reach:.3g}"
         if reach <= self.within_2:
             level = "within 2%"
         elif reach <= self.within_5:

@@ -15,10 +15,8 @@ is computed exactly, by a forward-mode pass over the examples, and the probes me
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -41,7 +39,6 @@ ADAM_EPS = 1e-8  # the eps of Adam, which bounds its preconditioner
 RITZ_RESIDUAL = 0.02  # a Ritz vector with a residual below this share of its curvature counts as an eigenvector
 TOP_VECTORS = 16  # number of largest curvatures along which signal and noise are computed exactly
 TIMED_GRADIENTS = 3  # number of full gradients that are timed, to report the cost of a product
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,22 +51,11 @@ class Signal:
     krylov: Krylov
     top: dict[str, Array]
     vectors: Tensor
-    seconds: float
 
     @property
     def converged(self) -> Array:
         """Which of the vectors count as eigenvectors."""
         return self.top["residual"] <= RITZ_RESIDUAL * self.top["h"]
-
-
-@dataclass(frozen=True, eq=False)
-class Noise:
-    """Gradient noise over curvature, and the density of all curvatures if probes were asked for."""
-
-    measure: Measure
-    density: Measure | None
-    lanczos_steps: int
-    seconds: float
 
 
 def fit(
@@ -108,53 +94,59 @@ def fit(
     if not bool((g.double() ** 2).sum().isfinite()):
         raise Wrong("the gradient is not finite at this checkpoint; scale the inputs, or load a sound one", "network")
     signal = signal_of(network, operator, g, steps, generator, show)
-    noise = noise_of(operator, signal, vectors, probes, noise_steps, generator, show)
-    gradient = sum(_timed(network.gradient)[1] for _ in range(TIMED_GRADIENTS)) / TIMED_GRADIENTS
+    made, alone = operator.products, operator.seconds
+    noise, density, noise_made = noise_of(operator, signal, vectors, probes, noise_steps, generator, show)
+    start = perf_counter()
+    for _ in range(TIMED_GRADIENTS):
+        network.gradient()
+    gradient = (perf_counter() - start) / TIMED_GRADIENTS
     path = descend(network, 1 / float(signal.top["h"].max()), descent, progress) if descent else None
-    made, density = len(signal.krylov), noise.density
     about = Provenance(
         network=network.name, step=network.step, parameters=network.dim, curvature=operator.name, seed=seed,
-        lanczos_steps=made, noise_vectors=noise.measure.probes, noise_steps=noise.lanczos_steps,
+        lanczos_steps=len(signal.krylov), noise_vectors=noise.probes, noise_steps=noise_made,
         noise_eigenvectors=int(signal.converged.sum()), probes=density.probes if density else 0,
         products=operator.products, full_gradients=0 if path is None else int(path.steps[-1]), chunk=network.chunk,
-        gradient_seconds=gradient, product_cost=signal.seconds / made / gradient,
-        product_cost_together=noise.seconds / max(operator.products - made, 1) / gradient,
+        gradient_seconds=gradient, product_cost=alone / made / gradient,
+        product_cost_together=(operator.seconds - alone) / max(operator.products - made, 1) / gradient,
         notes=tuple(network.notes), seconds=round(perf_counter() - began, 2),
     )  # fmt: skip
     nodes = Measure.of([signal.krylov.quadrature()])
-    return Fit(nodes, noise.measure, loss, network.examples, signal.top, density, path, about)
+    return Fit(nodes, noise, loss, network.examples, signal.top, density, path, about)
 
 
 def signal_of(
     network: Network, operator: Curvature, g: Tensor, steps: int, generator: torch.Generator, progress: Progress
 ) -> Signal:
     """Run Lanczos from the gradient, and measure signal and noise along the vectors of the largest curvatures."""
-    (found,), seconds = _timed(lambda: krylov_spaces(operator, g[None], steps, keep=True, progress=progress))
+    (found,) = krylov_spaces(operator, g[None], steps, keep=True, progress=progress)
     top, vectors = _along_top(network, found, g, generator)
     if not top["h"].max() > 0:
         largest = f"the largest curvature along the gradient is {top['h'].max():g}, as if every softmax were saturated"
         raise Wrong(f"{largest}; scale the inputs, or take another checkpoint", argument="network")
-    return Signal(found, top, vectors, seconds)
+    return Signal(found, top, vectors)
 
 
 def noise_of(
     operator: Curvature, signal: Signal, vectors: Tensor, probes: int, steps: int, generator: torch.Generator,
     progress: Progress,
-) -> Noise:  # fmt: skip
-    """Run Lanczos from the noise vectors, without their parts along eigenvectors, and from random probes."""
+) -> tuple[Measure, Measure | None, int]:  # fmt: skip
+    """Gradient noise over curvature, the density of curvatures if there are probes, and the number of Lanczos steps.
+
+    Lanczos starts at the noise vectors, without their parts along eigenvectors, and at random probes.
+    """
     exact = signal.converged
     known = signal.vectors[torch.as_tensor(exact)]
     rest = vectors - (vectors @ known.T) @ known
     if rest.norm() <= SPENT.get(rest.dtype, 1e-3) * vectors.norm():  # the eigenvectors span all of the noise
         rest = rest[:0]
     starts = torch.cat([rest, torch.randn(probes, rest.shape[1], generator=generator, dtype=rest.dtype)])
-    spaces, seconds = _timed(lambda: krylov_spaces(operator, starts, steps, progress=progress))
+    spaces = krylov_spaces(operator, starts, steps, progress=progress)
     parts = [space.quadrature() for space in spaces]
     apart = parts[: len(rest)] if len(rest) else [(np.empty(0), np.empty(0))] * len(vectors)
     h, c = signal.top["h"][exact], np.maximum(signal.top["c"][exact], 0)
     measure = Measure.of([(np.append(h, nodes), np.append(c, weights)) for nodes, weights in apart])
     density = parts[len(rest) :]
-    return Noise(measure, Measure.of(density) if density else None, max(map(len, spaces), default=0), seconds)
+    return measure, Measure.of(density) if density else None, max(map(len, spaces), default=0)
 
 
 def _tried(few: Network, curvature: str | None, seed: int) -> None:
@@ -182,13 +174,6 @@ def _along_top(
     adam = (y.double() ** 2 / (torch.as_tensor(squares) ** 0.5 + ADAM_EPS)).sum(1).numpy()
     columns = {"h": values[:k], "c": c, "g": (y @ g).double().numpy(), "adam": adam, "residual": found.residuals()[:k]}
     return columns, y
-
-
-def _timed(work: Callable[[], T]) -> tuple[T, float]:
-    """The result of the work, and the seconds that it took."""
-    began = perf_counter()
-    found = work()
-    return found, perf_counter() - began
 
 
 def random_noise(network: Network, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

