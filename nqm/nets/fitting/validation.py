@@ -33,26 +33,17 @@ BIN_RATIO = 3.0  # errors are pooled over bins of effective lr x steps; the two 
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """One setting: the corrected prediction, that of the plain quadratic, and the real training."""
+    """One setting: the corrected prediction, the real training, and the errors of this and of the plain prediction."""
 
     prediction: Prediction
-    plain: Prediction
     trained: Run
+    error: Array
+    plain_error: Array
 
-    @property
-    def error(self) -> Array:
-        """Predicted / real loss - 1; NaN if nothing was predicted."""
-        return self._error(self.prediction)
 
-    @property
-    def plain_error(self) -> Array:
-        """`error` of the plain quadratic."""
-        return self._error(self.plain)
-
-    def _error(self, prediction: Prediction) -> Array:
-        if not prediction.run.outcome.ok:
-            return np.full(len(self.trained.steps), np.nan)
-        return prediction.loss / self.trained.loss - 1
+def relative_error(prediction: Prediction, trained: Run) -> Array:
+    """Predicted / real loss - 1; NaN if nothing was predicted."""
+    return prediction.loss / trained.loss - 1 if prediction.run.outcome.ok else np.full(len(trained.steps), np.nan)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -167,7 +158,7 @@ def check(
             bent, plain = (predict(fit, optimizer, batch_size, steps, bent=b) for b in (True, False))
             count = max(1, math.ceil(seeds * min(1.0, QUIET_BATCH / batch_size)))
             trained = trainings.run(optimizer, batch_size, steps, seeds=count, seed=seed, progress=show)
-            rows.append(Row(bent, plain, trained))
+            rows.append(Row(bent, trained, relative_error(bent, trained), relative_error(plain, trained)))
             if (trained.replicas or 0) < count:  # Ctrl-C ended the training of this setting early
                 break
     except KeyboardInterrupt:

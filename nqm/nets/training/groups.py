@@ -129,13 +129,13 @@ class Group:
     def _evaluate(self, t: int) -> None:
         """Evaluate the metric of each read-out that has not reached the target."""
         weights = dict(zip(self.records[0].trial.readouts, (self.rule.theta, *self.averages), strict=True))
-        asked = [(row, name) for row, record in enumerate(self.active) for name in (record.waiting if t else [RAW])]
+        asked = [(row, name) for row, record in enumerate(self.active) for name in record.waiting]
         stack = torch.stack([weights[name][row] for row, name in asked])
         target = self.records[0].trial.target
         found = self.metric(stack, target, together=len(asked) > 1 and isinstance(self.slopes, Stacked))
         seen: list[dict[str, tuple[float, float]]] = [{} for _ in self.active]
         for (row, name), pair in zip(asked, found, strict=True):
-            seen[row] |= {name: pair} if t else dict.fromkeys(self.active[row].waiting, pair)
+            seen[row][name] = pair
         for record, pairs in zip(self.active, seen, strict=True):
             record.see(t, pairs)
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
@@ -35,24 +34,6 @@ def shuffled(data: Tree) -> Tree:
     return indexed(data, torch.from_numpy(np.random.default_rng(ORDER_SEED).permutation(count(data))))
 
 
-@dataclass
-class _Sums:
-    """Sums over the examples seen so far: of the metric, of its square and of the loss."""
-
-    n: int = 0
-    total: float = 0.0
-    square: float = 0.0
-    loss: float = 0.0
-
-    def add(self, values: Tensor, losses: Tensor) -> None:
-        """Add the metric and the loss of further examples."""
-        metric = values.double()
-        self.n += len(metric)
-        self.total += float(metric.sum())
-        self.square += float(metric @ metric)
-        self.loss += float(losses.double().sum())
-
-
 class Metric:
     """Loss or error of weights over some data, as exactly as the question needs."""
 
@@ -68,38 +49,37 @@ class Metric:
 
         ``together`` evaluates the first piece of the data for all rows in one vectorised pass.
         """
-        seen = [_Sums() for _ in theta]
+        first, found = theta.new_empty(len(theta), 2, 0).double(), []
         if together:
             batch, network = indexed(self.data, slice(FIRST_PIECE)), self.network
-            found = vmap(lambda row: self._judged(row, batch, partial(network.output, row)))(theta)
-            for one, values, losses in zip(seen, *found, strict=True):
-                one.add(values, losses)
-        for row, one in zip(theta, seen, strict=True):
+            first = vmap(lambda row: self._judged(row, batch, partial(network.output, row)))(theta)
+        for row, seen in zip(theta, first, strict=True):  # seen is (2, examples), as `_judged` returns it
             output = self.network.loaded(row)
-            while not self._enough(one, target):
-                piece = slice(one.n, one.n + min(LARGEST_PIECE, max(FIRST_PIECE, one.n)))
-                one.add(*self._judged(row, indexed(self.data, piece), output))
-        return [(one.total / one.n, one.loss / one.n) for one in seen]
+            while not self._enough(seen, target):
+                n = seen.shape[1]
+                piece = indexed(self.data, slice(n, n + min(LARGEST_PIECE, max(FIRST_PIECE, n))))
+                seen = torch.cat([seen, self._judged(row, piece, output)], dim=1)
+            found.append(tuple(seen.mean(1).tolist()))
+        return found
 
-    def _judged(self, theta: Tensor, batch: Tree, output: Callable[[Tree], Tensor]) -> tuple[Tensor, Tensor]:
-        """The metric and the loss of each example; ``output`` is the network's at theta."""
+    def _judged(self, theta: Tensor, batch: Tree, output: Callable[[Tree], Tensor]) -> Tensor:
+        """The metric and the loss of each example, (2, examples); ``output`` is the network's at theta."""
         if self.network.of == "model":
-            losses = self.network.losses(theta, batch)
-            return losses, losses
+            return self.network.losses(theta, batch).double().expand(2, -1)
         out, target = output(batch), batch[1]
-        losses = self.network.example_losses(out, target)
+        losses = self.network.example_losses(out, target).double()
         if not self.errors:
-            return losses, losses
-        return torch.ne(out.argmax(1), cast(Tensor, target)).to(out.dtype).reshape(len(out), -1).mean(1), losses
+            return losses.expand(2, -1)
+        wrong = torch.ne(out.argmax(1), cast(Tensor, target)).to(losses.dtype)
+        return torch.stack([wrong.reshape(len(out), -1).mean(1), losses])
 
-    def _enough(self, seen: _Sums, target: float) -> bool:
+    def _enough(self, seen: Tensor, target: float) -> bool:
         """Whether all examples are seen, or those seen leave no doubt that the metric is above the target."""
-        n = seen.n
+        n = seen.shape[1]
         if n == 0 or n == self.examples:
             return n > 0
-        if not math.isfinite(seen.loss):
+        if not bool(seen[1].isfinite().all()):
             return True
-        mean = seen.total / n
         least = 1 / n if self.errors else 0.0  # errors on every example seen do not prove errors on every example
-        variance = max(seen.square / n - mean**2, least)
-        return mean - CERTAIN * math.sqrt(variance / n * (1 - n / self.examples)) > target
+        variance = max(float(seen[0].var(correction=0)), least)
+        return float(seen[0].mean()) - CERTAIN * math.sqrt(variance / n * (1 - n / self.examples)) > target

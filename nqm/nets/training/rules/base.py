@@ -99,14 +99,10 @@ class Column:
 
     def __init__(self, values: Sequence[float] | Tensor) -> None:
         self.values = torch.as_tensor(values, dtype=torch.float64)
-        self.cast: dict[tuple[torch.dtype, int], Tensor] = {}
 
     def like(self, tensor: Tensor) -> Tensor:
         """The values in the precision of a tensor, along its first axis."""
-        key = (tensor.dtype, tensor.ndim)
-        if key not in self.cast:
-            self.cast[key] = self.values.to(tensor.dtype).view(-1, *(1,) * (tensor.ndim - 1))
-        return self.cast[key]
+        return self.values.to(tensor.dtype).view(-1, *(1,) * (tensor.ndim - 1))
 
     def keep(self, rows: Sequence[int]) -> Column:
         """The numbers of the trials in these rows."""
