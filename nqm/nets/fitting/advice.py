@@ -70,6 +70,7 @@ class Advice(Tabular):
         ]
 
     def to_dict(self) -> dict[str, object]:
+        """Plain numbers, as ``--json`` prints them."""
         return {
             "target": self.target, "batch_size": number(self.batch_size), "reachable": self.reachable,
             "sentences": list(self.sentences), "tuned": [t.to_dict() for t in self.tuned],

@@ -107,6 +107,7 @@ class Prediction(Tabular):
         return f"{self.run.message}; {self.horizon.sentence(float(self.reach[-1]))}"
 
     def to_dict(self) -> dict[str, object]:
+        """Plain numbers, as ``--json`` prints them."""
         return {
             "optimizer": str(self.run.optimizer), "batch_size": number(self.run.batch_size),
             "outcome": self.run.outcome.name, "message": self.message,

@@ -112,6 +112,7 @@ class Check(Tabular):
         ]  # fmt: skip
 
     def to_dict(self) -> dict[str, object]:
+        """Plain numbers, as ``--json`` prints them."""
         return {
             "steps": numbers(self.steps), "median_error": numbers(self.median_error), "summary": self.summary(),
             "horizon": self.horizon().to_dict(), "fit": self.fit.to_dict(), "table": self.table(),
