@@ -1,4 +1,4 @@
-"""Real networks: read a noisy quadratic off one, predict its training, and check the prediction. Needs the extra ``nets``."""
+"""Real networks: measure a noisy quadratic on one, predict its training, and check the prediction. Needs the extra ``nets``."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -32,7 +32,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Load what is asked for, so that torch comes in only with the parts that need it."""
+    """Import a public name when it is first used, so that torch is imported only with the parts that need it."""
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

@@ -1,20 +1,22 @@
-"""Products with curvature matrices of a network, exact and never formed.
+"""Exact products with curvature matrices of a network; the matrices are never formed.
 
-With outputs f(theta; x), J their Jacobian, L the loss of one example and means over N examples:
+With outputs f(theta; x), their Jacobian J, the loss L of one example and means over all examples:
 
-    GaussNewton      G = mean J' (d^2 L / df^2) J       positive semi-definite for a convex loss; the default
+    GaussNewton      G = mean J' (d^2 L / df^2) J       the default; positive semi-definite for a convex loss
     Hessian          H = d^2 (mean L) / d theta^2
     Fisher           F = mean g g',  g the gradient of L at targets drawn from the model
     EmpiricalFisher  E = mean g g',  g the gradient of L at the data's targets
 
-Each takes several vectors at once, (vectors, parameters), in passes over pieces of the data whose size bounds memory. A
-product with G costs one forward-mode and one reverse-mode pass: about three gradients.
+Each multiplies several vectors at once, (vectors, parameters), in passes over pieces of the data whose size bounds memory.
+A product with G is one forward-mode and one reverse-mode pass, and costs about as much as three gradients.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from time import perf_counter
 
 import torch
 from torch import Tensor
@@ -24,43 +26,49 @@ from ..types import Wrong
 from .network import Likelihood, Network
 from .trees import Tree, grad, pulled_back, pushed_forward, vmap
 
-FISHER_SEED = 0x0F15  # of the targets that the Fisher matrix draws, apart from the seeds of probes
+FISHER_SEED = 0x0F15  # offset of the seeds of drawn targets, so that they differ from the seeds of probes
 
 
 class Curvature(ABC):
-    """A symmetric matrix at the checkpoint of a network, known by its products."""
+    """A symmetric matrix at the checkpoint of a network, given by its products with vectors, which it counts and times."""
 
     def __init__(self, network: Network, vectors: int = 8) -> None:
-        self.network, self.vectors, self.products = network, vectors, 0
+        self.network, self.vectors, self.products, self.seconds = network, vectors, 0, 0.0
 
     @property
     def name(self) -> str:
+        """The name of the matrix, as in the table above."""
         return type(self).__name__
 
     def __call__(self, v: Tensor) -> Tensor:
         """The product with a vector, or with each row of several."""
-        rows = v.detach().reshape(-1, self.network.dim).to(self.network.theta.dtype)
+        rows, began = v.detach().reshape(-1, self.network.dim).to(self.network.theta.dtype), perf_counter()
+        found = torch.cat([self._pass(group) for group in rows.split(self.vectors)])
         self.products += len(rows)
-        parts = [self._pass(group) for group in rows.split(self.vectors)]
-        return torch.cat(parts).reshape(v.shape).to(v.dtype)
+        self.seconds += perf_counter() - began
+        return found.reshape(v.shape).to(v.dtype)
 
     def _pass(self, v: Tensor) -> Tensor:
         total = torch.zeros_like(v)
-        for batch, share in self.network.batches(len(v)):
+        for batch, share in self._batches(len(v)):
             total += share * self._product(batch, v).detach()
         return total
 
+    def _batches(self, vectors: int) -> Iterator[tuple[Tree, float]]:
+        """The pieces of the data over which a product is a sum, each with its weight."""
+        return self.network.batches(vectors)
+
     @abstractmethod
     def _product(self, batch: Tree, v: Tensor) -> Tensor:
-        """The product of a piece of the data, a mean over its examples, with each row of v."""
+        """The product of the matrix of a piece of the data with each row of v."""
 
     def dense(self) -> Tensor:
-        """The matrix itself, for small networks."""
+        """The whole matrix, for small networks."""
         return self(torch.eye(self.network.dim, dtype=self.network.theta.dtype))
 
 
 class GaussNewton(Curvature):
-    """``J' L'' J v``: push v through the network, multiply by the loss's Hessian in the outputs, pull back."""
+    """``J' L'' J v``: forward mode, the Hessian of the loss in the outputs, then reverse mode."""
 
     def __init__(self, network: Network, vectors: int = 8) -> None:
         if network.of == "model":
@@ -80,7 +88,7 @@ class GaussNewton(Curvature):
 
 
 class Hessian(Curvature):
-    """``H v``, the gradient pulled back along v: reverse over reverse, which every operation of torch supports."""
+    """``H v`` by reverse mode over reverse mode, which every operation of torch supports."""
 
     def _product(self, batch: Tree, v: Tensor) -> Tensor:
         _, pull = pulled_back(grad(lambda theta: self.network.batch_loss(theta, batch)), self.network.theta)
@@ -88,7 +96,7 @@ class Hessian(Curvature):
 
 
 class EmpiricalFisher(Curvature):
-    """``mean g (g' v)`` over the gradients of single examples, which are never formed."""
+    """``mean g (g' v)`` over the gradients g of single examples, which are never formed."""
 
     def _product(self, batch: Tree, v: Tensor) -> Tensor:
         def losses(theta: Tensor) -> Tensor:
@@ -100,9 +108,9 @@ class EmpiricalFisher(Curvature):
 
 
 class Fisher(EmpiricalFisher):
-    """The same with targets drawn from the model: its mean over draws is the Gauss-Newton matrix of a log-likelihood.
+    """``mean g (g' v)`` with targets drawn from the model; its mean over draws is G if L is a negative log-likelihood.
 
-    Draws depend on ``seed`` alone, so that every product is one with the same matrix.
+    The draws depend on ``seed`` alone, so every product is with the same matrix.
     """
 
     def __init__(self, network: Network, vectors: int = 8, *, samples: int = 1, seed: int = 0) -> None:
@@ -113,31 +121,29 @@ class Fisher(EmpiricalFisher):
         super().__init__(network, vectors)
         self.samples, self.seed = samples, seed
 
-    def _pass(self, v: Tensor) -> Tensor:
-        total = torch.zeros_like(v)
+    def _batches(self, vectors: int) -> Iterator[tuple[Tree, float]]:
         for s in range(self.samples):
             generator = torch.Generator().manual_seed((FISHER_SEED + self.seed) * 10**6 + s)
-            # Drawn over pieces of one size, whatever the number of vectors, so that the targets stay the same.
+            # The pieces have one size, whatever the number of vectors, so that the drawn targets stay the same.
             for batch, share in self.network.batches(self.vectors):
                 with torch.no_grad():
                     out = self.network.output(self.network.theta, batch)
                 drawn = draw_targets(self.network.likelihood, out, generator)
-                share *= targets_in(self.network.likelihood, drawn) / self.samples
-                total += share * self._product((batch[0], drawn), v).detach()
-        return total
+                yield (batch[0], drawn), share * targets_in(self.network.likelihood, drawn) / self.samples
 
 
 def targets_in(likelihood: Likelihood, drawn: Tensor) -> int:
-    """Independent targets of one example, such as the tokens of a sequence.
+    """The number T of independent targets of one example, such as the tokens of a sequence.
 
-    A loss that is their mean has gradients of variance 1/T of one target's, and a Gauss-Newton matrix that is their
-    mean: T times as large. Gaussian draws are made as wide as that asks for; a user's own are taken as they are.
+    The gradients of a loss that is a mean over T targets have 1 / T of the variance that one target causes, while its
+    Gauss-Newton matrix is the mean of theirs, so F needs a factor T. Gaussian draws have the right variance already, and the
+    draws of a user's own function are taken as they are.
     """
     return drawn[0].numel() if likelihood in ("categorical", "bernoulli") else 1
 
 
 def draw_targets(likelihood: Likelihood, out: Tensor, generator: torch.Generator) -> Tensor:
-    """Targets as the model draws them, for the loss that is a mean of negative log-likelihoods."""
+    """Draw targets from the model, for a loss that is a mean of negative log-likelihoods."""
     if likelihood == "categorical":
         classes = out if out.ndim == 2 else out.movedim(1, -1)
         flat = torch.multinomial(classes.softmax(-1).reshape(-1, classes.shape[-1]), 1, generator=generator)
@@ -162,9 +168,9 @@ CURVATURES: dict[str, type[Curvature]] = {
 def curvature_of(
     network: Network, kind: str | None = None, *, vectors: int = 8, samples: int = 1, seed: int = 0
 ) -> Curvature:
-    """The curvature of a network by its name; Gauss-Newton if left out, or the Hessian where there are no outputs.
+    """The curvature of a network by its name; if omitted, Gauss-Newton, or the Hessian for a loss of the model.
 
-    A pass over the data takes ``vectors`` together. The Fisher matrix draws ``samples`` targets for each example.
+    A pass over the data multiplies up to ``vectors`` vectors. The Fisher matrix draws ``samples`` targets for each example.
     """
     if kind is None:
         kind = "hessian" if network.of == "model" else "gauss_newton"

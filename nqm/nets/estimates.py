@@ -9,13 +9,13 @@ import numpy as np
 
 from ..types import Array, Wrong
 
-BOOTSTRAPS = 1000  # resamples of the probes from which an interval is read
-LEVELS = (0.05, 0.95)  # quantiles at the two ends of an interval of 90%
+BOOTSTRAPS = 1000  # number of resamples of the probes for an interval
+LEVELS = (0.05, 0.95)  # quantiles at the two ends of a 90% interval
 
 
 @dataclass(frozen=True, eq=False)
 class Measure:
-    """Nodes and weights over curvature, and the probe that each came from; a mean over probes."""
+    """A measure over curvature as a mean over probes: nodes h, their weights, and the number of the probe of each node."""
 
     h: Array
     weight: Array
@@ -29,26 +29,27 @@ class Measure:
 
     @classmethod
     def of(cls, parts: Sequence[tuple[Array, Array]]) -> Measure:
-        """From the nodes and weights of each probe."""
+        """The measure with these nodes and weights of each probe."""
         probe = np.repeat(np.arange(len(parts)), [len(h) for h, _ in parts])
         return cls(np.concatenate([h for h, _ in parts]), np.concatenate([w for _, w in parts]), probe)
 
     @property
     def probes(self) -> int:
+        """The number of probes."""
         return int(self.probe.max()) + 1
 
     def each(self, function: Callable[[Array], Array]) -> Array:
-        """The integral of a function of h, by each probe."""
+        """The integral of a function of h, for each probe."""
         return np.bincount(self.probe, self.weight * function(self.h), self.probes)
 
     def integral(self, function: Callable[[Array], Array]) -> float:
-        """The mean over probes of the integral."""
+        """The integral of a function of h, as the mean over probes."""
         return float(self.each(function).mean())
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its interval, which holds the true one with the probability ``coverage``."""
+    """A number with its interval, which contains the true value with probability ``coverage``."""
 
     value: float
     low: float
@@ -65,9 +66,9 @@ class Estimate:
 def bootstrap(
     values: Array, function: Callable[[Array], Array | float] = float, seed: int = 0, resamples: int = BOOTSTRAPS
 ) -> Estimate:
-    """A function of the mean over probes, with the interval of Student's t by resampling probes with replacement.
+    """A function of the mean over probes, with an interval from resampling the n probes with replacement.
 
-    Few probes make a plain percentile interval too short; its half-widths are stretched by sqrt(n / (n - 1)).
+    With few probes a plain percentile interval is too short, so its half-widths are stretched by sqrt(n / (n - 1)).
     """
     n = len(values)
     centre = values.mean(0)

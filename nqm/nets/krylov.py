@@ -1,9 +1,9 @@
-"""Lanczos with full reorthogonalisation, on several start vectors side by side.
+"""Lanczos with full reorthogonalisation, from several start vectors at once.
 
 From a start vector v, k products with a symmetric matrix G give an orthonormal basis Q of the Krylov space and the
-tridiagonal ``T = Q' G Q``. Its eigenvalues are Ritz values; with the squared first entries of its eigenvectors, times
-|v|^2, they are the nodes and weights of the Gauss quadrature of the measure ``f -> v' f(G) v``: exact for polynomials up
-to degree 2k - 1, so for the first 2k - 1 powers of G that an optimizer's steps are made of.
+tridiagonal matrix ``T = Q' G Q``. The eigenvalues of T, called Ritz values, are the nodes of the Gauss quadrature of
+``f -> v' f(G) v``; the squared first entries of its eigenvectors, times |v|^2, are the weights. It is exact for polynomials
+up to degree 2k - 1, and so for the powers of G that make up the first steps of an optimizer.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from torch import Tensor
 from ..types import Array, Progress, Wrong
 
 SPENT = {torch.float64: 1e-11, torch.float32: 1e-5}
-"""A residual below this share of |T| is rounding, so that the Krylov space is whole; by precision, 1e-3 for others."""
+"""A residual below this share of |T| is rounding: the Krylov space is complete. By precision; 1e-3 for any other."""
 
 
 @dataclass(frozen=True, eq=False)
 class Krylov:
-    """What Lanczos found from one start vector: the tridiagonal matrix and, if kept, the basis, (steps, parameters).
+    """What Lanczos found from one start vector: the diagonal alpha and off-diagonal beta of T, and |v|.
 
-    ``last`` is the entry of T that would come next.
+    ``basis`` is Q', (steps, parameters), if it was kept. ``last`` is the next off-diagonal entry of T.
     """
 
     alpha: Array
@@ -46,7 +46,7 @@ class Krylov:
         return values, self.norm**2 * vectors[0] ** 2
 
     def ritz(self) -> tuple[Array, Tensor]:
-        """Ritz values, largest first, and vectors as rows."""
+        """Ritz values, largest first, and Ritz vectors as rows."""
         if self.basis is None:
             raise Wrong("the basis was not kept; call lanczos with keep=True", argument="keep")
         values, vectors = self._eigen()
@@ -64,18 +64,18 @@ def lanczos(
     product: Callable[[Tensor], Tensor], start: Tensor, steps: int, *, keep: bool = False,
     enough: Callable[[list[Krylov]], bool] | None = None, progress: Progress | None = None,
 ) -> list[Krylov]:  # fmt: skip
-    """Run Lanczos from each row of ``start``, one product with all of them at a time.
+    """Run Lanczos from each row of ``start``, with one product for all rows in each step.
 
     Parameters
     ----------
-    product : (vectors, parameters) -> the same shape, each row multiplied by the matrix.
-    start : a vector, or several as rows; none zero.
-    steps : products for each vector; fewer are made where its Krylov space ends sooner.
-    keep : hold on to the basis, for Ritz vectors.
-    enough : called after every step with what was found, without bases; True ends the run.
-    progress : called with (done, total). Ctrl-C ends the run with the steps made so far.
+    product : multiplies each row of an array (vectors, parameters) by the matrix.
+    start : a vector, or several as rows; none of them zero.
+    steps : number of products for each vector; fewer are made if its Krylov space ends earlier.
+    keep : whether to keep the bases, for Ritz vectors.
+    enough : called after every step with the results so far, without bases; True ends the run.
+    progress : called with (done, total). Ctrl-C ends the run, and keeps the steps made so far.
 
-    Every new vector is made orthogonal to all before it, twice: without it, copies of the largest eigenvalues appear.
+    Every new vector is orthogonalised twice against all earlier ones; otherwise copies of the largest eigenvalues appear.
     """
     start = start.detach().reshape(-1, start.shape[-1])
     norms = torch.linalg.vector_norm(start.double(), dim=1)
@@ -104,14 +104,14 @@ def lanczos(
 
 
 def _found(alpha: Array, beta: Array, norms: Tensor, length: Array, basis: Tensor | None = None) -> list[Krylov]:
-    """What there is after so many steps of each start."""
+    """The results after ``length`` steps from each start vector."""
     kept = [None if basis is None else basis[i, :n].clone() for i, n in enumerate(length)]
     rows = zip(alpha, beta, norms.tolist(), kept, length, strict=True)
     return [Krylov(a[:n], b[: n - 1], norm, vectors, b[n - 1]) for a, b, norm, vectors, n in rows]
 
 
 def _advance(product: Callable[[Tensor], Tensor], basis: Tensor, alpha: Array, beta: Array, j: int) -> None:
-    """One step: multiply the newest vectors, take out all earlier ones, and keep what is left as the next."""
+    """Take one step: multiply the newest vectors, orthogonalise against all earlier ones, and store the next vectors."""
     v = product(basis[:, j])
     alpha[:, j] = (v * basis[:, j]).sum(1).double().numpy()
     old = basis[:, : j + 1]
@@ -128,11 +128,11 @@ def top_eigenpairs(
 ) -> tuple[Array, Tensor, Array]:  # fmt: skip
     """The k largest eigenvalues, their vectors as rows, and the residual norm of each.
 
-    Lanczos is run on until every residual is below ``tol`` of the largest value, or ``most`` products are made. Its own
-    estimate of the residuals, which is free, decides; those that are returned take a product with each vector.
+    Lanczos continues until every residual is below ``tol`` of the largest value, or until ``most`` products are made. Its
+    own estimate of the residuals, which costs nothing, decides; the residuals that are returned are computed by products.
     """
     start = torch.randn(dim, generator=torch.Generator().manual_seed(seed), dtype=dtype)
-    least = max(2 * k + 10, 20)  # a value that the start hardly holds needs some steps to appear
+    least = max(2 * k + 10, 20)  # an eigenvector with a small part in the start vector appears late
 
     def enough(found: list[Krylov]) -> bool:
         (one,) = found

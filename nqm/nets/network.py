@@ -1,7 +1,7 @@
 """A real network as a problem: its loss as a function of one flat vector of parameters.
 
-Everything the rest of the package asks of a model is here: outputs, losses of single examples, full-data loss and
-gradient, each at any flat vector theta, and none of it changes the model it was given.
+`Network` answers everything that the rest of the package asks of a model: outputs, losses of single examples, the
+full-data loss and its gradient, each at any flat vector theta. The model that the user gave is never changed.
 """
 
 from __future__ import annotations
@@ -11,25 +11,27 @@ import fnmatch
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn import functional as F
 
-from ..engine.run import Run
-from ..optimizers.base import Optimizer
-from ..problems.base import AnySchedule
 from ..sampling.replicas import check_whole
 from ..text.imports import user_code
-from ..types import Progress, Wrong
+from ..types import Wrong
 from .preflight import check_network
-from .trees import Tree, collect, count, grad, pushed_forward, some, tree_map, vmap
+from .training.loop import train
+from .trees import Tree, collect, count, grad, indexed, pushed_forward, tree_map, vmap
 
-PASS_EXAMPLES = 2048  # examples in a pass over one vector; a pass over several vectors takes fewer
+PASS_EXAMPLES = 2048  # examples in a pass with one vector; a pass with several vectors takes fewer
 GRADIENT_BYTES = 2**28  # memory that the gradients of single examples may take at once
+BY_EXAMPLE: tuple[Callable[..., Tensor], ...] = (F.cross_entropy, F.mse_loss, F.binary_cross_entropy_with_logits)
+"""Losses that PyTorch computes for every example at once, with ``reduction="none"``."""
 Likelihood = str | Callable[[Tensor, torch.Generator], Tensor] | None
-"""How a model draws targets: the name of a law, a function (output, generator) -> target, or None where it is unknown."""
+"""How a model draws targets: the name of a law, a function (output, generator) -> target, or None if that is unknown."""
 
 
 class Network:
@@ -40,16 +42,16 @@ class Network:
     model : an ``nn.Module``. It is copied, put in eval mode and never changed.
     loss : a function (output, target) -> mean over the batch; with ``of="model"`` a function (model, batch).
     data : tensors (inputs, targets), a Dataset or a DataLoader; all examples are held in memory.
-    of : what the loss is a function of. A loss of the model has no outputs, so no Gauss-Newton matrix: its
-        curvature is the Hessian or the empirical Fisher.
-    parameters : names or patterns (``"head.*"``) of the parameters that move; all that require a gradient if left out.
-    dtype : such as ``torch.float64``; the model's own if left out.
-    chunk : examples in a pass, which bounds memory.
+    of : what the loss is a function of. A loss of the model has no outputs and therefore no Gauss-Newton matrix; its
+        curvature is the Hessian or the empirical Fisher matrix.
+    parameters : names or patterns (``"head.*"``) of the parameters that are trained; all that require a gradient if omitted.
+    dtype : such as ``torch.float64``; the model's own if omitted.
+    chunk : number of examples in a pass, which bounds memory.
     likelihood : how the model draws targets, for the Fisher matrix: "categorical", "gaussian", "bernoulli" or a function
-        (output, generator) -> target; told from the loss if left out.
-    name, step : said in provenance.
+        (output, generator) -> target; inferred from the loss if omitted.
+    name, step : name of the network and step of the checkpoint, which the provenance of a fit repeats.
 
-    ``notes`` says in sentences what was changed on the way: eval mode, attention kernel, frozen parameters.
+    ``notes`` lists in sentences what was changed: eval mode, attention kernel, frozen parameters.
 
     >>> x, y = torch.eye(4), torch.tensor([0, 1, 1, 0])
     >>> network = Network(nn.Linear(4, 2), nn.functional.cross_entropy, (x, y))
@@ -86,7 +88,7 @@ class Network:
 
     @property
     def dim(self) -> int:
-        """Number of parameters that move."""
+        """Number of parameters that are trained."""
         return self.theta.numel()
 
     def at(self, theta: Tensor, step: int | None = None) -> Network:
@@ -98,17 +100,17 @@ class Network:
         return other
 
     def first(self, examples: int) -> Network:
-        """The same network on the first of its examples."""
+        """The same network on its first examples."""
         check_whole("examples", examples, 1)
         if examples > self.examples:
-            has = f"the data of {self.name} has {self.examples:,}: ask for at most as many, or leave it out"
+            has = f"the data of {self.name} has {self.examples:,}: ask for at most as many, or omit it"
             raise Wrong(f"examples is {examples:,}, and {has}", argument="examples")
         other = copy.copy(self)
-        other.data, other.examples = some(self.data, examples), examples
+        other.data, other.examples = indexed(self.data, slice(examples)), examples
         return other
 
     def unflatten(self, theta: Tensor) -> dict[str, Tensor]:
-        """The named parameters that a flat vector holds, or each row of a stack of them."""
+        """The named parameters in a flat vector, or in each row of a stack of flat vectors."""
         parts, rows = theta.split([math.prod(shape) for shape in self.shapes.values()], dim=-1), theta.shape[:-1]
         return {name: part.view(*rows, *shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
 
@@ -119,26 +121,53 @@ class Network:
         return {name: value.clone() for name, value in {**fixed, **moving}.items()}
 
     def output(self, theta: Tensor, batch: Tree) -> Tensor:
-        """What the model says on a batch; for a loss of the model, the loss itself."""
+        """The model's output on a batch at theta; for a loss of the model, the loss itself. torch.func can transform it."""
         named = {self._prefix + name: value for name, value in self.unflatten(theta).items()}
-        arguments = (batch,) if self.of == "model" else batch[0] if isinstance(batch[0], tuple) else (batch[0],)
         with attention():
-            return functional_call(self._module, {**self._fixed, **named}, arguments)
+            return functional_call(self._module, {**self._fixed, **named}, self._arguments(batch))
+
+    def loaded(self, theta: Tensor) -> Callable[[Tree], Tensor]:
+        """`output` as a function of the batch, at the speed of the plain module; the next call changes its weights."""
+        module, _, flat = self._bound
+        flat.copy_(theta.detach())
+        return lambda batch: module(*self._arguments(batch))
+
+    @cached_property
+    def _bound(self) -> tuple[nn.Module, list[Tensor], Tensor]:
+        """A copy of the module, its trained parameters, and the flat vector that they are views of."""
+        module, flat = copy.deepcopy(self._module).requires_grad_(False), self.theta.detach().clone()
+        named = dict(module.named_parameters())
+        moving = [named[self._prefix + name].requires_grad_() for name in self.shapes]
+        for parameter, value in zip(moving, self.unflatten(flat).values(), strict=True):
+            parameter.data = value
+        return module, moving, flat
+
+    def _arguments(self, batch: Tree) -> tuple[Tree, ...]:
+        """What the module is called with: the inputs, or the whole batch for a loss of the model."""
+        inputs = (batch,) if self.of == "model" else batch[0]
+        return inputs if isinstance(inputs, tuple) else (inputs,)
+
+    def _mean_loss(self, out: Tensor, batch: Tree) -> Tensor:
+        return self.loss(out, batch[1]) if self.of == "output" else out
 
     def batch_loss(self, theta: Tensor, batch: Tree) -> Tensor:
         """Mean loss over a batch."""
-        out = self.output(theta, batch)
-        return self.loss(out, batch[1]) if self.of == "output" else out
+        return self._mean_loss(self.output(theta, batch), batch)
 
     def losses(self, theta: Tensor, batch: Tree) -> Tensor:
         """The loss of each example of a batch."""
         if self.of == "output":
-            out = self.output(theta, batch)
-            return vmap(lambda o, y: self.loss(o[None], tree_map(lambda t: t[None], y)))(out, batch[1])
-        return vmap(lambda one: self.output(theta, tree_map(lambda t: t[None], one)))(batch)
+            return self.example_losses(self.output(theta, batch), batch[1])
+        return vmap(lambda one: self.output(theta, indexed(one, None)))(batch)
+
+    def example_losses(self, out: Tensor, target: Tree) -> Tensor:
+        """The loss of each example, from outputs and targets."""
+        if self.loss in BY_EXAMPLE:
+            return self.loss(out, target, reduction="none").reshape(len(out), -1).mean(1)
+        return vmap(lambda o, y: self.loss(o[None], indexed(y, None)))(out, target)
 
     def batches(self, vectors: int = 1) -> Iterator[tuple[Tree, float]]:
-        """The data in pieces that a pass over several vectors can hold, each with its share of the examples."""
+        """The data in pieces small enough for a pass with several vectors, each with its share of the examples."""
         rows = max(1, self.chunk // max(1, vectors))
         for low in range(0, self.examples, rows):
             high = min(low + rows, self.examples)
@@ -146,7 +175,7 @@ class Network:
 
     def take(self, index: slice | Tensor) -> Tree:
         """Some of the examples, by slice or index tensor."""
-        return tree_map(lambda t: t[index], self.data)
+        return indexed(self.data, index)
 
     @torch.no_grad()
     def full_loss(self, theta: Tensor | None = None) -> float:
@@ -154,36 +183,38 @@ class Network:
         theta, total, low = self.theta if theta is None else theta, 0.0, 0
         for batch, share in self.batches():
             high = low + round(share * self.examples)
-            with user_code(f"the loss of examples {low:,} to {high - 1:,}"):  # a label may have no class
+            with user_code(f"the loss of examples {low:,} to {high - 1:,}"):  # for example a label that is no class
                 total += share * float(self.batch_loss(theta, batch))
             low = high
         return total
 
     def gradient(self, theta: Tensor | None = None, batch: Tree | None = None) -> Tensor:
         """Gradient of the mean loss over a batch, or over all the data."""
-        theta = (self.theta if theta is None else theta).detach().requires_grad_()
+        theta = self.theta if theta is None else theta
+        output, (_, moving, _) = self.loaded(theta), self._bound
         pieces = [(batch, 1.0)] if batch is not None else self.batches(2)  # half a pass stays closer to the cache
         total = torch.zeros_like(theta)
         for piece, share in pieces:
-            total += share * torch.autograd.grad(self.batch_loss(theta, piece), theta)[0]
-        return total.detach()
+            found = torch.autograd.grad(self._mean_loss(output(piece), piece), moving, materialize_grads=True)
+            total += share * torch.cat([g.reshape(-1) for g in found])
+        return total
 
     def example_gradients(self, theta: Tensor | None = None, index: Tensor | None = None) -> Iterator[Tensor]:
-        """Gradients of single examples, all or those of an index, as (examples, parameters) in pieces of bounded size."""
+        """Gradients of single examples (all, or those of an index), in pieces (examples, parameters) of bounded size."""
         theta = (self.theta if theta is None else theta).detach()
         index = torch.arange(self.examples) if index is None else index
         rows = max(1, min(self.chunk, GRADIENT_BYTES // (theta.element_size() * self.dim)))
 
         def one(theta: Tensor, example: Tree) -> Tensor:
-            return self.batch_loss(theta, tree_map(lambda t: t[None], example))
+            return self.batch_loss(theta, indexed(example, None))
 
         for piece in index.split(rows):
             yield vmap(grad(one), in_dims=(None, 0))(theta, self.take(piece)).detach()
 
     def linearised(self) -> Network:
-        """The network whose output is ``f(theta_0) + J (theta - theta_0)``: the same gradient, and a Gauss-Newton Hessian.
+        """The network whose output is ``f(theta_0) + J (theta - theta_0)``, with theta_0 the checkpoint.
 
-        Its Hessian equals the Gauss-Newton matrix of this network at theta_0, exactly.
+        At theta_0 it has the same gradient, and its Hessian is exactly the Gauss-Newton matrix of this network.
         """
         if self.of == "model":
             sentence = "a loss of the model has no output to linearise; give the loss as a function of (output, target)"
@@ -195,22 +226,11 @@ class Network:
         linear.notes = [*self.notes, "the output is linearised about the checkpoint"]
         return linear
 
-    def run(
-        self, optimizer: Optimizer, batch_size: float, steps: int | Sequence[int], schedule: AnySchedule = None, *,
-        seeds: int = 3, seed: int = 0, replacement: bool = True, grid: Literal["log", "linear"] = "log",
-        points: int = 20, progress: Progress | None = None,
-    ) -> Run:  # fmt: skip
-        """The loss of real training from this checkpoint, its mean over some seeds: see `train`."""
-        from .training.loop import train
-
-        return train(
-            self, optimizer, batch_size, steps, schedule, seeds=seeds, seed=seed, replacement=replacement, grid=grid,
-            points=points, progress=progress,
-        )  # fmt: skip
+    run = train  # so that `network.run(optimizer, batch_size, steps)` trains it
 
 
 class _Whole(nn.Module):
-    """A user's loss of (model, batch) as a module, so that its parameters can be replaced."""
+    """A user's loss of (model, batch) as a module, so that ``functional_call`` can replace its parameters."""
 
     def __init__(self, model: nn.Module, loss: Callable[..., Tensor]) -> None:
         super().__init__()
@@ -225,7 +245,7 @@ class _Linearised(nn.Module):
 
     def __init__(self, network: Network) -> None:
         super().__init__()
-        self.network = [network]  # in a list: not a module of this one
+        self.network = [network]  # in a list, so that torch does not register it as a submodule
         self.theta = nn.Parameter(network.theta.clone())
 
     def forward(self, *x: Tree) -> Tensor:
@@ -239,7 +259,7 @@ class _Linearised(nn.Module):
 
 @contextmanager
 def attention() -> Iterator[None]:
-    """Attention by the plain kernel: forward-mode differentiation does not pass through the fused ones."""
+    """Run attention on the math kernel, because the fused kernels do not support forward-mode differentiation."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     fast = torch.backends.mha.get_fastpath_enabled()
@@ -252,7 +272,7 @@ def attention() -> Iterator[None]:
 
 
 def _chosen(model: nn.Module, patterns: str | Sequence[str] | None) -> dict[str, nn.Parameter]:
-    """The parameters that move."""
+    """The parameters that are trained."""
     every = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if not every:
         raise Wrong("model has no parameter that requires a gradient: there is nothing to train", argument="model")
@@ -266,7 +286,7 @@ def _chosen(model: nn.Module, patterns: str | Sequence[str] | None) -> dict[str,
 
 
 def _likelihood(loss: object) -> str | None:
-    """The law of targets whose negative log-likelihood a known loss is."""
+    """The law of targets under which the loss is a negative log-likelihood, if the loss is a known one."""
     name = type(loss).__name__ if isinstance(loss, nn.Module) else getattr(loss, "__name__", "")
     known = {
         "cross_entropy": "categorical", "CrossEntropyLoss": "categorical", "token_cross_entropy": "categorical",

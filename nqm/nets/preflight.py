@@ -1,7 +1,7 @@
-"""What is checked of a network before minutes are spent on it, each with a sentence.
+"""Checks of a network before minutes are spent on it, each with a sentence.
 
-What a model or its loss does wrong is a `Wrong` call of `Network`. An exception inside of them is the user's own, told as
-a `UserCodeError` with its traceback.
+A model or a loss that cannot be used raises `Wrong`. An exception inside the model or the loss is the user's own, and is
+reported as a `UserCodeError` with its traceback.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from torch.overrides import TorchFunctionMode
 
 from ..text.imports import user_code
 from ..types import Wrong
-from .trees import Tree, leaves, some, tree_map
+from .trees import Tree, indexed, leaves
 
 if TYPE_CHECKING:
     from .network import Network
 
-FIRST_EXAMPLES = 8  # examples that the first checks run on
+FIRST_EXAMPLES = 8  # number of examples in the first checks
 MEAN_ERROR = {torch.float64: 1e-9, torch.float32: 1e-4}
-"""Relative rounding error of a mean of eight losses, by precision; half precision has the default, 1e-2."""
+"""Relative rounding error that the mean of eight losses may have, by precision; 1e-2 for any other precision."""
 
 
 def check_network(network: Network) -> list[str]:
-    """Refuse what would give wrong numbers; the notes say what was changed or left out."""
+    """Refuse a network that would give wrong numbers, and return notes on what was changed in it."""
     data = network.data
     if network.of == "output" and not (isinstance(data, tuple) and len(data) == 2):
         got = f"a tuple of {len(data)}" if isinstance(data, tuple) else type(data).__name__
         pair = f"a pair (inputs, targets) for a loss of (output, target), got {got}"
         raise Wrong(f"data must be {pair}; a loss of (model, batch) takes any data: of='model'", argument="data")
     _check_finite(network)
-    batch, seen = some(network.data, FIRST_EXAMPLES), _AttentionSeen()
+    batch, seen = indexed(network.data, slice(FIRST_EXAMPLES)), _AttentionSeen()
     if network.of == "output":
         with torch.no_grad(), user_code(f"running the model on the first {FIRST_EXAMPLES} examples"):
             out = network.output(network.theta, batch)
@@ -56,7 +56,7 @@ def check_network(network: Network) -> list[str]:
     loss = loss.detach()
     if not torch.isfinite(loss):
         first = f"the loss of the first {FIRST_EXAMPLES} examples is {float(loss)}"
-        raise Wrong(f"{first}; lower the weights or check the inputs", argument="model")
+        raise Wrong(f"{first}; scale the weights down, or check the inputs", argument="model")
     if float(loss) != float(again):
         gave = f"two passes over the same examples gave losses {float(loss):.8g} and {float(again):.8g}"
         advice = "take the randomness out of its forward pass (dropout is off already)"
@@ -66,15 +66,15 @@ def check_network(network: Network) -> list[str]:
 
 
 def check_measurable(network: Network, trial: Callable[[Network], object]) -> float:
-    """The loss over all the data, once it is known to be finite and a few examples have passed the trial.
+    """The loss over all the data, after a trial on a few examples and a check that the loss is finite.
 
-    What torch cannot differentiate, or cannot do for several examples at once, is found here in a moment; without it,
-    after passes over all the data.
+    The trial finds within a moment what torch cannot differentiate or vectorise; otherwise this would show only after
+    passes over all the data.
     """
     try:
         trial(network.first(min(FIRST_EXAMPLES, network.examples)))
-    except (RuntimeError, NotImplementedError) as error:  # as torch refuses what it has no rule for
-        sentence = " ".join(str(error).split()).split(". ")[0].rstrip(".")  # torch goes on for paragraphs
+    except (RuntimeError, NotImplementedError) as error:  # torch raises these for operations without a rule
+        sentence = " ".join(str(error).split()).split(". ")[0].rstrip(".")  # the first sentence of torch's paragraphs
         needed = "it must run under torch.func (forward-mode derivatives, and vmap over examples)"
         raise Wrong(f"the model or its loss cannot be measured, as {needed}: {sentence}", argument="network") from error
     loss = network.full_loss()
@@ -85,7 +85,7 @@ def check_measurable(network: Network, trial: Callable[[Network], object]) -> fl
 
 
 class _AttentionSeen(TorchFunctionMode):
-    """Notices attention while a model runs."""
+    """Notes whether a model calls attention while it runs."""
 
     attention = False
 
@@ -99,7 +99,7 @@ class _AttentionSeen(TorchFunctionMode):
 
 
 def _wrapped(found: object, function: str, usual: str) -> str:
-    """What a function returned in place of a tensor, and what to write so that it returns one.
+    """A message on what a function returned in place of a tensor, and how to make it return one.
 
     >>> _wrapped({"hidden": 0, "logits": torch.ones(1)}, "forward", "logits")
     "a dict with keys 'hidden', 'logits', and a tensor is needed; wrap it so that forward returns out['logits']"
@@ -121,7 +121,7 @@ def _check_finite(network: Network) -> None:
         found = f"{bad:,} weights that are NaN or infinite, in {', '.join(names[:3])}"
         raise Wrong(f"the model has {found}; load a sound checkpoint", argument="model")
     for name, tensor in network.model.named_buffers():
-        if tensor.is_floating_point() and torch.isnan(tensor).any():  # infinite ones are masks of attention
+        if tensor.is_floating_point() and torch.isnan(tensor).any():  # infinite values may be masks of attention
             raise Wrong(f"the model's buffer {name} has values that are NaN; load a sound checkpoint", "model")
     for tensor in leaves(network.data):
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
@@ -129,11 +129,9 @@ def _check_finite(network: Network) -> None:
 
 
 def _check_labels(network: Network, out: Tensor) -> None:
-    """Class labels must lie inside the classes that the model knows."""
-    if network.likelihood != "categorical":
-        return
+    """Refuse class labels that the model has no output for."""
     target = network.data[1]
-    if not isinstance(target, Tensor) or target.is_floating_point():
+    if network.likelihood != "categorical" or not isinstance(target, Tensor) or target.is_floating_point():
         return
     low, high = int(target.min()), int(target.max())
     classes = out.shape[1] if target.ndim == 1 else max(out.shape[1:])
@@ -143,10 +141,10 @@ def _check_labels(network: Network, out: Tensor) -> None:
 
 
 def _check_mean(network: Network, batch: Tree, loss: Tensor) -> None:
-    """A loss of a batch is the mean over its examples, or the noise of a batch is not c / B."""
+    """Refuse a loss that is not the mean over the examples of a batch: the noise of a batch would not be c / B."""
     n = len(leaves(batch)[0])
     with torch.no_grad(), user_code("running the model and its loss on single examples"):
-        alone = [network.batch_loss(network.theta, tree_map(lambda t, i=i: t[i : i + 1], batch)) for i in range(n)]
+        alone = [network.batch_loss(network.theta, indexed(batch, slice(i, i + 1))) for i in range(n)]
     mean = float(torch.stack(alone).mean())
     tol = MEAN_ERROR.get(network.theta.dtype, 1e-2) * max(abs(mean), abs(float(loss)), 1e-3)
     if abs(float(loss) - mean) > tol:
@@ -156,17 +154,18 @@ def _check_mean(network: Network, batch: Tree, loss: Tensor) -> None:
 
 
 def _notes(network: Network, attention: bool) -> list[str]:
+    """Sentences on what differs from the model as the user trains it."""
     modules = list(network.model.modules())
     notes = []
     if any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in modules):
-        notes.append("batch norm runs in eval mode, on its running averages, which stay as they are")
+        notes.append("batch norm runs in eval mode, on its running averages, which do not change")
     if any(isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0 for m in modules):
         notes.append("dropout is off")
     if attention:
-        notes.append("attention runs on the math kernel, the one that forward-mode differentiation passes through")
+        notes.append("attention runs on the math kernel, because the fused ones lack forward-mode differentiation")
     still = sum(p.numel() for p in network.model.parameters()) - network.dim
     if still > 0:
         notes.append(f"{still:,} parameters stay fixed")
     if network.of == "model":
-        notes.append("the loss is a function of the model, without a Gauss-Newton matrix: curvature is the Hessian")
+        notes.append("the loss is a function of the model and has no Gauss-Newton matrix, so curvature is the Hessian")
     return notes

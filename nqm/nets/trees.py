@@ -1,6 +1,6 @@
 """Data as trees of tensors: a tensor, or tuples, lists and dicts of them, whose first axis runs over examples.
 
-Derivatives too: torch's transforms for functions of one tensor, with the types that they return here.
+The derivatives of functions of one tensor are here too: torch's transforms, with precise return types.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 from ..types import Wrong
 
 Tree: TypeAlias = "Tensor | tuple[Tree, ...] | dict[Any, Tree]"
-"""Data as nested as the user's own: keys and depth are theirs."""
+"""Data nested as the user nested it, with any keys and to any depth."""
 
 T = TypeVar("T")
 grad = torch.func.grad
@@ -22,51 +22,60 @@ vmap = torch.func.vmap
 EMPTY = "data is empty: there is no example to take a gradient of"
 
 
-def tree_map(function: Callable[[Tensor], object], tree: T) -> T:
-    """The tree with the function applied to every tensor; lists become tuples."""
+def tree_map(function: Callable[..., object], tree: T, *others: T) -> T:
+    """Apply the function to every tensor, together with those in the same place of other trees; lists become tuples."""
+    trees = cast(Any, (tree, *others))
     if isinstance(tree, dict):
-        return cast(T, {key: tree_map(function, value) for key, value in tree.items()})
+        return cast(T, {key: tree_map(function, *(one[key] for one in trees)) for key in tree})
     if isinstance(tree, (tuple, list)):
-        return cast(T, tuple(tree_map(function, value) for value in tree))
-    return cast(T, function(cast(Tensor, tree)))
+        return cast(T, tuple(tree_map(function, *parts) for parts in zip(*trees, strict=True)))
+    return cast(T, function(*trees))
+
+
+def joined(trees: Sequence[T], join: Callable[[tuple[Tensor, ...]], Tensor]) -> T:
+    """Join trees of one shape tensor by tensor, by ``torch.cat`` or ``torch.stack``."""
+    return tree_map(lambda *tensors: join(tensors), *trees)
+
+
+def indexed(tree: T, index: slice | Tensor | list[int] | int | None) -> T:
+    """Index every tensor of the tree along its first axis; None adds an axis in front."""
+    return tree_map(lambda tensor: tensor[index], tree)
 
 
 def leaves(tree: object) -> list[Tensor]:
-    """Every tensor of the tree."""
+    """Return every tensor of the tree."""
     found: list[Tensor] = []
     tree_map(found.append, tree)
     return found
 
 
-def joined(trees: Sequence[T], join: Callable[[list[Tensor]], Tensor]) -> T:
-    """Trees of one shape as one tree, their tensors joined: by ``torch.cat``, ``torch.stack``."""
-    first = trees[0]
-    if isinstance(first, dict):
-        return cast(T, {key: joined([cast(Any, tree)[key] for tree in trees], join) for key in first})
-    if isinstance(first, (tuple, list)):
-        return cast(T, tuple(joined(list(parts), join) for parts in zip(*cast(Any, trees), strict=True)))
-    return cast(T, join(list(cast(Sequence[Tensor], trees))))
-
-
 def collect(data: object) -> tuple[Tree, list[str]]:
-    """All examples of tensors, a Dataset or a DataLoader as one tree, and what should be said about that."""
+    """Return all examples of tensors, a Dataset or a DataLoader as one tree, and notes for the user."""
     from torch.utils.data import DataLoader, Dataset, TensorDataset
 
     if isinstance(data, TensorDataset):
         return tuple(data.tensors), []
     if isinstance(data, DataLoader):
-        said = "the examples of the DataLoader were drawn once, and its order and augmentation are fixed from then on"
-        return _all_of(list(data)), [said]
+        note = "the examples of the DataLoader were drawn once, and its order and augmentation are fixed from then on"
+        return _all_of(data), [note]
     if isinstance(data, Dataset):
-        return _all_of(list(DataLoader(data, batch_size=256))), []
+        return _all_of(DataLoader(data, batch_size=256)), []
     if isinstance(data, (tuple, list, dict, Tensor)):
         return tree_map(torch.as_tensor, cast(Tree, data)), []
     got = type(data).__name__
     raise Wrong(f"data must be tensors (inputs, targets), a Dataset or a DataLoader, got {got}", argument="data")
 
 
+def _all_of(batches: Any) -> Tree:
+    """Join the batches of a DataLoader."""
+    found = [tree_map(torch.as_tensor, batch) for batch in batches]
+    if not found:
+        raise Wrong(EMPTY, argument="data")
+    return joined(found, torch.cat)
+
+
 def count(tree: Tree) -> int:
-    """How many examples there are; every tensor must have as many."""
+    """Return the number of examples, after checking that every tensor has the same number."""
     tensors = leaves(tree)
     if not tensors or any(t.ndim == 0 for t in tensors):
         raise Wrong("data must be tensors whose first axis runs over examples, such as (inputs, targets)", "data")
@@ -79,24 +88,12 @@ def count(tree: Tree) -> int:
     return sizes[0]
 
 
-def some(tree: Tree, n: int) -> Tree:
-    """The first n examples of every tensor."""
-    return tree_map(lambda t: t[:n], tree)
-
-
-def _all_of(batches: list[Tree]) -> Tree:
-    """The batches of a DataLoader as one tree."""
-    if not batches:
-        raise Wrong(EMPTY, argument="data")
-    return joined([tree_map(torch.as_tensor, batch) for batch in batches], torch.cat)
-
-
 def pushed_forward(function: Callable[[Tensor], Tensor], at: Tensor, along: Tensor) -> tuple[Tensor, Tensor]:
-    """The value, and J v: forward mode."""
+    """Return the function's value and J v, its Jacobian J times the vector ``along``, by forward mode."""
     return cast(tuple[Tensor, Tensor], torch.func.jvp(function, (at,), (along,)))
 
 
 def pulled_back(function: Callable[[Tensor], Tensor], at: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """The value, and the function u -> J' u: reverse mode."""
+    """Return the function's value and the map u -> J' u, by reverse mode."""
     value, pull = cast(Any, torch.func.vjp(function, at))
     return value, lambda u: pull(u)[0]

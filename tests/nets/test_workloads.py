@@ -39,7 +39,7 @@ def test_fashion_learns(name: str) -> None:
 
 @FASHION
 def test_the_fashion_files_are_the_real_ones() -> None:
-    for name, digest in DATA_FILES.sha256:
+    for name, digest in DATA_FILES.sha256.items():
         assert hashlib.sha256(gzip.decompress(DATA_FILES.file(name).read_bytes())).hexdigest() == digest
 
 
@@ -60,7 +60,7 @@ def test_downloads_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     home = tmp_path / "home"
     home.mkdir()
     (home / "a.gz").write_bytes(gzip.compress(b"right"))
-    sums = (("a.gz", hashlib.sha256(b"right").hexdigest()),)
+    sums = {"a.gz": hashlib.sha256(b"right").hexdigest()}
     source = DataSet("things", "ask", home=f"file://{home}/", sha256=sums)
     assert source.file("a.gz").is_relative_to(tmp_path / "cache")
     (tmp_path / "cache" / "nqm" / "things" / "a.gz").unlink()

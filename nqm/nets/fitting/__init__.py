@@ -1,1 +1,1 @@
-"""The noisy quadratic of a network: measured, used to predict, validated by training."""
+"""The noisy quadratic of a network: measure it, predict with it, and validate it by training."""

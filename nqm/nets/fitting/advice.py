@@ -1,15 +1,14 @@
-"""What to do next, on one page: tuned steps to a target over batch sizes, on a fitted network.
+"""Advise what to do next with a fitted network: tuned steps to a target, over optimizers and batch sizes.
 
-The bent model of `descent` is linearised at the target: ``loss <= target`` where
-``signal + noise / B * target / L(0) <= phi^-1(target)``. That is a noisy quadratic again, with its noise scaled, so every
-search of the exact engine applies.
+The corrected model of `descent` reaches the target where ``signal + noise / B * target / L(0) <= phi^-1(target)``. That is
+again a noisy quadratic, with its noise scaled, so every search of the exact engine applies.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,13 +27,13 @@ from .model import Fit
 from .prediction import horizon_of
 
 ADVISED_BATCH_SIZES = (4, 16, 64, 256, 1024, 4096, 16384)
-DECAY_PIECES = 5  # pieces of the decaying learning rate that is compared with a constant one
-CRITICAL_RANGE = 20.0  # batch sizes within this factor of the critical one decide it
-CRITICAL_RESAMPLES = 40  # resamples of the noise vectors for its interval, each with a sweep of its own
+DECAY_PIECES = 5  # number of pieces of the decaying learning rate that is compared with a constant one
+CRITICAL_RANGE = 20.0  # the critical batch size is resampled on batch sizes within this factor of it
+CRITICAL_RESAMPLES = 40  # number of resamples of the noise vectors for its interval, each with its own sweep
 SWEPT: tuple[Optimizer, ...] = (SGD(), HeavyBall())
 """Families that are tuned at every batch size."""
 TUNED: tuple[Optimizer, ...] = (EMA(SGD()), Nesterov())
-"""Families that are tuned at the one batch size asked for."""
+"""Families that are tuned only at the batch size asked for."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -50,9 +49,13 @@ class Advice(Tabular):
     critical_batch_size: Estimate | None = None
     decay_steps: float | None = None
 
+    @property
+    def best(self) -> Tuned | None:
+        """The tuned optimizer with the fewest steps, or None if none reaches the target."""
+        return min((t for t in self.tuned if t.steps), key=lambda t: t.steps or math.inf, default=None)
+
     def _brief(self) -> str:
-        reached = [t for t in self.tuned if t.steps]
-        best = min(reached, key=lambda t: t.steps or math.inf, default=None)
+        best = self.best
         found = self.sentences[0] if best is None else f"{best.optimizer} soonest, in {best.steps:,} steps"
         return f"loss {self.target:g} at batch_size={self.batch_size:,.10g}: {found}"
 
@@ -67,6 +70,7 @@ class Advice(Tabular):
         ]
 
     def to_dict(self) -> dict[str, object]:
+        """Plain numbers, as ``--json`` prints them."""
         return {
             "target": self.target, "batch_size": number(self.batch_size), "reachable": self.reachable,
             "sentences": list(self.sentences), "tuned": [t.to_dict() for t in self.tuned],
@@ -79,7 +83,7 @@ def advise(
     fit: Fit, target: float, batch_size: float, *, batch_sizes: Sequence[float] = ADVISED_BATCH_SIZES,
     progress: Progress | None = None,
 ) -> Advice:  # fmt: skip
-    """How to reach a training loss soonest from the checkpoint of a fit: optimizer, learning rate, batch size, decay."""
+    """Advise how to reach a training loss soonest from a fit's checkpoint: optimizer, learning rate, batch size, decay."""
     target, batch_size = check_target(target), check_batch_size(batch_size)
     if target >= fit.loss:
         raise Wrong(f"target {target:g} is not below the loss at the checkpoint, {fit.loss:.4g}", argument="target")
@@ -100,30 +104,30 @@ def advise(
     decay = optimal_schedule(problem, SGD(), batch_size, goal, pieces=DECAY_PIECES) if tuned[0].steps else None
     critical = _critical(fit, target, goal, sweeps[0])
     steps = None if decay is None else float(decay.steps)
-    said = _sentences(fit, target, batch_size, tuned, sweeps[0], here, critical, steps)
-    return Advice(target, batch_size, True, tuple(said), tuple(tuned), tuple(sweeps), critical, steps)
+    advice = Advice(target, batch_size, True, (), tuple(tuned), tuple(sweeps), critical, steps)
+    return replace(advice, sentences=tuple(_sentences(fit, advice)))
 
 
 def quadratic_at(fit: Fit, target: float) -> tuple[Quadratic, float] | str:
-    """The fit with its noise as it will be at the target, and the loss there that stands for it; or why there is none."""
+    """The quadratic with its noise as at the target, and its loss there; or a sentence that says why there is none."""
     goal = target if fit.bend is None else fit.bend.inverse(target)
     if goal is not None and goal > fit.offset:
         return _problem(fit, target), goal - fit.offset
     if goal is None and fit.descent is not None:
         ended = f"the descent that was measured, which ended at {fit.descent.loss[-1]:.4g}"
-        return f"{target:g} lies beyond {ended}; fit with a longer descent, or fit again further on"
-    least = f"{fit.offset:.4g}, the least loss of the quadratic at this checkpoint"
-    return f"{target:g} lies below {least}; fit again further on"
+        return f"{target:g} lies beyond {ended}; fit with a longer descent, or fit again at a later checkpoint"
+    least = f"{fit.offset:.4g}, the minimum of the quadratic at this checkpoint"
+    return f"{target:g} lies below {least}; fit again at a later checkpoint"
 
 
 def _problem(fit: Fit, target: float, spectrum: Spectrum | None = None) -> Quadratic:
-    """The fit, or another spectrum of its network, with its noise as it will be at the target."""
+    """The quadratic of the fit, or of another spectrum of its network, with its noise as at the target."""
     given = fit.spectrum if spectrum is None else spectrum
     return Quadratic(given if fit.bend is None else Spectrum(given.h, given.c * target / fit.loss, given.s))
 
 
 def _critical(fit: Fit, target: float, goal: float, found: Sweep) -> Estimate | None:
-    """Where SGD's steps are twice perfect scaling, with an interval: noise vectors drawn anew, each time swept again."""
+    """The batch size at which SGD needs twice the steps of perfect scaling; its interval is from resampled noise vectors."""
     value = found.critical_batch_size("2x")
     if not math.isfinite(value):
         return None
@@ -139,35 +143,33 @@ def _critical(fit: Fit, target: float, goal: float, found: Sweep) -> Estimate | 
     return Estimate(value, min(interval.low, value), max(interval.high, value))
 
 
-def _sentences(
-    fit: Fit, target: float, batch_size: float, tuned: list[Tuned], plain: Sweep, here: int, critical: Estimate | None,
-    decay: float | None,
-) -> list[str]:  # fmt: skip
-    said = []
+def _sentences(fit: Fit, advice: Advice) -> list[str]:
+    """The advice in words."""
+    said, (plain, *others), batch_size, critical = [], advice.tuned, advice.batch_size, advice.critical_batch_size
     if critical is not None:
         said.append(
             f"at batch {batch_size:g} you are at {batch_size / critical.value:.2g} of the critical size {critical.value:.3g} "
             f"({critical.low:.3g} to {critical.high:.3g}) at which SGD needs twice the steps of perfect scaling"
         )
-    reached = [t for t in tuned if t.steps]
-    if not reached:
-        return [*said, f"no optimizer reaches {target:g} at batch {batch_size:g}: {tuned[0].message}"]
-    best = min(reached, key=lambda t: t.steps or math.inf)
-    said.append(f"{best.optimizer} reaches {target:g} soonest, in {best.steps:,} steps")
-    base = tuned[0].steps
-    if base:
-        for name, t in zip(("heavy ball", "an average", "Nesterov"), tuned[1:], strict=True):
-            said.append(_against(name, t.steps, base))
-        if decay is not None:
-            said.append(_against(f"a decaying learning rate ({DECAY_PIECES} pieces)", decay, base))
-        double = plain.steps[int(np.flatnonzero(plain.batch_sizes == 2 * batch_size)[0])]
-        if np.isfinite(double) and np.isfinite(plain.steps[here]):
-            said.append(f"doubling the batch saves {100 * (1 - double / plain.steps[here]):.0f}% of SGD's steps")
+    best = advice.best
+    if best is None:
+        return [*said, f"no optimizer reaches {advice.target:g} at batch {batch_size:g}: {plain.message}"]
+    said.append(f"{best.optimizer} reaches {advice.target:g} soonest, in {best.steps:,} steps")
+    if plain.steps:
+        for name, t in zip(("heavy ball", "an average", "Nesterov"), others, strict=True):
+            said.append(_against(name, t.steps, plain.steps))
+        if advice.decay_steps is not None:
+            said.append(_against(f"a decaying learning rate ({DECAY_PIECES} pieces)", advice.decay_steps, plain.steps))
+        swept = dict(zip(advice.sweeps[0].batch_sizes, advice.sweeps[0].steps, strict=True))
+        saved = 100 * (1 - swept[2 * batch_size] / swept[batch_size])
+        if np.isfinite(saved):
+            said.append(f"doubling the batch saves {saved:.0f}% of SGD's steps")
     rate, steps = float(best.optimizer.effective_lr), best.steps or 0
     return [*said, horizon_of(fit).sentence(rate * steps * float(fit.spectrum.h.max()))]
 
 
 def _against(name: str, steps: float | None, base: float) -> str:
+    """A sentence that compares steps with those of tuned SGD."""
     if not steps:
         return f"{name} does not reach it"
     gain = 1 - steps / base

@@ -1,17 +1,17 @@
-"""How the loss of a real network departs from its quadratic as it falls: one descent on full gradients.
+"""How the loss of a real network departs from its quadratic as it falls, measured by one descent on full gradients.
 
-Past a reach (learning rate x steps x curvature) of ten or so, curvature and noise of a network shrink with its loss, and
-a fixed quadratic does not. Most of that depends on how far the descent has come and hardly on how it got there. So it is
-measured once, along some hundred full gradients, and serves every optimizer, learning rate and batch size: with q(k) the
-quadratic's loss and L(k) the network's after k steps of the descent,
+Beyond learning rate x steps x curvature = 10 or so, the curvature and the noise of a network shrink with its loss, while a
+fixed quadratic does not change. This departure depends mostly on how far the training has come, and hardly on the optimizer.
+So it is measured once, along about a hundred full gradients, for every optimizer, learning rate and batch size. With q(k)
+the loss of the quadratic and L(k) that of the network after k steps of the descent,
 
     phi(q(k)) = L(k)        and a prediction is        loss(t) = phi(signal(t) + noise(t) / B  phi(signal(t)) / L(0)):
 
-the quadratic's loss, bent, with gradient noise in proportion to the loss.
+the corrected ("bent") loss of the quadratic, with gradient noise in proportion to the loss.
 
-The descent is heavy ball with lr = 1 / largest curvature and momentum 1/2. It comes as far as plain gradients in half the
-steps, and is stable until the curvature has grown to three times what was measured, where plain ones bear twice. In its first
-steps it swings through the largest curvatures, as few other settings do, so phi takes its first point after ten of them.
+The descent is heavy ball with lr = 1 / largest curvature and momentum 1/2. It travels twice as far as gradient descent in the
+same steps, and stays stable until the curvature is three times the measured one (gradient descent: twice). Its first steps
+oscillate along the largest curvatures, which few other settings do, so the first point of phi comes after ten steps.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
     from ...problems.quadratic import Quadratic
     from ..network import Network
 
-DESCENT_POINTS = 40  # steps of a descent, evenly in log, after which the loss is taken
+DESCENT_POINTS = 40  # number of steps, evenly spaced in log, at which the loss of a descent is computed
 DESCENT_MOMENTUM = 0.5
 SWINGING_STEPS = 10
-"""Steps in which the start dies away along the largest curvatures, as momentum^(step / 2), to 3%: phi has its first point
-after them. Chosen, as the next one, on the checks in docs/checks: both move errors up to step 100, and later ones hardly."""
-IDENTITY_SHARE = 0.3  # phi is the identity for this share of the way to its first point
+"""The first point of phi comes after this many steps, in which oscillations along the largest curvatures decay to 3%, as
+momentum^(step / 2). Chosen on the checks in docs/checks, where it affects errors up to step 100 and hardly later ones."""
+IDENTITY_SHARE = 0.3  # phi is the identity for this share of the way to its first point; chosen on the same checks
 PATIENCE_STEPS, PATIENCE_SHARE = 10, 0.25
-"""A descent ends when its loss had no new minimum for so many steps, or for this share of the steps made if that is more."""
+"""A descent ends after this many steps without a new minimum of the loss, or this share of all steps if that is more."""
 
 
 @dataclass(frozen=True, eq=False)
 class Descent:
-    """Loss of the network after so many steps of heavy ball on full gradients, where it is lower than ever before."""
+    """The loss of a network along heavy ball on full gradients, at those steps where it has a new minimum."""
 
     lr: float
     momentum: float
@@ -54,6 +54,7 @@ class Descent:
 
     @property
     def optimizer(self) -> HeavyBall:
+        """The optimizer of the descent."""
         return HeavyBall(self.lr, self.momentum)
 
     @property
@@ -63,7 +64,7 @@ class Descent:
 
 
 def descend(network: Network, lr: float, steps: int, progress: Progress | None = None) -> Descent:
-    """Follow full gradients; the descent ends early where the loss falls no more, as past the edge of stability, or on Ctrl-C."""
+    """Follow full gradients; the descent ends early if the loss stops falling, as in an unstable region, or on Ctrl-C."""
     from ..training.loop import Batches, walk
 
     times, optimizer = report_steps(steps, "log", DESCENT_POINTS), HeavyBall(lr, DESCENT_MOMENTUM)
@@ -82,7 +83,7 @@ def descend(network: Network, lr: float, steps: int, progress: Progress | None =
 
 
 class Bend:
-    """The function phi from the quadratic's loss to the network's, increasing; identity from the checkpoint's loss up."""
+    """The increasing function phi from the quadratic's loss to the network's; the identity above the checkpoint's loss."""
 
     def __init__(self, descent: Descent, problem: Quadratic, offset: float) -> None:
         kept = (descent.steps == 0) | (descent.steps >= min(SWINGING_STEPS, descent.steps[-1]))
@@ -91,7 +92,7 @@ class Bend:
         before = np.minimum.accumulate(q)
         falling = np.concatenate([[True], q[1:] < before[:-1] - 1e-12 * abs(q[0])])
         q, loss = q[falling], loss[falling]
-        if len(q) > 1:  # next to the checkpoint the quadratic is right, so phi leaves it with slope 1
+        if len(q) > 1:  # close to the checkpoint the quadratic is accurate, so phi begins there with slope 1
             near = IDENTITY_SHARE * (q[0] - q[1])
             if loss[0] - near > loss[1]:
                 q, loss = np.insert(q, 1, q[0] - near), np.insert(loss, 1, loss[0] - near)
@@ -105,11 +106,11 @@ class Bend:
 
     @cached_property
     def slope(self) -> float:
-        """Of phi at the end of the descent, with which it goes on from there."""
+        """The slope of phi at the end of the descent, by which it is extrapolated."""
         return float((self.loss[1] - self.loss[0]) / (self.q[1] - self.q[0]))
 
     def __call__(self, q: Array) -> Array:
-        """The network's loss where the quadratic's is q."""
+        """The loss of the network for a loss q of the quadratic."""
         if len(self.q) < 2:
             return q
         inside = self._inside(np.clip(q, self.q[0], self.q[-1]))
@@ -117,7 +118,7 @@ class Bend:
         return np.where(q > self.q[-1], self.loss[-1] + q - self.q[-1], np.where(q < self.q[0], below, inside))
 
     def inverse(self, loss: float) -> float | None:
-        """The quadratic's loss at which the network's is this; None where the descent did not come so far."""
+        """The loss of the quadratic for a loss of the network; None if the descent did not reach that loss."""
         if len(self.q) < 2 or loss >= self.loss[-1]:
             return loss
         if loss < self.loss[0]:

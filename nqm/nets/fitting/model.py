@@ -1,12 +1,12 @@
-"""Fit: a network at a checkpoint as a noisy quadratic that the exact engine takes as it is.
+"""Fit: a network at a checkpoint as a noisy quadratic, which the exact engine takes as it is.
 
-With signal nodes (h, g^2) and noise nodes (h, c) of `probing`, the loss after t steps is expected at
+With the signal nodes (h, g^2) and noise nodes (h, c) of `probing`, the expected loss after t steps is
 
     loss(t) = loss - sum g^2 / (2 h) + 1/2 sum h (g^2 / h^2) m_s(h, t) + (1/B) 1/2 sum h c m_n(h, t)
 
-where m_s and m_n are the second moments that the optimizer makes of a unit start and of unit noise on curvature h. So
-signal nodes are modes with s = g^2 / h^2 and c = 0, noise nodes modes with s = 0, and both live in one `Spectrum`. What is
-left when both have died away is the ``offset``, the least loss of the quadratic; it may lie below zero.
+where m_s and m_n are the second moments on curvature h after a unit start and under unit noise. So signal nodes are modes
+with s = g^2 / h^2 and c = 0, noise nodes are modes with s = 0, and one `Spectrum` holds both. The first two terms are the
+``offset``, the minimum of the quadratic, which may be negative.
 """
 
 from __future__ import annotations
@@ -14,60 +14,55 @@ from __future__ import annotations
 import json
 import math
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ...engine.readable import Readable
 from ...engine.spectrum import Spectrum
-from ...problems.base import AnySchedule
 from ...problems.quadratic import Quadratic
 from ...types import Array, Wrong
 from ..estimates import Estimate, Measure, bootstrap
 from .descent import Bend, Descent
-from .prediction import Horizon, Prediction, predict
+from .plots import plot_fit
+from .prediction import Horizon, predict
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from ...optimizers.base import Optimizer
-
-FLAT_SHARE = 1e-7  # curvatures below this share of the largest act as straight slopes for 10^5 steps: raised to it
-FIT_FORMAT = "nqm fit 1"
-KINDS = ("signal", "noise", "density")
-RENAMED = {"noise_settled": "noise_eigenvectors"}  # entries that files of earlier versions have under other names
+FLAT_SHARE = 1e-7  # smaller curvatures, as a share of the largest, are raised to it; they are flat for 10^5 steps
+FIT_FORMAT = "nqm fit 1"  # the entry "format" of the file of a fit
+KINDS = ("signal", "noise", "density")  # the measures of a fit
+RENAMED = {"noise_settled": "noise_eigenvectors"}  # names of entries in files of earlier versions, with today's names
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a fit comes from and what it cost; entries that a file of an earlier version lacks have their defaults."""
+    """Where a fit comes from and what it cost. Entries that are missing in the file of an earlier version have defaults."""
 
     network: str = ""
     step: int | None = None  # step of the checkpoint in the network's training
-    parameters: int = 0  # weights that move
+    parameters: int = 0  # number of trained weights
     curvature: str = ""  # name of the curvature matrix
     lanczos_steps: int = 0  # Lanczos steps from the gradient
-    noise_vectors: int = 0  # random combinations of per-example gradients
-    noise_steps: int = 0  # Lanczos steps from each of the noise vectors
-    noise_eigenvectors: int = 0  # eigenvectors of the largest curvatures, along which the noise was found exactly
-    probes: int = 0  # random vectors for the density of curvatures
+    noise_vectors: int = 0  # number of random combinations of per-example gradients
+    noise_steps: int = 0  # Lanczos steps from each noise vector
+    noise_eigenvectors: int = 0  # number of eigenvectors along which the noise was computed exactly
+    probes: int = 0  # number of random vectors for the density of curvatures
     seed: int = 0
     products: int = 0  # products with the curvature matrix
     full_gradients: int = 0  # steps of the descent
     chunk: int = 0  # examples in a pass over the data
-    gradient_seconds: float = 0.0  # seconds of a full gradient
-    product_cost: float = 0.0  # full gradients that a product costs alone
-    product_cost_together: float = 0.0  # full gradients that a product costs among several vectors
-    notes: tuple[str, ...] = ()  # what was changed in the network on the way, in sentences
-    seconds: float = 0.0  # seconds of the whole fit
+    gradient_seconds: float = 0.0  # time of a full gradient
+    product_cost: float = 0.0  # cost of a product with one vector, in full gradients
+    product_cost_together: float = 0.0  # cost of a product among several vectors, in full gradients
+    notes: tuple[str, ...] = ()  # sentences on what was changed in the network
+    seconds: float = 0.0  # time of the whole fit
 
     @classmethod
     def from_dict(cls, note: Mapping[str, Any]) -> Provenance:
-        """From the note of a file; entries of another version that are not known here are left out."""
+        """The provenance in the note of a file; entries that this version does not know are omitted."""
         given = {RENAMED.get(name, name): value for name, value in note.items()}
         step = given.pop("step", None)
         known: dict[str, Any] = {n: type(v)(given[n]) for n, v in vars(cls()).items() if n in given}
@@ -81,9 +76,9 @@ class Provenance:
 class Fit(Readable):
     """A measured model: two measures over curvature, the loss at the checkpoint, and where they come from.
 
-    ``top`` has the largest curvatures h, and gradient g, noise variance c and Adam's preconditioner along each. ``density``
-    is the distribution of all curvatures, if random probes were asked for. ``descent`` is how the real loss falls along full
-    gradients, by which predictions are bent. ``horizon`` is how far checks of this fit found it right.
+    ``top`` has the largest curvatures h, and along each of them the gradient g, the noise variance c and Adam's
+    preconditioner. ``density`` is the distribution of all curvatures, if random probes were asked for. ``descent`` is the real
+    loss along full gradients, by which predictions are corrected. ``horizon`` is how far checks found this fit accurate.
     """
 
     signal: Measure
@@ -96,6 +91,9 @@ class Fit(Readable):
     provenance: Provenance = Provenance()
     horizon: Horizon | None = None
 
+    predict = predict
+    plot = plot_fit
+
     def _brief(self) -> str:
         about, h = self.provenance, f"largest curvature {self.signal.h.max():.4g}"
         step = "" if about.step is None else f" at step {about.step:,}"
@@ -104,7 +102,7 @@ class Fit(Readable):
 
     @cached_property
     def note(self) -> dict[str, object]:
-        """Provenance and horizon as files and ``--json`` have them."""
+        """Provenance and horizon, as in files and in ``--json``."""
         checked = {} if self.horizon is None else {"horizon": self.horizon.to_dict()}
         return {**self.provenance.to_dict(), **checked}
 
@@ -114,7 +112,7 @@ class Fit(Readable):
         return self.spectrum_with(self.noise.weight / self.noise.probes)
 
     def spectrum_with(self, noise: Array) -> Spectrum:
-        """The spectrum with other weights on the noise nodes; nodes that are one curvature are one mode."""
+        """The spectrum with these weights on the noise nodes; nodes of equal curvature become one mode."""
         least = FLAT_SHARE * max(self.signal.h.max(), self.noise.h.max())
         h, where = np.unique(np.maximum(np.append(self.signal.h, self.noise.h), least), return_inverse=True)
         signals = len(self.signal.h)
@@ -125,27 +123,28 @@ class Fit(Readable):
 
     @cached_property
     def problem(self) -> Quadratic:
+        """The measured quadratic; its losses lack the `offset`."""
         return Quadratic(self.spectrum)
 
     @property
     def offset(self) -> float:
-        """The least loss of the quadratic: add it to the losses of ``problem``."""
+        """The minimum of the quadratic's loss, to be added to the losses of ``problem``."""
         return self.loss - self.spectrum.initial_loss
 
     @cached_property
     def bend(self) -> Bend | None:
-        """From losses of the quadratic to losses of the network, if a descent was measured."""
+        """The map from losses of the quadratic to losses of the network, if a descent was measured."""
         return None if self.descent is None else Bend(self.descent, self.problem, self.offset)
 
     @property
     def noise_scale(self) -> Estimate:
-        """tr C / |g|^2: the batch size at which noise and signal of a gradient are alike."""
+        """tr C / |g|^2: the batch size at which noise and signal of a gradient are equal."""
         g = self.signal.integral(np.ones_like)
         return bootstrap(self.noise.each(np.ones_like), lambda trace: trace / g)
 
     @property
     def curvature_noise_scale(self) -> Estimate:
-        """tr GC / g'Gg: the same for what a step does to the loss."""
+        """tr GC / g'Gg: the batch size at which noise and signal are equal in what a step does to the loss."""
         bent = self.signal.integral(lambda h: h)
         return bootstrap(self.noise.each(lambda h: h), lambda trace: trace / bent)
 
@@ -159,29 +158,16 @@ class Fit(Readable):
 
     @property
     def adam_power(self) -> tuple[float, float]:
-        """The power p of H^-p that comes closest to Adam's preconditioner here, and the spread around it in logs.
+        """The power p for which H^-p is closest to Adam's preconditioner at the checkpoint, and the spread around it in logs.
 
-        Adam divides by d, the root of the second moment of single-example gradients. Along the largest curvatures' vectors
-        y, log(y' d^-1 y) against log h has the slope -p; for C = H and a diagonal H it would be 1/2.
+        Adam divides by d, the root of the second moment of single-example gradients. Along the vectors y of the largest
+        curvatures, log(y' d^-1 y) against log h has the slope -p. For C = H and a diagonal H, p would be 1/2.
         """
         slope, spread = _slope(self.top["h"], self.top["adam"])
         return -slope, spread
 
-    def predict(
-        self, optimizer: Optimizer, batch_size: float, steps: int | Sequence[int], schedule: AnySchedule = None, *,
-        replacement: bool = True, bent: bool = True,
-    ) -> Prediction:  # fmt: skip
-        """Expected training loss over the next steps, with its interval and how far it can be trusted: see `predict`."""
-        return predict(self, optimizer, batch_size, steps, schedule, replacement=replacement, bent=bent)
-
-    def plot(self, path: str | None = None) -> Figure:
-        """Signal and noise over curvature, and noise against curvature."""
-        from .plots import plot_fit
-
-        return plot_fit(self, path)
-
     def to_dict(self) -> dict[str, object]:
-        """What ``nqm fit --json`` prints; files have the nodes besides."""
+        """What ``nqm fit --json`` prints; files also have the nodes."""
         slope, spread = self.noise_exponent
         power, around = self.adam_power
         return {
@@ -223,7 +209,7 @@ class Fit(Readable):
         except KeyError as error:
             what = f"its entry {error} is missing"
         except json.JSONDecodeError as error:
-            what = f"its text is not JSON from line {error.lineno}, column {error.colno} on, as of a file cut short"
+            what = f"its text is not JSON from line {error.lineno}, column {error.colno} on, as if it were cut short"
         except (OSError, ValueError, TypeError, IndexError, EOFError, zipfile.BadZipFile):
             what = "its contents are damaged"
         advice = "make it again with `nqm fit`, or name the file that `nqm fit --out` wrote"
@@ -232,7 +218,7 @@ class Fit(Readable):
     @classmethod
     def _parsed(cls, data: Mapping[str, Any]) -> Fit:
         if data.get("format") != FIT_FORMAT:
-            kind = f"its format is {data['format']!r:.40}" if "format" in data else "it says no format"
+            kind = f"its format is {data['format']!r:.40}" if "format" in data else "it has no entry 'format'"
             raise Wrong(f"{kind}, and that of a fit is {FIT_FORMAT!r}")
         kinds = {"h": float, "weight": float, "probe": int}
         measures = {
@@ -253,7 +239,7 @@ class Fit(Readable):
 
 
 def _slope(x: Array, y: Array) -> tuple[float, float]:
-    """Of log y against log x, and the standard deviation around the line."""
+    """The slope of log y against log x, and the standard deviation around the line."""
     fine = (x > 0) & (y > 0)
     if fine.sum() < 3:
         return math.nan, math.nan
@@ -263,7 +249,7 @@ def _slope(x: Array, y: Array) -> tuple[float, float]:
 
 
 def is_fit(path: str | Path) -> bool:
-    """Whether a file is one that `Fit.save` wrote, and not a spectrum."""
+    """Whether `Fit.save` wrote a file; otherwise it may be a spectrum."""
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as file:

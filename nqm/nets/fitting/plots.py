@@ -1,4 +1,4 @@
-"""Charts of fits, predictions and checks, as lines and panels that `show.chart` draws."""
+"""Charts of fits, predictions and checks: the lines and panels that `show.chart` draws."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...show.chart import BLACK, GREY, PALETTE, Line, Panel, chart, wrap
+from ...show.chart import BLACK, GREY, PALETTE, Figure, Line, Panel, chart, wrap
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from .model import Fit
     from .prediction import Prediction
     from .validation import Check
 
 
 def plot_fit(fit: Fit, path: str | None = None) -> Figure:
-    """Where signal and noise sit over curvature, as cumulative shares; and noise against curvature along the top vectors."""
+    """Plot the cumulative shares of signal and noise over curvature, and the noise along the largest curvatures."""
     lines = []
     for name, measure, color in (("signal", fit.signal, PALETTE[0]), ("noise", fit.noise, PALETTE[1])):
         order = np.argsort(measure.h)
@@ -35,7 +33,7 @@ def plot_fit(fit: Fit, path: str | None = None) -> Figure:
 
 
 def plot_prediction(prediction: Prediction, path: str | None = None) -> Figure:
-    """Predicted loss over steps with its interval."""
+    """Plot the predicted loss over steps, with its interval."""
     steps = np.maximum(prediction.steps, 0.5)  # step 0 on a log axis
     half = (prediction.high - prediction.low) / 2
     line = Line(steps, prediction.loss, "predicted", BLACK, spread=half if np.isfinite(half).all() else None)
@@ -44,7 +42,7 @@ def plot_prediction(prediction: Prediction, path: str | None = None) -> Figure:
 
 
 def plot_check(check: Check, path: str | None = None) -> Figure:
-    """Predicted (lines) over real loss (points), and the error against learning rate x steps x curvature."""
+    """Plot predicted (lines) and real losses (points) over steps, and the errors over lr x steps x curvature."""
     over, errors = [], []
     for i, row in enumerate(check.rows):
         color, name = PALETTE[i % len(PALETTE)], f"{row.trained.optimizer}, B = {row.trained.batch_size:g}"

@@ -1,7 +1,7 @@
-"""What a fitted network will do next: expected loss over steps, its interval, and how far to trust it.
+"""Predict what a fitted network will do next: expected loss over steps, its interval, and how far to trust it.
 
-The exact engine runs on the measured spectrum; the offset is added. How far that holds depends on how far the weights
-travel, which is the effective learning rate times the steps: `Horizon` says up to which product past checks stayed
+The exact engine runs on the measured spectrum, and the offset is added. How far this holds depends on how far the weights
+travel, which is the effective learning rate times the steps: `Horizon` has the product up to which past checks stayed
 within 2% and within 5%.
 """
 
@@ -23,25 +23,22 @@ from ...problems.base import AnySchedule, check_batch_size, report_steps
 from ...problems.quadratic import Quadratic
 from ...types import Array, Wrong
 from ..estimates import bootstrap
+from .plots import plot_prediction
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from .model import Fit
 
 
 @dataclass(frozen=True)
 class Horizon:
-    """Effective learning rate x steps up to which checks stayed within 2% and 5%, in units of 1 / largest curvature."""
+    """The effective lr x steps x largest curvature up to which checks stayed within 2% and within 5%."""
 
     within_2: float
     within_5: float
     source: str
 
     def sentence(self, reach: float) -> str:
-        """How a prediction that goes as far as ``reach`` is to be read."""
-        if math.isnan(self.within_2):
-            return f"no check of this fit tells how far to trust it; lr x steps x curvature goes to {reach:.3g}"
+        """How to read a prediction up to lr x steps x curvature = ``reach``."""
         if reach <= self.within_2:
             level = "within 2%"
         elif reach <= self.within_5:
@@ -55,7 +52,7 @@ class Horizon:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Horizon:
-        """From the note of a file, where a number that is not finite is left out."""
+        """The horizon in the note of a file, where a number that is not finite is null."""
         return cls(float(data["within_2"] or 0), float(data["within_5"] or 0), str(data["source"]))
 
     def to_dict(self) -> dict[str, object]:
@@ -63,19 +60,19 @@ class Horizon:
 
 
 USUAL_HORIZON = Horizon(300.0, 300.0, "checks of the built-in workloads, whose descents end at 300,")
-"""For a fit that has not been checked itself: pooled from the checks in docs/checks, whose files the tests read again."""
+"""The horizon of a fit that has not been checked itself, pooled from the files in docs/checks; a test repeats it."""
 PLAIN_HORIZON = Horizon(10.0, 30.0, "checks of the built-in workloads, without a descent,")
-"""The horizon of the plain quadratic, on the workload that it suits least."""
+"""The horizon of the plain quadratic, on the workload with the largest errors."""
 UNKNOWN = dict.fromkeys(("band_signal", "band_noise", "band_edges", "noise_scale", "curvature_noise_scale"))
-"""What a run of the quadratic says of its own modes and a prediction leaves out."""
-PREDICTION_COLUMNS = ("steps", "loss", "low", "high", "reach")  # what a prediction says of each reported step
+"""Fields of a `Run` that describe the quadratic's own modes, which a prediction omits."""
+PREDICTION_COLUMNS = ("steps", "loss", "low", "high", "reach")  # columns of a prediction's table
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Prediction(Tabular):
-    """A predicted `Run`, its 90% interval from the noise vectors, and its trust horizon.
+    """A predicted `Run`, its 90% interval from the noise vectors, and the horizon up to which to trust it.
 
-    ``reach`` is effective lr x steps x largest curvature at each reported step.
+    ``reach`` is the effective lr x steps x largest curvature at each reported step.
     """
 
     run: Run
@@ -90,21 +87,27 @@ class Prediction(Tabular):
     def _notes(self) -> list[str]:
         return [self.message]
 
+    plot = plot_prediction
+
     @property
     def steps(self) -> Array:
+        """The reported steps."""
         return self.run.steps
 
     @property
     def loss(self) -> Array:
+        """The predicted loss at each reported step."""
         return self.run.loss
 
     @property
     def message(self) -> str:
+        """How the run ends, and how far to trust it."""
         if not self.run.outcome.ok:
             return self.run.message
         return f"{self.run.message}; {self.horizon.sentence(float(self.reach[-1]))}"
 
     def to_dict(self) -> dict[str, object]:
+        """Plain numbers, as ``--json`` prints them."""
         return {
             "optimizer": str(self.run.optimizer), "batch_size": number(self.run.batch_size),
             "outcome": self.run.outcome.name, "message": self.message,
@@ -116,12 +119,6 @@ class Prediction(Tabular):
         columns = (getattr(self, name).tolist() for name in PREDICTION_COLUMNS)
         return [dict(zip(PREDICTION_COLUMNS, row, strict=True)) for row in zip(*columns, strict=True)]
 
-    def plot(self, path: str | None = None) -> Figure:
-        """Predicted loss over steps, with its interval."""
-        from .plots import plot_prediction
-
-        return plot_prediction(self, path)
-
 
 def predict(
     fit: Fit, optimizer: Optimizer, batch_size: float, steps: int | Sequence[int], schedule: AnySchedule = None, *,
@@ -132,11 +129,11 @@ def predict(
     Parameters
     ----------
     optimizer, batch_size, steps, schedule : as in `Quadratic.run`; momenta start at zero.
-    replacement : whether each example of a batch is drawn independently. Else, in shuffled epochs, a batch of B out of N
-        has the noise of one of B (N - 1) / (N - B).
-    bent : correct for the way the real loss fell along the fit's descent; False for the plain quadratic.
+    replacement : whether the examples of a batch are drawn independently. In shuffled epochs, a batch of B out of N
+        examples has the noise of an independent batch of B (N - 1) / (N - B).
+    bent : whether the loss is corrected as the fit's descent measured it; False for the plain quadratic.
 
-    Outside the stable region of the measured curvature nothing is predicted beyond the checkpoint, and the message says so.
+    For a setting that is unstable on the measured curvature nothing is predicted, and the message says so.
     """
     require_set(optimizer, "predict")
     if not optimizer.linear:
@@ -162,14 +159,14 @@ def predict(
 
 
 def _bent(fit: Fit, signal: Array, noise: Array, bent: bool) -> Array:
-    """Losses of the network from signal and noise of the quadratic: see `descent`."""
+    """Losses of the network from signal and noise of the quadratic, by the equation of `descent`."""
     if fit.bend is None or not bent:
         return signal + noise
     return fit.bend(signal + noise * fit.bend(signal) / fit.loss)
 
 
 def horizon_of(fit: Fit, bent: bool = True) -> Horizon:
-    """That of the fit's own checks, if there were any; else what is usual, as far as the fit's descent goes."""
+    """The horizon of the fit's own checks, or else the usual one, limited to where the fit's descent ends."""
     if fit.descent is None or not bent:
         return PLAIN_HORIZON
     if fit.horizon is not None:
@@ -179,31 +176,26 @@ def horizon_of(fit: Fit, bent: bool = True) -> Horizon:
 
 
 def _probes(fit: Fit) -> list[Spectrum]:
-    """The noise of each probe by itself."""
+    """For each noise vector a spectrum with its noise alone."""
     h, c = np.maximum(fit.noise.h, fit.spectrum.h.min()), np.maximum(fit.noise.weight, 0)
     return [Spectrum(h[mine], c[mine], 0.0) for mine in (fit.noise.probe == k for k in range(fit.noise.probes))]
 
 
 def _reach(optimizer: Optimizer, schedule: Schedule | None, times: Array) -> Array:
-    """Effective learning rate summed over steps."""
+    """Effective learning rate summed over the steps before each reported one."""
     rate = float(optimizer.effective_lr)
     if schedule is None:
         return rate * times
-    total, t, found = 0.0, 0, []
-    for last in times.tolist():
-        while t < last:
-            until = int(min(schedule.same_until(t), last))
-            total += rate * float(schedule.at(t)[0]) * (until - t)
-            t = until
-        found.append(total)
-    return np.array(found)
+    ends = np.append(schedule.ends[:-1], max(schedule.steps, int(times[-1])))  # the last piece continues
+    total = np.cumsum(schedule.lr * np.diff(ends, prepend=0))
+    return rate * np.interp(times, np.append(0, ends), np.append(0.0, total))
 
 
 def _refused(fit: Fit, run: Run) -> Prediction:
-    """The checkpoint alone, and why."""
+    """A prediction of the checkpoint alone, with the reason."""
     message = (
         f"outside the stable region of the measured curvature, so nothing is predicted: the quadratic {run.message}. "
-        "Real networks often move to flatter places there and come back, which no model of this checkpoint shows"
+        "Real networks often move to flatter regions there and recover, which no model of this checkpoint shows"
     )
     one = np.array([fit.loss])
     parts = {"steps": np.array([0]), "loss": one, "signal": one, "noise": np.zeros(1)}

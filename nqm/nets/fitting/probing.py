@@ -1,24 +1,22 @@
-"""Fit a network: where its gradient signal and noise sit over its curvature, by Gauss quadrature with Lanczos.
+"""Fit a network: how its gradient signal and noise are distributed over curvature, by Gauss quadrature with Lanczos.
 
-With g the full gradient and g_j that of example j, C = mean (g_j - g)(g_j - g)':
+With the curvature matrix G, the full gradient g, the gradient g_j of example j and C = mean (g_j - g)(g_j - g)':
 
     signal   f -> g' f(G) g            Lanczos from g
     noise    f -> tr f(G) C            Lanczos from n = N^-1/2 sum_j e_j (g_j - g), e_j standard normal: E n n' = C
     density  f -> tr f(G)              Lanczos from standard normal vectors
 
-The last two are means over random probes, each kept, so that every number has an interval by resampling them:
-`estimates.Measure`. Most of the scatter of the noise comes from the few largest curvatures h with vectors y. There y'Cy is
-found exactly, by a forward-mode pass over the examples, and probes are left with the rest: for eigenvectors y of G,
+The last two are means over random probes. The result of each probe is kept (`estimates.Measure`), so that resampling gives
+every number an interval. Most of the scatter of the noise comes from the few largest curvatures h with vectors y. There y'Cy
+is computed exactly, by a forward-mode pass over the examples, and the probes measure the rest: for eigenvectors y of G,
 
     tr f(G) C = sum f(h) y'Cy + tr f(G) (1 - YY') C (1 - YY').
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -32,61 +30,49 @@ from ..krylov import SPENT, Krylov, lanczos
 from ..network import Network
 from ..preflight import check_measurable
 from ..trees import pulled_back, pushed_forward, vmap
-from .descent import Descent, descend
+from .descent import descend
 from .model import Fit, Provenance
 
-BASIS_BYTES = 2**30  # memory that the Lanczos bases of start vectors taken together may take
-SQUARED_EXAMPLES = 512  # examples whose gradients are squared for Adam's second moment
-ADAM_EPS = 1e-8  # the eps of Adam, by which its preconditioner is bounded
-RITZ_RESIDUAL = 0.02  # a Ritz vector with a residual below this share of its curvature is taken as an eigenvector
-TOP_VECTORS = 16  # largest curvatures along which signal and noise are found exactly
-TIMED_GRADIENTS = 3  # full gradients that are timed, to say what a product costs
-T = TypeVar("T")
+BASIS_BYTES = 2**30  # memory that the Lanczos bases of a group of start vectors may take
+SQUARED_EXAMPLES = 512  # number of examples whose gradients are squared for Adam's second moment
+ADAM_EPS = 1e-8  # the eps of Adam, which bounds its preconditioner
+RITZ_RESIDUAL = 0.02  # a Ritz vector with a residual below this share of its curvature counts as an eigenvector
+TOP_VECTORS = 16  # number of largest curvatures along which signal and noise are computed exactly
+TIMED_GRADIENTS = 3  # number of full gradients that are timed, to report the cost of a product
 
 
 @dataclass(frozen=True, eq=False)
 class Signal:
     """What Lanczos from the gradient found: its Krylov space, and the ``vectors`` of the largest curvatures.
 
-    ``top`` has, along each vector, curvature h, noise variance c, gradient g, Adam's preconditioner, and the residual.
+    ``top`` has for each vector the curvature h, the noise variance c, the gradient g, Adam's preconditioner and the residual.
     """
 
     krylov: Krylov
     top: dict[str, Array]
     vectors: Tensor
-    seconds: float
 
     @property
     def converged(self) -> Array:
-        """Which of the vectors are taken as eigenvectors."""
+        """Which of the vectors count as eigenvectors."""
         return self.top["residual"] <= RITZ_RESIDUAL * self.top["h"]
-
-
-@dataclass(frozen=True, eq=False)
-class Noise:
-    """Gradient noise over curvature, and the density of all curvatures if probes were asked for."""
-
-    measure: Measure
-    density: Measure | None
-    lanczos_steps: int
-    seconds: float
 
 
 def fit(
     network: Network, *, steps: int = 40, noise_vectors: int = 6, noise_steps: int = 12, probes: int = 0,
     descent: int = 150, curvature: str | None = None, seed: int = 0, progress: Progress | None = None,
 ) -> Fit:  # fmt: skip
-    """Measure signal and noise of a network at its checkpoint.
+    """Measure signal and noise of a network at its checkpoint, and return them as a `Fit`.
 
     Parameters
     ----------
     steps : Lanczos steps from the gradient, each a product with the curvature.
-    noise_vectors : random combinations of per-example gradients, for the noise beside the largest curvatures, along which
-        it is found exactly; their scatter gives the intervals.
-    noise_steps : Lanczos steps from each of them, and from each probe.
-    probes : random vectors for the density of eigenvalues; the prediction does not need them.
-    descent : full gradients along which the real loss is followed; 0 for none. Each comes 2 / largest curvature further in
-        effective learning rate x steps, and predictions hold about as far as it goes: see `descent`.
+    noise_vectors : number of random combinations of per-example gradients. They measure the noise except along the largest
+        curvatures, where it is computed exactly; their scatter gives the intervals.
+    noise_steps : Lanczos steps from each noise vector, and from each probe.
+    probes : number of random vectors for the density of eigenvalues; predictions do not need them.
+    descent : number of full gradients along which the real loss is followed; 0 for none. Each adds 2 / largest curvature to
+        effective learning rate x steps, and predictions hold about as far as the descent goes: see `descent`.
     curvature : "gauss_newton" (default), "hessian", "fisher" or "empirical_fisher".
     progress : called with (done, total). Ctrl-C keeps the Lanczos steps made so far, and the provenance says how many.
     """
@@ -108,47 +94,63 @@ def fit(
     if not bool((g.double() ** 2).sum().isfinite()):
         raise Wrong("the gradient is not finite at this checkpoint; scale the inputs, or load a sound one", "network")
     signal = signal_of(network, operator, g, steps, generator, show)
-    noise = noise_of(operator, signal, vectors, probes, noise_steps, generator, show)
-    gradient = sum(_timed(network.gradient)[1] for _ in range(TIMED_GRADIENTS)) / TIMED_GRADIENTS
+    made, alone = operator.products, operator.seconds
+    noise, density, noise_made = noise_of(operator, signal, vectors, probes, noise_steps, generator, show)
+    start = perf_counter()
+    for _ in range(TIMED_GRADIENTS):
+        network.gradient()
+    gradient = (perf_counter() - start) / TIMED_GRADIENTS
     path = descend(network, 1 / float(signal.top["h"].max()), descent, progress) if descent else None
-    about = _provenance(network, operator, signal, noise, path, seed, gradient, perf_counter() - began)
+    about = Provenance(
+        network=network.name, step=network.step, parameters=network.dim, curvature=operator.name, seed=seed,
+        lanczos_steps=len(signal.krylov), noise_vectors=noise.probes, noise_steps=noise_made,
+        noise_eigenvectors=int(signal.converged.sum()), probes=density.probes if density else 0,
+        products=operator.products, full_gradients=0 if path is None else int(path.steps[-1]), chunk=network.chunk,
+        gradient_seconds=gradient, product_cost=alone / made / gradient,
+        product_cost_together=(operator.seconds - alone) / max(operator.products - made, 1) / gradient,
+        notes=tuple(network.notes), seconds=round(perf_counter() - began, 2),
+    )  # fmt: skip
     nodes = Measure.of([signal.krylov.quadrature()])
-    return Fit(nodes, noise.measure, loss, network.examples, signal.top, noise.density, path, about)
+    return Fit(nodes, noise, loss, network.examples, signal.top, density, path, about)
 
 
 def signal_of(
     network: Network, operator: Curvature, g: Tensor, steps: int, generator: torch.Generator, progress: Progress
 ) -> Signal:
-    """Lanczos from the gradient, and what is found along the vectors of the largest curvatures."""
-    (found,), seconds = _timed(lambda: krylov_spaces(operator, g[None], steps, keep=True, progress=progress))
+    """Run Lanczos from the gradient, and measure signal and noise along the vectors of the largest curvatures."""
+    (found,) = krylov_spaces(operator, g[None], steps, keep=True, progress=progress)
     top, vectors = _along_top(network, found, g, generator)
     if not top["h"].max() > 0:
-        largest = f"the largest curvature along the gradient is {top['h'].max():g}, as where every softmax is saturated"
+        largest = f"the largest curvature along the gradient is {top['h'].max():g}, as if every softmax were saturated"
         raise Wrong(f"{largest}; scale the inputs, or take another checkpoint", argument="network")
-    return Signal(found, top, vectors, seconds)
+    return Signal(found, top, vectors)
 
 
 def noise_of(
     operator: Curvature, signal: Signal, vectors: Tensor, probes: int, steps: int, generator: torch.Generator,
     progress: Progress,
-) -> Noise:  # fmt: skip
-    """Lanczos from the noise vectors, less what is known of them exactly, and from random probes."""
+) -> tuple[Measure, Measure | None, int]:  # fmt: skip
+    """Gradient noise over curvature, the density of curvatures if there are probes, and the number of Lanczos steps.
+
+    Lanczos starts at the noise vectors, without their parts along eigenvectors, and at random probes.
+    """
     exact = signal.converged
-    rest = without(vectors, signal.vectors[torch.as_tensor(exact)])
-    if rest.norm() <= SPENT.get(rest.dtype, 1e-3) * vectors.norm():  # the eigenvectors span all that moves
+    known = signal.vectors[torch.as_tensor(exact)]
+    rest = vectors - (vectors @ known.T) @ known
+    if rest.norm() <= SPENT.get(rest.dtype, 1e-3) * vectors.norm():  # the eigenvectors span all of the noise
         rest = rest[:0]
     starts = torch.cat([rest, torch.randn(probes, rest.shape[1], generator=generator, dtype=rest.dtype)])
-    spaces, seconds = _timed(lambda: krylov_spaces(operator, starts, steps, progress=progress))
+    spaces = krylov_spaces(operator, starts, steps, progress=progress)
     parts = [space.quadrature() for space in spaces]
     apart = parts[: len(rest)] if len(rest) else [(np.empty(0), np.empty(0))] * len(vectors)
     h, c = signal.top["h"][exact], np.maximum(signal.top["c"][exact], 0)
     measure = Measure.of([(np.append(h, nodes), np.append(c, weights)) for nodes, weights in apart])
     density = parts[len(rest) :]
-    return Noise(measure, Measure.of(density) if density else None, max(map(len, spaces), default=0), seconds)
+    return measure, Measure.of(density) if density else None, max(map(len, spaces), default=0)
 
 
 def _tried(few: Network, curvature: str | None, seed: int) -> None:
-    """Pass a few examples through every derivative that a fit takes."""
+    """Pass a few examples through every derivative that a fit computes."""
     generator = torch.Generator().manual_seed(seed)
     _, g = random_noise(few, 1, generator)
     start = torch.randn(1, few.dim, generator=generator, dtype=g.dtype)
@@ -159,7 +161,7 @@ def _tried(few: Network, curvature: str | None, seed: int) -> None:
 def _along_top(
     network: Network, found: Krylov, g: Tensor, generator: torch.Generator
 ) -> tuple[dict[str, Array], Tensor]:
-    """Signal, noise variance and Adam's preconditioner along the vectors of the largest Ritz values, and these vectors."""
+    """Signal, noise variance and Adam's preconditioner along the largest Ritz vectors, and these vectors."""
     values, vectors = found.ritz()
     k = min(TOP_VECTORS, len(found))
     y, second = vectors[:k].to(g.dtype), np.zeros(k)
@@ -174,32 +176,8 @@ def _along_top(
     return columns, y
 
 
-def _provenance(
-    network: Network, operator: Curvature, signal: Signal, noise: Noise, path: Descent | None, seed: int,
-    gradient: float, seconds: float,
-) -> Provenance:  # fmt: skip
-    """Where a fit comes from; ``gradient`` is the seconds of a full gradient."""
-    made, density = len(signal.krylov), noise.density
-    return Provenance(
-        network=network.name, step=network.step, parameters=network.dim, curvature=operator.name, seed=seed,
-        lanczos_steps=made, noise_vectors=noise.measure.probes, noise_steps=noise.lanczos_steps,
-        noise_eigenvectors=int(signal.converged.sum()), probes=density.probes if density else 0,
-        products=operator.products, full_gradients=0 if path is None else int(path.steps[-1]), chunk=network.chunk,
-        gradient_seconds=gradient, product_cost=signal.seconds / made / gradient,
-        product_cost_together=noise.seconds / max(operator.products - made, 1) / gradient,
-        notes=tuple(network.notes), seconds=round(seconds, 2),
-    )  # fmt: skip
-
-
-def _timed(work: Callable[[], T]) -> tuple[T, float]:
-    """What the work gives, and the seconds that it took."""
-    began = perf_counter()
-    found = work()
-    return found, perf_counter() - began
-
-
 def random_noise(network: Network, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Random combinations of centred per-example gradients, as rows, and the gradient; none of the former is formed."""
+    """Random combinations of centred per-example gradients, as rows, and the gradient; no per-example gradient is formed."""
     theta = network.theta
     e = torch.randn(count, network.examples, generator=generator, dtype=torch.float64).to(theta.dtype)
     e = torch.cat([e, torch.ones_like(e[:1])])  # the last row gives the sum of the gradients themselves
@@ -214,15 +192,10 @@ def random_noise(network: Network, count: int, generator: torch.Generator) -> tu
     return rows / network.examples**0.5, g
 
 
-def without(rows: Tensor, basis: Tensor) -> Tensor:
-    """Rows less their part in the space of orthonormal vectors."""
-    return rows - (rows @ basis.T) @ basis
-
-
 def krylov_spaces(
     curvature: Curvature, starts: Tensor, steps: int, *, keep: bool = False, progress: Progress | None = None
 ) -> list[Krylov]:
-    """Lanczos from every row, in groups whose bases fit in memory together; an interrupt keeps what is done."""
+    """Run Lanczos from every row, in groups whose bases fit in memory; an interrupt keeps the groups that are done."""
     if len(starts) == 0:
         return []
     group = max(1, BASIS_BYTES // ((steps + 1) * starts.shape[1] * starts.element_size()))

@@ -1,15 +1,15 @@
-"""How alike the curvature of a network is at several checkpoints of a training.
+"""How similar the curvature of a network is at several checkpoints of a training.
 
 With eigenvalues a_i, b_j and unit eigenvectors u_i, v_j of two positive semi-definite matrices A and B, d their size:
 
     trace      tr B / tr A
-    overlap    sum_ij (u_i' v_j)^2 / k over the k largest: the mean squared cosine between the two subspaces. 1 if they are
-               the same, k / d on average if one has nothing to do with the other
-    alignment  tr AB / (|A| |B|) of A and B cut to those k: the cosine between the matrices, blind to their scale
-    distance   sum_i |a_i - b_i| / (tr A + tr B) over all eigenvalues in order: blind to their directions. 0 for equal
-               spectra, at most 1
+    overlap    sum_ij (u_i' v_j)^2 / k over the k largest: the mean squared cosine between the two subspaces. It is 1 if they
+               are the same, and k / d on average if they are independent
+    alignment  tr AB / (|A| |B|) of A and B restricted to those k: the cosine between the matrices, which ignores scale
+    distance   sum_i |a_i - b_i| / (tr A + tr B) over all eigenvalues in order, which ignores direction. It is 0 for equal
+               spectra, and at most 1
 
-Eigenpairs come from Lanczos, traces and spectra from random probes, which every checkpoint shares, so that most of their
+Eigenpairs come from Lanczos, traces and spectra from random probes. Every checkpoint has the same probes, so most of their
 error is common to both sides of a comparison.
 """
 
@@ -32,14 +32,14 @@ from ..network import Network
 from ..training.loop import Batches, walk
 from .probing import krylov_spaces
 
-CHECKPOINT_SEED = 0x51  # of the batches between checkpoints, apart from those of other trainings
+CHECKPOINT_SEED = 0x51  # stream of the batches between checkpoints, separate from those of other trainings
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Similarity(Tabular):
-    """What `curvature_similarity` found: one entry for each checkpoint, or for each pair of them.
+    """The result of `curvature_similarity`: an entry for each checkpoint, or for each pair of checkpoints.
 
-    ``values`` has the k largest eigenvalues of each checkpoint, ``residuals`` their errors as shares of the first.
+    ``values`` has the k largest eigenvalues of each checkpoint, and ``residuals`` their errors as shares of the largest.
     """
 
     steps: tuple[int | None, ...]
@@ -57,7 +57,7 @@ class Similarity(Tabular):
         return f"{len(self.steps)} checkpoints, {self.values.shape[1]} largest curvatures of the {self.curvature}"
 
     def table(self) -> list[dict[str, object]]:
-        """A row for each checkpoint after the first, against the one before it."""
+        """A row for each checkpoint after the first, compared with the one before it."""
         return [
             {
                 "step": self.steps[i], "before": self.steps[i - 1], "loss": float(self.loss[i]),
@@ -79,10 +79,10 @@ class Similarity(Tabular):
 def checkpoints(
     network: Network, optimizer: Optimizer, batch_size: int, steps: Sequence[int], *, seed: int = 0
 ) -> list[Network]:
-    """The network after each number of steps of one training from where it stands."""
+    """Train the network from its checkpoint, and return it after each of these numbers of steps."""
     times = [int(t) for t in steps]
     if not times or times != sorted(set(times)) or times[0] < 0:
-        raise Wrong(f"steps must be whole numbers that increase, from 0 on, got {list(steps)}", argument="steps")
+        raise Wrong(f"steps must be increasing whole numbers from 0 on, got {list(steps)}", argument="steps")
     batches, begun = Batches(network.examples, (CHECKPOINT_SEED, seed)), network.step or 0
     path = walk(network, optimizer, batch_size, times, batches=batches)
     return [network.at(theta, begun + times[i]) for i, theta in path]
@@ -92,17 +92,17 @@ def curvature_similarity(
     networks: Sequence[Network], *, k: int = 10, probes: int = 8, lanczos_steps: int = 20, curvature: str | None = None,
     seed: int = 0, tol: float = 1e-3, progress: Progress | None = None,
 ) -> Similarity:  # fmt: skip
-    """How alike the curvature of one network is at two or more checkpoints.
+    """Compare the curvature of one network at two or more checkpoints.
 
     Parameters
     ----------
-    k : eigenpairs whose subspaces are compared.
-    probes : random vectors for traces and spectra; their scatter gives the traces' intervals.
-    lanczos_steps : from each probe.
-    curvature : "gauss_newton" (default), "hessian", "fisher" or "empirical_fisher"; `overlap` and the others are
-        defined for any symmetric matrix, but only positive ones have the bounds that are stated.
-    tol : residual of the eigenpairs, as a share of the largest value, that ends their Lanczos run early.
-    progress : called with (checkpoints done, all of them).
+    k : number of eigenpairs whose subspaces are compared.
+    probes : number of random vectors for traces and spectra; their scatter gives the intervals of the traces.
+    lanczos_steps : Lanczos steps from each probe.
+    curvature : "gauss_newton" (default), "hessian", "fisher" or "empirical_fisher". The bounds of `overlap` and the
+        other quantities hold only for positive semi-definite matrices.
+    tol : residual, as a share of the largest eigenvalue, below which the Lanczos run for the eigenpairs ends.
+    progress : called with (checkpoints done, number of checkpoints).
     """
     if len(networks) < 2:
         raise Wrong(f"networks must be two checkpoints or more, got {len(networks)}", argument="networks")
@@ -126,22 +126,24 @@ def curvature_similarity(
         kind = operator.name
         if progress:
             progress(i + 1, len(networks))
-    pairs = [[(i, j) for j in range(len(networks))] for i in range(len(networks))]
-    cosines = [[(vectors[i] @ vectors[j].T) ** 2 for i, j in row] for row in pairs]
+    cosines = [[(u @ v.T) ** 2 for v in vectors] for u in vectors]
     return Similarity(
         steps=tuple(n.step for n in networks), loss=np.array([n.full_loss() for n in networks]),
         trace=tuple(bootstrap(m.each(lambda h: h)) for m in spectra), values=np.array(values),
         residuals=np.array(residuals), overlap=np.array([[c.sum() / k for c in row] for row in cosines]),
-        alignment=np.array([[_alignment(values[i], values[j], cosines[i][j]) for i, j in row] for row in pairs]),
-        distance=np.array([[spectra_distance(spectra[i], spectra[j]) for i, j in row] for row in pairs]),
+        alignment=np.array([
+            [_alignment(a, b, cosine) for b, cosine in zip(values, row, strict=True)]
+            for a, row in zip(values, cosines, strict=True)
+        ]),
+        distance=np.array([[spectra_distance(one, other) for other in spectra] for one in spectra]),
         dim=dim, curvature=kind,
     )  # fmt: skip
 
 
 def spectra_distance(one: Measure, other: Measure) -> float:
-    """The area between the two counts of eigenvalues above h, over the sum of the traces.
+    """The area between the two counts of eigenvalues above h, divided by the sum of the traces.
 
-    It is the cost of carrying one spectrum to the other in order (Wasserstein-1), which sums |a_i - b_i|.
+    The area is the Wasserstein-1 distance of the two spectra, sum_i |a_i - b_i|.
     """
     h = np.concatenate([one.h, other.h])
     mass = np.concatenate([one.weight / one.probes, -other.weight / other.probes])
@@ -156,5 +158,5 @@ def _alignment(a: Array, b: Array, cosine: Array) -> float:
 
 
 def _filled(found: Array, k: int) -> Array:
-    """k entries; a matrix of lower rank has eigenvalues zero beyond those that Lanczos finds."""
+    """The k largest eigenvalues: beyond those that Lanczos finds, a matrix of lower rank has zeros."""
     return np.pad(np.asarray(found, float), (0, k - len(found)))

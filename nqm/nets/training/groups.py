@@ -1,10 +1,11 @@
-"""Trials of one cell trained in step with one another, each until it is done."""
+"""Trials of one cell, trained in lockstep, each until it is done."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -13,13 +14,13 @@ from .stacks import Draws, Plain, Slopes, Stacked
 from .tasks import Task
 from .trial import RAW, SLACK, Result, Trial
 
-DIVERGED_TRIAL = 1e3  # a trial has diverged when its loss is this many times the initial one
-TIMED_STEPS = 2  # steps for which a way of training is timed
-TIMED_EXAMPLES = 512  # examples of the largest batch that a way of training is timed with
+DIVERGED_TRIAL = 1e3  # a trial has diverged when its loss is this many times the initial loss
+TIMED_STEPS = 2  # number of steps that are timed to choose between stacked and plain training
+TIMED_EXAMPLES = 512  # larger batches are timed with this number of examples
 
 
 def evaluation_steps(growth: float, last: int) -> Iterator[int]:
-    """Steps at which the metric is taken: 1, 2, ... and then each a fraction later; the last one too.
+    """Steps at which the metric is evaluated: 1, 2, ..., then each later by the fraction ``growth``; and the last step.
 
     >>> list(evaluation_steps(0.3, 20))
     [1, 2, 3, 4, 6, 8, 11, 15, 20]
@@ -32,7 +33,7 @@ def evaluation_steps(growth: float, last: int) -> Iterator[int]:
 
 
 class Record:
-    """What is known of one trial so far."""
+    """The curves and the outcome of one trial so far."""
 
     def __init__(self, trial: Trial) -> None:
         self.trial, self.times, self.seconds, self.initial = trial, list[int](), 0.0, math.nan
@@ -42,11 +43,11 @@ class Record:
 
     @property
     def waiting(self) -> list[str]:
-        """Read-outs that are not at the target yet."""
+        """The read-outs that have not reached the target yet."""
         return [name for name, steps in self.steps.items() if steps is None]
 
     def see(self, t: int, found: dict[str, tuple[float, float]]) -> None:
-        """Take in the metric and the loss of each read-out that was waiting, after t steps."""
+        """Record the metric and the loss after t steps of each read-out that was waiting, and whether the trial ends."""
         if t == 0:
             self.initial = found[RAW][1]
         self.times.append(t)
@@ -56,16 +57,13 @@ class Record:
         for name, (value, _) in found.items():
             if value <= self.trial.target and not grown:
                 self.steps[name] = t
-        self._judge(t, grown)
-
-    def _judge(self, t: int, grown: list[float]) -> None:
         trial, waiting = self.trial, ", ".join(self.waiting)
         reached = " and ".join(name for name, steps in self.steps.items() if steps is not None)
         above = f"{waiting} above {trial.metric} {trial.target:g}"
         if not waiting:
-            self.end("reached", f"came to {trial.metric} {trial.target:g} in {t:,} steps")
+            self.end("reached", f"reached {trial.metric} {trial.target:g} in {t:,} steps")
         elif grown and reached:
-            self.end("out_of_steps", f"{reached} came to the target, then the loss grew to {grown[0]:.3g}")
+            self.end("out_of_steps", f"{reached} reached the target, then the loss grew to {grown[0]:.3g}")
         elif grown:
             self.end("diverged", f"the loss is {grown[0]:.3g} at step {t:,}, from {self.initial:.3g} at the start")
         elif t >= trial.max_steps:
@@ -74,15 +72,17 @@ class Record:
             self.end("stopped", f"{above} at step {t:,}, well behind a better trial")
 
     def end(self, outcome: str, message: str) -> None:
+        """Set how the trial ended."""
         self.outcome, self.message = outcome, message
 
     def result(self, how: str) -> Result:
+        """What is sent back to the lab."""
         key, seen = self.trial.key, (self.steps, self.curves, self.times)
         return Result(key, self.outcome, *seen, self.seconds, self.message, how)
 
 
 class Group:
-    """Trials in lockstep; each leaves the stack when it is done."""
+    """Trials in lockstep. Each leaves the stack when it is done."""
 
     def __init__(self, task: Task, method: Method, trials: Sequence[Trial], stacking: str) -> None:
         first = trials[0]
@@ -101,12 +101,12 @@ class Group:
         self.how += f", accumulated({pieces})" if pieces > 1 else ""
 
     def run(self) -> list[Result]:
-        """Train until every trial is done."""
+        """Train until every trial is done, and return their results in order."""
         first, t = self.records[0].trial, 0
         clock = time.process_time()
         for until in (0, *evaluation_steps(first.growth, first.steps_allowed)):
             while t < until:
-                self._step(t)
+                self.step(t)
                 t += 1
             self._evaluate(t)
             self._race(t)
@@ -119,29 +119,30 @@ class Group:
                 break
         return [record.result(self.how) for record in self.records]
 
-    def _step(self, t: int) -> None:
+    def step(self, t: int) -> None:
+        """Take step t of every active trial, and update the averages."""
         self.rule.step(self.slopes, self.draws(self.size), t)
         if len(self.averages):
-            # The recursion of `EMA`, here because one training serves every decay: as an optimizer each would train anew.
+            # The recursion of `EMA`. It is repeated here so that one training serves all decays.
             self.averages.lerp_(self.rule.theta, self.gains)
 
     def _evaluate(self, t: int) -> None:
-        """Take the metric of each read-out that still waits for the target."""
+        """Evaluate the metric of each read-out that has not reached the target."""
         weights = dict(zip(self.records[0].trial.readouts, (self.rule.theta, *self.averages), strict=True))
-        asked = [(row, name) for row, record in enumerate(self.active) for name in (record.waiting if t else [RAW])]
+        asked = [(row, name) for row, record in enumerate(self.active) for name in record.waiting]
         stack = torch.stack([weights[name][row] for row, name in asked])
         target = self.records[0].trial.target
         found = self.metric(stack, target, together=len(asked) > 1 and isinstance(self.slopes, Stacked))
         seen: list[dict[str, tuple[float, float]]] = [{} for _ in self.active]
         for (row, name), pair in zip(asked, found, strict=True):
-            seen[row] |= {name: pair} if t else dict.fromkeys(self.active[row].waiting, pair)
+            seen[row][name] = pair
         for record, pairs in zip(self.active, seen, strict=True):
             record.see(t, pairs)
 
     def _race(self, t: int) -> None:
-        """Stop trials that are well behind the first of their seed at the target, with every read-out.
+        """Stop trials that are well behind another of the same seed, which reached the target, in every read-out.
 
-        Trials of one seed look for the best settings; those of different seeds measure one setting, and each is wanted.
+        Trials of one seed compete for the best settings. Trials of different seeds measure one setting, so all are needed.
         """
         for seed in {record.trial.seed for record in self.active}:
             rivals = [record for record in self.records if record.trial.seed == seed]
@@ -152,7 +153,7 @@ class Group:
                         record.end("stopped", f"{', '.join(record.waiting)} well behind another trial at step {t:,}")
 
     def _leave(self) -> None:
-        """Trials that are done leave; the others may be fewer than a stack is good for."""
+        """Remove the trials that are done, and choose again between stacked and plain training for the others."""
         rows = [row for row, record in enumerate(self.active) if not record.outcome]
         some_left = 0 < len(rows) < len(self.active)
         self.active = [self.active[row] for row in rows]
@@ -163,43 +164,39 @@ class Group:
             self.slopes = self._choose()
 
     def _choose(self) -> Slopes:
-        """One vectorised pass, or one pass after another."""
+        """Choose between one vectorised pass and one pass after another."""
         stacked = len(self.active) > 1 and self.stacking != "never" and self.method.stacks
         if stacked and self.stacking == "auto":
             stacked = stack_pays(self.task, self.method, [record.trial for record in self.active])
-        return self.task.slopes(Stacked if stacked else Plain)
+        return (Stacked if stacked else Plain)(self.task.network)
 
 
 _PAYS: dict[tuple[object, ...], bool] = {}
 
 
 def stack_pays(task: Task, method: Method, trials: Sequence[Trial]) -> bool:
-    """Whether a vectorised step of so many trials takes less time than one after another, by the clock.
+    """Whether a vectorised step of these trials takes less CPU time than one step after another.
 
-    Timed once in a process for a workload, its options, the optimizer, the batch size and the size of the stack, rounded up to a
-    power of two. A network that cannot be vectorised is trained plainly.
+    This is measured once per process for a workload, its options, the optimizer, the batch size and the number of trials, which
+    is rounded up to a power of two. A network that cannot be vectorised is trained plainly.
     """
-    size = min(trials[0].batch_size, TIMED_EXAMPLES)
     power = 1 << (len(trials) - 1).bit_length()
     key = (task.name, str(task.options), method.name, trials[0].batch_size, power)
     if key not in _PAYS:
-        rows = [trials[k % len(trials)] for k in range(power)]
+        size = min(trials[0].batch_size, TIMED_EXAMPLES)
+        rows = [replace(trials[k % len(trials)], batch_size=size) for k in range(power)]
         try:
-            _PAYS[key] = _seconds(task, method, rows, Stacked, size) < _seconds(task, method, rows, Plain, size)
-        except (RuntimeError, NotImplementedError, ValueError):  # no rule for vectorising some operation
+            _PAYS[key] = _seconds(task, method, rows, "always") < _seconds(task, method, rows, "never")
+        except (RuntimeError, NotImplementedError, ValueError):  # torch cannot vectorise some operation
             _PAYS[key] = False
     return _PAYS[key]
 
 
-def _seconds(task: Task, method: Method, trials: Sequence[Trial], kind: type[Slopes], size: int) -> float:
-    """The least time of a step of these trials from the start."""
-    seeds, slopes = [trial.seed for trial in trials], task.slopes(kind)
-    theta = torch.stack([task.start(trial.seed) for trial in trials])
-    rule = method.start(task.network, theta, [trial.settings for trial in trials], seeds)
-    draws, times = Draws(task.network.examples, seeds), []
+def _seconds(task: Task, method: Method, trials: Sequence[Trial], stacking: str) -> float:
+    """The shortest CPU time of a step of these trials."""
+    group, times = Group(task, method, trials, stacking), []
     for t in range(1 + TIMED_STEPS):  # the first one warms up
-        index = draws(size)
         start = time.process_time()
-        rule.step(slopes, index, t)
+        group.step(t)
         times.append(time.process_time() - start)
     return min(times[1:])

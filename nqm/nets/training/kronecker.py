@@ -1,14 +1,14 @@
 """Kronecker factors of the Fisher matrix, layer by layer, for a stack of trials.
 
-A layer maps inputs a to ``W a``, with the bias as a last column of W and 1 as a last input. Its weights' gradient on one example
-is ``sum_r g_r a_r'``, over the R places r where the layer is applied (1 for a plain linear layer, the positions of a
-convolution, the tokens of a sequence), with g the gradient of the example's loss in the layer's output. K-FAC takes inputs and
-output gradients for independent, and places too, so that the layer's block of the Fisher matrix is
+A layer maps inputs a to ``W a``, with the bias as the last column of W and 1 as the last input. The gradient of its weights on
+one example is ``sum_r g_r a_r'`` over the places r where the layer is applied: one for a plain linear layer, the positions of a
+convolution, the tokens of a sequence. Here g is the gradient of the example's loss in the layer's output. K-FAC treats inputs
+and output gradients as independent, and places too, so the layer's block of the Fisher matrix is
 
     F ~ A (x) G,    A = mean over examples of sum_r a_r a_r',    G = mean over examples and places of g_r g_r'.
 
-Targets are drawn from the model's own predictive distribution, which makes F the Fisher matrix; or they are the data's, which
-makes it the empirical one. An embedding's inputs are one-hot, so that its A is diagonal: how often each symbol occurs.
+With targets drawn from the model's own predictive distribution F is the Fisher matrix; with the targets of the data it is the
+empirical Fisher matrix. The inputs of an embedding are one-hot, so its A is diagonal and counts how often each symbol occurs.
 
 References
 ----------
@@ -29,17 +29,17 @@ from torch.nn import functional as F
 
 from ..curvature import draw_targets, targets_in
 from ..network import Network
-from ..trees import Tree, joined, leaves, some, tree_map
+from ..trees import Tree, indexed, leaves
 from .stacks import Slopes
 
-LAYER_EXAMPLES = 2  # examples of the pass that finds the layers
+LAYER_EXAMPLES = 2  # number of examples in the pass that finds the layers
 Hook = Callable[[str, tuple[Tensor, ...], Tensor], Tensor | None]
-"""What is called after a module: with its name, its inputs and its output, which the hook may replace."""
+"""A function that is called after a module with its name, its inputs and its output, which it may replace."""
 
 
 @dataclass(frozen=True)
 class KroneckerLayer:
-    """A layer with Kronecker factors: its module, the names of its parameters, and the shape of an example's output."""
+    """A layer with Kronecker factors: its module, the names of its parameters, and the shape of its output per example."""
 
     name: str
     module: nn.Module
@@ -49,18 +49,18 @@ class KroneckerLayer:
 
     @property
     def diagonal(self) -> bool:
-        """Whether A is diagonal and kept as a vector."""
+        """Whether A is diagonal, and stored as a vector."""
         return isinstance(self.module, nn.Embedding)
 
     def matrix(self, parts: dict[str, Tensor]) -> Tensor:
-        """Its weights, or their gradients, as stacked matrices (trials, outputs, inputs), the bias last."""
+        """The weights, or their gradients, as stacked matrices (trials, outputs, inputs), with the bias last."""
         if self.diagonal:
             return parts[self.weight].transpose(1, 2)
         w = parts[self.weight].flatten(2)
         return torch.cat([w, parts[self.bias][:, :, None]], dim=2) if self.bias else w
 
     def parts(self, matrix: Tensor, shapes: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
-        """The named parameters that such matrices hold."""
+        """The named parameters in such matrices: the inverse of `matrix`."""
         if self.diagonal:
             return {self.weight: matrix.transpose(1, 2)}
         w = matrix[:, :, :-1] if self.bias else matrix
@@ -68,7 +68,7 @@ class KroneckerLayer:
         return found | {self.bias: matrix[:, :, -1]} if self.bias else found
 
     def input_factor(self, x: Tensor) -> Tensor:
-        """A of each trial, from its inputs (trials, examples, ...)."""
+        """A of each trial, from the layer's inputs (trials, examples, ...)."""
         (trials, examples), m = x.shape[:2], self.module
         if isinstance(m, nn.Embedding):
             symbols = x.reshape(trials, -1)
@@ -82,11 +82,11 @@ class KroneckerLayer:
         return a.mT @ a / examples
 
     def output_factor(self, g: Tensor) -> Tensor:
-        """G of each trial, from the gradients (trials, examples, ...) of its mean loss."""
+        """G of each trial, from the gradients (trials, examples, ...) of the mean loss in the layer's output."""
         trials, examples = g.shape[:2]
         g = g.flatten(3).mT if isinstance(self.module, nn.Conv2d) else g
         g = g.reshape(trials, -1, g.shape[-1])  # g_r of every example and place
-        # The loss of an example has `examples` times the gradient of its share of the mean.
+        # The gradient of an example's loss is `examples` times that of its share of the mean loss.
         return g.mT @ g * (examples / (g.shape[1] // examples))
 
 
@@ -108,10 +108,10 @@ def _supported(module: nn.Module) -> bool:
 
 
 def layers_of(network: Network) -> list[KroneckerLayer]:
-    """The layers of a network that have Kronecker factors: each applied once in a pass, example by example."""
+    """The layers of a network that have Kronecker factors: those applied once in a pass, to each example separately."""
     calls: dict[str, list[Tensor]] = {}
     modules = {name: m for name, m in network.model.named_modules() if _supported(m)}
-    batch = some(network.data, LAYER_EXAMPLES)
+    batch = indexed(network.data, slice(LAYER_EXAMPLES))
     with torch.no_grad(), _hooked(modules, lambda name, _, output: calls.setdefault(name, []).append(output)):
         network.output(network.theta, batch)
     rows, found = len(leaves(batch)[0]), []
@@ -140,7 +140,7 @@ def _hooked(modules: dict[str, nn.Module], hook: Hook) -> Iterator[None]:
 
 
 class Statistics(NamedTuple):
-    """What one batch says: gradients, factors A and G of each layer, and the mean gradients at the Fisher's targets."""
+    """What one batch yields: gradients, the factors A and G of each layer, and the mean gradients at drawn targets."""
 
     g: Tensor
     factors: dict[str, tuple[Tensor, Tensor]]
@@ -151,13 +151,8 @@ def statistics(
     slopes: Slopes, layers: Sequence[KroneckerLayer], theta: Tensor, index: Tensor,
     generators: Sequence[torch.Generator] | None,
 ) -> Statistics:  # fmt: skip
-    """Gradients and factors of a stack of trials on their batches; without generators, of the empirical Fisher matrix."""
-    total = None
-    for piece, share in slopes.pieces(index):
-        one = tree_map(lambda t, share=share: share * t, _piece(slopes, layers, theta, piece, generators))
-        total = one if total is None else joined([total, one], lambda pair: pair[0] + pair[1])
-    assert total is not None
-    return Statistics(*total)
+    """Gradients and factors of a stack of trials on their batches; those of the empirical Fisher matrix if no generators."""
+    return Statistics(*slopes.accumulated(lambda piece: _piece(slopes, layers, theta, piece, generators), index))
 
 
 def _piece(
@@ -173,7 +168,7 @@ def _piece(
 
         def watch(name: str, arguments: tuple[Tensor, ...], output: Tensor) -> Tensor:
             inputs[name] = arguments[0]
-            return output + moved[name]  # a shift that is zero: the loss's gradient in it is g
+            return output + moved[name]  # moved is zero, and g is the gradient of the loss in it
 
         with _hooked({layer.name: layer.module for layer in layers}, watch):
             out = network.output(row, batch)
@@ -186,10 +181,11 @@ def _piece(
         g, drawn = found[0], found[0]
     else:
         (g,) = torch.autograd.grad(losses.sum(), theta, retain_graph=True)
-        # A training that blows up has outputs from which nothing can be drawn; its gradients are not finite at any target.
+        # From the outputs of a training that diverges no target can be drawn. Its gradients are not finite at any target.
         shown = out.detach().nan_to_num(0.0, 0.0, 0.0)
-        targets = torch.stack([draw_targets(network.likelihood, o, r) for o, r in zip(shown, generators, strict=True)])
-        found = torch.autograd.grad(slopes.each(network.loss, out, targets).sum(), wanted)
+        targets = [draw_targets(network.likelihood, o, r) for o, r in zip(shown, generators, strict=True)]
+        at_drawn = torch.stack([network.loss(o, y) for o, y in zip(out, targets, strict=True)])
+        found = torch.autograd.grad(at_drawn.sum(), wanted)
         drawn, scale = found[0], targets_in(network.likelihood, targets[0])
     with torch.no_grad():
         factors = {
@@ -200,6 +196,6 @@ def _piece(
 
 
 def others(network: Network, layers: Sequence[KroneckerLayer]) -> list[str]:
-    """Parameters that belong to no layer with factors."""
+    """The names of the parameters that belong to no layer with factors."""
     taken = {name for layer in layers for name in (layer.weight, layer.bias)}
     return [name for name in network.shapes if name not in taken]

@@ -1,12 +1,12 @@
-"""Real training, stepped by the optimizers' own update rules on the flat parameters of a network.
+"""Real training: the optimizers' own update rules, applied to the flat parameters of a network.
 
-The rules are those that `Quadratic.sample` steps, so a prediction and a training differ in the problem alone.
+`Quadratic.sample` applies the same rules, so a prediction and a training differ in the problem alone.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 import numpy as np
@@ -26,23 +26,23 @@ from ...types import Array, Progress, Wrong
 if TYPE_CHECKING:
     from ..network import Network
 
-DIVERGED_TRAINING = 1e6  # a training has diverged when its loss is this many times the initial one
-TRAINING_STREAM = 0x7A1  # seeds of the batches of `train`, apart from those of checkpoints and of trials
+DIVERGED_TRAINING = 1e6  # a training has diverged when its loss is this many times the initial loss
+TRAINING_STREAM = 0x7A1  # stream of the batches of `train`, separate from those of checkpoints and of trials
 
 
 class Unknown(Geometry):
-    """What an optimizer may know of a network: nothing of its curvature."""
+    """The geometry that an optimizer sees when it trains a network: it knows nothing about the curvature."""
 
     def __init__(self) -> None:
         super().__init__(np.ones(1))
 
     def precondition(self, g: object, power: object) -> NoReturn:
-        why = "training knows no powers of a network's curvature, so Preconditioned optimizers are predicted only"
-        raise Wrong(f"{why}; Adam is a preconditioner that it can run", argument="optimizer")
+        why = "training cannot compute powers of a network's curvature, so Preconditioned optimizers are predicted only"
+        raise Wrong(f"{why}; Adam is a preconditioned optimizer that can be trained", argument="optimizer")
 
 
 class Batches:
-    """Indices of the examples of each step: drawn afresh, or from a shuffled epoch without replacement."""
+    """Indices of the examples of each batch: drawn independently, or from shuffled epochs without replacement."""
 
     def __init__(self, examples: int, seed: Sequence[int], replacement: bool = True) -> None:
         self.rng, self.examples, self.replacement = np.random.default_rng(list(seed)), examples, replacement
@@ -54,7 +54,7 @@ class Batches:
         if size > self.examples:
             needed = f"a batch of {size:,} without replacement needs as many examples"
             raise Wrong(f"{needed}; data has {self.examples:,}", argument="batch_size")
-        if len(self.left) < size:  # the rest of an epoch that fills no batch is dropped
+        if len(self.left) < size:  # the rest of an epoch is dropped if it does not fill a batch
             self.left = self.rng.permutation(self.examples)
         taken, self.left = self.left[:size], self.left[size:]
         return torch.from_numpy(taken)
@@ -64,9 +64,9 @@ def walk(
     network: Network, optimizer: Optimizer, batch_size: float, times: Sequence[int] | Array,
     schedule: Schedule | None = None, *, batches: Batches, progress: Progress | None = None,
 ) -> Iterator[tuple[int, Tensor]]:  # fmt: skip
-    """Step from the network's checkpoint; (index of a reported step, the weights reported there)."""
+    """Train from the network's checkpoint, and yield (i, weights) at each reported step ``times[i]``."""
     if optimizer.depends_on_horizon:
-        advice = "start its average at a step, such as Polyak(..., 100)"
+        advice = "start its average at a given step, such as Polyak(..., 100)"
         raise Wrong(f"{optimizer} depends on the length of the run; {advice}", argument="optimizer")
     stepper = Stepper(optimizer, optimizer.begin(network.theta, Unknown()), batch_size, schedule)
 
@@ -86,43 +86,29 @@ def train(
     *, seeds: int = 3, seed: int = 0, replacement: bool = True, grid: Literal["log", "linear"] = "log", points: int = 20,
     progress: Progress | None = None,
 ) -> Run:  # fmt: skip
-    """Full-data loss of real training from a checkpoint: its mean over seeds, with the standard error.
+    """Full-data loss of real training from a checkpoint: the mean over seeds, with its standard error.
 
     Parameters
     ----------
-    optimizer : any, linear or not, with every hyper-parameter set.
+    optimizer : any optimizer, linear or not, with every hyper-parameter set.
     batch_size : a whole number of examples, or infinity for gradients over all the data.
     steps, grid, points, schedule : as in `Quadratic.run`.
-    seeds : trainings, which differ in the order of examples alone.
-    replacement : draw each example of a batch independently, so that its noise is c / B whatever the size of the data;
-        else go through shuffled epochs.
-    progress : called with (done, total). Ctrl-C ends the run with the seeds done so far.
+    seeds : number of trainings, which differ only in the order of examples.
+    replacement : whether the examples of a batch are drawn independently, so that its noise is c / B for data of any
+        size; otherwise batches are taken from shuffled epochs.
+    progress : called with (done, total). Ctrl-C ends the run, and keeps the seeds that are done.
     """
-    size = check_setting(optimizer, batch_size)
-    check_whole("seeds", seeds, 1)
-    times, seed, rows = report_steps(steps, grid, points), check_whole("seed", seed, 0), list[Array]()
+    times, seed = report_steps(steps, grid, points), check_whole("seed", seed, 0)
     fixed = as_schedule(schedule, int(times[-1]))
-    try:
-        for s in range(seeds):
-            show = part_of(progress, s, seeds)
-            rows.append(losses(network, optimizer, size, times, (seed, s), fixed, replacement, progress=show))
-    except KeyboardInterrupt:
-        if not rows:
-            raise
-    return mean_run(optimizer, size, times, rows)
 
+    def one(s: int, size: float, show: Progress | None) -> Array:
+        return losses(network, optimizer, size, times, (seed, s), fixed, replacement, progress=show)
 
-def check_setting(optimizer: Optimizer, batch_size: float) -> float:
-    """The batch size, for an optimizer that can be trained with it."""
-    require_set(optimizer, "train")
-    size = check_batch_size(batch_size)
-    if math.isfinite(size) and size != int(size):
-        raise Wrong(f"training needs a whole batch_size, got {batch_size!r}", argument="batch_size")
-    return size
+    return mean_run(optimizer, batch_size, times, seeds, one, progress)
 
 
 def part_of(progress: Progress | None, i: int, parts: int) -> Progress | None:
-    """Progress of the i-th of some parts of one length, as progress of the whole."""
+    """Report the progress of part i of several equal parts as progress of the whole."""
     return progress and (lambda done, total: progress(i * total + done, parts * total))
 
 
@@ -130,7 +116,7 @@ def losses(
     network: Network, optimizer: Optimizer, size: float, times: Array, seed: tuple[int, int],
     schedule: Schedule | None = None, replacement: bool = True, *, progress: Progress | None = None,
 ) -> Array:  # fmt: skip
-    """Full-data losses at the reported steps of the training (seed, number); infinite from where it has diverged."""
+    """Full-data losses at the reported steps of one training; infinite after it has diverged."""
     found, initial = np.full(len(times), np.inf), network.full_loss()
     batches = Batches(network.examples, (TRAINING_STREAM, *seed), replacement)
     for i, theta in walk(network, optimizer, size, times, schedule, batches=batches, progress=progress):
@@ -140,8 +126,21 @@ def losses(
     return found
 
 
-def mean_run(optimizer: Optimizer, size: float, times: Array, rows: Sequence[Array]) -> Run:
-    """The mean over trainings, each a row of losses, with its standard error."""
+def mean_run(
+    optimizer: Optimizer, batch_size: float, times: Array, seeds: int,
+    one: Callable[[int, float, Progress | None], Array], progress: Progress | None,
+) -> Run:  # fmt: skip
+    """Mean and standard error of the losses ``one(seed, batch_size, progress)``; Ctrl-C keeps the seeds that are done."""
+    require_set(optimizer, "train")
+    size, rows = check_batch_size(batch_size), list[Array]()
+    if math.isfinite(size) and size != int(size):
+        raise Wrong(f"training needs a whole batch_size, got {batch_size!r}", argument="batch_size")
+    try:
+        for s in range(check_whole("seeds", seeds, 1)):
+            rows.append(one(s, size, part_of(progress, s, seeds)))
+    except KeyboardInterrupt:
+        if not rows:
+            raise
     mean = Mean()
     with np.errstate(all="ignore"):
         mean.add(np.stack(rows, axis=1))

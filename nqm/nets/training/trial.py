@@ -1,9 +1,9 @@
-"""What the lab and a worker say to one another: a trial, all that decides how a training ends; and how it ended.
+"""What the lab and a worker exchange: a trial, which is everything that decides how a training ends, and its result.
 
-Both are plain data that survive JSON, so that a trial can be sent to another machine and a result kept in a file.
-A worker is a function ``run_trials(trials, *, stacking) -> list[Result]``, named by text such as
-``nqm.nets.training.worker:run_trials``. The trials of a call share workload, optimizer, batch size and metric, and may be
-trained together.
+Both are plain data that JSON can hold, so a trial can be sent to another machine and a result can be kept in a file. A
+worker is a function ``run_trials(trials, *, stacking) -> list[Result]``, named by text such as
+``nqm.nets.training.worker:run_trials``. The trials of a call have the same workload, optimizer, batch size and metric, and
+may be trained together.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any, Self
 from ...types import Wrong
 
 JsonObject = Mapping[str, Any]
-"""Values by name, as JSON can hold them."""
+"""Values by name, of types that JSON can hold."""
 
 METRICS = ("train_loss", "val_loss", "train_error", "val_error")
 OUTCOMES = {
-    "reached": "every read-out came to the target",
-    "out_of_steps": "some read-out was above the target after all the steps that the study allows",
+    "reached": "every read-out reached the target",
+    "out_of_steps": "a read-out was still above the target after all the steps that the study allows",
     "stopped": "a better trial of the same cell took far fewer steps",
     "diverged": "the loss grew beyond bounds: infeasible, and not counted",
     "failed": "an exception, which the message names; not counted",
@@ -32,12 +32,12 @@ OUTCOMES = {
 FEASIBLE = ("reached", "out_of_steps", "stopped")
 RAW = "raw"
 SLACK = 1.5
-"""Trials stop at this many times the best steps: late enough that there are others, should the best have been lucky."""
-KEY_LENGTH = 32  # hexadecimal digits of a key, 128 bits: two trials of one key will not occur
+"""Trials are stopped at this many times the steps of the best one: late enough for others to arrive, if it was lucky."""
+KEY_LENGTH = 32  # hexadecimal digits of a key; at 128 bits, two trials will not have the same key
 
 
 def averaged(decay: float) -> str:
-    """The name of the read-out that is an exponential moving average of the weights.
+    """The name of the read-out for an exponential moving average of the weights.
 
     >>> averaged(0.99)
     'ema(0.99)'
@@ -47,7 +47,7 @@ def averaged(decay: float) -> str:
 
 @dataclass(frozen=True)
 class JsonData:
-    """Fields that go through JSON and come back."""
+    """A dataclass that JSON can hold and give back."""
 
     def to_dict(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in fields(self)}
@@ -57,7 +57,7 @@ class JsonData:
 
     @classmethod
     def from_dict(cls, data: JsonObject) -> Self:
-        """From its fields; others, of a later version, are left out."""
+        """The object with these fields; unknown fields, of a later version, are ignored."""
         return cls(**{f.name: data[f.name] for f in fields(cls) if f.name in data})
 
     @classmethod
@@ -67,22 +67,22 @@ class JsonData:
 
 @dataclass(frozen=True)
 class Trial(JsonData):
-    """One training: its outcome is decided by these alone.
+    """One training, whose outcome depends on these fields alone.
 
     Parameters
     ----------
     workload : name of a workload, or ``module:function`` for one of your own.
-    options : of the workload, such as ``{"examples": 10000}``.
-    optimizer : by name, such as ``HeavyBall``.
+    options : options of the workload, such as ``{"examples": 10000}``.
+    optimizer : name of the optimizer, such as ``HeavyBall``.
     settings : hyper-parameters by name.
-    averages : decays of moving averages of the weights, each a read-out of the same run.
-    batch_size : examples a step.
-    metric : what is to come down to the target: one of `METRICS`, or what the worker knows.
-    target : where a read-out has arrived.
-    max_steps : the study's budget of steps at this batch size.
-    growth : the metric is taken at steps 1, 2, ... and then each this fraction later: the resolution of steps.
-    seed : of the start and of the order of the examples.
-    limit : stop after so many steps, because a better trial of the same cell took far fewer. Not part of the key.
+    averages : decays of moving averages of the weights; each average is a read-out of the same run.
+    batch_size : number of examples in a step.
+    metric : the quantity that has to reach the target: one of `METRICS`, or another that the worker knows.
+    target : a read-out has arrived when its metric is at or below this value.
+    max_steps : the study's limit on steps at this batch size.
+    growth : the metric is evaluated at steps 1, 2, ..., then each later by this fraction, which is the resolution of steps.
+    seed : seed of the start and of the order of the examples.
+    limit : stop after this many steps, because a better trial of the same cell took far fewer. Not part of the key.
 
     >>> trial = Trial("digits", {}, "SGD", {"lr": 0.5}, (), 32, "train_loss", 0.1, 1000, 0.02, seed=0)
     >>> trial.key
@@ -118,17 +118,17 @@ class Trial(JsonData):
 
     @cached_property
     def key(self) -> str:
-        """Hexadecimal hash of what decides the outcome; numbers that are equal are one, be they whole or not."""
+        """Hexadecimal hash of the fields that decide the outcome; 10 and 10.0 have the same hash."""
         return digest({name: value for name, value in self.to_dict().items() if name != "limit"})[:KEY_LENGTH]
 
     @property
     def readouts(self) -> tuple[str, ...]:
-        """Names of what is measured: the weights themselves, and their averages."""
+        """The names of what is measured: the weights themselves, and their averages."""
         return (RAW, *map(averaged, self.averages))
 
     @property
     def steps_allowed(self) -> int:
-        """Where the training ends at the latest."""
+        """The step at which the training ends at the latest."""
         return self.max_steps if self.limit is None else self.limit
 
     def to_dict(self) -> dict[str, Any]:
@@ -141,12 +141,12 @@ class Result(JsonData):
 
     Parameters
     ----------
-    key : of the trial.
+    key : key of the trial.
     outcome : one of `OUTCOMES`.
     steps : for each read-out the first step at which it was seen at or below the target, or None.
-    curves : for each read-out the metric at ``times``; what is not finite is NaN.
-    times : steps at which the metric was taken.
-    seconds : that the trial took, or its share of them.
+    curves : for each read-out the metric at ``times``; NaN if it is not finite.
+    times : steps at which the metric was evaluated.
+    seconds : CPU time of the trial, or its share of that of its group.
     message : the outcome in a sentence.
     how : how it was trained: ``plain``, ``stacked(16)``, ``plain, accumulated(4)``.
     """
@@ -169,7 +169,7 @@ class Result(JsonData):
 
     @property
     def feasible(self) -> bool:
-        """Whether it counts towards the trials of a cell."""
+        """Whether the trial counts towards the trials of a cell."""
         return self.outcome in FEASIBLE
 
     def to_dict(self) -> dict[str, Any]:
@@ -183,13 +183,13 @@ class Result(JsonData):
 
 
 def digest(data: object) -> str:
-    """Hash of data that JSON can hold, whatever the order of names."""
+    """Hash of data that JSON can hold; the order of names does not matter."""
     text = json.dumps(_canonical(data), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _canonical(value: object) -> object:
-    """The same for equal numbers: 10 and 10.0 are one setting."""
+    """The data with every number as a float, so that 10 and 10.0 are the same setting."""
     if isinstance(value, Mapping):
         return {str(name): _canonical(part) for name, part in value.items()}
     if isinstance(value, list | tuple):

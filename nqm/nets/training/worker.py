@@ -1,7 +1,7 @@
-"""Trials of a study on real networks: the lab's worker, ``nqm.nets.training.worker:run_trials``.
+"""The lab's worker for trials on real networks, ``nqm.nets.training.worker:run_trials``.
 
-Training starts from the workload's fresh model. Weights at the start and the order of examples depend on the trial's seed alone,
-so that a trial ends the same, to rounding, whether it is trained alone or in a stack with others.
+The initial weights and the order of examples depend on the trial's seed alone, so a trial ends the same, to rounding, whether
+it is trained alone or in a stack with others.
 """
 
 from __future__ import annotations
@@ -21,27 +21,26 @@ from .rules import method_of
 from .tasks import task_of
 from .trial import METRICS, Result, Trial
 
-HELD_BYTES = 2**30  # freed memory that a process keeps for its next step
+HELD_BYTES = 2**30  # bytes of freed memory that a process keeps for its next step
 NEVER_BELOW_ZERO = ("categorical", "gaussian", "bernoulli")  # likelihoods whose loss is never below zero
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # as malloc.h numbers them
 Stacking = Literal["auto", "always", "never"]
 
 
 def run_trials(trials: Sequence[Trial], *, stacking: Stacking = "auto") -> list[Result]:
-    """Train each trial until its read-outs reach the target, or it diverges or is out of steps; results in the same order.
+    """Train each trial until its read-outs reach the target, it diverges or it is out of steps; results are in order.
 
     Parameters
     ----------
-    trials : of one cell, that differ in settings and seed; others are trained in groups of their own.
-    stacking : "always" takes the gradients of a group in one vectorised pass where their optimizer allows it, "never" one after
-        another, "auto" whichever is faster by the clock.
+    trials : trials of one cell, which differ in settings and seed; trials that differ in more are trained in separate groups.
+    stacking : "always" computes the gradients of a group in one vectorised pass if the optimizer allows it, "never" computes
+        them one after another, and "auto" does what takes less time.
 
-    Trials that go in step race: once some trial of the same seed has come to the target with each read-out, those that are
-    not there half as many steps later stop.
+    Trials in lockstep race: once each read-out has reached the target in some trial of a seed, the other trials of that seed are
+    stopped at 1.5 times the steps.
 
-    An exception in a trial is its outcome "failed", with a message. PyTorch runs on one thread from here on: many processes with
-    one thread each are faster than one with many, and more threads than free cores are slower by far. Memory that a step has freed
-    is kept for the next (`keep_memory`).
+    An exception gives a trial the outcome "failed", with a message. PyTorch runs on one thread from here on, because many
+    processes with one thread each are faster than one with many threads. Freed memory is kept (`keep_memory`).
     """
     if stacking not in get_args(Stacking):
         raise Wrong(f"stacking must be 'auto', 'always' or 'never', got {stacking!r}", argument="stacking")
@@ -54,14 +53,14 @@ def run_trials(trials: Sequence[Trial], *, stacking: Stacking = "auto") -> list[
     return [results[place] for place in range(len(trials))]
 
 
-run_trials.races = True  # type: ignore[attr-defined]  # the lab need not
+run_trials.races = True  # type: ignore[attr-defined]  # tells the lab that it need not race the trials itself
 
 
 @cache
 def keep_memory() -> None:
-    """Tell glibc to hold on to freed memory: giving it back after every step and fetching it anew costs up to half the time.
+    """Tell glibc to keep freed memory: returning it after every step and requesting it again takes up to half the time.
 
-    Elsewhere than on glibc nothing is done.
+    Other C libraries are left as they are.
     """
     import ctypes
 
@@ -75,7 +74,7 @@ def keep_memory() -> None:
 
 
 def check_trial(trial: Trial) -> None:
-    """Refuse, before any training, what a trial asks for and cannot have: each with a sentence."""
+    """Refuse a trial that cannot be trained, with a sentence, before any training."""
     if trial.metric not in METRICS:
         raise Wrong(f"metric must be one of {', '.join(METRICS)}, got {trial.metric!r}", argument="metric")
     if not math.isfinite(trial.target):
@@ -94,18 +93,18 @@ def check_trial(trial: Trial) -> None:
         raise Wrong(f"target is {trial.target:g}, and {never}: raise it", argument="target")
     if not task.replacement and trial.batch_size > task.network.examples:
         given = f"batch_size is {trial.batch_size:,} and there are {task.network.examples:,} examples"
-        advice = "take smaller ones, or draw with replacement"
+        advice = "take a smaller batch, or draw with replacement"
         raise Wrong(f"{given}: shuffled epochs have no such batch; {advice}", argument="batch_size")
     task.metric(trial.metric)
 
 
 def _groups(trials: Sequence[Trial]) -> dict[str, list[int]]:
-    """Places of the trials that can go in step: alike in all but settings and seed; one by one where they cannot."""
+    """The positions of trials that can be trained in lockstep, which differ only in settings and seed; else single ones."""
     found: dict[str, list[int]] = {}
     for place, trial in enumerate(trials):
         try:
             method = method_of(trial.optimizer)
-        except Wrong:  # which the trial will say by itself
+        except Wrong:  # the trial's own message will say so
             method = None
         likeness = str(place)
         if method and method.stacks:
@@ -116,7 +115,7 @@ def _groups(trials: Sequence[Trial]) -> dict[str, list[int]]:
 
 
 def _trained(trials: list[Trial], stacking: str) -> list[Result]:
-    """Results of trials that go in step; where that fails they are tried one by one, and those that fail say why."""
+    """Results of trials in lockstep. If that fails, each is trained alone, and a trial that fails has the reason."""
     start = time.process_time()
     try:
         for trial in trials:

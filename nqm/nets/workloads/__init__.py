@@ -1,18 +1,15 @@
-"""Training tasks by name: data, model, loss, checkpoint; a file for each data set."""
+"""Training tasks by name: data, model, loss and checkpoint. Each data set has its own file."""
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+
+import torch
 
 from ...text.imports import imported, user_code
 from ...types import Progress, Wrong, unknown
-
-if TYPE_CHECKING:
-    import torch
-
-    from ..network import Network
-    from .base import Workload
+from ..network import Network
+from .base import Workload
 
 WORKLOADS = {
     "digits": "scikit-learn's digits, MLP 64-32-10",
@@ -26,7 +23,7 @@ DATA_OF = {
     "fashion_mlp": "fashion", "fashion_cnn": "fashion", "mnist_cnn": "mnist", "cifar_resnet8": "cifar10",
     "moby_transformer": "moby_dick",
 }  # fmt: skip
-"""The file of a workload whose data has another name; there it is the constant of its name in capitals."""
+"""The file of each workload that is not named like its file. A workload is the constant there with its name in capitals."""
 
 
 def workload(name: str) -> Workload:
@@ -42,11 +39,9 @@ def network_of(
 ) -> Network:  # fmt: skip
     """The network that a text names: a workload at its checkpoint, or what ``module:function`` returns.
 
-    The other arguments are those of `Workload.network`. A `Network` of the user's own is at its checkpoint already, and
-    of them takes ``examples`` alone.
+    The other arguments are those of `Workload.network`. If the function returns a `Network`, it is at its checkpoint
+    already, and ``examples`` is the only one of these arguments that applies.
     """
-    from .base import Workload
-
     found = named(text)
     if isinstance(found, Workload):
         return found.network(steps, examples=examples, seed=seed, dtype=dtype, progress=progress)
@@ -58,15 +53,12 @@ def network_of(
 
 
 def named(text: str) -> Workload | Network:
-    """The workload of a name, or what the user's ``module:function`` returns; modules of the current folder can be named."""
+    """The workload of this name, or what the user's ``module:function`` returns; the module may be in the current folder."""
     if ":" not in text:
         return workload(text)
-    from ..network import Network
-    from .base import Workload
-
     function = imported(text, "a function that returns an nqm.nets.Network")
     if not callable(function):
-        raise Wrong(f"{text} is no function; write one that returns an nqm.nets.Network", argument="workload")
+        raise Wrong(f"{text} is not a function; write one that returns an nqm.nets.Network", argument="workload")
     with user_code(text):
         found = function()
     if not isinstance(found, (Network, Workload)):

@@ -1,4 +1,4 @@
-"""CIFAR-10 (Krizhevsky, 2009): 50,000 colour images of ten kinds of things, 32 x 32 pixels; with ResNet8."""
+"""CIFAR-10 (Krizhevsky, 2009): 50,000 colour images of ten classes, 32 x 32 pixels, with ResNet8."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .datasets import DataSet, read_png
 from .fetch import how
 
 DATA_FILES = DataSet("cifar10", how("cifar10"))
-SIDE = 32
+SIDE = 32  # rows and columns of an image
 
 
 def data(n: int) -> tuple[Tensor, Tensor]:
@@ -32,6 +32,7 @@ def val(n: int) -> tuple[Tensor, Tensor]:
 
 
 def _first(n: int) -> Tensor:
+    """The first n training images, from as few of the five files as have them."""
     files, left = [], n
     while left > 0 and len(files) < 5:
         files.append(_images(f"data_batch_{len(files) + 1}")[:left])
@@ -40,15 +41,15 @@ def _first(n: int) -> Tensor:
 
 
 def _images(name: str) -> Tensor:
-    """The images of a file, (examples, 3, rows, columns): a row of it is one, its 1,024 pixels in reading order."""
+    """The images of a file, (examples, 3, rows, columns). A row of the file is an image, its 1,024 pixels in reading order."""
     pixels = read_png(DATA_FILES.file(f"{name}.png"))
     if pixels.ndim != 3 or pixels.shape[1] != SIDE**2 or pixels.shape[2] < 3:
-        raise Wrong(f"a batch of CIFAR-10 has 1,024 RGB pixels in a row; this has shape {pixels.shape}")
+        raise Wrong(f"a file of CIFAR-10 has 1,024 RGB pixels in a row; {name}.png has shape {pixels.shape}")
     return torch.from_numpy(pixels[:, :, :3]).view(-1, SIDE, SIDE, 3).permute(0, 3, 1, 2).float().contiguous()
 
 
 class ResidualBlock(nn.Module):
-    """``relu(shortcut(x) + conv(relu(conv(x))))``; a shortcut that changes the shape is a convolution of one pixel."""
+    """``relu(shortcut(x) + conv(relu(conv(x))))``; where the shape changes, the shortcut is a 1 x 1 convolution."""
 
     def __init__(self, inside: int, outside: int, stride: int) -> None:
         super().__init__()
@@ -62,19 +63,20 @@ class ResidualBlock(nn.Module):
 
 
 def resnet8() -> nn.Module:
-    """The ResNet8 of Zhang et al. (2019): three residual blocks, no batch norm, 77,706 weights."""
+    """The ResNet8 of Zhang et al. (2019): three residual blocks without batch norm, 77,706 weights."""
     found = nn.Sequential(
         *(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU()),
         *(ResidualBlock(16, 16, 1), ResidualBlock(16, 32, 2), ResidualBlock(32, 64, 2)),
         *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10)),
     )
-    for module in found.modules():  # He's start: without batch norm torch's own shrinks the signal in every layer
+    for (
+        module
+    ) in found.modules():  # He initialisation: torch's own shrinks the signal in every layer unless there is batch norm
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
     return found
 
 
 CIFAR_RESNET8 = Workload(
-    "cifar_resnet8", "ResNet8 without batch norm on 2,000 of CIFAR-10", data, resnet8,
-    examples=2_000, optimizer=SGD(0.02), batch_size=32, steps=400, target=1.7, chunk=512, val=val,
-)  # fmt: skip
+    "cifar_resnet8", data, resnet8, examples=2_000, optimizer=SGD(0.02), batch_size=32, steps=400, chunk=512, val=val
+)

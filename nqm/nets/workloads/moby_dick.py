@@ -1,4 +1,4 @@
-"""Moby-Dick (Melville, 1851), character by character: 1.2 million of them in 135 chapters; with a Transformer."""
+"""Moby-Dick (Melville, 1851) as 1.2 million characters in 135 chapters, with a Transformer."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ DATA_FILES = DataSet("moby_dick", how("moby_dick"))
 CHAPTERS = 135
 HELD_OUT_SEQUENCES = 1024
 WIDTH, HEADS, LAYERS = 32, 2, 2
-LENGTH = 32  # characters that a sequence predicts
+LENGTH = 32  # characters in a sequence
 SYMBOLS = "\n" + "".join(map(chr, range(32, 127)))
 ASCII_FOR = str.maketrans({"\u2014": "-", "\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u0152": "OE"})
 
 
 def encoded(text: str) -> Tensor:
-    """A number below 96 for each character; what is not ASCII becomes the sign nearest to it, or a question mark."""
+    """A number below 96 for each character; one that is not ASCII becomes the nearest ASCII sign, or a question mark."""
     index = {symbol: i for i, symbol in enumerate(SYMBOLS)}
     return torch.tensor([index.get(symbol, index["?"]) for symbol in text.translate(ASCII_FOR)], dtype=torch.int64)
 
 
 def data(n: int) -> tuple[Tensor, Tensor]:
-    """n sequences that follow one another: 32 characters, and for each the one that comes after it."""
+    """The first n sequences: 32 characters each as inputs, and the character after each of them as targets."""
     texts, found = [], 0
     for chapter in range(1, CHAPTERS + 1):
         texts.append(DATA_FILES.file(f"chapter_{chapter}.txt").read_text(encoding="utf-8").replace("\r\n", "\n"))
@@ -42,7 +42,7 @@ def data(n: int) -> tuple[Tensor, Tensor]:
 
 
 def val(n: int) -> tuple[Tensor, Tensor]:
-    """The 1,024 sequences that come after the first n."""
+    """The 1,024 sequences after the first n."""
     x, y = data(n + HELD_OUT_SEQUENCES)
     if len(x) <= n:
         raise Wrong(f"the book has {len(x):,} sequences of {LENGTH} characters: none is left after {n:,}", "examples")
@@ -50,7 +50,7 @@ def val(n: int) -> tuple[Tensor, Tensor]:
 
 
 class DecoderLayer(nn.Module):
-    """``x + attention(norm(x))``, then ``x + mlp(norm(x))``; a character sees those before it and itself."""
+    """``x + attention(norm(x))``, then ``x + mlp(norm(x))``; a character attends to itself and to those before it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,9 +67,9 @@ class DecoderLayer(nn.Module):
 
 
 class LanguageModel(nn.Module):
-    """A Transformer decoder of two layers, after Vaswani et al. (2017), that says which character comes next.
+    """A Transformer decoder with two layers, after Vaswani et al. (2017), that predicts the next character.
 
-    Scores are (sequences, symbols, positions), as ``cross_entropy`` takes them.
+    Its outputs are scores (sequences, symbols, positions), as ``cross_entropy`` expects them.
     """
 
     def __init__(self) -> None:
@@ -83,6 +83,6 @@ class LanguageModel(nn.Module):
 
 
 MOBY_TRANSFORMER = Workload(
-    "moby_transformer", "two-layer Transformer on 4,096 sequences of 32 characters of Moby-Dick", data, LanguageModel,
-    examples=4_096, optimizer=SGD(0.3), batch_size=32, steps=1_000, target=2.2, chunk=256, val=val,
+    "moby_transformer", data, LanguageModel, examples=4_096, optimizer=SGD(0.3), batch_size=32, steps=1_000, chunk=256,
+    val=val,
 )  # fmt: skip

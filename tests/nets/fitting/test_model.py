@@ -190,7 +190,7 @@ DAMAGE: dict[str, tuple[str, Callable[[str], str]]] = {
     "cut": ("its text is not JSON from line 1, column 90", lambda text: text[:900]),
     "empty": ("its text is not JSON from line 1, column 1 on", lambda text: ""),
     "list": ("its text is a JSON list, not an object", lambda text: "[1]"),
-    "spectrum": ("it says no format", lambda text: '{"h": [1]}'),
+    "spectrum": ("it has no entry 'format'", lambda text: '{"h": [1]}'),
     "other": ("its format is 'other', and that of a fit is 'nqm fit 1'", lambda text: '{"format": "other"}'),
     "missing": ("its entry 'signal' is missing", lambda text: text.replace('"signal_h"', '"signal_x"')),
     "text": ("its contents are damaged", lambda text: text.replace('"signal_h": [', '"signal_h": ["no", ')),

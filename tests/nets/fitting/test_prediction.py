@@ -177,7 +177,7 @@ def test_targets_out_of_reach() -> None:
     assert not beyond.reachable
     assert "beyond the descent" in beyond.sentences[0]
     plain = Fit(found.signal, found.noise, found.loss, found.examples, found.top)
-    assert "least loss of the quadratic" in advise(plain, 1e-4, 64).sentences[0]
+    assert "the minimum of the quadratic" in advise(plain, 1e-4, 64).sentences[0]
     with pytest.raises(ValueError, match="not below the loss"):
         advise(found, 1.0, 64)
 

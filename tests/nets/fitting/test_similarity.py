@@ -145,5 +145,5 @@ def test_wrong_calls_say_what_to_change() -> None:
         curvature_similarity([network, network], k=67)
     with pytest.raises(ValueError, match="probes must be a whole number from 1, got 0"):
         curvature_similarity([network, network], probes=0)
-    with pytest.raises(ValueError, match=r"steps must be .* increase, from 0 on, got \[3, 1\]"):
+    with pytest.raises(ValueError, match=r"steps must be increasing whole numbers from 0 on, got \[3, 1\]"):
         checkpoints(network, SGD(0.1), 4, [3, 1])

@@ -273,7 +273,8 @@ def test_stacked_steps_are_those_of_single_trials(make: object) -> None:
 def test_accumulated_statistics_are_those_of_the_batch() -> None:
     network, index = cnn(), torch.arange(20)[None]
     whole = found(network)
-    pieces = statistics(Plain(network, chunk=7), layers_of(network), network.theta[None], index, None)
+    network.chunk = 7
+    pieces = statistics(Plain(network), layers_of(network), network.theta[None], index, None)
     for name, pair in whole.factors.items():
         torch.testing.assert_close(pieces.factors[name], pair)
     torch.testing.assert_close(pieces.g, whole.g)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nqm.nets.network import Network
-from nqm.nets.training.stacks import Draws, Loaded, Plain, Slopes, Stacked
+from nqm.nets.training.stacks import Draws, Plain, Slopes, Stacked
 
 
 def of_model() -> Network:
@@ -45,7 +45,7 @@ def test_gradients_are_those_of_single_networks(name: str, kind: type[Slopes]) -
 def test_accumulated_gradients_are_those_of_the_batch(kind: type[Slopes]) -> None:
     network = mlp()
     theta, index = stack(network, 5), torch.arange(50).reshape(5, 10) % 24
-    pieces = kind(network, chunk=4)
+    pieces = kind(mlp(chunk=4))
     assert [piece.shape[1] for piece, _ in pieces.pieces(index)] == [4, 4, 2]
     torch.testing.assert_close(pieces(theta, index), kind(network)(theta, index))
 
@@ -53,16 +53,15 @@ def test_accumulated_gradients_are_those_of_the_batch(kind: type[Slopes]) -> Non
 def test_a_stack_larger_than_the_chunk_goes_in_parts() -> None:
     network = mlp()
     theta, index = stack(network, 5), torch.arange(30).reshape(5, 6) % 24
-    torch.testing.assert_close(Stacked(network, chunk=13)(theta, index), Stacked(network)(theta, index))
+    torch.testing.assert_close(Stacked(mlp(chunk=13))(theta, index), Stacked(network)(theta, index))
 
 
 def test_a_loaded_module_is_the_network() -> None:
     network = mlp()
-    loaded, theta = Loaded(network), stack(network)[1]
-    before = network.theta.clone()
-    loaded.load(theta)
-    batch = network.take(slice(5))
-    torch.testing.assert_close(loaded.loss(batch), network.batch_loss(theta, batch))
+    before, batch, (_, theta, other) = network.theta.clone(), network.take(slice(5)), stack(network)
+    output = network.loaded(theta)
+    torch.testing.assert_close(output(batch), network.output(theta, batch))
+    assert network.loaded(other)(batch).equal(output(batch))  # the same module, with the weights of the last call
     torch.testing.assert_close(network.theta, before)
     torch.testing.assert_close(network.model.state_dict(), network.state_dict())  # the network's own module stays
 

@@ -1,4 +1,4 @@
-"""Optimizers that the lab trains real networks with, by name; each steps a stack of trials, or one trial."""
+"""The optimizers with which the lab trains real networks, by name. Each steps a stack of trials, or one trial."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ __all__ = ["Method", "Rule", "Settings", "method_of", "names"]
 METHODS: dict[str, Callable[[], Method]] = {
     **{kind.__name__: partial(flat_method, kind) for kind in OPTIMIZERS}, "KFAC": kfac, "Muon": muon,
 }  # fmt: skip
-"""The methods that are the package's own, each made when it is asked for; another name is PyTorch's."""
+"""Functions that make the package's own methods; other names are classes of ``torch.optim``."""
 
 
 def names() -> list[str]:
-    """Optimizers of the package and of this PyTorch."""
+    """The names of all optimizers, of the package and of the installed PyTorch."""
     return [*METHODS, *(name for name in torch_names() if name not in METHODS)]
 
 
 def method_of(name: str) -> Method:
-    """An optimizer by its name; ``torch.SGD`` is PyTorch's where the package has one of the same name.
+    """The optimizer of this name; ``torch.SGD`` is PyTorch's, where the package has an optimizer of the same name.
 
     >>> method_of("HeavyBall").stacks, method_of("RAdam").stacks
     (True, False)

@@ -1,11 +1,11 @@
-"""What a rule is: an optimizer that steps the weights of a stack of trials, each with settings of its own."""
+"""What a rule is: an optimizer that steps the weights of a stack of trials, each with its own settings."""
 
 from __future__ import annotations
 
 import math
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +19,18 @@ from ..trial import JsonObject
 
 Settings = JsonObject
 """Hyper-parameters of a trial by name."""
+RANGES: dict[str, Callable[[float], bool]] = {
+    "positive": lambda v: v > 0,
+    "in [0, 1)": lambda v: 0 <= v < 1,
+    "a whole number, 1 or more": lambda v: v >= 1 and v == int(v),
+    "a finite number": lambda v: True,
+    "true or false": lambda v: v in (0, 1),
+}
+"""Tests of a number, by the words in which a message says what is allowed."""
 
 
 class Rule(ABC):
-    """An optimizer at work on a stack of trials."""
+    """An optimizer applied to a stack of trials."""
 
     @property
     @abstractmethod
@@ -31,19 +39,19 @@ class Rule(ABC):
 
     @abstractmethod
     def step(self, slopes: Slopes, index: Tensor, t: int) -> None:
-        """Step t, counted from 0, on the examples of an index."""
+        """Take step t, counted from 0, on the examples that ``index`` selects."""
 
     @abstractmethod
     def keep(self, rows: Sequence[int]) -> None:
-        """Go on with some of the trials."""
+        """Continue with the trials in these rows."""
 
 
 @dataclass(frozen=True)
 class Method:
     """An optimizer by its name.
 
-    ``check_settings`` refuses settings with a sentence. ``start(network, theta, settings, seeds)`` gives the rule at work on
-    the rows of theta. Trials can be stacked where it ``stacks``, if their settings agree in the names of ``alike``.
+    ``check_settings`` raises `Wrong` for settings that it cannot use. ``start(network, theta, settings, seeds)`` returns a
+    `Rule` for the rows of theta. If it ``stacks``, trials whose settings agree in the names of ``alike`` can be stacked.
     """
 
     name: str
@@ -53,31 +61,26 @@ class Method:
     alike: tuple[str, ...] = ()
 
 
-def check_names(method: str, settings: Settings, known: Sequence[str], needed: Sequence[str] = ("lr",)) -> None:
-    """Refuse a setting that the optimizer does not have, and the lack of one that it needs."""
+def check_settings(
+    method: str, settings: Settings, known: Sequence[str], ranges: Mapping[str, str] | None = None,
+    needed: Sequence[str] = ("lr",),
+) -> None:  # fmt: skip
+    """Refuse settings that are not known, that lack a needed one, or that lie outside their range, a key of `RANGES`."""
     for name in settings:
         if name not in known:
             raise Wrong(f"{method} has no setting {name!r}; it has {', '.join(known)}", argument="settings")
     for name in needed:
         if name not in settings:
             raise Wrong(f"{method} needs a value of {name}; its settings are {', '.join(known)}", argument="settings")
-
-
-def check_number(method: str, name: str, value: object, allowed: str, valid: Callable[[float], bool]) -> None:
-    """Refuse a setting that is not a number in its range."""
-    number = value if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan
-    if not math.isfinite(number) or not valid(number):
-        raise Wrong(f"{method}: {name} must be {allowed}, got {value!r}", argument="settings")
-
-
-def check_switch(method: str, name: str, value: object) -> None:
-    """Refuse a setting that is not on or off."""
-    if value not in (0, 1):  # and so true or false
-        raise Wrong(f"{method}: {name} must be true or false, got {value!r}", argument="settings")
+    for name, allowed in (ranges or {}).items():
+        value = settings.get(name, math.nan)
+        numeric = isinstance(value, (int, float)) and (allowed == "true or false" or not isinstance(value, bool))
+        if name in settings and not (numeric and math.isfinite(value) and RANGES[allowed](value)):
+            raise Wrong(f"{method}: {name} must be {allowed}, got {value!r}", argument="settings")
 
 
 def _operator(operation: Callable[[Any, Any], Any]) -> Callable[[Column, Any], Any]:
-    """An operator of columns: with a tensor it gives a tensor, with a number or a column a column."""
+    """An operator of columns; with a tensor it returns a tensor, with a number or a column it returns a column."""
 
     def apply(column: Column, other: Any) -> Any:
         if isinstance(other, Tensor):
@@ -88,24 +91,21 @@ def _operator(operation: Callable[[Any, Any], Any]) -> Callable[[Column, Any], A
 
 
 class Column:
-    """A number for each trial of a stack, which acts on tensors as a Python number does.
+    """One number for each trial of a stack, which acts on tensors (trials, ...) as a Python number does.
 
-    Among themselves and with numbers, columns are computed in float64; a tensor (trials, ...) keeps its precision. So ``1 - beta``
-    is right to float32's last digit, as it is in a plain training, and not what is left after beta was rounded to float32.
+    Columns are combined with each other and with numbers in float64, and a tensor keeps its own precision. So ``1 - beta`` is
+    accurate to the last digit of float32, as in a plain training, although beta itself is rounded when it meets a tensor.
     """
 
     def __init__(self, values: Sequence[float] | Tensor) -> None:
         self.values = torch.as_tensor(values, dtype=torch.float64)
-        self.cast: dict[tuple[torch.dtype, int], Tensor] = {}
 
     def like(self, tensor: Tensor) -> Tensor:
         """The values in the precision of a tensor, along its first axis."""
-        key = (tensor.dtype, tensor.ndim)
-        if key not in self.cast:
-            self.cast[key] = self.values.to(tensor.dtype).view(-1, *(1,) * (tensor.ndim - 1))
-        return self.cast[key]
+        return self.values.to(tensor.dtype).view(-1, *(1,) * (tensor.ndim - 1))
 
     def keep(self, rows: Sequence[int]) -> Column:
+        """The numbers of the trials in these rows."""
         return Column(self.values[list(rows)])
 
     __mul__ = __rmul__ = _operator(operator.mul)

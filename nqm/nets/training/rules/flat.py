@@ -1,4 +1,4 @@
-"""The package's own optimizers on stacks of weights: the rules that `Quadratic.sample` steps, and no others."""
+"""The package's own optimizers on stacks of weights, by the same update rules as in `Quadratic.sample`."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from ....optimizers.base import Wrapper, fill, free_parameters, parameters
 from ....sampling.stepping import Stepper
 from ....text.objects import known_optimizers
 from ...network import Network
-from ...trees import tree_map
+from ...trees import indexed
 from ..loop import Unknown
 from ..stacks import Slopes
-from .base import Column, Method, Rule, Settings, check_names
+from .base import Column, Method, Rule, Settings, check_settings
 
 OPTIMIZERS = [kind for kind in known_optimizers().values() if not issubclass(kind, Wrapper)]
 USUAL_SETTINGS: dict[type[Optimizer], Mapping[str, float]] = {Adam: {"beta1": 0.9}, AdamW: {"beta1": 0.9}}
-"""What is taken where a study leaves a setting out, beside the defaults of the optimizers themselves."""
+"""Values of settings that a study omits, in addition to the defaults of the optimizers themselves."""
 
 
 class Flat(Rule):
-    """An optimizer's ``update`` on the rows of theta; hyper-parameters are columns, a number for each trial."""
+    """An optimizer's ``update`` applied to the rows of theta; hyper-parameters are columns, one number for each trial."""
 
     def __init__(self, kind: type[Optimizer], theta: Tensor, settings: Sequence[Settings]) -> None:
         empty = kind(**USUAL_SETTINGS.get(kind, {}))
@@ -39,18 +39,17 @@ class Flat(Rule):
         self.stepper.to(t + 1, lambda theta, _: slopes(theta, index))
 
     def advance(self, g: Tensor, t: int) -> None:
-        """Step t with these gradients."""
+        """Take step t with these gradients."""
         self.stepper.to(t + 1, lambda *_: g)
 
     def keep(self, rows: Sequence[int]) -> None:
         chosen = list(rows)
         self.columns = {n: c.keep(chosen) if isinstance(c, Column) else c for n, c in self.columns.items()}
-        state = tree_map(lambda tensor: tensor[chosen], self.stepper.state)
-        self.stepper.switch(fill(self.empty, self.columns), state)
+        self.stepper.switch(fill(self.empty, self.columns), indexed(self.stepper.state, chosen))
 
 
 def _column(values: list[float]) -> Column | float:
-    """A plain number where all trials have the same."""
+    """A column, or a plain number if all trials have the same."""
     return values[0] if len(set(values)) == 1 else Column(values)
 
 
@@ -60,8 +59,8 @@ def method(kind: type[Optimizer]) -> Method:
     known = list(parameters(kind()))
     needed = [n for n in free_parameters(kind()) if n not in usual]
 
-    def check_settings(settings: Settings, network: Network | None = None) -> None:
-        check_names(name, settings, known, needed)
+    def check(settings: Settings, network: Network | None = None) -> None:
+        check_settings(name, settings, known, needed=needed)
         kind(**{**usual, **settings})  # checks its values itself
 
-    return Method(name, check_settings, lambda net, theta, settings, _: Flat(kind, theta, settings), stacks=True)
+    return Method(name, check, lambda net, theta, settings, _: Flat(kind, theta, settings), stacks=True)

@@ -1,4 +1,4 @@
-"""K-FAC."""
+"""K-FAC (Martens and Grosse, 2015) as an optimizer of the lab."""
 
 from __future__ import annotations
 
@@ -10,37 +10,41 @@ from torch import Tensor
 from ....optimizers.base import parameters
 from ....types import Wrong
 from ...network import Network
-from ...trees import tree_map
+from ...trees import indexed
 from ..foreign import DESCENT_OF
 from ..kronecker import KroneckerLayer, layers_of, others, statistics
 from ..stacks import Slopes
-from .base import Column, Method, Rule, Settings, check_names, check_number, check_switch
+from .base import Column, Method, Rule, Settings, check_settings
 from .flat import Flat
 
 NAME = "KFAC"
 PERIODS: dict[str, float] = {"factor_period": 1, "factor_examples": 512, "inverse_period": 10}
 DEFAULTS: dict[str, float] = {"momentum": 0.0, "damping": 0.01, "decay": 0.95, **PERIODS, "empirical": 0}
+KFAC_RANGES = {
+    "lr": "positive", "damping": "positive", "momentum": "in [0, 1)", "decay": "in [0, 1)", "empirical": "true or false",
+    **dict.fromkeys(PERIODS, "a whole number, 1 or more"),
+}  # fmt: skip
 ALIKE = (*PERIODS, "empirical")  # settings in which the trials of a stack must agree
-TARGET_STREAM = 0xFA << 40  # seeds of the targets that the model draws, apart from all others
-LEAST_TRACE = 1e-30  # mean diagonal of a factor from below, so that the ratio of two can be taken
+TARGET_STREAM = 0xFA << 40  # stream of the targets that the model draws, separate from all others
+LEAST_TRACE = 1e-30  # lower bound for the mean diagonal of a factor, so that the ratio of two is finite
 
 
 class KFAC(Rule):
-    """Natural gradient with Kronecker-factored curvature, then momentum.
+    """Natural gradient descent with Kronecker-factored curvature and momentum.
 
     ::
 
-        A <- e A + (1 - e) A_batch,   G likewise,          e = min(1 - 1/k, decay) at the k-th batch that is used
+        A <- e A + (1 - e) A_batch,   G likewise,          e = min(1 - 1/k, decay) at the k-th update of the factors
         d  = (G + sqrt(damping) / pi I)^-1  g  (A + pi sqrt(damping) I)^-1,       pi^2 = (tr A / dim A) / (tr G / dim G)
         v <- momentum v + d
         W <- W - lr v
 
-    for the gradient g of each linear, convolutional and embedding layer as a matrix (`training.kronecker`). Other parameters are
-    divided by ``f + damping``, where f is the running mean of ``B drawn^2``: the gradient ``drawn`` of a batch whose targets the
-    model draws has mean zero, so that this estimates their diagonal of the Fisher matrix.
+    for the gradient g of each linear, convolutional and embedding layer as a matrix (`training.kronecker`). The gradients of
+    other parameters are divided by ``f + damping``, where f is the running mean of ``B drawn^2``. Here ``drawn`` is the gradient
+    of a batch of B examples with targets drawn from the model; its mean is zero, so f estimates the diagonal of the Fisher matrix.
 
-    Factors are renewed every ``factor_period`` steps, from ``factor_examples`` of the batch at most; inverses every
-    ``inverse_period`` steps and before that at steps 1, 2, 4, ..., while the factors are young.
+    Factors are updated every ``factor_period`` steps, from at most ``factor_examples`` examples of the batch. Inverses are
+    computed every ``inverse_period`` steps, and before that at steps 1, 2, 4, ..., because early factors change quickly.
 
     References
     ----------
@@ -75,13 +79,13 @@ class KFAC(Rule):
         chosen = list(rows)
         self.descent.keep(chosen)
         self.damping, self.decay = self.damping.keep(chosen), self.decay.keep(chosen)
-        self.factors, self.inverses = tree_map(lambda t: t[chosen], (self.factors, self.inverses))
+        self.factors, self.inverses = indexed((self.factors, self.inverses), chosen)
         self.diagonal = None if self.diagonal is None else self.diagonal[chosen]
         self.generators = None if self.generators is None else [self.generators[row] for row in chosen]
 
     def gather(self, slopes: Slopes, index: Tensor) -> Tensor:
-        """The gradients, while the running factors take in what this batch says."""
-        part = index[:, : self.factor_examples]  # the batch is in random order
+        """Update the running factors from a batch, and return its gradients."""
+        part = index[:, : self.factor_examples]  # a fair sample, because the batch is in random order
         found = statistics(slopes, self.layers, self.theta, part, self.generators)
         self.seen += 1
         taken = 1 - Column(self.decay.values.clamp(max=1 - 1 / self.seen))
@@ -103,7 +107,7 @@ class KFAC(Rule):
         return inverted, inverse(G + _eye(G, root / pi))
 
     def precondition(self, g: Tensor) -> Tensor:
-        """The direction d of each trial."""
+        """The preconditioned gradient d of each trial."""
         parts = self.network.unflatten(g)
         found: dict[str, Tensor] = {}
         for layer in self.layers:
@@ -118,7 +122,7 @@ class KFAC(Rule):
 
 
 def _mixed(old: Tensor, new: Tensor, taken: Column) -> Tensor:
-    """The running mean, renewed in place: factors are the largest tensors of a step."""
+    """The running mean, updated in place because factors are the largest tensors of a step."""
     return old.lerp_(new, taken.like(new))
 
 
@@ -131,7 +135,7 @@ def _eye(M: Tensor, scale: Tensor) -> Tensor:
 
 
 def inverse(M: Tensor) -> Tensor:
-    """Inverses of a stack of positive definite matrices, in float64 where float32 does not do; NaN where there is none."""
+    """Inverses of positive definite matrices, in float64 if float32 fails for any of them; NaN for a matrix without inverse."""
     L, info = torch.linalg.cholesky_ex(M)
     if bool(info.any()) and M.dtype != torch.float64:
         return inverse(M.double()).to(M.dtype)
@@ -142,26 +146,20 @@ def kfac() -> Method:
     """K-FAC as a method of the lab."""
     known = ["lr", *DEFAULTS]
 
-    def check_settings(settings: Settings, network: Network | None = None) -> None:
-        check_names(NAME, settings, known)
-        full = {**DEFAULTS, **settings}
-        for name in ("lr", "damping"):
-            check_number(NAME, name, full[name], "positive", lambda v: v > 0)
-        for name in ("momentum", "decay"):
-            check_number(NAME, name, full[name], "in [0, 1)", lambda v: 0 <= v < 1)
-        for name in PERIODS:
-            check_number(NAME, name, full[name], "a whole number, 1 or more", lambda v: v >= 1 and v == int(v))
-        check_switch(NAME, "empirical", full["empirical"])
+    def check(settings: Settings, network: Network | None = None) -> None:
+        check_settings(NAME, settings, known, KFAC_RANGES)
         if network is None:
             return
         if network.of == "model":
             got = f"that of {network.name} is a function of the model"
             raise Wrong(f"{NAME} needs a loss of (output, target); {got}", argument="workload")
-        if network.likelihood is None and not full["empirical"]:
-            why = f"{NAME} draws targets from the model, and the loss of {network.name} names no distribution"
+        if network.likelihood is None and not settings.get("empirical"):
+            why = (
+                f"{NAME} draws targets from the model, and the distribution for the loss of {network.name} is not known"
+            )
             raise Wrong(f"{why}: give the Network a likelihood, or set empirical = 1", argument="workload")
         if not layers_of(network):
             needed = "linear, convolutional or embedding layers"
             raise Wrong(f"{NAME} needs {needed}, and {network.name} has none", argument="workload")
 
-    return Method(NAME, check_settings, KFAC, stacks=True, alike=ALIKE)
+    return Method(NAME, check, KFAC, stacks=True, alike=ALIKE)

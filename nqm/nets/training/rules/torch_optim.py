@@ -1,9 +1,9 @@
-"""Any optimizer of ``torch.optim`` by the name of its class, one trial at a time."""
+"""Any optimizer of ``torch.optim``, by the name of its class, for one trial at a time."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,20 +12,21 @@ from torch import Tensor
 from ....types import Wrong
 from ...network import Network
 from ..stacks import Slopes
-from .base import Method, Rule, Settings, check_names, check_number, check_switch
+from .base import Method, Rule, Settings, check_settings
 
 Maker = Callable[[list[Tensor], Settings], list[torch.optim.Optimizer]]
 UNFIT = {
-    "LBFGS": "takes several passes a step, so that its steps do not compare",
+    "LBFGS": "takes several passes a step, so its steps cannot be compared with those of others",
     "SparseAdam": "needs sparse gradients",
-    "Optimizer": "is no optimizer itself",
+    "Optimizer": "is the base class of optimizers",
 }
+"""Why these classes of ``torch.optim`` cannot be used, as the end of a sentence."""
 NO_SETTINGS = ("params", "named_parameters", "foreach", "fused", "capturable", "differentiable", "maximize")
-"""Arguments that say how PyTorch computes, not what; and the one with which a training would climb."""
+"""Arguments that are no settings: they change how PyTorch computes and not what, except ``maximize``, which would ascend."""
 
 
 class TorchRule(Rule):
-    """Optimizers of PyTorch on the parameters of one trial, which are views of its row of theta."""
+    """Optimizers of PyTorch on the parameters of one trial, which are views of one flat vector."""
 
     def __init__(self, network: Network, theta: Tensor, settings: Settings, make: Maker) -> None:
         assert len(theta) == 1, f"an optimizer of torch.optim trains one trial at a time, got {len(theta)}"
@@ -60,7 +61,7 @@ def torch_names() -> list[str]:
 
 
 def arguments(settings: Settings) -> dict[str, Any]:
-    """Settings as keyword arguments: ``beta1`` and ``beta2`` are the two ``betas``, and lists are tuples."""
+    """Settings as keyword arguments: ``beta1`` and ``beta2`` become ``betas``, and lists become tuples."""
     found = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
     if "beta1" in found or "beta2" in found:
         found["betas"] = (found.pop("beta1", 0.9), found.pop("beta2", 0.999))
@@ -77,34 +78,30 @@ def method(name: str, kind: type[torch.optim.Optimizer]) -> Method:
     def make(parts: list[Tensor], settings: Settings) -> list[torch.optim.Optimizer]:
         return [kind(parts, **arguments(settings))]
 
-    def check_settings(settings: Settings, network: Network | None = None) -> None:
-        check_names(name, settings, shown)
-        check_number(name, "lr", settings["lr"], "positive", lambda v: v > 0)
-        check_kinds(name, settings, kind)
-        tried(name, make, settings, [torch.zeros(2, 2)])
-
-    return one_by_one(name, check_settings, make)
+    return one_by_one(name, make, shown, ranges_of(kind))
 
 
-def one_by_one(name: str, check_settings: Callable[[Settings, Network | None], None], make: Maker) -> Method:
-    """The method of optimizers that ``make`` makes, for one trial at a time."""
-    return Method(name, check_settings, lambda net, theta, all_, _: TorchRule(net, theta, all_[0], make), stacks=False)
+def ranges_of(kind: type[torch.optim.Optimizer]) -> dict[str, str]:
+    """The range of each setting whose default is a number or a switch: PyTorch itself often accepts text in their place."""
+    defaults = {name: parameter.default for name, parameter in inspect.signature(kind).parameters.items()}
+    switches = {name: "true or false" for name, value in defaults.items() if isinstance(value, bool)}
+    numbers = {name: "a finite number" for name, value in defaults.items() if isinstance(value, int | float)}
+    return {**numbers, **switches, "lr": "positive"}
 
 
-def check_kinds(name: str, settings: Settings, kind: type[torch.optim.Optimizer]) -> None:
-    """Refuse text for a number and a number for a switch: PyTorch takes them, and fails, or not, in the first step."""
-    for setting, parameter in inspect.signature(kind).parameters.items():
-        if setting not in settings:
-            continue
-        if isinstance(parameter.default, bool):
-            check_switch(name, setting, settings[setting])
-        elif isinstance(parameter.default, int | float):
-            check_number(name, setting, settings[setting], "a finite number", lambda _: True)
+def one_by_one(
+    name: str, make: Maker, known: Sequence[str], ranges: Mapping[str, str],
+    check_network: Callable[[Network], None] | None = None,
+) -> Method:  # fmt: skip
+    """The method that trains one trial at a time with the optimizers that ``make`` makes."""
 
+    def check(settings: Settings, network: Network | None = None) -> None:
+        check_settings(name, settings, known, ranges)
+        try:
+            make([torch.zeros(2, 2), torch.zeros(2)], settings)  # PyTorch checks further values itself
+        except (ValueError, TypeError, RuntimeError) as error:
+            raise Wrong(f"{name}: torch.optim does not take {dict(settings)}: {error}", argument="settings") from None
+        if network is not None and check_network is not None:
+            check_network(network)
 
-def tried(name: str, make: Maker, settings: Settings, parts: list[Tensor]) -> None:
-    """Make the optimizer once, so that it checks its values; what it says is passed on."""
-    try:
-        make(parts, settings)
-    except (ValueError, TypeError, RuntimeError) as error:  # as PyTorch refuses values
-        raise Wrong(f"{name}: torch.optim does not take {dict(settings)}: {error}", argument="settings") from None
+    return Method(name, check, lambda net, theta, all_, _: TorchRule(net, theta, all_[0], make), stacks=False)
