@@ -163,7 +163,7 @@ def schedule(
 ) -> None:  # fmt: skip
     """Best piecewise-constant schedule of the learning rate or of the batch size, by exact gradients."""
     if on == "batch_size" and goal["examples"] is None:
-        raise click.UsageError("--on batch_size needs a budget: give --examples", click.get_current_context())
+        raise click.UsageError("--on batch_size needs a budget: give --examples")
     from ..problems.quadratic import Quadratic
     from ..search import optimal_schedule
 
@@ -231,7 +231,7 @@ def map_(
     equal factors of 1 - value.
     """
     if (batch_size is None) != ("batch_size" in (x.name, y.name)):
-        raise click.UsageError("give --batch-size, or batch_size as an axis, but not both", click.get_current_context())
+        raise click.UsageError("give --batch-size, or batch_size as an axis, but not both")
     from ..problems.quadratic import Quadratic
     from ..search import phase_map
 
@@ -267,9 +267,9 @@ def _show_map(found: PhaseMap) -> None:
 @options.sink(csv=True)
 def spectrum(given: Spectrum | None, spectrum: Spectrum, tol: float | None, save: str | None, sink: Sink) -> None:
     """Describe a problem: its modes, trace and initial loss; compress it, save it."""
-    context = click.get_current_context()
-    if given is not None and context.get_parameter_source("spectrum") is ParameterSource.COMMANDLINE:
-        raise click.UsageError("give a SPECTRUM or --spectrum, but not both", context)
+    source = click.get_current_context().get_parameter_source("spectrum")
+    if given is not None and source is ParameterSource.COMMANDLINE:
+        raise click.UsageError("give a SPECTRUM or --spectrum, but not both")
     found = spectrum if given is None else given
     if tol is not None:
         from ..text.objects import compressed

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -14,29 +13,15 @@ from ..show.tables import Row, Table, header, some
 from ..types import Wrong, unknown
 from . import options
 from .errors import Failure
-from .options import INPUT, INTEGER, STORE, OutputFile, VerbFunction, Verbs, Whole, flag, option, verb
-from .output import TABLE_ROWS, Sink, answered, show_pairs, show_table, write
+from .options import INPUT, INTEGER, STORE, OutputFile, Verbs, Whole, flag, option, verb
+from .output import TABLE_ROWS, Sink, answered, readable, show_pairs, show_table, write
 
 if TYPE_CHECKING:
     from ..lab.results import Results
     from ..lab.store import Kept
 
 
-class LabVerbs(Verbs):
-    """The verbs of the lab; what the lab could not do is told in its own sentence."""
-
-    def invoke(self, ctx: click.Context) -> object:
-        try:
-            return super().invoke(ctx)
-        except RuntimeError as error:
-            from ..lab import LabError
-
-            if isinstance(error, LabError):
-                raise Failure(str(error)) from error
-            raise
-
-
-@click.group("lab", cls=LabVerbs, invoke_without_command=True, short_help="train real networks at every batch size")
+@click.group("lab", cls=Verbs, invoke_without_command=True, short_help="train real networks at every batch size")
 @click.pass_context
 def lab(ctx: click.Context) -> None:
     """Studies of real training: steps to a target at every batch size, tuned there, kept in one file.
@@ -47,18 +32,15 @@ def lab(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-def results(function: VerbFunction) -> VerbFunction:
-    """The file of a study or its store, and --study, as the `Results` they mean."""
+def _results(file: str, study: str | None) -> Results:
+    from ..lab.results import Results
 
-    @wraps(function)
-    def called(*, file: str, study: str | None, **named: object) -> None:
-        from ..lab.results import Results
+    return Results.open(file, study)
 
-        function(found=Results.open(file, study), **named)
 
-    which = "Which study of a store to take: its name or its key; the latest if omitted."
-    name = option("--study NAME", which)
-    return click.argument("file", metavar="STUDY.toml|STORE.db", type=INPUT)(name(called))
+_file = click.argument("file", metavar="STUDY.toml|STORE.db", type=INPUT)
+_study = option("--study NAME", "Which study of a store to take, by its name or its key; the latest if omitted.")
+results = options.bundle("found", _results, _file, _study)
 
 
 @verb(
@@ -261,14 +243,13 @@ def _write_parquet(path: Path, rows: Table) -> None:
 
 
 def _show_results(found: Results) -> None:
-    """One table for each row of the study, and what to look out for."""
+    """One table for each optimizer of the study, and remarks on points that did not arrive or lie at an end of a range."""
+    goal = f"{found.study.metric} {found.study.target:g}"
     hidden = {"optimizer", "message", "key", "coverage", "seeds", "arrived"}
     for name in found.names:
         points = found[name]
-        drop = hidden | ({"at_edge"} if not any(p.at_edge for p in points) else set())
-        drop |= {"failed"} if not any(p.failed for p in points) else set()
-        rows = [{k.replace("_", " "): v for k, v in point.row().items() if k not in drop} for point in points]
-        show_table(rows, f"{name}, steps to {found.study.metric} {found.study.target:g}")
+        empty = {key for key in ("at_edge", "failed") if not any(getattr(p, key) for p in points)}
+        show_table(readable([p.row() for p in points], hidden | empty), f"{name}, steps to {goal}")
         told = dict.fromkeys(f"batch size {p.batch_size}: {p.message}" for p in points if not p.steps)
         click.echo("".join(f"- {line}\n" for line in told), nl=bool(told))
     coverage = {p.confirmed.coverage for p in found.points if p.confirmed}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from ..show.numbers import percent
 from ..show.tables import some, with_folder
 from ..types import Wrong
 from . import options
-from .options import FIT, INPUT, INTEGER, NUMBER, OPTIMIZER, SIZES, STORE, VerbFunction, Whole, flag, option, verb
+from .options import FIT, INPUT, INTEGER, NUMBER, OPTIMIZER, SIZES, STORE, Whole, flag, option, verb
 from .output import Sink, answered, progress, show_pairs, show_table, write
 
 if TYPE_CHECKING:
@@ -62,17 +61,10 @@ class Source:
         return str(path)
 
 
-def network(function: VerbFunction) -> VerbFunction:
-    """A workload, --train-steps, --examples and --seed, as the `Source` they mean."""
-
-    @wraps(function)
-    def called(*, workload: str, train_steps: int | None, examples: int | None, seed: int, **named: object) -> None:
-        function(source=Source(workload, train_steps, examples, seed), **named)
-
-    workload = click.argument("workload", metavar="WORKLOAD|MODULE:FUNCTION")
-    train_steps = option("--train-steps", "Steps up to the checkpoint; the workload's own if omitted.", INTEGER)
-    examples = option("--examples", "Use N examples of the data; all of them if omitted.", INTEGER)
-    return workload(train_steps(examples(options.seed(called))))
+_workload = click.argument("workload", metavar="WORKLOAD|MODULE:FUNCTION")
+_train_steps = option("--train-steps", "Steps up to the checkpoint; the workload's own if omitted.", INTEGER)
+_examples = option("--examples", "Use N examples of the data; all of them if omitted.", INTEGER)
+network = options.bundle("source", Source, _workload, _train_steps, _examples, options.seed)
 
 
 @verb(

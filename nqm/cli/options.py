@@ -6,9 +6,10 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from functools import wraps
 from importlib import import_module
+from inspect import get_annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
 
@@ -21,8 +22,10 @@ from .output import Sink
 
 if TYPE_CHECKING:
     from ..engine.spectrum import Spectrum
+    from ..problems.base import Problem
 
 VerbFunction = Callable[..., None]
+Decorator = Callable[[VerbFunction], VerbFunction]
 
 
 class Verb(click.Command):
@@ -112,10 +115,6 @@ class OptionType(click.ParamType):
     def read(self, text: str) -> object:
         raise NotImplementedError
 
-    def names(self) -> Sequence[str]:
-        """The words that a shell completes."""
-        return ()
-
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
         if not isinstance(value, str):
             return value
@@ -124,24 +123,29 @@ class OptionType(click.ParamType):
         except Wrong as error:
             self.fail(str(error), param, ctx)
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        return [CompletionItem(name) for name in self.names() if name.lower().startswith(incomplete.lower())]
-
 
 class Parsed(OptionType):
-    """A value that a function of `nqm.text` reads; it is named here and imported when it is needed."""
+    """A value that a function of nqm reads. The function is imported when a value is read.
 
-    def __init__(self, name: str, metavar: str, function: str, **options: bool) -> None:
-        self.name, self.metavar, self.function, self.options = name, metavar, function, options
+    ``words`` names a dictionary, or a function that returns one, whose keys a shell completes.
+    """
+
+    def __init__(self, metavar: str, function: str, words: str = "", **options: bool) -> None:
+        self.name, self.metavar = metavar.lower(), metavar
+        self.function, self.words, self.options = function, words, options
 
     def read(self, text: str) -> object:
-        module, _, function = self.function.partition(".")
-        return getattr(import_module(f"nqm.text.{module}"), function)(text, **self.options)
+        return _imported(self.function)(text, **self.options)
 
-    def names(self) -> Sequence[str]:
-        from ..text.objects import known_optimizers
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        known: Any = _imported(self.words) if self.words else ()
+        names: Iterable[str] = known() if callable(known) else known
+        return [CompletionItem(name) for name in names if name.lower().startswith(incomplete.lower())]
 
-        return list(known_optimizers()) if self.function == "objects.parse_optimizer" else ()
+
+def _imported(path: str) -> Any:
+    module, _, name = path.rpartition(".")
+    return getattr(import_module(f"nqm.{module}"), name)
 
 
 class Whole(OptionType):
@@ -176,22 +180,6 @@ class SpectrumText(Parsed):
             if is_fit(text):
                 return Fit.load(text).spectrum
         return super().read(text)
-
-
-class ClaimName(OptionType):
-    """The name of a claim."""
-
-    name, metavar = "claim", "NAME"
-
-    def read(self, text: str) -> str:
-        from ..paper.claims import claim
-
-        return claim(text).name
-
-    def names(self) -> Sequence[str]:
-        from ..paper.claims import CLAIMS
-
-        return list(CLAIMS)
 
 
 class OutputFile(OptionType):
@@ -233,17 +221,17 @@ def check_writable(path: Path) -> None:
         raise Wrong(f"cannot write into {str(folder)!r}: there is no permission")
 
 
-NUMBER = Parsed("number", "N", "values.parse_number", finite=True)
+NUMBER = Parsed("N", "text.values.parse_number", finite=True)
 INTEGER = Whole()
-BATCH_SIZE = Parsed("number", "N", "values.parse_number")
-SIZES = Parsed("sizes", "SIZES", "values.parse_batch_sizes")
-RATE_LIST = Parsed("rates", "RATE_LIST", "values.parse_rates")
-AXIS = Parsed("axis", "AXIS", "objects.parse_axis")
-CLAIM = ClaimName()
-OPTIMIZER = Parsed("optimizer", "OPTIMIZER", "objects.parse_optimizer", allow_import=True)
-NOISE = Parsed("noise", "LAW", "objects.parse_noise")
-SCHEDULE = Parsed("schedule", "SCHEDULE", "objects.parse_schedule")
-SPECTRUM = SpectrumText("spectrum", "SPECTRUM", "objects.parse_spectrum")
+BATCH_SIZE = Parsed("N", "text.values.parse_number")
+SIZES = Parsed("SIZES", "text.values.parse_batch_sizes")
+RATE_LIST = Parsed("RATE_LIST", "text.values.parse_rates")
+AXIS = Parsed("AXIS", "text.objects.parse_axis")
+CLAIM = Parsed("NAME", "paper.claims.claim", "paper.claims.CLAIMS")
+OPTIMIZER = Parsed("OPTIMIZER", "text.objects.parse_optimizer", "text.objects.known_optimizers", allow_import=True)
+NOISE = Parsed("LAW", "text.objects.parse_noise")
+SCHEDULE = Parsed("SCHEDULE", "text.objects.parse_schedule")
+SPECTRUM = SpectrumText("SPECTRUM", "text.objects.parse_spectrum")
 PICTURE = OutputFile(".png", ".pdf", ".svg")
 TABLE = OutputFile(dash=True)
 STORE = OutputFile()
@@ -257,7 +245,7 @@ INPUT = click.Path(exists=True, dir_okay=False)
 def option(
     names: str, help: str, kind: click.ParamType | tuple[str, ...] = click.STRING, *, default: object = None,
     shown: str = "", required: bool = False, multiple: bool = False,
-) -> Callable[[VerbFunction], VerbFunction]:  # fmt: skip
+) -> Decorator:  # fmt: skip
     """An option with its help, and its kind: one of those above, or a few words of which the first is the default.
 
     ``names`` are the flags, then the name of the argument if it is another, then in capitals what stands for the value if that
@@ -271,9 +259,26 @@ def option(
     return click.option(*words, type=kind, metavar=metavar, help=help, required=required, multiple=multiple, **given)
 
 
-def flag(names: str, help: str) -> Callable[[VerbFunction], VerbFunction]:
+def flag(names: str, help: str) -> Decorator:
     """An option without a value."""
     return click.option(*names.split(), is_flag=True, help=help)
+
+
+def bundle(name: str, make: Callable[..., object], *options: Decorator) -> Decorator:
+    """Options that a verb takes as one argument ``name``, which ``make`` builds of the values that bear its annotations."""
+
+    def declared(function: VerbFunction) -> VerbFunction:
+        @wraps(function)
+        def called(**values: object) -> None:
+            taken = {key: values.pop(key) for key in get_annotations(make) if key in values}
+            function(**{name: make(**taken)}, **values)
+
+        found: VerbFunction = called
+        for decorator in reversed(options):
+            found = decorator(found)
+        return found
+
+    return declared
 
 
 optimizer = click.argument("optimizer", type=OPTIMIZER)
@@ -286,35 +291,39 @@ spectrum = option(
 batch_size = option("--batch-size -b B", "Batch size: 1024, 1k, 2^10, or inf for no noise.", BATCH_SIZE, required=True)
 batch_sizes = option(
     "--batch-sizes",
-    "List 4,16,1k, in which a comma separates (write 1024, not 1,024), or range by factors of 4, or of 2: 2^2..2^20..2.",
+    "A list such as 4,16,1024 (no commas inside numbers), or a range: 2^2..2^20 in factors of 4, 2^2..2^20..2 in factors of 2.",
     SIZES, default="2^2..2^20",
 )  # fmt: skip
 target = option("--target LOSS", "Loss to reach.", NUMBER, required=True)
 schedule = option("--schedule", "Multipliers over steps, such as 'warmup(100) + cosine(900)'.", SCHEDULE)
 max_steps = option("--max-steps", "Give up after this many steps.", INTEGER, default=10**9, shown="10^9")
 seed = option("--seed", "Seed of the random numbers.", INTEGER, default=0)
+JSON = flag("--json as_json", "Print JSON instead of text.")
+CSV = option("--csv", "Write the data as CSV; - is standard output.", TABLE)
+PLOT = option("--plot", "Write a picture: .png, .pdf or .svg.", PICTURE)
 
 
-def problem(function: VerbFunction) -> VerbFunction:
-    """--spectrum, --problem and --label-noise, as the one problem they mean."""
+def sink(csv: bool = False, plot: bool = False) -> Decorator:
+    """--json, with --csv and --plot where they are asked for, as one `Sink`."""
+    return bundle("sink", Sink, JSON, *([CSV] if csv else []), *([PLOT] if plot else []))
 
-    @wraps(function)
-    def called(*, spectrum: Spectrum, kind: str, label_noise: float | None, **named: object) -> None:
-        if kind == "least_squares":
-            from ..problems.least_squares import LeastSquares
 
-            return function(problem=LeastSquares(spectrum, label_noise), **named)
-        if label_noise is not None:
-            raise click.UsageError("--label-noise needs --problem least_squares", click.get_current_context())
-        from ..problems.quadratic import Quadratic
+def _problem(spectrum: Spectrum, kind: str, label_noise: float | None) -> Problem:
+    if kind == "least_squares":
+        from ..problems.least_squares import LeastSquares
 
-        return function(problem=Quadratic(spectrum), **named)
+        return LeastSquares(spectrum, label_noise)
+    if label_noise is not None:
+        raise click.UsageError("--label-noise needs --problem least_squares")
+    from ..problems.quadratic import Quadratic
 
-    which = "Gradient noise of fixed variance, or the noise of minibatches of a linear regression."
-    variance = "Variance of the labels' noise, for least_squares; it is c / h of the spectrum if omitted."
-    kind = option("--problem kind", which, ("quadratic", "least_squares"))
-    label_noise = option("--label-noise VAR", variance, NUMBER)
-    return spectrum(kind(label_noise(called)))
+    return Quadratic(spectrum)
+
+
+_noises = "Gradient noise of fixed variance, or the noise of minibatches of a linear regression."
+_variance = "Variance of the noise of the labels, for least_squares; c / h of the spectrum if omitted."
+_kind = option("--problem kind", _noises, ("quadratic", "least_squares"))
+problem = bundle("problem", _problem, spectrum, _kind, option("--label-noise VAR", _variance, NUMBER))
 
 
 class LawOptions(TypedDict):
@@ -325,58 +334,27 @@ class LawOptions(TypedDict):
     rotation: int | None
 
 
-def laws(function: VerbFunction) -> VerbFunction:
-    """--noise, --seed and --rotation, as ``laws``."""
-
-    @wraps(function)
-    def called(*, noise: str, seed: int, rotation: int | None, **named: object) -> None:
-        function(laws=LawOptions(noise=noise, seed=seed, rotation=rotation), **named)
-
-    names = "gaussian, rademacher, laplace, exponential, student_t(df) or cauchy"
-    basis = "Sample in a random basis, which this seed determines; the problem has 2,000 modes at most."
-    noise = option("--noise", f"Law of the sampled noise: {names}.", NOISE, default="gaussian")
-    rotation = option("--rotation SEED", basis, INTEGER)
-    return noise(seed(rotation(called)))
+_names = "gaussian, rademacher, laplace, exponential, student_t(df) or cauchy"
+_noise = option("--noise", f"Law of the sampled noise: {_names}.", NOISE, default="gaussian")
+_basis = "Sample in a random basis, which this seed determines; the problem may have at most 2,000 modes."
+laws = bundle("laws", LawOptions, _noise, seed, option("--rotation SEED", _basis, INTEGER))
 
 
 class GoalOptions(TypedDict):
-    """What a search is for: one of the three is set."""
+    """What a search is for: exactly one of the three is set."""
 
     target: float | None
     steps: int | None
     examples: float | None
 
 
-def goal(function: VerbFunction) -> VerbFunction:
-    """--target, --steps or --examples, as ``goal``."""
-
-    @wraps(function)
-    def called(*, target: float | None, steps: int | None, examples: float | None, **named: object) -> None:
-        if sum(one is not None for one in (target, steps, examples)) != 1:
-            raise click.UsageError("give exactly one of --target, --steps and --examples", click.get_current_context())
-        function(goal=GoalOptions(target=target, steps=steps, examples=examples), **named)
-
-    examples = option("--examples", "Find the smallest loss within N examples.", NUMBER)
-    steps = option("--steps", "Find the smallest loss within N steps.", INTEGER)
-    fewest = option("--target LOSS", "Reach this loss in the fewest steps.", NUMBER)
-    return fewest(steps(examples(called)))
+def _goal(target: float | None, steps: int | None, examples: float | None) -> GoalOptions:
+    if sum(one is not None for one in (target, steps, examples)) != 1:
+        raise click.UsageError("give exactly one of --target, --steps and --examples")
+    return GoalOptions(target=target, steps=steps, examples=examples)
 
 
-def sink(csv: bool = False, plot: bool = False) -> Callable[[VerbFunction], VerbFunction]:
-    """--json, and if asked for --csv and --plot, as the one `Sink` they mean."""
-
-    def decorated(function: VerbFunction) -> VerbFunction:
-        @wraps(function)
-        def called(*, as_json: bool, csv: str | None = None, plot: str | None = None, **named: object) -> None:
-            function(sink=Sink(as_json, csv, plot), **named)
-
-        found = PLOT(called) if plot else called
-        found = CSV(found) if csv else found
-        return JSON(found)
-
-    return decorated
-
-
-JSON = flag("--json as_json", "Print JSON instead of text.")
-CSV = option("--csv", "Write the data as CSV; - is standard output.", TABLE)
-PLOT = option("--plot", "Write a picture: .png, .pdf or .svg.", PICTURE)
+_fewest = option("--target LOSS", "Reach this loss in the fewest steps.", NUMBER)
+_within_steps = option("--steps", "Find the smallest loss within N steps.", INTEGER)
+_within_examples = option("--examples", "Find the smallest loss within N examples.", NUMBER)
+goal = bundle("goal", _goal, _fewest, _within_steps, _within_examples)

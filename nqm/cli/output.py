@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,6 +92,11 @@ def show_table(rows: Sequence[Row], title: str = "") -> None:
     click.echo("\n".join(line.rstrip() for line in text.getvalue().rstrip().splitlines()) + "\n")
 
 
+def readable(rows: Sequence[Row], hidden: Collection[str]) -> Table:
+    """Rows for the screen: without the hidden columns, and with spaces in the names of the others."""
+    return [{name.replace("_", " "): value for name, value in row.items() if name not in hidden} for row in rows]
+
+
 def show_pairs(pairs: Row) -> None:
     """Print names and values, one pair a line."""
     width = max(map(len, pairs))
@@ -166,7 +171,11 @@ def show_sweeps(sweeps: Sequence[Sweep], settings: bool = True) -> None:
         side = [{"batch size": B, **{s.label: s.steps[i] for s in sweeps}} for i, B in enumerate(sizes)]
         show_table(side, f"Tuned steps to loss {sweeps[0].target:g}")
     for s in sweeps if settings else ():
-        show_table(_settings(s), f"{s.label}, tuned to loss {s.target:g}")
+        rows = s.table()
+        hidden = {"optimizer", "message"}
+        hidden |= {"effective_lr"} if all(row["effective_lr"] == row["lr"] for row in rows) else set()
+        hidden |= set() if any(s.at_bound) else {"at_bound"}
+        show_table(readable(rows, hidden), f"{s.label}, tuned to loss {s.target:g}")
     failed = dict.fromkeys(m for s in sweeps for m, T in zip(s.messages, s.steps, strict=True) if not T >= 0)
     click.echo("".join(f"- {message}\n" for message in failed), nl=bool(failed))
     critical = [{"": s.label, **{d: rounded(s.critical_batch_size(d)) for d in DEFINITIONS}} for s in sweeps]
@@ -178,15 +187,6 @@ def show_sweeps(sweeps: Sequence[Sweep], settings: bool = True) -> None:
             remarks.setdefault(sentence, []).append(f"{s.label} {definition}")
     click.echo("".join(f"- {', '.join(about)}: {sentence}\n" for sentence, about in remarks.items()), nl=bool(remarks))
     show_table([_regimes(s) for s in sweeps], "Regimes")
-
-
-def _settings(s: Sweep) -> Table:
-    """A sweep's table without what only repeats or is empty."""
-    rows = s.table()
-    hidden = {"optimizer", "message"}
-    hidden |= {"effective_lr"} if all(row["effective_lr"] == row["lr"] for row in rows) else set()
-    hidden |= {"at_bound"} if not any(row["at_bound"] for row in rows) else set()
-    return [{k.replace("_", " "): v for k, v in row.items() if k not in hidden} for row in rows]
 
 
 def _regimes(s: Sweep) -> Row:

@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -21,12 +21,10 @@ if TYPE_CHECKING:
     from ..paper.claims import Checked, Claim
 
 MAX_PROCESSES = 4  # Figures and claims share their searches among at most this many processes.
-FEW_CLAIMS = 3  # This many claims are measured sooner than processes are started.
-FIGURE_SECONDS, CLAIM_SECONDS = (
-    10.0,
-    5.0,
-)  # A figure and a claim take so long on average, with two busy processes on two cores.
-STARTING_SECONDS = 10  # A process loads nqm, and what a figure or a claim needs, in this time.
+FEW_CLAIMS = 3  # Up to this many claims are measured in one process, because starting more processes takes longer.
+FIGURE_SECONDS = 10.0  # Average time of a figure, with two busy processes on two cores.
+CLAIM_SECONDS = 5.0  # Average time of a claim, measured in the same way.
+STARTING_SECONDS = 10  # Time in which a process loads nqm and what a figure or a claim needs.
 
 
 @verb("redraw the figures of Zhang et al. (2019)", "nqm paper", "nqm paper --out figures --only fig2 --only fig4a")
@@ -54,14 +52,14 @@ def paper(out: str, only: tuple[str, ...], sink: Sink) -> None:
     "nqm claims lr_momentum_interchangeable --json",
     "nqm claims stationary_covariance --premise x=1.9 --csv covariance.csv",
 )
-@click.argument("names", metavar="[NAME]...", nargs=-1, type=CLAIM)
+@click.argument("chosen", metavar="[NAME]...", nargs=-1, type=CLAIM)
 @flag("--list listing", "List the claims and measure none.")
 @option("--out DIR", "Write pictures, and one page as claims.md and claims.html.", click.Path(file_okay=False))
 @flag("--turn", "Measure each claim again under the broken premise that turns its verdict.")
 @option("--premise given NAME=VALUE", "Measure one claim with this premise; may be repeated.", multiple=True)
 @options.sink(csv=True)
 def claims(
-    names: tuple[str, ...], listing: bool, out: str | None, turn: bool, given: tuple[str, ...], sink: Sink
+    chosen: tuple[Claim, ...], listing: bool, out: str | None, turn: bool, given: tuple[str, ...], sink: Sink
 ) -> None:
     """Measure what Zhang et al. (2019) claim: the statement, what was measured, the number, the verdict.
 
@@ -71,24 +69,25 @@ def claims(
     """
     from ..paper.claims import CLAIMS, run_all
 
-    if (given or sink.csv) and len(names) != 1:
-        raise click.UsageError("--premise and --csv are about one claim: give its NAME", click.get_current_context())
-    premises = dict(CLAIMS[names[0]].read(text) for text in given)
+    if (given or sink.csv) and len(chosen) != 1:
+        raise click.UsageError("--premise and --csv are about one claim: give its NAME")
+    premises = dict(chosen[0].read(text) for text in given)
     if listing:
-        listed = [CLAIMS[name] for name in names or CLAIMS]
+        listed = chosen or CLAIMS.values()
         sink.deliver(lambda: {"claims": [c.to_dict() for c in listed]}, lambda: _show_claims(listed))
         return
-    workers = 1 if 0 < len(names) <= FEW_CLAIMS else _processes()
-    asked = list(names) or [name for name, claim in CLAIMS.items() if not claim.missing]
-    with _reporting("claims", asked, CLAIM_SECONDS * (1 + turn), workers, kept=bool(out)) as report:
+    workers = 1 if 0 < len(chosen) <= FEW_CLAIMS else _processes()
+    names = [claim.name for claim in chosen or CLAIMS.values() if chosen or not claim.missing]
+    with _reporting("claims", names, CLAIM_SECONDS * (1 + turn), workers, kept=bool(out)) as report:
         found = run_all(names, out, turn=turn, premises=premises, progress=report, workers=workers, notice=_say)
     sink.deliver(
         lambda: {"claims": [one.to_dict() for one in found]},
         lambda: _show_checked(found),
         lambda: [row for one in found for row in one.measured.table],
     )
-    for page in ("claims.md", "claims.html") if out else ():
-        click.echo(f"wrote {os.path.join(out or '', page)}", err=True)
+    if out:
+        for page in ("claims.md", "claims.html"):
+            _say(f"wrote {os.path.join(out, page)}")
 
 
 def _processes() -> int:
@@ -132,7 +131,7 @@ def _show_checked(found: Sequence[Checked]) -> None:
     click.echo(f"{summary(found)} {left_out(found)}".rstrip())
 
 
-def _show_claims(claims: Sequence[Claim]) -> None:
+def _show_claims(claims: Iterable[Claim]) -> None:
     for claim in claims:
         click.secho(claim.name, bold=True)
         _show_entry("", claim.statement + (f" ({claim.missing})" if claim.missing else ""))
