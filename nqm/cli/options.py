@@ -6,7 +6,7 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from importlib import import_module
 from inspect import get_annotations
@@ -138,8 +138,8 @@ class Parsed(OptionType):
         return _imported(self.function)(text, **self.options)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        known: Any = _imported(self.words) if self.words else ()
-        names: Iterable[str] = known() if callable(known) else known
+        known = _imported(self.words) if self.words else {}
+        names = known if isinstance(known, Mapping) else known()
         return [CompletionItem(name) for name in names if name.lower().startswith(incomplete.lower())]
 
 

@@ -1,10 +1,10 @@
-"""What each endpoint's body holds: fields, kinds, bounds and defaults. The schema and the readers both come from here."""
+"""The bodies of the endpoints: fields, kinds, bounds and defaults. Both the schema and the readers come from here."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from ..engine.schedule import Schedule
 from ..engine.spectrum import Spectrum
@@ -24,14 +24,16 @@ from .files import SHELF, Opened
 from .limits import REQUEST
 
 PAPER = "power_law(10000)"
-LARGEST_NUMBER = 1e300  # Numbers of a body stay below this, so that products of two of them seldom overflow.
-SMALLEST_NUMBER = 1e-300  # Positive numbers of a body are at least this.
-PROBLEMS_KEPT = 8  # Problems that a process keeps, with their quadrature nodes, which take a tenth of a second to find.
+LARGEST_NUMBER = 1e300  # Upper bound on every number of a body, far enough from overflow for most arithmetic.
+SMALLEST_NUMBER = 1e-300  # Lower bound on a number of a body that must be positive.
+PROBLEMS_KEPT = (
+    8  # A process keeps this many problems, because finding their quadrature nodes takes a tenth of a second.
+)
 
 
 @dataclass(frozen=True)
 class SpectrumSource:
-    """A spectrum and where it comes from: constructor text, or a file that was opened and its name."""
+    """A spectrum and its origin: the text of its constructor, or an opened file, whose name is then ``text``."""
 
     text: str
     spectrum: Spectrum = field(compare=False)
@@ -49,7 +51,7 @@ class Given:
     def __post_init__(self) -> None:
         if self.label_noise is not None and self.kind != "least_squares":
             raise Wrong("label_noise needs the kind least_squares", argument="label_noise")
-        self.problem  # noqa: B018 - built here, where what is wrong with it has a field
+        self.problem  # noqa: B018 - an error is raised here, while the reader knows the field
 
     @property
     def problem(self) -> Problem:
@@ -57,7 +59,7 @@ class Given:
 
     @property
     def quick(self) -> Problem:
-        """The same on quadrature nodes good to 1e-9."""
+        """The same problem on quadrature nodes, accurate to 1e-9 of the loss."""
         return self.problem.nodes.fine
 
     @property
@@ -83,7 +85,7 @@ def _spectrum_text(text: str) -> SpectrumSource:
     text = " ".join(text.split())
     spectrum = parse_spectrum(text, allow_files=False)
     if len(spectrum) > REQUEST.nodes:
-        raise Wrong(f"a spectrum may have {REQUEST.nodes:,} nodes, this one has {len(spectrum):,}; compress it")
+        raise Wrong(f"a spectrum may have at most {REQUEST.nodes:,} nodes, this one has {len(spectrum):,}; compress it")
     return SpectrumSource(text, spectrum)
 
 
@@ -96,15 +98,15 @@ def _spectrum_file(upload: str | None, file: dict[str, object] | None, name: str
 
 def _optimizer(text: str) -> Optimizer:
     found = parse_optimizer(text, allow_import=False)
-    slots = _slots(found)
-    if slots > REQUEST.slots:
-        allowed = f"an optimizer may have {REQUEST.slots} slots here, one for each thing it remembers"
-        raise Wrong(f"{allowed}; this has {slots}")
+    if (slots := _slots(found)) > REQUEST.slots:
+        raise Wrong(
+            f"an optimizer may have at most {REQUEST.slots} slots (weights, momentum, each average), this has {slots}"
+        )
     return found
 
 
 def _slots(optimizer: Optimizer) -> int:
-    """What an optimizer remembers: exactly for a linear one, the number of its layers for another."""
+    """The number of slots of a linear optimizer; the number of nested optimizers if it is not linear."""
     if optimizer.linear:
         return len(optimizer.initial())
     return 1 + (_slots(optimizer.inner) if isinstance(optimizer, Wrapper) else 0)
@@ -120,15 +122,8 @@ def _schedule_pieces(lengths: list[int], **multipliers: list[float] | None) -> P
     return PlannedSchedule(f"Schedule({text})", Schedule(lengths, **given))
 
 
-def _batch_sizes(text: str) -> list[float]:
-    sizes = parse_batch_sizes(text)
-    if len(sizes) > REQUEST.batch_sizes:
-        raise Wrong(f"{text!r:.60} are {len(sizes)} batch sizes; ask for {REQUEST.batch_sizes} at most")
-    return sizes
-
-
 def _map(optimizer: Optimizer, x: Axis, y: Axis, **others: object) -> dict[str, object]:
-    """The settings that the axes replace need not be free: the text of a page keeps the setting that was clicked."""
+    """Free the hyper-parameters on the axes: the page sends the optimizer with the values of the cell that was clicked."""
     for axis in (x, y):
         if axis.name in (known := parameters(optimizer)):
             optimizer = assign(optimizer, known[axis.name].path, free)
@@ -166,7 +161,9 @@ target = {"target": Field(positive)}
 horizon = Field(NumberValue(1, REQUEST.steps, whole=True), None)
 goals = {"target": Field(positive, None), "steps": horizon, "examples": Field(positive, None)}
 quick = {"quick": Field(FLAG, False)}
-sizes = EitherValue(TextValue(_batch_sizes), ListValue(batch_size, REQUEST.batch_sizes))
+sizes = EitherValue(
+    TextValue(partial(parse_batch_sizes, most=REQUEST.batch_sizes)), ListValue(batch_size, REQUEST.batch_sizes)
+)
 
 BODIES: dict[str, ObjectValue] = {
     "curve": ObjectValue({

@@ -1,4 +1,4 @@
-"""Files that a user opens: what `nqm fit` and `nqm spectrum` write, read from bytes, with limits and without pickle."""
+"""Uploaded files of `nqm fit` and `nqm spectrum`, read from bytes within limits and without pickle."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from .fields import Refused
 from .limits import REQUEST, Recent
 
 ZIP = b"PK\x03\x04"
-UNPACKED_BYTES = 2**25  # An .npz may have this many bytes unpacked; 20,000 modes take 640 kB.
-PROBES = 1_000  # The probes of a measurement are numbered below this.
-DESCENT_STEPS = 10**6  # The descent of a fit ends before this step.
-FILES_KEPT = 8  # A process keeps this many files in the form in which it has read them.
+UNPACKED_BYTES = 2**25  # Largest size of an .npz file when unpacked; 20,000 modes take 640 kB.
+PROBES = 1_000  # Largest number of probes of a measurement.
+DESCENT_STEPS = 10**6  # Last step that the descent of a fit may have.
+FILES_KEPT = 8  # Number of files that a process keeps after reading them.
 DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, RuntimeError, IndexError, OverflowError)
-"""What the readers raise on a damaged file, besides `Wrong`; a recursion too deep is a RuntimeError."""
+"""What the readers raise on a damaged file, besides `Wrong`; JSON nested too deeply is a RuntimeError."""
 
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """A file that was read: its spectrum, and the fit it comes from, if it is one."""
+    """A file that was read: its spectrum, and its fit if it is a file of `nqm fit`."""
 
     id: str
     name: str
@@ -45,7 +45,7 @@ class Opened:
         return "spectrum" if self.fit is None else "fit"
 
     def to_json(self) -> dict[str, object]:
-        """The content as the JSON file would have it."""
+        """The content as a JSON file has it, also if it came as .npz."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "file.json")
             (self.fit or self.spectrum).save(path)
@@ -53,19 +53,18 @@ class Opened:
 
 
 class Shelf:
-    """The files that this process has read, by the hash of their content; others are asked for."""
+    """The files that this process has read, by the hash of their content. ``ask`` gets the bytes and name of others."""
 
     def __init__(self) -> None:
         self.ask: Callable[[str], tuple[bytes, str] | None] = lambda _: None
         self._read: Recent[str, Opened] = Recent(FILES_KEPT)
 
     def opened(self, content: bytes, name: str = "") -> Opened:
-        """Read a file from its bytes."""
         key = identity(content)
         known = self._read.get(key)
         if known is None:
             return self._read.keep(key, read(content, key, name))
-        # It may be opened again under another name.
+        # The same content may be uploaded again under another name.
         return self._read.keep(key, replace(known, name=_tidy(name, known.name))) if name else known
 
     def get(self, key: str) -> Opened:
@@ -74,7 +73,7 @@ class Shelf:
             return known
         kept = self.ask(key)
         if kept is None:
-            raise Wrong(f"there is no upload {key[:40]!r} any more; open the file again")
+            raise Wrong(f"the server no longer has the upload {key[:40]!r}; open the file again")
         return self.opened(*kept)
 
 
@@ -86,19 +85,19 @@ def identity(content: bytes) -> str:
 
 
 def read(content: bytes, key: str, name: str = "") -> Opened:
-    """A fit or a spectrum, told by the content; what is neither is refused with a sentence."""
+    """A fit or a spectrum, recognised by its content; anything else is refused."""
     if len(content) > REQUEST.upload_bytes:
-        raise Refused(f"a file may have {REQUEST.upload_bytes:,} bytes, this one has {len(content):,}", status=413)
+        raise Refused(f"a file may have at most {REQUEST.upload_bytes:,} bytes, this has {len(content):,}", status=413)
     try:
         found = _load(content, name)
     except DAMAGE as error:
         raise Wrong(f"this is no file of nqm fit or nqm spectrum: {type(error).__name__}") from None
-    fit = found if isinstance(found, Fit) else None
+    fit, spectrum = (found, found.spectrum) if isinstance(found, Fit) else (None, found)
     if fit is not None:
         _check(fit)
-    spectrum = found.spectrum if isinstance(found, Fit) else found
     if len(spectrum) > REQUEST.nodes:
-        raise Wrong(f"a file may have {REQUEST.nodes:,} modes, this one has {len(spectrum):,}; nqm spectrum --compress")
+        many = f"a file may have at most {REQUEST.nodes:,} modes, this one has {len(spectrum):,}"
+        raise Wrong(f"{many}; nqm spectrum --compress makes it smaller")
     return Opened(key, _tidy(name, "spectrum.json" if fit is None else "fit.json"), spectrum, fit)
 
 
@@ -106,14 +105,14 @@ def _load(content: bytes, name: str) -> Fit | Spectrum:
     packed = content.startswith(ZIP)
     names = _names(content, packed)
     with tempfile.TemporaryDirectory() as folder:
-        # The readers quote the name of the file, so it is that of the user's own.
+        # Error messages of the readers quote the name of the file, so the copy bears the user's name for it.
         path = Path(folder, _tidy(name, "file.json")).with_suffix(".npz" if packed else ".json")
         path.write_bytes(content)
         return Fit.load(path) if {"about", "format"} & names else Spectrum.load(path)
 
 
 def _names(content: bytes, packed: bool) -> set[str]:
-    """What a file has, by name: the members of an .npz, or the fields of a JSON object."""
+    """The names of the members of an .npz file, or of the fields of a JSON object."""
     try:
         members = zipfile.ZipFile(io.BytesIO(content)).infolist() if packed else []
         data = {} if packed else json.loads(content.decode())
@@ -127,7 +126,7 @@ def _names(content: bytes, packed: bool) -> set[str]:
 
 
 def _check(fit: Fit) -> None:
-    """Refuse a fit whose numbers no measurement gives, before anything computes with them."""
+    """Refuse a fit whose numbers no measurement can give, before anything is computed from them."""
     for name in ("signal", "noise", "density"):
         measure = getattr(fit, name)
         if measure is None:
@@ -152,11 +151,11 @@ def _check(fit: Fit) -> None:
 
 
 def _columns(*columns: Array) -> bool:
-    """Whether arrays are lists of one length, and not empty."""
+    """Whether all arrays are one-dimensional, not empty and of one length."""
     return all(column.ndim == 1 and 0 < len(column) == len(columns[0]) for column in columns)
 
 
 def _tidy(name: str, otherwise: str) -> str:
-    """A name fit for a command line."""
+    """The name of a file in characters that need no quotes in a shell; ``otherwise`` if its ending is not known."""
     kept = re.sub(r"[^\w.-]", "_", Path(name).name, flags=re.ASCII).lstrip("-.")[-60:]
     return kept if kept.lower().endswith((".json", ".npz")) else otherwise

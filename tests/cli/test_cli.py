@@ -340,7 +340,10 @@ def test_a_run_that_overflows_is_strict_json():
         (("curve", "SGD(0.1)", "-b", 8, "--steps", 5, "--csv", ""), "must be the name of a file, got ''"),
         (("curve", "SGD(0.1)", "-b", 8, "--steps", 5, "--csv", "x" * 300), "File name too long"),
         (("steps", "SGD(0.1)", "-b", 8, "--target", "inf"), "'inf' is not finite; write a number such as"),
-        (("sweep", "SGD", "--target", 0.1, "--batch-sizes", "1,024"), "a comma separates, so write 1024 and not 1,024"),
+        (
+            ("sweep", "SGD", "--target", 0.1, "--batch-sizes", "1,024"),
+            "a comma separates numbers, so write 1024 and not 1,024",
+        ),
         (("map", "SGD", "--target", 1, "--x", "lr=0.1..1", "--y", "batch_size=4..8", "-b", 8), "but not both"),
         (("map", "HeavyBall", "--target", 1, "--x", "lr=0.1..1", "--y", "momentum=0..0.5"), "give --batch-size"),
         (("curve", "SGD(0.1)", "-b", 8, "--steps", "1e30"), "'1e30' is too large"),
