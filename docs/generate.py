@@ -25,7 +25,7 @@ from nqm.paper.claims.fisher_stabilises import judged
 from nqm.paper.claims.page import summary
 from nqm.show.numbers import percent
 from nqm.show.tables import markdown
-from nqm.text.objects import known_optimizers, known_schedules, known_spectra
+from nqm.text.objects import KNOWN_OPTIMIZERS, KNOWN_SCHEDULES, KNOWN_SPECTRA
 from nqm.text.tokens import argument_names
 
 PAGE = Path(__file__).with_name("cli.md")
@@ -391,10 +391,10 @@ def page() -> str:
         *(section(name, verb) for name, verb in verbs(main).items()),
         NUMBER,
         OPTIMIZER,
-        constructors(known_optimizers()),
+        constructors(KNOWN_OPTIMIZERS),
         OWN,
     ]
-    parts += [SCHEDULE, constructors(known_schedules()), SPECTRUM, constructors(known_spectra()), OUTPUT, completion()]
+    parts += [SCHEDULE, constructors(KNOWN_SCHEDULES), SPECTRUM, constructors(KNOWN_SPECTRA), OUTPUT, completion()]
     return "\n".join(parts)
 
 

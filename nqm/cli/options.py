@@ -1,4 +1,4 @@
-"""What the verbs of the command line share: how a verb is declared, kinds of values, and options."""
+"""How verbs and options of the command line are declared, and the options that several verbs share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import wraps
 from importlib import import_module
 from inspect import get_annotations
@@ -29,7 +29,7 @@ Decorator = Callable[[VerbFunction], VerbFunction]
 
 
 class Verb(click.Command):
-    """A command whose help ends in examples; `docs/generate.py` and the tests read them from here."""
+    """A command whose help ends in examples; `docs/generate.py` and the tests read them too."""
 
     examples: tuple[str, ...] = ()
 
@@ -39,7 +39,7 @@ class Verb(click.Command):
                 formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
 
     def invoke(self, ctx: click.Context) -> object:
-        """Call the verb; a wrong call whose argument is an option of the verb is told with the name of the option."""
+        """Call the verb. If a `Wrong` is about an option of the verb, the message names that option."""
         try:
             return super().invoke(ctx)
         except Wrong as error:
@@ -50,13 +50,13 @@ class Verb(click.Command):
 
 
 class Verbs(click.Group):
-    """A group of verbs; no traceback leaves it, and every exception becomes one sentence and an exit status."""
+    """A group of verbs. Every exception ends the program with one sentence and an exit status, without a traceback."""
 
     def main(self, *args: object, standalone_mode: bool = True, **extra: object) -> NoReturn:  # type: ignore[override]
         open_output()
         try:
             with warnings.catch_warnings():
-                # A run that overflows says so in its outcome, not in warnings about arithmetic.
+                # A run that overflows says so in its outcome, so warnings about arithmetic are not needed.
                 warnings.simplefilter("ignore", RuntimeWarning)
                 status = super().main(*args, standalone_mode=False, **extra)  # type: ignore[call-overload]
         except Exception as error:
@@ -64,7 +64,7 @@ class Verbs(click.Group):
         sys.exit(status if isinstance(status, int) else 0)
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
-        with closed_pipe_told():  # Help is printed while arguments are read.
+        with closed_pipe_told():  # This call prints the help, if it is asked for.
             return super().make_context(*args, **extra)
 
     def invoke(self, ctx: click.Context) -> object:
@@ -79,7 +79,7 @@ class Verbs(click.Group):
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)  # in the order in which one meets them
+        return list(self.commands)  # In the order in which they were added; click would sort them.
 
 
 def verb(short_help: str, *examples: str) -> Callable[[VerbFunction], Verb]:
@@ -94,7 +94,7 @@ def verb(short_help: str, *examples: str) -> Callable[[VerbFunction], Verb]:
 
 
 def verbs(group: click.Group, prefix: str = "") -> dict[str, Verb]:
-    """Every verb by what is typed after the name of the program, those of groups among them."""
+    """Every verb by the words that are typed after the name of the program, including the verbs of groups."""
     found: dict[str, Verb] = {}
     for name, command in group.commands.items():
         if isinstance(command, click.Group):
@@ -104,11 +104,8 @@ def verbs(group: click.Group, prefix: str = "") -> dict[str, Verb]:
     return found
 
 
-# Kinds of values.
-
-
 class OptionType(click.ParamType):
-    """A value that ``read`` makes of a text; a wrong one is refused with the name of the option."""
+    """A kind of value. ``read`` turns text into a value; the message about a wrong text names the option."""
 
     metavar: str
 
@@ -125,10 +122,7 @@ class OptionType(click.ParamType):
 
 
 class Parsed(OptionType):
-    """A value that a function of nqm reads. The function is imported when a value is read.
-
-    ``words`` names a dictionary, or a function that returns one, whose keys a shell completes.
-    """
+    """A value that a function of nqm reads. Both ``function`` and ``words``, which a shell completes, are imported late."""
 
     def __init__(self, metavar: str, function: str, words: str = "", **options: bool) -> None:
         self.name, self.metavar = metavar.lower(), metavar
@@ -138,8 +132,7 @@ class Parsed(OptionType):
         return _imported(self.function)(text, **self.options)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        known = _imported(self.words) if self.words else {}
-        names = known if isinstance(known, Mapping) else known()
+        names = _imported(self.words) if self.words else ()
         return [CompletionItem(name) for name in names if name.lower().startswith(incomplete.lower())]
 
 
@@ -149,7 +142,7 @@ def _imported(path: str) -> Any:
 
 
 class Whole(OptionType):
-    """A number without a fraction, also as 1k, 1e5 or 2^17, and within bounds if there are any."""
+    """A whole number, also written as 1k, 1e5 or 2^17, within bounds if there are any."""
 
     name, metavar = "number", "N"
 
@@ -171,7 +164,7 @@ class Whole(OptionType):
 
 
 class SpectrumText(Parsed):
-    """A spectrum as text or as a file, which may also be one of ``nqm fit``: then it is the quadratic of that fit."""
+    """A spectrum, as text or as a file. A file of ``nqm fit`` gives the spectrum of that fit."""
 
     def read(self, text: str) -> object:
         if Path(text).suffix.lower() in (".json", ".npz") and Path(text).is_file():
@@ -183,7 +176,7 @@ class SpectrumText(Parsed):
 
 
 class OutputFile(OptionType):
-    """A file to write. One that could not be written is refused before the work is done; its folder is made after it."""
+    """A file to write. A file that cannot be written is refused before any work is done."""
 
     name, metavar = "file", "FILE"
 
@@ -200,7 +193,7 @@ class OutputFile(OptionType):
             raise Wrong(f"it must be the name of a file, got {text!r}")
         try:
             check_writable(path)
-        except OSError as error:  # The system looks at a name and refuses it, such as one that is too long.
+        except OSError as error:  # Some names are refused by the system, for example if they are too long.
             raise Wrong(f"cannot write {short(text)!r}: {error.strerror}") from None
         return str(path)
 
@@ -209,7 +202,7 @@ class OutputFile(OptionType):
 
 
 def check_writable(path: Path) -> None:
-    """Refuse a file that could not be written: a folder, one that is protected, or one in a folder that is."""
+    """Refuse a path that is a folder, or a file that could not be written or created."""
     if path.is_dir():
         raise Wrong(f"{str(path)!r} is a folder")
     if path.exists() and not os.access(path, os.W_OK):
@@ -228,7 +221,7 @@ SIZES = Parsed("SIZES", "text.values.parse_batch_sizes")
 RATE_LIST = Parsed("RATE_LIST", "text.values.parse_rates")
 AXIS = Parsed("AXIS", "text.objects.parse_axis")
 CLAIM = Parsed("NAME", "paper.claims.claim", "paper.claims.CLAIMS")
-OPTIMIZER = Parsed("OPTIMIZER", "text.objects.parse_optimizer", "text.objects.known_optimizers", allow_import=True)
+OPTIMIZER = Parsed("OPTIMIZER", "text.objects.parse_optimizer", "text.objects.KNOWN_OPTIMIZERS", allow_import=True)
 NOISE = Parsed("LAW", "text.objects.parse_noise")
 SCHEDULE = Parsed("SCHEDULE", "text.objects.parse_schedule")
 SPECTRUM = SpectrumText("SPECTRUM", "text.objects.parse_spectrum")
@@ -239,17 +232,14 @@ FIT = OutputFile(".json", ".npz")
 INPUT = click.Path(exists=True, dir_okay=False)
 
 
-# Options that several verbs have.
-
-
 def option(
     names: str, help: str, kind: click.ParamType | tuple[str, ...] = click.STRING, *, default: object = None,
     shown: str = "", required: bool = False, multiple: bool = False,
 ) -> Decorator:  # fmt: skip
-    """An option with its help, and its kind: one of those above, or a few words of which the first is the default.
+    """An option with its help and its kind, which is a type or a tuple of words; the first word is then the default.
 
-    ``names`` are the flags, then the name of the argument if it is another, then in capitals what stands for the value if that
-    is not what the kind says. A default is shown in the help, as ``shown`` if that is given.
+    ``names`` has the flags, then the name of the argument if it differs, then in capitals the placeholder for the value if it
+    differs from that of the kind. The help shows the default, written as ``shown`` if that is given.
     """
     words = names.split()
     metavar = words.pop() if words[-1].isupper() else getattr(kind, "metavar", None)
@@ -265,7 +255,7 @@ def flag(names: str, help: str) -> Decorator:
 
 
 def bundle(name: str, make: Callable[..., object], *options: Decorator) -> Decorator:
-    """Options that a verb takes as one argument ``name``, which ``make`` builds of the values that bear its annotations."""
+    """Options whose values reach the verb as one argument ``name``. ``make`` builds it from the values it has annotations for."""
 
     def declared(function: VerbFunction) -> VerbFunction:
         @wraps(function)
@@ -285,7 +275,7 @@ optimizer = click.argument("optimizer", type=OPTIMIZER)
 optimizers = click.argument("optimizers", metavar="OPTIMIZER...", type=OPTIMIZER, nargs=-1, required=True)
 spectrum = option(
     "--spectrum",
-    "The modes: power_law(d, exponent=1, ...), perhaps with .binned(100), or a .json, .npz or .csv file, or a fit.",
+    "The modes: power_law(d, exponent=1, ...), perhaps with .binned(100); or a .json, .npz or .csv file; or a file of nqm fit.",
     SPECTRUM, default="power_law(10000)",
 )  # fmt: skip
 batch_size = option("--batch-size -b B", "Batch size: 1024, 1k, 2^10, or inf for no noise.", BATCH_SIZE, required=True)
@@ -321,7 +311,7 @@ def _problem(spectrum: Spectrum, kind: str, label_noise: float | None) -> Proble
 
 
 _noises = "Gradient noise of fixed variance, or the noise of minibatches of a linear regression."
-_variance = "Variance of the noise of the labels, for least_squares; c / h of the spectrum if omitted."
+_variance = "Variance of the noise of the labels, for least_squares; if omitted, c / h of the spectrum."
 _kind = option("--problem kind", _noises, ("quadratic", "least_squares"))
 problem = bundle("problem", _problem, spectrum, _kind, option("--label-noise VAR", _variance, NUMBER))
 

@@ -1,4 +1,4 @@
-"""Verbs about Zhang et al. (2019): their figures redrawn, their claims measured. Each parses, calls and prints."""
+"""Verbs about Zhang et al. (2019): redraw their figures and measure their claims."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STARTING_SECONDS = 10  # Time in which a process loads nqm and what a figure or 
 def paper(out: str, only: tuple[str, ...], sink: Sink) -> None:
     """Redraw every noisy-quadratic figure of Zhang et al. (2019), with data and a report that checks its statements.
 
-    Finished figures are kept when the run is interrupted; the same command continues it.
+    Finished figures are kept if you interrupt the command; the same command then continues.
     """
     from ..paper import chosen, run_all
 
@@ -55,17 +55,17 @@ def paper(out: str, only: tuple[str, ...], sink: Sink) -> None:
 @click.argument("chosen", metavar="[NAME]...", nargs=-1, type=CLAIM)
 @flag("--list listing", "List the claims and measure none.")
 @option("--out DIR", "Write pictures, and one page as claims.md and claims.html.", click.Path(file_okay=False))
-@flag("--turn", "Measure each claim again under the broken premise that turns its verdict.")
+@flag("--turn", "Measure each claim again under the changed premise that turns its verdict.")
 @option("--premise given NAME=VALUE", "Measure one claim with this premise; may be repeated.", multiple=True)
 @options.sink(csv=True)
 def claims(
     chosen: tuple[Claim, ...], listing: bool, out: str | None, turn: bool, given: tuple[str, ...], sink: Sink
 ) -> None:
-    """Measure what Zhang et al. (2019) claim: the statement, what was measured, the number, the verdict.
+    """Measure the claims of Zhang et al. (2019), and print for each the statement, the measured number and the verdict.
 
-    Without a NAME, all claims are measured, on several processes. A verdict follows from the number and a tolerance, for
-    which a reason is given. Random numbers are seeded. With --out, finished claims are kept when the run is interrupted, and
-    the same command continues it.
+    Without a NAME, all claims are measured, in several processes. A verdict follows from the number and a tolerance, whose
+    reason is given. Random numbers are seeded. With --out, finished claims are kept if you interrupt the command; the same
+    command then continues.
     """
     from ..paper.claims import CLAIMS, run_all
 
@@ -96,7 +96,7 @@ def _processes() -> int:
 
 @contextmanager
 def _reporting(what: str, names: Sequence[str], seconds: float, workers: int, kept: bool) -> Iterator[Progress | None]:
-    """Say how long several parts will take; then a bar on a terminal, and elsewhere a line for each finished part."""
+    """Say how long several parts will take, then show progress: a bar on a terminal, and elsewhere a line per finished part."""
 
     def line(done: int, total: int) -> None:
         if done:
@@ -106,10 +106,8 @@ def _reporting(what: str, names: Sequence[str], seconds: float, workers: int, ke
         minutes = (STARTING_SECONDS + len(names) * seconds / workers) / 60
         rough = "half a minute" if minutes < 0.75 else "a minute" if minutes < 1.5 else f"{minutes:.0f} minutes"
         processes = "1 process" if workers == 1 else f"{workers} processes"
-        _say(
-            f"{len(names)} {what} on {processes}: roughly {rough}, less where nothing else runs, more on a busy machine or while "
-            f"nqm compiles its loops for the first time; {'' if kept else 'with --out, '}finished ones are kept if you interrupt"
-        )
+        ending = f"{'' if kept else 'with --out, '}finished ones are kept if you interrupt"
+        _say(f"{len(names)} {what} on {processes}: roughly {rough}, and longer on a busy machine; {ending}")
     with progress(what) as bar:
         yield bar or (line if len(names) > 1 else None)
 
@@ -119,7 +117,7 @@ def _say(sentence: str) -> None:
 
 
 def _show_checked(found: Sequence[Checked]) -> None:
-    """Claims with their measurements, entries under one another; on a terminal the text is wrapped."""
+    """Print claims with their measurements, one entry per line; on a terminal lines are wrapped."""
     from ..paper.claims import left_out
     from ..paper.claims.page import entries, summary
 

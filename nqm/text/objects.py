@@ -21,7 +21,7 @@ from ..sampling.laws import law
 from ..search import Axis
 from ..types import Wrong, unknown
 from .imports import imported, user_code
-from .tokens import EXAMPLE_TEXTS, MAX_LENGTH, Numbers, Text, bind, make
+from .tokens import EXAMPLE_TEXTS, MAX_LENGTH, Numbers, T, Text, article, bind, make
 from .values import parse_number
 
 MAX_TEXT_PIECES = 10**6  # A schedule in text may have this many pieces, and a spectrum this many bins.
@@ -30,6 +30,13 @@ FILES = (".json", ".npz", ".csv")
 SPECTRUM_METHODS = ("binned", "compress")
 LISTS = {"step": ("at",), "Schedule": ("lengths", "lr", "momentum", "batch_size"), "Spectrum": ("h", "c", "s", "count")}
 """The arguments of each constructor that may be lists."""
+KNOWN_OPTIMIZERS: dict[str, type[Optimizer]] = {
+    name: kind
+    for name, kind in sorted((name, getattr(optimizers, name)) for name in optimizers.__all__)
+    if inspect.isclass(kind) and issubclass(kind, Optimizer) and not inspect.isabstract(kind)
+}
+KNOWN_SCHEDULES: dict[str, Callable[..., Schedule]] = {n: getattr(schedule, n) for n in sorted(schedule.__all__)}
+KNOWN_SPECTRA: dict[str, Callable[..., Spectrum]] = {"power_law": Spectrum.power_law, "Spectrum": Spectrum}
 
 
 def parse_optimizer(text: str, *, allow_import: bool = False) -> Optimizer:
@@ -47,10 +54,10 @@ def parse_optimizer(text: str, *, allow_import: bool = False) -> Optimizer:
     nqm.types.Wrong: there is no optimizer 'HevyBall' (did you mean HeavyBall?); there are Adam, AdamW, ...
     """
     source = Text("optimizer", text)
-    classes = known_optimizers()
+    classes = dict(KNOWN_OPTIMIZERS)
     for name, path in source.own.items():
         if not allow_import:
-            raise Wrong(f"{path} is not imported here; use one of {', '.join(known_optimizers())}")
+            raise Wrong(f"{path} is not imported here; use one of {', '.join(KNOWN_OPTIMIZERS)}")
         classes[name] = _import(path)
     return source.read(lambda node: _optimizer(source, node, classes))
 
@@ -121,30 +128,7 @@ def parse_noise(text: str) -> str:
     return found
 
 
-def known_optimizers() -> dict[str, type[Optimizer]]:
-    """The optimizers of this package by name."""
-    found = {name: getattr(optimizers, name) for name in optimizers.__all__}
-    known = {n: c for n, c in sorted(found.items()) if inspect.isclass(c) and issubclass(c, Optimizer)}
-    return {name: value for name, value in known.items() if not inspect.isabstract(value)}
-
-
-def known_schedules() -> dict[str, Callable[..., Schedule]]:
-    """The constructors of schedules by name."""
-    return {name: getattr(schedule, name) for name in sorted(schedule.__all__)}
-
-
-def known_spectra() -> dict[str, Callable[..., Spectrum]]:
-    """The constructors of spectra by name."""
-    return {"power_law": Spectrum.power_law, "Spectrum": Spectrum}
-
-
 def _optimizer(source: Text, node: ast.expr, classes: dict[str, type[Optimizer]]) -> Optimizer:
-    function, args, named = source.call(node)
-    if not isinstance(function, ast.Name):
-        raise Wrong(f"{source.shown(node)} is not an optimizer; write one such as {EXAMPLE_TEXTS['optimizer']}")
-    if function.id not in classes:
-        raise unknown("optimizer", function.id, known_optimizers())
-
     def value(argument: ast.expr) -> object:
         if isinstance(argument, ast.Name) and argument.id == "free":
             return free
@@ -154,10 +138,9 @@ def _optimizer(source: Text, node: ast.expr, classes: dict[str, type[Optimizer]]
             return argument.value  # The constructor checks it.
         return source.number(argument)
 
-    name, build = source.own.get(function.id, function.id), classes[function.id]
-    values = bind(name, build, [value(a) for a in args], {k: value(v) for k, v in named.items()})
-    with user_code(f"making {name}") if function.id in source.own else nullcontext():
-        return make(build, values)
+    name, values = _constructor(source, node, classes, value)
+    with user_code(f"making {source.own[name]}") if name in source.own else nullcontext():
+        return make(classes[name], values)
 
 
 def _schedule(source: Text, node: ast.expr) -> Schedule:
@@ -170,11 +153,11 @@ def _schedule(source: Text, node: ast.expr) -> Schedule:
             return _schedule(source, inner).on(target)  # pyright: ignore[reportArgumentType]  # on checks it
         case ast.Call(func=ast.Attribute()):
             raise Wrong(f'after a schedule comes .on("momentum") or .on("batch_size"), got {source.shown(node)}')
-    name, values = _constructor(source, node, known_schedules())
+    name, values = _constructor(source, node, KNOWN_SCHEDULES, source.numbers)
     if not isinstance(at := values.get("at", []), list):
         raise Wrong(f"{name}: at must be a list such as [300, 600], got {at:g}")
     _check_pieces(name, values)
-    return make(known_schedules()[name], values)
+    return make(KNOWN_SCHEDULES[name], values)
 
 
 def _joined(source: Text, node: ast.BinOp) -> Schedule:
@@ -220,8 +203,8 @@ def _spectrum(source: Text, node: ast.expr) -> Spectrum:
             _check_change(name, values)
             return make(method, values)
     more = f", or a file that ends in {', '.join(FILES)}"
-    name, values = _constructor(source, node, known_spectra(), more)
-    return make(known_spectra()[name], values)
+    name, values = _constructor(source, node, KNOWN_SPECTRA, source.numbers, more)
+    return make(KNOWN_SPECTRA[name], values)
 
 
 def _check_change(name: str, values: dict[str, float]) -> None:
@@ -233,20 +216,20 @@ def _check_change(name: str, values: dict[str, float]) -> None:
 
 
 def _constructor(
-    source: Text, node: ast.expr, known: Mapping[str, Callable[..., object]], more: str = ""
-) -> tuple[str, dict[str, Numbers]]:
-    """The name of the known constructor that is called, and its arguments."""
+    source: Text, node: ast.expr, known: Mapping[str, Callable[..., object]], value: Callable[[ast.expr], T], more: str = ""
+) -> tuple[str, dict[str, T]]:  # fmt: skip
+    """The name of the known constructor that is called, and its arguments as ``value`` reads them."""
     function, args, named = source.call(node)
     if not isinstance(function, ast.Name):
         example = EXAMPLE_TEXTS[source.what] + more
-        raise Wrong(f"{source.shown(node)} is not a {source.what}; write one such as {example}")
+        raise Wrong(f"{source.shown(node)} is not {article(source.what)}; write one such as {example}")
     name = function.id
     if name not in known:
-        raise unknown(source.what, source.own.get(name, name), known, more)
-    numbers = source.numbers
-    values = bind(name, known[name], [numbers(a) for a in args], {k: numbers(v) for k, v in named.items()})
-    for key, value in values.items():
-        if isinstance(value, list) and key not in LISTS.get(name, ()):
+        raise unknown(source.what, source.own.get(name, name), [key for key in known if key not in source.own], more)
+    shown = source.own.get(name, name)
+    values = bind(shown, known[name], [value(a) for a in args], {k: value(v) for k, v in named.items()})
+    for key, found in values.items():
+        if isinstance(found, list) and key not in LISTS.get(name, ()):
             raise Wrong(f"{name}: {key} must be one number, got a list")
     return name, values
 

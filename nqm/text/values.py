@@ -1,4 +1,4 @@
-"""Text to numbers: one number, batch sizes, learning rates."""
+"""Numbers, batch sizes and learning rates from text."""
 
 from __future__ import annotations
 
@@ -15,17 +15,15 @@ THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?\s*", re.ASCII)  #
 
 
 def parse_number(text: str, *, finite: bool = False) -> float:
-    """A number, also as ``1,024``, ``1k``, ``4M``, ``2^10``, ``2**10``, ``1e-3``, ``1/8``, or ``inf`` unless it must be finite.
+    """A number from text such as ``1,024``, ``1k``, ``4M``, ``2^10``, ``1e-3`` or ``1/8``; ``inf`` unless it must be finite.
 
     >>> parse_number("2^10"), parse_number("1,024"), parse_number("4M"), parse_number("1/8")
     (1024, 1024, 4000000, 0.125)
     """
     if isinstance(text, str) and THOUSANDS.fullmatch(text):
         text = text.replace(",", "")
-    if not isinstance(text, str) or not text.strip():
-        raise Wrong(f"{text!r:.60} is not a number; {NUMBER_FORMS}")
     try:
-        if "," in text:
+        if not isinstance(text, str) or not text.strip() or "," in text:
             raise Wrong(f"{text!r:.60} is not a number")
         source = Text("number", text)
         number = source.read(source.number)
@@ -70,10 +68,8 @@ def _positive(what: str, text: str) -> list[float]:
     parts = text.split(",")
     for before, part in pairwise(parts):
         if re.fullmatch(r"0\d\d(\.\d+)?", part, re.ASCII):
-            whole = f"{before.strip()}{part}"
-            raise Wrong(
-                f"in a list of {what} a comma separates numbers, so write {whole} and not {before.strip()},{part}"
-            )
+            first = before.strip()
+            raise Wrong(f"in a list of {what} a comma separates numbers, so write {first}{part} and not {first},{part}")
     numbers = [parse_number(part) for part in parts]
     if min(numbers) <= 0:
         raise Wrong(f"{what} must be positive, got {min(numbers):g}")

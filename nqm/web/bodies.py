@@ -99,9 +99,7 @@ def _spectrum_file(upload: str | None, file: dict[str, object] | None, name: str
 def _optimizer(text: str) -> Optimizer:
     found = parse_optimizer(text, allow_import=False)
     if (slots := _slots(found)) > REQUEST.slots:
-        raise Wrong(
-            f"an optimizer may have at most {REQUEST.slots} slots (weights, momentum, each average), this has {slots}"
-        )
+        raise Wrong(f"an optimizer may have at most {REQUEST.slots} slots (arrays that it keeps), this one has {slots}")
     return found
 
 

@@ -352,7 +352,7 @@ def test_a_run_that_overflows_is_strict_json():
             "'0,1' is not a number; write a number such as 1024, 1,024",
         ),
         (("sweep", "SGD", "--target", 0.1, "--batch-sizes", "4...16"), "got '4...16'"),
-        (("spectrum", "power_law(1,024)"), "a comma separates here, so write 1024 and not 1,024"),
+        (("spectrum", "power_law(1,024)"), "here a comma separates numbers, so write 1024 and not 1,024"),
         (("serve", "--host", ""), "Invalid value for '--host': it must be an address such as 127.0.0.1, got ''"),
         (("serve", "--time-limit", 0), "Invalid value for '--time-limit': it must be a positive number of seconds"),
         (("serve", "--port", "1M"), "whole number from 0 to 65,535, got 1,000,000"),
@@ -398,7 +398,7 @@ def test_a_run_that_overflows_is_strict_json():
         (("sweep", "--target", 0.1), "OPTIMIZER"),
         (("sweep", "SGD"), "--target"),
         (("sweep", "SGD", "--target", 0.1, "--batch-sizes", "4,-1"), "must be positive"),
-        (("sweep", "SGD", "--target", 0.1, "--batch-sizes", "64..4"), "rises"),
+        (("sweep", "SGD", "--target", 0.1, "--batch-sizes", "64..4"), "rise by a factor above 1"),
         (("sweep", "SGD", "--target", 0.1, "--batch-sizes", ""), "such as"),
         (("spectrum", "power_law(0)"), "d must be"),
         (

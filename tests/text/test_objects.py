@@ -29,7 +29,7 @@ from nqm import (
 )
 from nqm import step as step_schedule
 from nqm.text.imports import UserCodeError
-from nqm.text.objects import known_optimizers, parse_optimizer, parse_schedule, parse_spectrum
+from nqm.text.objects import KNOWN_OPTIMIZERS, parse_optimizer, parse_schedule, parse_spectrum
 from nqm.text.tokens import MAX_LENGTH, MAX_NESTING
 from nqm.text.values import parse_batch_sizes, parse_number
 from nqm.types import Wrong
@@ -184,7 +184,7 @@ def test_nesting_up_to_the_limit_is_read():
 
 def test_every_optimizer_of_the_package_is_known():
     assert {"EMA", "HeavyBall", "Lookahead", "Nesterov", "Polyak", "Preconditioned", "SGD", "ScheduleFree"} <= set(
-        known_optimizers()
+        KNOWN_OPTIMIZERS
     )
 
 
@@ -246,7 +246,7 @@ def test_an_optimizer_of_ones_own(own):
     ("text", "part"),
     [
         ("own_nowhere:Half", "cannot import 'own_nowhere'"),
-        ("own_rules.py:Half", "name the module, own_rules:Half"),
+        ("own_rules.py:Half", "name the module: own_rules:Half"),
         ("own_rules:Hafl", "did you mean Half?"),
         ("own_rules:NotOne", "derives from nqm.Optimizer"),
         ("own_rules:thing", "derives from nqm.Optimizer"),
