@@ -63,9 +63,8 @@ def curve(
                 **laws,
             )  # fmt: skip
         exact = problem.run(optimizer, batch_size, steps, schedule, grid, points) if optimizer.linear else None
-    run = exact or sampled
+    run, beside = (exact, sampled) if exact else (sampled, None)
     assert run is not None
-    beside = sampled if exact else None
     sink.deliver(
         lambda: run.to_dict() | ({"sampled": beside.to_dict()} if beside else {}),
         lambda: output.show_curve(run, beside),

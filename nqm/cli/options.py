@@ -8,9 +8,9 @@ import sys
 import warnings
 from collections.abc import Callable
 from functools import wraps
-from importlib import import_module
 from inspect import get_annotations
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
 
 import click
@@ -129,16 +129,11 @@ class Parsed(OptionType):
         self.function, self.words, self.options = function, words, options
 
     def read(self, text: str) -> object:
-        return _imported(self.function)(text, **self.options)
+        return resolve_name(self.function)(text, **self.options)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        names = _imported(self.words) if self.words else ()
+        names = resolve_name(self.words) if self.words else ()
         return [CompletionItem(name) for name in names if name.lower().startswith(incomplete.lower())]
-
-
-def _imported(path: str) -> Any:
-    module, _, name = path.rpartition(".")
-    return getattr(import_module(f"nqm.{module}"), name)
 
 
 class Whole(OptionType):
@@ -214,17 +209,19 @@ def check_writable(path: Path) -> None:
         raise Wrong(f"cannot write into {str(folder)!r}: there is no permission")
 
 
-NUMBER = Parsed("N", "text.values.parse_number", finite=True)
+NUMBER = Parsed("N", "nqm.text.values:parse_number", finite=True)
 INTEGER = Whole()
-BATCH_SIZE = Parsed("N", "text.values.parse_number")
-SIZES = Parsed("SIZES", "text.values.parse_batch_sizes")
-RATE_LIST = Parsed("RATE_LIST", "text.values.parse_rates")
-AXIS = Parsed("AXIS", "text.objects.parse_axis")
-CLAIM = Parsed("NAME", "paper.claims.claim", "paper.claims.CLAIMS")
-OPTIMIZER = Parsed("OPTIMIZER", "text.objects.parse_optimizer", "text.objects.KNOWN_OPTIMIZERS", allow_import=True)
-NOISE = Parsed("LAW", "text.objects.parse_noise")
-SCHEDULE = Parsed("SCHEDULE", "text.objects.parse_schedule")
-SPECTRUM = SpectrumText("SPECTRUM", "text.objects.parse_spectrum")
+BATCH_SIZE = Parsed("N", "nqm.text.values:parse_number")
+SIZES = Parsed("SIZES", "nqm.text.values:parse_batch_sizes")
+RATE_LIST = Parsed("RATE_LIST", "nqm.text.values:parse_rates")
+AXIS = Parsed("AXIS", "nqm.text.objects:parse_axis")
+CLAIM = Parsed("NAME", "nqm.paper.claims:claim", "nqm.paper.claims:CLAIMS")
+OPTIMIZER = Parsed(
+    "OPTIMIZER", "nqm.text.objects:parse_optimizer", "nqm.text.objects:KNOWN_OPTIMIZERS", allow_import=True
+)
+NOISE = Parsed("LAW", "nqm.text.objects:parse_noise")
+SCHEDULE = Parsed("SCHEDULE", "nqm.text.objects:parse_schedule")
+SPECTRUM = SpectrumText("SPECTRUM", "nqm.text.objects:parse_spectrum")
 PICTURE = OutputFile(".png", ".pdf", ".svg")
 TABLE = OutputFile(dash=True)
 STORE = OutputFile()

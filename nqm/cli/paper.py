@@ -20,7 +20,7 @@ from .output import Sink, progress
 if TYPE_CHECKING:
     from ..paper.claims import Checked, Claim
 
-MAX_PROCESSES = 4  # Figures and claims share their searches among at most this many processes.
+PROCESSES = min(4, os.cpu_count() or 1)  # Figures and claims share their searches among this many processes.
 FEW_CLAIMS = 3  # Up to this many claims are measured in one process, because starting more processes takes longer.
 FIGURE_SECONDS = 10.0  # Average time of a figure, with two busy processes on two cores.
 CLAIM_SECONDS = 5.0  # Average time of a claim, measured in the same way.
@@ -38,7 +38,7 @@ def paper(out: str, only: tuple[str, ...], sink: Sink) -> None:
     """
     from ..paper import chosen, run_all
 
-    workers = 1 if only else _processes()
+    workers = 1 if only else PROCESSES
     with _reporting("figures", chosen(only), FIGURE_SECONDS, workers, kept=True) as report:
         written = [str(path) for path in run_all(out, only or None, report, workers=workers, notice=_say)]
     sink.deliver(lambda: {"written": written}, lambda: click.echo("\n".join(written)))
@@ -76,7 +76,7 @@ def claims(
         listed = chosen or CLAIMS.values()
         sink.deliver(lambda: {"claims": [c.to_dict() for c in listed]}, lambda: _show_claims(listed))
         return
-    workers = 1 if 0 < len(chosen) <= FEW_CLAIMS else _processes()
+    workers = 1 if 0 < len(chosen) <= FEW_CLAIMS else PROCESSES
     names = [claim.name for claim in chosen or CLAIMS.values() if chosen or not claim.missing]
     with _reporting("claims", names, CLAIM_SECONDS * (1 + turn), workers, kept=bool(out)) as report:
         found = run_all(names, out, turn=turn, premises=premises, progress=report, workers=workers, notice=_say)
@@ -88,10 +88,6 @@ def claims(
     if out:
         for page in ("claims.md", "claims.html"):
             _say(f"wrote {os.path.join(out, page)}")
-
-
-def _processes() -> int:
-    return min(MAX_PROCESSES, os.cpu_count() or 1)
 
 
 @contextmanager

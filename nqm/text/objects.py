@@ -12,6 +12,8 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 
+import numpy as np
+
 from .. import optimizers
 from ..engine import schedule
 from ..engine.schedule import MAX_SCHEDULE_STEPS, Schedule
@@ -179,14 +181,10 @@ def _joined(source: Text, node: ast.BinOp) -> Schedule:
 def _check_pieces(name: str, values: dict[str, Numbers]) -> None:
     """Refuse a schedule that is too long or has too many pieces, before it is built."""
     changing = {"wsd": ("warmup_steps", "decay_steps"), "constant": (), "step": (), "Schedule": ()}
-    if sum(_total(values[key]) for key in changing.get(name, ("steps",))) > MAX_TEXT_PIECES:
+    if sum(np.sum(values[key]) for key in changing.get(name, ("steps",))) > MAX_TEXT_PIECES:
         raise Wrong(f"{name}: a schedule in text may have at most {MAX_TEXT_PIECES:,} pieces")
-    if _total(values.get("lengths", values.get("steps", 0))) > MAX_SCHEDULE_STEPS:
+    if np.sum(values.get("lengths", values.get("steps", 0))) > MAX_SCHEDULE_STEPS:
         raise Wrong(f"{name}: a schedule lasts at most {MAX_SCHEDULE_STEPS:,} steps")
-
-
-def _total(values: Numbers) -> float:
-    return sum(values) if isinstance(values, list) else values
 
 
 def _spectrum(source: Text, node: ast.expr) -> Spectrum:

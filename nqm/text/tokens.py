@@ -123,19 +123,14 @@ class Text:
             case ast.UnaryOp(op=ast.UAdd(), operand=operand):
                 return self.number(operand)
             case ast.BinOp(left=left, op=op, right=right) if type(op) in ARITHMETIC:
-                return self._arithmetic(ARITHMETIC[type(op)], self.number(left), self.number(right), node)
+                first, second = self.number(left), self.number(right)
+                if isinstance(op, ast.Pow) and abs(second) > MAX_EXPONENT:
+                    raise Wrong(f"the exponent in {self.shown(node)} is larger than {MAX_EXPONENT}")
+                try:
+                    return self._bounded(ARITHMETIC[type(op)](first, second), node)
+                except ArithmeticError:
+                    raise Wrong(f"{self.shown(node)} is not a finite number") from None
         raise Wrong(f"{self.shown(node)} is not a number")
-
-    def _arithmetic(
-        self, function: Callable[[float, float], float], left: float, right: float, node: ast.expr
-    ) -> float:
-        if function is operator.pow and abs(right) > MAX_EXPONENT:
-            raise Wrong(f"the exponent in {self.shown(node)} is larger than {MAX_EXPONENT}")
-        try:
-            value = function(left, right)
-        except ArithmeticError:
-            raise Wrong(f"{self.shown(node)} is not a finite number") from None
-        return self._bounded(value, node)
 
     def _bounded(self, value: float | complex, node: ast.expr) -> float:
         """The number, as a float if it is a large integer; complex numbers and NaN are refused."""

@@ -23,7 +23,7 @@ from ..search.sweeps import Sweep
 from ..search.sweeps import sweep as run_sweep
 from ..show.tables import plain
 from ..types import Array, Wrong
-from .bodies import BODIES, Given, PlannedSchedule, SpectrumSource
+from .bodies import BODIES, Given, PlannedSchedule
 from .fields import Refused, told
 from .files import SHELF
 from .limits import SERVER
@@ -131,7 +131,7 @@ def _of_fixed_noise(given: Given, what: str) -> Quadratic:
 
 def spectrum(problem: Given) -> Answer:
     """What ``nqm spectrum --json`` prints, noise scales at the start, nodes and bands to draw, and the fit."""
-    modes, fit = problem.problem.spectrum, problem.fit
+    modes, fit = problem.problem.spectrum, problem.spectrum.fit
     start, (edges, which) = Quadratic(modes).run(SGD(1.0), math.inf, [0]), decades(modes.h)
     masses = {"signal": modes.signal_mass, "noise": modes.noise_mass, "count": modes.count}
     return {
@@ -171,10 +171,10 @@ def predict(
     quadratic: bool,
 ) -> Answer:  # fmt: skip
     """What a fitted network will do next."""
-    if problem.fit is None:
+    fit, plan = problem.spectrum.fit, schedule and schedule.schedule
+    if fit is None:
         raise Wrong("predictions need a file of nqm fit", argument="spectrum")
-    plan = schedule and schedule.schedule
-    found = problem.fit.predict(optimizer, batch_size, steps, plan, replacement=not epochs, bent=not quadratic)
+    found = fit.predict(optimizer, batch_size, steps, plan, replacement=not epochs, bent=not quadratic)
     return found.to_dict()
 
 
@@ -187,9 +187,9 @@ ENDPOINTS: dict[str, Callable[..., Answer]] = {
 def upload(content: bytes, name: str = "") -> Answer:
     """Read an uploaded file and describe it."""
     opened = SHELF.opened(content, name)
-    given = Given(SpectrumSource(opened.name, opened.spectrum, opened))
-    told = {"id": opened.id, "name": opened.name, "kind": opened.kind, "file": opened.to_json()}
-    return {**told, **spectrum(given), **recipe("spectrum", {"problem": given})}
+    kind = "fit" if opened.fit else "spectrum"
+    told = {"id": opened.id, "name": opened.name, "kind": kind, "file": opened.to_json()}
+    return {**told, **spectrum(Given(opened)), **recipe("spectrum", {"problem": Given(opened)})}
 
 
 def answer(endpoint: str, body: bytes) -> Answer:

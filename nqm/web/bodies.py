@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from ..engine.schedule import Schedule
-from ..engine.spectrum import Spectrum
-from ..nets.fitting.model import Fit
 from ..optimizers import Optimizer, Wrapper, free
 from ..optimizers.base import assign, parameters
 from ..problems.base import Problem
@@ -20,24 +18,13 @@ from ..text.objects import parse_optimizer, parse_schedule, parse_spectrum
 from ..text.values import parse_batch_sizes
 from ..types import Wrong
 from .fields import FLAG, RAW_OBJECT, ChoiceValue, EitherValue, Field, ListValue, NumberValue, ObjectValue, TextValue
-from .files import SHELF, Opened
+from .files import SHELF, SpectrumSource
 from .limits import REQUEST
 
 PAPER = "power_law(10000)"
 LARGEST_NUMBER = 1e300  # Upper bound on every number of a body, far enough from overflow for most arithmetic.
 SMALLEST_NUMBER = 1e-300  # Lower bound on a number of a body that must be positive.
-PROBLEMS_KEPT = (
-    8  # A process keeps this many problems, because finding their quadrature nodes takes a tenth of a second.
-)
-
-
-@dataclass(frozen=True)
-class SpectrumSource:
-    """A spectrum and its origin: the text of its constructor, or an opened file, whose name is then ``text``."""
-
-    text: str
-    spectrum: Spectrum = field(compare=False)
-    opened: Opened | None = None
+PROBLEMS_KEPT = 8  # A process keeps this many problems, whose quadrature nodes take a tenth of a second to find.
 
 
 @dataclass(frozen=True)
@@ -61,10 +48,6 @@ class Given:
     def quick(self) -> Problem:
         """The same problem on quadrature nodes, accurate to 1e-9 of the loss."""
         return self.problem.nodes.fine
-
-    @property
-    def fit(self) -> Fit | None:
-        return self.spectrum.opened.fit if self.spectrum.opened else None
 
 
 @lru_cache(PROBLEMS_KEPT)
@@ -92,8 +75,7 @@ def _spectrum_text(text: str) -> SpectrumSource:
 def _spectrum_file(upload: str | None, file: dict[str, object] | None, name: str) -> SpectrumSource:
     if (upload is None) == (file is None):
         raise Wrong("a spectrum is text, or has exactly one of upload and file")
-    opened = SHELF.get(upload) if upload is not None else SHELF.opened(json.dumps(file, sort_keys=True).encode(), name)
-    return SpectrumSource(opened.name, opened.spectrum, opened)
+    return SHELF.get(upload) if upload is not None else SHELF.opened(json.dumps(file, sort_keys=True).encode(), name)
 
 
 def _optimizer(text: str) -> Optimizer:

@@ -11,7 +11,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -27,22 +27,21 @@ UNPACKED_BYTES = 2**25  # Largest size of an .npz file when unpacked; 20,000 mod
 PROBES = 1_000  # Largest number of probes of a measurement.
 DESCENT_STEPS = 10**6  # Last step that the descent of a fit may have.
 FILES_KEPT = 8  # Number of files that a process keeps after reading them.
-DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, RuntimeError, IndexError, OverflowError)
+DAMAGE = (
+    zipfile.BadZipFile, zlib.error, struct.error, json.JSONDecodeError, UnicodeDecodeError, RuntimeError, IndexError,
+    OverflowError,
+)  # fmt: skip
 """What the readers raise on a damaged file, besides `Wrong`; JSON nested too deeply is a RuntimeError."""
 
 
-@dataclass(frozen=True, eq=False)
-class Opened:
-    """A file that was read: its spectrum, and its fit if it is a file of `nqm fit`."""
+@dataclass(frozen=True)
+class SpectrumSource:
+    """A spectrum and its origin: constructor text, or a file, which has an ``id`` and, if `nqm fit` wrote it, a fit."""
 
-    id: str
-    name: str
-    spectrum: Spectrum
-    fit: Fit | None = None
-
-    @property
-    def kind(self) -> str:
-        return "spectrum" if self.fit is None else "fit"
+    name: str  # The constructor text, or the name of the file.
+    spectrum: Spectrum = field(compare=False)
+    id: str = ""
+    fit: Fit | None = field(default=None, compare=False)
 
     def to_json(self) -> dict[str, object]:
         """The content as a JSON file has it, also if it came as .npz."""
@@ -57,9 +56,9 @@ class Shelf:
 
     def __init__(self) -> None:
         self.ask: Callable[[str], tuple[bytes, str] | None] = lambda _: None
-        self._read: Recent[str, Opened] = Recent(FILES_KEPT)
+        self._read: Recent[str, SpectrumSource] = Recent(FILES_KEPT)
 
-    def opened(self, content: bytes, name: str = "") -> Opened:
+    def opened(self, content: bytes, name: str = "") -> SpectrumSource:
         key = identity(content)
         known = self._read.get(key)
         if known is None:
@@ -67,7 +66,7 @@ class Shelf:
         # The same content may be uploaded again under another name.
         return self._read.keep(key, replace(known, name=_tidy(name, known.name))) if name else known
 
-    def get(self, key: str) -> Opened:
+    def get(self, key: str) -> SpectrumSource:
         """A file by its id."""
         if known := self._read.get(key):
             return known
@@ -84,45 +83,38 @@ def identity(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:32]
 
 
-def read(content: bytes, key: str, name: str = "") -> Opened:
+def read(content: bytes, key: str, name: str = "") -> SpectrumSource:
     """A fit or a spectrum, recognised by its content; anything else is refused."""
     if len(content) > REQUEST.upload_bytes:
         raise Refused(f"a file may have at most {REQUEST.upload_bytes:,} bytes, this has {len(content):,}", status=413)
     try:
         found = _load(content, name)
     except DAMAGE as error:
-        raise Wrong(f"this is no file of nqm fit or nqm spectrum: {type(error).__name__}") from None
+        raise Wrong(f"this is no file of nqm fit or nqm spectrum: {error}") from None
     fit, spectrum = (found, found.spectrum) if isinstance(found, Fit) else (None, found)
     if fit is not None:
         _check(fit)
     if len(spectrum) > REQUEST.nodes:
         many = f"a file may have at most {REQUEST.nodes:,} modes, this one has {len(spectrum):,}"
         raise Wrong(f"{many}; nqm spectrum --compress makes it smaller")
-    return Opened(key, _tidy(name, "spectrum.json" if fit is None else "fit.json"), spectrum, fit)
+    return SpectrumSource(_tidy(name, "spectrum.json" if fit is None else "fit.json"), spectrum, key, fit)
 
 
 def _load(content: bytes, name: str) -> Fit | Spectrum:
-    packed = content.startswith(ZIP)
-    names = _names(content, packed)
+    if content.startswith(ZIP):
+        members = zipfile.ZipFile(io.BytesIO(content)).infolist()
+        if sum(member.file_size for member in members) > UNPACKED_BYTES:
+            raise Wrong(f"this file would take more than {UNPACKED_BYTES:,} bytes unpacked")
+        names, ending = {Path(member.filename).stem for member in members}, ".npz"
+    else:
+        names, ending = json.loads(content.decode()), ".json"
+        if not isinstance(names, dict):
+            raise Wrong("this is no file of nqm fit or nqm spectrum: it should be a JSON object")
     with tempfile.TemporaryDirectory() as folder:
         # Error messages of the readers quote the name of the file, so the copy bears the user's name for it.
-        path = Path(folder, _tidy(name, "file.json")).with_suffix(".npz" if packed else ".json")
+        path = Path(folder, _tidy(name, "file.json")).with_suffix(ending)
         path.write_bytes(content)
-        return Fit.load(path) if {"about", "format"} & names else Spectrum.load(path)
-
-
-def _names(content: bytes, packed: bool) -> set[str]:
-    """The names of the members of an .npz file, or of the fields of a JSON object."""
-    try:
-        members = zipfile.ZipFile(io.BytesIO(content)).infolist() if packed else []
-        data = {} if packed else json.loads(content.decode())
-    except (zipfile.BadZipFile, ValueError) as error:
-        raise Wrong(f"this is no file of nqm fit or nqm spectrum: {error}") from None
-    if sum(member.file_size for member in members) > UNPACKED_BYTES:
-        raise Wrong(f"this file would take more than {UNPACKED_BYTES:,} bytes unpacked")
-    if not isinstance(data, dict):
-        raise Wrong("this is no file of nqm fit or nqm spectrum: it should be a JSON object")
-    return {Path(member.filename).stem for member in members} | set(data)
+        return Fit.load(path) if "about" in names or "format" in names else Spectrum.load(path)
 
 
 def _check(fit: Fit) -> None:

@@ -41,7 +41,7 @@ def recipe(endpoint: str, values: Mapping[str, Any], quick: bool = False) -> dic
     omitted = {"problem", "optimizer", "optimizers", "quick", *(SAMPLED_ONLY if exact_curve else ())}
     named = {k: v for k, v in values.items() if k not in omitted and v is not None and v != usual[k].default}
     written = [_written(name, value) for name, value in named.items()]
-    file = [given.spectrum.text] if endpoint == "predict" else []
+    file = [given.spectrum.name] if endpoint == "predict" else []
     words = [endpoint, *file, *optimizers, *(word for option, _ in written for word in option)]
     arguments = [argument for _, argument in written]
     if endpoint == "predict":
@@ -123,14 +123,14 @@ def _call(function: str, *arguments: str) -> str:
 
 def _spectrum(given: Given, quick: bool = False) -> str:
     """The spectrum as text of the command line. Files and linear regressions are given there without quadrature nodes."""
-    text = given.spectrum.text
-    return f"{text}.{QUICK_NODES}" if quick and not given.spectrum.opened and given.problem.separable else text
+    name = given.spectrum.name
+    return f"{name}.{QUICK_NODES}" if quick and not given.spectrum.id and given.problem.separable else name
 
 
 def _python_spectrum(given: Given, quick: bool = False) -> str:
-    opened = given.spectrum.opened
-    if opened:
-        return f"Fit.load({opened.name!r}).spectrum" if opened.fit else f"Spectrum.load({opened.name!r})"
+    name = given.spectrum.name
+    if given.spectrum.id:
+        return f"Fit.load({name!r}).spectrum" if given.spectrum.fit else f"Spectrum.load({name!r})"
     tree = Text("spectrum", _spectrum(given, quick)).tree
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "power_law":
