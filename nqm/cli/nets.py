@@ -14,7 +14,7 @@ from ..show.tables import some, with_folder
 from ..types import Wrong
 from . import options
 from .options import FIT, INPUT, INTEGER, NUMBER, OPTIMIZER, SIZES, STORE, Whole, flag, option, verb
-from .output import Sink, answered, progress, show_pairs, show_table, write
+from .output import TABLE_ROWS, Sink, answered, progress, show_pairs, show_table, write
 
 if TYPE_CHECKING:
     from ..engine.schedule import Schedule
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 CURVATURE_NAMES = ("gauss_newton", "hessian", "fisher", "empirical_fisher")
 FOUR = "SGD, heavy ball, Nesterov and EMA"  # `nqm check` checks these if no optimizer is given.
-PREDICTED_ROWS = 12  # Largest number of rows of a prediction on the screen.
 
 
 @dataclass(frozen=True)
@@ -133,7 +132,7 @@ def predict(
     prediction = found.predict(optimizer, batch_size, steps, schedule, replacement=not epochs, bent=not quadratic)
 
     def show() -> None:
-        show_table(some(prediction.table(), PREDICTED_ROWS), f"{optimizer}, batch size {batch_size:g}")
+        show_table(some(prediction.table(), TABLE_ROWS), f"{optimizer}, batch size {batch_size:g}")
         click.echo(prediction.message)
 
     sink.deliver(prediction.to_dict, show, prediction.table, prediction.plot)

@@ -216,9 +216,8 @@ SIZES = Parsed("SIZES", "nqm.text.values:parse_batch_sizes")
 RATE_LIST = Parsed("RATE_LIST", "nqm.text.values:parse_rates")
 AXIS = Parsed("AXIS", "nqm.text.objects:parse_axis")
 CLAIM = Parsed("NAME", "nqm.paper.claims:claim", "nqm.paper.claims:CLAIMS")
-OPTIMIZER = Parsed(
-    "OPTIMIZER", "nqm.text.objects:parse_optimizer", "nqm.text.objects:KNOWN_OPTIMIZERS", allow_import=True
-)
+_known = "nqm.text.objects:KNOWN_OPTIMIZERS"
+OPTIMIZER = Parsed("OPTIMIZER", "nqm.text.objects:parse_optimizer", _known, allow_import=True)
 NOISE = Parsed("LAW", "nqm.text.objects:parse_noise")
 SCHEDULE = Parsed("SCHEDULE", "nqm.text.objects:parse_schedule")
 SPECTRUM = SpectrumText("SPECTRUM", "nqm.text.objects:parse_spectrum")

@@ -41,7 +41,10 @@ def serve(port: int, host: str, no_open: bool, time_limit: float) -> None:
     try:
         listening = server.listen(host, port)
     except OSError as error:
-        raise Failure(f"cannot listen on {host}, port {port}: {_why(error)}") from None
+        why = f"{os.strerror(error.errno or 0)}; try --port 0"
+        if error.errno in (errno.EADDRNOTAVAIL, socket.EAI_NONAME, socket.EAI_AGAIN):
+            why = "this machine has no such address; leave --host out, or give one that it has"
+        raise Failure(f"cannot listen on {host}, port {port}: {why}") from None
     port = listening.getsockname()[1]
     if host not in guard.LOOPBACK:
         warning = f"Listening on {host}: everyone who can reach port {port} can use this machine; there is no password."
@@ -53,10 +56,3 @@ def serve(port: int, host: str, no_open: bool, time_limit: float) -> None:
 
         webbrowser.open(address)
     server.run(listening, host, time_limit)
-
-
-def _why(error: OSError) -> str:
-    """Why a server cannot listen, and what to do."""
-    if error.errno in (errno.EADDRNOTAVAIL, socket.EAI_NONAME, socket.EAI_AGAIN):
-        return "this machine has no such address; leave --host out, or give one that it has"
-    return f"{os.strerror(error.errno or 0)}; try --port 0"

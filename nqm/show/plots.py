@@ -58,9 +58,10 @@ def plot_run(run: Run, path: str | Path | None = None, sampled: Run | None = Non
         few = np.unique(np.linspace(0, len(steps) - 1, 20).astype(int))
         name, error = f"mean of {sampled.replicas:,} replicas", np.asarray(sampled.stderr)[few]
         parts.append(Line(steps[few], sampled.loss[few], name, PALETTE[1], "", marker="o", hollow=True, error=error))
+    powers = [f"$10^{{{round(math.log10(h))}}}$" for h in edges]
     decades = [
-        Line(steps, band, f"{_decade(low)} to {_decade(high)}", color, width=1.1, marker=dot)
-        for band, low, high, color in zip(bands, edges[:-1], edges[1:], ramp(len(bands)), strict=True)
+        Line(steps, band, f"{low} to {high}", color, width=1.1, marker=dot)
+        for band, low, high, color in zip(bands, powers[:-1], powers[1:], ramp(len(bands)), strict=True)
         if np.any(band > 0)
     ]
     panels = [Panel(parts, "step", "expected loss", scale, "log", title, "below", y_limits=limits)]
@@ -95,7 +96,7 @@ def plot_sweeps(sweeps: Sequence[Sweep] | Sweep, path: str | Path | None = None,
         asked, powers = (first.spectrum, first.target), {p for s in sweeps if (p := _power(s)) is not None}
         below = bound_pair(batch_sizes, *(bound(*asked, 1.0) / batch_sizes for bound in (paper_bound, bayes_bound)))
         floors = cg_floors(batch_sizes, [n for p in sorted(powers) if (n := conjugate_gradient_steps(*asked, p))])
-    for s, name, color in zip(sweeps, _told_apart(sweeps), _colors(len(sweeps)), strict=True):
+    for s, name, color in _named(sweeps):
         critical = s.critical_batch_size()
         if math.isfinite(critical):
             name += f", critical batch size {shown(rounded(critical))}"
@@ -117,7 +118,7 @@ def plot_lr(sweeps: Sequence[Sweep] | Sweep, path: str | Path | None = None, eff
     sweeps = _listed(sweeps)
     lines = [
         Line(s.batch_sizes, s.effective_lr if effective else s.lr, name, color, marker="o")
-        for s, name, color in zip(sweeps, _told_apart(sweeps), _colors(len(sweeps)), strict=True)
+        for s, name, color in _named(sweeps)
     ]
     name = "best effective learning rate" if effective else "best learning rate"
     return chart([rates_panel(lines, name)], path, key=lines)
@@ -236,21 +237,15 @@ def _listed(sweeps: Sequence[Sweep] | Sweep) -> list[Sweep]:
     return found  # type: ignore[return-value]
 
 
-def _told_apart(sweeps: Sequence[Sweep]) -> list[str]:
-    """The labels of sweeps without empty brackets; each has its target if the targets differ."""
+def _named(sweeps: Sequence[Sweep]) -> list[tuple[Sweep, str, str]]:
+    """Each sweep with its label and its colour. Labels lack empty brackets, and have the target if the targets differ."""
     one = len({s.target for s in sweeps}) == 1
-    return [s.label.replace("()", "") + ("" if one else f" to {s.target:g}") for s in sweeps]
-
-
-def _colors(n: int) -> list[str]:
-    return list(PALETTE[:n]) if n <= len(PALETTE) else ramp(n)
+    names = [s.label.replace("()", "") + ("" if one else f" to {s.target:g}") for s in sweeps]
+    colors = PALETTE[: len(sweeps)] if len(sweeps) <= len(PALETTE) else ramp(len(sweeps))
+    return list(zip(sweeps, names, colors, strict=True))
 
 
 def _power(sweep: Sweep) -> float | None:
     """The power p of a sweep's preconditioner H^-p; None if p was tuned, because then no single CG count belongs to it."""
     found = {p.value for o in sweep.optimizers if o for name, p in parameters(o).items() if name.endswith("power")}
     return sweep.power if len(found) < 2 and sweep.steps_stderr is None else None
-
-
-def _decade(value: float) -> str:
-    return f"$10^{{{round(math.log10(value))}}}$"

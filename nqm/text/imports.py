@@ -13,8 +13,8 @@ from pathlib import Path
 
 from ..types import Wrong, unknown
 
-LIBRARIES = ("stdlib", "platstdlib", "purelib", "platlib")
-NOT_THEIRS = ("<frozen", str(Path(__file__).parents[1]), *(sysconfig.get_paths()[name] for name in LIBRARIES))
+OURS = str(Path(__file__).parents[1])
+NOT_THEIRS = ("<frozen", OURS, *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")))
 """Paths of this package, of Python and of installed packages; code elsewhere is the user's own."""
 EXTRAS = {"torch": "nets", "sklearn": "nets", "distributed": "cluster", "starlette": "web", "uvicorn": "web"}
 """The extra of this package that installs each module."""
@@ -87,10 +87,10 @@ def user_failure(error: Exception) -> UserCodeError | None:
 
     It did if, of all frames in nqm or in a folder of the user's modules, the last is in such a folder. Otherwise None.
     """
-    theirs, ours = tuple(f"{folder}{os.sep}" for folder in _NAMED_FOLDERS), str(Path(__file__).parents[1])
+    theirs = tuple(f"{folder}{os.sep}" for folder in _NAMED_FOLDERS)
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
-    known = [file for file in files if file.startswith((ours, *theirs))]
-    return _told("your code", error) if known and not known[-1].startswith(ours) else None
+    known = [file for file in files if file.startswith((OURS, *theirs))]
+    return _told("your code", error) if known and not known[-1].startswith(OURS) else None
 
 
 def _told(doing: str, error: BaseException) -> UserCodeError:

@@ -23,7 +23,7 @@ from ..sampling.laws import law
 from ..search import Axis
 from ..types import Wrong, unknown
 from .imports import imported, user_code
-from .tokens import EXAMPLE_TEXTS, MAX_LENGTH, Numbers, T, Text, article, bind, make
+from .tokens import EXAMPLE_TEXTS, MAX_LENGTH, T, Text, article, bind, make
 from .values import parse_number
 
 MAX_TEXT_PIECES = 10**6  # A schedule in text may have this many pieces, and a spectrum this many bins.
@@ -60,7 +60,12 @@ def parse_optimizer(text: str, *, allow_import: bool = False) -> Optimizer:
     for name, path in source.own.items():
         if not allow_import:
             raise Wrong(f"{path} is not imported here; use one of {', '.join(KNOWN_OPTIMIZERS)}")
-        classes[name] = _import(path)
+        found = imported(path, "an optimizer class")
+        if not (inspect.isclass(found) and issubclass(found, Optimizer)):
+            raise Wrong(f"{path} is not an optimizer; it must be a class that derives from nqm.Optimizer")
+        if inspect.isabstract(found):
+            raise Wrong(f"{path} is abstract: it lacks {', '.join(sorted(found.__abstractmethods__))}")
+        classes[name] = found
     return source.read(lambda node: _optimizer(source, node, classes))
 
 
@@ -158,7 +163,12 @@ def _schedule(source: Text, node: ast.expr) -> Schedule:
     name, values = _constructor(source, node, KNOWN_SCHEDULES, source.numbers)
     if not isinstance(at := values.get("at", []), list):
         raise Wrong(f"{name}: at must be a list such as [300, 600], got {at:g}")
-    _check_pieces(name, values)
+    # A schedule that is too long or has too many pieces is refused before it is built.
+    changing = {"wsd": ("warmup_steps", "decay_steps"), "constant": (), "step": (), "Schedule": ()}
+    if sum(np.sum(values[key]) for key in changing.get(name, ("steps",))) > MAX_TEXT_PIECES:
+        raise Wrong(f"{name}: a schedule in text may have at most {MAX_TEXT_PIECES:,} pieces")
+    if np.sum(values.get("lengths", values.get("steps", 0))) > MAX_SCHEDULE_STEPS:
+        raise Wrong(f"{name}: a schedule lasts at most {MAX_SCHEDULE_STEPS:,} steps")
     return make(KNOWN_SCHEDULES[name], values)
 
 
@@ -176,15 +186,6 @@ def _joined(source: Text, node: ast.BinOp) -> Schedule:
             raise Wrong(f"a schedule in text may have at most {MAX_TEXT_PIECES:,} pieces")
         total = total + after if op is ast.Add else total & after
     return total
-
-
-def _check_pieces(name: str, values: dict[str, Numbers]) -> None:
-    """Refuse a schedule that is too long or has too many pieces, before it is built."""
-    changing = {"wsd": ("warmup_steps", "decay_steps"), "constant": (), "step": (), "Schedule": ()}
-    if sum(np.sum(values[key]) for key in changing.get(name, ("steps",))) > MAX_TEXT_PIECES:
-        raise Wrong(f"{name}: a schedule in text may have at most {MAX_TEXT_PIECES:,} pieces")
-    if np.sum(values.get("lengths", values.get("steps", 0))) > MAX_SCHEDULE_STEPS:
-        raise Wrong(f"{name}: a schedule lasts at most {MAX_SCHEDULE_STEPS:,} steps")
 
 
 def _spectrum(source: Text, node: ast.expr) -> Spectrum:
@@ -230,12 +231,3 @@ def _constructor(
         if isinstance(found, list) and key not in LISTS.get(name, ()):
             raise Wrong(f"{name}: {key} must be one number, got a list")
     return name, values
-
-
-def _import(path: str) -> type[Optimizer]:
-    found = imported(path, "an optimizer class")
-    if not (inspect.isclass(found) and issubclass(found, Optimizer)):
-        raise Wrong(f"{path} is not an optimizer; it must be a class that derives from nqm.Optimizer")
-    if inspect.isabstract(found):
-        raise Wrong(f"{path} is abstract: it lacks {', '.join(sorted(found.__abstractmethods__))}")
-    return found

@@ -92,10 +92,6 @@ def _slots(optimizer: Optimizer) -> int:
     return 1 + (_slots(optimizer.inner) if isinstance(optimizer, Wrapper) else 0)
 
 
-def _schedule_text(text: str) -> PlannedSchedule:
-    return PlannedSchedule(text, parse_schedule(text))
-
-
 def _schedule_pieces(lengths: list[int], **multipliers: list[float] | None) -> PlannedSchedule:
     given = {name: values for name, values in multipliers.items() if values is not None}
     text = ", ".join([str(lengths), *(f"{name}={values}" for name, values in given.items())])
@@ -136,7 +132,8 @@ given = {"problem": Field(problem, {})}
 as_it_is = {"problem": Field(measured, {})}
 optimizer = {"optimizer": Field(TextValue(_optimizer))}
 at = {"batch_size": Field(batch_size)}
-planned = {"schedule": Field(EitherValue(TextValue(_schedule_text), pieces), None)}
+written = TextValue(lambda text: PlannedSchedule(text, parse_schedule(text)))
+planned = {"schedule": Field(EitherValue(written, pieces), None)}
 target = {"target": Field(positive)}
 horizon = Field(NumberValue(1, REQUEST.steps, whole=True), None)
 goals = {"target": Field(positive, None), "steps": horizon, "examples": Field(positive, None)}

@@ -111,7 +111,6 @@ class Pool:
         self._closed = False
 
     def start(self) -> None:
-        """Start the workers in the background."""
         for _ in range(self.size):
             self._task(self._bring_up())
 

@@ -83,7 +83,6 @@ async def disconnected(request: Request) -> None:
 
 
 def endpoint(name: str, desk: Desk) -> Callable[[Request], Awaitable[Response]]:
-    """The handler of one endpoint."""
     raw = name == "upload"
     kind, most = ("application/octet-stream", REQUEST.upload_bytes) if raw else ("application/json", REQUEST.body_bytes)
 

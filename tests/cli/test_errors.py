@@ -230,7 +230,7 @@ def test_what_an_own_optimizer_raises_when_it_is_run_is_the_users(elsewhere: Pat
 DOCUMENTED = {
     "there is an answer": (STEPS, 0),
     "there is no answer": (("steps", "SGD(3)", "-b", 8, "--target", 0.1), 1),
-    "the machine refused": (MemoryError(), 1),
+    "the machine failed": (MemoryError(), 1),
     "standard output is closed": (BrokenPipeError(errno.EPIPE, "Broken pipe"), 1),
     "a package is not installed": (ModuleNotFoundError("No module named 'torch'", name="torch"), 1),
     "your own code raised": (UserCodeError("f failed", "Traceback ...\n"), 1),
