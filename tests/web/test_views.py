@@ -109,7 +109,7 @@ def test_noise_of_minibatches(open_page):
     page.view("schedule")
     close(page.line("constant rate"), problem.run(SGD(0.3), 4, 2000, grid="linear").loss)
     assert page.page.is_disabled("#best-loss")
-    assert "fixed variance only" in page.text("#view-controls")
+    assert "only for gradient noise of fixed variance" in page.text("#view-controls")
     page.view("map")
     assert "Maps need noise of fixed variance" in page.text("#error")
     assert page.page.locator(".plot").count() == 0  # the loss of the view before does not pass for a map
