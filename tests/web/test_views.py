@@ -115,7 +115,7 @@ def test_noise_of_minibatches(open_page):
     assert page.page.locator(".plot").count() == 0  # the loss of the view before does not pass for a map
     assert page.page.is_hidden("#code")
     page.view("network")
-    assert "The noise here is the spectrum's own" in page.text("#facts")
+    assert "This view shows the noise of the spectrum itself" in page.text("#facts")
     page.page.select_option("#noise-kind", "quadratic")
     page.view("loss")
     close(page.line("loss"), Quadratic(Spectrum.power_law(300, noise=2)).run(SGD(0.3), 4, 2000).loss)
