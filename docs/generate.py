@@ -25,7 +25,7 @@ from nqm.paper.claims.fisher_stabilises import judged
 from nqm.paper.claims.page import summary
 from nqm.show.numbers import percent
 from nqm.show.tables import markdown
-from nqm.text.objects import known_optimizers, known_schedules, known_spectra
+from nqm.text.objects import KNOWN_OPTIMIZERS, KNOWN_SCHEDULES, KNOWN_SPECTRA
 from nqm.text.tokens import argument_names
 
 PAGE = Path(__file__).with_name("cli.md")
@@ -43,70 +43,72 @@ HEAD = """\
 
 # Command line
 
-`nqm` alone shows a short tour, `nqm --help` the verbs, `nqm VERB --help` a verb's options with examples.
-`python -m nqm` is the same program.
+`nqm` alone shows a short tour, `nqm --help` lists the verbs, and `nqm VERB --help` shows the options of a verb with examples.
+`python -m nqm` is the same program. [Start](start.md#install) says how to install it.
 """
 
 OPTIMIZER = """\
 ## Writing an optimizer
 
 An optimizer is written as its constructor, as in Python: `SGD(0.5)`, `HeavyBall(momentum=0.9)`,
-`'EMA(HeavyBall(momentum=0.9), decay=0.99)'`. A parameter that is left out, or `free`, is filled in by `tune`,
-`schedule` and `sweep`; `curve` and `steps` ask for all of them. A bare name is a call without arguments: `EMA(SGD)` is
-`EMA(SGD())`. Brackets mean something to a shell, so put quotes around them.
+`'EMA(HeavyBall(momentum=0.9), decay=0.99)'`. `tune`, `schedule` and `sweep` find the values of parameters that are
+omitted or `free`; `curve` and `steps` need all of them. A bare name is a call without arguments: `EMA(SGD)` is
+`EMA(SGD())`. Brackets have a meaning in shells, so put quotes around them.
 
 The text is parsed and never evaluated.
 """
 
 OWN = """\
-An optimizer of your own is `module:Class`, or `module:Class(lr=0.1)`, also inside another: `'EMA(mine:Signed)'`. The
-module is imported, from the current directory too, which is the one case in which text on the command line runs code.
-[Extend](extend.md) writes such a class.
+An optimizer of your own is written `module:Class` or `module:Class(lr=0.1)`, also inside another: `'EMA(mine:Signed)'`. The
+module may be in the current directory. It is imported, and this is the only case in which text on the command line runs
+code. [Extend](extend.md) shows how to write such a class.
 """
 
 NUMBER = """\
 ## Writing a number
 
-Wherever a number is an option, or stands inside an optimizer, a schedule or a spectrum, it may be written `1024`, `1k`,
-`4M`, `2B`, `2^10`, `2**10`, `1e6`, `1/8` or `1 - 2^-7`: `k` is a thousand, `M` a million and `B` a billion. An option takes
-`1,024` too. In a list such as `--batch-sizes 4,16,64`, and inside brackets, a comma separates, so write `1024` there. A batch
-size may be `inf`, which leaves no noise; other infinite numbers and `nan` are refused.
+A number, as an option or inside an optimizer, a schedule or a spectrum, may be written as `1024`, `1k`, `4M`, `2B`, `2^10`,
+`2**10`, `1e6`, `1/8` or `1 - 2^-7`, where `k` is a thousand, `M` a million and `B` a billion. The value of an option may also
+be written `1,024`. In a list such as `--batch-sizes 4,16,64`, and inside brackets, a comma separates numbers, so write `1024`
+there. A batch size may be `inf`, which means no noise; other infinite numbers and `nan` are refused.
 """
 
 SCHEDULE = """\
 ## Writing a schedule
 
-`--schedule` takes multipliers over steps. `+` puts one after another, `&` applies both at once, and
-`.on("momentum")` or `.on("batch_size")` moves them away from the learning rate: `'warmup(100) + cosine(900)'`,
-`'step(900, 2, at=[300, 600]).on("batch_size") & linear(900)'`. After its last step a schedule stays where it is.
+`--schedule` takes multipliers over steps. `+` joins two schedules in time, `&` applies both at once, and `.on("momentum")`
+or `.on("batch_size")` applies one to the momentum or the batch size instead of the learning rate:
+`'warmup(100) + cosine(900)'`, `'step(900, 2, at=[300, 600]).on("batch_size") & linear(900)'`. After its last step a schedule
+keeps its last value.
 """
 
 SPECTRUM = """\
 ## Writing a spectrum
 
-`--spectrum` takes the problem: `power_law(10000)` if nothing else is said, which is that of Zhang et al. (2019); a
-constructor below; or a file, `.json` or `.npz` as `nqm spectrum --save` writes it, or `.csv` with a header that names
-`h` and perhaps `c`, `s` and `count`. `.binned(n)` and `.compress(tol)` may follow: `'power_law(10000).binned(100)'`.
+`--spectrum` takes the modes of the problem. The default, `power_law(10000)`, is the problem of Zhang et al. (2019). A
+spectrum is one of the constructors below, perhaps followed by `.binned(n)` or `.compress(tol)`:
+`'power_law(10000).binned(100)'`. Or it is a file: `.json` or `.npz` as `nqm spectrum --save` and `nqm fit` write it, or
+`.csv` with a header that names `h` and perhaps `c`, `s` and `count`.
 """
 
 OUTPUT = """\
 ## What comes out
 
-Text for people goes to standard output, and is never cut when it goes into a pipe or a file. `--json` prints one JSON
-object instead, with the field names of the Python results and `null` for what is not a finite number. `--csv FILE` and
-`--plot FILE` write files besides; `--csv -` prints CSV and nothing else. Progress and the names of files that were
-written go to standard error, progress only if that is a terminal. A file that could not be written is refused before the
-work begins.
+A verb prints text on standard output, which is never truncated in a pipe or a file. `--json` prints one JSON object
+instead, with the field names of the Python results, and `null` for numbers that are not finite. `--csv FILE` and
+`--plot FILE` write files in addition; `--csv -` prints CSV and nothing else. The names of files that were written, and a
+notice when loops are compiled, go to standard error, and so does progress if standard error is a terminal. A file that
+cannot be written is refused before the work begins.
 
 | status | meaning |
 |---|---|
 | 0 | there is an answer |
 | 1 | there is no answer, and a sentence says why: the run diverges, or the target is never reached |
-| 1 | the machine refused: memory, a full device, permission, a file that is gone, a port that is taken |
+| 1 | the machine failed: too little memory, a full device, no permission, a missing file, a port that is taken |
 | 1 | standard output is closed, such as the pipe to `head`; files that were asked for have been written |
 | 1 | a package is not installed; the sentence says how to install it |
 | 1 | your own code raised an exception; its traceback is shown |
-| 1 | nqm has a bug: the line begins with `Error: this is a bug in nqm`, and we would like to know of it |
+| 1 | nqm has a bug: the line begins with `Error: this is a bug in nqm`; please report it |
 | 2 | the call was wrong: an unknown option, a value out of range, no file of that name; a sentence says what to change |
 | 130 | Ctrl-C interrupted it |
 
@@ -391,10 +393,10 @@ def page() -> str:
         *(section(name, verb) for name, verb in verbs(main).items()),
         NUMBER,
         OPTIMIZER,
-        constructors(known_optimizers()),
+        constructors(KNOWN_OPTIMIZERS),
         OWN,
     ]
-    parts += [SCHEDULE, constructors(known_schedules()), SPECTRUM, constructors(known_spectra()), OUTPUT, completion()]
+    parts += [SCHEDULE, constructors(KNOWN_SCHEDULES), SPECTRUM, constructors(KNOWN_SPECTRA), OUTPUT, completion()]
     return "\n".join(parts)
 
 

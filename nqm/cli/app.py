@@ -1,4 +1,4 @@
-"""The program: a tour, the verbs in the order in which one meets them, and shell completion."""
+"""The program ``nqm``: its tour, its verbs in the order of its help, and shell completion."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Six to try:
   nqm tune HeavyBall -b 1024 --target 0.01
       the best learning rate and momentum at one batch size
   nqm curve 'SGD(0.5)' -b 256 --steps 1e5 --plot curve.png
-      expected loss over steps, and what is signal and what is noise in it
+      expected loss over steps, split into signal and noise
   nqm schedule SGD -b 1024 --target 0.01 --pieces 10
       the best piecewise-constant learning-rate schedule
   nqm sweep 'EMA(SGD)' --target 0.01
@@ -31,8 +31,8 @@ Six to try:
   nqm serve
       all of this in the browser, on a page where every control moves exact curves
 
-An optimizer is written as its constructor; what you leave out is tuned. The default problem is
-that of Zhang et al. (2019); --spectrum takes your own. All verbs: nqm --help. Examples: nqm VERB --help
+An optimizer is written as its constructor; parameters that you omit are tuned. The default problem
+is that of Zhang et al. (2019); --spectrum takes your own. All verbs: nqm --help. Examples: nqm VERB --help
 """
 
 COMPLETION_LINES = {
@@ -43,8 +43,6 @@ COMPLETION_LINES = {
 COMPLETION = "\b\nShell completion, one line in a start-up file:\n" + "\n".join(
     f"  {line}  in {file}" for line, file in COMPLETION_LINES.values()
 )
-
-
 CONTEXT = {"max_content_width": 110, "help_option_names": ["-h", "--help"]}
 
 
@@ -54,11 +52,11 @@ CONTEXT = {"max_content_width": 110, "help_option_names": ["-h", "--help"]}
 def main(ctx: click.Context) -> None:
     """What batch size, momentum, averaging, preconditioning and schedules do to training, on a noisy quadratic model.
 
-    An OPTIMIZER is its constructor, such as HeavyBall(momentum=0.9) or 'EMA(SGD)', or module:Class for one of your own.
-    Text with brackets needs quotes. The exit status is 0; or 1 if there is no answer (the run diverges, the target is never
-    reached) or something failed; or 2 if the call is wrong.
+    An OPTIMIZER is written as its constructor, such as 'HeavyBall(momentum=0.9)' or 'EMA(SGD)', or as module:Class for one of
+    your own. Text with brackets needs quotes. The exit status is 0 for an answer, 1 if there is none (the run diverges, the
+    target is never reached) or something failed, and 2 if the call is wrong.
     """
-    # SciPy, which is loaded later, solves tiny systems; more threads would only spin.
+    # SciPy is loaded later and solves tiny systems, for which more threads only cost time.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if ctx.invoked_subcommand is None:
         click.echo(TOUR, nl=False)

@@ -1,4 +1,4 @@
-"""The verb that checks an optimizer of one's own or, without one, the installation."""
+"""The verb that checks an optimizer of your own or, without one, the installation."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 @click.argument("optimizer", type=OPTIMIZER, required=False)
 @options.sink()
 def doctor(optimizer: Optimizer | None, sink: Sink) -> None:
-    """Check an optimizer of your own, written as module:Class or module:Class(lr=0.1); a parameter left out gets a usual value.
+    """Check an optimizer of your own, written as module:Class or module:Class(lr=0.1). Omitted parameters get usual values.
 
-    The checks: the shapes of what its methods return, arrays of modes, dependence on t, A - I instead of A, system against
-    update by sampling, its limit of stability against a plain loop, and the loss at that limit and beyond. Each has a line that
-    says passed, failed or skipped, with the number and what to do. The exit status is 1 if a check failed. Without an optimizer
-    it shows the versions of what is installed, and what is missing.
+    The checks: shapes of what the methods return; arrays of modes; dependence on t; A - I returned instead of A; system
+    against update, by sampling; the stability limit against a plain loop; the loss at that limit and beyond it. Each check
+    prints a line with passed, failed or skipped, the number and what to do. The exit status is 1 if a check failed.
+
+    Without an optimizer, it shows the versions of what is installed and which extras are missing.
     """
     if optimizer is None:
         found = _installed()
@@ -47,7 +48,7 @@ def doctor(optimizer: Optimizer | None, sink: Sink) -> None:
 
 
 def _installed() -> dict[str, str]:
-    """Versions, whether loops are compiled, and which extras are missing."""
+    """Versions of packages, whether the inner loops are compiled, and whether each extra is installed."""
     from ..engine.kernels import loops
     from ..show.html import versions
     from ..text.imports import EXTRAS

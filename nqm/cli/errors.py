@@ -1,7 +1,7 @@
-"""The boundary for errors: what a user reads about an exception, and the exit status with which the program ends.
+"""What a user reads about an exception, and the exit status of the program.
 
-A wrong call is a `Wrong`, or a usage error of click's, and nothing else: one sentence and status 2. What the machine or the
-user's own code did has a sentence of its own. Every other exception is a bug in nqm, and is told as one.
+A wrong call raises `Wrong` or a usage error of click: one sentence and status 2. Failures of the machine and of the user's
+own code have sentences of their own and status 1. Any other exception is reported as a bug in nqm, with status 1.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ import click
 from ..text.imports import UserCodeError, install_hint, user_failure
 from ..types import Wrong, short
 
-FAILED = 1  # There is no answer, the machine or the user's code failed, or nqm has a bug.
-WRONG = 2  # The call was wrong.
-INTERRUPTED = 130  # This is what a shell reports of a process that Ctrl-C ended.
+FAILED = 1  # Exit status if there is no answer, if the machine or the user's code failed, or if nqm has a bug.
+WRONG = 2  # Exit status of a wrong call.
+INTERRUPTED = 130  # Exit status after Ctrl-C, as shells have it.
 
 REPORT = "please report it with your command and with what it prints under NQM_DEBUG=1"
 
 
 class Failure(click.ClickException):
-    """A computation that has no answer, told in one sentence."""
+    """A computation without an answer; its text is the sentence that says why."""
 
     exit_code = FAILED
 
 
 def tell(error: Exception) -> int:
-    """Print an exception on standard error, and return the exit status."""
+    """Report an exception on standard error, and return the exit status."""
     if not isinstance(error, (Wrong, UserCodeError, click.ClickException, click.Abort)) and not _interrupted(error):
         error = user_failure(error) or error
     if os.environ.get("NQM_DEBUG"):
@@ -72,7 +72,7 @@ def ending(error: Exception) -> tuple[str, int]:
 
 
 def _of_file(error: OSError) -> str:
-    """What kept a file from being read or written. Names that the user gave have been checked before any work."""
+    """The sentence about a file that could not be read or written."""
     name = repr(str(error.filename)) if error.filename is not None else ""
     if name and isinstance(error, FileNotFoundError):
         return f"there is no file {name}"
@@ -82,7 +82,7 @@ def _of_file(error: OSError) -> str:
         return f"the path {name} leads through a file, not a folder"
     if name and isinstance(error, PermissionError):
         return f"there is no permission to open {name}"
-    if error.errno is None:  # It is one of nqm's own, such as `LabError`, and has a sentence.
+    if error.errno is None:  # nqm raised it with a sentence of its own, as a `LabError`.
         return str(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"the device is full, and {name or 'standard output'} could not be written"
@@ -92,21 +92,21 @@ def _of_file(error: OSError) -> str:
 
 
 def _interrupted(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is behind an error: compiled code wraps the interrupt in a `SystemError`, sometimes twice."""
+    """Whether Ctrl-C caused an error. Compiled code wraps the interrupt in a `SystemError`, sometimes twice."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None
 
 
 class ClosedOutput(io.TextIOBase):
-    """Stands for a standard output that was closed before the program began, where Python has None."""
+    """A standard output that was closed before the program started. Writing fails, where Python's None would ignore it."""
 
     def write(self, text: str) -> int:
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
 
 
 def open_output() -> None:
-    """Let writing to a closed standard output fail, instead of being forgotten; nobody misses standard error."""
+    """Make writing to a closed standard output an error, and writing to a closed standard error harmless."""
     if sys.stdout is None:
         sys.stdout = ClosedOutput()
     if sys.stderr is None:
@@ -115,7 +115,7 @@ def open_output() -> None:
 
 @contextmanager
 def closed_pipe_told() -> Iterator[None]:
-    """Tell of a pipe whose reader has gone; click would end without a word."""
+    """Report a pipe whose reader has gone. Without this, click would end the program silently."""
     try:
         yield
     except BrokenPipeError as error:
@@ -123,7 +123,7 @@ def closed_pipe_told() -> Iterator[None]:
 
 
 def _settle_output() -> None:
-    """Forget what a full device or a closed pipe did not take; otherwise Python complains once more when it exits."""
+    """Discard output that could not be written, because Python would report it a second time when it exits."""
     try:
         if sys.__stdout__ is not None:
             sys.__stdout__.flush()

@@ -1,6 +1,6 @@
-"""Verbs on a problem that is given: curves, first hits, tuning, sweeps, schedules, maps. Each parses, calls and prints.
+"""Verbs on a given problem: curves, first hits, tuning, sweeps, schedules, maps.
 
-Everything heavy is imported inside the verbs, so that ``nqm --help`` and shell completion are quick.
+Heavy modules are imported inside the verbs, so that ``nqm --help`` and shell completion are quick.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..search import Axis, PhaseMap
     from ..search.sweeps import Sweep
 
-DEFAULT_REPLICAS = 64  # This many replicas are sampled where sampling is needed and no number is given.
+DEFAULT_REPLICAS = 64  # Number of replicas if sampling is needed and --replicas is not given.
 
 
 @verb(
@@ -41,11 +41,7 @@ DEFAULT_REPLICAS = 64  # This many replicas are sampled where sampling is needed
 @options.problem
 @option("--grid", "Spacing of the reported steps.", ("log", "linear"))
 @option("--points", "Number of steps to report.", Whole(2, 10**6), default=200)
-@option(
-    "--replicas --sample replicas",
-    f"Replicas to sample; {DEFAULT_REPLICAS} if they are needed and N is omitted.",
-    INTEGER,
-)
+@option("--replicas --sample replicas", f"Replicas to sample; {DEFAULT_REPLICAS} if needed and omitted.", INTEGER)
 @options.laws
 @options.sink(csv=True, plot=True)
 def curve(
@@ -58,7 +54,7 @@ def curve(
     """
     sampled = None
     with progress(f"{optimizer}") as report:
-        # The exact loss depends neither on the law of the noise nor on the basis.
+        # These options matter only to samples: the exact loss depends neither on the law of the noise nor on the basis.
         asked = replicas is not None or laws["rotation"] is not None or laws["noise"] != "gaussian"
         if asked or not optimizer.linear:
             count = DEFAULT_REPLICAS if replicas is None else replicas
@@ -67,9 +63,8 @@ def curve(
                 **laws,
             )  # fmt: skip
         exact = problem.run(optimizer, batch_size, steps, schedule, grid, points) if optimizer.linear else None
-    run = exact or sampled
+    run, beside = (exact, sampled) if exact else (sampled, None)
     assert run is not None
-    beside = sampled if exact else None
     sink.deliver(
         lambda: run.to_dict() | ({"sampled": beside.to_dict()} if beside else {}),
         lambda: output.show_curve(run, beside),
@@ -88,7 +83,7 @@ def curve(
 @options.optimizer
 @options.batch_size
 @options.target
-@option("--until", "The first step at the target, or that after which the loss stays there.", ("first", "settled"))
+@option("--until", "The first step at the target, or the step from which the loss stays there.", ("first", "settled"))
 @options.schedule
 @options.problem
 @options.max_steps
@@ -97,7 +92,7 @@ def steps(
     optimizer: Optimizer, batch_size: float, target: float, until: Literal["first", "settled"],
     schedule: Schedule | None, problem: Problem, max_steps: int, sink: Sink,
 ) -> None:  # fmt: skip
-    """Steps that one setting needs to reach a target loss: the true first hit, also where the loss oscillates."""
+    """Steps that one setting needs to reach a target loss. This is the true first hit, also if the loss oscillates."""
     from ..search import steps_to_target
 
     with progress(f"{optimizer}"):
@@ -134,7 +129,7 @@ def tune(
 ) -> None:  # fmt: skip
     """Best values of an optimizer's free parameters: fewest steps to a target, or smallest loss for a budget.
 
-    --noise, --seed and --rotation matter for sampled optimizers alone; the expected loss of others depends on none of them.
+    --noise, --seed and --rotation affect only optimizers that are sampled, such as Adam.
     """
     from ..search import tune as search
 
@@ -154,7 +149,7 @@ def tune(
 @options.batch_size
 @options.goal
 @option("--pieces", "Number of pieces of equal length.", Whole(1, 1000), default=10)
-@option("--on", "What to schedule; batch_size is in multiples of -b, and needs --examples.", ("lr", "batch_size"))
+@option("--on", "What to schedule; batch_size needs --examples, and is a multiple of -b.", ("lr", "batch_size"))
 @options.spectrum
 @options.sink(csv=True, plot=True)
 def schedule(
@@ -163,7 +158,7 @@ def schedule(
 ) -> None:  # fmt: skip
     """Best piecewise-constant schedule of the learning rate or of the batch size, by exact gradients."""
     if on == "batch_size" and goal["examples"] is None:
-        raise click.UsageError("--on batch_size needs a budget: give --examples", click.get_current_context())
+        raise click.UsageError("--on batch_size needs a budget: give --examples")
     from ..problems.quadratic import Quadratic
     from ..search import optimal_schedule
 
@@ -194,7 +189,7 @@ def sweep(
     optimizers: tuple[Optimizer, ...], target: float, batch_sizes: list[float], problem: Problem, max_steps: int,
     laws: LawOptions, sink: Sink, plot_lr: str | None,
 ) -> None:  # fmt: skip
-    """Tuned steps to a target at each batch size, for one or several optimizers, and where returns diminish."""
+    """Tuned steps to a target at each batch size for one or several optimizers, and their critical batch sizes."""
     from ..search.sweeps import sweep as search
     from ..show import plots
 
@@ -216,8 +211,8 @@ def sweep(
     "nqm map 'EMA(SGD(0.5))' --target 0.1 --x decay=0..0.9999 --y batch_size=4..4096 --json",
 )
 @options.optimizer
-@option("--x", "NAME=LOW..HIGH or NAME=LOW..HIGH..N: lr=0.001..4..40.", AXIS, required=True)
-@option("--y", "The other axis: a hyper-parameter by name, or batch_size.", AXIS, required=True)
+@option("--x", "A hyper-parameter or batch_size, as NAME=LOW..HIGH or NAME=LOW..HIGH..N.", AXIS, required=True)
+@option("--y", "The other axis, written in the same way, such as lr=0.001..4..40.", AXIS, required=True)
 @option("--batch-size -b B", "Batch size, unless it is an axis.", options.BATCH_SIZE)
 @options.target
 @options.spectrum
@@ -225,13 +220,13 @@ def sweep(
 def map_(
     optimizer: Optimizer, x: Axis, y: Axis, batch_size: float | None, target: float, spectrum: Spectrum, sink: Sink
 ) -> None:
-    """Steps to a target over a grid of two settings, the best of them, and where stability ends.
+    """Steps to a target over a grid of two settings, the best cell, and where stability ends.
 
-    Axes are spaced as the parameter is searched: learning rates and batch sizes by equal factors, momenta and decays by
-    equal factors of 1 - value.
+    Values of learning rates and batch sizes are spaced by equal factors, those of momenta and decays by equal factors of
+    1 - value.
     """
     if (batch_size is None) != ("batch_size" in (x.name, y.name)):
-        raise click.UsageError("give --batch-size, or batch_size as an axis, but not both", click.get_current_context())
+        raise click.UsageError("give --batch-size, or batch_size as an axis, but not both")
     from ..problems.quadratic import Quadratic
     from ..search import phase_map
 
@@ -242,7 +237,7 @@ def map_(
 
 
 def _show_map(found: PhaseMap) -> None:
-    """A few rows and columns of the map, and its best cell."""
+    """Print some rows and columns of the map, and its best cell."""
     wide, high = max(1, len(found.x.values) // 8), max(1, len(found.y.values) // 16)
     names = [f"{found.x.name}={x:.3g}" for x in found.x.values[::wide]]
     shown = zip(found.y.values[::high], found.steps[::high], strict=True)
@@ -262,14 +257,14 @@ def _show_map(found: PhaseMap) -> None:
 )
 @click.argument("given", metavar="[SPECTRUM]", type=SPECTRUM, required=False)
 @options.spectrum
-@option("--compress tol TOL", "Replace modes by fewer nodes, to this error in the loss.", NUMBER)
+@option("--compress tol TOL", "Replace the modes by fewer nodes, with at most this relative error in the loss.", NUMBER)
 @option("--save", "Write the spectrum as .json or .npz, for --spectrum.", FIT)
 @options.sink(csv=True)
 def spectrum(given: Spectrum | None, spectrum: Spectrum, tol: float | None, save: str | None, sink: Sink) -> None:
-    """Describe a problem: its modes, trace and initial loss; compress it, save it."""
-    context = click.get_current_context()
-    if given is not None and context.get_parameter_source("spectrum") is ParameterSource.COMMANDLINE:
-        raise click.UsageError("give a SPECTRUM or --spectrum, but not both", context)
+    """Describe a problem by its modes, trace and initial loss, and compress or save it if asked to."""
+    source = click.get_current_context().get_parameter_source("spectrum")
+    if given is not None and source is ParameterSource.COMMANDLINE:
+        raise click.UsageError("give a SPECTRUM or --spectrum, but not both")
     found = spectrum if given is None else given
     if tol is not None:
         from ..text.objects import compressed

@@ -1,10 +1,9 @@
-"""Verbs of the lab: studies of real training, their store, and what is in it. Each parses, calls and prints."""
+"""Verbs of the lab: run studies of real training, and read their store."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -14,51 +13,34 @@ from ..show.tables import Row, Table, header, some
 from ..types import Wrong, unknown
 from . import options
 from .errors import Failure
-from .options import INPUT, INTEGER, STORE, OutputFile, VerbFunction, Verbs, Whole, flag, option, verb
-from .output import TABLE_ROWS, Sink, answered, show_pairs, show_table, write
+from .options import INPUT, INTEGER, STORE, OutputFile, Verbs, Whole, flag, option, verb
+from .output import TABLE_ROWS, Sink, answered, readable, show_pairs, show_table, write
 
 if TYPE_CHECKING:
     from ..lab.results import Results
     from ..lab.store import Kept
 
 
-class LabVerbs(Verbs):
-    """The verbs of the lab; what the lab could not do is told in its own sentence."""
-
-    def invoke(self, ctx: click.Context) -> object:
-        try:
-            return super().invoke(ctx)
-        except RuntimeError as error:
-            from ..lab import LabError
-
-            if isinstance(error, LabError):
-                raise Failure(str(error)) from error
-            raise
-
-
-@click.group("lab", cls=LabVerbs, invoke_without_command=True, short_help="train real networks at every batch size")
+@click.group("lab", cls=Verbs, invoke_without_command=True, short_help="train real networks at every batch size")
 @click.pass_context
 def lab(ctx: click.Context) -> None:
-    """Studies of real training: steps to a target at every batch size, tuned there, kept in one file.
+    """Studies of real training: tuned steps to a target at every batch size, kept in one file.
 
-    A study is a TOML file; nqm lab run works through it and can be interrupted and called again at any time.
+    A study is a TOML file. nqm lab run works through it; you can interrupt it and call it again at any time.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
 
-def results(function: VerbFunction) -> VerbFunction:
-    """The file of a study or its store, and --study, as the `Results` they mean."""
+def _results(file: str, study: str | None) -> Results:
+    from ..lab.results import Results
 
-    @wraps(function)
-    def called(*, file: str, study: str | None, **named: object) -> None:
-        from ..lab.results import Results
+    return Results.open(file, study)
 
-        function(found=Results.open(file, study), **named)
 
-    which = "Which study of a store to take: its name or its key; the latest if omitted."
-    name = option("--study NAME", which)
-    return click.argument("file", metavar="STUDY.toml|STORE.db", type=INPUT)(name(called))
+_file = click.argument("file", metavar="STUDY.toml|STORE.db", type=INPUT)
+_study = option("--study NAME", "Which study of a store to take, by its name or its key; the latest if omitted.")
+results = options.bundle("found", _results, _file, _study)
 
 
 @verb(
@@ -70,14 +52,12 @@ def results(function: VerbFunction) -> VerbFunction:
 @click.argument("study", metavar="STUDY.toml", type=INPUT)
 @option("--store", "File that keeps the results; beside the study if omitted.", STORE)
 @option(
-    "--on WHERE",
-    "Where to train: local (processes), here (this process), dask (a local cluster), or a scheduler's address.",
-    default="local",
+    "--on WHERE", "local (processes), here (this process), dask (a cluster) or a scheduler's address.", default="local"
 )
-@option("--workers N", "Processes of local and dask; one for each core if omitted.", Whole(1))
+@option("--workers N", "Number of processes of local and dask; one per core if omitted.", Whole(1))
 @option("--stacking", "Whether a worker trains many trials at once.", ("auto", "always", "never"))
-@flag("--widen", "Extend ranges at whose end a best setting lies, and search there.")
-@flag("--retry-failed", "Run trials again that an exception ended.")
+@flag("--widen", "Where a best setting lies at the end of its range, extend the range and search there.")
+@flag("--retry-failed", "Run trials again that ended in an exception.")
 @options.sink()
 def run(
     study: str, store: str | None, on: str, workers: int | None, stacking: Literal["auto", "always", "never"],
@@ -85,8 +65,8 @@ def run(
 ) -> None:  # fmt: skip
     """Search the best settings of every optimizer at every batch size, and confirm them with other seeds.
 
-    Results are kept as they come. The same command again goes on where it stopped and repeats nothing; it may run more
-    than once at the same time. Ctrl-C stops it.
+    Results are stored as they come. Ctrl-C stops the command, and the same command continues without repeating anything. It
+    may run several times at once.
     """
     from ..lab import LabError, Study
     from ..lab import run as work
@@ -141,9 +121,9 @@ def status(found: Results, sink: Sink) -> None:
     "nqm lab list digits.db --outcome failed --csv -",
 )
 @results
-@option("--optimizer LABEL", "List the trials of this optimizer of the study only.")
-@option("--batch-size -b B", "List the trials at this batch size only.", INTEGER)
-@option("--outcome NAME", "List the trials that ended so only: reached, stopped, diverged, failed, ...")
+@option("--optimizer LABEL", "List only trials of this optimizer of the study.")
+@option("--batch-size -b B", "List only trials at this batch size.", INTEGER)
+@option("--outcome NAME", "List only trials with this outcome: reached, stopped, diverged, failed, ...")
 @options.sink(csv=True)
 def list_(found: Results, optimizer: str | None, batch_size: int | None, outcome: str | None, sink: Sink) -> None:
     """Every trial of a study that has ended: its settings, how it ended, and its steps."""
@@ -174,7 +154,7 @@ def list_(found: Results, optimizer: str | None, batch_size: int | None, outcome
 @click.argument("key")
 @options.sink(csv=True)
 def show(found: Results, key: str, sink: Sink) -> None:
-    """A trial by the beginning of its key: all that decided it, how it ended, and the metric over its steps."""
+    """Show the trial whose key begins with KEY: its settings, how it ended, and the metric over its steps."""
     from ..lab.store import Store
 
     with Store.open(found.path) as store:
@@ -202,7 +182,7 @@ def show(found: Results, key: str, sink: Sink) -> None:
 @option("--out", "File to write: .csv or .parquet.", OutputFile(".csv", ".parquet"))
 @options.JSON
 def export(found: Results, what: str, out: str | None, as_json: bool) -> None:
-    """Write tables for other programs; without --out, CSV goes to standard output."""
+    """Write tables for other programs. Without --out, CSV is printed on standard output."""
     rows = found.table() if what == "results" else list(_exported(found, what))
     parquet = out is not None and Path(out).suffix.lower() == ".parquet"
     if parquet:
@@ -212,12 +192,12 @@ def export(found: Results, what: str, out: str | None, as_json: bool) -> None:
 
 
 def _check_filters(found: Results, trials: list[Kept], optimizer: str | None, batch_size: int | None) -> None:
-    """Refuse a filter that neither the study nor any of its trials can match."""
+    """Refuse an optimizer or a batch size that neither the study nor any of its trials has."""
     labels = dict.fromkeys([*found.study.optimizers, *(kept.label for kept in trials)])
     if optimizer is not None and optimizer not in labels:
         of = next((p.label for p in found.points if p.name == optimizer), None)
         if of is not None:
-            raise Wrong(f"{optimizer} is read out of the trials of {of}: --optimizer {of} lists them", "optimizer")
+            raise Wrong(f"{optimizer} is computed from the trials of {of}: --optimizer {of} lists them", "optimizer")
         raise unknown(f"optimizer in {found.study.name} called", optimizer, labels, argument="optimizer")
     sizes = sorted({*found.study.batch_sizes, *(kept.trial.batch_size for kept in trials)})
     if batch_size is not None and batch_size not in sizes:
@@ -226,7 +206,7 @@ def _check_filters(found: Results, trials: list[Kept], optimizer: str | None, ba
 
 
 def trial_row(kept: Kept) -> Row:
-    """A trial in a row; settings and steps of each read-out are columns of their own."""
+    """A trial as a row of a table, with a column for each setting and for the steps of each read-out."""
     trial, result = kept.trial, kept.result
     steps = {("steps" if name == "raw" else f"steps {name}"): result.steps.get(name) for name in trial.readouts}
     about = {"key": trial.key[:12], "optimizer": kept.label, "batch_size": trial.batch_size, "kind": kept.kind}
@@ -235,7 +215,7 @@ def trial_row(kept: Kept) -> Row:
 
 
 def _exported(found: Results, what: str) -> Iterator[Row]:
-    """Trials, or every point of their curves."""
+    """A row for each trial, or for each point of their curves."""
     from ..lab.store import Store
 
     with Store.open(found.path) as store:
@@ -261,14 +241,13 @@ def _write_parquet(path: Path, rows: Table) -> None:
 
 
 def _show_results(found: Results) -> None:
-    """One table for each row of the study, and what to look out for."""
+    """One table for each optimizer of the study, and remarks on points that did not arrive or lie at an end of a range."""
+    goal = f"{found.study.metric} {found.study.target:g}"
     hidden = {"optimizer", "message", "key", "coverage", "seeds", "arrived"}
     for name in found.names:
         points = found[name]
-        drop = hidden | ({"at_edge"} if not any(p.at_edge for p in points) else set())
-        drop |= {"failed"} if not any(p.failed for p in points) else set()
-        rows = [{k.replace("_", " "): v for k, v in point.row().items() if k not in drop} for point in points]
-        show_table(rows, f"{name}, steps to {found.study.metric} {found.study.target:g}")
+        empty = {key for key in ("at_edge", "failed") if not any(getattr(p, key) for p in points)}
+        show_table(readable([p.row() for p in points], hidden | empty), f"{name}, steps to {goal}")
         told = dict.fromkeys(f"batch size {p.batch_size}: {p.message}" for p in points if not p.steps)
         click.echo("".join(f"- {line}\n" for line in told), nl=bool(told))
     coverage = {p.confirmed.coverage for p in found.points if p.confirmed}

@@ -1,4 +1,4 @@
-"""Verbs that set a study beside a prediction: ``nqm lab plot`` and ``nqm lab compare``. Each parses, calls and prints."""
+"""The verbs ``nqm lab plot`` and ``nqm lab compare``, which draw a study and compare it with a prediction."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..show.verdict import Finding
 
 COLUMNS = ("optimizer", "batch_size", "steps", "low", "high", "predicted", "examples", "effective_lr", "at_edge")
-"""The columns of the table on the screen; --csv and --json have every one."""
+"""The columns of the table on the screen; --csv and --json have all columns."""
 
 
 @verb(
@@ -47,14 +47,14 @@ def plot(found: Results, out: str, rates: bool) -> None:
     "nqm lab compare digits.toml --json",
 )
 @results
-@option("--fit FIT", "File of nqm fit for the same workload; without it nothing is predicted.", INPUT)
+@option("--fit FIT", "File of nqm fit for the same workload; if omitted, nothing is predicted.", INPUT)
 @option("--report", "Write everything as one HTML file.", OutputFile(".html"))
 @options.sink(csv=True, plot=True)
 def compare(found: Results, fit: str | None, report: str | None, sink: Sink) -> None:
-    """Set the steps that a study measured beside those that a fit of the same network predicts.
+    """Compare the steps that a study measured with those that a fit of the same network predicts.
 
-    Critical batch sizes stand side by side with intervals over seeds, and so do the paper's findings: their order over
-    optimizers, what momentum does at small and at large batch, where an average helps.
+    Critical batch sizes are compared too, with intervals over seeds. The paper's findings are checked: the order of
+    optimizers, what momentum does at small and at large batches, and where an average helps.
     """
     from ..lab.compare import findings
     from ..lab.compare.plots import plot_steps
@@ -81,7 +81,7 @@ def _curves(results: Results) -> list[Curve]:
     if not any((curve.searched == curve.searched).any() for curve in curves):
         advice = "take an easier target, or more steps" if results.finished else "nqm lab run works on it"
         goal = f"{study.metric} {study.target:g}"
-        raise Failure(f"no trial of {study.name} has come to its target, {goal}; {advice}")
+        raise Failure(f"no trial of {study.name} has reached its target, {goal}; {advice}")
     return curves
 
 
@@ -99,7 +99,7 @@ def _predicted(results: Results, curves: list[Curve], path: str) -> Predicted:
 
 
 def _target(results: Results) -> str:
-    """For an axis: training loss 0.1."""
+    """The target of a study for the label of an axis, such as "training loss 0.1"."""
     names = {"train": "training", "val": "validation"}
     part, _, what = results.study.metric.partition("_")
     return f"{names.get(part, part)} {what} {results.study.target:g}"

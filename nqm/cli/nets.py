@@ -1,9 +1,8 @@
-"""Verbs for real networks: fit, predict, advise, check. Each parses, calls and prints; torch is imported inside them."""
+"""Verbs for real networks: fit, predict, advise, check. Torch is imported inside the verbs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,25 +13,23 @@ from ..show.numbers import percent
 from ..show.tables import some, with_folder
 from ..types import Wrong
 from . import options
-from .options import FIT, INPUT, INTEGER, NUMBER, OPTIMIZER, SIZES, STORE, VerbFunction, Whole, flag, option, verb
-from .output import Sink, answered, progress, show_pairs, show_table, write
+from .options import FIT, INPUT, INTEGER, NUMBER, OPTIMIZER, SIZES, STORE, Whole, flag, option, verb
+from .output import TABLE_ROWS, Sink, answered, progress, show_pairs, show_table, write
 
 if TYPE_CHECKING:
     from ..engine.schedule import Schedule
     from ..nets import Network
     from ..nets.fitting.model import Fit
-    from ..nets.fitting.prediction import Prediction
     from ..nets.fitting.validation import Check
     from ..optimizers import Optimizer
 
 CURVATURE_NAMES = ("gauss_newton", "hessian", "fisher", "empirical_fisher")
-FOUR = "SGD, heavy ball, Nesterov and EMA"  # These are checked if no optimizer is named.
-PREDICTED_ROWS = 12  # A prediction has at most this many rows on the screen.
+FOUR = "SGD, heavy ball, Nesterov and EMA"  # `nqm check` checks these if no optimizer is given.
 
 
 @dataclass(frozen=True)
 class Source:
-    """The network that a call names, before it is trained or made."""
+    """The network that a verb is called for; `load` builds it."""
 
     workload: str
     train_steps: int | None
@@ -48,31 +45,24 @@ class Source:
                     self.workload, steps=self.train_steps, examples=self.examples, seed=self.seed, progress=report
                 )
             except Wrong as error:
-                # What the library calls steps has another name on the command line.
+                # The argument steps of `network_of` is the option --train-steps here.
                 raise Wrong(str(error), "train_steps" if error.argument == "steps" else error.argument) from None
 
     def fit_file(self) -> str:
-        """Where its fit goes unless told otherwise: ``digits.json``. A file there that is no fit is refused."""
+        """The default file of a fit, such as ``digits.json``. It is refused if it exists and is not a fit."""
         from ..nets.fitting.model import is_fit
 
         path = Path(f"{self.workload.rpartition(':')[2]}.json")
         if path.is_file() and not is_fit(path):
-            raise Wrong(f"{str(path)!r} is there and is not a fit; name another file", argument="out")
+            raise Wrong(f"{str(path)!r} exists and is not a fit; name another file", argument="out")
         options.check_writable(path)
         return str(path)
 
 
-def network(function: VerbFunction) -> VerbFunction:
-    """A workload, --train-steps, --examples and --seed, as the `Source` they mean."""
-
-    @wraps(function)
-    def called(*, workload: str, train_steps: int | None, examples: int | None, seed: int, **named: object) -> None:
-        function(source=Source(workload, train_steps, examples, seed), **named)
-
-    workload = click.argument("workload", metavar="WORKLOAD|MODULE:FUNCTION")
-    train_steps = option("--train-steps", "Steps up to the checkpoint; the workload's own if omitted.", INTEGER)
-    examples = option("--examples", "Use N examples of the data; all of them if omitted.", INTEGER)
-    return workload(train_steps(examples(options.seed(called))))
+_workload = click.argument("workload", metavar="WORKLOAD|MODULE:FUNCTION")
+_train_steps = option("--train-steps", "Steps up to the checkpoint; the workload's own if omitted.", INTEGER)
+_examples = option("--examples", "Use N examples of the data; all of them if omitted.", INTEGER)
+network = options.bundle("source", Source, _workload, _train_steps, _examples, options.seed)
 
 
 @verb(
@@ -82,10 +72,10 @@ def network(function: VerbFunction) -> VerbFunction:
     "nqm fit mine:network --noise-vectors 16 --json",
 )
 @network
-@option("--lanczos-steps", "Curvature products from the gradient.", Whole(2), default=40)
+@option("--lanczos-steps", "Number of Lanczos steps from the gradient.", Whole(2), default=40)
 @option("--noise-vectors", "Number of random noise vectors.", Whole(1), default=6)
-@option("--probes", "Number of random vectors for the density.", Whole(0), default=0)
-@option("--descent", "Full gradients that follow the real loss; 0 gives the plain quadratic.", Whole(0), default=150)
+@option("--probes", "Number of random vectors for the spectral density.", Whole(0), default=0)
+@option("--descent", "Full gradients that follow the real loss; 0 for a plain quadratic.", Whole(0), default=150)
 @option("--curvature", "Curvature to measure; Gauss-Newton if omitted.", Choice(CURVATURE_NAMES))
 @option("--out", "File for the fit, .json or .npz; WORKLOAD.json or FUNCTION.json if omitted.", FIT)
 @options.sink(plot=True)
@@ -93,13 +83,14 @@ def fit(
     source: Source, lanczos_steps: int, noise_vectors: int, probes: int, descent: int, curvature: str | None,
     out: str | None, sink: Sink,
 ) -> None:  # fmt: skip
-    """Measure where gradient signal and noise of a network sit over its curvature.
+    """Measure how the gradient's signal and noise are distributed over the curvature of a network.
 
-    WORKLOAD is digits, fashion_mlp, fashion_cnn, mnist_cnn, cifar_resnet8 or moby_transformer, trained to its checkpoint
-    first; or MODULE:FUNCTION, a function of your own, in the current directory too, that returns an nqm.nets.Network.
+    WORKLOAD is digits, fashion_mlp, fashion_cnn, mnist_cnn, cifar_resnet8 or moby_transformer, which is first trained to its
+    checkpoint. Or it is MODULE:FUNCTION, a function of your own that returns an nqm.nets.Network; the module may be in the
+    current directory.
 
-    The fit is written to --out, or else to digits.json for digits and to network.json for mine:network, in place of an
-    earlier fit of that name. nqm predict, nqm advise, nqm check --fit and --spectrum read it.
+    The fit is written to --out. If that is omitted, it is written to digits.json for digits and to network.json for
+    mine:network, and replaces an earlier fit there. nqm predict, nqm advise, nqm check --fit and --spectrum read the file.
     """
     from ..nets.fitting.probing import fit as fit_network
 
@@ -125,7 +116,7 @@ def fit(
 @option("--steps", "Number of steps to predict.", INTEGER, required=True)
 @options.schedule
 @flag("--epochs", "Draw batches from shuffled epochs instead of independently.")
-@flag("--quadratic", "Predict by the plain quadratic, without the correction by the descent.")
+@flag("--quadratic", "Predict with the plain quadratic, without the correction that the descent gave.")
 @options.sink(csv=True, plot=True)
 def predict(
     path: str, optimizer: Optimizer, batch_size: float, steps: int, schedule: Schedule | None, epochs: bool,
@@ -139,7 +130,12 @@ def predict(
 
     found = Fit.load(path)
     prediction = found.predict(optimizer, batch_size, steps, schedule, replacement=not epochs, bent=not quadratic)
-    sink.deliver(prediction.to_dict, lambda: _show_prediction(prediction), prediction.table, prediction.plot)
+
+    def show() -> None:
+        show_table(some(prediction.table(), TABLE_ROWS), f"{optimizer}, batch size {batch_size:g}")
+        click.echo(prediction.message)
+
+    sink.deliver(prediction.to_dict, show, prediction.table, prediction.plot)
     answered(prediction.run.outcome.ok)
 
 
@@ -153,7 +149,7 @@ def predict(
 @option("--target LOSS", "Training loss to reach, below that of the checkpoint.", NUMBER, required=True)
 @options.sink(csv=True)
 def advise(path: str, batch_size: float, target: float, sink: Sink) -> None:
-    """Advise how a fitted network reaches a training loss soonest: optimizer, learning rate, batch size, decay."""
+    """Say which optimizer, learning rate, batch size and decay take a fitted network to a training loss soonest."""
     from ..nets.fitting.advice import advise as search
     from ..nets.fitting.model import Fit
 
@@ -177,21 +173,19 @@ def advise(path: str, batch_size: float, target: float, sink: Sink) -> None:
 )
 @network
 @click.argument("optimizers", metavar="[OPTIMIZER]...", type=OPTIMIZER, nargs=-1)
-@option("--fit path FILE", "Check this fit, which is of the same checkpoint.", INPUT)
-@option("--batch-sizes", "Each OPTIMIZER at all of them; without any, in turn.", SIZES, default="16..4096")
-@option(
-    "--rates", f"Without an OPTIMIZER: {FOUR}, at these rates x curvature.", options.RATE_LIST, default="0.03,0.1,0.3"
-)
+@option("--fit path FILE", "Check this fit of the same checkpoint instead of making one.", INPUT)
+@option("--batch-sizes", "For each OPTIMIZER all of them; without any, in turn.", SIZES, default="16..4096")
+@option("--rates", f"Rates x curvature of {FOUR}, if no OPTIMIZER is given.", options.RATE_LIST, default="0.03,0.1,0.3")
 @option("--steps", "Number of steps to train.", Whole(1), default=1000)
-@option("--seeds", "Trainings of each setting; fewer above batches of 2,048, down to one.", Whole(1), default=2)
-@option("--store", "Keep every training in this file, and make none twice.", STORE)
-@option("--out", "Write the fit with the horizon that was found.", FIT)
+@option("--seeds", "Trainings of each setting; fewer for batches above 2,048, at least one.", Whole(1), default=2)
+@option("--store", "Keep every training in this file, and do not repeat those in it.", STORE)
+@option("--out", "Write the fit to this file, with the horizon that the check found.", FIT)
 @options.sink(csv=True, plot=True)
 def check(
     source: Source, optimizers: tuple[Optimizer, ...], path: str | None, batch_sizes: list[float],
     rates: list[float], steps: int, seeds: int, store: str | None, out: str | None, sink: Sink,
 ) -> None:  # fmt: skip
-    """Branch real training from a checkpoint over settings and seeds, and set it beside what was predicted."""
+    """Train the network from its checkpoint with several settings and seeds, and compare the losses with the predictions."""
     from ..nets.fitting.model import Fit
     from ..nets.fitting.probing import fit as fit_network
     from ..nets.fitting.validation import CHECKED_STEPS, settings
@@ -228,12 +222,6 @@ def _show_fit(fit: Fit) -> None:
         click.echo(f"- {note}")
 
 
-def _show_prediction(prediction: Prediction) -> None:
-    run, rows = prediction.run, some(prediction.table(), PREDICTED_ROWS)
-    show_table(rows, f"{run.optimizer}, batch size {run.batch_size:g}")
-    click.echo(prediction.message)
-
-
 def _show_check(check: Check) -> None:
     last = [row for row in check.table() if row["steps"] == check.steps[-1]]
     show_table(last, f"Predicted and trained loss after {check.steps[-1]:,} steps")
@@ -243,6 +231,5 @@ def _show_check(check: Check) -> None:
     ]
     show_table(shares, f"Over {len(check.rows)} settings")
     horizon = check.horizon()
-    click.echo(
-        f"within 2% up to lr x steps x curvature = {horizon.within_2:.3g}, within 5% up to {horizon.within_5:.3g}"
-    )
+    far = f"{horizon.within_2:.3g}, and within 5% up to {horizon.within_5:.3g}"
+    click.echo(f"within 2% up to lr x steps x curvature = {far}")

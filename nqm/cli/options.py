@@ -1,4 +1,4 @@
-"""What the verbs of the command line share: how a verb is declared, kinds of values, and options."""
+"""How verbs and options of the command line are declared, and the options that several verbs share."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import wraps
-from importlib import import_module
+from inspect import get_annotations
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
 
 import click
@@ -21,12 +22,14 @@ from .output import Sink
 
 if TYPE_CHECKING:
     from ..engine.spectrum import Spectrum
+    from ..problems.base import Problem
 
 VerbFunction = Callable[..., None]
+Decorator = Callable[[VerbFunction], VerbFunction]
 
 
 class Verb(click.Command):
-    """A command whose help ends in examples; `docs/generate.py` and the tests read them from here."""
+    """A command whose help ends in examples; `docs/generate.py` and the tests read them too."""
 
     examples: tuple[str, ...] = ()
 
@@ -36,7 +39,7 @@ class Verb(click.Command):
                 formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
 
     def invoke(self, ctx: click.Context) -> object:
-        """Call the verb; a wrong call whose argument is an option of the verb is told with the name of the option."""
+        """Call the verb. If a `Wrong` is about an option of the verb, the message names that option."""
         try:
             return super().invoke(ctx)
         except Wrong as error:
@@ -47,13 +50,13 @@ class Verb(click.Command):
 
 
 class Verbs(click.Group):
-    """A group of verbs; no traceback leaves it, and every exception becomes one sentence and an exit status."""
+    """A group of verbs. Every exception ends the program with one sentence and an exit status, without a traceback."""
 
     def main(self, *args: object, standalone_mode: bool = True, **extra: object) -> NoReturn:  # type: ignore[override]
         open_output()
         try:
             with warnings.catch_warnings():
-                # A run that overflows says so in its outcome, not in warnings about arithmetic.
+                # A run that overflows says so in its outcome, so warnings about arithmetic are not needed.
                 warnings.simplefilter("ignore", RuntimeWarning)
                 status = super().main(*args, standalone_mode=False, **extra)  # type: ignore[call-overload]
         except Exception as error:
@@ -61,7 +64,7 @@ class Verbs(click.Group):
         sys.exit(status if isinstance(status, int) else 0)
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
-        with closed_pipe_told():  # Help is printed while arguments are read.
+        with closed_pipe_told():  # This call prints the help, if it is asked for.
             return super().make_context(*args, **extra)
 
     def invoke(self, ctx: click.Context) -> object:
@@ -76,7 +79,7 @@ class Verbs(click.Group):
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)  # in the order in which one meets them
+        return list(self.commands)  # In the order in which they were added; click would sort them.
 
 
 def verb(short_help: str, *examples: str) -> Callable[[VerbFunction], Verb]:
@@ -91,7 +94,7 @@ def verb(short_help: str, *examples: str) -> Callable[[VerbFunction], Verb]:
 
 
 def verbs(group: click.Group, prefix: str = "") -> dict[str, Verb]:
-    """Every verb by what is typed after the name of the program, those of groups among them."""
+    """Every verb by the words that are typed after the name of the program, including the verbs of groups."""
     found: dict[str, Verb] = {}
     for name, command in group.commands.items():
         if isinstance(command, click.Group):
@@ -101,20 +104,13 @@ def verbs(group: click.Group, prefix: str = "") -> dict[str, Verb]:
     return found
 
 
-# Kinds of values.
-
-
 class OptionType(click.ParamType):
-    """A value that ``read`` makes of a text; a wrong one is refused with the name of the option."""
+    """A kind of value. ``read`` turns text into a value; the message about a wrong text names the option."""
 
     metavar: str
 
     def read(self, text: str) -> object:
         raise NotImplementedError
-
-    def names(self) -> Sequence[str]:
-        """The words that a shell completes."""
-        return ()
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
         if not isinstance(value, str):
@@ -124,28 +120,24 @@ class OptionType(click.ParamType):
         except Wrong as error:
             self.fail(str(error), param, ctx)
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        return [CompletionItem(name) for name in self.names() if name.lower().startswith(incomplete.lower())]
-
 
 class Parsed(OptionType):
-    """A value that a function of `nqm.text` reads; it is named here and imported when it is needed."""
+    """A value that a function of nqm reads. Both ``function`` and ``words``, which a shell completes, are imported late."""
 
-    def __init__(self, name: str, metavar: str, function: str, **options: bool) -> None:
-        self.name, self.metavar, self.function, self.options = name, metavar, function, options
+    def __init__(self, metavar: str, function: str, words: str = "", **options: bool) -> None:
+        self.name, self.metavar = metavar.lower(), metavar
+        self.function, self.words, self.options = function, words, options
 
     def read(self, text: str) -> object:
-        module, _, function = self.function.partition(".")
-        return getattr(import_module(f"nqm.text.{module}"), function)(text, **self.options)
+        return resolve_name(self.function)(text, **self.options)
 
-    def names(self) -> Sequence[str]:
-        from ..text.objects import known_optimizers
-
-        return list(known_optimizers()) if self.function == "objects.parse_optimizer" else ()
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        names = resolve_name(self.words) if self.words else ()
+        return [CompletionItem(name) for name in names if name.lower().startswith(incomplete.lower())]
 
 
 class Whole(OptionType):
-    """A number without a fraction, also as 1k, 1e5 or 2^17, and within bounds if there are any."""
+    """A whole number, also written as 1k, 1e5 or 2^17, within bounds if there are any."""
 
     name, metavar = "number", "N"
 
@@ -167,7 +159,7 @@ class Whole(OptionType):
 
 
 class SpectrumText(Parsed):
-    """A spectrum as text or as a file, which may also be one of ``nqm fit``: then it is the quadratic of that fit."""
+    """A spectrum, as text or as a file. A file of ``nqm fit`` gives the spectrum of that fit."""
 
     def read(self, text: str) -> object:
         if Path(text).suffix.lower() in (".json", ".npz") and Path(text).is_file():
@@ -178,24 +170,8 @@ class SpectrumText(Parsed):
         return super().read(text)
 
 
-class ClaimName(OptionType):
-    """The name of a claim."""
-
-    name, metavar = "claim", "NAME"
-
-    def read(self, text: str) -> str:
-        from ..paper.claims import claim
-
-        return claim(text).name
-
-    def names(self) -> Sequence[str]:
-        from ..paper.claims import CLAIMS
-
-        return list(CLAIMS)
-
-
 class OutputFile(OptionType):
-    """A file to write. One that could not be written is refused before the work is done; its folder is made after it."""
+    """A file to write. A file that cannot be written is refused before any work is done."""
 
     name, metavar = "file", "FILE"
 
@@ -212,7 +188,7 @@ class OutputFile(OptionType):
             raise Wrong(f"it must be the name of a file, got {text!r}")
         try:
             check_writable(path)
-        except OSError as error:  # The system looks at a name and refuses it, such as one that is too long.
+        except OSError as error:  # Some names are refused by the system, for example if they are too long.
             raise Wrong(f"cannot write {short(text)!r}: {error.strerror}") from None
         return str(path)
 
@@ -221,7 +197,7 @@ class OutputFile(OptionType):
 
 
 def check_writable(path: Path) -> None:
-    """Refuse a file that could not be written: a folder, one that is protected, or one in a folder that is."""
+    """Refuse a path that is a folder, or a file that could not be written or created."""
     if path.is_dir():
         raise Wrong(f"{str(path)!r} is a folder")
     if path.exists() and not os.access(path, os.W_OK):
@@ -233,17 +209,18 @@ def check_writable(path: Path) -> None:
         raise Wrong(f"cannot write into {str(folder)!r}: there is no permission")
 
 
-NUMBER = Parsed("number", "N", "values.parse_number", finite=True)
+NUMBER = Parsed("N", "nqm.text.values:parse_number", finite=True)
 INTEGER = Whole()
-BATCH_SIZE = Parsed("number", "N", "values.parse_number")
-SIZES = Parsed("sizes", "SIZES", "values.parse_batch_sizes")
-RATE_LIST = Parsed("rates", "RATE_LIST", "values.parse_rates")
-AXIS = Parsed("axis", "AXIS", "objects.parse_axis")
-CLAIM = ClaimName()
-OPTIMIZER = Parsed("optimizer", "OPTIMIZER", "objects.parse_optimizer", allow_import=True)
-NOISE = Parsed("noise", "LAW", "objects.parse_noise")
-SCHEDULE = Parsed("schedule", "SCHEDULE", "objects.parse_schedule")
-SPECTRUM = SpectrumText("spectrum", "SPECTRUM", "objects.parse_spectrum")
+BATCH_SIZE = Parsed("N", "nqm.text.values:parse_number")
+SIZES = Parsed("SIZES", "nqm.text.values:parse_batch_sizes")
+RATE_LIST = Parsed("RATE_LIST", "nqm.text.values:parse_rates")
+AXIS = Parsed("AXIS", "nqm.text.objects:parse_axis")
+CLAIM = Parsed("NAME", "nqm.paper.claims:claim", "nqm.paper.claims:CLAIMS")
+_known = "nqm.text.objects:KNOWN_OPTIMIZERS"
+OPTIMIZER = Parsed("OPTIMIZER", "nqm.text.objects:parse_optimizer", _known, allow_import=True)
+NOISE = Parsed("LAW", "nqm.text.objects:parse_noise")
+SCHEDULE = Parsed("SCHEDULE", "nqm.text.objects:parse_schedule")
+SPECTRUM = SpectrumText("SPECTRUM", "nqm.text.objects:parse_spectrum")
 PICTURE = OutputFile(".png", ".pdf", ".svg")
 TABLE = OutputFile(dash=True)
 STORE = OutputFile()
@@ -251,17 +228,14 @@ FIT = OutputFile(".json", ".npz")
 INPUT = click.Path(exists=True, dir_okay=False)
 
 
-# Options that several verbs have.
-
-
 def option(
     names: str, help: str, kind: click.ParamType | tuple[str, ...] = click.STRING, *, default: object = None,
     shown: str = "", required: bool = False, multiple: bool = False,
-) -> Callable[[VerbFunction], VerbFunction]:  # fmt: skip
-    """An option with its help, and its kind: one of those above, or a few words of which the first is the default.
+) -> Decorator:  # fmt: skip
+    """An option with its help and its kind, which is a type or a tuple of words; the first word is then the default.
 
-    ``names`` are the flags, then the name of the argument if it is another, then in capitals what stands for the value if that
-    is not what the kind says. A default is shown in the help, as ``shown`` if that is given.
+    ``names`` has the flags, then the name of the argument if it differs, then in capitals the placeholder for the value if it
+    differs from that of the kind. The help shows the default, written as ``shown`` if that is given.
     """
     words = names.split()
     metavar = words.pop() if words[-1].isupper() else getattr(kind, "metavar", None)
@@ -271,50 +245,71 @@ def option(
     return click.option(*words, type=kind, metavar=metavar, help=help, required=required, multiple=multiple, **given)
 
 
-def flag(names: str, help: str) -> Callable[[VerbFunction], VerbFunction]:
+def flag(names: str, help: str) -> Decorator:
     """An option without a value."""
     return click.option(*names.split(), is_flag=True, help=help)
+
+
+def bundle(name: str, make: Callable[..., object], *options: Decorator) -> Decorator:
+    """Options whose values reach the verb as one argument ``name``. ``make`` builds it from the values it has annotations for."""
+
+    def declared(function: VerbFunction) -> VerbFunction:
+        @wraps(function)
+        def called(**values: object) -> None:
+            taken = {key: values.pop(key) for key in get_annotations(make) if key in values}
+            function(**{name: make(**taken)}, **values)
+
+        found: VerbFunction = called
+        for decorator in reversed(options):
+            found = decorator(found)
+        return found
+
+    return declared
 
 
 optimizer = click.argument("optimizer", type=OPTIMIZER)
 optimizers = click.argument("optimizers", metavar="OPTIMIZER...", type=OPTIMIZER, nargs=-1, required=True)
 spectrum = option(
     "--spectrum",
-    "The modes: power_law(d, exponent=1, ...), perhaps with .binned(100), or a .json, .npz or .csv file, or a fit.",
+    "The modes: power_law(d, exponent=1, ...), perhaps with .binned(100); or a .json, .npz or .csv file; or a file of nqm fit.",
     SPECTRUM, default="power_law(10000)",
 )  # fmt: skip
 batch_size = option("--batch-size -b B", "Batch size: 1024, 1k, 2^10, or inf for no noise.", BATCH_SIZE, required=True)
 batch_sizes = option(
     "--batch-sizes",
-    "List 4,16,1k, in which a comma separates (write 1024, not 1,024), or range by factors of 4, or of 2: 2^2..2^20..2.",
+    "A list such as 4,16,1024 (no commas inside numbers), or a range: 2^2..2^20 in factors of 4, 2^2..2^20..2 in factors of 2.",
     SIZES, default="2^2..2^20",
 )  # fmt: skip
 target = option("--target LOSS", "Loss to reach.", NUMBER, required=True)
 schedule = option("--schedule", "Multipliers over steps, such as 'warmup(100) + cosine(900)'.", SCHEDULE)
 max_steps = option("--max-steps", "Give up after this many steps.", INTEGER, default=10**9, shown="10^9")
 seed = option("--seed", "Seed of the random numbers.", INTEGER, default=0)
+JSON = flag("--json as_json", "Print JSON instead of text.")
+CSV = option("--csv", "Write the data as CSV; - is standard output.", TABLE)
+PLOT = option("--plot", "Write a picture: .png, .pdf or .svg.", PICTURE)
 
 
-def problem(function: VerbFunction) -> VerbFunction:
-    """--spectrum, --problem and --label-noise, as the one problem they mean."""
+def sink(csv: bool = False, plot: bool = False) -> Decorator:
+    """--json, with --csv and --plot where they are asked for, as one `Sink`."""
+    return bundle("sink", Sink, JSON, *([CSV] if csv else []), *([PLOT] if plot else []))
 
-    @wraps(function)
-    def called(*, spectrum: Spectrum, kind: str, label_noise: float | None, **named: object) -> None:
-        if kind == "least_squares":
-            from ..problems.least_squares import LeastSquares
 
-            return function(problem=LeastSquares(spectrum, label_noise), **named)
-        if label_noise is not None:
-            raise click.UsageError("--label-noise needs --problem least_squares", click.get_current_context())
-        from ..problems.quadratic import Quadratic
+def _problem(spectrum: Spectrum, kind: str, label_noise: float | None) -> Problem:
+    if kind == "least_squares":
+        from ..problems.least_squares import LeastSquares
 
-        return function(problem=Quadratic(spectrum), **named)
+        return LeastSquares(spectrum, label_noise)
+    if label_noise is not None:
+        raise click.UsageError("--label-noise needs --problem least_squares")
+    from ..problems.quadratic import Quadratic
 
-    which = "Gradient noise of fixed variance, or the noise of minibatches of a linear regression."
-    variance = "Variance of the labels' noise, for least_squares; it is c / h of the spectrum if omitted."
-    kind = option("--problem kind", which, ("quadratic", "least_squares"))
-    label_noise = option("--label-noise VAR", variance, NUMBER)
-    return spectrum(kind(label_noise(called)))
+    return Quadratic(spectrum)
+
+
+_noises = "Gradient noise of fixed variance, or the noise of minibatches of a linear regression."
+_variance = "Variance of the noise of the labels, for least_squares; if omitted, c / h of the spectrum."
+_kind = option("--problem kind", _noises, ("quadratic", "least_squares"))
+problem = bundle("problem", _problem, spectrum, _kind, option("--label-noise VAR", _variance, NUMBER))
 
 
 class LawOptions(TypedDict):
@@ -325,58 +320,27 @@ class LawOptions(TypedDict):
     rotation: int | None
 
 
-def laws(function: VerbFunction) -> VerbFunction:
-    """--noise, --seed and --rotation, as ``laws``."""
-
-    @wraps(function)
-    def called(*, noise: str, seed: int, rotation: int | None, **named: object) -> None:
-        function(laws=LawOptions(noise=noise, seed=seed, rotation=rotation), **named)
-
-    names = "gaussian, rademacher, laplace, exponential, student_t(df) or cauchy"
-    basis = "Sample in a random basis, which this seed determines; the problem has 2,000 modes at most."
-    noise = option("--noise", f"Law of the sampled noise: {names}.", NOISE, default="gaussian")
-    rotation = option("--rotation SEED", basis, INTEGER)
-    return noise(seed(rotation(called)))
+_names = "gaussian, rademacher, laplace, exponential, student_t(df) or cauchy"
+_noise = option("--noise", f"Law of the sampled noise: {_names}.", NOISE, default="gaussian")
+_basis = "Sample in a random basis, which this seed determines; the problem may have at most 2,000 modes."
+laws = bundle("laws", LawOptions, _noise, seed, option("--rotation SEED", _basis, INTEGER))
 
 
 class GoalOptions(TypedDict):
-    """What a search is for: one of the three is set."""
+    """What a search is for: exactly one of the three is set."""
 
     target: float | None
     steps: int | None
     examples: float | None
 
 
-def goal(function: VerbFunction) -> VerbFunction:
-    """--target, --steps or --examples, as ``goal``."""
-
-    @wraps(function)
-    def called(*, target: float | None, steps: int | None, examples: float | None, **named: object) -> None:
-        if sum(one is not None for one in (target, steps, examples)) != 1:
-            raise click.UsageError("give exactly one of --target, --steps and --examples", click.get_current_context())
-        function(goal=GoalOptions(target=target, steps=steps, examples=examples), **named)
-
-    examples = option("--examples", "Find the smallest loss within N examples.", NUMBER)
-    steps = option("--steps", "Find the smallest loss within N steps.", INTEGER)
-    fewest = option("--target LOSS", "Reach this loss in the fewest steps.", NUMBER)
-    return fewest(steps(examples(called)))
+def _goal(target: float | None, steps: int | None, examples: float | None) -> GoalOptions:
+    if sum(one is not None for one in (target, steps, examples)) != 1:
+        raise click.UsageError("give exactly one of --target, --steps and --examples")
+    return GoalOptions(target=target, steps=steps, examples=examples)
 
 
-def sink(csv: bool = False, plot: bool = False) -> Callable[[VerbFunction], VerbFunction]:
-    """--json, and if asked for --csv and --plot, as the one `Sink` they mean."""
-
-    def decorated(function: VerbFunction) -> VerbFunction:
-        @wraps(function)
-        def called(*, as_json: bool, csv: str | None = None, plot: str | None = None, **named: object) -> None:
-            function(sink=Sink(as_json, csv, plot), **named)
-
-        found = PLOT(called) if plot else called
-        found = CSV(found) if csv else found
-        return JSON(found)
-
-    return decorated
-
-
-JSON = flag("--json as_json", "Print JSON instead of text.")
-CSV = option("--csv", "Write the data as CSV; - is standard output.", TABLE)
-PLOT = option("--plot", "Write a picture: .png, .pdf or .svg.", PICTURE)
+_fewest = option("--target LOSS", "Reach this loss in the fewest steps.", NUMBER)
+_within_steps = option("--steps", "Find the smallest loss within N steps.", INTEGER)
+_within_examples = option("--examples", "Find the smallest loss within N examples.", NUMBER)
+goal = bundle("goal", _goal, _fewest, _within_steps, _within_examples)

@@ -1,10 +1,10 @@
-"""What the command line prints: tables, JSON, CSV, progress. In a pipe it is plain text, and never cut."""
+"""What the command line prints: tables, JSON, CSV and progress. Output to a pipe is plain text and never truncated."""
 
 from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from ..search.sweeps import Sweep
 
 TABLE_ROWS = 16  # A curve has at most this many rows on the screen; --csv and --json have every point.
-PIPE_WIDTH = 10_000  # A pipe counts as this wide, so that nothing is folded or cut there.
+PIPE_WIDTH = 10_000  # Assumed width of a pipe, so that no line is wrapped or truncated.
 
 
 @dataclass(frozen=True)
 class Sink:
-    """Where a verb's answer goes: JSON or text to standard output, CSV and a picture to files."""
+    """Where the answer of a verb goes: JSON, CSV or text to standard output, CSV and a picture to files."""
 
     as_json: bool = False
     csv: str | None = None
@@ -42,7 +42,7 @@ class Sink:
         self, data: Callable[[], object], show: Callable[[], None], rows: Callable[[], Sequence[Row]] | None = None,
         draw: Callable[[str], object] | None = None,
     ) -> None:  # fmt: skip
-        """Write what was asked for; only that is made. The answer is printed even if a file could not be written."""
+        """Make and write what was asked for. The answer is printed even if a file could not be written."""
         try:
             if rows and self.csv != "-":
                 write(self.csv, lambda path: to_csv(rows(), path))
@@ -58,20 +58,20 @@ class Sink:
 
 
 def write(path: str | None, writer: Callable[[Path], object]) -> None:
-    """Write a file that was asked for, and say so."""
+    """Write a file if it was asked for, and say so on standard error."""
     if path:
         writer(with_folder(path))
         click.echo(f"wrote {path}", err=True)
 
 
 def answered(ok: bool) -> None:
-    """End with status 1 if a computation has no answer; its sentence has been printed."""
+    """End with status 1 if a computation has no answer. The sentence that says why has been printed before."""
     if not ok:
         raise click.exceptions.Exit(FAILED)
 
 
 def show_table(rows: Sequence[Row], title: str = "") -> None:
-    """Print rows as a table, numbers to the right; brackets in a name are text, not markup."""
+    """Print rows as a table, with numbers aligned to the right. Brackets in names are not read as markup of rich."""
     from rich import box
     from rich.console import Console
     from rich.table import Table as Grid
@@ -92,6 +92,11 @@ def show_table(rows: Sequence[Row], title: str = "") -> None:
     click.echo("\n".join(line.rstrip() for line in text.getvalue().rstrip().splitlines()) + "\n")
 
 
+def readable(rows: Sequence[Row], hidden: Collection[str]) -> Table:
+    """Rows for the screen: without the hidden columns, and with spaces in the names of the others."""
+    return [{name.replace("_", " "): value for name, value in row.items() if name not in hidden} for row in rows]
+
+
 def show_pairs(pairs: Row) -> None:
     """Print names and values, one pair a line."""
     width = max(map(len, pairs))
@@ -101,7 +106,7 @@ def show_pairs(pairs: Row) -> None:
 
 @contextmanager
 def progress(what: str) -> Iterator[Progress | None]:
-    """A bar on standard error, if that is a terminal; without reports it only shows that work goes on."""
+    """Show a progress bar on standard error if that is a terminal, and give the function that moves it, otherwise None."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -115,11 +120,8 @@ def progress(what: str) -> Iterator[Progress | None]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-# What each result looks like.
-
-
 def curve_rows(run: Run, sampled: Run | None = None) -> Table:
-    """A row for each step; the mean of a sampled run, its standard error and quantiles beside an exact one."""
+    """A row for each step of a run. With ``sampled`` rows also have the mean, standard error and quantiles of that run."""
     if sampled is None:
         return run.table()
     beside = ({"sampled" if name == "loss" else name: value for name, value in row.items()} for row in sampled.table())
@@ -166,7 +168,11 @@ def show_sweeps(sweeps: Sequence[Sweep], settings: bool = True) -> None:
         side = [{"batch size": B, **{s.label: s.steps[i] for s in sweeps}} for i, B in enumerate(sizes)]
         show_table(side, f"Tuned steps to loss {sweeps[0].target:g}")
     for s in sweeps if settings else ():
-        show_table(_settings(s), f"{s.label}, tuned to loss {s.target:g}")
+        rows = s.table()
+        hidden = {"optimizer", "message"}
+        hidden |= {"effective_lr"} if all(row["effective_lr"] == row["lr"] for row in rows) else set()
+        hidden |= set() if any(s.at_bound) else {"at_bound"}
+        show_table(readable(rows, hidden), f"{s.label}, tuned to loss {s.target:g}")
     failed = dict.fromkeys(m for s in sweeps for m, T in zip(s.messages, s.steps, strict=True) if not T >= 0)
     click.echo("".join(f"- {message}\n" for message in failed), nl=bool(failed))
     critical = [{"": s.label, **{d: rounded(s.critical_batch_size(d)) for d in DEFINITIONS}} for s in sweeps]
@@ -178,15 +184,6 @@ def show_sweeps(sweeps: Sequence[Sweep], settings: bool = True) -> None:
             remarks.setdefault(sentence, []).append(f"{s.label} {definition}")
     click.echo("".join(f"- {', '.join(about)}: {sentence}\n" for sentence, about in remarks.items()), nl=bool(remarks))
     show_table([_regimes(s) for s in sweeps], "Regimes")
-
-
-def _settings(s: Sweep) -> Table:
-    """A sweep's table without what only repeats or is empty."""
-    rows = s.table()
-    hidden = {"optimizer", "message"}
-    hidden |= {"effective_lr"} if all(row["effective_lr"] == row["lr"] for row in rows) else set()
-    hidden |= {"at_bound"} if not any(row["at_bound"] for row in rows) else set()
-    return [{k.replace("_", " "): v for k, v in row.items() if k not in hidden} for row in rows]
 
 
 def _regimes(s: Sweep) -> Row:

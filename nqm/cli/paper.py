@@ -1,4 +1,4 @@
-"""Verbs about Zhang et al. (2019): their figures redrawn, their claims measured. Each parses, calls and prints."""
+"""Verbs about Zhang et al. (2019): redraw their figures and measure their claims."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -20,13 +20,11 @@ from .output import Sink, progress
 if TYPE_CHECKING:
     from ..paper.claims import Checked, Claim
 
-MAX_PROCESSES = 4  # Figures and claims share their searches among at most this many processes.
-FEW_CLAIMS = 3  # This many claims are measured sooner than processes are started.
-FIGURE_SECONDS, CLAIM_SECONDS = (
-    10.0,
-    5.0,
-)  # A figure and a claim take so long on average, with two busy processes on two cores.
-STARTING_SECONDS = 10  # A process loads nqm, and what a figure or a claim needs, in this time.
+PROCESSES = min(4, os.cpu_count() or 1)  # Figures and claims share their searches among this many processes.
+FEW_CLAIMS = 3  # Up to this many claims are measured in one process, because starting more processes takes longer.
+FIGURE_SECONDS = 10.0  # Average time of a figure, with two busy processes on two cores.
+CLAIM_SECONDS = 5.0  # Average time of a claim, measured in the same way.
+STARTING_SECONDS = 10  # Time in which a process loads nqm and what a figure or a claim needs.
 
 
 @verb("redraw the figures of Zhang et al. (2019)", "nqm paper", "nqm paper --out figures --only fig2 --only fig4a")
@@ -36,11 +34,11 @@ STARTING_SECONDS = 10  # A process loads nqm, and what a figure or a claim needs
 def paper(out: str, only: tuple[str, ...], sink: Sink) -> None:
     """Redraw every noisy-quadratic figure of Zhang et al. (2019), with data and a report that checks its statements.
 
-    Finished figures are kept when the run is interrupted; the same command continues it.
+    Finished figures are kept if you interrupt the command; the same command then continues.
     """
     from ..paper import chosen, run_all
 
-    workers = 1 if only else _processes()
+    workers = 1 if only else PROCESSES
     with _reporting("figures", chosen(only), FIGURE_SECONDS, workers, kept=True) as report:
         written = [str(path) for path in run_all(out, only or None, report, workers=workers, notice=_say)]
     sink.deliver(lambda: {"written": written}, lambda: click.echo("\n".join(written)))
@@ -54,50 +52,47 @@ def paper(out: str, only: tuple[str, ...], sink: Sink) -> None:
     "nqm claims lr_momentum_interchangeable --json",
     "nqm claims stationary_covariance --premise x=1.9 --csv covariance.csv",
 )
-@click.argument("names", metavar="[NAME]...", nargs=-1, type=CLAIM)
+@click.argument("chosen", metavar="[NAME]...", nargs=-1, type=CLAIM)
 @flag("--list listing", "List the claims and measure none.")
 @option("--out DIR", "Write pictures, and one page as claims.md and claims.html.", click.Path(file_okay=False))
-@flag("--turn", "Measure each claim again under the broken premise that turns its verdict.")
+@flag("--turn", "Measure each claim again under the changed premise that turns its verdict.")
 @option("--premise given NAME=VALUE", "Measure one claim with this premise; may be repeated.", multiple=True)
 @options.sink(csv=True)
 def claims(
-    names: tuple[str, ...], listing: bool, out: str | None, turn: bool, given: tuple[str, ...], sink: Sink
+    chosen: tuple[Claim, ...], listing: bool, out: str | None, turn: bool, given: tuple[str, ...], sink: Sink
 ) -> None:
-    """Measure what Zhang et al. (2019) claim: the statement, what was measured, the number, the verdict.
+    """Measure the claims of Zhang et al. (2019), and print for each the statement, the measured number and the verdict.
 
-    Without a NAME, all claims are measured, on several processes. A verdict follows from the number and a tolerance, for
-    which a reason is given. Random numbers are seeded. With --out, finished claims are kept when the run is interrupted, and
-    the same command continues it.
+    Without a NAME, all claims are measured, in several processes. A verdict follows from the number and a tolerance, whose
+    reason is given. Random numbers are seeded. With --out, finished claims are kept if you interrupt the command; the same
+    command then continues.
     """
     from ..paper.claims import CLAIMS, run_all
 
-    if (given or sink.csv) and len(names) != 1:
-        raise click.UsageError("--premise and --csv are about one claim: give its NAME", click.get_current_context())
-    premises = dict(CLAIMS[names[0]].read(text) for text in given)
+    if (given or sink.csv) and len(chosen) != 1:
+        raise click.UsageError("--premise and --csv are about one claim: give its NAME")
+    premises = dict(chosen[0].read(text) for text in given)
     if listing:
-        listed = [CLAIMS[name] for name in names or CLAIMS]
+        listed = chosen or CLAIMS.values()
         sink.deliver(lambda: {"claims": [c.to_dict() for c in listed]}, lambda: _show_claims(listed))
         return
-    workers = 1 if 0 < len(names) <= FEW_CLAIMS else _processes()
-    asked = list(names) or [name for name, claim in CLAIMS.items() if not claim.missing]
-    with _reporting("claims", asked, CLAIM_SECONDS * (1 + turn), workers, kept=bool(out)) as report:
+    workers = 1 if 0 < len(chosen) <= FEW_CLAIMS else PROCESSES
+    names = [claim.name for claim in chosen or CLAIMS.values() if chosen or not claim.missing]
+    with _reporting("claims", names, CLAIM_SECONDS * (1 + turn), workers, kept=bool(out)) as report:
         found = run_all(names, out, turn=turn, premises=premises, progress=report, workers=workers, notice=_say)
     sink.deliver(
         lambda: {"claims": [one.to_dict() for one in found]},
         lambda: _show_checked(found),
         lambda: [row for one in found for row in one.measured.table],
     )
-    for page in ("claims.md", "claims.html") if out else ():
-        click.echo(f"wrote {os.path.join(out or '', page)}", err=True)
-
-
-def _processes() -> int:
-    return min(MAX_PROCESSES, os.cpu_count() or 1)
+    if out:
+        for page in ("claims.md", "claims.html"):
+            _say(f"wrote {os.path.join(out, page)}")
 
 
 @contextmanager
 def _reporting(what: str, names: Sequence[str], seconds: float, workers: int, kept: bool) -> Iterator[Progress | None]:
-    """Say how long several parts will take; then a bar on a terminal, and elsewhere a line for each finished part."""
+    """Say how long several parts will take, then show progress: a bar on a terminal, and elsewhere a line per finished part."""
 
     def line(done: int, total: int) -> None:
         if done:
@@ -107,10 +102,8 @@ def _reporting(what: str, names: Sequence[str], seconds: float, workers: int, ke
         minutes = (STARTING_SECONDS + len(names) * seconds / workers) / 60
         rough = "half a minute" if minutes < 0.75 else "a minute" if minutes < 1.5 else f"{minutes:.0f} minutes"
         processes = "1 process" if workers == 1 else f"{workers} processes"
-        _say(
-            f"{len(names)} {what} on {processes}: roughly {rough}, less where nothing else runs, more on a busy machine or while "
-            f"nqm compiles its loops for the first time; {'' if kept else 'with --out, '}finished ones are kept if you interrupt"
-        )
+        ending = f"{'' if kept else 'with --out, '}finished ones are kept if you interrupt"
+        _say(f"{len(names)} {what} on {processes}: roughly {rough}, and longer on a busy machine; {ending}")
     with progress(what) as bar:
         yield bar or (line if len(names) > 1 else None)
 
@@ -120,7 +113,7 @@ def _say(sentence: str) -> None:
 
 
 def _show_checked(found: Sequence[Checked]) -> None:
-    """Claims with their measurements, entries under one another; on a terminal the text is wrapped."""
+    """Print claims with their measurements, one entry per line; on a terminal lines are wrapped."""
     from ..paper.claims import left_out
     from ..paper.claims.page import entries, summary
 
@@ -132,7 +125,7 @@ def _show_checked(found: Sequence[Checked]) -> None:
     click.echo(f"{summary(found)} {left_out(found)}".rstrip())
 
 
-def _show_claims(claims: Sequence[Claim]) -> None:
+def _show_claims(claims: Iterable[Claim]) -> None:
     for claim in claims:
         click.secho(claim.name, bold=True)
         _show_entry("", claim.statement + (f" ({claim.missing})" if claim.missing else ""))

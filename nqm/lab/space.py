@@ -17,7 +17,7 @@ from ..nets.training.foreign import FOREIGN_MEMORIES
 from ..optimizers import Optimizer
 from ..optimizers.base import Wrapper, parameters
 from ..sampling.sobol import sobol
-from ..text.objects import known_optimizers
+from ..text.objects import KNOWN_OPTIMIZERS
 from ..types import Wrong
 
 SCALES = ("log", "1-x", "linear")
@@ -103,14 +103,14 @@ class Space:
 
 def optimizer_of(name: str) -> Optimizer | None:
     """The package's optimizer of this name, with every setting free; None if only PyTorch or a user's worker has it."""
-    kind = known_optimizers().get(name)
+    kind = KNOWN_OPTIMIZERS.get(name)
     return None if kind is None or issubclass(kind, Wrapper) else kind()
 
 
 @cache
 def memories() -> frozenset[str]:
     """Names of momenta and decays, by which settings of PyTorch's optimizers and of a user's worker are known."""
-    settings = [f for kind in known_optimizers().values() for f in fields(kind) if "kind" in f.metadata]
+    settings = [f for kind in KNOWN_OPTIMIZERS.values() for f in fields(kind) if "kind" in f.metadata]
     return FOREIGN_MEMORIES | {f.name for f in settings if f.metadata["kind"].scale == "memory"}
 
 

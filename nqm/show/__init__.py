@@ -1,4 +1,4 @@
-"""How results look: charts, tables, numbers, pages, verdicts."""
+"""How results are shown: charts, tables, numbers, HTML pages, verdicts."""
 
 from .plots import plot_sweeps
 

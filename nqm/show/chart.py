@@ -1,8 +1,8 @@
-"""Pictures: every matplotlib line in the project.
+"""Pictures from data. This is the only module that uses matplotlib.
 
-A picture is data first: a `Line` is points with a look, a `Panel` is lines on axes, and `chart` alone knows matplotlib.
-Matplotlib is imported where it is used, through its object interface: no window, no global state, no `pyplot`. The
-colours are those of Okabe and Ito (2008), told apart by colour-blind readers too; the same data gives the same bytes.
+A `Line` is a set of points and how to draw them, a `Panel` is lines on axes, and `chart` draws panels. Matplotlib is imported
+on first use and driven through its object interface, without `pyplot`, windows or global state. The palette of Okabe and Ito
+(2008) can be read by colour-blind people. Equal data gives files with equal bytes.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 else:
-    Figure = Any  # whoever draws takes its name from here, and matplotlib is not loaded for it
+    Figure = Any  # Other modules import this name for annotations, which must not load matplotlib.
 
 AxisScale = Literal["linear", "log", "log2"]
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 BLACK, GREY = "#000000", "#808080"
 ENDINGS = (".png", ".pdf", ".svg")
-FAR_TAG = 20.0  # A tag that stands higher or lower than its point by more, in points, has a stroke to it.
-LARGEST_DRAWN = 1e200  # Larger losses, of a run that diverged, would overflow in matplotlib's own arithmetic.
+FAR_TAG = 20.0  # A tag that is further above or below its point than this, in points, is joined to it by a thin line.
+LARGEST_DRAWN = 1e200  # Larger values, from runs that diverged, are omitted: they overflow inside matplotlib.
 MATPLOTLIB_STYLE: Any = {
-    "font.size": 9, "font.family": "DejaVu Sans",  # comes with matplotlib, so a picture looks alike everywhere
+    "font.size": 9, "font.family": "DejaVu Sans",  # This font comes with matplotlib.
     "axes.titlesize": 9, "axes.labelsize": 9, "xtick.labelsize": 8, "ytick.labelsize": 8,
     "legend.fontsize": 8, "legend.frameon": False, "legend.handlelength": 2.2, "legend.columnspacing": 1.4,
     "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.7, "axes.axisbelow": True,
@@ -48,10 +48,9 @@ MATPLOTLIB_STYLE: Any = {
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """Points and how they look; points that are not finite, or all but, are omitted.
+    """Points and how to draw them. Points that are not finite, or larger than `LARGEST_DRAWN`, are omitted.
 
-    ``tag`` is written at the line's last point, with a stroke to it from afar; ``label`` stands in the legend. ``stairs``
-    holds each value up to the next x.
+    ``label`` appears in the legend, and ``tag`` beside the last point. With ``stairs`` each value holds up to the next x.
     """
 
     x: ArrayLike
@@ -63,27 +62,28 @@ class Line:
     marker: str = ""
     hollow: bool = False
     stairs: bool = False
-    spread: ArrayLike | tuple[Array, Array] | None = None  # half-width of a shaded band, or its lower and upper side
-    error: ArrayLike | None = None  # half-width of error bars
+    spread: ArrayLike | tuple[Array, Array] | None = None  # Half-width of a shaded band, or its lower and upper edge.
+    error: ArrayLike | None = None  # Half-length of error bars.
     tag: str = ""
-    tag_at: tuple[float, float] = (3.0, 0.0)  # offset of the tag, in points
+    tag_at: tuple[float, float] = (3.0, 0.0)  # Offset of the tag from the last point, in points.
 
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """A positive value (y, x) for each cell of a grid, as a colour on a log scale; where it is NaN the cell stays white."""
+    """Positive values of the cells of a grid, as (row, column), drawn as colours on a log scale; a cell with NaN is white."""
 
-    x: ArrayLike  # the sides of the cells, one more than there are cells
-    y: ArrayLike
+    x: ArrayLike  # The edges of the columns: one more than there are columns.
+    y: ArrayLike  # The edges of the rows.
     values: ArrayLike
-    label: str  # of the colours
+    label: str  # The label of the colour bar.
 
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """Lines on axes with their names, and coloured cells behind them.
+    """Lines on labelled axes, in front of coloured cells if there are any.
 
-    ``legend`` is a matplotlib location, "below" or "none"; ``key`` replaces the lines' own labels in it.
+    ``legend`` is a location of matplotlib, "below" or "none". The legend has the labels of ``key`` if it is given, and
+    those of ``lines`` otherwise.
     """
 
     lines: Sequence[Line]
@@ -104,12 +104,12 @@ def chart(
     panels: Sequence[Panel], path: str | Path | None = None, size: tuple[float, float] | None = None,
     key: Sequence[Line] = (), title: str = "",
 ) -> Figure:  # fmt: skip
-    """Panels side by side as a figure, written to ``path`` if given.
+    """A figure with the panels side by side, written to ``path`` if given.
 
     Parameters
     ----------
-    size : width and height in inches; a text column's 5.5 for one panel, 7.2 for more.
-    key : lines whose labels make one legend below all panels, which adds its height.
+    size : width and height in inches; the width is 5.5 for one panel and 7.2 for more if omitted.
+    key : lines whose labels make one legend below all panels; the figure grows by its height.
     title : written above all panels.
     """
     check_path(path)
@@ -126,17 +126,17 @@ def chart(
             figure.suptitle(title, fontsize=MATPLOTLIB_STYLE["axes.titlesize"])
         if key:
             _legend_below(figure, _handles(key))
-    figure._repr_png_ = partial(png, figure, dpi=100)  # type: ignore[attr-defined]  # by which a notebook shows it
+    figure._repr_png_ = partial(png, figure, dpi=100)  # type: ignore[attr-defined]  # A notebook calls it.
     if path is not None:
         save(figure, path)
     return figure
 
 
 def save(figure: Figure, *paths: str | Path) -> None:
-    """Write a figure as PNG, PDF or SVG, as the endings say, making the folders if need be."""
+    """Write a figure as PNG, PDF or SVG, by the ending of each path. Missing folders are made."""
     import matplotlib
 
-    # Dates and version numbers would make two runs differ.
+    # Without dates and version numbers, equal figures are equal files.
     stamps = {".png": {"Software": None}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
     for path in map(Path, paths):
         check_path(path)
@@ -147,11 +147,11 @@ def save(figure: Figure, *paths: str | Path) -> None:
             except OSError as error:
                 raise Wrong(f"cannot write the picture {str(path)!r}: {error.strerror or error}") from None
         if len(paths) > 1:
-            figure.set_layout_engine("none")  # the first has laid it out, and that takes as long as drawing it
+            figure.set_layout_engine("none")  # The layout is done, and doing it again would double the time.
 
 
 def png(figure: Figure, dpi: float = 160) -> bytes:
-    """A figure as the bytes of a PNG file, for a page that holds it."""
+    """A figure as the bytes of a PNG file, to embed in a page."""
     import matplotlib
 
     out = io.BytesIO()
@@ -161,13 +161,13 @@ def png(figure: Figure, dpi: float = 160) -> bytes:
 
 
 def check_path(path: str | Path | None) -> None:
-    """Refuse a picture that could not be written for its ending, before the work is done."""
+    """Refuse a path whose ending is not that of a picture, before any work is done."""
     if path is not None and Path(path).suffix.lower() not in ENDINGS:
         raise Wrong(f"a picture is written as {', '.join(ENDINGS)}; {Path(path).name!r} ends in none of them")
 
 
 def ramp(n: int) -> list[str]:
-    """n colours in an order that the eye follows, dark to light (viridis, without its pale end)."""
+    """n colours from dark to light (viridis without its palest part)."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
@@ -179,20 +179,17 @@ def wrap(text: str, width: int = 60) -> str:
 
 
 def finite(x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
-    """The points that can be drawn."""
+    """The points that can be drawn: x is finite and y at most `LARGEST_DRAWN`."""
     x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     keep = np.isfinite(x) & (np.abs(y) < LARGEST_DRAWN)
     return x[keep], y[keep]
 
 
 def around(values: ArrayLike, below: float, above: float) -> tuple[float, float] | None:
-    """Limits of a log axis: the finite positive values with room."""
+    """Limits of a log axis: the smallest positive value times ``below``, and the largest times ``above``."""
     values = np.asarray(values, dtype=float)
     values = values[np.isfinite(values) & (values > 0)]
     return (float(values.min() * below), float(values.max() * above)) if values.size else None
-
-
-# How a panel becomes axes.
 
 
 def _draw(axes: Any, panel: Panel) -> None:
@@ -255,10 +252,10 @@ def _look(line: Line) -> dict[str, Any]:
 
 
 def _legend_below(figure: Figure, handles: Sequence[Line2D]) -> None:
-    """A legend read by rows, as few as the figure's width allows and as even as can be."""
+    """A legend with as few rows as the width of the figure allows, filled row by row."""
     for rows in range(1, len(handles) + 1):
         columns = math.ceil(len(handles) / rows)
-        by_rows = [handle for j in range(columns) for handle in handles[j::columns]]  # matplotlib fills columns first
+        by_rows = [handle for j in range(columns) for handle in handles[j::columns]]  # matplotlib fills columns first.
         legend = figure.legend(handles=by_rows, loc="outside lower center", ncols=columns)
         box = legend.get_window_extent()
         if columns == 1 or box.width <= figure.get_figwidth() * figure.dpi:
@@ -291,7 +288,7 @@ def _scale(
 
 
 def _few_labels(axis: Axis, limits: tuple[float, float]) -> None:
-    """Plain numbers at as many ticks as the axis is short, down to 1, 2 and 5 in a decade; beyond two decades powers of ten."""
+    """Label the ticks of a log axis: powers of ten if it is long; plain numbers, more of them on a shorter axis, otherwise."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
     low, high = limits
@@ -311,7 +308,7 @@ def _few_labels(axis: Axis, limits: tuple[float, float]) -> None:
 
 
 def _powers_of_two(axis: Axis, limits: tuple[float, float]) -> tuple[float, float]:
-    """Ticks at powers of two, at most ten, written as such; the limits widened until they hold two."""
+    """Put at most eleven ticks at powers of two; the limits are widened until they contain two ticks, and returned."""
     low, high = limits
     if math.floor(math.log2(high)) <= math.ceil(math.log2(low)):
         low, high = 2.0 ** math.floor(math.log2(low)) * 0.9, 2.0 ** math.ceil(math.log2(high)) * 1.1

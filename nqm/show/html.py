@@ -1,6 +1,6 @@
-"""One HTML page that loads nothing: sections, tables, entries and pictures, with one stylesheet.
+"""An HTML page in one file, with its stylesheet and pictures inside.
 
-A part is a function that takes plain values and returns HTML; `page` puts parts together. All text is escaped here.
+Each function takes plain values, escapes them and returns a part as HTML; `page` joins parts.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import platform
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
 from importlib.metadata import PackageNotFoundError, version
@@ -16,7 +17,7 @@ from .numbers import shown
 from .tables import Table, header
 
 VERSIONED_PACKAGES = ("nqm", "numpy", "scipy", "torch", "scikit-learn", "distributed")
-LONG_CELL = 24  # A cell of more characters is read as text: it may wrap, and its column is aligned to the left.
+LONG_CELL = 24  # A cell with more characters may wrap, and its column is aligned to the left.
 STYLESHEET = """
 :root { color-scheme: light dark; --line: #8884; --quiet: #888; }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
@@ -34,7 +35,7 @@ dt { font-weight: 600; float: left; clear: left; width: 6.5rem; } dd { margin: 0
 
 @dataclass(frozen=True)
 class Marked:
-    """A text that links to a section of the page, or stands in a style of the stylesheet."""
+    """A text with a class of the stylesheet, with a link to a section of the page, or with both."""
 
     text: str
     style: str = ""
@@ -46,7 +47,6 @@ class Marked:
 
 
 def page(title: str, *parts: str) -> str:
-    """The whole file."""
     meta = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
     head = f"{meta}<title>{escape(title)}</title><style>{STYLESHEET}</style>"
     body = "\n".join([f"<h1>{escape(title)}</h1>", *parts])
@@ -54,7 +54,7 @@ def page(title: str, *parts: str) -> str:
 
 
 def section(title: str, *parts: str, name: str = "") -> str:
-    """A heading and what follows it; ``name`` is what links point to."""
+    """A heading and the parts below it; links to the section use its ``name``."""
     return "\n".join([f'<h2 id="{escape(name)}">{escape(title)}</h2>' if name else f"<h2>{escape(title)}</h2>", *parts])
 
 
@@ -71,25 +71,25 @@ def code(text: str) -> str:
 
 
 def picture(png: bytes, alt: str, width: int | None = None) -> str:
-    """A PNG image inside the file, shown as wide as it is or ``width`` pixels wide."""
+    """A PNG image embedded in the page, in its own size or ``width`` pixels wide."""
     size = "" if width is None else f' width="{width}"'
     data = base64.b64encode(png).decode("ascii")
     return f'<figure><img alt="{escape(alt)}"{size} src="data:image/png;base64,{data}"></figure>'
 
 
 def entries(pairs: Iterable[tuple[str, str | Marked]]) -> str:
-    """Terms, and a sentence or more about each."""
+    """A list of terms, each with a text about it."""
     return "<dl>" + "".join(f"<dt>{escape(name)}</dt><dd>{_written(text)}</dd>\n" for name, text in pairs) + "</dl>"
 
 
 def pairs(values: Mapping[str, object]) -> str:
-    """Names and values, one pair a line."""
+    """A table of names and values."""
     rows = "".join(f'<tr><td>{escape(k)}</td><td class="text">{_written(v)}</td></tr>\n' for k, v in values.items())
     return f'<div class="scroll"><table>{rows}</table></div>'
 
 
 def table(rows: Table) -> str:
-    """Rows with a header; columns with long texts are aligned to the left."""
+    """A table with a header; columns with long texts are aligned to the left."""
     if not rows:
         return "<p>Nothing to show.</p>"
     names = header(rows)
@@ -101,13 +101,11 @@ def table(rows: Table) -> str:
 
 
 def versions() -> dict[str, str]:
-    """The versions of Python and of what is installed that a number may depend on."""
+    """The versions of Python and of the installed packages that numbers may depend on."""
     found = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
     for name in VERSIONED_PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             found[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return found
 
 

@@ -1,4 +1,4 @@
-"""A result as a notebook shows it: its line, a small table, its sentences and its picture. IPython is not needed for it."""
+"""A result as HTML for a notebook: one line, a small table, remarks and a picture. IPython is not imported."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from .html import pairs, paragraph, picture, table
 from .tables import Table, header, some
 
 NOTEBOOK_ROWS = 12  # A longer table is shortened to this many rows.
-WIDE_COLUMNS = ("message", "key")  # Columns that a notebook leaves out.
+WIDE_COLUMNS = ("message", "key")  # A notebook omits these columns, which are wide.
 
 
 def card(result: Readable) -> str:
-    """A result as HTML. Its picture is drawn by its own ``plot``, if it has one, and is part of the text."""
+    """A result as HTML. The picture is drawn by the result's own ``plot``, if it has one, and embedded."""
     parts = [paragraph(repr(result))]
     to_dict, draw = getattr(result, "to_dict", dict), getattr(result, "plot", None)
     if isinstance(result, Tabular):
@@ -27,7 +27,7 @@ def card(result: Readable) -> str:
 
 
 def small_table(rows: Table) -> list[str]:
-    """At most a dozen rows, without wide and empty columns; and, if there are more, a line that says how many."""
+    """A table of at most `NOTEBOOK_ROWS` rows without wide and empty columns, and, if rows are missing, a line that says so."""
     names = [n for n in header(rows) if n not in WIDE_COLUMNS and any(row.get(n) not in (None, "") for row in rows)]
     shown = table([{name: row.get(name) for name in names} for row in some(rows, NOTEBOOK_ROWS)])
     more = f"{NOTEBOOK_ROWS} of {len(rows):,} rows; table() and to_pandas() have all of them."

@@ -1,4 +1,4 @@
-"""Numbers as a reader wants them: one family of formats for the command line, pages, reports and pictures."""
+"""How numbers are written on the command line, on pages, in reports and in pictures."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from numbers import Real
 
 
 def shown(value: object) -> str:
-    """A value as a table shows it: text as it is, numbers from 100 on whole, others to four digits.
+    """A value in a table: text unchanged, numbers from 100 on without decimals, smaller numbers to four digits.
 
-    A value just below 1, such as a momentum, keeps three digits of its distance from 1; "-" stands for a missing value.
+    For a value just below 1, such as a momentum, 1 - value keeps three digits. A missing value is "-".
 
     >>> shown(1507455), shown(335.15), shown(0.0135812), shown(0.99998769), shown(None), shown("SGD()"), shown(math.inf)
     ('1,507,455', '335', '0.01358', '0.9999877', '-', 'SGD()', 'inf')
@@ -30,7 +30,7 @@ def shown(value: object) -> str:
 
 
 def rounded(value: float) -> float:
-    """An interpolated batch size: whole from 10 on, to two digits below.
+    """An interpolated batch size, rounded: to a whole number from 10 on, and to two digits below 10.
 
     >>> shown(rounded(19845.3)), shown(rounded(79.23)), shown(rounded(8.4567))
     ('19,845', '79', '8.5')
@@ -39,7 +39,7 @@ def rounded(value: float) -> float:
 
 
 def brief(value: float, digits: int = 3) -> str:
-    """A number in a sentence, to a few digits; thousands are separated by commas, up to a million.
+    """A number for a sentence, rounded to a few digits, with commas between thousands up to a million.
 
     >>> brief(0.8551), brief(1847.2), brief(2), brief(6.4e9)
     ('0.855', '1,850', '2', '6.4e+09')
@@ -49,7 +49,7 @@ def brief(value: float, digits: int = 3) -> str:
 
 
 def spelled(values: Iterable[float], digits: int = 3) -> str:
-    """Numbers in a row.
+    """Numbers for a sentence, separated by commas.
 
     >>> spelled([0.8551, 2])
     '0.855, 2'
@@ -58,7 +58,7 @@ def spelled(values: Iterable[float], digits: int = 3) -> str:
 
 
 def percent(share: float) -> str:
-    """A share to two digits.
+    """A fraction as a percentage to two digits; from 10 on it is given as a multiple.
 
     >>> percent(0.0468), percent(0.3), percent(0.00109), percent(1.234), percent(6.4e7)
     ('4.7%', '30%', '0.11%', '123%', '6.4e+07 times')
@@ -69,7 +69,7 @@ def percent(share: float) -> str:
 
 
 def exact(value: float) -> str:
-    """A number with every digit that it needs to be read back, for a command line.
+    """A number for a command line, with as many digits as it takes to read it back exactly.
 
     >>> exact(1024.0), exact(1 - 2**-20), exact(math.inf)
     ('1024', '0.9999990463256836', 'inf')

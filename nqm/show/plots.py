@@ -1,4 +1,4 @@
-"""What results look like: each picture as lines and panels, which `chart` draws."""
+"""The pictures of results, as lines and panels that `chart` draws."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ CG = "conjugate gradients (CG)"
 
 
 def plot_run(run: Run, path: str | Path | None = None, sampled: Run | None = None) -> Figure:
-    """Loss with its parts, signal and noise / B, over steps; and the loss by decade of curvature.
+    """The loss over steps with its two parts, signal and noise / B, and beside it the loss by decade of curvature.
 
-    A sampled run is its mean loss with quantiles of single replicas; ``sampled`` lays one over an exact run.
+    Of a sampled run, the mean loss is drawn, with quantiles over replicas. ``sampled`` adds a sampled run to an exact one.
     """
     steps = np.asarray(run.steps, dtype=float)
-    scale: AxisScale = "log" if np.sum(steps > 0) > 1 else "linear"  # a log axis has no step 0
+    scale: AxisScale = "log" if np.sum(steps > 0) > 1 else "linear"  # A log axis has no step 0.
     dot = "o" if len(steps) < 3 else ""
     title = wrap(f"{run.optimizer}, batch size {shown(run.batch_size)}", 44)
     if run.sampled:
-        lines, room = _sampled_lines(run, BLACK), around(np.minimum(run.loss, 1e6 * run.loss[0]), 0.3, 2.0)
-        return chart([Panel(lines, "step", "mean loss", scale, "log", title, y_limits=room)], path)
+        limits = around(np.minimum(run.loss, 1e6 * run.loss[0]), 0.3, 2.0)
+        return chart([Panel(_sampled_lines(run, dot), "step", "mean loss", scale, "log", title, y_limits=limits)], path)
     edges = [] if run.band_edges is None else run.band_edges
     with np.errstate(invalid="ignore"):
         noise = run.noise / run.batch_size
         bands = run.band_signal + run.band_noise / run.batch_size if len(edges) else []
-    # Signal that has died out goes on falling to 1e-300, a run that diverges rises to 1e300; the picture ends before.
+    # The signal may fall to 1e-300 and a diverging loss rise to 1e300, so the axis is limited to the range of interest.
     drawn = np.concatenate([run.loss, run.signal, noise, np.ravel(bands)])
     limits = around(np.clip(drawn[drawn > 0], 1e-3 * np.nanmin(run.loss), 1e6 * run.loss[0]), 0.6, 1.6)
     parts = [
-        # Where one part makes up the loss, it shows as a rim around it.
+        # Both parts are wide lines, so that a part that is hidden behind the loss is visible as a rim.
         Line(steps, run.signal, "signal", PALETTE[5], width=3.5, marker=dot),
         Line(steps, noise, "noise / B", PALETTE[4], width=3.5, marker=dot),
         Line(steps, run.loss, "loss", BLACK, width=1.3, marker=dot, spread=run.stderr),
@@ -58,21 +58,21 @@ def plot_run(run: Run, path: str | Path | None = None, sampled: Run | None = Non
         few = np.unique(np.linspace(0, len(steps) - 1, 20).astype(int))
         name, error = f"mean of {sampled.replicas:,} replicas", np.asarray(sampled.stderr)[few]
         parts.append(Line(steps[few], sampled.loss[few], name, PALETTE[1], "", marker="o", hollow=True, error=error))
+    powers = [f"$10^{{{round(math.log10(h))}}}$" for h in edges]
     decades = [
-        Line(steps, band, f"{_decade(low)} to {_decade(high)}", color, width=1.1, marker=dot)
-        for band, low, high, color in zip(bands, edges[:-1], edges[1:], ramp(len(bands)), strict=True)
+        Line(steps, band, f"{low} to {high}", color, width=1.1, marker=dot)
+        for band, low, high, color in zip(bands, powers[:-1], powers[1:], ramp(len(bands)), strict=True)
         if np.any(band > 0)
     ]
     panels = [Panel(parts, "step", "expected loss", scale, "log", title, "below", y_limits=limits)]
-    if len(edges):  # A prediction for a network has none.
+    if len(edges):  # A prediction for a network has no bands.
         panels.append(Panel(decades, "step", "", scale, "log", "by curvature", "below", y_limits=limits))
     return chart(panels, path)
 
 
-def _sampled_lines(run: Run, color: str) -> list[Line]:
+def _sampled_lines(run: Run, dot: str) -> list[Line]:
     """The mean over replicas with its standard error, and the band between the outer quantiles."""
-    dot = "o" if len(run.steps) < 3 else ""
-    lines = [Line(run.steps, run.loss, f"mean of {run.replicas:,} replicas", color, spread=run.stderr, marker=dot)]
+    lines = [Line(run.steps, run.loss, f"mean of {run.replicas:,} replicas", BLACK, spread=run.stderr, marker=dot)]
     levels = list(run.quantiles or {})
     if run.quantiles and len(levels) > 1:
         sides = run.quantiles[levels[0]], run.quantiles[levels[-1]]
@@ -83,9 +83,9 @@ def _sampled_lines(run: Run, color: str) -> list[Line]:
 
 
 def plot_sweeps(sweeps: Sequence[Sweep] | Sweep, path: str | Path | None = None, bounds: bool = True) -> Figure:
-    """Tuned steps to the target against batch size, with critical batch sizes (20%), perfect scaling and both bounds.
+    """Tuned steps to the target against batch size, with critical batch sizes (20%), perfect scaling and lower bounds.
 
-    Bounds and the conjugate-gradient floor are drawn where all sweeps share their problem and target.
+    The bounds, and the steps of conjugate gradients, are drawn only if all sweeps have the same problem and target.
     """
     sweeps = _listed(sweeps)
     first = sweeps[0]
@@ -96,7 +96,7 @@ def plot_sweeps(sweeps: Sequence[Sweep] | Sweep, path: str | Path | None = None,
         asked, powers = (first.spectrum, first.target), {p for s in sweeps if (p := _power(s)) is not None}
         below = bound_pair(batch_sizes, *(bound(*asked, 1.0) / batch_sizes for bound in (paper_bound, bayes_bound)))
         floors = cg_floors(batch_sizes, [n for p in sorted(powers) if (n := conjugate_gradient_steps(*asked, p))])
-    for s, name, color in zip(sweeps, _told_apart(sweeps), _colors(len(sweeps)), strict=True):
+    for s, name, color in _named(sweeps):
         critical = s.critical_batch_size()
         if math.isfinite(critical):
             name += f", critical batch size {shown(rounded(critical))}"
@@ -114,18 +114,18 @@ def plot_sweeps(sweeps: Sequence[Sweep] | Sweep, path: str | Path | None = None,
 
 
 def plot_lr(sweeps: Sequence[Sweep] | Sweep, path: str | Path | None = None, effective: bool = True) -> Figure:
-    """Best learning rate against batch size: effective, lr / (1 - momentum), or as it is set."""
+    """The best learning rate against batch size; the effective one, lr / (1 - momentum), unless ``effective`` is false."""
     sweeps = _listed(sweeps)
     lines = [
         Line(s.batch_sizes, s.effective_lr if effective else s.lr, name, color, marker="o")
-        for s, name, color in zip(sweeps, _told_apart(sweeps), _colors(len(sweeps)), strict=True)
+        for s, name, color in _named(sweeps)
     ]
     name = "best effective learning rate" if effective else "best learning rate"
     return chart([rates_panel(lines, name)], path, key=lines)
 
 
 def plot_schedule(scheduled: Scheduled, path: str | Path | None = None) -> Figure:
-    """The learning rate over steps; the batch size too, or instead, where that is what changes."""
+    """The learning rate over steps, and the batch size if the schedule changes it."""
     schedule, B = scheduled.schedule, scheduled.batch_size
     rates = [p.value for name, p in parameters(scheduled.optimizer).items() if name.split(".")[-1] == "lr"]
     panels = []
@@ -134,13 +134,13 @@ def plot_schedule(scheduled: Scheduled, path: str | Path | None = None) -> Figur
         panels.append(_stairs(schedule.ends, values, f"learning rate{name}", PALETTE[0]))
     if np.ptp(schedule.batch_size) > 0:
         panels.append(_stairs(schedule.ends, schedule.batch_size * B, "batch size", PALETTE[1]))
-    said = f"{scheduled.optimizer}, batch size {'as drawn' if np.ptp(schedule.batch_size) > 0 else shown(B)}"
-    title = "\n".join(wrap(text, 76) for text in (said, scheduled.message) if text)
+    size = "as drawn" if np.ptp(schedule.batch_size) > 0 else shown(B)
+    title = "\n".join(wrap(line, 76) for line in (f"{scheduled.optimizer}, batch size {size}", scheduled.message))
     return chart(panels, path, title=title)
 
 
 def plot_map(found: PhaseMap, path: str | Path | None = None) -> Figure:
-    """Steps to the target as colours over two settings, the edge of stability, and the cell with the fewest steps."""
+    """Steps to the target over two settings, as colours, with the edge of stability and the cell with the fewest steps."""
     x, y, best = _MapAxis(found.x), _MapAxis(found.y), found.best()
     lines = []
     if len(found.boundary):
@@ -159,7 +159,7 @@ def plot_map(found: PhaseMap, path: str | Path | None = None) -> Figure:
 
 
 class _MapAxis:
-    """An axis of a map as it is drawn: a momentum or a decay as its memory 1 / (1 - value), which is what it is spaced by."""
+    """An axis of a map. A momentum or a decay is drawn as its memory 1 / (1 - value), in which its values are evenly spaced."""
 
     def __init__(self, ticks: Ticks) -> None:
         self.memory = ticks.scale == "memory"
@@ -185,11 +185,8 @@ def _stairs(ends: Sequence[int], values: ArrayLike, name: str, color: str) -> Pa
     return Panel([line], "step", name, "linear", "log" if wide else "linear", legend="none")
 
 
-# Parts that pictures share.
-
-
 def bound_pair(batch_sizes: ArrayLike, paper: ArrayLike, bayes: ArrayLike) -> list[Line]:
-    """The Bayes bound, and the paper's where the two differ by as much as a picture shows."""
+    """The Bayes bound, and the paper's bound if it differs by more than 5%, which a reader can see."""
     paper, bayes = np.asarray(paper, dtype=float), np.asarray(bayes, dtype=float)
     lower = Line(batch_sizes, bayes, "lower bound (Bayes)", GREY, "-", 0.9)
     if np.all(paper < 1.05 * bayes):
@@ -198,7 +195,7 @@ def bound_pair(batch_sizes: ArrayLike, paper: ArrayLike, bayes: ArrayLike) -> li
 
 
 def cg_floors(batch_sizes: ArrayLike, steps: Sequence[float], colors: Sequence[str] = ()) -> list[Line]:
-    """Level lines at the steps that conjugate gradients take without noise, each with its number at the end."""
+    """Horizontal lines at the steps that conjugate gradients take without noise, each with its number as a tag."""
     sizes = np.asarray(batch_sizes, dtype=float)
     ends = [sizes.min(), sizes.max()]
     named = zip(steps, colors or [GREY] * len(steps), strict=True)
@@ -206,24 +203,21 @@ def cg_floors(batch_sizes: ArrayLike, steps: Sequence[float], colors: Sequence[s
 
 
 def perfect_scaling(batch_sizes: ArrayLike, steps: ArrayLike) -> Line:
-    """Twice the batch, half the steps, through the point of a curve with the fewest examples."""
+    """A line along which twice the batch needs half the steps, through the point of the curve with the fewest examples."""
     x, y = finite(batch_sizes, steps)
     x, y = (x, np.min(x * y) / x) if len(x) else (x, y)
     return Line(x, y, "perfect scaling", GREY, ":", 1.0)
 
 
 def linear_in_batch(batch_sizes: ArrayLike, rates: ArrayLike, top: float = math.inf) -> Line:
-    """Twice the batch, twice the rate, from the first point of a curve up to the top of the picture."""
+    """A line along which twice the batch has twice the rate, from the first point of a curve up to the rate ``top``."""
     x, y = finite(batch_sizes, rates)
-    if not len(x):
-        return Line(x, y)
-    reach = min(float(x[-1] / x[0]), max(1.0, top / float(y[0])))
-    ends = np.array([1.0, reach])
-    return Line(x[0] * ends, y[0] * ends, "proportional to B", GREY, ":", 1.0)
+    ends = np.array([1.0, np.clip(top / y[0], 1.0, x[-1] / x[0])]) if len(x) else x
+    return Line(x[:1] * ends, y[:1] * ends, "proportional to B", GREY, ":", 1.0)
 
 
 def rates_panel(lines: Sequence[Line], name: str) -> Panel:
-    """Best learning rates against batch size, with a line in proportion to batch size that ends inside the picture."""
+    """Best learning rates against batch size, with a line proportional to the batch size that ends inside the picture."""
     limits = around(np.concatenate([line.y for line in lines]), 0.6, 10.0)
     guide = linear_in_batch(lines[0].x, lines[0].y, 0.6 * limits[1] if limits else math.inf)
     guide = replace(guide, tag=guide.label, tag_at=(-84.0, 0.0))
@@ -231,7 +225,7 @@ def rates_panel(lines: Sequence[Line], name: str) -> Panel:
 
 
 def curve_at(batch_size: float, batch_sizes: ArrayLike, steps: ArrayLike) -> float:
-    """A curve between its points, straight in logarithms."""
+    """The steps at a batch size, interpolated linearly in logarithms."""
     x, y = finite(batch_sizes, steps)
     return float(np.exp2(np.interp(np.log2(batch_size), np.log2(x), np.log2(y))))
 
@@ -243,21 +237,15 @@ def _listed(sweeps: Sequence[Sweep] | Sweep) -> list[Sweep]:
     return found  # type: ignore[return-value]
 
 
-def _told_apart(sweeps: Sequence[Sweep]) -> list[str]:
-    """Labels, without empty brackets, and with the target where sweeps differ in it."""
+def _named(sweeps: Sequence[Sweep]) -> list[tuple[Sweep, str, str]]:
+    """Each sweep with its label and its colour. Labels lack empty brackets, and have the target if the targets differ."""
     one = len({s.target for s in sweeps}) == 1
-    return [s.label.replace("()", "") + ("" if one else f" to {s.target:g}") for s in sweeps]
-
-
-def _colors(n: int) -> list[str]:
-    return list(PALETTE[:n]) if n <= len(PALETTE) else ramp(n)
+    names = [s.label.replace("()", "") + ("" if one else f" to {s.target:g}") for s in sweeps]
+    colors = PALETTE[: len(sweeps)] if len(sweeps) <= len(PALETTE) else ramp(len(sweeps))
+    return list(zip(sweeps, names, colors, strict=True))
 
 
 def _power(sweep: Sweep) -> float | None:
-    """The p of a sweep's preconditioner H^-p; None where p was tuned, for then no one curve of CG belongs to it."""
+    """The power p of a sweep's preconditioner H^-p; None if p was tuned, because then no single CG count belongs to it."""
     found = {p.value for o in sweep.optimizers if o for name, p in parameters(o).items() if name.endswith("power")}
     return sweep.power if len(found) < 2 and sweep.steps_stderr is None else None
-
-
-def _decade(value: float) -> str:
-    return f"$10^{{{round(math.log10(value))}}}$"

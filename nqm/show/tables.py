@@ -1,4 +1,4 @@
-"""Tables are lists of rows, and a row maps names of columns to values. Data is written as CSV, as Markdown and as JSON here."""
+"""Tables as CSV, Markdown and JSON. A table is a list of rows, and a row maps names of columns to values."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ Table = list[Row]
 
 
 def header(table: Iterable[Row]) -> list[str]:
-    """Every column that a row has, in the order in which they appear."""
+    """The names of all columns, in the order in which they first appear."""
     return list(dict.fromkeys(name for row in table for name in row))
 
 
 def column(table: Table, name: str, **where: object) -> Array:
-    """One column of the rows that match, NaN where a row lacks it."""
+    """One column of the rows whose values equal those of ``where``; NaN where a row lacks it."""
     values = [row.get(name) for row in table if all(row[k] == v for k, v in where.items())]
     return np.array([np.nan if v is None else v for v in values], dtype=float)
 
 
 def distinct(table: Table, name: str) -> list[Any]:
-    """The values of a column, each once."""
+    """The different values of a column, in the order in which they first appear."""
     return list(dict.fromkeys(row[name] for row in table))
 
 
@@ -44,7 +44,7 @@ def rows_of(columns: Mapping[str, Array]) -> Table:
 
 
 def some(table: Sequence[Row], most: int) -> list[Row]:
-    """At most ``most`` rows, evenly spaced, with the first and the last among them."""
+    """At most ``most`` rows, evenly spaced and including the first and the last."""
     if len(table) <= most:
         return list(table)
     return [table[round(i * (len(table) - 1) / (most - 1))] for i in range(most)]
@@ -58,7 +58,7 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def to_csv(table: Sequence[Row], path: str | Path | None = None) -> str:
-    """A table as CSV, also written to ``path`` if given; a value that is missing or not finite is empty.
+    """A table as CSV, also written to ``path`` if given. A value that is missing or not finite is left empty.
 
     >>> print(to_csv([{"steps": 1}, {"steps": 2, "lr": float("inf")}]), end="")
     steps,lr
@@ -75,17 +75,16 @@ def to_csv(table: Sequence[Row], path: str | Path | None = None) -> str:
 
 
 def to_pandas(table: Sequence[Row]) -> pd.DataFrame:
-    """A table as a data frame; a value that is missing is NaN among numbers."""
+    """A table as a pandas data frame, with NaN for missing numbers."""
     try:
         import pandas as pd
     except ImportError:
-        same = "table() and to_csv() need nothing and have the same rows"
-        raise Wrong(f"to_pandas needs pandas: pip install pandas; {same}") from None
+        raise Wrong("to_pandas needs pandas: pip install pandas, or use table() or to_csv() without it") from None
     return pd.DataFrame(list(table), columns=header(table))
 
 
 def plain(value: object) -> object:
-    """Data as strict JSON has it, without NaN and infinity: None for numbers that are not finite, lists for tuples."""
+    """Data that strict JSON can hold: None replaces numbers that are not finite, and lists replace tuples."""
     if isinstance(value, dict):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
@@ -94,7 +93,7 @@ def plain(value: object) -> object:
 
 
 def to_json(data: object) -> str:
-    """Strict JSON on indented lines.
+    """Data as strict JSON, indented.
 
     >>> print(to_json({"loss": math.nan}))
     {
@@ -105,13 +104,13 @@ def to_json(data: object) -> str:
 
 
 def with_folder(path: str | Path) -> Path:
-    """The path of a file, after its folder has been made."""
+    """The path of a file, whose folder is made if it is missing."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     return Path(path)
 
 
 def made(folder: str | Path, page: str) -> Path:
-    """The folder, after it has been made; a folder in which ``page`` could not be written is refused before any work."""
+    """Make the folder and check that ``page`` can be written in it, before any work is done; returns its path."""
     folder = Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)

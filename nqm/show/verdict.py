@@ -1,4 +1,4 @@
-"""Statements beside the number that was measured for each, and the verdict."""
+"""Verdicts on statements: a statement, the number that was measured for it, and whether it holds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class Verdict(Enum):
-    """What the numbers say of a statement."""
+    """Whether the measured numbers support a statement."""
 
     holds = "holds"
     partly = "holds in part"
@@ -16,7 +16,7 @@ class Verdict(Enum):
 
     @classmethod
     def of(cls, *checks: bool) -> Verdict:
-        """All of its parts hold, some, or none."""
+        """The verdict on a statement from the checks of its parts: ``holds`` if all pass, ``fails`` if none does."""
         return cls.holds if all(checks) else cls.partly if any(checks) else cls.fails
 
 

@@ -1,1 +1,1 @@
-"""Text to numbers, optimizers, schedules and spectra: parsed, never evaluated."""
+"""Numbers, optimizers, schedules and spectra from text, which is parsed and never evaluated."""

@@ -1,4 +1,4 @@
-"""Objects that a user names as ``module:name``: one importer, and one way to say that the user's own code failed."""
+"""Import of objects that a user names as ``module:name``, and errors that the user's own code raises."""
 
 from __future__ import annotations
 
@@ -13,20 +13,18 @@ from pathlib import Path
 
 from ..types import Wrong, unknown
 
-LIBRARIES = ("stdlib", "platstdlib", "purelib", "platlib")
-NOT_THEIRS = ("<frozen", str(Path(__file__).parents[1]), *(sysconfig.get_paths()[name] for name in LIBRARIES))
-"""Where the files of this package, of Python and of installed packages are: not the user's own code."""
+OURS = str(Path(__file__).parents[1])
+NOT_THEIRS = ("<frozen", OURS, *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")))
+"""Paths of this package, of Python and of installed packages; code elsewhere is the user's own."""
 EXTRAS = {"torch": "nets", "sklearn": "nets", "distributed": "cluster", "starlette": "web", "uvicorn": "web"}
-"""The extra of this package that installs a module."""
-
-
-_NAMED_FOLDERS: set[str] = set()  # Modules that the user named as ``module:name`` were imported from these folders.
+"""The extra of this package that installs each module."""
+_NAMED_FOLDERS: set[str] = set()  # The folders of the modules that the user has named as ``module:name``.
 
 
 class UserCodeError(Exception):
-    """An exception inside code that the user named: neither a wrong call of nqm nor a bug in it.
+    """An exception in the user's own code, which is neither a wrong call of nqm nor a bug in nqm.
 
-    Its text is one sentence; ``traceback`` holds the user's own frames and the exception, as Python would print them.
+    Its text is one sentence; ``traceback`` is Python's traceback, reduced to the frames of the user's code.
     """
 
     def __init__(self, sentence: str, traceback: str) -> None:
@@ -38,17 +36,15 @@ class UserCodeError(Exception):
 
 
 def imported(reference: str, what: str) -> object:
-    """The object called ``module:name``; modules of the current folder can be named, as with ``python -m``.
+    """The object called ``module:name``; the module may be in the current folder, as with ``python -m``.
 
-    ``what`` says in an error what the name should have been: "an optimizer class", "a function".
+    ``what`` describes the expected object in error messages: "an optimizer class", "a function".
     """
     module_name, separator, name = reference.partition(":")
     if not separator or not module_name or not name:
         raise Wrong(f"{reference!r:.80} does not name {what}; write it as module:name")
     if module_name.endswith(".py") or os.sep in module_name:
-        raise Wrong(
-            f"{reference} names a file; name the module, {Path(module_name).stem}:{name}, from the folder that it is in"
-        )
+        raise Wrong(f"{reference} names a file; go to its folder and name the module: {Path(module_name).stem}:{name}")
     if (here := os.getcwd()) not in sys.path:
         sys.path.insert(0, here)
     try:
@@ -57,9 +53,8 @@ def imported(reference: str, what: str) -> object:
     except UserCodeError as error:
         missing = error.__cause__
         if isinstance(missing, ModuleNotFoundError) and missing.name is not None:
-            raise Wrong(
-                f"cannot import {module_name!r} for {reference}: {missing}{install_hint(missing.name)}"
-            ) from None
+            hint = install_hint(missing.name)
+            raise Wrong(f"cannot import {module_name!r} for {reference}: {missing}{hint}") from None
         raise
     if module.__file__:
         _NAMED_FOLDERS.add(str(Path(module.__file__).parent))
@@ -71,14 +66,14 @@ def imported(reference: str, what: str) -> object:
 
 
 def install_hint(module: str) -> str:
-    """What to install for a module that is missing, if an extra of this package has it."""
+    """How to install a missing module, if it belongs to an extra of this package; otherwise empty."""
     extra = EXTRAS.get(module.partition(".")[0])
     return f"; pip install 'nqm[{extra}]'" if extra else ""
 
 
 @contextmanager
 def user_code(doing: str) -> Iterator[None]:
-    """Tell an exception inside as the user's own, unless it is a `Wrong` that nqm itself raised further in."""
+    """Turn an exception inside the ``with`` into a `UserCodeError`, unless nqm itself raised it as `Wrong`."""
     try:
         yield
     except (Wrong, UserCodeError):
@@ -88,14 +83,14 @@ def user_code(doing: str) -> Iterator[None]:
 
 
 def user_failure(error: Exception) -> UserCodeError | None:
-    """An exception that code of the user's raised when nqm called it, such as the ``system`` of an own optimizer.
+    """The exception as a `UserCodeError` if the user's code raised it, such as the ``system`` of the user's optimizer.
 
-    It is theirs if the last frame that is not a library's lies in a folder from which the user named a module.
+    It did if, of all frames in nqm or in a folder of the user's modules, the last is in such a folder. Otherwise None.
     """
-    theirs, ours = tuple(f"{folder}{os.sep}" for folder in _NAMED_FOLDERS), str(Path(__file__).parents[1])
+    theirs = tuple(f"{folder}{os.sep}" for folder in _NAMED_FOLDERS)
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
-    known = [file for file in files if file.startswith((ours, *theirs))]
-    return _told("your code", error) if known and not known[-1].startswith(ours) else None
+    known = [file for file in files if file.startswith((OURS, *theirs))]
+    return _told("your code", error) if known and not known[-1].startswith(OURS) else None
 
 
 def _told(doing: str, error: BaseException) -> UserCodeError:

@@ -1,8 +1,7 @@
-"""Text to objects: an optimizer, a schedule or a spectrum written as its constructor, parsed and never evaluated.
+"""Optimizers, schedules and spectra from the text of their constructors, which is parsed and never evaluated.
 
-Only calls of known names, numbers and lists of numbers are read; whatever else a user writes is refused in one
-sentence. The single exception to running nobody's code is ``module:Class``, a user's own optimizer, which is imported
-when the caller allows it.
+A text may have calls of known names, numbers and lists of numbers; anything else is refused with a sentence. Only
+``module:Class``, an optimizer of the user's own, runs code of the user: its module is imported, if the caller allows it.
 """
 
 from __future__ import annotations
@@ -13,6 +12,8 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 
+import numpy as np
+
 from .. import optimizers
 from ..engine import schedule
 from ..engine.schedule import MAX_SCHEDULE_STEPS, Schedule
@@ -22,21 +23,31 @@ from ..sampling.laws import law
 from ..search import Axis
 from ..types import Wrong, unknown
 from .imports import imported, user_code
-from .tokens import EXAMPLE_TEXTS, MAX_LENGTH, Numbers, Text, bind, make
+from .tokens import EXAMPLE_TEXTS, MAX_LENGTH, T, Text, article, bind, make
 from .values import parse_number
 
-MAX_TEXT_PIECES = 10**6  # Pieces of a schedule, and bins of a spectrum: no line of text can fill the memory.
-MIN_TOLERANCE = 1e-12  # Below this tolerance a compression can only keep every mode.
+MAX_TEXT_PIECES = 10**6  # A schedule in text may have this many pieces, and a spectrum this many bins.
+MIN_TOLERANCE = 1e-12  # Smallest tolerance of a compression; below it every mode would be kept.
 FILES = (".json", ".npz", ".csv")
+SPECTRUM_METHODS = ("binned", "compress")
+LISTS = {"step": ("at",), "Schedule": ("lengths", "lr", "momentum", "batch_size"), "Spectrum": ("h", "c", "s", "count")}
+"""The arguments of each constructor that may be lists."""
+KNOWN_OPTIMIZERS: dict[str, type[Optimizer]] = {
+    name: kind
+    for name, kind in sorted((name, getattr(optimizers, name)) for name in optimizers.__all__)
+    if inspect.isclass(kind) and issubclass(kind, Optimizer) and not inspect.isabstract(kind)
+}
+KNOWN_SCHEDULES: dict[str, Callable[..., Schedule]] = {n: getattr(schedule, n) for n in sorted(schedule.__all__)}
+KNOWN_SPECTRA: dict[str, Callable[..., Spectrum]] = {"power_law": Spectrum.power_law, "Spectrum": Spectrum}
 
 
 def parse_optimizer(text: str, *, allow_import: bool = False) -> Optimizer:
-    """An optimizer from its constructor; what is left out is free, and a bare name is a call without arguments.
+    """An optimizer from its constructor. Omitted parameters are free, and a bare name is a call without arguments.
 
     Parameters
     ----------
     text : such as ``EMA(HeavyBall(momentum=0.9), decay=0.99)``, or ``module:Class(lr=0.1)`` for one of your own.
-    allow_import : whether ``module:Class`` may import the module, which runs it.
+    allow_import : whether ``module:Class`` is allowed; importing the module runs its code.
 
     >>> print(parse_optimizer("EMA(HeavyBall(momentum=0.9), decay=1 - 2^-7)"))
     EMA(HeavyBall(momentum=0.9), decay=0.992188)
@@ -45,16 +56,21 @@ def parse_optimizer(text: str, *, allow_import: bool = False) -> Optimizer:
     nqm.types.Wrong: there is no optimizer 'HevyBall' (did you mean HeavyBall?); there are Adam, AdamW, ...
     """
     source = Text("optimizer", text)
-    classes = known_optimizers()
+    classes = dict(KNOWN_OPTIMIZERS)
     for name, path in source.own.items():
         if not allow_import:
-            raise Wrong(f"{path} is not imported here; use one of {', '.join(known_optimizers())}")
-        classes[name] = _import(path)
+            raise Wrong(f"{path} is not imported here; use one of {', '.join(KNOWN_OPTIMIZERS)}")
+        found = imported(path, "an optimizer class")
+        if not (inspect.isclass(found) and issubclass(found, Optimizer)):
+            raise Wrong(f"{path} is not an optimizer; it must be a class that derives from nqm.Optimizer")
+        if inspect.isabstract(found):
+            raise Wrong(f"{path} is abstract: it lacks {', '.join(sorted(found.__abstractmethods__))}")
+        classes[name] = found
     return source.read(lambda node: _optimizer(source, node, classes))
 
 
 def parse_schedule(text: str) -> Schedule:
-    """A schedule from its constructors: ``+`` puts one after another, ``&`` applies both, ``.on(...)`` says to what.
+    """A schedule from its constructors. ``+`` joins two in time, ``&`` applies both at once, ``.on(...)`` says to what.
 
     >>> parse_schedule("warmup(2) + constant(3)").lr.tolist()
     [0.5, 1.0]
@@ -66,27 +82,31 @@ def parse_schedule(text: str) -> Schedule:
 
 
 def parse_spectrum(text: str, *, allow_files: bool = True) -> Spectrum:
-    """A spectrum from ``power_law(...)`` or ``Spectrum([...])``, then ``.binned(n)`` or ``.compress(tol)``, or a file.
+    """A spectrum from ``power_law(...)`` or ``Spectrum([...])``, perhaps with ``.binned(n)`` or ``.compress(tol)``; or a file.
 
     >>> round(parse_spectrum("power_law(10_000).binned(100)").trace, 6)
     9.404991
     """
-    if isinstance(text, str) and _names_file(text.strip()):
+    name = text.strip() if isinstance(text, str) else ""
+    if name.lower().endswith(FILES) or ("(" not in name and ("." in name or os.sep in name)):
         if not allow_files:
             raise Wrong(f"no files are read here; write a spectrum such as {EXAMPLE_TEXTS['spectrum']}")
-        return _load(text.strip())
+        try:
+            return Spectrum.load(name)
+        except (OSError, RecursionError, MemoryError) as error:
+            raise Wrong(f"cannot read the spectrum {name!r:.80}: {error}") from None
     source = Text("spectrum", text)
     return source.read(lambda node: _spectrum(source, node))
 
 
 def compressed(spectrum: Spectrum, tol: float) -> Spectrum:
-    """`Spectrum.compress`, within what text may ask for."""
+    """`Spectrum.compress`, with a tolerance that text may ask for."""
     _check_change("compress", {"tol": tol})
     return make(spectrum.compress, {"tol": tol})
 
 
 def parse_axis(text: str) -> Axis:
-    """An axis of a map as ``lr=0.001..4``, with 32 values, or with others: ``momentum=0..0.999..40``.
+    """An axis of a map: ``lr=0.001..4`` has 32 values, and ``momentum=0..0.999..40`` has 40.
 
     >>> parse_axis("batch_size=2^2..2^20..10")
     Axis(name='batch_size', low=4, high=1048576, n=10)
@@ -100,7 +120,7 @@ def parse_axis(text: str) -> Axis:
 
 
 def parse_noise(text: str) -> str:
-    """The name of a law of noise, its number worked out.
+    """The name of a law of noise, with its number evaluated.
 
     >>> parse_noise("student_t(5/2)"), parse_noise("gaussian()")
     ('student_t(2.5)', 'gaussian')
@@ -111,47 +131,23 @@ def parse_noise(text: str) -> str:
     numbers += [f"{name}={source.number(node)!r}" for name, node in named.items()]
     name = source.shown(function).strip("'")
     found = f"{name}({', '.join(numbers)})" if numbers else name
-    law(found)  # It refuses what is no law.
+    law(found)  # It raises if there is no such law.
     return found
 
 
-def known_optimizers() -> dict[str, type[Optimizer]]:
-    """The optimizers of this package by name."""
-    found = {name: getattr(optimizers, name) for name in optimizers.__all__}
-    known = {n: c for n, c in sorted(found.items()) if inspect.isclass(c) and issubclass(c, Optimizer)}
-    return {name: value for name, value in known.items() if not inspect.isabstract(value)}
-
-
-def known_schedules() -> dict[str, Callable[..., Schedule]]:
-    """The constructors of schedules by name."""
-    return {name: getattr(schedule, name) for name in sorted(schedule.__all__)}
-
-
-def known_spectra() -> dict[str, Callable[..., Spectrum]]:
-    """The constructors of spectra by name."""
-    return {"power_law": Spectrum.power_law, "Spectrum": Spectrum}
-
-
 def _optimizer(source: Text, node: ast.expr, classes: dict[str, type[Optimizer]]) -> Optimizer:
-    function, args, named = source.call(node)
-    if not isinstance(function, ast.Name):
-        raise Wrong(f"{source.shown(node)} is not an optimizer; write one such as {EXAMPLE_TEXTS['optimizer']}")
-    if function.id not in classes:
-        raise unknown("optimizer", function.id, known_optimizers())
-
     def value(argument: ast.expr) -> object:
         if isinstance(argument, ast.Name) and argument.id == "free":
             return free
         if isinstance(argument, ast.Call) or (isinstance(argument, ast.Name) and argument.id != "inf"):
             return _optimizer(source, argument, classes)
         if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
-            return argument.value  # a choice, which the constructor checks
+            return argument.value  # The constructor checks it.
         return source.number(argument)
 
-    name, build = source.own.get(function.id, function.id), classes[function.id]
-    values = bind(name, build, [value(a) for a in args], {k: value(v) for k, v in named.items()})
-    with user_code(f"making {name}") if function.id in source.own else nullcontext():
-        return make(build, values)
+    name, values = _constructor(source, node, classes, value)
+    with user_code(f"making {source.own[name]}") if name in source.own else nullcontext():
+        return make(classes[name], values)
 
 
 def _schedule(source: Text, node: ast.expr) -> Schedule:
@@ -164,17 +160,20 @@ def _schedule(source: Text, node: ast.expr) -> Schedule:
             return _schedule(source, inner).on(target)  # pyright: ignore[reportArgumentType]  # on checks it
         case ast.Call(func=ast.Attribute()):
             raise Wrong(f'after a schedule comes .on("momentum") or .on("batch_size"), got {source.shown(node)}')
-    name, values = _constructor(
-        source, node, known_schedules(), lists=("at", "lengths", "lr", "momentum", "batch_size")
-    )
+    name, values = _constructor(source, node, KNOWN_SCHEDULES, source.numbers)
     if not isinstance(at := values.get("at", []), list):
         raise Wrong(f"{name}: at must be a list such as [300, 600], got {at:g}")
-    _check_pieces(name, values)
-    return make(known_schedules()[name], values)
+    # A schedule that is too long or has too many pieces is refused before it is built.
+    changing = {"wsd": ("warmup_steps", "decay_steps"), "constant": (), "step": (), "Schedule": ()}
+    if sum(np.sum(values[key]) for key in changing.get(name, ("steps",))) > MAX_TEXT_PIECES:
+        raise Wrong(f"{name}: a schedule in text may have at most {MAX_TEXT_PIECES:,} pieces")
+    if np.sum(values.get("lengths", values.get("steps", 0))) > MAX_SCHEDULE_STEPS:
+        raise Wrong(f"{name}: a schedule lasts at most {MAX_SCHEDULE_STEPS:,} steps")
+    return make(KNOWN_SCHEDULES[name], values)
 
 
 def _joined(source: Text, node: ast.BinOp) -> Schedule:
-    """A chain of + and &, from the left and without recursion, so that it may be long."""
+    """A chain of + and &, evaluated from the left and without recursion, so that it may be long."""
     chain: list[tuple[type[ast.operator], ast.expr]] = []
     first: ast.expr = node
     while isinstance(first, ast.BinOp) and isinstance(first.op, ast.Add | ast.BitAnd):
@@ -184,44 +183,31 @@ def _joined(source: Text, node: ast.BinOp) -> Schedule:
     for op, right in reversed(chain):
         after = _schedule(source, right)
         if len(total.ends) + len(after.ends) > MAX_TEXT_PIECES:
-            raise Wrong(f"a schedule in text changes at most {MAX_TEXT_PIECES:,} times")
+            raise Wrong(f"a schedule in text may have at most {MAX_TEXT_PIECES:,} pieces")
         total = total + after if op is ast.Add else total & after
     return total
-
-
-def _check_pieces(name: str, values: dict[str, Numbers]) -> None:
-    """Refuse a schedule that is too long, or changes too often, before it is built."""
-    changing = {"wsd": ("warmup_steps", "decay_steps"), "constant": (), "step": (), "Schedule": ()}
-    if sum(_total(values[key]) for key in changing.get(name, ("steps",))) > MAX_TEXT_PIECES:
-        raise Wrong(f"{name}: a schedule in text changes at most {MAX_TEXT_PIECES:,} times")
-    if _total(values.get("lengths", values.get("steps", 0))) > MAX_SCHEDULE_STEPS:
-        raise Wrong(f"{name}: a schedule lasts at most {MAX_SCHEDULE_STEPS:,} steps")
-
-
-def _total(values: Numbers) -> float:
-    return sum(values) if isinstance(values, list) else values
 
 
 def _spectrum(source: Text, node: ast.expr) -> Spectrum:
     match node:
         case ast.Call(func=ast.Attribute(value=ast.Name(id="Spectrum"), attr="power_law" as name)):
-            # As in Python: Spectrum.power_law(...) is power_law(...).
+            # Spectrum.power_law(...), as in Python, means power_law(...).
             node = ast.Call(ast.Name(name), node.args, node.keywords)
         case ast.Call(func=ast.Attribute(value=inner, attr=name), args=args):
-            if name not in ("binned", "compress"):
-                raise unknown("way to change a spectrum called", name, ("binned", "compress"))
+            if name not in SPECTRUM_METHODS:
+                raise unknown("method of a spectrum called", name, SPECTRUM_METHODS)
             method = getattr(_spectrum(source, inner), name)
             named = {k: source.number(v) for k, v in source.call(node)[2].items()}
             values = bind(name, method, [source.number(a) for a in args], named)
             _check_change(name, values)
             return make(method, values)
     more = f", or a file that ends in {', '.join(FILES)}"
-    name, values = _constructor(source, node, known_spectra(), ("h", "c", "s", "count"), more)
-    return make(known_spectra()[name], values)
+    name, values = _constructor(source, node, KNOWN_SPECTRA, source.numbers, more)
+    return make(KNOWN_SPECTRA[name], values)
 
 
 def _check_change(name: str, values: dict[str, float]) -> None:
-    """Refuse what would take too long or too much memory."""
+    """Refuse arguments of `SPECTRUM_METHODS` that would take too long or too much memory."""
     if values.get("n", 2) > MAX_TEXT_PIECES:
         raise Wrong(f"{name}: n must be at most {MAX_TEXT_PIECES:,}, got {values['n']:g}", argument="n")
     if values.get("tol", 1) < MIN_TOLERANCE:
@@ -229,41 +215,19 @@ def _check_change(name: str, values: dict[str, float]) -> None:
 
 
 def _constructor(
-    source: Text, node: ast.expr, known: Mapping[str, Callable[..., object]], lists: tuple[str, ...], more: str = ""
-) -> tuple[str, dict[str, Numbers]]:
-    """The known name that is called and its arguments: numbers, or lists of them where those may be."""
+    source: Text, node: ast.expr, known: Mapping[str, Callable[..., object]], value: Callable[[ast.expr], T], more: str = ""
+) -> tuple[str, dict[str, T]]:  # fmt: skip
+    """The name of the known constructor that is called, and its arguments as ``value`` reads them."""
     function, args, named = source.call(node)
     if not isinstance(function, ast.Name):
-        raise Wrong(
-            f"{source.shown(node)} is not a {source.what}; write one such as {EXAMPLE_TEXTS[source.what]}{more}"
-        )
+        example = EXAMPLE_TEXTS[source.what] + more
+        raise Wrong(f"{source.shown(node)} is not {article(source.what)}; write one such as {example}")
     name = function.id
     if name not in known:
-        raise unknown(source.what, source.own.get(name, name), known, more)
-    numbers = source.numbers
-    values = bind(name, known[name], [numbers(a) for a in args], {k: numbers(v) for k, v in named.items()})
-    allowed = lists if name in ("Schedule", "Spectrum") else ("at",)
-    for key, value in values.items():
-        if isinstance(value, list) and key not in allowed:
+        raise unknown(source.what, source.own.get(name, name), [key for key in known if key not in source.own], more)
+    shown = source.own.get(name, name)
+    values = bind(shown, known[name], [value(a) for a in args], {k: value(v) for k, v in named.items()})
+    for key, found in values.items():
+        if isinstance(found, list) and key not in LISTS.get(name, ()):
             raise Wrong(f"{name}: {key} must be one number, got a list")
     return name, values
-
-
-def _names_file(text: str) -> bool:
-    return text.lower().endswith(FILES) or ("(" not in text and ("." in text or os.sep in text))
-
-
-def _load(path: str) -> Spectrum:
-    try:
-        return Spectrum.load(path)
-    except (OSError, RecursionError, MemoryError) as error:
-        raise Wrong(f"cannot read the spectrum {path!r:.80}: {error}") from None
-
-
-def _import(path: str) -> type[Optimizer]:
-    found = imported(path, "an optimizer class")
-    if not (inspect.isclass(found) and issubclass(found, Optimizer)):
-        raise Wrong(f"{path} is not an optimizer; it must be a class that derives from nqm.Optimizer")
-    if inspect.isabstract(found):
-        raise Wrong(f"{path} is abstract: it lacks {', '.join(sorted(found.__abstractmethods__))}")
-    return found

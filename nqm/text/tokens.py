@@ -1,4 +1,4 @@
-"""Constructor text as a syntax tree that is read and never evaluated; `values` and `objects` read their values from it."""
+"""The text of a constructor as a syntax tree, which is read and never evaluated. `values` and `objects` read from it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from ..types import Wrong, short, unknown
 T = TypeVar("T")
 Numbers = float | list[float]
 
-MAX_LENGTH = 2_000  # A text has at most this many characters.
-MAX_NESTING = 50  # Brackets may stand this deep within brackets.
-MAX_EXPONENT = 1_024  # Powers beyond are refused: 2**1023 is the largest power of two that is a float.
-EXACT_INTEGERS = 2**53  # Integers up to here are exact as floats.
+MAX_LENGTH = 2_000  # A text may have at most this many characters.
+MAX_NESTING = 50  # Brackets may be nested at most this deep.
+MAX_EXPONENT = 1_024  # Larger exponents are refused; 2**1023 is the largest power of two that is a float.
+EXACT_INTEGERS = 2**53  # All integers up to this one are exact as floats.
 
 EXAMPLE_TEXTS = {
     "optimizer": "EMA(HeavyBall(momentum=0.9))", "schedule": "warmup(100) + cosine(900)", "spectrum": "power_law(10000)",
@@ -30,7 +30,7 @@ EXAMPLE_TEXTS = {
 }  # fmt: skip
 
 SUFFIXES = {"k": 10**3, "K": 10**3, "M": 10**6, "B": 10**9}
-"""What the letter after a number multiplies it by: a thousand, a million, a billion."""
+"""The factor that a letter after a number stands for."""
 
 ARITHMETIC = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv, ast.Pow: operator.pow,
@@ -50,9 +50,9 @@ TOKEN = re.compile(
 
 
 class Text:
-    """A line of text as a syntax tree of harmless tokens, and the numbers in it.
+    """A text as a syntax tree, and readers for the numbers and calls in it. Only known kinds of tokens are accepted.
 
-    ``own`` maps placeholders in the tree to the ``module:Class`` that stood there, because a colon is not Python.
+    ``own`` maps each placeholder in the tree to the ``module:Class`` that it replaces, which is not valid Python.
     """
 
     def __init__(self, what: str, text: str) -> None:
@@ -69,13 +69,13 @@ class Text:
                 warnings.simplefilter("ignore")
                 self.tree = ast.parse(source, mode="eval").body
         except SyntaxError as error:
-            zero = "no number begins with 0; a comma separates here, so write 1024 and not 1,024"
+            zero = "no number begins with 0; here a comma separates numbers, so write 1024 and not 1,024"
             self._refuse(zero if "leading zeros" in error.msg else error.msg[:1].lower() + error.msg[1:])
         except (ValueError, RecursionError, MemoryError):
             self._refuse("it is too deeply nested")
 
     def _tokens(self) -> Iterable[str]:
-        """The text in pieces of known kinds, with ^ as a power, 1k as a product and module:Class as a name."""
+        """The tokens of the text as Python: ^ becomes a power, 1k a product, and module:Class a placeholder."""
         at = depth = 0
         while at < len(self.text):
             found = TOKEN.match(self.text, at)
@@ -86,7 +86,7 @@ class Text:
             if depth > MAX_NESTING:
                 self._refuse(f"it is nested more than {MAX_NESTING} deep")
             if found.lastgroup == "own":
-                # No text can name a placeholder itself: tokens are ASCII.
+                # A user cannot write a placeholder, because tokens are ASCII.
                 placeholder = f"Ω{len(self.own)}"
                 self.own[placeholder] = token
                 token = placeholder
@@ -95,7 +95,7 @@ class Text:
             yield "**" if token == "^" else token
 
     def read(self, reader: Callable[[ast.expr], T]) -> T:
-        """What a reader makes of the tree."""
+        """What ``reader`` returns for the tree."""
         try:
             return reader(self.tree)
         except RecursionError:
@@ -105,14 +105,14 @@ class Text:
         raise Wrong(f"cannot read {short(self.text)!r} as {article(self.what)}: {why}") from None
 
     def shown(self, node: ast.expr) -> str:
-        """A part of the text, for a message."""
+        """A part of the text, quoted for a message."""
         part = ast.unparse(node)
         for placeholder, path in self.own.items():
             part = part.replace(placeholder, path)
         return repr(short(part))
 
     def number(self, node: ast.expr) -> float:
-        """A literal, ``inf``, or arithmetic of them."""
+        """The number that a literal, ``inf`` or arithmetic on numbers stands for."""
         match node:
             case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
                 return self._bounded(value, node)
@@ -123,22 +123,17 @@ class Text:
             case ast.UnaryOp(op=ast.UAdd(), operand=operand):
                 return self.number(operand)
             case ast.BinOp(left=left, op=op, right=right) if type(op) in ARITHMETIC:
-                return self._arithmetic(ARITHMETIC[type(op)], self.number(left), self.number(right), node)
+                first, second = self.number(left), self.number(right)
+                if isinstance(op, ast.Pow) and abs(second) > MAX_EXPONENT:
+                    raise Wrong(f"the exponent in {self.shown(node)} is larger than {MAX_EXPONENT}")
+                try:
+                    return self._bounded(ARITHMETIC[type(op)](first, second), node)
+                except ArithmeticError:
+                    raise Wrong(f"{self.shown(node)} is not a finite number") from None
         raise Wrong(f"{self.shown(node)} is not a number")
 
-    def _arithmetic(
-        self, function: Callable[[float, float], float], left: float, right: float, node: ast.expr
-    ) -> float:
-        if function is operator.pow and abs(right) > MAX_EXPONENT:
-            raise Wrong(f"the exponent in {self.shown(node)} is beyond {MAX_EXPONENT}")
-        try:
-            value = function(left, right)
-        except ArithmeticError:
-            raise Wrong(f"{self.shown(node)} is not a finite number") from None
-        return self._bounded(value, node)
-
     def _bounded(self, value: float | complex, node: ast.expr) -> float:
-        """Integers that a float cannot hold become floats; what is not a real number is refused."""
+        """The number, as a float if it is a large integer; complex numbers and NaN are refused."""
         try:
             real = value if isinstance(value, int) and abs(value) <= EXACT_INTEGERS else float(value)  # type: ignore[arg-type]
         except (OverflowError, TypeError):
@@ -152,7 +147,7 @@ class Text:
         return [self.number(element) for element in node.elts] if isinstance(node, ast.List) else self.number(node)
 
     def call(self, node: ast.expr) -> tuple[ast.expr, list[ast.expr], dict[str, ast.expr]]:
-        """Function, arguments and named arguments; a bare name is a call without any."""
+        """The function, the arguments and the named arguments of a call; a bare name is a call without arguments."""
         if not isinstance(node, ast.Call):
             return node, [], {}
         named: dict[str, ast.expr] = {}
@@ -164,14 +159,14 @@ class Text:
 
 
 def argument_names(function: Callable[..., object]) -> list[str]:
-    """The arguments that a constructor takes in text."""
+    """The names of the arguments that a constructor accepts in text."""
     names = inspect.signature(function).parameters
     hidden = {f.name for f in fields(function) if not f.metadata.get("text", True)} if is_dataclass(function) else set()
     return [name for name in names if name not in hidden]
 
 
 def bind(name: str, function: Callable[..., object], args: Sequence[T], named: dict[str, T]) -> dict[str, T]:
-    """Arguments by name; those that do not fit are refused by name."""
+    """The values of the arguments by name. An argument that is unknown, missing or given twice is refused."""
     names = argument_names(function)
     if len(args) > len(names):
         raise Wrong(f"{name} got {len(args)} arguments but takes at most {len(names)} ({', '.join(names)})")
@@ -188,7 +183,7 @@ def bind(name: str, function: Callable[..., object], args: Sequence[T], named: d
 
 
 def make(function: Callable[..., T], values: Mapping[str, object]) -> T:
-    """What a constructor makes of its arguments, which it checks itself."""
+    """The object that a constructor builds; it checks its arguments itself, and warnings about arithmetic are off."""
     with np.errstate(all="ignore"):
         return function(**values)
 

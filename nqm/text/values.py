@@ -1,4 +1,4 @@
-"""Text to numbers: one number, batch sizes, learning rates."""
+"""Numbers, batch sizes and learning rates from text."""
 
 from __future__ import annotations
 
@@ -9,23 +9,21 @@ from itertools import pairwise
 from ..types import Wrong
 from .tokens import EXAMPLE_TEXTS, MAX_LENGTH, Text
 
-MAX_BATCH_SIZES = 1_000  # A range in text has at most this many batch sizes.
+MAX_BATCH_SIZES = 1_000  # A text gives at most this many batch sizes, unless the caller allows fewer.
 NUMBER_FORMS = f"write a number such as {EXAMPLE_TEXTS['number']}"
 THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?\s*", re.ASCII)  # such as 1,024 or 65,536
 
 
 def parse_number(text: str, *, finite: bool = False) -> float:
-    """A number, also as ``1,024``, ``1k``, ``4M``, ``2^10``, ``2**10``, ``1e-3``, ``1/8``, or ``inf`` unless it must be finite.
+    """A number from text such as ``1,024``, ``1k``, ``4M``, ``2^10``, ``1e-3`` or ``1/8``; ``inf`` unless it must be finite.
 
     >>> parse_number("2^10"), parse_number("1,024"), parse_number("4M"), parse_number("1/8")
     (1024, 1024, 4000000, 0.125)
     """
     if isinstance(text, str) and THOUSANDS.fullmatch(text):
         text = text.replace(",", "")
-    if not isinstance(text, str) or not text.strip():
-        raise Wrong(f"{text!r:.60} is not a number; {NUMBER_FORMS}")
     try:
-        if "," in text:
+        if not isinstance(text, str) or not text.strip() or "," in text:
             raise Wrong(f"{text!r:.60} is not a number")
         source = Text("number", text)
         number = source.read(source.number)
@@ -36,10 +34,10 @@ def parse_number(text: str, *, finite: bool = False) -> float:
         raise Wrong(f"{error}; {NUMBER_FORMS}") from None
 
 
-def parse_batch_sizes(text: str) -> list[float]:
-    """Batch sizes as a list ``4,16,64``, or as a range ``2^2..2^20`` in factors of 4, or in others: ``2^2..2^20..2``.
+def parse_batch_sizes(text: str, most: int = MAX_BATCH_SIZES) -> list[float]:
+    """Batch sizes from a list such as ``4,16,64``, or a range: ``2^2..2^20`` in factors of 4, ``2^2..2^20..2`` in factors of 2.
 
-    In a list a comma separates, so ``1,024`` is refused there: it is written ``1024`` or ``1k``.
+    In a list a comma separates numbers, so ``1,024`` is refused there; write ``1024`` or ``1k``.
 
     >>> parse_batch_sizes("2^2..2^8"), parse_batch_sizes("10..1000..10"), parse_batch_sizes("8, 2^5")
     ([4, 16, 64, 256], [10, 100, 1000], [8, 32])
@@ -49,11 +47,14 @@ def parse_batch_sizes(text: str) -> list[float]:
     parts = text.split("..")
     if len(parts) > 3:
         raise Wrong(f"a range of batch sizes is FIRST..LAST or FIRST..LAST..FACTOR, got {text!r:.60}")
-    return _range(text, *map(parse_number, parts)) if len(parts) > 1 else _positive("batch sizes", text)
+    sizes = _range(text, *map(parse_number, parts)) if len(parts) > 1 else _positive("batch sizes", text)
+    if len(sizes) > most:
+        raise Wrong(f"{text!r:.60} gives more than {most:,} batch sizes; ask for fewer")
+    return sizes
 
 
 def parse_rates(text: str) -> list[float]:
-    """Learning rates as a list.
+    """Learning rates from a list.
 
     >>> parse_rates("0.03, 0.1")
     [0.03, 0.1]
@@ -67,8 +68,8 @@ def _positive(what: str, text: str) -> list[float]:
     parts = text.split(",")
     for before, part in pairwise(parts):
         if re.fullmatch(r"0\d\d(\.\d+)?", part, re.ASCII):
-            whole = f"{before.strip()}{part}"
-            raise Wrong(f"in a list of {what} a comma separates, so write {whole} and not {before.strip()},{part}")
+            first = before.strip()
+            raise Wrong(f"in a list of {what} a comma separates numbers, so write {first}{part} and not {first},{part}")
     numbers = [parse_number(part) for part in parts]
     if min(numbers) <= 0:
         raise Wrong(f"{what} must be positive, got {min(numbers):g}")
@@ -77,8 +78,6 @@ def _positive(what: str, text: str) -> list[float]:
 
 def _range(text: str, first: float, last: float, factor: float = 4) -> list[float]:
     if not (0 < first <= last < math.inf and 1 < factor < math.inf):
-        raise Wrong(f"a range of batch sizes rises from above 0 by a factor above 1, got {text!r:.60}")
+        raise Wrong(f"a range of batch sizes must start above 0 and rise by a factor above 1, got {text!r:.60}")
     count = 1 + math.floor(math.log(last / first) / math.log(factor) + 1e-9)
-    if count > MAX_BATCH_SIZES:
-        raise Wrong(f"{text:.60} are {count:,} batch sizes; ask for {MAX_BATCH_SIZES:,} at most")
-    return [first * factor**i for i in range(count)]
+    return [first * factor**i for i in range(min(count, MAX_BATCH_SIZES + 1))]  # One too many is enough to be refused.

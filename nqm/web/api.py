@@ -1,4 +1,4 @@
-"""The endpoints: a JSON body in, one call of the engine, a JSON answer out. No mathematics here."""
+"""The endpoints. Each takes a JSON body, calls the engine once, and returns a JSON answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import numpy as np
 from ..engine.run import number, numbers
 from ..engine.schedule import Schedule
 from ..engine.spectrum import Spectrum
-from ..nets.estimates import Measure
 from ..nets.fitting.model import Fit
 from ..optimizers import SGD, Optimizer
 from ..optimizers.base import parameters
@@ -24,7 +23,7 @@ from ..search.sweeps import Sweep
 from ..search.sweeps import sweep as run_sweep
 from ..show.tables import plain
 from ..types import Array, Wrong
-from .bodies import BODIES, Given, PlannedSchedule, SpectrumSource
+from .bodies import BODIES, Given, PlannedSchedule
 from .fields import Refused, told
 from .files import SHELF
 from .limits import SERVER
@@ -33,14 +32,14 @@ from .recipes import recipe
 Answer = dict[str, object]
 
 FIELDS = {"problem": "problem.kind", "spectrum": "problem.spectrum", "replacement": "epochs", "bent": "quadratic"}
-"""Fields of a body for the arguments of the library that have another name."""
+"""The field of a body for each argument of the library that has another name there."""
 
 
 def curve(
     problem: Given, optimizer: Optimizer, batch_size: float, steps: int, schedule: PlannedSchedule | None, quick: bool,
     seed: int, grid: Literal["log", "linear"], points: int, replicas: int,
 ) -> Answer:  # fmt: skip
-    """Loss over steps of one setting; of an optimizer that is not linear, the mean over replicas."""
+    """Loss over steps of one setting; the mean over replicas if the optimizer is not linear."""
     limit = None if quick else _limit(problem, optimizer, batch_size)
     quick = optimizer.linear and (quick or problem.problem.slow(steps))
     where, plan = problem.quick if quick else problem.problem, schedule and schedule.schedule
@@ -67,7 +66,7 @@ def _multipliers(schedule: Schedule, steps: Array) -> dict[str, list[float]]:
 
 
 def _limit(given: Given, optimizer: Optimizer, batch_size: float) -> float | None:
-    """The learning rate at which the setting loses stability, where that is quick to say."""
+    """The learning rate at which a setting loses stability; None if it would take long to compute."""
     if not optimizer.linear or "lr" not in parameters(optimizer) or optimizer.endless.cycle > 1:
         return None
     return number(given.quick.stability_limit(optimizer, batch_size))
@@ -131,8 +130,8 @@ def _of_fixed_noise(given: Given, what: str) -> Quadratic:
 
 
 def spectrum(problem: Given) -> Answer:
-    """The numbers of ``nqm spectrum --json``, noise scales at the start, nodes and bands to draw, and the fit."""
-    modes, fit = problem.problem.spectrum, problem.fit
+    """What ``nqm spectrum --json`` prints, noise scales at the start, nodes and bands to draw, and the fit."""
+    modes, fit = problem.problem.spectrum, problem.spectrum.fit
     start, (edges, which) = Quadratic(modes).run(SGD(1.0), math.inf, [0]), decades(modes.h)
     masses = {"signal": modes.signal_mass, "noise": modes.noise_mass, "count": modes.count}
     return {
@@ -147,7 +146,7 @@ def spectrum(problem: Given) -> Answer:
 
 
 def _nodes(spectrum: Spectrum) -> dict[str, list[object]]:
-    """Nodes from the largest curvature down, evenly in the log of their place where there are too many."""
+    """Nodes from the largest curvature down; if there are too many, a selection at equal factors of their rank."""
     order = np.argsort(-spectrum.h, kind="stable")
     if len(order) > SERVER.nodes_shown:
         order = order[np.unique(np.rint(np.geomspace(1, len(order), SERVER.nodes_shown)).astype(int)) - 1]
@@ -159,14 +158,12 @@ def _fitted(fit: Fit) -> dict[str, object]:
     return {
         **fit.to_dict(),
         "top": {name: numbers(values) for name, values in fit.top.items()},
-        **{name: None if measure is None else _measured(measure) for name, measure in measures.items()},
+        **{  # Weights are averaged over the probes.
+            name: measure and {"h": numbers(measure.h), "weight": numbers(measure.weight / measure.probes)}
+            for name, measure in measures.items()
+        },
         "descent": fit.descent and {"steps": numbers(fit.descent.steps), "loss": numbers(fit.descent.loss)},
     }
-
-
-def _measured(measure: Measure) -> dict[str, list[object]]:
-    """Nodes with weights that sum to the mean over probes."""
-    return {"h": numbers(measure.h), "weight": numbers(measure.weight / measure.probes)}
 
 
 def predict(
@@ -174,10 +171,10 @@ def predict(
     quadratic: bool,
 ) -> Answer:  # fmt: skip
     """What a fitted network will do next."""
-    if problem.fit is None:
+    fit, plan = problem.spectrum.fit, schedule and schedule.schedule
+    if fit is None:
         raise Wrong("predictions need a file of nqm fit", argument="spectrum")
-    plan = schedule and schedule.schedule
-    found = problem.fit.predict(optimizer, batch_size, steps, plan, replacement=not epochs, bent=not quadratic)
+    found = fit.predict(optimizer, batch_size, steps, plan, replacement=not epochs, bent=not quadratic)
     return found.to_dict()
 
 
@@ -188,15 +185,15 @@ ENDPOINTS: dict[str, Callable[..., Answer]] = {
 
 
 def upload(content: bytes, name: str = "") -> Answer:
-    """Read a file, and say what is in it."""
+    """Read an uploaded file and describe it."""
     opened = SHELF.opened(content, name)
-    given = Given(SpectrumSource(opened.name, opened.spectrum, opened))
-    told = {"id": opened.id, "name": opened.name, "kind": opened.kind, "file": opened.to_json()}
-    return {**told, **spectrum(given), **recipe("spectrum", {"problem": given})}
+    kind = "fit" if opened.fit else "spectrum"
+    told = {"id": opened.id, "name": opened.name, "kind": kind, "file": opened.to_json()}
+    return {**told, **spectrum(Given(opened)), **recipe("spectrum", {"problem": Given(opened)})}
 
 
 def answer(endpoint: str, body: bytes) -> Answer:
-    """What an endpoint answers to a body; `Refused` or `Wrong` if the body is wrong."""
+    """The answer of an endpoint to a body; a wrong body raises `Refused` or `Wrong`."""
     try:
         data = json.loads(body, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -213,7 +210,7 @@ def _no_constant(name: str) -> float:
 
 
 def _blamed(endpoint: str, argument: str | None) -> str | None:
-    """The field of a body that an argument of the library comes from, if there is one."""
+    """The field of a body that an argument of the library comes from; None if there is none."""
     known = BODIES[endpoint].fields if endpoint in BODIES else {}
     if argument == "optimizer" and "optimizers" in known:
         return "optimizers"
@@ -221,23 +218,14 @@ def _blamed(endpoint: str, argument: str | None) -> str | None:
     return field if field.partition(".")[0] in known else None
 
 
-def encoded(data: object) -> bytes:
-    """Strict JSON."""
-    try:
-        text = json.dumps(data, allow_nan=False, separators=(",", ":"))
-    except ValueError:  # Results hold no NaN, but what they quote may.
-        text = json.dumps(plain(data), allow_nan=False, separators=(",", ":"))
-    return text.encode()
-
-
 def respond(endpoint: str, body: bytes, name: str = "") -> tuple[int, bytes]:
-    """Status and JSON of an answer; what is neither an answer nor a wrong request is an exception, a bug."""
+    """Status and JSON of the answer to a request. An exception that leaves this function is a bug."""
     try:
         found = upload(body, name) if endpoint == "upload" else answer(endpoint, body)
-        return 200, encoded(found)
+        return 200, json.dumps(plain(found), allow_nan=False, separators=(",", ":")).encode()
     except Refused as refused:
         return refused.status, told(str(refused), refused.field, refused.argument)
     except Wrong as wrong:
         return 422, told(str(wrong), _blamed(endpoint, wrong.argument))
     except MemoryError:
-        return 503, told("this takes more memory than a request may have; ask for less")
+        return 503, told("this needs more memory than a request may use; ask for less")

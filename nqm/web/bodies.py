@@ -1,14 +1,12 @@
-"""What each endpoint's body holds: fields, kinds, bounds and defaults. The schema and the readers both come from here."""
+"""The bodies of the endpoints: fields, kinds, bounds and defaults. Both the schema and the readers come from here."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import lru_cache, partial
 
 from ..engine.schedule import Schedule
-from ..engine.spectrum import Spectrum
-from ..nets.fitting.model import Fit
 from ..optimizers import Optimizer, Wrapper, free
 from ..optimizers.base import assign, parameters
 from ..problems.base import Problem
@@ -20,22 +18,13 @@ from ..text.objects import parse_optimizer, parse_schedule, parse_spectrum
 from ..text.values import parse_batch_sizes
 from ..types import Wrong
 from .fields import FLAG, RAW_OBJECT, ChoiceValue, EitherValue, Field, ListValue, NumberValue, ObjectValue, TextValue
-from .files import SHELF, Opened
+from .files import SHELF, SpectrumSource
 from .limits import REQUEST
 
 PAPER = "power_law(10000)"
-LARGEST_NUMBER = 1e300  # Numbers of a body stay below this, so that products of two of them seldom overflow.
-SMALLEST_NUMBER = 1e-300  # Positive numbers of a body are at least this.
-PROBLEMS_KEPT = 8  # Problems that a process keeps, with their quadrature nodes, which take a tenth of a second to find.
-
-
-@dataclass(frozen=True)
-class SpectrumSource:
-    """A spectrum and where it comes from: constructor text, or a file that was opened and its name."""
-
-    text: str
-    spectrum: Spectrum = field(compare=False)
-    opened: Opened | None = None
+LARGEST_NUMBER = 1e300  # Upper bound on every number of a body, far enough from overflow for most arithmetic.
+SMALLEST_NUMBER = 1e-300  # Lower bound on a number of a body that must be positive.
+PROBLEMS_KEPT = 8  # A process keeps this many problems, whose quadrature nodes take a tenth of a second to find.
 
 
 @dataclass(frozen=True)
@@ -49,7 +38,7 @@ class Given:
     def __post_init__(self) -> None:
         if self.label_noise is not None and self.kind != "least_squares":
             raise Wrong("label_noise needs the kind least_squares", argument="label_noise")
-        self.problem  # noqa: B018 - built here, where what is wrong with it has a field
+        self.problem  # noqa: B018 - an error is raised here, while the reader knows the field
 
     @property
     def problem(self) -> Problem:
@@ -57,12 +46,8 @@ class Given:
 
     @property
     def quick(self) -> Problem:
-        """The same on quadrature nodes good to 1e-9."""
+        """The same problem on quadrature nodes, accurate to 1e-9 of the loss."""
         return self.problem.nodes.fine
-
-    @property
-    def fit(self) -> Fit | None:
-        return self.spectrum.opened.fit if self.spectrum.opened else None
 
 
 @lru_cache(PROBLEMS_KEPT)
@@ -83,35 +68,28 @@ def _spectrum_text(text: str) -> SpectrumSource:
     text = " ".join(text.split())
     spectrum = parse_spectrum(text, allow_files=False)
     if len(spectrum) > REQUEST.nodes:
-        raise Wrong(f"a spectrum may have {REQUEST.nodes:,} nodes, this one has {len(spectrum):,}; compress it")
+        raise Wrong(f"a spectrum may have at most {REQUEST.nodes:,} nodes, this one has {len(spectrum):,}; compress it")
     return SpectrumSource(text, spectrum)
 
 
 def _spectrum_file(upload: str | None, file: dict[str, object] | None, name: str) -> SpectrumSource:
     if (upload is None) == (file is None):
         raise Wrong("a spectrum is text, or has exactly one of upload and file")
-    opened = SHELF.get(upload) if upload is not None else SHELF.opened(json.dumps(file, sort_keys=True).encode(), name)
-    return SpectrumSource(opened.name, opened.spectrum, opened)
+    return SHELF.get(upload) if upload is not None else SHELF.opened(json.dumps(file, sort_keys=True).encode(), name)
 
 
 def _optimizer(text: str) -> Optimizer:
     found = parse_optimizer(text, allow_import=False)
-    slots = _slots(found)
-    if slots > REQUEST.slots:
-        allowed = f"an optimizer may have {REQUEST.slots} slots here, one for each thing it remembers"
-        raise Wrong(f"{allowed}; this has {slots}")
+    if (slots := _slots(found)) > REQUEST.slots:
+        raise Wrong(f"an optimizer may have at most {REQUEST.slots} slots (arrays that it keeps), this one has {slots}")
     return found
 
 
 def _slots(optimizer: Optimizer) -> int:
-    """What an optimizer remembers: exactly for a linear one, the number of its layers for another."""
+    """The number of slots of a linear optimizer; the number of nested optimizers if it is not linear."""
     if optimizer.linear:
         return len(optimizer.initial())
     return 1 + (_slots(optimizer.inner) if isinstance(optimizer, Wrapper) else 0)
-
-
-def _schedule_text(text: str) -> PlannedSchedule:
-    return PlannedSchedule(text, parse_schedule(text))
 
 
 def _schedule_pieces(lengths: list[int], **multipliers: list[float] | None) -> PlannedSchedule:
@@ -120,15 +98,8 @@ def _schedule_pieces(lengths: list[int], **multipliers: list[float] | None) -> P
     return PlannedSchedule(f"Schedule({text})", Schedule(lengths, **given))
 
 
-def _batch_sizes(text: str) -> list[float]:
-    sizes = parse_batch_sizes(text)
-    if len(sizes) > REQUEST.batch_sizes:
-        raise Wrong(f"{text!r:.60} are {len(sizes)} batch sizes; ask for {REQUEST.batch_sizes} at most")
-    return sizes
-
-
 def _map(optimizer: Optimizer, x: Axis, y: Axis, **others: object) -> dict[str, object]:
-    """The settings that the axes replace need not be free: the text of a page keeps the setting that was clicked."""
+    """Free the hyper-parameters on the axes: the page sends the optimizer with the values of the cell that was clicked."""
     for axis in (x, y):
         if axis.name in (known := parameters(optimizer)):
             optimizer = assign(optimizer, known[axis.name].path, free)
@@ -161,12 +132,15 @@ given = {"problem": Field(problem, {})}
 as_it_is = {"problem": Field(measured, {})}
 optimizer = {"optimizer": Field(TextValue(_optimizer))}
 at = {"batch_size": Field(batch_size)}
-planned = {"schedule": Field(EitherValue(TextValue(_schedule_text), pieces), None)}
+written = TextValue(lambda text: PlannedSchedule(text, parse_schedule(text)))
+planned = {"schedule": Field(EitherValue(written, pieces), None)}
 target = {"target": Field(positive)}
 horizon = Field(NumberValue(1, REQUEST.steps, whole=True), None)
 goals = {"target": Field(positive, None), "steps": horizon, "examples": Field(positive, None)}
 quick = {"quick": Field(FLAG, False)}
-sizes = EitherValue(TextValue(_batch_sizes), ListValue(batch_size, REQUEST.batch_sizes))
+sizes = EitherValue(
+    TextValue(partial(parse_batch_sizes, most=REQUEST.batch_sizes)), ListValue(batch_size, REQUEST.batch_sizes)
+)
 
 BODIES: dict[str, ObjectValue] = {
     "curve": ObjectValue({

@@ -1,4 +1,4 @@
-"""What there is to choose, read off the engine itself: menus, ranges, and a sentence for every word."""
+"""What a user can choose, taken from the library itself: menus, ranges, and a sentence about every term of the page."""
 
 from __future__ import annotations
 
@@ -14,70 +14,70 @@ from ..optimizers import Optimizer, Wrapper, free
 from ..optimizers.base import Sampled, SampledWrapper
 from ..optimizers.kinds import Kind
 from ..search.sweeps import DEFINITIONS
-from ..text.objects import known_optimizers, known_schedules, known_spectra
+from ..text.objects import KNOWN_OPTIMIZERS, KNOWN_SCHEDULES, KNOWN_SPECTRA
 from ..text.tokens import argument_names
 from .limits import REQUEST
 
 Described = dict[str, object]
 SPANS = {"memory": (0.0, 1 - 2.0**-14), "linear": (0.0, 1.0)}
-"""What the sliders of the scales that have ends of their own span."""
+"""The ranges of sliders on the scales whose values are bounded."""
 
 TERMS = {
-    "loss": "The expected loss of the reported weights, in expectation over gradient noise and start.",
-    "signal": "The part of the loss that is left of the start; it falls with every step and does not depend on the batch size.",
+    "loss": "The loss of the weights, in expectation over the gradient noise and the starting point.",
+    "signal": "The part of the loss that remains from the starting point; it does not depend on the batch size.",
     "noise": "The part of the loss that gradient noise adds; it is inversely proportional to the batch size.",
-    "floor": "The loss at which a constant setting ends up, where noise comes in as fast as it is forgotten.",
+    "floor": "The noise floor: the loss that a constant setting approaches, at which every step adds as much noise as it removes.",
     "bands": "The loss split by the curvature of its modes, one band for each factor of ten.",
     "curvature": "How fast the gradient changes along a direction: an eigenvalue h of the Hessian.",
-    "spectrum": "The curvatures of a problem, with gradient noise c and start s along each.",
-    "batch_size": "Examples in each step's gradient; its noise variance is c divided by this.",
+    "spectrum": "The curvatures h of a problem, with the gradient noise c and the squared initial distance s along each.",
+    "batch_size": "The number of examples in the gradient of each step; the variance of its noise is c divided by this number.",
     "steps": "Updates of the weights.",
-    "examples": "Steps times batch size: what training costs where time is no object.",
+    "examples": "Steps times batch size: the number of examples that training has used.",
     "target": "The loss to reach.",
-    "effective_lr": "The learning rate of plain SGD that moves as far in the long run: with momentum, lr / (1 - momentum).",
-    "critical_batch_size": "The batch size beyond which twice the batch no longer halves the steps.",
-    "perfect_scaling": "Twice the batch, half the steps, through the point with the fewest examples.",
-    "regimes": "Perfect scaling, diminishing returns, and the largest batches, which no longer save steps.",
-    "paper": "The paper's bound on steps from noise alone, the sum of c / h over 2 B target.",
-    "bayes": "Steps below which no method at all reaches the target, as so many gradients do not tell enough.",
-    "conjugate_gradients": "Steps of conjugate gradients without noise: the best that any method in the gradients' span can do.",
-    "noise_scale": "tr C / |g|^2, the batch size at which noise and signal of a gradient are alike.",
-    "curvature_noise_scale": "The same weighted by curvature, tr HC / g'Hg.",
+    "effective_lr": "The learning rate of SGD that moves equally far in the long run: with momentum, lr / (1 - momentum).",
+    "critical_batch_size": "The batch size from which on doubling the batch no longer halves the steps.",
+    "perfect_scaling": "Twice the batch needs half the steps; the line goes through the point with the fewest examples.",
+    "regimes": "Three ranges of batch sizes: perfect scaling, diminishing returns, and no further gain.",
+    "paper": "The paper's lower bound on the steps, from noise alone: sum of c / h, divided by 2 B times the target.",
+    "bayes": "A lower bound on the steps of any method: fewer gradients do not contain enough information to reach the target.",
+    "conjugate_gradients": "The steps of conjugate gradients without noise, the fewest of any method that combines past gradients.",
+    "noise_scale": "tr C / |g|^2, the batch size at which the noise of a gradient is as large as the gradient itself.",
+    "curvature_noise_scale": "The noise scale weighted by curvature, tr HC / g'Hg.",
     "schedule": "Multipliers on learning rate, momentum or batch size over steps.",
-    "pieces": "Stretches of equal length on which a schedule is constant.",
-    "stability_limit": "The learning rate from which a direction grows instead of shrinking.",
-    "boundary": "Where stability ends: beyond it the loss diverges.",
-    "free": "Not set: tuning fills it in.",
+    "pieces": "The parts of equal length in which a schedule is constant.",
+    "stability_limit": "The learning rate above which the weights grow along some direction instead of converging.",
+    "boundary": "The edge of stability: beyond it the loss diverges.",
+    "free": "Not set: tuning chooses the value.",
     "quadratic": "Gradient noise has a fixed variance, as in Zhang et al. (2019).",
-    "least_squares": "Gradient noise is that of minibatches of a linear regression, and shrinks with the loss.",
+    "least_squares": "Gradient noise is that of minibatches of a linear regression; it shrinks with the loss.",
     "label_noise": "The variance of the labels' noise in a linear regression.",
-    "offset": "The loss that a fitted network's quadratic cannot get rid of; add it to the losses of the model.",
-    "reach": "Learning rate times steps times largest curvature: how far the weights travel, and so how far to trust a prediction.",
-    "interval": "A 90% interval from the scatter of the noise vectors that were measured.",
+    "offset": "The loss of a fitted network at the minimum of its quadratic; add it to the losses of the model.",
+    "reach": "Learning rate times steps times largest curvature: how far training goes; predictions are less certain further on.",
+    "interval": "A 90% interval from the scatter of the measured noise vectors.",
 }
 PARAMETERS = {
-    "lr": "How far a step goes: the gradient is multiplied by this.",
-    "momentum": "How much of the last step is repeated in the next; the memory is 1 / (1 - momentum) steps.",
-    "decay": "How much of the average is kept at each step; it averages over about 1 / (1 - decay) steps.",
-    "power": "The gradient is divided by curvature to this power: 0 for none, 1 for Newton's method.",
-    "Lookahead.alpha": "How far the slow weights go towards the fast ones.",
-    "Lookahead.period": "Steps of the fast weights between two moves of the slow ones.",
+    "lr": "The factor by which a step multiplies the gradient.",
+    "momentum": "The fraction of the last step that the next step repeats; the memory is 1 / (1 - momentum) steps.",
+    "decay": "The fraction of the average that each step keeps; the average extends over about 1 / (1 - decay) steps.",
+    "power": "The gradient is divided by the curvature to this power: 0 changes nothing, 1 is Newton's method.",
+    "Lookahead.alpha": "The fraction of the way that the slow weights move towards the fast weights.",
+    "Lookahead.period": "Steps of the fast weights between two moves of the slow weights.",
     "Polyak.start": "Where the average begins: a fraction of the run, or a number of steps.",
     "beta1": "Momentum of the gradient's average.",
     "beta2": "Memory of the average of squared gradients.",
     "eps": "Added to the root of the squared gradients, so that nothing is divided by zero.",
-    "weight_decay": "How fast weights shrink towards zero, beside the gradient.",
-    "norm": "The longest gradient that is let through.",
+    "weight_decay": "The rate at which weights shrink towards zero, independently of the gradient.",
+    "norm": "The largest norm of a gradient; longer gradients are scaled down to it.",
     "RMSProp.alpha": "Memory of the average of squared gradients.",
-    "drift": "The part by which the preconditioner's power swings.",
-    "DriftingPreconditioned.period": "Steps of one swing of the preconditioner.",
+    "drift": "The relative amplitude by which the power of the preconditioner oscillates.",
+    "DriftingPreconditioned.period": "The period of that oscillation, in steps.",
     "order": "Whether the preconditioner acts before the momentum or after it.",
-    "EstimatedPreconditioned.examples": "Examples whose gradients the preconditioner is estimated from.",
+    "EstimatedPreconditioned.examples": "The number of examples from whose gradients the preconditioner is estimated.",
     "damping": "Added to the estimate, so that nothing is divided by zero.",
 }
 OUTCOME_SENTENCES = {
-    "finished": "It ran to the last step.",
-    "reached": "It reached the target.",
+    "finished": "The run came to its last step.",
+    "reached": "The target was reached.",
     "above_floor": "Noise keeps the loss above the target; a smaller learning rate, a larger batch or an average would help.",
     "diverged": "The learning rate is beyond the edge of stability, and the loss grows.",
     "out_of_steps": "The target was not reached within the steps that were allowed.",
@@ -85,12 +85,12 @@ OUTCOME_SENTENCES = {
 
 
 def describe() -> Described:
-    """All menus."""
+    """The answer of /api/describe."""
     return {
         "version": __version__,
-        "optimizers": [_optimizer(name, kind) for name, kind in known_optimizers().items()],
-        "schedules": [_constructor(name, function) for name, function in known_schedules().items()],
-        "spectra": [_constructor(name, function) for name, function in known_spectra().items()],
+        "optimizers": [_optimizer(name, kind) for name, kind in KNOWN_OPTIMIZERS.items()],
+        "schedules": [_constructor(name, function) for name, function in KNOWN_SCHEDULES.items()],
+        "spectra": [_constructor(name, function) for name, function in KNOWN_SPECTRA.items()],
         "terms": TERMS | {name: sentence for name, sentence in PARAMETERS.items() if "." not in name},
         "definitions": DEFINITIONS,
         "outcomes": OUTCOME_SENTENCES,
@@ -120,7 +120,7 @@ def _parameter(owner: str, f: Field[object], hint: object) -> Described:
 
 
 def _span(kind: Kind) -> tuple[float, float]:
-    """What a slider spans: the box of the search, or ten times as far as the likely values reach on either side.
+    """The range of a slider: that of the search, or, around likely values, ten times further on either side.
 
     >>> from nqm.optimizers.kinds import rate, whole
     >>> _span(rate().metadata["kind"]), _span(whole().metadata["kind"])

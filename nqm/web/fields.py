@@ -1,7 +1,7 @@
-"""Values of a request: each kind has the JSON schema that describes it and the reader that checks it.
+"""Kinds of values in a request. Each kind gives the JSON schema of its values and reads them.
 
-One declaration serves both, so that the schema cannot say what the server does not do. A value that is refused is a
-`Refused` with the path of the field, and its sentence names the bound.
+One declaration serves both, so the schema cannot promise what the server does not do. A wrong value raises `Refused`, which
+has the path of the field and a sentence with the bound.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NUMBER_TEXT = 60  # A number that is written as text has at most this many chara
 
 
 class Refused(Exception):
-    """A request that cannot be answered: one sentence, the field to change and the argument in its text, the status."""
+    """A request that cannot be answered: a sentence, the field to change, the argument inside its text, and the HTTP status."""
 
     def __init__(self, sentence: str, field: str | None = None, argument: str | None = None, status: int = 422) -> None:
         super().__init__(sentence)
@@ -29,12 +29,12 @@ class Refused(Exception):
 
 
 def told(sentence: str, field: str | None = None, argument: str | None = None, **more: str) -> bytes:
-    """The JSON of a request that is not answered."""
+    """The JSON that a client gets in place of an answer."""
     return json.dumps({"error": " ".join(sentence.split()), "field": field, "argument": argument, **more}).encode()
 
 
 class Reader(Protocol):
-    """A kind of value: which JSON it takes, and what the JSON means; `Refused` with the path if it means nothing."""
+    """A kind of value: its JSON schema, and a reader that turns JSON into a value or raises `Refused` with the path."""
 
     def schema(self) -> Schema: ...
 
@@ -43,7 +43,7 @@ class Reader(Protocol):
 
 @dataclass(frozen=True)
 class NumberValue:
-    """A number between two bounds, as such or as text."""
+    """A number between two bounds, as a JSON number or as text."""
 
     low: float
     high: float
@@ -69,7 +69,7 @@ class NumberValue:
 
 @dataclass(frozen=True)
 class PlainValue:
-    """JSON of one type as it is: its class in Python, its name in a schema, and in a sentence."""
+    """A value of one JSON type, unchanged: its class in Python, its name in a schema, and its name in a sentence."""
 
     kind: type
     name: str
@@ -85,7 +85,7 @@ class PlainValue:
 
 
 FLAG = PlainValue(bool, "boolean", "true or false")
-RAW_OBJECT = PlainValue(dict, "object", "an object")  # A reader of its own checks what is in it.
+RAW_OBJECT = PlainValue(dict, "object", "an object")  # Its content is checked elsewhere.
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class ChoiceValue:
 
 @dataclass(frozen=True)
 class TextValue:
-    """Text that a function makes something of, or refuses with a `Wrong`."""
+    """Text that a function turns into a value; the function raises `Wrong` if it cannot."""
 
     parse: Callable[[str], object]
     most: int = REQUEST.text
@@ -141,7 +141,7 @@ class ListValue:
 
 @dataclass(frozen=True)
 class EitherValue:
-    """Text, or what another kind reads."""
+    """Either text, which one kind reads, or other JSON, which another kind reads."""
 
     text: Reader
     other: Reader
@@ -159,7 +159,7 @@ NEEDED = object()
 
 @dataclass(frozen=True)
 class Field:
-    """A field of an object: its kind, and the JSON that stands for it if it is omitted; None stays None."""
+    """A field of an object: its kind, and the JSON that is read if it is omitted. A default of None is not read."""
 
     kind: Reader
     default: object = NEEDED
@@ -174,7 +174,7 @@ class Field:
 
 @dataclass(frozen=True)
 class ObjectValue:
-    """Fields by name, and what is made of them; other names are refused."""
+    """An object with named fields, and a function that builds a value from them. Other names are refused."""
 
     fields: Mapping[str, Field]
     make: Callable[..., Any] = field(default=dict)
@@ -203,7 +203,7 @@ def _inside(path: str, name: str | None) -> str:
 
 
 def _parsed(function: Callable[[str], object], text: str, path: str) -> object:
-    """What a function makes of a text; a `Wrong` is about this field, and its argument is one in the text."""
+    """The value of a text. A `Wrong` becomes a `Refused` about this field, with the argument that is wrong in the text."""
     try:
         return function(text)
     except Wrong as wrong:

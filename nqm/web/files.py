@@ -1,4 +1,4 @@
-"""Files that a user opens: what `nqm fit` and `nqm spectrum` write, read from bytes, with limits and without pickle."""
+"""Uploaded files of `nqm fit` and `nqm spectrum`, read from bytes within limits and without pickle."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,29 +23,28 @@ from .fields import Refused
 from .limits import REQUEST, Recent
 
 ZIP = b"PK\x03\x04"
-UNPACKED_BYTES = 2**25  # An .npz may have this many bytes unpacked; 20,000 modes take 640 kB.
-PROBES = 1_000  # The probes of a measurement are numbered below this.
-DESCENT_STEPS = 10**6  # The descent of a fit ends before this step.
-FILES_KEPT = 8  # A process keeps this many files in the form in which it has read them.
-DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, RuntimeError, IndexError, OverflowError)
-"""What the readers raise on a damaged file, besides `Wrong`; a recursion too deep is a RuntimeError."""
+UNPACKED_BYTES = 2**25  # Largest size of an .npz file when unpacked; 20,000 modes take 640 kB.
+PROBES = 1_000  # Largest number of probes of a measurement.
+DESCENT_STEPS = 10**6  # Last step that the descent of a fit may have.
+FILES_KEPT = 8  # Number of files that a process keeps after reading them.
+DAMAGE = (
+    zipfile.BadZipFile, zlib.error, struct.error, json.JSONDecodeError, UnicodeDecodeError, RuntimeError, IndexError,
+    OverflowError,
+)  # fmt: skip
+"""What the readers raise on a damaged file, besides `Wrong`; JSON nested too deeply is a RuntimeError."""
 
 
-@dataclass(frozen=True, eq=False)
-class Opened:
-    """A file that was read: its spectrum, and the fit it comes from, if it is one."""
+@dataclass(frozen=True)
+class SpectrumSource:
+    """A spectrum and its origin: constructor text, or a file, which has an ``id`` and, if `nqm fit` wrote it, a fit."""
 
-    id: str
-    name: str
-    spectrum: Spectrum
-    fit: Fit | None = None
-
-    @property
-    def kind(self) -> str:
-        return "spectrum" if self.fit is None else "fit"
+    name: str  # The constructor text, or the name of the file.
+    spectrum: Spectrum = field(compare=False)
+    id: str = ""
+    fit: Fit | None = field(default=None, compare=False)
 
     def to_json(self) -> dict[str, object]:
-        """The content as the JSON file would have it."""
+        """The content as a JSON file has it, also if it came as .npz."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "file.json")
             (self.fit or self.spectrum).save(path)
@@ -53,28 +52,27 @@ class Opened:
 
 
 class Shelf:
-    """The files that this process has read, by the hash of their content; others are asked for."""
+    """The files that this process has read, by the hash of their content. ``ask`` gets the bytes and name of others."""
 
     def __init__(self) -> None:
         self.ask: Callable[[str], tuple[bytes, str] | None] = lambda _: None
-        self._read: Recent[str, Opened] = Recent(FILES_KEPT)
+        self._read: Recent[str, SpectrumSource] = Recent(FILES_KEPT)
 
-    def opened(self, content: bytes, name: str = "") -> Opened:
-        """Read a file from its bytes."""
+    def opened(self, content: bytes, name: str = "") -> SpectrumSource:
         key = identity(content)
         known = self._read.get(key)
         if known is None:
             return self._read.keep(key, read(content, key, name))
-        # It may be opened again under another name.
+        # The same content may be uploaded again under another name.
         return self._read.keep(key, replace(known, name=_tidy(name, known.name))) if name else known
 
-    def get(self, key: str) -> Opened:
+    def get(self, key: str) -> SpectrumSource:
         """A file by its id."""
         if known := self._read.get(key):
             return known
         kept = self.ask(key)
         if kept is None:
-            raise Wrong(f"there is no upload {key[:40]!r} any more; open the file again")
+            raise Wrong(f"the server no longer has the upload {key[:40]!r}; open the file again")
         return self.opened(*kept)
 
 
@@ -85,49 +83,42 @@ def identity(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:32]
 
 
-def read(content: bytes, key: str, name: str = "") -> Opened:
-    """A fit or a spectrum, told by the content; what is neither is refused with a sentence."""
+def read(content: bytes, key: str, name: str = "") -> SpectrumSource:
+    """A fit or a spectrum, recognised by its content; anything else is refused."""
     if len(content) > REQUEST.upload_bytes:
-        raise Refused(f"a file may have {REQUEST.upload_bytes:,} bytes, this one has {len(content):,}", status=413)
+        raise Refused(f"a file may have at most {REQUEST.upload_bytes:,} bytes, this has {len(content):,}", status=413)
     try:
         found = _load(content, name)
     except DAMAGE as error:
-        raise Wrong(f"this is no file of nqm fit or nqm spectrum: {type(error).__name__}") from None
-    fit = found if isinstance(found, Fit) else None
+        raise Wrong(f"this is no file of nqm fit or nqm spectrum: {error}") from None
+    fit, spectrum = (found, found.spectrum) if isinstance(found, Fit) else (None, found)
     if fit is not None:
         _check(fit)
-    spectrum = found.spectrum if isinstance(found, Fit) else found
     if len(spectrum) > REQUEST.nodes:
-        raise Wrong(f"a file may have {REQUEST.nodes:,} modes, this one has {len(spectrum):,}; nqm spectrum --compress")
-    return Opened(key, _tidy(name, "spectrum.json" if fit is None else "fit.json"), spectrum, fit)
+        many = f"a file may have at most {REQUEST.nodes:,} modes, this one has {len(spectrum):,}"
+        raise Wrong(f"{many}; nqm spectrum --compress makes it smaller")
+    return SpectrumSource(_tidy(name, "spectrum.json" if fit is None else "fit.json"), spectrum, key, fit)
 
 
 def _load(content: bytes, name: str) -> Fit | Spectrum:
-    packed = content.startswith(ZIP)
-    names = _names(content, packed)
+    if content.startswith(ZIP):
+        members = zipfile.ZipFile(io.BytesIO(content)).infolist()
+        if sum(member.file_size for member in members) > UNPACKED_BYTES:
+            raise Wrong(f"this file would take more than {UNPACKED_BYTES:,} bytes unpacked")
+        names, ending = {Path(member.filename).stem for member in members}, ".npz"
+    else:
+        names, ending = json.loads(content.decode()), ".json"
+        if not isinstance(names, dict):
+            raise Wrong("this is no file of nqm fit or nqm spectrum: it should be a JSON object")
     with tempfile.TemporaryDirectory() as folder:
-        # The readers quote the name of the file, so it is that of the user's own.
-        path = Path(folder, _tidy(name, "file.json")).with_suffix(".npz" if packed else ".json")
+        # Error messages of the readers quote the name of the file, so the copy bears the user's name for it.
+        path = Path(folder, _tidy(name, "file.json")).with_suffix(ending)
         path.write_bytes(content)
-        return Fit.load(path) if {"about", "format"} & names else Spectrum.load(path)
-
-
-def _names(content: bytes, packed: bool) -> set[str]:
-    """What a file has, by name: the members of an .npz, or the fields of a JSON object."""
-    try:
-        members = zipfile.ZipFile(io.BytesIO(content)).infolist() if packed else []
-        data = {} if packed else json.loads(content.decode())
-    except (zipfile.BadZipFile, ValueError) as error:
-        raise Wrong(f"this is no file of nqm fit or nqm spectrum: {error}") from None
-    if sum(member.file_size for member in members) > UNPACKED_BYTES:
-        raise Wrong(f"this file would take more than {UNPACKED_BYTES:,} bytes unpacked")
-    if not isinstance(data, dict):
-        raise Wrong("this is no file of nqm fit or nqm spectrum: it should be a JSON object")
-    return {Path(member.filename).stem for member in members} | set(data)
+        return Fit.load(path) if "about" in names or "format" in names else Spectrum.load(path)
 
 
 def _check(fit: Fit) -> None:
-    """Refuse a fit whose numbers no measurement gives, before anything computes with them."""
+    """Refuse a fit whose numbers no measurement can give, before anything is computed from them."""
     for name in ("signal", "noise", "density"):
         measure = getattr(fit, name)
         if measure is None:
@@ -152,11 +143,11 @@ def _check(fit: Fit) -> None:
 
 
 def _columns(*columns: Array) -> bool:
-    """Whether arrays are lists of one length, and not empty."""
+    """Whether all arrays are one-dimensional, not empty and of one length."""
     return all(column.ndim == 1 and 0 < len(column) == len(columns[0]) for column in columns)
 
 
 def _tidy(name: str, otherwise: str) -> str:
-    """A name fit for a command line."""
+    """The name of a file in characters that need no quotes in a shell; ``otherwise`` if its ending is not known."""
     kept = re.sub(r"[^\w.-]", "_", Path(name).name, flags=re.ASCII).lstrip("-.")[-60:]
     return kept if kept.lower().endswith((".json", ".npz")) else otherwise

@@ -1,4 +1,4 @@
-"""Who may ask: the Host and Origin of requests, and the headers that protect the page."""
+"""Which requests are answered, by their Host and Origin, and the headers that every response has."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ HEADERS = {
     "referrer-policy": "no-referrer",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-cache",  # The files of the page change with the version.
 }
 
 
 class Guard:
-    """Around everything: refuse a Host or an Origin that is not this server, and add the headers that protect the page.
+    """Middleware that refuses a Host or an Origin other than this server, and adds `HEADERS` to every response.
 
-    A page elsewhere whose name is made to point to this machine sends its own name as Host; a form elsewhere sends its
-    Origin. Neither can be forged by a page.
+    A foreign page whose domain name resolves to this machine (DNS rebinding) sends that name as Host; a form on a foreign
+    page sends its Origin. A page cannot forge either.
     """
 
     def __init__(self, app: ASGIApp, host: str) -> None:
@@ -57,7 +58,7 @@ class Guard:
 def allowed_host(given: str, host: str) -> bool:
     """Whether a Host header names this server: the loopback names, or the address it was told to listen on.
 
-    An address of digits cannot be made to point elsewhere, so a server on all interfaces takes any.
+    A server on all interfaces accepts any numeric address, because such an address cannot be rebound to another machine.
 
     >>> [allowed_host(name, "127.0.0.1") for name in ("localhost:8777", "[::1]:8777", "evil.example:8777", "10.0.0.7")]
     [True, True, False, False]
@@ -80,5 +81,4 @@ def same_origin(headers: dict[str, str], host: str) -> bool:
 
 
 def refusal(status: int, sentence: str, **headers: str) -> Response:
-    own = {"cache-control": "no-store", **headers}
-    return Response(told(sentence), status, media_type="application/json", headers=own)
+    return Response(told(sentence), status, media_type="application/json", headers=headers)

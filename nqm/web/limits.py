@@ -1,4 +1,4 @@
-"""Every bound of the explorer, in one place: what a request may ask for, and what the server keeps."""
+"""All limits of the explorer: what a request may ask for, and what the server keeps."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ V = TypeVar("V")
 
 @dataclass(frozen=True)
 class RequestLimits:
-    """What a request may ask for; the page is told all of it."""
+    """What a request may ask for. The page reads these limits from /api/describe."""
 
-    body_bytes: int = 2**21  # A JSON body may have this many bytes; a file may come along in it.
-    upload_bytes: int = 2**22  # A file that is uploaded may have this many bytes.
-    text: int = 2_000  # An optimizer, a schedule or a spectrum may have this many characters.
-    nodes: int = 20_000  # A spectrum may have this many nodes.
-    steps: int = 10**9  # A run may have this many steps.
+    body_bytes: int = 2**21  # A JSON body, which may contain a file, may have at most this many bytes.
+    upload_bytes: int = 2**22  # A file that is uploaded may have at most this many bytes.
+    text: int = 2_000  # An optimizer, a schedule or a spectrum may have at most this many characters.
+    nodes: int = 20_000  # A spectrum may have at most this many nodes.
+    steps: int = 10**9  # A run may have at most this many steps.
     points: int = 1_000  # A curve may report this many steps.
-    pieces: int = 100  # A best schedule may have this many pieces.
-    schedule_pieces: int = 1_000  # A schedule that is given as data may have this many pieces.
-    batch_sizes: int = 40  # A sweep may have this many batch sizes.
-    optimizers: int = 6  # A sweep may have this many optimizers.
-    slots: int = 6  # An optimizer may have this many slots: SGD has one, momentum and each average add one.
-    settings: int = 64  # An axis of a map may have this many values.
-    replicas: int = 1_024  # A sampled curve may average this many replicas.
+    pieces: int = 100  # A best schedule may have at most this many pieces.
+    schedule_pieces: int = 1_000  # A schedule that is given as data may have at most this many pieces.
+    batch_sizes: int = 40  # A sweep may have at most this many batch sizes.
+    optimizers: int = 6  # A sweep may have at most this many optimizers.
+    slots: int = 6  # An optimizer may have at most this many slots: SGD has one, momentum and each average add one.
+    settings: int = 64  # An axis of a map may have at most this many values.
+    replicas: int = 1_024  # A sampled curve may average at most this many replicas.
     uploads: int = 32  # The server keeps this many files that were uploaded.
 
 
@@ -35,12 +35,12 @@ class RequestLimits:
 class ServerLimits:
     """What the server spends on requests."""
 
-    time: float = 30.0  # Seconds that a request may take, unless `nqm serve --time-limit` says otherwise.
-    memory_bytes: int = 2**31  # A worker may add this many bytes to what it starts with.
-    drain_bytes: int = 2**25  # A body that is too long is read up to here before the connection is cut.
-    waiting: int = 256  # This many requests may wait for a worker.
-    store_bytes: int = 2**26  # The server keeps this many bytes of uploads, and as many of answers.
-    nodes_shown: int = 400  # An answer lists this many nodes of a spectrum.
+    time: float = 30.0  # A request may take this many seconds, unless `nqm serve --time-limit` says otherwise.
+    memory_bytes: int = 2**31  # A worker may allocate this many bytes in addition to those it starts with.
+    drain_bytes: int = 2**25  # Of a body that is too long, this many bytes are read before the connection is closed.
+    waiting: int = 256  # At most this many requests may wait for a worker.
+    store_bytes: int = 2**26  # The server keeps at most this many bytes of uploads, and as many of answers.
+    nodes_shown: int = 400  # An answer lists at most this many nodes of a spectrum.
 
 
 REQUEST = RequestLimits()
@@ -48,7 +48,7 @@ SERVER = ServerLimits()
 
 
 class Recent(Generic[K, V]):
-    """Values by key, within a number and a sum of sizes; the one not asked for longest is forgotten."""
+    """A cache that drops the least recently used value when there are too many values, or too many bytes of them."""
 
     def __init__(
         self, most: float, size_of: Callable[[V], int] = lambda _: 0, most_bytes: int = SERVER.store_bytes

@@ -1,8 +1,8 @@
-"""Worker processes that compute answers, and can be ended in the middle of one.
+"""Worker processes that compute answers. Each can be ended in the middle of a computation.
 
-Long requests may have all workers but one, so that a curve under a moving slider never waits behind a sweep. A request
-past its time limit, or whose client went away, takes its process down with it; a fork server that has everything
-loaded makes the next one in milliseconds.
+Long requests may use all workers but one, so that a curve under a moving slider never waits behind a sweep. When a
+request exceeds its time limit, or its client has gone, the process that computes it is killed. A fork server that has
+everything loaded makes the next process in milliseconds.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from .limits import REQUEST, SERVER, Recent
 
 WARM = "nqm.web.warm"
 QUICK_ENDPOINTS = frozenset({"curve", "steps", "spectrum", "upload", "predict"})
-"""Endpoints that may have every worker; the others leave one free."""
-ATTEMPTS = 5  # A worker that does not start is tried this many times more.
-GRACE = 0.3  # Seconds that an abandoned computation may still take: a curve is done sooner than a worker is made.
-STARTING = 300.0  # Seconds for a worker to start: the first one of an installation compiles the inner loops.
-ASKED_BYTES = 2_000  # The log quotes this much of the body that met a bug.
+"""Endpoints that may use every worker; requests to the others leave one free."""
+ATTEMPTS = 5  # If a worker does not start, it is started this many times more.
+GRACE = 0.3  # Seconds that an abandoned computation may still take: most curves end sooner than a new worker starts.
+STARTING = 300.0  # Seconds for a worker to start; the first worker of an installation compiles the inner loops.
+ASKED_BYTES = 2_000  # The log quotes this many bytes of a request that met a bug.
 Context = ForkServerContext | SpawnContext
 Uploads = Recent[str, tuple[bytes, str]]
 """Content and name of the files that were uploaded, by id."""
@@ -39,7 +39,7 @@ LOG = logging.getLogger("nqm.web")
 
 @dataclass(frozen=True)
 class Job:
-    """A request to a worker."""
+    """A request to a worker; ``name`` is the name of an uploaded file."""
 
     endpoint: str
     body: bytes
@@ -48,7 +48,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Reply:
-    """A worker's answer, as it goes to the client, and what the server's log is to say of it."""
+    """An answer as it goes to the client, and a text for the server's log, which is empty unless there was a bug."""
 
     status: int
     content: bytes
@@ -56,7 +56,7 @@ class Reply:
 
 
 class Worker:
-    """One process and the pipe to it; used by one thread at a time."""
+    """A process and the pipe to it. Only one thread may use it at a time."""
 
     def __init__(self, context: Context) -> None:
         self.pipe, theirs = context.Pipe()
@@ -65,14 +65,14 @@ class Worker:
         theirs.close()
 
     def ready(self) -> bool:
-        """Wait until it is up."""
+        """Wait until the process has started, and return whether it has."""
         try:
             return self.pipe.poll(STARTING) and self.pipe.recv() == "ready"
         except (EOFError, OSError):
             return False
 
     def ask(self, job: Job, uploads: Uploads) -> Reply | None:
-        """Its answer; None if it ended before it had one."""
+        """The answer to a request; None if the process ended first."""
         try:
             self.pipe.send(job)
             while isinstance(reply := self.pipe.recv(), tuple):
@@ -88,14 +88,13 @@ class Worker:
             return None
 
     def end(self) -> None:
-        """Stop it, whatever it does."""
         self.process.kill()
         self.process.join()
         self.pipe.close()
 
 
 class Pool:
-    """Workers for requests; used on one event loop, except for `start`."""
+    """Workers for requests, for use on one event loop."""
 
     def __init__(self, size: int | None = None, time_limit: float = SERVER.time, waiting: int = SERVER.waiting) -> None:
         self.size = size or (os.cpu_count() or 1) + 1
@@ -104,7 +103,7 @@ class Pool:
         self.waiting = 0
         self._context = _context()
         self._threads = ThreadPoolExecutor(self.size + 1, "nqm-pool")
-        self._free: asyncio.LifoQueue[Worker] = asyncio.LifoQueue()  # the last one used has warm caches
+        self._free: asyncio.LifoQueue[Worker] = asyncio.LifoQueue()  # The last one used has warm caches.
         self._long = asyncio.Semaphore(max(1, self.size - 1))
         self._workers: set[Worker] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -112,12 +111,10 @@ class Pool:
         self._closed = False
 
     def start(self) -> None:
-        """Bring the workers up, in the background."""
         for _ in range(self.size):
             self._task(self._bring_up())
 
     async def close(self) -> None:
-        """End all workers."""
         self._closed = True
         for worker in list(self._workers):
             worker.process.kill()
@@ -133,10 +130,10 @@ class Pool:
         """Process ids of the workers."""
         return [worker.process.pid for worker in self._workers if worker.process.pid]
 
-    async def run(self, job: Job) -> Reply | None:
-        """An answer, or None where the time limit ended it; `OverflowError` if too many requests wait."""
+    async def run(self, job: Job) -> Reply:
+        """The answer to a request; a sentence with status 503 if it took too long, or if too many requests wait."""
         if self.waiting >= self.most_waiting:
-            raise OverflowError
+            return Reply(503, told(f"{self.most_waiting} requests are waiting already; try again"))
         self.waiting += 1
         async with contextlib.AsyncExitStack() as stack:
             try:
@@ -147,30 +144,33 @@ class Pool:
                 self.waiting -= 1
             return await self._ask(worker, job)
 
-    async def _ask(self, worker: Worker, job: Job) -> Reply | None:
+    async def _ask(self, worker: Worker, job: Job) -> Reply:
         asked = asyncio.get_running_loop().run_in_executor(self._threads, worker.ask, job, self.uploads)
-        reply: Reply | None = None
         try:
             await asyncio.wait({asked}, timeout=self.time_limit)
-            reply = asked.result() if asked.done() else None
-        except asyncio.CancelledError:  # the client has gone
+        except asyncio.CancelledError:  # The client has gone.
             self._task(self._abandon(worker, asked))
             raise
+        late = (
+            f"this took more than {self.time_limit:g} s and was stopped; ask for less, or run the command in a terminal"
+        )
+        return self._release(worker, asked) or Reply(503, told(late))
+
+    async def _abandon(self, worker: Worker, asked: asyncio.Future[Reply | None]) -> None:
+        await asyncio.wait({asked}, timeout=GRACE)
+        self._release(worker, asked)
+
+    def _release(self, worker: Worker, asked: asyncio.Future[Reply | None]) -> Reply | None:
+        """The answer, if there is one; the worker is free again then, and is replaced otherwise."""
+        reply = asked.result() if asked.done() else None
         if reply is None:
             self._replace(worker)
         else:
             self._free.put_nowait(worker)
         return reply
 
-    async def _abandon(self, worker: Worker, asked: asyncio.Future[Reply | None]) -> None:
-        await asyncio.wait({asked}, timeout=GRACE)
-        if asked.done() and asked.result() is not None:
-            self._free.put_nowait(worker)
-        else:
-            self._replace(worker)
-
     def _replace(self, worker: Worker) -> None:
-        worker.process.kill()  # at once; the thread that waits for it sees the pipe close
+        worker.process.kill()  # This also closes the pipe, so the thread that waits for an answer returns.
         self._workers.discard(worker)
         self._task(asyncio.to_thread(worker.end))
         if not self._closed:
@@ -178,7 +178,7 @@ class Pool:
 
     async def _bring_up(self) -> None:
         loop, worker = asyncio.get_running_loop(), None
-        with contextlib.suppress(OSError, EOFError, RuntimeError):  # the system is out of processes, or going down
+        with contextlib.suppress(OSError, EOFError, RuntimeError):  # No process can be made, or Python is exiting.
             worker = await loop.run_in_executor(self._threads, Worker, self._context)
         if worker is not None:
             self._workers.add(worker)
@@ -201,8 +201,9 @@ class Pool:
 
 
 def _context() -> Context:
-    """Processes forked from a server that has everything loaded, or, where there is none, fresh ones."""
-    for library in ("OPENBLAS", "OMP", "MKL"):  # they inherit it: the systems are tiny, more threads only spin
+    """How workers are started: forked from a server that has everything loaded, or spawned where the system cannot fork."""
+    # Workers inherit this. They solve tiny systems, for which more threads only cost time.
+    for library in ("OPENBLAS", "OMP", "MKL"):
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
@@ -212,16 +213,16 @@ def _context() -> Context:
 
 
 def serve(pipe: Connection) -> None:
-    """What a worker does: answer until the pipe closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's; it closes the pipe
+    """Answer requests until the pipe closes; this is what a worker process runs."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the server, which closes the pipe.
     import numpy as np
 
-    from . import warm  # noqa: F401 - done before, where this was forked from a fork server
+    from . import warm  # noqa: F401 - a worker from the fork server has it already
     from .api import respond
     from .files import SHELF, identity
 
     _bound_memory()
-    np.seterr(all="ignore")  # what overflows is said in the outcome
+    np.seterr(all="ignore")  # The outcome of a run says that it overflowed.
 
     def ask(key: str) -> tuple[bytes, str] | None:
         pipe.send(("need", key))
@@ -242,7 +243,7 @@ def serve(pipe: Connection) -> None:
 
 
 def failure(error: Exception, where: str) -> Reply:
-    """The reply where there is a bug in the program: its id, and for the log the same id with the traceback."""
+    """The reply to a request that met a bug. The client is told an id, and the log has the traceback under the same id."""
     bug = secrets.token_hex(4)
     sentence = f"this is a bug in nqm, id {bug}; please report it with the lines that nqm serve printed under this id"
     lines = "".join(traceback.format_exception(error))
@@ -250,7 +251,7 @@ def failure(error: Exception, where: str) -> Reply:
 
 
 def _bound_memory() -> None:
-    """Let the process grow by so much and no further; where the system has no such bound, there is none."""
+    """Limit how much memory the process may add, on systems that offer such a limit."""
     try:
         import resource
 

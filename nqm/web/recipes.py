@@ -1,15 +1,14 @@
-"""The same answer elsewhere: the command line and the lines of Python that give what an endpoint gave.
+"""The command line, and the lines of Python, that give the same answer as a request.
 
-Numbers are written in full, so that both repeat the answer to the last digit. What a body leaves at its default is
-omitted in both, where it is the default too.
+Numbers are written with all their digits, so that both repeat the answer exactly. A field that a request leaves at its
+default is omitted, because the command line and the library have the same default.
 """
 
 from __future__ import annotations
 
 import ast
-import math
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -22,14 +21,14 @@ from .bodies import BODIES, PAPER, Given, PlannedSchedule
 
 QUICK_NODES = "compress(1e-9)"
 FUNCTIONS = {"steps": "steps_to_target", "schedule": "optimal_schedule", "map": "phase_map"}
-"""Functions of the library that do not bear the name of their endpoint, which is that of the verb."""
+"""The functions of the library whose name differs from that of the endpoint."""
 FLAGS = {"epochs": ("--epochs", "replacement=False"), "quadratic": ("--quadratic", "bent=False")}
-"""Flags of a body as an option and as an argument."""
-SAMPLED_ONLY = {"seed", "replicas"}  # An exact curve has neither.
+"""Each flag of a body, as an option of the command line and as an argument in Python."""
+SAMPLED_ONLY = {"seed", "replicas"}  # Fields that do not affect an exact curve.
 
 
 def recipe(endpoint: str, values: Mapping[str, Any], quick: bool = False) -> dict[str, str]:
-    """The command and the Python that repeat an answer to what the reader made of a body.
+    """The command and the Python that repeat the answer to a body, whose values have been read.
 
     ``quick`` says that the answer was computed on quadrature nodes.
     """
@@ -39,11 +38,12 @@ def recipe(endpoint: str, values: Mapping[str, Any], quick: bool = False) -> dic
         return {"command": command, "python": python(f"answer = {_python_spectrum(given)}")}
     optimizers = [source(o) for o in values.get("optimizers") or [values["optimizer"]]]
     exact_curve = endpoint == "curve" and values["optimizer"].linear
-    left_out = {"problem", "optimizer", "optimizers", "quick", *(SAMPLED_ONLY if exact_curve else ())}
-    named = {k: v for k, v in values.items() if k not in left_out and v is not None and v != usual[k].default}
-    file = [given.spectrum.text] if endpoint == "predict" else []
-    words = [endpoint, *file, *optimizers, *(word for name, value in named.items() for word in _option(name, value))]
-    arguments = [_argument(name, value) for name, value in named.items()]
+    omitted = {"problem", "optimizer", "optimizers", "quick", *(SAMPLED_ONLY if exact_curve else ())}
+    named = {k: v for k, v in values.items() if k not in omitted and v is not None and v != usual[k].default}
+    written = [_written(name, value) for name, value in named.items()]
+    file = [given.spectrum.name] if endpoint == "predict" else []
+    words = [endpoint, *file, *optimizers, *(word for option, _ in written for word in option)]
+    arguments = [argument for _, argument in written]
     if endpoint == "predict":
         line = f"answer = {_call(f'Fit.load({file[0]!r}).predict', *optimizers, *arguments)}"
         return {"command": shlex.join(["nqm", *words]), "python": python(line)}
@@ -54,12 +54,18 @@ def recipe(endpoint: str, values: Mapping[str, Any], quick: bool = False) -> dic
     answer = f"[{', '.join(calls)}]" if endpoint == "sweep" else calls[0]
     more = "" if given.label_noise is None else f", label_noise={given.label_noise!r}"
     problem = f"problem = {type(given.problem).__name__}({_python_spectrum(given, quick)}{more})"
-    command = shlex.join(["nqm", *words, *_problem_options(given, quick)])
+    if (text := _spectrum(given, quick)) != PAPER:
+        words += ["--spectrum", text]
+    if given.kind != "quadratic":
+        words += ["--problem", given.kind]
+    if given.label_noise is not None:
+        words += ["--label-noise", exact(given.label_noise)]
+    command = shlex.join(["nqm", *words])
     return {"command": command, "python": python(problem, f"answer = {answer}")}
 
 
 def source(optimizer: Optimizer) -> str:
-    """An optimizer as its constructor, with every digit.
+    """An optimizer as its constructor, with all digits of its numbers.
 
     >>> from nqm import EMA, HeavyBall
     >>> source(EMA(HeavyBall(momentum=1 - 2**-20)))
@@ -93,36 +99,22 @@ def python(*lines: str) -> str:
     return "\n".join([*head, "", *lines])
 
 
-def _option(name: str, value: object) -> Iterator[str]:
-    """A value as words of the command line."""
+def _written(name: str, value: object) -> tuple[list[str], str]:
+    """A value as words of the command line, and as an argument in Python."""
     if name in FLAGS:
-        yield FLAGS[name][0]
-        return
-    yield "-b" if name == "batch_size" else f"--{name.replace('_', '-')}"
+        option, argument = FLAGS[name]
+        return [option], argument
     match value:
         case PlannedSchedule():
-            yield value.text
+            text, source = value.text, ast.unparse(Text("schedule", value.text).tree)
         case list():
-            yield ",".join(exact(size) for size in value)
+            numbers = [exact(size) for size in value]
+            text, source = ",".join(numbers), f"[{', '.join(numbers)}]"
         case int() | float():
-            yield exact(value)
+            text, source = exact(value), repr(value)
         case _:
-            yield str(value)
-
-
-def _argument(name: str, value: object) -> str:
-    """A value as an argument in Python."""
-    if name in FLAGS:
-        return FLAGS[name][1]
-    match value:
-        case PlannedSchedule():
-            return f"{name}={ast.unparse(Text('schedule', value.text).tree)}"
-        case list():
-            return f"{name}=[{', '.join(exact(size) for size in value)}]"
-        case float() if math.isinf(value):
-            return f"{name}=inf"
-        case _:
-            return f"{name}={value!r}"
+            text, source = str(value), repr(value)
+    return ["-b" if name == "batch_size" else f"--{name.replace('_', '-')}", text], f"{name}={source}"
 
 
 def _call(function: str, *arguments: str) -> str:
@@ -130,26 +122,15 @@ def _call(function: str, *arguments: str) -> str:
 
 
 def _spectrum(given: Given, quick: bool = False) -> str:
-    """The spectrum as text of the command line; a file's and a regression's are not worth other nodes there."""
-    text = given.spectrum.text
-    return f"{text}.{QUICK_NODES}" if quick and not given.spectrum.opened and given.problem.separable else text
-
-
-def _problem_options(given: Given, quick: bool) -> list[str]:
-    """--spectrum, --problem and --label-noise, where they are not the usual ones."""
-    text = _spectrum(given, quick)
-    found = [] if text == PAPER else ["--spectrum", text]
-    if given.kind != "quadratic":
-        found += ["--problem", given.kind]
-    if given.label_noise is not None:
-        found += ["--label-noise", exact(given.label_noise)]
-    return found
+    """The spectrum as text of the command line. Files and linear regressions are given there without quadrature nodes."""
+    name = given.spectrum.name
+    return f"{name}.{QUICK_NODES}" if quick and not given.spectrum.id and given.problem.separable else name
 
 
 def _python_spectrum(given: Given, quick: bool = False) -> str:
-    opened = given.spectrum.opened
-    if opened:
-        return f"Fit.load({opened.name!r}).spectrum" if opened.fit else f"Spectrum.load({opened.name!r})"
+    name = given.spectrum.name
+    if given.spectrum.id:
+        return f"Fit.load({name!r}).spectrum" if given.spectrum.fit else f"Spectrum.load({name!r})"
     tree = Text("spectrum", _spectrum(given, quick)).tree
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "power_law":

@@ -1,4 +1,4 @@
-"""The server: who may ask, how much, and what is remembered; the answers themselves come from the workers of `pool`."""
+"""The server: its routes, the limits of a request, and the answers that it remembers. The workers of `pool` compute."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import Scope
 
 from .bodies import BODIES, schemas
 from .describe import describe
@@ -28,19 +27,20 @@ from .limits import REQUEST, SERVER, Recent
 from .pool import LOG, Job, Pool, Reply, failure
 
 STATIC = Path(__file__).with_name("static")
+RETRY_SECONDS = "2"  # A client that got no answer for want of time or of a free worker may ask again after this long.
 
 
 class Desk:
-    """Takes questions: known ones are answered at once, like ones share a worker, others go to the pool."""
+    """Answers requests: from memory if it can, and otherwise by the pool. Equal requests at one time share a worker."""
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
         self.answers: Recent[bytes, Reply] = Recent(math.inf, lambda reply: len(reply.content))
-        self._asked: dict[bytes, tuple[asyncio.Task[Reply | None], list[None]]] = {}
+        self._asked: dict[bytes, tuple[asyncio.Task[Reply], list[None]]] = {}
 
-    async def reply(self, job: Job) -> Reply | None:
-        """An answer; None if the time limit ended it. Cancelled when the client goes."""
-        if job.endpoint == "upload":  # is kept where it is read
+    async def reply(self, job: Job) -> Reply:
+        """The answer to a request. The computation is cancelled when every client that waits for it has gone."""
+        if job.endpoint == "upload":  # The pool itself keeps uploaded files.
             return await self.pool.run(job)
         key = hashlib.sha256(job.endpoint.encode() + b"\n" + job.body).digest()
         if known := self.answers.get(key):
@@ -56,15 +56,15 @@ class Desk:
                 self._asked.pop(key, None)
             if not waiters:
                 task.cancel()
-        if reply is not None and reply.status == 200:
+        if reply.status == 200:
             self.answers.keep(key, reply)
         return reply
 
 
 async def read_body(request: Request, most: int) -> bytes | None:
-    """The body, or None if it is longer than it may be.
+    """The body, or None if it is longer than ``most``.
 
-    What is too long is read on for a while and thrown away: a client that is cut off while it sends sees no answer.
+    The rest of a long body is read and dropped, up to a limit: a client that is cut off while it sends sees no answer.
     """
     body, size = bytearray(), 0
     async for part in request.stream():
@@ -77,13 +77,12 @@ async def read_body(request: Request, most: int) -> bytes | None:
 
 
 async def disconnected(request: Request) -> None:
-    """Wait until the client goes."""
+    """Return once the client has gone."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
 def endpoint(name: str, desk: Desk) -> Callable[[Request], Awaitable[Response]]:
-    """The handler of one endpoint."""
     raw = name == "upload"
     kind, most = ("application/octet-stream", REQUEST.upload_bytes) if raw else ("application/json", REQUEST.body_bytes)
 
@@ -95,17 +94,13 @@ def endpoint(name: str, desk: Desk) -> Callable[[Request], Awaitable[Response]]:
         except (ClientDisconnect, ValueError):
             return refusal(400, "the body did not arrive")
         if body is None:
-            return refusal(413, f"the body may have {most:,} bytes", connection="close")
+            return refusal(413, f"the body may have at most {most:,} bytes", connection="close")
         job = Job(name, body, request.query_params.get("name", "")[:200] if raw else "")
         asked = asyncio.ensure_future(desk.reply(job))
         gone = asyncio.ensure_future(disconnected(request))
         try:
             await asyncio.wait({asked, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if not asked.done():
-                return Response(status_code=499)  # nobody reads it
-            return answered(asked.result(), desk.pool.time_limit)
-        except OverflowError:
-            return refusal(503, f"{desk.pool.most_waiting} requests wait already; try again", **{"retry-after": "2"})
+            return answered(asked.result()) if asked.done() else Response(status_code=499)  # Nobody reads the latter.
         finally:
             gone.cancel()
             asked.cancel()
@@ -113,20 +108,15 @@ def endpoint(name: str, desk: Desk) -> Callable[[Request], Awaitable[Response]]:
     return handle
 
 
-def answered(reply: Reply | None, time_limit: float) -> Response:
-    if reply is None:
-        told = f"this took more than {time_limit:g} s and was stopped; ask for less, or run the command in a terminal"
-        return refusal(503, told, **{"retry-after": "1"})
-    return Response(reply.content, reply.status, media_type="application/json", headers={"cache-control": "no-store"})
+def answered(reply: Reply) -> Response:
+    headers = {"retry-after": RETRY_SECONDS} if reply.status == 503 else None
+    return Response(reply.content, reply.status, headers, "application/json")
 
 
-def fixed(data: object) -> Callable[[Request], Awaitable[Response]]:
+def fixed(data: object) -> Callable[[Request], Response]:
+    """A handler that gives the same answer to everybody."""
     content = json.dumps(data)
-
-    async def handle(request: Request) -> Response:
-        return Response(content, media_type="application/json", headers={"cache-control": "no-cache"})
-
-    return handle
+    return lambda request: Response(content, media_type="application/json")
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:
@@ -135,24 +125,16 @@ async def on_http_error(request: Request, error: Exception) -> Response:
 
 
 async def on_bug(request: Request, error: Exception) -> Response:
-    """A bug outside of the workers; the server raises it again once this is sent."""
+    """The response to a bug outside the workers. Starlette raises the exception again once the response is sent."""
     reply = failure(error, f"{request.method} {request.url.path:.80}")
     LOG.error(reply.log)
-    return answered(reply, 0.0)
-
-
-class Page(StaticFiles):
-    """The files of the page, which a browser asks for again each time: they change with the version."""
-
-    async def get_response(self, path: str, scope: Scope) -> Response:
-        response = await super().get_response(path, scope)
-        response.headers["cache-control"] = "no-cache"
-        return response
+    return answered(reply)
 
 
 def create_app(host: str = "127.0.0.1", time_limit: float = SERVER.time, workers: int | None = None) -> Starlette:
-    """The whole explorer as an ASGI application."""
-    mimetypes.add_type("text/javascript", ".js")  # some systems call it text/plain, which nosniff refuses
+    """The explorer as an ASGI application."""
+    # Some systems have .js as text/plain, and browsers do not run that under the header nosniff.
+    mimetypes.add_type("text/javascript", ".js")
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -163,7 +145,7 @@ def create_app(host: str = "127.0.0.1", time_limit: float = SERVER.time, workers
     desk = Desk(Pool(workers, time_limit))
     routes = [Route(f"/{name}", endpoint(name, desk), methods=["POST"]) for name in (*BODIES, "upload")]
     routes += [Route("/describe", fixed(describe())), Route("/schema", fixed(schemas()))]
-    page = Page(directory=STATIC, html=True, check_dir=False)
+    page = StaticFiles(directory=STATIC, html=True, check_dir=False)
     app = Starlette(
         routes=[Mount("/api", routes=routes), Mount("/", page)],
         middleware=[Middleware(Guard, host=host)],
@@ -175,11 +157,11 @@ def create_app(host: str = "127.0.0.1", time_limit: float = SERVER.time, workers
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that takes connections already; `OSError` if the port is taken."""
+    """A socket that accepts connections from now on; `OSError` if the port is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.create_server((host, port), family=family, backlog=256)
-    # Connections inherit it. asyncio sets it only where a socket names its protocol, and without it the body of an answer
-    # waits 40 ms for the other side to acknowledge the head.
+    # Connections inherit this option. Without it the body of an answer waits 40 ms until the client acknowledges the
+    # head, and asyncio sets it only on sockets that name their protocol.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
 
@@ -195,7 +177,7 @@ def run(listening: socket.socket, host: str, time_limit: float = SERVER.time) ->
 
 
 def address(host: str, port: int) -> str:
-    """Where a browser on this machine finds the server.
+    """The URL of the server for a browser on this machine.
 
     >>> address("0.0.0.0", 8777), address("::1", 80)
     ('http://127.0.0.1:8777/', 'http://[::1]:80/')

@@ -1,6 +1,6 @@
 """Importing this module compiles or loads the inner loops and prepares the paper's problem.
 
-A fork server imports it once, before it forks the first worker, so that every worker is born warm.
+A fork server imports it once, before it forks the first worker, so that every worker has the loops from the start.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 from ..optimizers import EMA, SGD, HeavyBall, Lookahead
 from ..search import optimal_schedule, steps_to_target
 from ..search.sweeps import sweep
-from .api import curve as _curve  # noqa: F401 - everything an endpoint needs is loaded with it
+from .api import curve as _curve  # noqa: F401 - this loads everything that an endpoint needs
 from .bodies import BODIES
 
 
 def warm() -> None:
-    """One small call of everything that a compiled loop stands behind."""
+    """Make one small call of everything that uses a compiled loop."""
     problem = BODIES["spectrum"].read({})["problem"].problem
     nodes = problem.nodes.fine
     for optimizer in (SGD(0.1), HeavyBall(0.1, 0.9), EMA(HeavyBall(0.1, 0.9), 0.9), Lookahead(SGD(0.1), 0.5, 5)):

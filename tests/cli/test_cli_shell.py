@@ -57,8 +57,31 @@ def test_a_pipe_gets_plain_text_in_full_however_narrow():
     assert "\x1b" not in narrow.stdout
     assert "…" not in narrow.stdout
     assert narrow.stdout.isascii()
-    assert narrow.stderr == ""  # progress is for terminals
+    assert wide.stderr == ""  # Progress is for terminals, and the first call has compiled the loops.
     assert not re.search(r" $", narrow.stdout, re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_compiling_is_announced_on_standard_error(tmp_path):
+    pytest.importorskip("numba")
+    args = ("-m", "nqm", "steps", "SGD(0.1)", "-b", "64", "--target", "0.1", "--spectrum", "Spectrum([1])", "--json")
+    first, second = (shell(*args, NUMBA_CACHE_DIR=str(tmp_path)) for _ in range(2))
+    (line,) = first.stderr.splitlines()
+    assert line.startswith("nqm is compiling its inner loops")
+    assert second.stderr == ""  # The second call finds the loops in the cache.
+    assert first.stdout == second.stdout
+
+
+def test_compiling_is_announced_once_and_only_for_own_loops(caplog):
+    numba, events = pytest.importorskip("numba"), pytest.importorskip("numba.core.event")
+    from nqm.engine.kernels import compiling, pairs
+
+    notice = compiling.CompileNotice()
+    said = []
+    for function in (numba.njit(shell), pairs.square_pairs, pairs.move_pairs):
+        notice.on_start(events.Event("numba:compile", events.EventStatus.START, {"dispatcher": function}))
+        said.append(len(caplog.records))
+    assert said == [0, 1, 1]
 
 
 def test_a_closed_pipe_is_one_line():
@@ -152,7 +175,7 @@ def test_the_page_names_every_verb_option_and_constructor():
         for option in command.params:
             if isinstance(option, click.Option):
                 assert all(f"`{flag}`" in section for flag in option.opts)
-    for name in (*page().known_optimizers(), *page().known_schedules(), *page().known_spectra()):
+    for name in (*page().KNOWN_OPTIMIZERS, *page().KNOWN_SCHEDULES, *page().KNOWN_SPECTRA):
         assert f"| `{name}` |" in text
 
 

@@ -81,7 +81,7 @@ def test_the_debugger_sees_the_traceback(planted, monkeypatch):
 
 
 def test_a_bug_while_text_is_read_is_a_bug(monkeypatch):
-    monkeypatch.setattr("nqm.text.objects.known_optimizers", lambda: {}["gone"])
+    monkeypatch.setattr("nqm.text.objects.make", lambda *_: {}["gone"])
     assert "this is a bug in nqm, KeyError: 'gone'" in told(call("tune", "SGD", "-b", 8, "--target", 1), status=1)
 
 
@@ -230,7 +230,7 @@ def test_what_an_own_optimizer_raises_when_it_is_run_is_the_users(elsewhere: Pat
 DOCUMENTED = {
     "there is an answer": (STEPS, 0),
     "there is no answer": (("steps", "SGD(3)", "-b", 8, "--target", 0.1), 1),
-    "the machine refused": (MemoryError(), 1),
+    "the machine failed": (MemoryError(), 1),
     "standard output is closed": (BrokenPipeError(errno.EPIPE, "Broken pipe"), 1),
     "a package is not installed": (ModuleNotFoundError("No module named 'torch'", name="torch"), 1),
     "your own code raised": (UserCodeError("f failed", "Traceback ...\n"), 1),

@@ -167,7 +167,7 @@ def test_a_worker_that_fails_is_one_sentence(inside: Path) -> None:
         (("list", "digits.db", "--optimizer", "sgd"), "no optimizer in digits called 'sgd'"),
         (
             ("list", "digits.db", "--optimizer", "EMA(HeavyBall)"),
-            "read out of the trials of HeavyBall: --optimizer HeavyBall",
+            "computed from the trials of HeavyBall: --optimizer HeavyBall",
         ),
         (("list", "digits.db", "-b", "7"), "no batch size 7 in digits; there are 4, 16, 64"),
         (("show", "digits.db", "xyz"), "no trial has a key that begins with 'xyz'"),

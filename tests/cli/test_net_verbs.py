@@ -88,8 +88,8 @@ def test_a_fit_of_a_users_own_function(here: Path) -> None:
         (("fit", "mnist"), "there is no workload 'mnist'"),
         (("fit", "mine:other"), "returned int"),
         (("fit", "mine:none"), "there is no name in mine called 'none'"),
-        (("fit", "mine.py:network"), "names a file; name the module, mine:network"),
-        (("fit", "./mine:network"), "names a file; name the module, mine:network"),
+        (("fit", "mine.py:network"), "names a file; go to its folder and name the module: mine:network"),
+        (("fit", "./mine:network"), "names a file; go to its folder and name the module: mine:network"),
         (("fit", "digits", "--examples", "-5"), "examples must be a whole number from 2, got -5"),
         (("fit", "digits", "--train-steps", "-1"), "steps must be a whole number from 0, got -1"),
         (("check", "digits", "--rates", "0"), "rates must be positive"),
@@ -157,7 +157,7 @@ def test_nothing_is_written_over_that_is_not_a_fit(here: Path, monkeypatch: pyte
     (here / "other.json").write_text('{"mine": 1}')
     result = call("fit", "mine:other")
     assert result.exit_code == 2
-    assert "Invalid value for '--out': 'other.json' is there and is not a fit; name another file" in result.stderr
+    assert "Invalid value for '--out': 'other.json' exists and is not a fit; name another file" in result.stderr
     assert (here / "other.json").read_text() == '{"mine": 1}'
     (here / "folder.json").mkdir(exist_ok=True)
     assert "'folder.json' is a folder" in call("fit", "mine:folder").stderr

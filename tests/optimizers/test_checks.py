@@ -237,9 +237,9 @@ def test_an_optimizer_may_be_meant_for_small_curvatures_alone() -> None:
 def test_no_optimizer_inherits_from_one_that_can_be_made() -> None:
     import inspect
 
-    from nqm.text.objects import known_optimizers
+    from nqm.text.objects import KNOWN_OPTIMIZERS
 
-    for made in known_optimizers().values():
+    for made in KNOWN_OPTIMIZERS.values():
         bases = [base for base in made.__mro__[1:] if issubclass(base, Optimizer)]
         assert all(inspect.isabstract(base) for base in bases), made
         assert len([base for base in made.__bases__ if issubclass(base, Optimizer)]) == 1, made

@@ -179,7 +179,7 @@ def test_without_pandas_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
         return true(name, *rest, **more)
 
     monkeypatch.setattr(builtins, "__import__", missing)
-    with pytest.raises(Wrong, match="to_pandas needs pandas: pip install pandas; "):
+    with pytest.raises(Wrong, match="to_pandas needs pandas: pip install pandas, "):
         SPECTRUM.to_pandas()
 
 

@@ -47,8 +47,11 @@ def test_a_name_of_the_current_folder():
         ("own_things:", "write it as module:name"),
         ("own_nowhere:thing", "cannot import 'own_nowhere' for own_nowhere:thing: No module named 'own_nowhere'"),
         ("own_things:thin", "there is no name in own_things called 'thin' (did you mean thing?); there are SGD, thing"),
-        ("own_things.py:thing", "own_things.py:thing names a file; name the module, own_things:thing"),
-        ("folder/own_things.py:thing", "names a file; name the module, own_things:thing"),
+        (
+            "own_things.py:thing",
+            "own_things.py:thing names a file; go to its folder and name the module: own_things:thing",
+        ),
+        ("folder/own_things.py:thing", "names a file; go to its folder and name the module: own_things:thing"),
         ("own_needs_torch:thing", "No module named 'torch.nn'; pip install 'nqm[nets]'"),
         ("own_needs_more:thing", "No module named 'nowhere_at_all'"),
         ("own_wrong:thing", "lr must be positive"),

@@ -29,7 +29,7 @@ from nqm import (
 )
 from nqm import step as step_schedule
 from nqm.text.imports import UserCodeError
-from nqm.text.objects import known_optimizers, parse_optimizer, parse_schedule, parse_spectrum
+from nqm.text.objects import KNOWN_OPTIMIZERS, parse_optimizer, parse_schedule, parse_spectrum
 from nqm.text.tokens import MAX_LENGTH, MAX_NESTING
 from nqm.text.values import parse_batch_sizes, parse_number
 from nqm.types import Wrong
@@ -184,7 +184,7 @@ def test_nesting_up_to_the_limit_is_read():
 
 def test_every_optimizer_of_the_package_is_known():
     assert {"EMA", "HeavyBall", "Lookahead", "Nesterov", "Polyak", "Preconditioned", "SGD", "ScheduleFree"} <= set(
-        known_optimizers()
+        KNOWN_OPTIMIZERS
     )
 
 
@@ -246,7 +246,7 @@ def test_an_optimizer_of_ones_own(own):
     ("text", "part"),
     [
         ("own_nowhere:Half", "cannot import 'own_nowhere'"),
-        ("own_rules.py:Half", "name the module, own_rules:Half"),
+        ("own_rules.py:Half", "name the module: own_rules:Half"),
         ("own_rules:Hafl", "did you mean Half?"),
         ("own_rules:NotOne", "derives from nqm.Optimizer"),
         ("own_rules:thing", "derives from nqm.Optimizer"),
@@ -324,14 +324,14 @@ def test_a_long_sum_of_schedules_is_read():
         ("cosine(10, finish=0)", "there are steps, end"),
         ("cosine(0)", "from 1 to 1,000,000,000,000"),
         ("cosine(2.5)", "whole number"),
-        ("cosine(inf)", "at most 1,000,000 times"),
-        ("cosine(1e9)", "at most 1,000,000 times"),
+        ("cosine(inf)", "at most 1,000,000 pieces"),
+        ("cosine(1e9)", "at most 1,000,000 pieces"),
         ("constant(inf)", "at most 1,000,000,000,000 steps"),
         ("Schedule([1e300])", "at most 1,000,000,000,000 steps"),
         ("Schedule([])", "at least 1"),
         ("Schedule([1], ends=[1])", "no argument of Schedule called 'ends'"),
         ("Schedule([1, 2], lr=[1, 2, 3])", "3 values for 2 pieces"),
-        pytest.param("linear(600000) + linear(600000)", "at most 1,000,000 times", marks=pytest.mark.slow),
+        pytest.param("linear(600000) + linear(600000)", "at most 1,000,000 pieces", marks=pytest.mark.slow),
         ("wsd(inf, inf, 1)", "at most"),
         ("cosine([10])", "must be one number"),
         ("step(10, 2, at=3)", "at must be a list"),

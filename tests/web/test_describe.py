@@ -6,7 +6,7 @@ import json
 import math
 
 import nqm
-from nqm.text.objects import known_optimizers, known_schedules, parse_optimizer
+from nqm.text.objects import KNOWN_OPTIMIZERS, KNOWN_SCHEDULES, parse_optimizer
 from nqm.web.bodies import BODIES, schemas
 from nqm.web.describe import describe
 from nqm.web.limits import REQUEST
@@ -14,7 +14,7 @@ from nqm.web.limits import REQUEST
 
 def test_every_optimizer_can_be_made_from_its_description() -> None:
     told = describe()
-    assert {o["name"] for o in told["optimizers"]} == set(known_optimizers())
+    assert {o["name"] for o in told["optimizers"]} == set(KNOWN_OPTIMIZERS)
     for one in told["optimizers"]:
         assert one["sentence"].endswith(".")
         inner = ["SGD(0.1)"] * one["wraps"]
@@ -34,7 +34,7 @@ def test_every_optimizer_can_be_made_from_its_description() -> None:
 
 def test_menus_have_everything() -> None:
     told = describe()
-    assert {s["name"] for s in told["schedules"]} == set(known_schedules())
+    assert {s["name"] for s in told["schedules"]} == set(KNOWN_SCHEDULES)
     assert all(sentence.endswith(".") for sentence in told["terms"].values())
     assert set(told["outcomes"]) == {outcome.name for outcome in nqm.Outcome}
     assert told["limits"]["points"] == REQUEST.points

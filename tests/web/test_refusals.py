@@ -71,7 +71,7 @@ WRONG: list[tuple[str, dict[str, Any], str | None, str]] = [
     ("schedule", {"optimizer": "Polyak(SGD)"}, "optimizer", "all alike"),
     ("sweep", {"optimizers": ["SGD"] * 7, "target": 1}, "optimizers", "1 to 6 entries"),
     ("sweep", {"optimizers": ["SGD", "SDG"], "target": 1}, "optimizers.1", "did you mean SGD?"),
-    ("sweep", {"optimizers": ["SGD"], "target": 1, "batch_sizes": "1..1000..1.1"}, "batch_sizes", "40 at most"),
+    ("sweep", {"optimizers": ["SGD"], "target": 1, "batch_sizes": "1..1000..1.1"}, "batch_sizes", "more than 40"),
     ("map", {"x": {"name": "lr", "low": 0.1, "high": 1, "n": 65}}, "x.n", "from 2 to 64"),
     ("map", {"x": {"name": "lr", "low": 2, "high": 1}}, "x.high", "low to a higher"),
     ("map", {"x": {"name": "decay", "low": 0.1, "high": 0.5}}, "x", "no parameter 'decay'"),

@@ -212,7 +212,7 @@ def test_the_time_limit_ends_the_process() -> None:
     async def use(pool: Pool) -> None:
         (worker,) = pool.processes
         pool.time_limit = 0.2
-        assert await pool.run(job("curve", **ENDLESS)) is None
+        assert (await pool.run(job("curve", **ENDLESS))).status == 503
         await until(lambda: gone(worker))
         pool.time_limit = 600.0
         reply = await pool.run(job("curve", **CURVE))
@@ -250,8 +250,9 @@ def test_long_requests_leave_a_worker_to_quick_ones_and_the_queue_is_bounded() -
         assert reply.status == 200
         assert pool.waiting == 2
         pool.most_waiting = 2
-        with pytest.raises(OverflowError):
-            await pool.run(job("curve", **CURVE))
+        refused = await pool.run(job("curve", **CURVE))
+        assert refused.status == 503
+        assert b"2 requests are waiting already" in refused.content
         for one in long:
             one.cancel()
 

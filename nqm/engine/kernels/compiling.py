@@ -1,4 +1,4 @@
-"""Decorators that compile a loop with numba.
+"""Decorators that compile a loop with numba, and the notice that compiling takes a while.
 
 Modules with compiled loops are imported at first use, because numba takes a second to load. Each decorator sets fastmath
 explicitly: a function without the flag inherits that of its first caller. Where numba is not installed the decorators
@@ -7,6 +7,7 @@ change nothing.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TypeVar, cast
 
@@ -37,3 +38,23 @@ def _compiled(function: F, fastmath: bool | set[str]) -> F:
     if numba is None:
         return function
     return cast(F, numba.njit(cache=True, fastmath=fastmath, error_model="numpy", nogil=True)(function))
+
+
+if numba is not None:
+    from numba.core.event import Event, Listener, register
+
+    class CompileNotice(Listener):
+        """Warns once that loops of nqm are being compiled. Loops that numba finds in its cache are not compiled."""
+
+        said = False
+
+        def on_start(self, event: Event) -> None:
+            if not self.said and event.data and event.data["dispatcher"].py_func.__module__.startswith("nqm."):
+                self.said = True
+                logging.getLogger("nqm").warning(
+                    "nqm is compiling its inner loops, which takes some seconds; later runs load them from a cache"
+                )
+
+        def on_end(self, event: Event) -> None: ...
+
+    register("numba:compile", CompileNotice())

@@ -9,14 +9,14 @@ from torch import Tensor
 from ....optimizers import Adam, AdamW, Optimizer
 from ....optimizers.base import Wrapper, fill, free_parameters, parameters
 from ....sampling.stepping import Stepper
-from ....text.objects import known_optimizers
+from ....text.objects import KNOWN_OPTIMIZERS
 from ...network import Network
 from ...trees import indexed
 from ..loop import Unknown
 from ..stacks import Slopes
 from .base import Column, Method, Rule, Settings, check_settings
 
-OPTIMIZERS = [kind for kind in known_optimizers().values() if not issubclass(kind, Wrapper)]
+OPTIMIZERS = [kind for kind in KNOWN_OPTIMIZERS.values() if not issubclass(kind, Wrapper)]
 USUAL_SETTINGS: dict[type[Optimizer], Mapping[str, float]] = {Adam: {"beta1": 0.9}, AdamW: {"beta1": 0.9}}
 """Values of settings that a study omits, in addition to the defaults of the optimizers themselves."""
 

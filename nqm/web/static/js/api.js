@@ -1,9 +1,9 @@
-// The wire: one function per question, answers remembered, stale questions cancelled.
+// Requests to the server. Answers are remembered, and requests that are out of date are cancelled.
 
 const REMEMBERED = 200;
 const answers = new Map();
 
-/** What the server did not answer, as it said so: a sentence, the field it is about, and the argument in the field's text. */
+/** A request that the server refused: its sentence, the field it is about, and the argument in the text of that field. */
 export class Refused extends Error {
   constructor(sentence, status, field = null, argument = null) {
     super(sentence);
@@ -26,7 +26,7 @@ export async function get(path) {
   return read(await reach(path, {}));
 }
 
-/** Ask; the same question asked again is answered from memory. */
+/** Send a request; the same request is answered from memory the next time. */
 export async function post(path, body, signal) {
   const text = JSON.stringify(body);
   const key = `${path} ${text}`;
@@ -38,7 +38,7 @@ export async function post(path, body, signal) {
   return answer;
 }
 
-/** Send a file as it is. */
+/** Send a file unchanged. */
 export async function send(path, file, headers = {}) {
   return read(await reach(path, { method: "POST", body: file, headers }));
 }
@@ -52,13 +52,13 @@ async function reach(path, options) {
   }
 }
 
-/** Questions of one kind, of which only the newest matters. */
+/** Requests of one kind, of which only the newest matters. */
 export class Latest {
   constructor() {
     this.controller = null;
   }
 
-  /** A signal for a new question; the one before is cancelled. */
+  /** A signal for a new request; the previous one is cancelled. */
   next() {
     this.cancel();
     this.controller = new AbortController();

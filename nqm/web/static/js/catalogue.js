@@ -1,4 +1,4 @@
-// What there is to choose, as /api/describe says it: menus, sliders and explanations are built from this.
+// What the user can choose, from /api/describe. Menus, sliders and explanations are built from it.
 
 import { withNames } from "./grammar.js";
 
@@ -15,13 +15,13 @@ export const optimizer = (name) => byName.get(name);
 export const bases = () => described.optimizers.filter((one) => !one.wraps);
 export const wrappers = () => described.optimizers.filter((one) => one.wraps);
 
-/** Names of a constructor's arguments in order; a wrapper's first is the optimizer it holds. */
+/** The names of a constructor's arguments in order; the first of a wrapper is the optimizer inside. */
 function namesOf(name) {
   const one = byName.get(name);
   return one ? [...(one.wraps ? ["inner"] : []), ...one.parameters.map((parameter) => parameter.name)] : null;
 }
 
-/** A call whose arguments all have names and whose optimizers all exist; null where menus cannot show it. */
+/** The call with all arguments named, or null if menus cannot show it because a name is unknown. */
 export function understood(call) {
   const named = withNames(call, namesOf);
   let fine = true;
@@ -37,7 +37,7 @@ export function understood(call) {
   return fine ? named : null;
 }
 
-/** Where a parameter starts when nobody has set it: a rate that is safe, a memory of ten steps. */
+/** The first value of a parameter that is not set: a safe learning rate, a memory of ten steps. */
 export function start(parameter) {
   if (parameter.default !== null) return String(parameter.default);
   if (parameter.scale === "choice") return JSON.stringify(parameter.choices[0]);
@@ -46,7 +46,7 @@ export function start(parameter) {
   return "0.5";
 }
 
-/** A sentence for a word of the page. */
+/** The sentence that explains a term of the page, or null. */
 export function sentence(term) {
   if (described?.terms?.[term]) return described.terms[term];
   if (byName.has(term)) return byName.get(term).sentence;

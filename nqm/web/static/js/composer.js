@@ -1,11 +1,11 @@
-// An optimizer from menus: what it is, what it is wrapped in, and its numbers; the text beside them says the same.
+// Menus for an optimizer, its wrappers and its numbers. The text beside them shows the same optimizer.
 
 import { argument, layers, nest, parseCall, printTidy, withArgument } from "./grammar.js";
 import { bases, optimizer, start, understood, wrappers } from "./catalogue.js";
 import { element, labelled, menu, numberField } from "./dom.js";
 import { showWrong } from "./report.js";
 
-/** The tree behind a text, or null where only the server can read it. */
+/** The tree of a text, or null if only the server can read it. */
 export function readTree(text) {
   try {
     return understood(parseCall(text));
@@ -14,10 +14,10 @@ export function readTree(text) {
   }
 }
 
-/** Rows of menus for a text; `onchange(text)` is told of every change. With `all`, no number is left free. */
+/** Rows of menus for a text; every change calls `onchange(text)`. With `all`, every number is set. */
 export function composer(text, onchange, { all = false, prefix = "composer" } = {}) {
   const tree = readTree(text);
-  if (!tree) return element("p", { class: "note" }, "The menus show what they can read; correct the text above.");
+  if (!tree) return element("p", { class: "note" }, "The menus cannot show this text; correct it above.");
   const list = layers(tree);
   const say = (next) => onchange(printTidy(nest(next)));
   const rows = list.map((layer, i) => layerRow(layer, i, list, say, all, `${prefix}-${i}`));
@@ -69,7 +69,7 @@ function wrapMenu(list, say, all, id) {
   return element("div", { class: "wrap" }, choose);
 }
 
-/** Another optimizer in the same place keeps the numbers that both have. */
+/** Replace an optimizer by another, and keep the numbers of parameters that both have. */
 function changed(layer, name, all) {
   const one = optimizer(name);
   const kept = one.parameters
@@ -79,7 +79,7 @@ function changed(layer, name, all) {
   return { name, args: one.wraps ? [...inner, ...kept] : kept };
 }
 
-/** Every parameter of an optimizer with its layer, innermost last, and how to set it. */
+/** Every parameter of an optimizer with its layer, the innermost last, and a function that sets it. */
 export function parametersOf(tree) {
   const list = layers(tree);
   return list.flatMap((layer, i) =>
@@ -91,7 +91,7 @@ export function parametersOf(tree) {
   );
 }
 
-/** Names of the parameters as the engine tells them apart: by their path where two layers share one. */
+/** Unique names of the parameters, as the library has them: with their path if two layers share a name. */
 export function uniqueNames(tree) {
   const found = layers(tree).flatMap((layer, depth) =>
     optimizer(layer.name).parameters.map((p) => ({ name: p.name, path: [...Array(depth).fill("inner"), p.name].join("."), parameter: p })),
@@ -108,7 +108,7 @@ export function named(text) {
   return parametersOf(tree).map((one, i) => ({ ...one, name: names[i].name }));
 }
 
-/** A text with numbers put in as they are; canonical text has six digits, and near the end of stability more matter. */
+/** The text with these numbers in full; text from the server has six digits, which are too few near the edge of stability. */
 export function withValues(text, values) {
   return Object.entries(values).reduce((now, [name, value]) => {
     const one = typeof value === "number" ? named(now).find((found) => found.name === name) : null;
@@ -116,7 +116,7 @@ export function withValues(text, values) {
   }, text);
 }
 
-/** The same optimizer with rates, momenta and decays left out, for tuning. */
+/** The same optimizer without learning rates, momenta and decays, for tuning. */
 export function freed(tree) {
   const list = layers(tree).map((layer) => ({
     name: layer.name,

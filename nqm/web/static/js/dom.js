@@ -1,4 +1,4 @@
-// Elements without HTML strings: whatever a server or a link says is text, never markup.
+// Elements are made without HTML strings, so that text from a server or a link is never read as markup.
 
 /** An element: element("button", {class: "quiet", onclick: f, "aria-label": "..."}, "text", child, ...). */
 export function element(tag, attributes = {}, ...children) {
@@ -17,13 +17,13 @@ export const byId = (id) => document.getElementById(id);
 
 let serial = 0;
 
-/** A fresh id, to tie labels to their controls. */
+/** A new id, which connects a label with its control. */
 export function freshId(prefix) {
   serial += 1;
   return `${prefix}-${serial}`;
 }
 
-/** A labelled control, one above the other. */
+/** A control with its label above it. */
 export function labelled(label, control, term = null, id = null) {
   control.id = id ?? (control.id || freshId("control"));
   const name = element("label", { for: control.id }, label);
@@ -31,7 +31,7 @@ export function labelled(label, control, term = null, id = null) {
   return element("div", { class: "field" }, name, control);
 }
 
-/** Build a box's content anew; whoever had the focus has it again. */
+/** Rebuild the content of a box, and keep the focus where it was. */
 export function rebuild(box, ...children) {
   const id = box.contains(document.activeElement) ? document.activeElement.id : "";
   const open = new Set([...box.querySelectorAll("details[open]")].map((node) => node.id));
@@ -40,7 +40,7 @@ export function rebuild(box, ...children) {
   if (id) byId(id)?.focus();
 }
 
-/** A text field that speaks when it is left or Enter is pressed; one that is `needed` takes its text back when emptied. */
+/** A text field that reports its text on Enter or when it loses the focus. If `needed`, an emptied field gets its old text back. */
 export function textField(value, onchange, { needed = false, ...attributes } = {}) {
   const node = element("input", { type: "text", autocomplete: "off", spellcheck: "false", ...attributes });
   let kept = value;
@@ -57,7 +57,7 @@ export function textField(value, onchange, { needed = false, ...attributes } = {
 
 const NUMBER = /^([\d.eE+\-*/^() ]+|inf)$/; // what the server reads as one, and nothing that could pass for two
 
-/** A text field for a number. What is none is said at once, as inside a constructor it could become something else. */
+/** A text field for a number. Other text is refused at once, because it could change the meaning of a constructor. */
 export function numberField(value, onchange, { onwrong, ...attributes }) {
   const check = (text) => {
     const fine = !text || NUMBER.test(text);
@@ -69,7 +69,7 @@ export function numberField(value, onchange, { onwrong, ...attributes }) {
   return node;
 }
 
-/** Put a value into a field, unless somebody is writing in it. */
+/** Put a value into a field, unless the user is typing in it. */
 export function put(node, value) {
   if (node && document.activeElement !== node && node.value !== value) node.value = value;
 }
@@ -81,7 +81,7 @@ export function menu(options, value, onchange, attributes = {}) {
   return node;
 }
 
-/** A button that puts text on the clipboard and says so. */
+/** A button that copies text to the clipboard and says so. */
 export function copyButton(text, what) {
   const button = element("button", { class: "quiet copy", type: "button", "aria-label": `Copy ${what}` }, "Copy");
   button.addEventListener("click", async () => {
@@ -98,7 +98,7 @@ async function copy(text) {
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
-    // No permission, or no secure context when another host serves the page: the old way.
+    // Without permission or a secure context (another host serves the page), the old command still copies.
     const area = element("textarea", { class: "offscreen" });
     area.value = text;
     document.body.append(area);

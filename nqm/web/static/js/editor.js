@@ -1,4 +1,4 @@
-// The schedule editor: the height of each piece and where it ends, to drag or to move with the arrow keys.
+// The schedule editor: the height and the end of each piece can be dragged, or moved with the arrow keys.
 
 import { valueText, ticksOf } from "./format.js";
 import { halved, merged, moved, raised } from "./pieces.js";
@@ -21,7 +21,7 @@ const svg = (tag, attributes = {}) => {
 const set = (node, attributes) => Object.entries(attributes).forEach(([name, value]) => node.setAttribute(name, value));
 
 export class ScheduleEditor {
-  /** `onchange(pieces)` is told of every move. */
+  /** Every move calls `onchange(pieces)`. */
   constructor(box, onchange) {
     this.box = box;
     this.onchange = onchange;
@@ -61,7 +61,7 @@ export class ScheduleEditor {
     return { group, bar, lid, grab, knob, ...this.end(i) };
   }
 
-  /** Where piece i ends: a line through the picture, and a grip below it where fingers do not meet the pieces. */
+  /** The end of piece i: a line through the picture, and a grip below it, away from the pieces. */
   end(i) {
     const edge = svg("g", { class: "edge", role: "slider", tabindex: "0", "aria-orientation": "horizontal" });
     const rule = svg("line", { class: "rule" });
@@ -73,7 +73,7 @@ export class ScheduleEditor {
     return { edge, rule, reach, touch, grip };
   }
 
-  /** A slider: keys and drags change the pieces, and whichever is looked at is read out below. */
+  /** A slider: keys and drags change the pieces, and the value of the active one is shown below. */
   slide(node, keys, change, place) {
     node.addEventListener("keydown", (event) => {
       const wanted = keys(event)[event.key];
@@ -85,7 +85,7 @@ export class ScheduleEditor {
     this.drag(node, change, place);
   }
 
-  /** A handle keeps its distance from the pointer; the body of a piece comes to it at once. */
+  /** Start a drag. A handle keeps its distance from the pointer; the body of a piece jumps to it. */
   drag(node, change, place) {
     node.addEventListener("pointerdown", (event) => {
       const body = event.target.matches(".bar");
@@ -158,7 +158,7 @@ export class ScheduleEditor {
     return this.pieces.lengths.slice(0, i + 1).reduce((a, b) => a + b, 0);
   }
 
-  /** Multipliers that the picture spans: a few octaves at least. */
+  /** The range of multipliers in the picture: at least a few octaves. */
   range() {
     if (this.frozen) return this.frozen;
     const shown = this.pieces.lr.filter((v) => v > 0);
@@ -189,7 +189,7 @@ export class ScheduleEditor {
     return low * (high / low) ** Math.min(1, Math.max(0, share));
   }
 
-  /** A round step, to about a pixel. */
+  /** A step rounded to about a pixel. */
   stepAt(x) {
     const pixel = this.total() / this.inner().wide;
     const unit = 10 ** Math.max(0, Math.floor(Math.log10(pixel)));

@@ -1,4 +1,4 @@
-// A figure on the screen: each panel a uPlot chart with a legend of its own, readable by mouse, touch and keyboard.
+// A figure on the screen. Each panel is a uPlot chart with its own legend, usable by mouse, touch and keyboard.
 
 import { batchText, forward, backward, valueText, ticksOf } from "./format.js";
 import { colours } from "./theme.js";
@@ -7,7 +7,7 @@ import { DASHES, limits, visiblePoints } from "./model.js";
 import { FONT, Painter } from "./paint.js";
 import { legendEntries } from "./legend.js";
 
-/** Draw a figure into a box; returns what takes it away again. `onPick(panel, line, index)` is told of chosen points. */
+/** Draw a figure into a box; `destroy` removes it. A chosen point calls `onPick(panel, line, index)`. */
 export function drawFigure(box, figure, onPick = null) {
   const charts = figure.panels.map((panel, i) => new PanelChart(panel, (line, at) => onPick?.(i, line, at), Boolean(onPick), i === 0));
   box.replaceChildren(...charts.map((chart) => chart.node));
@@ -79,7 +79,7 @@ export class PanelChart {
     this.legend.replaceChildren(...items);
   }
 
-  /** Hide or show a line; whether it is shown now. */
+  /** Hide or show a line; returns whether it is now shown. */
   toggle(i) {
     if (!this.hidden.delete(i)) this.hidden.add(i);
     const at = this.kept.indexOf(i);
@@ -176,7 +176,7 @@ export class PanelChart {
     this.readout.textContent = text || this.hint;
   }
 
-  /** The mouse has moved: values into the legend. */
+  /** Show the values at the mouse in the legend. */
   follow(chart) {
     const { left, top, idx } = chart.cursor;
     if (left < 0 || left === null || left === undefined) {
@@ -207,7 +207,7 @@ export class PanelChart {
     if (near) this.onPick(near.line, near.index);
   }
 
-  /** The shown point of a line that can be chosen, closest to a place on the screen. */
+  /** The point closest to a place on the screen, among the visible lines whose points can be chosen. */
   nearest(left, top) {
     let best = null;
     this.panel.lines.forEach((line, i) => {
@@ -284,7 +284,7 @@ function closest(values, wanted, scale) {
   return best;
 }
 
-/** Lines on different steps share one table; between their own points they have no entry. */
+/** One table for all lines; a line has no entry at x values of other lines. */
 function nearestKnown(column, at) {
   for (let far = 0; far < column.length; far += 1) {
     if (column[at - far] !== undefined && at - far >= 0) return at - far;

@@ -1,4 +1,4 @@
-// Numbers and ticks as text. The only arithmetic on this side of the wire: where ticks go and how a number is written.
+// Numbers and ticks as text. Positions of ticks and digits of numbers are the only things that the page computes itself.
 
 const SUPERSCRIPTS = { "-": "⁻", 0: "⁰", 1: "¹", 2: "²", 3: "³", 4: "⁴", 5: "⁵", 6: "⁶", 7: "⁷", 8: "⁸", 9: "⁹" };
 
@@ -6,7 +6,7 @@ export function superscript(exponent) {
   return [...String(exponent)].map((c) => SUPERSCRIPTS[c]).join("");
 }
 
-/** A value as a table shows it: the rules of `shown` in nqm/show/numbers.py, digit for digit; a test runs both. */
+/** A value in a table, written exactly as by `shown` in nqm/show/numbers.py; a test compares the two. */
 export function valueText(value) {
   if (typeof value === "string") return value;
   if (value === null || value === undefined || Number.isNaN(value)) return "-";
@@ -18,7 +18,7 @@ export function valueText(value) {
   return sign + general(size, 4);
 }
 
-/** An interpolated batch size, whole from 10 on and to two digits below: `rounded` in nqm/show/numbers.py. */
+/** An interpolated batch size, rounded as by `rounded` in nqm/show/numbers.py. */
 export function rounded(value) {
   if (!Number.isFinite(value)) return value;
   return value >= 10 ? evenly(value) : Math.sign(value) * Number(general(Math.abs(value), 2));
@@ -29,13 +29,13 @@ export const roundedText = (value) => valueText(rounded(value));
 
 const grouped = (whole) => String(whole).replace(/\B(?=(\d{3})+$)/g, ",");
 
-/** The nearest whole number, the even one of two. */
+/** The nearest whole number; of two equally near, the even one. */
 function evenly(size) {
   const low = Math.floor(size);
   return size - low === 0.5 ? low + (low % 2) : Math.round(size);
 }
 
-/** A positive number to so many digits, without zeros at its end, as Python's format "g" writes it. */
+/** A positive number to this many digits, without trailing zeros, as Python's format "g" writes it. */
 function general(size, digits) {
   const [mark, exponent] = significant(size, digits);
   const kept = mark.replace(/0+$/, "");
@@ -48,7 +48,7 @@ function general(size, digits) {
   return kept.length > exponent + 1 ? `${whole}.${kept.slice(exponent + 1)}` : whole;
 }
 
-/** Significant digits and the exponent of the first; of two that are equally near, the even ones, as in Python. */
+/** The significant digits and the exponent of the first; ties are rounded to even, as in Python. */
 function significant(size, digits) {
   const [all, exponent] = size.toExponential(100).replace(".", "").split("e");
   const kept = all.slice(0, digits);
@@ -57,7 +57,7 @@ function significant(size, digits) {
   return [mark, Number(power)];
 }
 
-/** A tick, which has few digits of its own: all of them, thousands apart, powers of ten where it is tiny or huge. */
+/** The text of a tick: all its digits with separated thousands, or a power of ten if it is tiny or huge. */
 function tickText(value) {
   const size = Math.abs(value);
   if (value === 0 || (size < 1e7 && size >= 1e-4)) return value.toLocaleString("en-US", { maximumSignificantDigits: 10 });
@@ -65,12 +65,12 @@ function tickText(value) {
   return `${Number(mantissa)}·10${superscript(Number(exponent))}`;
 }
 
-/** The same number in a form that the parsers read back: no signs that are not theirs. */
+/** The same number in ASCII, which the parsers can read back. */
 export function plain(value, digits = 6) {
   return String(Number(Number(value).toPrecision(digits)));
 }
 
-/** 1024 as 2¹⁰ where that is what it is. */
+/** A power of two such as 2¹⁰, or another number as it is. */
 export function batchText(value) {
   const k = Math.log2(value);
   return Number.isInteger(k) && k > 3 ? `2${superscript(k)}` : valueText(value);
@@ -87,7 +87,7 @@ function linearTicks(low, high, room) {
   return ticks.map((v) => ({ value: v, text: tickText(Number(v.toPrecision(10))) }));
 }
 
-/** Powers of a base, thinned to what there is room for; within one power, ticks at 1, 2 and 5 times. */
+/** Powers of a base, as many as there is room for; within a single power, ticks at 1, 2 and 5 times. */
 function logTicks(low, high, room, base) {
   const log = (v) => Math.log(v) / Math.log(base);
   const first = Math.ceil(log(low) - 1e-9);
@@ -115,7 +115,7 @@ function within(low, high, base) {
   return ticks.length > 1 ? ticks : linearTicks(low, high, 4);
 }
 
-/** Decays near 1: 0, 0.9, 0.99, ... lie equally far apart on the scale -log10(1 - v). */
+/** Ticks for decays near 1: 0, 0.9, 0.99, ... are equally spaced on the scale -log10(1 - v). */
 function memoryTicks(low, high) {
   const ticks = [];
   for (let k = 0; k <= 9; k += 1) {
@@ -127,7 +127,7 @@ function memoryTicks(low, high) {
   return ticks.sort((a, b) => a.value - b.value);
 }
 
-/** Ticks of a scale between two values, at most about `room` of them. */
+/** Ticks of a scale between two values, about `room` at most. */
 export function ticksOf(scale, low, high, room) {
   if (!(high > low && Number.isFinite(high - low))) return [{ value: low, text: tickText(low) }];
   if (scale === "log2") return logTicks(low, high, room, 2);
@@ -138,7 +138,7 @@ export function ticksOf(scale, low, high, room) {
 
 const LEAST = 1e-12; // 1 - a decay of 1 would be infinitely far away
 
-/** Where a value lies on a scale, as a number whose differences are distances on paper; and back. */
+/** The position of a value on a scale, in which distances are those of the picture; and back. */
 export const forward = {
   linear: (v) => v,
   log: (v) => Math.log10(v),
@@ -160,7 +160,7 @@ export function showable(value, scale) {
   return value !== null && Math.abs(value) <= LARGEST_DRAWN && !(isLog(scale) && value <= 0);
 }
 
-/** What an axis spans: its own limits, or the values that can be shown on its scale, with a little air. */
+/** The limits of an axis: its own, or those of the values that its scale can show, with a margin. */
 export function limitsOf(axis, columns) {
   let low = Infinity;
   let high = -Infinity;

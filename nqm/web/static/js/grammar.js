@@ -1,6 +1,5 @@
-// Constructor text as a tree and back, so that menus and text show the same optimizer.
-// Numbers stay the text the user wrote (1 - 2^-7 is not computed here); what this cannot read is left to the server,
-// which knows the language and says what is wrong.
+// Constructor text to a tree and back, so that menus and text show the same optimizer. Numbers stay the text that the user
+// wrote (1 - 2^-7 is not evaluated). Text that this parser cannot read is sent to the server, which says what is wrong.
 
 /**
  * A call: {name, args: [{name: string | null, value: string | call}]}.
@@ -74,7 +73,7 @@ class Reader {
   }
 }
 
-/** The call with every argument named, given the names in order; what has no name left stays as it is. */
+/** The call with every argument named, given the names in order; surplus arguments stay unnamed. */
 export function withNames(call, namesOf) {
   const names = namesOf(call.name) ?? [];
   const args = call.args.map(({ name, value }, i) => ({
@@ -88,7 +87,7 @@ export function argument(call, name) {
   return call.args.find((arg) => arg.name === name)?.value;
 }
 
-/** The call with one argument set, or left out where the value is null. */
+/** The call with one argument set, or omitted if the value is null. */
 export function withArgument(call, name, value) {
   const others = call.args.filter((arg) => arg.name !== name);
   if (value === null || value === "") return { ...call, args: others };
@@ -99,14 +98,14 @@ export function withArgument(call, name, value) {
   return { ...call, args };
 }
 
-/** Layers from the outside in: EMA(HeavyBall()) is [EMA, HeavyBall]. */
+/** The layers of an optimizer from the outside in: EMA(HeavyBall()) is [EMA, HeavyBall]. */
 export function layers(call) {
   const found = [];
   for (let layer = call; layer && typeof layer !== "string"; layer = argument(layer, "inner")) found.push(layer);
   return found;
 }
 
-/** Layers put together again. */
+/** The optimizer that consists of these layers. */
 export function nest(list) {
   const inner = list.at(-1);
   return list.slice(0, -1).reduceRight((held, layer) => {
@@ -115,7 +114,7 @@ export function nest(list) {
   }, inner);
 }
 
-/** `inner=` is what everybody leaves out. */
+/** The name `inner` is never written. */
 export function printTidy(call) {
   const args = call.args.map(({ name, value }) => {
     const text = typeof value === "string" ? value : printTidy(value);

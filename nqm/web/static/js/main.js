@@ -1,4 +1,4 @@
-// The explorer: what the address says is asked of the server, drawn, and explained.
+// The explorer: its state is turned into requests, and the answers are drawn.
 
 import { Latest, get, isAbort } from "./api.js";
 import { learn } from "./catalogue.js";
@@ -24,20 +24,20 @@ import { network } from "./views/network.js";
 
 const VIEWS = [steps, loss, settings, schedule, map, network];
 const FORMATS = ["png", "svg", "csv", "json", "html"];
-const CHOICES = ["kind", "x", "y", "run", "critical", "rate", "pieces", "cells", "grid"]; // what the controls above a figure show
-const SETTLE = 250; // ms after a slider's last move until the exact answer is asked for
-const PATIENCE = 400; // ms that a quick answer may take before a newer question replaces it
+const CHOICES = ["kind", "x", "y", "run", "critical", "rate", "pieces", "cells", "grid"]; // state that the controls above a figure show
+const SETTLE = 250; // ms between the last move of a slider and the exact request
+const PATIENCE = 400; // ms that a quick answer may take before a newer request replaces it
 
-// What is shown, for downloads and for whoever tests the page.
+// What the page shows at the moment; downloads and tests read it.
 const nqm = { shown: null, timings: [], busy: true, state, update };
 window.nqm = nqm;
 
 const questions = new Latest();
 const searches = new Latest();
 let figure = null;
-let moved = 0; // when the user last moved something
-let asked = 0; // when the question under way was asked
-let again = false; // whether another is to follow it
+let moved = 0; // when the user last changed something
+let asked = 0; // when the current request was sent
+let again = false; // whether another request follows it
 let settling = null;
 let cards = [];
 
@@ -72,7 +72,7 @@ async function start() {
   refresh();
 }
 
-/** Every change that a person makes comes through here; the time it took to be seen is counted from now. */
+/** Every change by the user goes through here. The time until it is visible is measured from this moment. */
 function change(changes) {
   moved = performance.now();
   if (Object.keys(changes).length) update(changes);
@@ -82,7 +82,7 @@ function change(changes) {
 function onChange(next, changed) {
   const view = viewOf(next);
   const adapted = view.adapt?.(next, changed);
-  if (adapted) return update(adapted); // comes back here with the rest
+  if (adapted) return update(adapted); // this function is then called again with all changes
   if (changed.has("view")) showView();
   else if (CHOICES.some((key) => changed.has(key))) showControls(next);
   showCards(next);
@@ -123,14 +123,14 @@ function showCards(of) {
   }
 }
 
-/** Ask what the address asks. A view that is quick is asked while a slider moves, and exactly once it rests. */
+/** Send the requests of the view. While a slider moves, quick views send quick requests, and an exact one when it rests. */
 function refresh(changed = new Set(["view"])) {
   const view = viewOf(state());
   const moving = Boolean(view.quick) && !changed.has("view");
   clearTimeout(settling);
   if (moving) settling = setTimeout(() => run(view, false), SETTLE);
   if (moving && asked && performance.now() - asked < PATIENCE) {
-    again = true; // its answer is near: let it come, so that the picture follows the hand
+    again = true; // its answer arrives soon; waiting for it lets the picture follow the slider
     return;
   }
   run(view, moving);
@@ -168,11 +168,11 @@ function finished(view, answers, { began, since, answered }, moving) {
   const now = performance.now();
   say(moving ? "" : `${sampled(answers) ? "Sampled" : "Exact"}, in ${Math.round(now - began)} ms.`, moving);
   nqm.busy = moving;
-  // After the next frame the picture is on the screen.
+  // The picture is on the screen after the next frame.
   requestAnimationFrame(() => nqm.timings.push({ view: view.id, moving, server: answered - began, draw: now - answered, ms: performance.now() - since }));
 }
 
-/** Whether an answer has an error of its own: optimizers that are not linear are sampled. */
+/** Whether an answer was sampled, as it is for optimizers that are not linear. */
 function sampled(answers) {
   return answers.some((answer) => answer?.replicas || answer?.sweeps?.some((sweep) => sweep.steps_stderr));
 }
@@ -182,14 +182,14 @@ function failed(error) {
   say("No answer.", false);
   nqm.busy = false;
   if (nqm.shown?.view === viewOf(state()).id) return byId("figure").classList.add("stale");
-  figure?.destroy(); // of another view: it would pass for this one's
+  figure?.destroy(); // it belongs to another view
   figure = nqm.shown = null;
   byId("figure").replaceChildren();
   byId("figure").classList.remove("stale");
   blank(true);
 }
 
-/** Whatever stands below a figure needs one. */
+/** Hide or show everything below the figure, which is empty without a figure. */
 function blank(nothing) {
   for (const id of ["facts", "downloads", "code", "numbers"]) byId(id).hidden = nothing;
 }
@@ -215,7 +215,7 @@ function pick(view, answers, model, at) {
   if (changes) change(changes);
 }
 
-/** A search that a button starts, and that changes what is shown. */
+/** Run a search that a button started, and apply the changes that it returns. */
 async function search(question) {
   const signal = searches.next();
   say("Searching …", true);
@@ -236,7 +236,7 @@ function tune(family) {
     const of = state();
     const found = await ask("/api/tune", of, { optimizer: family, batch_size: of.batch, target: of.target }, signal);
     if (found.steps === null) return { message: found.message };
-    const { steps: count, examples, loss: reached, batch_size, ...values } = found; // what is left are hyper-parameters
+    const { steps: count, examples, loss: reached, batch_size, ...values } = found; // the rest are hyper-parameters
     return { changes: { run: withValues(found.optimizer, values) }, message: found.message };
   });
 }
@@ -280,7 +280,7 @@ async function share() {
     await navigator.clipboard.writeText(link());
     button.textContent = "Link copied";
   } catch {
-    button.textContent = "Copy it from the address bar";
+    button.textContent = "Copy from the address bar";
   }
   setTimeout(() => (button.textContent = "Copy link"), 1500);
 }

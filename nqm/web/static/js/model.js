@@ -1,11 +1,11 @@
-// What a figure is: plain data that the screen, SVG, CSV and the one-file page all draw from.
+// The data of a figure, from which the screen, SVG, CSV and the one-file page are all made.
 //
 // figure: {title, panels: [panel], notes: [text]}
-// panel:  {title, x: axis, y: axis, lines, marks, strips, heat, paths, height, edited}; an edited one is on the screen already
+// panel:  {title, x: axis, y: axis, lines, marks, strips, heat, paths, height, edited}; an edited panel is in the schedule editor
 // axis:   {label, scale: "linear" | "log" | "log2" | "memory", min, max}
 // line:   {label, x: [], y: [], role, dash: "solid" | "dash" | "dot", width, points, stairs, pick}
 // mark:   {kind: "v" | "h", at, role, label, dash, inside, side, below} or {kind: "point", x, y, role, label}
-// strip:  {label, role, parts: [{from, to, label, opacity}]}, a row of stretches along the bottom
+// strip:  {label, role, parts: [{from, to, label, opacity}]}, a row of intervals along the bottom
 // heat:   {xs, ys, rows, kinds, label, missing}, rows[j][i] belongs to xs[i], ys[j]; where there is no number it is null, and
 //         kinds[j][i] says why: missing = {kind: {label, role}}
 // path:   {label, x: [], y: [], role, dash}, drawn in the order of its points
@@ -42,7 +42,7 @@ function cellSpan(centres, scale) {
   return [edges[0], edges.at(-1)];
 }
 
-/** The points of a line that its axes can show; the others leave a gap. */
+/** The points of a line that its axes can show; other points leave a gap. */
 export function visiblePoints(line, panel) {
   const x = [];
   const y = [];

@@ -1,8 +1,8 @@
-// The shown figure as one HTML file that needs no server: data, drawing code and style sheet travel inside it.
+// The figure as one HTML file that needs no server: data, drawing code and style sheet are inside it.
 
 import { element } from "./dom.js";
 
-// In the order in which they need one another; their names do not clash, so they can be put in one script.
+// In the order of their dependencies. Their names do not clash, so they can form one script.
 const PARTS = ["format.js", "theme.js", "dom.js", "colormap.js", "model.js", "script.js", "paint.js", "legend.js", "figure.js", "viewer.js"];
 
 export async function pageOf(shown) {
@@ -25,11 +25,11 @@ export async function pageOf(shown) {
   ].join("\n");
 }
 
-/** Modules as one script: their imports are above them, their exports are plain names. */
+/** Modules as one script: imports are removed, and exports become plain names. */
 function joined(sources) {
   const bare = sources.map((source) => source.replace(/^import[^;]*;\n/gm, "").replace(/^export /gm, ""));
   return `"use strict";\n{\n${bare.join("\n")}\n}`;
 }
 
-/** What would end a script element early is written another way, which JSON and JavaScript strings read the same. */
+/** Escape characters that would end a script element; JSON and JavaScript strings read them back unchanged. */
 const inScript = (text) => text.replace(/<(?=\/script|!--)/gi, "\\u003c");

@@ -1,4 +1,4 @@
-// What a chart shows besides lines, painted on uPlot's own canvas: cells of a map, boundaries, marks and their names.
+// Parts of a chart that uPlot does not draw, painted on its canvas: cells of a map, boundaries, marks and their labels.
 
 import { colourAt, extentOf } from "./colormap.js";
 import { DASHES, STRIP_HEIGHT, cellEdges } from "./model.js";
@@ -16,7 +16,7 @@ export class Painter {
     return this.colour[role] ?? role;
   }
 
-  /** Below the lines: cells of a map, and stretches along the bottom. */
+  /** Behind the lines: cells of a map, and intervals along the bottom. */
   under(chart) {
     const { ctx, bbox } = chart;
     ctx.save();
@@ -57,7 +57,7 @@ export class Painter {
     ctx.globalAlpha = 1;
   }
 
-  /** Above the lines: boundaries, marks and their names. */
+  /** In front of the lines: boundaries, marks and their labels. */
   over(chart, cell) {
     const { ctx, bbox } = chart;
     ctx.save();

@@ -1,10 +1,10 @@
-// A schedule's pieces as text and back: Schedule([100, 300], [1, 0.1]) is 100 steps at the rate, 300 at a tenth of it.
+// The pieces of a schedule to text and back: Schedule([100, 300], [1, 0.1]) is 100 steps at the full rate and 300 at a tenth.
 
 import { plain } from "./format.js";
 
 const FORM = /^Schedule\(\s*\[([^\]]*)\]\s*,\s*(?:lr\s*=\s*)?\[([^\]]*)\]\s*\)$/;
 
-/** {lengths, lr}, or null for a schedule of another make. */
+/** {lengths, lr}, or null for a schedule that is not written as pieces. */
 export function readPieces(text) {
   const found = FORM.exec(text.trim());
   if (!found) return null;
@@ -17,14 +17,14 @@ export function printPieces({ lengths, lr }) {
   return `Schedule([${lengths.join(", ")}], [${lr.map((v) => plain(v, 4)).join(", ")}])`;
 }
 
-/** Stretches of equal length at the full rate. */
+/** Pieces of equal length at the full rate. */
 export function equalPieces(steps, count) {
   const most = Math.max(1, Math.min(count, steps));
   const ends = Array.from({ length: most + 1 }, (_, i) => Math.round((i * steps) / most));
   return { lengths: ends.slice(1).map((end, i) => end - ends[i]), lr: Array(most).fill(1) };
 }
 
-/** The same pieces over another number of steps. */
+/** The same pieces, stretched to another number of steps. */
 export function stretched({ lengths, lr }, steps) {
   const total = lengths.reduce((a, b) => a + b, 0);
   if (total === steps || steps < lengths.length) return { lengths, lr };
@@ -41,19 +41,19 @@ export function stretched({ lengths, lr }, steps) {
   return { lengths: next, lr };
 }
 
-/** Piece i at another multiplier. */
+/** The pieces with another multiplier for piece i. */
 export function raised({ lengths, lr }, i, value) {
   return { lengths, lr: lr.map((v, k) => (k === i ? value : v)) };
 }
 
-/** The end of piece i moved by some steps, at the cost of its neighbour. */
+/** The pieces with the end of piece i moved by some steps; the next piece gets shorter or longer. */
 export function moved({ lengths, lr }, i, by) {
   if (i + 1 >= lengths.length) return { lengths, lr };
   const shift = Math.max(1 - lengths[i], Math.min(lengths[i + 1] - 1, Math.round(by)));
   return { lengths: lengths.map((n, k) => (k === i ? n + shift : k === i + 1 ? n - shift : n)), lr };
 }
 
-/** Piece i in two halves. */
+/** The pieces with piece i split in two halves. */
 export function halved({ lengths, lr }, i) {
   if (lengths[i] < 2) return { lengths, lr };
   const first = Math.floor(lengths[i] / 2);
@@ -61,7 +61,7 @@ export function halved({ lengths, lr }, i) {
   return { lengths: spread(lengths, [first, lengths[i] - first]), lr: spread(lr, [lr[i], lr[i]]) };
 }
 
-/** Piece i taken away, its steps given to a neighbour. */
+/** The pieces without piece i, whose steps go to a neighbour. */
 export function merged({ lengths, lr }, i) {
   if (lengths.length < 2) return { lengths, lr };
   const to = i > 0 ? i - 1 : 1;

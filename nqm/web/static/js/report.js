@@ -52,7 +52,7 @@ export function showCode(answers) {
   );
 }
 
-/** Errors in one place for all to read, and at the fields they are about. */
+/** Show errors in one place, and mark the fields that they are about. */
 export function showErrors(errors) {
   for (const node of document.querySelectorAll('[aria-invalid="true"]')) node.removeAttribute("aria-invalid");
   for (const node of document.querySelectorAll(".problem-text")) node.hidden = true;
@@ -69,19 +69,19 @@ export function showErrors(errors) {
   }
 }
 
-/** What is wrong with a field before the server is asked; null once it is mended. */
+/** Show an error that the page finds itself, before a request; null removes it. */
 export function showWrong(error) {
   showErrors(error ? [error] : []);
 }
 
-/** The field that an error is about: the number that is wrong, else the text that holds it. */
+/** The input that an error is about: that of the wrong number, or else that of the text that contains it. */
 function inputOf({ input, field, argument }) {
   const holder = { "problem.spectrum": "law", optimizer: "setting" }[field];
   const own = argument && holder ? document.querySelector(`input[type="text"][id^="${holder}-${argument}-"]`) : null;
   return own ?? byId(input ?? INPUTS[field] ?? "");
 }
 
-/** A sentence for a reader: paths of fields in words, names before a colon as they are. */
+/** The error as a sentence, with paths of fields replaced by words. */
 function sentence(text) {
   const words = text.replace(/^(?:[a-z]+\.)*[a-z_]+(?= )/, (path) => path.split(".").at(-1).replaceAll("_", " "));
   const whole = /^\w+:/.test(words) ? words : words.charAt(0).toUpperCase() + words.slice(1);

@@ -1,4 +1,4 @@
-// Downloads of what is shown: picture, numbers, and a page that works without a server.
+// Downloads: the picture, its numbers, and a page that works without a server.
 
 import { svgOf } from "./svg.js";
 import { rowsOf } from "./model.js";
@@ -19,7 +19,7 @@ export async function save(kind, shown) {
   return give(new Blob([await pageOf(shown)], { type: "text/html" }), `${name}.html`);
 }
 
-/** The server's own answers, and what was asked. */
+/** The answers of the server and the requests for them. */
 export function jsonOf({ answers, state, commands, link }) {
   const { data, ...asked } = state;
   return `${JSON.stringify({ view: state.view, link, state: asked, commands, answers }, null, 1)}\n`;

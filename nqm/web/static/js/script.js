@@ -1,4 +1,4 @@
-// Several scripts that the server wrote, as one: imports and problems once, answers numbered.
+// Several scripts of the server as one: with imports and problems once, and numbered answers.
 
 export function together(scripts) {
   if (scripts.length < 2) return scripts.join("");

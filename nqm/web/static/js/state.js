@@ -1,4 +1,4 @@
-// Everything that decides what is shown, kept in the address: a link is a figure.
+// The state of the page, which is kept in its address, so that a link reproduces a figure.
 
 export const DEFAULTS = {
   view: "steps",
@@ -34,12 +34,12 @@ let writing = null;
 
 export const state = () => current;
 
-/** Be told (next, changed keys) whenever something changes. */
+/** Call `listener(next, changed keys)` whenever the state changes. */
 export function subscribe(listener) {
   listeners.add(listener);
 }
 
-/** Change some of it. A change of view is a place to come back to; a slider's move is not. */
+/** Change the state. A change of view is an entry in the browser's history; the move of a slider is not. */
 export function update(changes) {
   const next = { ...current, ...changes };
   const changed = Object.keys(next).filter((key) => JSON.stringify(next[key]) !== JSON.stringify(current[key]));
@@ -53,7 +53,7 @@ export function link(of = current) {
   return `${location.origin}${location.pathname}${toHash(of)}`;
 }
 
-/** Only what differs from the defaults is written, readable where it can be. */
+/** The address of a state: only values that differ from the defaults, readable where possible. */
 export function toHash(of) {
   const parts = [];
   for (const [key, value] of Object.entries(of)) {
@@ -97,7 +97,7 @@ function remember(place) {
 addEventListener("popstate", () => update(fromHash(location.hash)));
 addEventListener("hashchange", () => update(fromHash(location.hash)));
 
-/** Text packed for an address, and back. */
+/** Text compressed for an address, and back. */
 export async function pack(text) {
   const stream = new Blob([text]).stream().pipeThrough(new CompressionStream("deflate-raw"));
   const bytes = new Uint8Array(await new Response(stream).arrayBuffer());

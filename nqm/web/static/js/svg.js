@@ -1,4 +1,4 @@
-// A figure as SVG text, drawn from the same data as the screen: for papers, and behind PNG.
+// A figure as SVG text, made from the same data as on the screen; PNG files are made from it.
 
 import { ticksOf, forward, valueText } from "./format.js";
 import { colourAt, extentOf } from "./colormap.js";
@@ -16,7 +16,7 @@ const escape = (text) =>
   String(text).replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
 const fixed = (v) => Number(v.toFixed(2));
 
-/** The whole figure, its panels one below the other. */
+/** The whole figure, with its panels below one another. */
 export function svgOf(figure, colour) {
   let top = 30;
   const parts = [text(LEFT, 22, figure.title, { size: 15, weight: 600, fill: colour.ink })];
@@ -107,7 +107,7 @@ function stairs(places) {
   return places.flatMap((at, i) => (i && at && places[i - 1] ? [[at[0], places[i - 1][1]], at] : [at]));
 }
 
-/** Points in a row; a missing one breaks the line. */
+/** A path through points; a missing point breaks it. */
 function polyline(places, look, paint) {
   let pen = "M";
   let d = "";

@@ -1,33 +1,29 @@
-// A sentence for each word, on hover and on focus.
+// Explanations of terms, shown on hover and on focus.
 
 import { sentence } from "./catalogue.js";
 import { byId } from "./dom.js";
 
-// Words of the page itself, which the engine does not know of.
+// Terms that only the page uses; /api/describe has the others.
 const OWN = {
-  spectrum: "How the curvatures of the loss are distributed: few steep directions and many flat ones.",
-  curvature: "How steeply the loss bends along a direction, h; training is fast where it is large.",
-  exponent: "How quickly curvature falls from one direction to the next: the i-th is i to the minus this power.",
-  noise_exponent: "How quickly gradient noise falls over directions; the same as the curvature's, C = H, if left out.",
-  noise_kind: "Whether a gradient's noise has the same variance everywhere, or is that of minibatches of a linear regression and falls with the loss.",
-  noise_level: "Factor on the variance of the gradient noise of a single example.",
+  exponent: "How quickly curvature falls from one direction to the next: the i-th curvature is i to the power of minus this number.",
+  noise_exponent: "How quickly gradient noise falls from one direction to the next; if empty, as quickly as the curvature (C = H).",
+  noise_kind: "Whether the gradient noise has a fixed variance, or is that of minibatches of a linear regression, which falls with the loss.",
+  noise_level: "A factor that multiplies the variance of the gradient noise.",
   dimension: "How many directions, or parameters, the problem has.",
   sizes: "Batch sizes to tune for: a range such as 2^2..2^20, or a list such as 4,16,64.",
   tune: "Search learning rates, momenta and decays for the fewest steps to the target at this batch size.",
-  constructor: "The optimizer as you would write it in Python or on the command line; whatever is left out is tuned.",
-  setting: "One optimizer with every hyper-parameter set, as Loss over steps, Schedule and Phase map use it.",
-  bound: "Steps below which no method can be, given the noise in the gradients.",
-  regimes: "Batch sizes where twice the batch halves the steps, where it helps less and less, and where it no longer helps.",
-  pieces: "Into how many stretches of equal length the schedule is cut.",
-  multiplier: "What the setting's learning rate is multiplied by during this piece.",
-  horizon: "How many steps are run.",
+  constructor: "The optimizer as you would write it in Python or on the command line; parameters that are omitted are tuned.",
+  setting: "One optimizer with every hyper-parameter set; the views Loss over steps, Schedule and Phase map use it.",
+  bound: "A lower bound on the steps of any method, from the noise in the gradients.",
+  multiplier: "The factor that multiplies the learning rate of the setting during this piece.",
+  horizon: "The number of steps of the run.",
 };
 
 export function explain(term) {
   return sentence(term) ?? OWN[term] ?? null;
 }
 
-/** One box for all explanations. A word with data-term shows its own; labels show theirs when their control has focus. */
+/** One box shows all explanations: of an element with data-term on hover, and of a label when its control has the focus. */
 export function startTerms() {
   const box = byId("hint");
   const hide = () => {
@@ -58,7 +54,7 @@ export function startTerms() {
   });
   document.addEventListener("focusin", (event) => {
     const node = termOf(event.target);
-    // A mouse that goes for a control knows what it wants; the keyboard has no hover.
+    // A control that is clicked needs no explanation; with the keyboard there is no hover, so focus shows it.
     if (node && event.target.matches(":focus-visible")) {
       show(node);
       event.target.setAttribute("aria-describedby", "hint");

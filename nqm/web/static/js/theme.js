@@ -1,9 +1,9 @@
-// Light and dark: the colours live in the style sheet as custom properties, and pictures read them from there.
+// Light and dark colours. They are custom properties of the style sheet, and pictures read them from there.
 
 const KEY = "nqm-theme";
 const NAMES = ["c0", "c1", "c2", "c3", "c4", "c5", "c6", "ink", "muted", "grid", "edge", "beyond", "soft", "surface", "accent"];
 
-/** The colours of the theme in force, by role. */
+/** The colours of the current theme by role. */
 export function colours() {
   const style = getComputedStyle(document.documentElement);
   const found = Object.fromEntries(NAMES.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
@@ -15,7 +15,7 @@ export function isDark() {
   return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
-/** Follow the system until the button is pressed; afterwards this browser remembers the choice. */
+/** Follow the system until the button is pressed; from then on this browser remembers the choice. */
 export function startTheme(button, redraw) {
   const chosen = remembered();
   if (chosen) document.documentElement.dataset.theme = chosen;
@@ -30,7 +30,7 @@ export function startTheme(button, redraw) {
     try {
       localStorage.setItem(KEY, next);
     } catch {
-      // A browser that keeps nothing still switches.
+      // If the browser stores nothing, the theme still changes.
     }
     show();
     redraw();

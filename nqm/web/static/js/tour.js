@@ -1,4 +1,4 @@
-// Three guided examples: each step is a link's worth of state, and a sentence on what to see.
+// Three guided examples. Each step is a text about what to see, and changes of the state that show it.
 
 import { byId, element } from "./dom.js";
 import { DEFAULTS } from "./state.js";
@@ -11,29 +11,29 @@ const TOURS = [
     name: "Momentum and batch size",
     what: "When does momentum help, and how far does it move the critical batch size?",
     steps: [
-      ["Plain SGD, tuned at every batch size. Up to a few hundred examples twice the batch halves the steps: perfect scaling. Beyond its critical batch size the curve bends, because the learning rate has met the end of stability.", { ...SWEEP, view: "steps", o: ["SGD()"] }],
-      ["With momentum the two nearly agree at small batches and part at large ones: heavy ball goes on scaling where SGD has stopped. The dashed lines mark where each leaves perfect scaling.", { ...SWEEP, view: "steps", o: ["SGD()", "HeavyBall()"] }],
-      ["Why: the best effective learning rate of SGD levels off at the end of stability. Momentum reaches larger effective rates, and its best value rises with the batch size.", { ...SWEEP, view: "settings", o: ["SGD()", "HeavyBall()"] }],
-      ["The same at one batch size: a map over learning rate and momentum. The best cells lie along the edge beyond which noise holds the loss above the target; along it learning rate and momentum trade against each other. Choose a cell to see its loss.", { ...SWEEP, view: "map", run: "HeavyBall(lr=0.5, momentum=0.9)", batch: "4096", x: "lr", y: "momentum", xrange: "", yrange: "" }],
+      ["SGD, tuned at every batch size. Up to a few hundred examples, twice the batch halves the steps: this is perfect scaling. Beyond the critical batch size the curve flattens, because the learning rate has reached the edge of stability.", { ...SWEEP, view: "steps", o: ["SGD()"] }],
+      ["SGD beside heavy ball. At small batches the two nearly agree; at large batches heavy ball still scales where SGD has stopped. The dashed lines mark where each leaves perfect scaling.", { ...SWEEP, view: "steps", o: ["SGD()", "HeavyBall()"] }],
+      ["The reason: the best effective learning rate of SGD levels off at the edge of stability. Momentum allows larger effective rates, and the best momentum rises with the batch size.", { ...SWEEP, view: "settings", o: ["SGD()", "HeavyBall()"] }],
+      ["One batch size in detail: a map over learning rate and momentum. The best cells lie along an edge, beyond which noise keeps the loss above the target. Along this edge a smaller learning rate can be replaced by a larger momentum. Choose a cell to see its loss.", { ...SWEEP, view: "map", run: "HeavyBall(lr=0.5, momentum=0.9)", batch: "4096", x: "lr", y: "momentum", xrange: "", yrange: "" }],
     ],
   },
   {
     name: "Averaging instead of decay",
-    what: "An average of the weights does at small batches what lowering the learning rate does.",
+    what: "At small batches, averaging the weights has the same effect as lowering the learning rate.",
     steps: [
-      ["A constant learning rate at a small batch: the signal is forgotten quickly, but noise holds the loss at its floor, above the target.", { ...SWEEP, view: "loss", run: "SGD(lr=0.5)", batch: "64", steps: "100000", grid: "log" }],
-      ["The same learning rate with an exponential moving average of the weights: the floor sinks to about a ninth, below the target, and the learning rate was not touched.", { ...SWEEP, view: "loss", run: "EMA(SGD(lr=0.5), decay=0.9999)", batch: "64", steps: "100000", grid: "log" }],
-      ["The other way: cut the learning rate as training goes on. It ends far below the constant rate. Press Best for these steps for the exact optimum, then drag a piece to see what it is worth.", { ...SWEEP, view: "schedule", run: "SGD(lr=1.5)", batch: "64", steps: "20000", pieces: "10", schedule: "Schedule([12000, 4000, 2000, 2000], [1, 0.4, 0.15, 0.03])" }],
-      ["Over batch sizes: averaging wins where noise dominates, and joins SGD where it does not. Add momentum to the average to win at both ends.", { ...SWEEP, view: "steps", o: ["SGD()", "EMA(SGD())", "EMA(HeavyBall())"] }],
+      ["A constant learning rate at a small batch: the signal soon vanishes, but the noise floor keeps the loss above the target.", { ...SWEEP, view: "loss", run: "SGD(lr=0.5)", batch: "64", steps: "100000", grid: "log" }],
+      ["The same learning rate with an exponential moving average of the weights: the noise floor falls to about a ninth, which is below the target.", { ...SWEEP, view: "loss", run: "EMA(SGD(lr=0.5), decay=0.9999)", batch: "64", steps: "100000", grid: "log" }],
+      ["The alternative: lower the learning rate during training. The loss ends far below that of the constant rate. Press Best for these steps for the exact optimum, then drag a piece to see how much it matters.", { ...SWEEP, view: "schedule", run: "SGD(lr=1.5)", batch: "64", steps: "20000", pieces: "10", schedule: "Schedule([12000, 4000, 2000, 2000], [1, 0.4, 0.15, 0.03])" }],
+      ["All batch sizes: averaging is better where noise dominates, and equals SGD where it does not. An average of heavy ball is best at both ends.", { ...SWEEP, view: "steps", o: ["SGD()", "EMA(SGD())", "EMA(HeavyBall())"] }],
     ],
   },
   {
     name: "Reading your own network",
-    what: "From a checkpoint to its critical batch size: the sample is a small network on handwritten digits.",
+    what: "From a checkpoint to its critical batch size, for a small network on handwritten digits.",
     steps: [
-      ["nqm fit measures a network at a checkpoint: where gradient signal and gradient noise sit over curvature. This is the sample; open your own file under Problem. The noise scale is a first guess at a useful batch size.", { view: "network", run: "HeavyBall(lr=0.05, momentum=0.9)", batch: "32", steps: "1000" }, true],
-      ["The measured problem in place of the paper's: tuned steps to a quarter of the remaining loss. How large may the batch get before returns diminish?", { view: "steps", o: ["SGD()", "HeavyBall()", "EMA(SGD())"], sizes: "2^0..2^14" }],
-      ["One setting on your network. Move the learning rate, or press Tune; the command and the Python lines below give the same numbers in your own scripts.", { view: "loss", run: "HeavyBall(lr=0.05, momentum=0.9)", batch: "32", steps: "5000" }],
+      ["nqm fit measures how the signal and the noise of the gradient are distributed over the curvature of a network at a checkpoint. This is the sample; open your own file under Problem. The noise scale is a first guess at a useful batch size.", { view: "network", run: "HeavyBall(lr=0.05, momentum=0.9)", batch: "32", steps: "1000" }, true],
+      ["The measured problem in place of the paper's: tuned steps to a quarter of the remaining loss. The critical batch sizes show how large the batch can get before returns diminish.", { view: "steps", o: ["SGD()", "HeavyBall()", "EMA(SGD())"], sizes: "2^0..2^14" }],
+      ["One setting on the measured problem. Move the learning rate, or press Tune. The command and the lines of Python below give the same numbers in your own scripts.", { view: "loss", run: "HeavyBall(lr=0.05, momentum=0.9)", batch: "32", steps: "5000" }],
     ],
   },
 ];

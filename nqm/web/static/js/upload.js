@@ -1,4 +1,4 @@
-// A measured network: the file goes to the server once, and into the link, packed, so that the link needs no file.
+// Files of measured networks. A file is sent to the server once, and is part of the link in compressed form.
 
 import { get, post, send } from "./api.js";
 import { DEFAULTS, pack, state, unpack } from "./state.js";
@@ -41,19 +41,19 @@ export async function openExample(update) {
   }
 }
 
-/** A target that a network can reach: the paper's lies above many a loss that is left. */
+/** Another target, if the current one is above the initial loss of a measured network. */
 function reachable(answer) {
   if (Number(state().target) < answer.initial_loss) return {};
   return { target: String(Number((answer.initial_loss / 4).toPrecision(2))) };
 }
 
-/** How gradients are noisy, as the server takes it: a fixed variance need not be named. */
+/** The kind of gradient noise as fields of a request; noise of fixed variance is the default. */
 function noiseOf({ kind, label_noise }) {
   if (kind === "quadratic") return {};
   return label_noise ? { kind, label_noise } : { kind };
 }
 
-/** Ask about the problem; a server that does not know the file, or has forgotten it, is given it again. */
+/** Ask about the problem. If the server does not have the file, or has dropped it, it is sent again. */
 export async function ask(path, of, body, signal) {
   const about = (spectrum) => post(path, { problem: { spectrum, ...noiseOf(of) }, ...body }, signal);
   if (!of.data) return about(of.spectrum);
@@ -72,7 +72,7 @@ export async function ask(path, of, body, signal) {
   return about({ upload: id });
 }
 
-/** Ask about the spectrum itself, whatever noise it is used with. */
+/** Ask about the spectrum itself, regardless of the kind of noise. */
 export function askSpectrum(path, of, body, signal) {
   return ask(path, { ...of, kind: "quadratic" }, body, signal);
 }

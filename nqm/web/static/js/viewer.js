@@ -1,4 +1,4 @@
-// What the one-file page does when it is opened: draw, and show how to get the same numbers.
+// The script of the one-file page: it draws the figure, and shows how to get the same numbers.
 
 import { element } from "./dom.js";
 import { drawFigure } from "./figure.js";

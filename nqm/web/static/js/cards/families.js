@@ -1,4 +1,4 @@
-// Optimizers side by side: each a line of constructor text and, behind it, the menus that make it.
+// The card of optimizers to compare: each has a line of constructor text, and menus that change it.
 
 import { element, rebuild, textField } from "../dom.js";
 import { composer } from "../composer.js";

@@ -1,4 +1,4 @@
-// The problem: which spectrum, how much noise, which loss to reach.
+// The card of the problem: its spectrum, its noise, and the target.
 
 import { element, labelled, menu, rebuild, textField } from "../dom.js";
 import { argument, parseCall, printCall, withArgument, withNames } from "../grammar.js";
@@ -19,10 +19,10 @@ const KINDS = [
 ];
 const NOISES = [
   ["quadratic", "Fixed variance, as in the paper"],
-  ["least_squares", "Of minibatches, falls with the loss"],
+  ["least_squares", "Minibatches of a regression"],
 ];
 const FEW = "16,256,4096,65536"; // a regression takes about ten times as long to tune
-const SLOW = "A linear regression, exactly. It takes longer to tune; phase maps and best schedules need fixed variance.";
+const SLOW = "An exact linear regression. It takes longer to tune. Phase maps and best schedules need fixed variance.";
 
 export class ProblemCard {
   constructor(box, update) {
@@ -130,7 +130,7 @@ export class ProblemCard {
     return element("div", { class: "field" }, box);
   }
 
-  /** Which noise gradients have; that of a regression is set by the noise of its labels. */
+  /** The menu of the kind of gradient noise, with the label noise of a regression. */
   noise(state) {
     const choose = labelled("Gradient noise", menu(NOISES, state.kind, (kind) => this.chooseNoise(kind, state)), "noise_kind", "noise-kind");
     this.parts.push((next) => (state = next));
@@ -143,7 +143,7 @@ export class ProblemCard {
     return [choose, element("p", { class: "note" }, SLOW), labels.node];
   }
 
-  /** Labels start as noisy as the spectrum's gradients are in total, which is the same problem near its minimum. */
+  /** The first value of the label noise: the gradient noise of the spectrum in total, which gives the same problem near its minimum. */
   async chooseNoise(kind, { sizes, ...state }) {
     if (kind === "quadratic") return this.update({ kind, label_noise: "", ...(sizes === FEW ? { sizes: DEFAULTS.sizes } : {}) });
     const fewer = sizes === DEFAULTS.sizes ? { sizes: FEW } : {};

@@ -1,4 +1,4 @@
-// One setting: an optimizer with every number set, moved by sliders; and how it is run.
+// The card of one setting: an optimizer with every number set, its sliders, batch size and steps.
 
 import { element, labelled, rebuild, textField } from "../dom.js";
 import { composer, freed, parametersOf, readTree } from "../composer.js";
@@ -95,7 +95,7 @@ export class SettingCard {
   }
 }
 
-/** A decay near 1 needs its digits behind the nines. */
+/** The text of a decay; near 1 it needs the digits after the nines. */
 function precise(scale) {
   if (scale !== "memory") return plain;
   return (value) => {

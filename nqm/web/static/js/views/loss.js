@@ -9,7 +9,7 @@ export const loss = {
   id: "loss",
   tab: "Loss over steps",
   title: "Loss over steps of one setting",
-  blurb: "The loss is signal, the start that is not yet forgotten, plus gradient noise over the batch size. Noise keeps the loss above its floor.",
+  blurb: "The loss is the signal, which remains from the starting point, plus the gradient noise divided by the batch size. Noise keeps the loss above a floor.",
   cards: { setting: true, steps: true },
   uses: ["spectrum", "data", "kind", "label_noise", "run", "batch", "steps", "grid", "target"],
   quick: true,
@@ -60,7 +60,7 @@ export const loss = {
   },
 };
 
-/** Where signal and noise sit: one colour for each decade of curvature, solid for signal, dotted for noise. */
+/** Signal and noise by decade of curvature: one colour for each decade, solid for signal, dotted for noise. */
 function bands(curve, x) {
   if (!curve.band_signal) return [];
   const shown = curve.band_signal.map((row, i) => i).reverse().slice(0, 7);
@@ -76,7 +76,7 @@ function bands(curve, x) {
   return [{ title, x, y: { label: "part of the loss", scale: "log", min: least(curve), air: 0.08 }, lines, height: 400 }];
 }
 
-/** Signal dies away to nothing; what is a ten-thousandth of the loss is not worth the paper. */
+/** The lower end of the axis: the signal falls without limit, and less than a ten-thousandth of the loss is not shown. */
 function least(curve) {
   const seen = curve.loss.filter((value) => value > 0);
   return seen.length ? Math.min(...seen) / 1e4 : undefined;

@@ -19,7 +19,7 @@ export const map = {
   id: "map",
   tab: "Phase map",
   title: "Phase map: steps to the target over two settings",
-  blurb: "Each cell is one setting. Choose a cell to open it under Loss over steps; everything but the two axes stays as the setting has it.",
+  blurb: "Each cell is one setting. Choose a cell to open it under Loss over steps. All values but those on the two axes are those of the setting.",
   cards: { setting: true },
   uses: ["spectrum", "data", "kind", "label_noise", "run", "batch", "target", "x", "y", "xrange", "yrange", "cells"],
 
@@ -93,13 +93,13 @@ export const map = {
   },
 };
 
-/** Why cells have no number, as far as this map has such cells. */
+/** The reasons why cells of this map have no number. */
 function seen(outcome) {
   const kinds = new Set(outcome.flat());
   return Object.fromEntries(Object.entries(MISSING).filter(([kind]) => kinds.has(kind)));
 }
 
-/** Sizes to choose from, and the one a link has chosen. */
+/** The sizes to choose from, including that of the link. */
 function cellsOf({ cells }) {
   return CELLS.some(([n]) => n === cells) ? CELLS : [[cells, `${cells} × ${cells}`], ...CELLS];
 }
@@ -112,7 +112,7 @@ function axisNames(run) {
   return [...numbers, "batch_size"];
 }
 
-/** The two axes as the server takes them: what was chosen if this optimizer has it, else its first two. */
+/** The two axes for a request: the chosen parameters if this optimizer has them, otherwise its first two. */
 function axes(state) {
   const names = axisNames(state.run);
   const x = names.includes(state.x) ? state.x : names[0];
@@ -139,7 +139,7 @@ function valueOf(state, name) {
 
 const inside = (value, values) => Number.isFinite(value) && value >= values[0] && value <= values.at(-1);
 
-/** The setting's text without the numbers that the axes have. */
+/** The text of the setting without the parameters on the axes. */
 function without(run, names) {
   return names.reduce((text, name) => named(text).find((one) => one.name === name)?.with(null) ?? text, run);
 }

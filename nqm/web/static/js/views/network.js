@@ -1,17 +1,17 @@
-// View (f): a measured network, or any spectrum: where signal and noise sit over curvature.
+// View (f): signal and noise over curvature, of a measured network or of any spectrum.
 
 import { valueText } from "../format.js";
 import { askSpectrum } from "../upload.js";
 import { isAbort } from "../api.js";
 
-const OWN_NOISE = "The noise here is the spectrum's own. Minibatches of a regression have another, which follows from its loss and its label noise.";
+const OWN_NOISE = "This view shows the noise of the spectrum itself. The noise of a linear regression differs: it follows from its loss and its label noise.";
 const LOG = (label) => ({ label, scale: "log" });
 
 export const network = {
   id: "network",
   tab: "Your network",
-  title: "What the problem is made of",
-  blurb: "Open a file that nqm fit made: its curvature, gradient signal and noise become the problem of every other view. Built-in spectra show theirs too.",
+  title: "The spectrum of the problem",
+  blurb: "Open a file of nqm fit, and its curvature, gradient signal and gradient noise become the problem of every other view. Built-in spectra are shown here too.",
   cards: { setting: true, steps: true },
   uses: ["spectrum", "data", "kind", "run", "batch", "steps"],
   pair: true,
@@ -63,7 +63,7 @@ export const network = {
   },
 };
 
-/** A number, or an estimate with its interval below. */
+/** A number, or an estimate with its interval. */
 function estimated(name, term, estimate, value) {
   if (!estimate) return { name, term, value: valueText(value) };
   return { name, term, value: valueText(estimate.value), note: `90%: ${valueText(estimate.low)} to ${valueText(estimate.high)}` };
@@ -79,7 +79,7 @@ function fitPanels(fit) {
       lines: [dots("c along the largest curvatures", sorted(fit.top), "c1", "c")],
     },
     {
-      title: "Where signal and noise sit",
+      title: "Signal and noise over curvature",
       x: LOG("curvature h"), y: LOG("weight"), height: 340,
       lines: [dots("gradient signal g²", sorted(fit.signal), "c0", "weight"), dots("gradient noise", sorted(fit.noise), "c1", "weight")],
     },
@@ -101,7 +101,7 @@ function plainPanels(answer) {
       lines: [dots("modes", nodes, "c1", "c")],
     },
     {
-      title: "Where signal and noise sit, by decade of curvature",
+      title: "Signal and noise by decade of curvature",
       x: LOG("curvature h"), y: LOG("part of the initial loss; of the noise"), height: 360,
       lines: [stairs("signal", signal, "c0"), stairs("noise", noise, "c1")],
     },
@@ -122,7 +122,7 @@ function prediction(run) {
   }; // prettier-ignore
 }
 
-/** Nodes in rising order of curvature, which a chart needs. */
+/** Nodes sorted by rising curvature, as a chart needs them. */
 function sorted(nodes) {
   const order = nodes.h.map((h, i) => i).sort((a, b) => nodes.h[a] - nodes.h[b]);
   return Object.fromEntries(Object.entries(nodes).filter(([, column]) => Array.isArray(column)).map(([key, column]) => [key, order.map((i) => column[i])]));

@@ -1,4 +1,4 @@
-// View (d): a schedule of the learning rate, dragged piece by piece, beside the constant rate and the best there is.
+// View (d): a schedule of the learning rate that the user drags piece by piece, beside the constant rate.
 
 import { valueText } from "../format.js";
 import { ask } from "../upload.js";
@@ -10,13 +10,13 @@ import { parametersOf, readTree } from "../composer.js";
 import { equalPieces, printPieces, readPieces, stretched } from "../pieces.js";
 
 const COUNTS = ["1", "2", "5", "10", "20", "50"].map((n) => [n, n]);
-const KEYS = "Drag the top of a piece up or down, and the grips along the axis to where pieces end. With the keyboard: arrows move (Shift: finer); on a piece, Home resets, + splits and Delete removes.";
+const KEYS = "Drag the top of a piece to change its rate, and the grips on the axis to change where pieces end. With the keyboard: arrows move (Shift: finer); on a piece, Home resets, + splits and Delete removes.";
 
 export const schedule = {
   id: "schedule",
   tab: "Schedule",
   title: "A schedule of the learning rate",
-  blurb: "Multipliers on the setting's learning rate, piece by piece. The exact loss follows as you drag; one button finds the best.",
+  blurb: "Factors that multiply the learning rate of the setting, piece by piece. The exact loss follows as you drag; one button finds the best schedule.",
   cards: { setting: true, steps: true },
   uses: ["spectrum", "data", "kind", "label_noise", "run", "batch", "steps", "schedule", "pieces", "target"],
   quick: true,
@@ -35,11 +35,11 @@ export const schedule = {
       labelled("Pieces", menu(COUNTS, state.pieces, (pieces) => update({ pieces, schedule: "" })), "pieces", "pieces"),
       button("strong", "best-loss", "steps", "Best for these steps"),
       button("quiet", "best-steps", "target", "Fewest steps to the target"),
-      fixed ? null : element("p", { class: "note" }, "Best schedules are found for gradient noise of fixed variance only."),
+      fixed ? null : element("p", { class: "note" }, "Best schedules can be found only for gradient noise of fixed variance."),
     ];
   },
 
-  /** The editor stays while the loss below it is redrawn. */
+  /** Show the editor, which stays in place while the loss below it is redrawn. */
   edit(box, state, update) {
     if (!this.editor) {
       this.box = element("div", {});
@@ -49,12 +49,12 @@ export const schedule = {
     if (this.box.parentNode !== box) box.replaceChildren(this.box, element("p", { class: "note" }, KEYS));
     const pieces = piecesOf(state);
     if (pieces) this.editor.show(pieces);
-    else this.box.replaceChildren(element("p", { class: "note" }, "This schedule changes at every step; choose a number of pieces to drag them instead."));
+    else this.box.replaceChildren(element("p", { class: "note" }, "This schedule changes at every step. Choose a number of pieces to get one that you can drag."));
     const field = byId("schedule-text");
     if (field && field !== document.activeElement) field.value = state.schedule || printPieces(pieces);
   },
 
-  /** Another number of steps stretches the pieces along. */
+  /** When the number of steps changes, the pieces are stretched with it. */
   adapt(state, changed) {
     const pieces = state.schedule && changed.has("steps") ? readPieces(state.schedule) : null;
     const steps = Number(state.steps);
@@ -84,7 +84,7 @@ export const schedule = {
     const marks = [{ kind: "h", at: Number(state.target), role: "c2", dash: "dot", label: `target ${state.target}`, side: "left", inside: true }];
     const rate = { label: "multiplier of the learning rate", x: scheduled.steps, y: scheduled.multipliers?.lr ?? [], role: "c3", stairs: true };
     const loss = { title: "Loss", x: { label: "step", scale: "linear", air: 0 }, y: lossAxis(scheduled, constant), lines, marks, height: 360 };
-    // Pieces stand in the editor already; what is saved has them as a panel.
+    // The editor shows the pieces; downloads show them as a panel.
     const edited = Boolean(piecesOf(state));
     const shape = { title: "Schedule", edited, x: { label: "step", scale: "linear" }, y: { label: "× learning rate", scale: "linear" }, lines: [rate], height: 220 };
     return { title: `${scheduled.optimizer} with a schedule, batch size ${valueText(scheduled.batch_size)}`, panels: [shape, loss] };
@@ -105,14 +105,14 @@ export const schedule = {
   },
 };
 
-/** The pieces in force; null for a schedule that is not made of a few. */
+/** The pieces of the current schedule; null if it is not made of a few pieces. */
 function piecesOf(state) {
   if (state.schedule) return readPieces(state.schedule);
   const steps = Number(state.steps);
   return equalPieces(Number.isInteger(steps) && steps > 0 ? steps : 1000, Number(state.pieces));
 }
 
-/** The best schedule, as changes to what is shown: the learning rate it multiplies, its pieces, its steps. */
+/** The best schedule as changes of the state: the learning rate that it multiplies, its pieces, its steps. */
 async function bestOf(state, goal, signal) {
   const tree = readTree(state.run);
   const rate = tree ? parametersOf(tree).find((one) => one.parameter.name === "lr") : null;

@@ -16,7 +16,7 @@ export const settings = {
   id: "settings",
   tab: "Best settings",
   title: "Best settings against batch size",
-  blurb: "The tuned values behind the steps: learning rates grow with the batch size and then level off where stability ends; momentum goes on.",
+  blurb: "The tuned values behind the steps. Learning rates grow with the batch size and level off at the edge of stability; momentum still grows.",
   cards: { families: true, sizes: true },
   uses: [...USES, "rate"],
   pair: true,
@@ -51,7 +51,7 @@ function panel(sweeps, label, scale, column) {
   return { title: label[0].toUpperCase() + label.slice(1), x: { label: "batch size", scale: "log2" }, y, lines, height: 340 };
 }
 
-/** The scale on which the engine searches a parameter. */
+/** The scale on which a parameter is searched. */
 function scaleOf(name, sweeps) {
   const last = name.split(".").at(-1);
   for (const sweep of sweeps) {

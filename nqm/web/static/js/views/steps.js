@@ -11,7 +11,7 @@ export const steps = {
   id: "steps",
   tab: "Steps × batch size",
   title: "Steps to the target against batch size",
-  blurb: "Each optimizer is tuned at every batch size. Twice the batch halves the steps until its critical batch size; beyond it returns diminish.",
+  blurb: "Each optimizer is tuned at every batch size. Up to its critical batch size, twice the batch halves the steps; beyond it, returns diminish.",
   cards: { families: true, sizes: true },
   uses: [...USES, "critical"],
   ask: askSweeps,
@@ -78,7 +78,7 @@ function bounds(sweep) {
   return lines.filter((one) => one.y.some((value) => value !== null)); // a measured problem has no bound where it has no signal
 }
 
-/** Steps of conjugate gradients without noise: nothing that moves along gradients is faster. */
+/** The steps of conjugate gradients without noise; no method that combines gradients is faster. */
 function floors(sweeps) {
   const values = [...new Set(sweeps.map((sweep) => sweep.bounds.conjugate_gradients).filter((value) => value !== null))];
   return values.map((at) => ({ kind: "h", at, role: "muted", dash: "dot", inside: true, label: `conjugate gradients without noise: ${valueText(at)}` }));

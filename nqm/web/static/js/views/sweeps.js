@@ -1,5 +1,5 @@
-// Tuned answers over batch sizes: what the two views of sweeps share. One request for each optimizer, so that each line
-// is drawn as soon as it is there.
+// Sweeps over batch sizes, which two views share. There is one request for each optimizer, so that each line is drawn as
+// soon as its answer arrives.
 
 import { isAbort } from "../api.js";
 import { ask } from "../upload.js";
@@ -10,7 +10,7 @@ export const USES = ["spectrum", "data", "kind", "label_noise", "target", "sizes
 
 const SHARED = ["problem", "target", "batch_sizes"]; // what is wrong with these is wrong for all
 
-/** One answer for each optimizer; an optimizer that is wrong, or takes too long, leaves an error in its place and the others go on. */
+/** One answer for each optimizer. If an optimizer is wrong or takes too long, an error takes its place. */
 export async function askSweeps(state, signal, progress) {
   const found = state.o.map(() => null);
   const one = async (text, i) => {
@@ -27,7 +27,7 @@ export async function askSweeps(state, signal, progress) {
   return found;
 }
 
-/** The sweeps that there are, each with its place among the optimizers, which is its colour. */
+/** The sweeps that have arrived, each with the index of its optimizer, which decides its colour. */
 export function sweepsOf(answers) {
   return answers.flatMap((answer, i) => (answer?.sweeps ? [{ ...answer.sweeps[0], role: `c${i}`, place: i }] : []));
 }
@@ -35,7 +35,7 @@ export function sweepsOf(answers) {
 export const errorsOf = (answers) => answers.flatMap((answer) => (answer?.error ? [answer.error] : []));
 export const commandsOf = (answers) => answers.filter((answer) => answer?.command);
 
-/** A chosen point: that setting, at that batch size, run a little longer than it needs. */
+/** The changes of the state for a chosen point: its setting, its batch size, and a few more steps than it needs. */
 export function opened(sweep, index) {
   return {
     view: "loss",
@@ -45,7 +45,7 @@ export function opened(sweep, index) {
   };
 }
 
-/** A round number of steps with the target inside the picture. */
+/** A round number of steps, so large that the target is inside the picture. */
 export function longer(steps) {
   return Math.max(10, Math.min(1e9, Math.round(Number((steps * 1.5).toPrecision(2)))));
 }
