@@ -76,7 +76,7 @@ class Cell:
 
     def __init__(self, study: Study, label: str, batch_size: int, boxes: list[Box], widen: Widen | None = None) -> None:
         self.study, self.label, self.batch_size, self.boxes, self.widen = study, label, batch_size, list(boxes), widen
-        self.entry = study.optimizers[label]
+        self.entry, self._trial = study.optimizers[label], partial(study.trial, label, batch_size)
         self.done: list[tuple[Trial, Result]] = []
         self.best: dict[str, Best] = {}  # One of the weights, and one of the averages together.
         self.arrived: dict[str, list[Best]] = {}  # Every trial that came to the target.
@@ -124,8 +124,7 @@ class Cell:
     def extremes(self) -> Iterator[Trial]:
         """Trials just inside the ends of the search space, where a wrong range shows."""
         for u in (SEARCH.inset, 1 - SEARCH.inset):
-            settings = {name: space.at(u) for name, space in self.boxes[-1].items()}
-            yield self.study.trial(self.label, self.batch_size, settings)
+            yield self._trial({name: space.at(u) for name, space in self.boxes[-1].items()})
 
     def wider(self) -> Box | None:
         """The search space, widened at the ends at which best trials lie; None if no best trial lies at an end."""
@@ -171,8 +170,7 @@ class Cell:
             settings = list(islice(source, min(self.study.round, self.quota - self.feasible, left)))
             if not settings:
                 return
-            limit = self._limit()
-            trials = [self.study.trial(self.label, self.batch_size, s, limit=limit) for s in settings]
+            trials = [self._trial(s, limit=self._limit()) for s in settings]
             results = yield trials
             left -= len(trials)
             for trial, result in zip(trials, results, strict=True):
@@ -238,10 +236,8 @@ class Cell:
     def _fresh(self, best: Best) -> list[Trial]:
         """Trials of a setting with fresh seeds, with its read-out alone."""
         limit, averages = SEARCH.confirm_steps * max(1, best.steps), () if best.decay is None else (best.decay,)
-        make = partial(
-            self.study.trial, self.label, self.batch_size, best.trial.settings, averages=averages, limit=limit
-        )
-        return [make(seed=self.study.seed + i) for i in range(1, self.study.seeds + 1)]
+        seeds = range(self.study.seed + 1, self.study.seed + self.study.seeds + 1)
+        return [self._trial(best.trial.settings, seed=seed, averages=averages, limit=limit) for seed in seeds]
 
 
 def median(steps: Sequence[float | None] | Array) -> float:

@@ -151,10 +151,9 @@ class Results(Tabular):
         found = cells(study, store.boxes)
         for cell in found:
             cell.advance(known)
-        points = [point(cell, name) for cell in found for name in cell.names]
-        order = list(dict.fromkeys(p.name for p in points))
-        points.sort(key=lambda p: (order.index(p.name), p.batch_size))
-        return cls(study, tuple(points), store.path, frozenset(trial.key for cell in found for trial in cell.trials()))
+        names = dict.fromkeys(name for cell in found for name in cell.names)
+        points = tuple(point(cell, name) for name in names for cell in found if name in cell.names)
+        return cls(study, points, store.path, frozenset(trial.key for cell in found for trial in cell.trials()))
 
     @property
     def names(self) -> list[str]:

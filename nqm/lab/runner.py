@@ -8,7 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor, Future
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -268,10 +268,9 @@ class _Runner:
         try:
             trials, race = [trial.to_dict() for trial in flight.trials], flight.cell.phase == "search"
             future = self.crew.submit(work.call, self.study.worker, trials, self.stacking, race)
-        except Exception as error:  # The executor itself is gone; a pool that just breaks says so by a closed handle.
+        except Exception as error:  # The executor itself is gone.
             future = Future()
-            broken = type(error) is OSError and self.crew.renewable
-            future.set_exception(BrokenExecutor(str(error)) if broken else error)
+            future.set_exception(error)
         future.add_done_callback(lambda future: self.ended.put((flight, future)))
 
     def _collect(self) -> None:

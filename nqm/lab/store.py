@@ -18,7 +18,6 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -165,10 +164,8 @@ class Store:
 
     def results(self, worker: str, after: int = 0) -> tuple[dict[str, Result], int]:
         """Results by key, without curves, that were stored after the result of this number; and the last number."""
-        select = "SELECT id, key, outcome, steps, seconds, message, how FROM trials WHERE worker = ? AND id > ?"
-        rows = self.db.execute(select, (recorded(worker), after)).fetchall()
-        found = {key: Result(key, outcome, json.loads(s), {}, [], *rest) for _, key, outcome, s, *rest in rows}
-        return found, max((row[0] for row in rows), default=after)
+        found = list(self._kept("WHERE worker = ? AND id > ?", recorded(worker), after))
+        return {kept.result.key: kept.result for kept in found}, max((kept.id for kept in found), default=after)
 
     def trials(self) -> Iterator[Kept]:
         """Everything that is kept, in the order in which it came."""
@@ -304,26 +301,27 @@ def _packed(result: Result) -> bytes:
 
 
 def _recognise(path: Path) -> None:
-    """Refuse a file that is not a store; it is read as a database that nobody changes, and nothing is written.
+    """Refuse a file that is not a sound store. Nothing is written, neither into the file nor beside it.
 
-    SQLite must open it, never ``open``: a process that closes a file loses all its locks on it, also those of connections
-    that go on, and another process would then remove the log that they write to.
+    SQLite must open the file, never ``open``: a process that closes a file loses all its locks on it, also those of its other
+    connections, and another process would then remove the log that they write to.
     """
-    name, refused = repr(str(path)), partial(Wrong, argument="store")
-    try:
-        application, version = _header(path, _untouched(path))
-    except sqlite3.OperationalError:
-        raise
-    except sqlite3.DatabaseError as error:
-        if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
-            raise refused(f"{name} is not a store of nqm lab: it is no SQLite file; it was left as it is") from None
-        _examine(path)
-        application, version = _header(path, "mode=ro")  # It is sound: a runner began to write in the meantime.
-    if application != APPLICATION:
-        raise refused(f"{name} is not a store of nqm lab: it is another program's SQLite file; it was left as it is")
+    name, how = repr(str(path)), _untouched(path)
+    application, version, found = _header(path, how)
+    if found != "ok" and _untouched(path) != how:  # A runner began to write in the meantime.
+        application, version, found = _header(path, "mode=ro")
+    if application not in (None, APPLICATION):
+        why = f"{name} is not a store of nqm lab: it is another program's SQLite file; it was left as it is"
+        raise Wrong(why, argument="store")
     if version > STORE_FORMAT:
-        raise refused(f"{name} was written by a later version of nqm (format {version}, this one knows {STORE_FORMAT})")
-    _examine(path)
+        why = f"{name} was written by a later version of nqm (format {version}, this one knows {STORE_FORMAT})"
+        raise Wrong(why, argument="store")
+    if found != "ok":
+        raise LabError(
+            f"the store {name} is damaged ({' '.join(found.split())}); it was left as it is: "
+            "restore a copy, or move it away to begin again",
+            resumable=False,
+        )
 
 
 def _untouched(path: Path) -> str:
@@ -331,41 +329,24 @@ def _untouched(path: Path) -> str:
     return "mode=ro" if path.with_name(path.name + "-wal").exists() else "immutable=1"
 
 
-def _header(path: Path, how: str) -> tuple[int, int]:
-    """The application that the file belongs to, and its format."""
-    with closing(_at(path, how)) as db:
-        application, version = (
-            db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
-        )
-    return application, version
-
-
-def _examine(path: Path) -> None:
-    """Refuse a damaged file; nothing is written, neither into the file nor beside it."""
-    how = _untouched(path)
-    found = _checked(path, how)
-    if found != "ok" and _untouched(path) != how:
-        found = _checked(path, "mode=ro")  # A runner began to write in the meantime.
-    if found != "ok":
-        raise LabError(
-            f"the store {str(path)!r} is damaged ({' '.join(found.split())}); it was left as it is: "
-            "restore a copy, or move it away to begin again",
-            resumable=False,
-        )
-
-
-def _checked(path: Path, how: str) -> str:
+def _header(path: Path, how: str) -> tuple[int | None, int, str]:
+    """The application and the format in the header of a file, and ``ok`` or what is wrong with the file."""
+    application, version = None, 0
     try:
-        with closing(_at(path, how)) as connection:
-            found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-            connection.execute("SELECT COUNT(*) FROM runners").fetchone()
-            return found
-    except sqlite3.OperationalError as error:
-        if "no such table" not in str(error):
-            raise  # The file is locked or not readable, and not damaged.
-        return str(error)
+        with closing(_at(path, how)) as db:
+            application, version = (
+                db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
+            )
+            found = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+            db.execute("SELECT COUNT(*) FROM runners").fetchone()
     except sqlite3.DatabaseError as error:
-        return str(error)
+        if application is None and error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
+            why = f"{str(path)!r} is not a store of nqm lab: it is no SQLite file; it was left as it is"
+            raise Wrong(why, argument="store") from None
+        if isinstance(error, sqlite3.OperationalError) and "no such table" not in str(error):
+            raise  # The file is locked or not readable, and not damaged.
+        found = str(error)
+    return application, version, found
 
 
 def _connect(path: Path, write: bool) -> sqlite3.Connection:

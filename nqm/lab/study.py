@@ -151,15 +151,11 @@ class Study:
     @classmethod
     def from_dict(cls, data: Mapping[str, object], name: str = "study") -> Study:
         """From the tables ``study`` and ``optimizers``, as a TOML file has them."""
-        for key in data:
-            if key not in ("study", "optimizers"):
-                raise unknown("table", key, ("study", "optimizers"), argument=key)
-        table, known = data.get("study"), [key for key in READERS if key != "optimizers"]
+        _check_known("table", data, ("study", "optimizers"))
+        table = data.get("study")
         if not isinstance(table, Mapping):
             raise Wrong("a study needs a table [study] with workload, target and batch_sizes", "study")
-        for key in table:
-            if key not in known:
-                raise unknown("key in [study] called", key, known, argument=f"study.{key}")
+        _check_known("key in [study] called", table, [key for key in READERS if key != "optimizers"], "study.")
         for key in ("workload", "target", "batch_sizes"):
             if key not in table:
                 raise Wrong(f"[study] needs {key}", f"study.{key}")
@@ -221,6 +217,12 @@ def current(worker: str) -> str:
 # Readers: each takes the key and what was written there, and returns the value in the form that a study holds.
 
 
+def _check_known(what: str, table: Mapping[str, object], known: Sequence[str], where: str = "") -> None:
+    for key in table:
+        if key not in known:
+            raise unknown(what, key, known, argument=where + key)
+
+
 def _text(where: str, value: object) -> str:
     if not isinstance(value, str) or not value.strip():
         raise Wrong(f"{where} must be text, got {as_written(value)}", where)
@@ -273,9 +275,7 @@ def _entries(where: str, value: object) -> dict[str, Entry]:
 
 
 def _space(where: str, table: Mapping[str, object], scale: str) -> Space:
-    for key in table:
-        if key not in ("low", "high", "scale"):
-            raise unknown(f"key in {where} called", key, ("low", "high", "scale"), argument=f"{where}.{key}")
+    _check_known(f"key in {where} called", table, ("low", "high", "scale"), f"{where}.")
     if "low" not in table or "high" not in table:
         raise Wrong(f"{where} needs low and high", where)
     low, high = (_number(f"{where}.{key}", table[key]) for key in ("low", "high"))

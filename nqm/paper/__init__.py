@@ -17,15 +17,10 @@ from . import report
 from .figures import curves, fig2, fig3a, fig3b, fig4a, fig4b, schedules, thresholds
 from .instance import PaperStudy
 from .parts import Parts
-from .pool import workers as pool_of
 
 
 class Drawing(Protocol):
-    """The module of a figure.
-
-    It may have ``questions(study)``, the searches that it will ask for, so that workers run ahead; and
-    ``tables(table, study)``, Markdown of its own for the report.
-    """
+    """The module of a figure. It may also have ``tables(table, study)``, Markdown of its own for the report."""
 
     @property
     def TITLE(self) -> str: ...
@@ -60,25 +55,21 @@ def run_all(
     only : names of the figures to draw; all of `FIGURES` if left out.
     progress : called with the number of figures done and their total.
     study : batch sizes to use instead of the paper's.
-    workers : processes that share the searches. A script that asks for more than one needs the usual
-        ``if __name__ == "__main__":``.
+    workers : number of processes that share the searches, as in `PaperStudy.shared`.
     notice : called with a sentence if figures of an interrupted run are there.
     """
     names, folder, study = chosen(only), made(folder, "report.md"), study or PaperStudy()
     parts = Parts(folder / "unfinished-figures.jsonl", study.about)
     if notice and parts.note:
         notice(parts.note)
-    with pool_of(workers) as pool:
-        written = _run(names, folder, progress, study.sharing(pool), parts)
+    with study.shared(workers) as shared:
+        written = _run(names, folder, progress, shared, parts)
     parts.finish()
     return written
 
 
 def _run(names: list[str], folder: Path, progress: Progress | None, study: PaperStudy, parts: Parts) -> list[Path]:
     written, sections = [], []
-    for name in names:
-        ahead = getattr(FIGURES[name], "questions", None)
-        study.prepare(ahead(study) if ahead and name not in parts.known else ())
     for done, name in enumerate(names):
         if progress:
             progress(done, len(names))

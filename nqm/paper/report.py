@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..show.tables import markdown
 from ..show.verdict import JUDGED, Finding
-from .instance import PaperStudy
+from .instance import TARGET, PaperStudy
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def write(sections: Sequence[Section], left_out: Mapping[str, str], study: Paper
         "*Which Algorithmic Choices Matter at Which Batch Sizes? Insights From a Noisy Quadratic Model* (NeurIPS 2019, "
         "arXiv 1907.04164), of works it leans on, and what its figures suggest, in our words.",
         f"The instance: {spectrum.dim:,.0f} modes with curvature h_i = 1/i, gradient noise C = H, start theta_0 ~ "
-        f"N(0, I), tr H = {spectrum.trace:.6f}, initial loss {spectrum.initial_loss:.6f}, target {study.target:g}. "
+        f"N(0, I), tr H = {spectrum.trace:.6f}, initial loss {spectrum.initial_loss:.6f}, target {TARGET:g}. "
         "Here the spectrum is exact, hyper-parameters are tuned continuously and steps are counted to the true first "
         "hit; the paper bins the spectrum and searches a grid.",
         f"Of {len(found)} statements the numbers support {held}, {partly} in part, and {failed} not.",

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
-from ...show.chart import BLACK, PALETTE, Line, Panel, chart
+from ...show.chart import BLACK, PALETTE, Figure, Line, Panel, chart
 from ...show.plots import linear_in_batch, perfect_scaling
 from ...types import Array
 from .curves import Curve
 from .predictions import Predicted
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 def plot_steps(

@@ -19,7 +19,6 @@ from ...show.tables import made
 from ...types import Progress, Wrong, unknown
 from ..instance import PaperStudy
 from ..parts import Parts
-from ..pool import workers as pool_of
 from . import page
 from .base import Claim, Measured, Premises
 from .collect import Checked, collect
@@ -63,8 +62,7 @@ def run_all(
     premises : of yours, where one claim is measured.
     progress : called with the number of claims done and their total.
     study : batch sizes to use instead of the paper's.
-    workers : processes that share the work. A script that asks for more than one needs the usual
-        ``if __name__ == "__main__":``.
+    workers : number of processes that share the work, as in `PaperStudy.shared`.
     notice : called with a sentence if measurements of an interrupted run are there.
     """
     chosen = [claim(name) for name in only] if only else [c for c in CLAIMS.values() if not c.missing]
@@ -80,8 +78,8 @@ def run_all(
     if notice and parts.note:
         notice(parts.note)
     found = []
-    with pool_of(workers) as pool:
-        for one in collect(chosen, study.sharing(pool), parts, folder, turn, premises):
+    with study.shared(workers) as shared:
+        for one in collect(chosen, shared, parts, folder, turn, premises):
             found.append(one)
             if progress:
                 progress(len(found), len(chosen))

@@ -14,7 +14,7 @@ from ...show.tables import Row, Table
 from ...show.verdict import Finding, Verdict
 from ...text.values import parse_number
 from ...types import Wrong, unknown
-from ..instance import PaperStudy, Question
+from ..instance import PaperStudy
 
 Premises = Mapping[str, object]
 """What a claim takes for granted, by name: numbers, words, or an optimizer."""
@@ -71,8 +71,7 @@ class Claim:
 
     A module of this package with a ``STATEMENT`` is one. It has ``SOURCE``, where it is said; ``measure(...)``, whose
     arguments are the claim's premises; ``draw(table)``; and ``TURN``, the premises that turn the verdict, with a name for
-    them. It may name the searches it will ask a study for (``questions(study)``), so that workers run ahead, and the
-    module it cannot do without (``NEEDS``, with the extra that brings it).
+    them. It may name the module it cannot do without (``NEEDS``, with the extra that brings it).
     """
 
     name: str
@@ -82,7 +81,6 @@ class Claim:
     draw: Callable[[Table], Figure] = field(repr=False)
     turned_by: str = ""
     turn: Premises = field(default_factory=dict)
-    questions: Callable[[PaperStudy], list[Question]] | None = field(default=None, repr=False)
     needs: tuple[str, str] | None = None
 
     @classmethod
@@ -91,7 +89,7 @@ class Claim:
         return cls(
             name=module.__name__.rsplit(".", 1)[-1], statement=module.STATEMENT, source=module.SOURCE,
             measure=module.measure, draw=module.draw, turned_by=turned_by, turn=turn,
-            questions=getattr(module, "questions", None), needs=getattr(module, "NEEDS", None),
+            needs=getattr(module, "NEEDS", None),
         )  # fmt: skip
 
     @property
@@ -123,18 +121,20 @@ class Claim:
     def check(self, study: PaperStudy | None = None, **premises: object) -> Measured:
         """Measure it, with premises of yours if you name some."""
         for name in premises:
-            if name not in self.premises:
-                raise unknown(f"premise of {self.name}", name, self.premises)
-        return self.measure(study=study, **premises) if self.studies else self.measure(**premises)
+            self._default(name)
+        return self.measure(study=study or PaperStudy(), **premises) if self.studies else self.measure(**premises)
+
+    def _default(self, name: str) -> object:
+        if name not in self.premises:
+            raise unknown(f"premise of {self.name}", name, self.premises)
+        return self.premises[name]
 
     def read(self, text: str) -> tuple[str, str | float | tuple[float, ...]]:
         """A premise from text, ``name=value``: a number, several with commas between them, or a word, as its default is."""
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not value:
             raise Wrong(f"a premise is NAME=VALUE; {self.name} has {', '.join(self.premises)}, got {text!r:.60}")
-        if name not in self.premises:
-            raise unknown(f"premise of {self.name}", name, self.premises)
-        default = self.premises[name]
+        default = self._default(name)
         if isinstance(default, str):
             return name, value
         several = isinstance(default, (tuple, list))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import cast
 
-from ...lab.executors import Executor
 from ...show.chart import save
 from ...show.tables import Row, Table
 from ...show.verdict import Verdict
@@ -17,7 +16,6 @@ from ..instance import PaperStudy
 from ..parts import Parts
 from .base import Claim, Measured, Premises
 
-T = TypeVar("T")
 Timed = tuple[Measured, float]
 
 
@@ -45,8 +43,6 @@ def collect(
 
     Claims that ask the study share its answers and are put together here; the others are whole tasks for its pool.
     """
-    asked = (c.questions for c in claims if c.questions and c.name not in parts.known)
-    study.prepare(question for questions in asked for question in questions(study))
     tasks = {
         (c.name, again): _Task(c, {**(premises or {}), **(c.turn if again else {})}, study, parts, again)
         for c in claims
@@ -56,12 +52,13 @@ def collect(
     for c in claims:
         measured, seconds = tasks[c.name, False].result()
         turned = tasks[c.name, True].result()[0] if turn else None
-        if folder:
-            pictures.append(_submit(study.pool, _draw, c, measured.table, folder / f"{c.name}.png"))
+        if folder and study.pool:
+            pictures.append(study.pool.submit(_draw, c, measured.table, folder / f"{c.name}.png"))
+        elif folder:
+            _draw(c, measured.table, folder / f"{c.name}.png")
         yield Checked(c, measured, seconds, turned)
     for picture in pictures:
-        if picture is not None:
-            picture.result()
+        picture.result()
 
 
 class _Task:
@@ -90,14 +87,6 @@ class _Task:
             found = found.result()
         measured, seconds = found
         self.parts.keep(self.name, ({**vars(measured), "verdict": measured.verdict.name}, seconds))
-
-
-def _submit(pool: Executor | None, function: Callable[..., T], *arguments: object) -> Future[T] | None:
-    """To the pool, or done at once if there is none."""
-    if pool is None:
-        function(*arguments)
-        return None
-    return pool.submit(function, *arguments)
 
 
 def _measure(claim: Claim, premises: Premises, study: PaperStudy | None = None) -> Timed:

@@ -7,7 +7,7 @@ from ...problems.bounds import knee
 from ...show.chart import GREY, PALETTE, Figure, Line, Panel, chart
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
-from ..instance import POWERS, PaperStudy, asking, preconditioned
+from ..instance import POWERS, PaperStudy
 from .base import Measured
 
 STATEMENT = (
@@ -18,21 +18,17 @@ SOURCE = "on the best learning rate, as Figure 4a suggests it: linear in B until
 TURN = ("momentum is added", {"optimizer": HeavyBall()})
 TOLERANCE = 2.0
 PLAIN = SGD()
-questions = asking({"": PLAIN})
 
 
-def measure(study: PaperStudy | None = None, optimizer: Optimizer = PLAIN) -> Measured:
+def measure(study: PaperStudy, optimizer: Optimizer = PLAIN) -> Measured:
     """Critical batch size of tuned runs over the closed form, for each preconditioner.
 
     Parameters
     ----------
-    study : gives the problem and the batch sizes.
     optimizer : to tune.
     """
-    study = study or PaperStudy()
     table = []
-    for power in POWERS:
-        found = study.sweep(preconditioned(optimizer, power))
+    for power, found in zip(POWERS, study.by_power(optimizer), strict=True):
         sizes = {name: found.critical_batch_size(name) for name in ("20%", "2x", "ratio")}
         table.append({"power": power, "knee": knee(found.spectrum, found.target, power), **sizes})
     over = column(table, "20%") / column(table, "knee")

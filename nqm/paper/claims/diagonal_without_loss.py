@@ -7,9 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from ...optimizers import SGD, Adam, HeavyBall, Nesterov, Optimizer, Sign
-from ...show.chart import GREY, PALETTE, Figure, Line, Panel, chart
+from ...show.chart import PALETTE, Figure, Line, Panel, chart
 from ...show.tables import Table, column, distinct
 from ...show.verdict import Verdict
+from ..drawing import level
 from ..instance import instance
 from .base import Measured
 
@@ -63,7 +64,6 @@ def draw(table: Table) -> Figure:
         Line(column(table, "step", optimizer=name), column(table, "gap", optimizer=name).clip(1e-17), name, color)
         for name, color in zip(names, PALETTE, strict=False)
     ]
-    ends = [1, column(table, "step").max()]
-    lines.append(Line(ends, [TOLERANCE] * 2, f"tolerance {TOLERANCE:g}", GREY, ":", 1.2))
+    lines.append(level(column(table, "step").clip(1), TOLERANCE))
     panel = Panel(lines, "step", "relative gap between the bases", "log", "log", legend="none", y_limits=(1e-17, 3.0))
     return chart([panel], key=lines)

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from ...optimizers import EMA, SGD, HeavyBall
+from ...problems.quadratic import Quadratic
 from ...show.chart import PALETTE, Figure, Line, Panel, chart
 from ...show.numbers import spelled
 from ...show.tables import Table, column, distinct
 from ...show.verdict import Verdict
 from ..instance import instance
 from .base import Measured
-
-if TYPE_CHECKING:
-    from ...problems.quadratic import Quadratic
 
 STATEMENT = "An exponential moving average of the weights lowers the steady-state risk."
 SOURCE = "on exponential moving averages"
@@ -65,9 +61,13 @@ def draw(table: Table) -> Figure:
     return chart([panel])
 
 
-def _closed_form_gap(problem: Quadratic, decay: float, lr: float = 1.0) -> float:
-    """The engine against SGD's floor times (1-g)(1 + rho g) / ((1+g)(1 - rho g)) on every mode, rho = 1 - lr h."""
-    h = problem.spectrum.h
+def _closed_form_gap(problem: Quadratic, decay: float) -> float:
+    """Relative gap between the engine's floor of averaged SGD and its closed form.
+
+    The closed form of a mode is SGD's floor times (1 - g)(1 + rho g) / ((1 + g)(1 - rho g)), with g the decay of the
+    average and rho = 1 - lr h.
+    """
+    h, lr = problem.spectrum.h, 1.0
     rho = 1 - lr * h
     shrunk = (1 - decay) * (1 + rho * decay) / ((1 + decay) * (1 - rho * decay))
     known = float((problem.spectrum.noise_mass * lr / (h * (2 - lr * h)) * shrunk).sum())

@@ -10,20 +10,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...show.chart import GREY, PALETTE, Figure, Line, Panel, chart
+from ...show.chart import PALETTE, Figure, Line, Panel, chart
 from ...show.numbers import percent
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ...types import Wrong
+from ..drawing import level
 from .base import Measured
-from .nets import NEEDS, one_thread
+from .nets import NETS, one_thread
 
 STATEMENT = "The Fisher matrix stabilises after a few epochs of training."
+NEEDS = NETS
 SOURCE = "in an appendix, on the Fisher matrix of a ResNet during training"
 TURN = ("training has just begun", {"after": 0.0})
 TOLERANCE, STEADY = 0.95, 0.1
-
-__all__ = ["NEEDS", "SOURCE", "STATEMENT", "TURN", "draw", "measure"]
 
 
 def measure(
@@ -102,12 +102,12 @@ def draw(table: Table) -> Figure:
     likeness = [
         Line(epoch, column(table, "alignment"), "alignment", PALETTE[0], marker="o"),
         Line(epoch, column(table, "overlap"), "overlap of the top subspaces", PALETTE[1], marker="s"),
-        Line([epoch[0], epoch[-1]], [TOLERANCE] * 2, f"tolerance {TOLERANCE:g}", GREY, ":", 1.2),
+        level(epoch, TOLERANCE),
     ]
     scale = [
         Line(epoch, column(table, "trace_ratio"), "trace, over the one before", PALETTE[2], marker="o"),
         Line(epoch, column(table, "distance"), "distance of the spectra", PALETTE[3], marker="s"),
-        Line([epoch[0], epoch[-1]], [1.0, 1.0], "", GREY, ":", 1.2),
+        level(epoch, 1.0, "unchanged"),
     ]
     name = "epoch, against the checkpoint before"
     return chart([

@@ -14,7 +14,7 @@ from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ...types import Array
 from ..drawing import curves, keys
-from ..instance import POWERS, PaperStudy, asking
+from ..instance import POWERS, PaperStudy
 from .base import Measured
 
 STATEMENT = "SGD's best learning rate grows linearly with batch size, then stays flat."
@@ -22,18 +22,16 @@ SOURCE = "on the best learning rate, with Figure 4a"
 TURN = ("every batch size is below the critical one", {"batch_sizes": (4, 16, 64)})
 TOLERANCE = 0.05
 METHOD = {"SGD": SGD()}
-questions = asking(METHOD)
 
 
-def measure(study: PaperStudy | None = None, batch_sizes: Sequence[float] | None = None) -> Measured:
+def measure(study: PaperStudy, batch_sizes: Sequence[float] | None = None) -> Measured:
     """Slope of log lr over log B between the two smallest and the two largest batch sizes.
 
     Parameters
     ----------
-    study : gives the problem.
     batch_sizes : to tune at, the study's if left out.
     """
-    table = (study or PaperStudy()).table(METHOD, batch_sizes=batch_sizes)
+    table = study.table(METHOD, batch_sizes=batch_sizes)
     sizes = column(table, "batch_size", power=0.0)
     slope = [slopes(sizes, column(table, "lr", power=p)) for p in POWERS]
     first, last = [s[0] for s in slope], [s[-1] for s in slope]

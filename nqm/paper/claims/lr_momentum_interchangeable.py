@@ -9,10 +9,11 @@ import numpy as np
 from ...engine.spectrum import Spectrum
 from ...optimizers import SGD, HeavyBall
 from ...problems.quadratic import Quadratic
-from ...show.chart import GREY, PALETTE, Figure, Line, Panel, chart
+from ...show.chart import PALETTE, Figure, Line, Panel, chart
 from ...show.numbers import percent
 from ...show.tables import Table, column, distinct
 from ...show.verdict import Verdict
+from ..drawing import level
 from .base import Measured
 
 STATEMENT = (
@@ -55,8 +56,7 @@ def draw(table: Table) -> Figure:
         Line(column(table, "x", momentum=b), column(table, "gap", momentum=b), f"momentum {b:g}", DRAWN[b], marker="o")
         for b in distinct(table, "momentum")
     ]
-    x = column(table, "x")
-    lines.append(Line([x.min(), x.max()], [TOLERANCE] * 2, f"tolerance {TOLERANCE:g}", GREY, ":", 1.2))
+    lines.append(level(column(table, "x"), TOLERANCE))
     return chart([Panel(lines, "learning rate of SGD $\\times$ curvature", "largest gap in the loss", "log", "log")])
 
 

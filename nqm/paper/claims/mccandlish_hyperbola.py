@@ -11,7 +11,7 @@ from ...show.chart import GREY, PALETTE, Figure, Line, Panel, chart
 from ...show.numbers import percent
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
-from ..instance import PaperStudy, Question
+from ..instance import PaperStudy
 from .base import Measured
 
 STATEMENT = "Steps and examples trade along the hyperbola (S / Smin - 1)(E / Emin - 1) = 1."
@@ -21,21 +21,16 @@ TOLERANCE = 0.1
 FRACTION = 1 / 64  # of the smallest batch size, where examples are the fewest to 1e-3
 
 
-def questions(study: PaperStudy) -> list[Question]:
-    return [study.to_sweep(SGD()), study.to_sweep(SGD(), batch_sizes=_fewest(study))]
-
-
-def measure(study: PaperStudy | None = None, noise_scale: Literal["exact", "constant"] = "exact") -> Measured:
+def measure(study: PaperStudy, noise_scale: Literal["exact", "constant"] = "exact") -> Measured:
     """The product (S / Smin - 1)(E / Emin - 1) along SGD's tuned curve.
 
     Parameters
     ----------
-    study : gives the problem and the batch sizes.
     noise_scale : "exact" takes the curve of tuned SGD. "constant" takes McCandlish et al.'s model of it, in which a step
         at the best rate wins 1 / (1 + B_noise / B) of what it wins without noise, with B_noise the same at every step.
     """
-    study = study or PaperStudy()
-    found, few = study.sweep(SGD()), study.sweep(SGD(), batch_sizes=_fewest(study))
+    smallest = min(study.batch_sizes) * FRACTION
+    found, few = study.ask([study.to_sweep(SGD()), study.to_sweep(SGD(), batch_sizes=[smallest])])
     sizes, steps, fewest = found.batch_sizes, found.steps, float(few.examples[0])
     if noise_scale == "constant":
         steps = found.smallest_steps + fewest / sizes  # Smin (1 + B_noise / B) with B_noise = Emin / Smin
@@ -49,7 +44,7 @@ def measure(study: PaperStudy | None = None, noise_scale: Literal["exact", "cons
     return Measured(
         table, off, "largest distance of the product from 1",
         f"Along the curve{' of that model' if noise_scale == 'constant' else ' of tuned SGD'}, with Emin at "
-        f"B = {_fewest(study)[0]:g} and Smin at an infinite batch, the product runs from {product.min():.2g} to "
+        f"B = {smallest:g} and Smin at an infinite batch, the product runs from {product.min():.2g} to "
         f"{product.max():.2g}.",
         TOLERANCE, "the curve is exact to 0.1%, so that 10% leaves room for a fit but not for another shape",
         Verdict.of(off <= TOLERANCE), percent(off),
@@ -67,7 +62,3 @@ def draw(table: Table) -> Figure:
     return chart(
         [Panel(lines, "steps above the fewest, S / Smin - 1", "examples above the fewest, E / Emin - 1", "log", "log")]
     )
-
-
-def _fewest(study: PaperStudy) -> tuple[float]:
-    return (min(study.batch_sizes) * FRACTION,)

@@ -7,7 +7,7 @@ from ...optimizers.kinds import Free
 from ...show.numbers import spelled
 from ...show.tables import column, distinct
 from ...show.verdict import Verdict
-from ..instance import POWERS, WITH_MOMENTUM, PaperStudy, asking
+from ..instance import POWERS, PaperStudy
 from .base import Measured
 from .momentum_small_batch import draw, step_ratios
 
@@ -15,21 +15,17 @@ STATEMENT = "At large batch sizes momentum helps."
 SOURCE = "on momentum, with Figure 3a"
 TURN = ("the batch is small and momentum fixed", {"batch_size": 4, "momentum": 0.9})
 TOLERANCE = 1.1
-questions = asking(WITH_MOMENTUM)
 
 
-def measure(
-    study: PaperStudy | None = None, batch_size: float | None = None, momentum: float | Free = free
-) -> Measured:
+def measure(study: PaperStudy, batch_size: float | None = None, momentum: float | Free = free) -> Measured:
     """Tuned steps of SGD over heavy ball's at a large batch size.
 
     Parameters
     ----------
-    study : gives the problem and the batch sizes.
     batch_size : one of them, the largest if left out.
     momentum : of heavy ball, tuned if free.
     """
-    table = step_ratios(study or PaperStudy(), momentum)
+    table = step_ratios(study, momentum)
     name, size = distinct(table, "momentum")[0], batch_size or max(distinct(table, "batch_size"))
     gain = [1 / column(table, "ratio", momentum=name, power=p, batch_size=size)[0] for p in POWERS]
     return Measured(
@@ -41,4 +37,4 @@ def measure(
     )  # fmt: skip
 
 
-__all__ = ["draw", "measure", "questions"]
+__all__ = ["draw", "measure"]

@@ -7,11 +7,12 @@ from typing import Literal
 import numpy as np
 
 from ...optimizers import SGD
-from ...show.chart import BLACK, GREY, PALETTE, Figure, Line, Panel, chart
+from ...show.chart import BLACK, PALETTE, Figure, Line, Panel, chart
 from ...show.numbers import brief
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
-from ..instance import PaperStudy, Question
+from ..drawing import level
+from ..instance import PaperStudy
 from .base import Measured
 
 STATEMENT = (
@@ -23,19 +24,13 @@ TURN = ("it is measured at the start", {"at": "start"})
 TOLERANCE = 10**0.5
 
 
-def questions(study: PaperStudy) -> list[Question]:
-    return [study.to_sweep(SGD())]
-
-
-def measure(study: PaperStudy | None = None, at: Literal["run", "start"] = "run") -> Measured:
+def measure(study: PaperStudy, at: Literal["run", "start"] = "run") -> Measured:
     """Noise scale along SGD's tuned run at the batch size nearest to the critical one, over that critical batch size.
 
     Parameters
     ----------
-    study : gives the problem and the batch sizes.
     at : average it over the steps of the run, or take it at the start.
     """
-    study = study or PaperStudy()
     found = study.sweep(SGD())
     critical = found.critical_batch_size("ratio")
     near = int(np.argmin(np.abs(np.log(found.batch_sizes / critical))))
@@ -68,8 +63,7 @@ def draw(table: Table) -> Figure:
         Line(steps, column(table, "simple"), "tr C / $|g|^2$", PALETTE[1]),
         Line(steps, column(table, "critical"), "critical batch size", BLACK, "--", 1.2),
     ]
-    average = _average(steps, column(table, "curvature"))
-    lines.append(Line([steps[1], steps[-1]], [average] * 2, "average over the run", GREY, ":", 1.2))
+    lines.append(level(steps[1:], _average(steps, column(table, "curvature")), "average over the run"))
     return chart([Panel(lines, "step", "noise scale", "log", "log2")])
 
 

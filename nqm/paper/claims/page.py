@@ -21,12 +21,10 @@ ABOUT = (
 ROWS = 12  # of a claim's table on the page; --json has them all
 
 
-def write(checked: Sequence[Checked], folder: Path, note: str = "") -> list[Path]:
+def write(checked: Sequence[Checked], folder: Path, note: str = "") -> None:
     """Write ``claims.md`` and ``claims.html``, with a note after the summary; the pictures are in the folder already."""
-    paths = [folder / "claims.md", folder / "claims.html"]
-    paths[0].write_text(as_markdown(checked, note), encoding="utf-8")
-    paths[1].write_text(as_html(checked, folder, note), encoding="utf-8")
-    return paths
+    (folder / "claims.md").write_text(as_markdown(checked, note), encoding="utf-8")
+    (folder / "claims.html").write_text(as_html(checked, folder, note), encoding="utf-8")
 
 
 def summary(checked: Sequence[Checked]) -> str:

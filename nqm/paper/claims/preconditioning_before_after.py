@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ...optimizers import DriftingPreconditioned, HeavyBall
-from ...show.chart import GREY, PALETTE, Figure, Line, Panel, chart
+from ...show.chart import PALETTE, Figure, Line, Panel, chart
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
+from ..drawing import level
 from ..instance import instance
 from .base import Measured
 
@@ -59,7 +60,7 @@ def draw(table: Table) -> Figure:
     lines = [
         Line(drift[moving], gap[moving], "drifting preconditioner", PALETTE[0], marker="o"),
         Line([drift[moving].min(), drift.max()], [max(gap[0], 1e-17)] * 2, "fixed preconditioner", PALETTE[1], "--"),
-        Line([drift[moving].min(), drift.max()], [TOLERANCE] * 2, f"tolerance {TOLERANCE:g}", GREY, ":", 1.2),
+        level(drift[moving], TOLERANCE),
     ]
     name = "gap between before and after momentum"
     return chart([Panel(lines, "drift of the preconditioner's power", name, "log", "log", legend="center right")])

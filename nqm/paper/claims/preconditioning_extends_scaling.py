@@ -7,31 +7,29 @@ import itertools
 import numpy as np
 
 from ...optimizers import SGD
-from ...show.chart import GREY, Figure, Line, Panel, chart
+from ...show.chart import Figure, Panel, chart
 from ...show.numbers import spelled
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
-from ..drawing import curves, keys
-from ..instance import POWERS, WITH_MOMENTUM, Methods, PaperStudy, asking
+from ..drawing import curves, keys, level
+from ..instance import POWERS, WITH_MOMENTUM, Methods, PaperStudy
 from .base import Measured
 
 STATEMENT = "Preconditioning and momentum each extend perfect scaling to larger batches."
 SOURCE = "on preconditioning, with Figure 3a"
 TURN = ("every mode has the same curvature", {"exponent": 0.0, "methods": {"SGD": SGD()}})
 TOLERANCE = 1.1
-questions = asking(WITH_MOMENTUM)
 
 
-def measure(study: PaperStudy | None = None, exponent: float = 1.0, methods: Methods = WITH_MOMENTUM) -> Measured:
+def measure(study: PaperStudy, exponent: float = 1.0, methods: Methods = WITH_MOMENTUM) -> Measured:
     """Critical batch sizes, 20% above perfect scaling, of SGD and heavy ball with each preconditioner.
 
     Parameters
     ----------
-    study : gives the number of modes and the batch sizes.
     exponent : of the power law of curvatures; 0 leaves nothing to precondition.
     methods : to tune; if heavy ball is among them, it is compared with SGD too.
     """
-    study = (study or PaperStudy()).on(exponent)
+    study = study.on(exponent)
     critical = {m: study.critical(o) for m, o in methods.items()}
     table = study.table(methods)
     for row in table:
@@ -56,8 +54,7 @@ def measure(study: PaperStudy | None = None, exponent: float = 1.0, methods: Met
 
 def draw(table: Table) -> Figure:
     lines = curves(table, "excess")
-    ends = [min(np.min(line.x) for line in lines), max(np.max(line.x) for line in lines)]
-    limit = Line(ends, [1.2, 1.2], "20% above perfect scaling", GREY, ":", 1.2)
+    limit = level(column(table, "batch_size"), 1.2, "20% above perfect scaling")
     panel = Panel([limit, *lines], "batch size", "examples over the fewest", "log2", "log2", legend="none")
     return chart([panel], key=[*keys(table), limit])
 

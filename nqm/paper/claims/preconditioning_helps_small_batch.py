@@ -12,26 +12,24 @@ from ...show.numbers import spelled
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ..drawing import curves, keys
-from ..instance import POWERS, WITH_MOMENTUM, Methods, PaperStudy, asking
+from ..instance import POWERS, WITH_MOMENTUM, Methods, PaperStudy
 from .base import Measured
 
 STATEMENT = "Preconditioning helps at small batch sizes too."
 SOURCE = "on preconditioning, with Figure 3a"
 TURN = ("every mode has the same curvature", {"exponent": 0.0, "methods": {"SGD": SGD()}})
 TOLERANCE = 1.02
-questions = asking(WITH_MOMENTUM)
 
 
-def measure(study: PaperStudy | None = None, exponent: float = 1.0, methods: Methods = WITH_MOMENTUM) -> Measured:
+def measure(study: PaperStudy, exponent: float = 1.0, methods: Methods = WITH_MOMENTUM) -> Measured:
     """Steps without a preconditioner over steps with one, at each batch size; the smallest decides.
 
     Parameters
     ----------
-    study : gives the number of modes and the batch sizes.
     exponent : of the power law of curvatures; 0 leaves nothing to precondition.
     methods : to tune.
     """
-    study = (study or PaperStudy()).on(exponent)
+    study = study.on(exponent)
     table = study.table(methods)
     plain = {(row["optimizer"], row["batch_size"]): row["steps"] for row in table if row["power"] == 0.0}
     for row in table:

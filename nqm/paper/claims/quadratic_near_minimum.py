@@ -10,11 +10,12 @@ import numpy as np
 from ...engine.spectrum import Spectrum
 from ...optimizers import SGD
 from ...problems.quadratic import Quadratic
-from ...show.chart import GREY, PALETTE, Figure, Line, Panel, chart
+from ...show.chart import PALETTE, Figure, Line, Panel, chart
 from ...show.numbers import percent
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ...types import Array
+from ..drawing import level
 from .base import Measured
 
 STATEMENT = "Near its minimum a smooth loss is a quadratic, and SGD on it behaves as on the noisy quadratic model."
@@ -41,7 +42,7 @@ def measure(
     """
     rng = np.random.default_rng(seed)
     loss = Logistic.made(rng, examples)
-    start = rng.standard_normal(loss.dim)
+    start = rng.standard_normal(len(loss.minimum))
     start /= np.linalg.norm(start)
     table = [
         {"distance": r, "step": int(t), "real": real, "model": model, "stderr": stderr, "gap": real / model - 1}
@@ -66,10 +67,7 @@ def measure(
 def draw(table: Table) -> Figure:
     distances = np.unique(column(table, "distance"))
     gap = np.array([np.abs(column(table, "gap", distance=r)).max() for r in distances])
-    lines = [
-        Line(distances, gap, "largest gap over a run", PALETTE[0], marker="o"),
-        Line([distances[0], distances[-1]], [TOLERANCE] * 2, f"tolerance {TOLERANCE:g}", GREY, ":", 1.2),
-    ]
+    lines = [Line(distances, gap, "largest gap over a run", PALETTE[0], marker="o"), level(distances, TOLERANCE)]
     return chart([Panel(lines, "distance of the start from the minimum", "relative gap in the loss", "log2", "log")])
 
 
@@ -94,10 +92,6 @@ class Logistic:
             theta = theta + np.linalg.solve((X.T * (p * (1 - p))) @ X, X.T @ p)
         p = _sigmoid(-(X @ theta))
         return cls(X, theta, (X.T * (p * (1 - p))) @ X / examples, -p[:, None] * X)
-
-    @property
-    def dim(self) -> int:
-        return self.X.shape[1]
 
     def loss(self, theta: Array) -> Array:
         """Above the minimum."""

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from ...optimizers import SGD
 from ...problems.least_squares import LeastSquares
 from ...search import tune
-from ...show.chart import GREY, PALETTE, Figure, Line, Panel, chart
+from ...show.chart import PALETTE, Figure, Line, Panel, chart
 from ...show.numbers import spelled
 from ...show.tables import Row, Table, column
 from ...show.verdict import Verdict
 from ...types import Array
+from ..drawing import level
 from ..instance import instance
 from .base import Measured
 
@@ -64,7 +65,7 @@ def measure(
 def draw(table: Table) -> Figure:
     sizes = column(table, "batch_size")
     targets = [float(name.removeprefix("steps to ")) for name in table[0] if name.startswith("steps to ")]
-    even = Line([sizes.min(), sizes.max()], [1, 1], "noise the same everywhere", GREY, ":", 1.2)
+    even = level(sizes, 1, "noise the same everywhere")
     limit = Line(sizes, column(table, "share"), "stability limit", PALETTE[0], marker="o")
     steps = [
         Line(sizes, _ratio(table, t), f"steps to loss {t:g}", color, marker="o")

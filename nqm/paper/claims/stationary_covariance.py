@@ -11,6 +11,7 @@ from ...show.numbers import percent
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ...types import Array
+from ..drawing import level
 from .base import Measured
 
 STATEMENT = "Run at a constant learning rate, SGD settles into a stationary covariance close to lr / (2B) C H^-1."
@@ -52,7 +53,7 @@ def draw(table: Table) -> Figure:
     lines = [
         Line(x, gap, "largest error of lr / (2B) C H$^{-1}$", PALETTE[0], width=3.0),
         Line(x, x / 2, "lr h / 2", GREY, "--", 1.0),
-        Line([x[0], x[-1]], [TOLERANCE] * 2, f"tolerance {TOLERANCE:g}", PALETTE[1], ":", 1.2),
+        level(x, TOLERANCE, color=PALETTE[1]),
     ]
     return chart([Panel(lines, "learning rate $\\times$ largest curvature", "relative error", "log", "log")])
 

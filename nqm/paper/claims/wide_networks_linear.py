@@ -15,7 +15,7 @@ from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ...types import Wrong
 from .base import Measured
-from .nets import NEEDS, one_thread
+from .nets import NETS, one_thread
 
 if TYPE_CHECKING:
     from ...nets.network import Network
@@ -23,12 +23,11 @@ if TYPE_CHECKING:
 Scale = Literal["ntk", "mean_field"]
 
 STATEMENT = "Wide networks stay near their linearisation while they are trained."
+NEEDS = NETS
 SOURCE = "on why a quadratic, after Jacot et al. (2018) and Lee et al. (2019)"
 TURN = ("outputs are means over the units, with a rate that makes up for it (mean field)", {"scale": "mean_field"})
 TOLERANCE = -0.25
 POWERS: dict[Scale, float] = {"ntk": -0.5, "mean_field": -1.0}
-
-__all__ = ["NEEDS", "SOURCE", "STATEMENT", "TURN", "draw", "measure"]
 
 
 def measure(

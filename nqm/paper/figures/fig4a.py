@@ -12,19 +12,18 @@ from ...show.verdict import Finding, Verdict
 from ..claims import claim
 from ..claims.lr_linear_then_flat import slopes
 from ..drawing import curves, keys
-from ..instance import WITH_MOMENTUM, PaperStudy, asking
+from ..instance import WITH_MOMENTUM, PaperStudy
 
 TITLE = "Figure 4a: best learning rate against batch size"
 CAPTION = (
     "Left: the best learning rate of SGD (dashed) and heavy ball (solid). Right: the effective one, "
     "lr / (1 - momentum). The dotted line is proportional to batch size, from SGD's first point at p = 0."
 )
-questions = asking(WITH_MOMENTUM)
 
 
-def data(study: PaperStudy | None = None) -> Table:
+def data(study: PaperStudy) -> Table:
     """Best learning rate, momentum and effective learning rate for each method, preconditioner and batch size."""
-    return (study or PaperStudy()).table(WITH_MOMENTUM)
+    return study.table(WITH_MOMENTUM)
 
 
 def draw(table: Table) -> Figure:
