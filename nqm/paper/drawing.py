@@ -68,9 +68,9 @@ def schedule_panels(table: Table, what: str, name: str, *behind: Line) -> list[P
 
 
 def steps_chart(table: Table, note: str = "") -> Figure:
-    """Steps against batch size over the bounds and the floors of CG, with perfect scaling from the first curve.
+    """Steps against batch size, with the bounds, the steps of conjugate gradients, and perfect scaling from the first curve.
 
-    ``note`` explains why curves end before the others do.
+    ``note`` explains why some curves end earlier than others.
     """
     floors = {p: float(column(table, "cg_steps", power=p)[0]) for p in distinct(table, "power")}
     cg_steps = {p: n for p, n in floors.items() if n >= 0}

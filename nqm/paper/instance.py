@@ -18,7 +18,7 @@ from ..problems.bounds import bayes_bound, conjugate_gradient_steps, paper_bound
 from ..problems.quadratic import Quadratic
 from ..search import Scheduled, optimal_schedule
 from ..search.sweeps import Sweep, sweep
-from ..show.tables import Table
+from ..show.tables import Table, rows_of
 
 DIM = 10_000
 EXPONENT = 1.0
@@ -151,11 +151,10 @@ def preconditioned(optimizer: Optimizer, power: float) -> Optimizer:
 
 def sweep_rows(found: Sweep, **first: object) -> Table:
     """A sweep as rows, each with the columns ``first`` in front."""
-    rows = []
-    for i, batch_size in enumerate(found.batch_sizes):
-        optimizer = found.optimizers[i]
-        settings = {} if optimizer is None else {name: p.value for name, p in parameters(optimizer).items()}
-        settings.pop("power", None)
-        numbers = {name: float(getattr(found, name)[i]) for name in ("steps", "examples", "effective_lr")}
-        rows.append({**first, "batch_size": float(batch_size), **numbers, **settings})
-    return rows
+    columns = {"batch_size": found.batch_sizes, "steps": found.steps, "examples": found.examples}
+    rows = rows_of(columns | {"effective_lr": found.effective_lr})
+    settings = [parameters(optimizer) if optimizer else {} for optimizer in found.optimizers]
+    return [
+        {**first, **row, **{name: p.value for name, p in own.items() if name != "power"}}
+        for row, own in zip(rows, settings, strict=True)
+    ]

@@ -27,7 +27,7 @@ from nqm.lab.executors import Workers
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell ignores it for what runs in the background.
     with closing(Workers(2)) as pool:
-        work = "import os, time; print(os.getpid(), flush=True); time.sleep(3600)"
+        work = "import os, time; os.write(1, b'%d\\n' % os.getpid()); time.sleep(3600)"  # one write: lines do not mix
         tasks = [pool.submit(exec, work) for _ in range(2)]
         tasks[0].result()
 """

@@ -117,7 +117,7 @@ def test_a_range_that_is_not_widened_any_more(tmp_path: Path) -> None:
         optimizers={"SGD": {"lr": {"low": 1e-11, "high": 1e-10}}}, trials=16, batch_sizes=[16], max_steps=10**13
     )
     (told,) = run(study, store=tmp_path / "small.db", widen=True).edges()
-    assert told.endswith("upper end of its range, widened 6 times; give it another in the study")
+    assert told.endswith("upper end of its range, widened 6 times; choose another range in the study")
 
 
 def test_widening_is_kept(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def colors(curves: Sequence[Curve]) -> list[str]:
 
 
 def _dashed(curves: Sequence[Curve], predicted: Predicted | None, what: Literal["steps", "effective_lr"]) -> list[Line]:
-    """What was predicted; a learning rate behind a power of H is in other units than the measured one, and omitted."""
+    """Lines of what was predicted; a learning rate with a power of H has other units than the measured one, and is omitted."""
     if predicted is None:
         return []
     found = []
@@ -65,7 +65,7 @@ def _dashed(curves: Sequence[Curve], predicted: Predicted | None, what: Literal[
 
 
 def _label(curve: Curve) -> str:
-    """Its name, in which a dollar is a dollar and begins no formula."""
+    """The name of a curve, in which a dollar sign does not begin a formula."""
     return curve.name.replace("$", r"\$")
 
 

@@ -1,7 +1,7 @@
 """What the fit of a network says about a study of it: tuned steps to the study's target, by the exact engine.
 
-SGD, heavy ball, Nesterov and averages of them are predicted as they are. Adam is predicted as heavy ball behind H^-p, with
-the p that the fit measured. K-FAC and others have no power of H that a fit knows, and are not predicted.
+SGD, heavy ball, Nesterov and averages of them are predicted as they are. Adam is predicted as heavy ball with the
+preconditioner H^-p, with the p that the fit measured. For K-FAC and others a fit knows no such p, and they are not predicted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..study import Study
 from .curves import Curve
 
 BEHIND_POWER: dict[type[Optimizer], type[SGD | HeavyBall]] = {Adam: HeavyBall, AdamW: HeavyBall, RMSProp: SGD}
-"""What descends behind the preconditioner H^-p by which each of these is predicted."""
+"""The optimizer that, with the preconditioner H^-p, predicts each of these."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +73,7 @@ def predicted(fit: Fit, study: Study, curves: Sequence[Curve], progress: Progres
 
 
 def family_of(curve: Curve, fit: Fit, fixed: Mapping[str, Setting]) -> Optimizer | str:
-    """The optimizer of the exact engine that stands for a measured one, or why there is none."""
+    """The optimizer of the exact engine that predicts a measured one, or a sentence that says why there is none."""
     known = optimizer_of(curve.optimizer)
     if known is not None and known.linear:
         found = fill(known, {setting: float(fixed[setting]) for setting in parameters(known) if setting in fixed})

@@ -1,4 +1,4 @@
-"""A study as one HTML file that loads nothing: pictures, tables, what the paper says of them, settings and versions."""
+"""A study as one HTML file that loads nothing: pictures, tables, the paper's findings, settings and versions."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def finding_rows(findings: Sequence[Finding]) -> Table:
 
 
 def bands(curves: Sequence[Curve]) -> str:
-    """What a point and the band around it are."""
+    """A sentence on what a point and the band around it are."""
     found = [share for curve in curves for share in curve.coverage if share == share]
     if not found:
         return "Steps of the best trial of each search, which are biased low: no setting was tried with fresh seeds."

@@ -1,4 +1,4 @@
-"""Measure many claims, on several processes if there are some, and draw what was measured."""
+"""Measure many claims, in this process or on a pool of several, and draw what was measured."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Timed = tuple[Measured, float]
 
 @dataclass(frozen=True, eq=False)
 class Checked:
-    """A claim with what was measured for it, and again with the premises that turn it, if that was asked for."""
+    """A claim, its measurement, and the measurement with the premise that changes the verdict, if it was asked for."""
 
     claim: Claim
     measured: Measured
@@ -39,9 +39,9 @@ def collect(
     claims: Sequence[Claim], study: PaperStudy, parts: Parts, folder: Path | None = None, turn: bool = False,
     premises: Premises | None = None,
 ) -> Iterator[Checked]:  # fmt: skip
-    """Measure claims in order, each as soon as it and those before it are done; pictures go into the folder.
+    """Measure claims in order and yield each when it is done; pictures go into the folder.
 
-    Claims that ask the study share its answers and are put together here; the others are whole tasks for its pool.
+    Claims that ask the study are measured in this process and share its answers. All other claims are tasks for its pool.
     """
     tasks = {
         (c.name, again): _Task(c, {**(premises or {}), **(c.turn if again else {})}, study, parts, again)
@@ -62,7 +62,7 @@ def collect(
 
 
 class _Task:
-    """A measurement: known from a run that was interrupted, under way in the pool, or taken when it is asked for."""
+    """A measurement: known from an interrupted run, under way in the pool, or taken when its result is asked for."""
 
     def __init__(self, claim: Claim, premises: Premises, study: PaperStudy, parts: Parts, turned: bool) -> None:
         self.claim, self.premises, self.study, self.parts = claim, premises, study, parts
@@ -80,7 +80,7 @@ class _Task:
         return Measured(**{**found, "verdict": Verdict[found["verdict"]]}), seconds
 
     def _keep(self, found: Timed | Future[Timed]) -> None:
-        """Keep a measurement, in whatever order the pool finishes them."""
+        """Store a measurement as soon as it is finished, in whatever order the pool finishes them."""
         if isinstance(found, Future):
             if found.cancelled() or found.exception():
                 return

@@ -1,4 +1,4 @@
-"""The closed-form knee beside the critical batch size of tuned runs."""
+"""Claim: a closed form predicts where SGD leaves perfect scaling. It is compared with the critical batch size of tuned runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def measure(study: PaperStudy, optimizer: Optimizer = PLAIN) -> Measured:
 
     Parameters
     ----------
-    optimizer : to tune.
+    optimizer : the optimizer that is tuned.
     """
     table = []
     for power, found in zip(POWERS, study.by_power(optimizer), strict=True):
@@ -37,7 +37,7 @@ def measure(study: PaperStudy, optimizer: Optimizer = PLAIN) -> Measured:
     return Measured(
         table, off, "largest factor between the critical batch size (20%) and the closed form",
         f"Batch sizes 20% and 100% above perfect scaling, and the closed form: {told}.",
-        TOLERANCE, "critical batch sizes by the two definitions are a factor of 2 to 4 apart, so 2 is as near as the notion is",
+        TOLERANCE, "critical batch sizes by the two definitions are a factor of 2 to 4 apart, so the notion is no sharper than 2",
         Verdict.of(off <= TOLERANCE), f"a factor of {off:.3g}", f"the optimizer is {optimizer}: it is off by a factor of {off:.3g}",
     )  # fmt: skip
 

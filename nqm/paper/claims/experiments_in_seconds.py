@@ -1,4 +1,4 @@
-"""How long a tuned study of batch sizes takes on the model."""
+"""Claim: experiments on the model take seconds. The time of a tuned sweep over batch sizes is measured."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STATEMENT = "On the noisy quadratic model experiments over algorithms, batch siz
 SOURCE = "on what the model is for"
 TURN = ("losses are found by stepping", {"engine": "steps"})
 TOLERANCE = 60.0
-SETTINGS = 100  # of a modest grid: ten learning rates times ten momenta
+SETTINGS = 100  # The settings of a modest grid: ten learning rates times ten momenta.
 
 
 def measure(
@@ -35,11 +35,11 @@ def measure(
     ----------
     engine : "powers" tunes as this library does. "steps" is what a plain NumPy loop over steps would take for a grid of
         100 settings: the time of one step, measured, times the steps of the tuned runs.
-    batch_sizes : to tune at.
-    dim : modes of the problem, h = 1/i.
+    batch_sizes : batch sizes to tune at.
+    dim : number of modes of the problem, h = 1/i.
     """
     problem = instance(dim)
-    sweep(problem, HeavyBall(), [64.0], target=0.5)  # compiles, or loads what was compiled
+    sweep(problem, HeavyBall(), [64.0], target=0.5)  # This compiles the loops, or loads them.
     table = []
     for name, optimizer in WITH_MOMENTUM.items():
         begun = time.process_time()
@@ -54,7 +54,7 @@ def measure(
         f"Tuning SGD and heavy ball at {len(batch_sizes)} batch sizes on {dim:,} modes took {tuned:.2g} s of CPU time here; "
         f"stepping a grid of {SETTINGS} settings through the same runs would take {brief(loop, 2)} s, {brief(loop / tuned, 1)} times "
         "as long. Seconds are this machine's.",
-        TOLERANCE, "a minute of one core is where one stops waiting for an answer",
+        TOLERANCE, "after a minute of one core, people stop waiting for an answer",
         Verdict.of(number <= TOLERANCE), f"{number:.2g} s on this machine",
         f"losses are found step by step: {brief(number, 2)} s",
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Heavy ball at lr (1 - momentum) beside SGD at lr."""
+"""Claim: learning rate and momentum are interchangeable. Heavy ball at lr (1 - momentum) is compared with SGD at lr."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def measure(settings: Sequence[tuple[float, float]] = SETTINGS, batch_size: floa
 
     Parameters
     ----------
-    settings : pairs of SGD's learning rate times curvature, and momentum.
-    batch_size : of the one mode with h = c = s = 1; signal and noise both count at 10.
+    settings : pairs of SGD's learning rate times curvature, and heavy ball's momentum.
+    batch_size : batch size, on one mode with h = c = s = 1; at 10, signal and noise both matter.
     """
     asked = [{"x": x, "momentum": b, "gap": _gap(x, b, batch_size), "asked": 1} for x, b in settings]
     drawn = [(float(x), b) for b in DRAWN for x in np.geomspace(1e-5, 0.1, 9)]

@@ -1,4 +1,4 @@
-"""Momentum where noise decides."""
+"""Claim: at small batch sizes momentum gives nothing over SGD."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ STATEMENT = "At small batch sizes momentum gives nothing over SGD."
 SOURCE = "on momentum, with Figure 3a"
 TURN = ("momentum is tuned too", {"momentum": free})
 TOLERANCE = 0.02
-TUNED = "tuned"
 
 
 def measure(study: PaperStudy, momentum: float | Free = 0.9) -> Measured:
@@ -24,7 +23,7 @@ def measure(study: PaperStudy, momentum: float | Free = 0.9) -> Measured:
 
     Parameters
     ----------
-    momentum : of the heavy ball whose learning rate alone is tuned; `free` asks of tuned momentum only.
+    momentum : momentum of the heavy ball whose learning rate alone is tuned; with `free`, only tuned momentum is measured.
     """
     table = step_ratios(study, momentum)
     names = distinct(table, "momentum")
@@ -37,7 +36,7 @@ def measure(study: PaperStudy, momentum: float | Free = 0.9) -> Measured:
     return Measured(
         table, off[names[0]], f"distance from 1 of heavy ball's steps over SGD's, momentum {names[0]}",
         f"At B = {size:g}, tuned steps of heavy ball over SGD's for p = {spelled(POWERS)}: {told}.",
-        TOLERANCE, "steps are found to 0.1%; 2% is well clear of that and nothing beside the gains at large batches",
+        TOLERANCE, "steps are found to 0.1%; 2% is well above that error and far below the gains at large batches",
         Verdict.of(*(off[name] <= TOLERANCE for name in names)),
         "; ".join(f"{percent(off[name])} at momentum {name}" for name in held),
         "; ".join(f"momentum is {name}: {spelled(ratio[name])} of SGD's steps" for name in lost),
@@ -64,4 +63,4 @@ def step_ratios(study: PaperStudy, momentum: float | Free) -> Table:
 
 def _methods(momentum: float | Free) -> Methods:
     fixed = {} if momentum is free else {f"{momentum:g}": HeavyBall(momentum=momentum)}
-    return {"SGD": SGD(), **fixed, TUNED: HeavyBall()}
+    return {"SGD": SGD(), **fixed, "tuned": HeavyBall()}

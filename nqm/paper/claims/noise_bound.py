@@ -1,4 +1,4 @@
-"""The bound d / (2CB) on steps, and the Bayes bound that knows the start."""
+"""Claim: no method needs fewer than d / (2CB) steps. The Bayes bound, which uses the start, is shown beside this bound."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ METHODS = {"SGD": SGD(), "heavy ball": HeavyBall(), "SGD with EMA": EMA(SGD())}
 
 
 def measure(study: PaperStudy, targets: Sequence[float] = TARGETS) -> Measured:
-    """Tuned steps of three methods at the smallest batch size over d / (2CB), and the Bayes bound beside it.
+    """Tuned steps of three methods at the smallest batch size, over d / (2CB); the table has the Bayes bound too.
 
     Parameters
     ----------
-    targets : losses C that decide.
+    targets : the losses C that decide.
     """
     size, spectrum = min(study.batch_sizes), study.problem.spectrum
     table = []

@@ -1,4 +1,4 @@
-"""The gradient noise scale beside the critical batch size."""
+"""Claim: the gradient noise scale predicts the order of magnitude of the critical batch size."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from ...optimizers import SGD
 from ...show.chart import BLACK, PALETTE, Figure, Line, Panel, chart
 from ...show.numbers import brief
-from ...show.tables import Table, column
+from ...show.tables import Table, column, rows_of
 from ...show.verdict import Verdict
 from ..drawing import level
 from ..instance import PaperStudy
@@ -29,19 +29,16 @@ def measure(study: PaperStudy, at: Literal["run", "start"] = "run") -> Measured:
 
     Parameters
     ----------
-    at : average it over the steps of the run, or take it at the start.
+    at : whether the noise scale is averaged over the steps of the run ("run") or taken at its start ("start").
     """
     found = study.sweep(SGD())
     critical = found.critical_batch_size("ratio")
     near = int(np.argmin(np.abs(np.log(found.batch_sizes / critical))))
     optimizer, batch_size = found.optimizers[near], float(found.batch_sizes[near])
-    assert optimizer is not None  # SGD reaches any target: its floor falls with its rate
+    assert optimizer is not None  # SGD reaches every target, because its floor falls with its rate.
     run = study.problem.run(optimizer, batch_size, int(found.steps[near]), points=160)
     scales = {"curvature": run.curvature_noise_scale, "simple": run.noise_scale}
-    table = [
-        {"step": int(t), "curvature": float(c), "simple": float(s), "critical": critical}
-        for t, c, s in zip(run.steps, scales["curvature"], scales["simple"], strict=True)
-    ]
+    table = [{**row, "critical": critical} for row in rows_of({"step": run.steps, **scales})]
     taken = {k: float(v[0] if at == "start" else _average(run.steps, v)) for k, v in scales.items()}
     off = float(max(taken["curvature"] / critical, critical / taken["curvature"]))
     where = "at the start" if at == "start" else "on average over the run"
@@ -68,5 +65,5 @@ def draw(table: Table) -> Figure:
 
 
 def _average(steps: np.ndarray, values: np.ndarray) -> float:
-    """Mean over steps of a quantity known at some of them."""
+    """Mean over all steps of a quantity that is known at some of them, by the trapezoidal rule."""
     return float(np.diff(steps) @ (values[1:] + values[:-1]) / 2 / (steps[-1] - steps[0]))

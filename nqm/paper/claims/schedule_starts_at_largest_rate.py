@@ -1,4 +1,4 @@
-"""Where optimal learning-rate schedules begin."""
+"""Claim: optimal learning-rate schedules start at the largest stable rate."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...optimizers import SGD
 from ...optimizers.base import parameters
 from ...show.chart import Figure, chart
 from ...show.numbers import percent, shown, spelled
-from ...show.tables import Table, column
+from ...show.tables import Table, column, rows_of
 from ...show.verdict import Verdict
 from ..drawing import level, schedule_panels
 from ..instance import PaperStudy, preconditioned
@@ -32,9 +32,9 @@ def measure(
 
     Parameters
     ----------
-    powers : of the preconditioner.
-    batch_sizes : to find a schedule for.
-    pieces : of each schedule, of equal length.
+    powers : powers p of the preconditioner H^-p.
+    batch_sizes : batch sizes at which a schedule is optimised.
+    pieces : number of pieces of a schedule, which have equal length.
     """
     table, cases = [], list(product(powers, batch_sizes))
     schedules = study.ask([study.to_schedule(preconditioned(SGD(), p), b, pieces) for p, b in cases])
@@ -42,10 +42,8 @@ def measure(
         limit = 2 / float(np.max(study.problem.spectrum.h ** (1 - power)))
         rates = parameters(found.optimizer)["lr"].value * found.schedule.lr / limit
         begun = np.append(0, found.schedule.ends[:-1]) / found.schedule.ends[-1]
-        table += [
-            {"power": power, "batch_size": batch_size, "share": float(share), "rate": float(rate)}
-            for share, rate in zip(begun, rates, strict=True)
-        ]
+        rows = rows_of({"share": begun, "rate": rates})
+        table += [{"power": power, "batch_size": batch_size, **row} for row in rows]
     first = {p: [column(table, "rate", power=p, batch_size=b)[0] for b in batch_sizes] for p in powers}
     lost = [
         f"p = {p:g} and B = {shown(b)} ({r:.2g} of the limit)"
@@ -56,7 +54,7 @@ def measure(
     held = [p for p, rates in first.items() if min(rates) >= TOLERANCE]
     told = "; ".join(f"{spelled(rates)} at p = {p:g}" for p, rates in first.items())
     return Measured(
-        table, min(min(rates) for rates in first.values()), "first rate over the stability limit, at least",
+        table, min(min(rates) for rates in first.values()), "smallest ratio of a first rate to the stability limit",
         f"First rate of {pieces} pieces over the stability limit for B = {', '.join(map(str, batch_sizes))}: {told}.",
         TOLERANCE, "a piece holds its rate for 2% of the run, so the rate at its very start is known to some percent",
         Verdict.of(*(min(rates) >= TOLERANCE for rates in first.values())),

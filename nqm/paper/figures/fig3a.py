@@ -34,7 +34,7 @@ def findings(table: Table, study: PaperStudy) -> list[Finding]:
 
 
 def tables(table: Table, study: PaperStudy) -> str:
-    """Tuned steps in full, and the critical batch sizes by each definition."""
+    """A table of all tuned steps, and one of the critical batch sizes by each definition."""
     sizes = column(table, "batch_size", optimizer="SGD", power=0.0)
     rows = [
         [f"{m}, p = {p:g}", *column(table, "steps", optimizer=m, power=p)] for m in WITH_MOMENTUM for p in POWERS

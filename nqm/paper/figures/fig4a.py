@@ -1,4 +1,4 @@
-"""Figure 4a: the best learning rate against batch size, as it is set and effective."""
+"""Figure 4a: the best learning rate, and the best effective learning rate, against batch size."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def draw(table: Table) -> Figure:
 def findings(table: Table, study: PaperStudy) -> list[Finding]:
     sizes = column(table, "batch_size", optimizer="SGD", power=0.0)
     rates = {m: column(table, "effective_lr", optimizer=m, power=0.0) for m in WITH_MOMENTUM}
-    # Where SGD's rate has gone flat at p = 0: the first doublings beyond twice its critical batch size.
+    # At p = 0, SGD's best rate is flat from the first batch size beyond twice its critical one.
     beyond = min(int(np.searchsorted(sizes, 2 * study.sweep(SGD()).critical_batch_size())), len(sizes) - 2)
     plain, heavy = (float(slopes(sizes, rates[m])[beyond]) for m in WITH_MOMENTUM)
     return [

@@ -18,8 +18,8 @@ CAPTION = (
     "for each piece: shorter pieces could pass the stability limit in turn, as Chebyshev's method does."
 )
 PIECES = 10
-LARGEST = {0.0: 2**20, 0.25: 2**20, 0.5: 2**12, 0.75: 2**12}  # batch sizes up to which runs are long enough to divide
-SHORT_PIECES = "Beyond, runs are too short\nto divide into ten pieces."
+LARGEST = {0.0: 2**20, 0.25: 2**20, 0.5: 2**12, 0.75: 2**12}  # The largest batch size whose runs can be divided, by p.
+SHORT_PIECES = "At larger batches runs are too\nshort to divide into ten pieces."
 draw = partial(steps_chart, note=SHORT_PIECES)
 
 

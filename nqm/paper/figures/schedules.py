@@ -18,13 +18,13 @@ from ..instance import PaperStudy, preconditioned
 
 TITLE = "Appendix: optimal schedules of fifty pieces"
 CAPTION = (
-    "The learning rate of SGD that reaches loss 0.01 in the fewest steps, constant on fifty pieces, over the share of "
-    "the run; left without a preconditioner, right with p = 0.75."
+    "The learning-rate schedule with which SGD reaches loss 0.01 in the fewest steps, constant on each of fifty pieces, against "
+    "the share of the run. Left: without a preconditioner. Right: with p = 0.75."
 )
 PIECES = 50
 BATCH_SIZES = (16, 64, 256, 1024, 4096)
 SHOWN_POWERS = (0.0, 0.75)
-COUNTS, COUNTED = (1, 2, 10, 50), (64, 1024)  # pieces and batch sizes of the table
+COUNTS, COUNTED = (1, 2, 10, 50), (64, 1024)  # The numbers of pieces, and the batch sizes, of the table.
 
 
 def data(study: PaperStudy) -> Table:
@@ -64,7 +64,7 @@ def findings(table: Table, study: PaperStudy) -> list[Finding]:
 
 
 def tables(table: Table, study: PaperStudy) -> str:
-    """What more pieces buy."""
+    """A table of the steps by number of pieces."""
     found = study.ask([study.to_schedule(SGD(), size, count) for size, count in product(COUNTED, COUNTS)])
     steps = np.reshape([one.steps for one in found], (len(COUNTED), len(COUNTS)))
     rows = [[size, *row] for size, row in zip(COUNTED, steps.tolist(), strict=True)]
