@@ -27,7 +27,8 @@ from nqm.lab.executors import Workers
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell ignores it for what runs in the background.
     with closing(Workers(2)) as pool:
-        work = "import os, time; os.write(1, b'%d\\n' % os.getpid()); time.sleep(3600)"  # one write: lines do not mix
+        # One write for each line, so that the lines of two processes do not mix.
+        work = "import os, time; os.write(1, (str(os.getpid()) + chr(10)).encode()); time.sleep(3600)"
         tasks = [pool.submit(exec, work) for _ in range(2)]
         tasks[0].result()
 """
