@@ -124,7 +124,7 @@ CLAIMS_HEAD = """\
 `nqm claims` measures what Zhang et al. (2019) claim. For each claim it prints the statement, what was measured, the number, and the
 verdict. The verdict follows from the number and a tolerance, and the reason for the tolerance is given. Random numbers are seeded.
 `nqm claims --out claims` writes a picture of each claim and one page with all of them, as Markdown and as a single HTML file, in
-about a minute on two cores. The claims about networks need the extra `nets`; without it they are omitted, and the summary says so:
+about a minute on two cores. The claims about networks need the extra `nets`. Without it they are omitted, and the summary says so:
 {networks}.
 
 ```sh
@@ -132,9 +132,9 @@ nqm claims --list
 nqm claims stationary_covariance preconditioning_before_after --turn
 ```
 
-Every claim rests on assumptions, called its premises, and names the one that, if changed, flips the verdict. `--turn` measures
-the claim with that premise broken, too, and `--premise NAME=VALUE` measures it with a premise of your own. In Python premises
-are arguments:
+Every claim rests on assumptions, called its premises. Each claim names one premise that, if it is changed, changes the verdict.
+`--turn` also measures the claim with that premise changed, and `--premise NAME=VALUE` measures it with a premise of your own. In
+Python, premises are arguments:
 
 ```python
 >>> from nqm.paper.claims import check
@@ -148,7 +148,7 @@ are arguments:
 
 ```
 
-## What they say, and what was measured
+## The claims, and what was measured
 """
 
 CLAIMS_TAIL = """\
@@ -161,22 +161,23 @@ being listed anywhere.
 |---|---|
 | `STATEMENT`, `SOURCE` | what is claimed, and where |
 | `measure(...)` | takes the premises as arguments and returns a `Measured`: table, number, tolerance, verdict |
-| `study` | an argument of `measure` that shares tuned sweeps with other claims |
-| `draw(table)` | the picture, from the table alone |
-| `TURN` | the premise that flips the verdict: its description and its arguments |
-| `questions(study)` | optional: searches that workers may begin before they are asked for |
-| `NEEDS` | optional: a module and the extra that brings it, such as `("torch", "nets")`; without it the claim says what to install |
+| `study` | an optional argument of `measure`, which shares tuned sweeps and schedules with other claims |
+| `draw(table)` | draws the picture from the table alone |
+| `TURN` | the premise that changes the verdict: its description and its arguments |
+| `NEEDS` | optional: a module, and the extra that installs it: `("torch", "nets")`; without it the claim says what to install |
 """
 
 
 def claims_page(checked: list[Checked]) -> str:
-    """The claims in a table: what is said, the number, the verdict, and the verdict once the premise is broken."""
+    """The claims in a table: the statement, the number, the verdict, and the verdict with the premise changed."""
     rows = [
         (f"`{c.claim.name}`", c.claim.statement, f"{c.measured.number:.3g}", c.measured.sentence, _turned(c))
         for c in checked
     ]
-    table = markdown(["name", "claim", "number", "verdict", "with its premise broken"], rows)
-    numbers = "\n".join(f"- `{c.claim.name}`: {c.measured.what}, against {c.measured.tolerance:.3g}." for c in checked)
+    table = markdown(["name", "claim", "number", "verdict", "with the premise changed"], rows)
+    numbers = "\n".join(
+        f"- `{c.claim.name}`: {c.measured.what}; the tolerance is {c.measured.tolerance:.3g}." for c in checked
+    )
     networks = ", ".join(f"`{c.claim.name}`" for c in checked if c.claim.needs)
     head = CLAIMS_HEAD.replace("{networks}", networks)
     what = f"The numbers are:\n\n{numbers}"
@@ -207,9 +208,9 @@ def fisher() -> Measured:
 
 
 def fisher_sentence() -> str:
-    """For the page of claims."""
+    """The paragraph on ResNet8 for the page of claims."""
     return (
-        "The authors say `fisher_stabilises` of a ResNet; digits, on which it is measured above, need no download. "
+        "The authors claim `fisher_stabilises` for a ResNet; above it is measured on digits, which need no download. "
         f"{fisher_verdict()} The command and its table are under [real networks](nets.md#over-training)."
     )
 

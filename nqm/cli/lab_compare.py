@@ -89,13 +89,8 @@ def _predicted(results: Results, curves: list[Curve], path: str) -> Predicted:
     from ..lab.compare import predicted
     from ..nets.fitting.model import Fit
 
-    study = results.study
     with progress("predicting") as report:
-        return predicted(
-            Fit.load(path), study.target, curves, metric=study.metric, start=int(study.options.get("start", 0)),
-            workload=study.workload, fixed={label: entry.fixed for label, entry in study.optimizers.items()},
-            progress=report,
-        )  # fmt: skip
+        return predicted(Fit.load(path), results.study, curves, report)
 
 
 def _target(results: Results) -> str:
@@ -143,7 +138,7 @@ def _show(curves: list[Curve], held: list[Finding], found: Predicted | None, row
 
 
 def _report(results: Results, curves: list[Curve], held: list[Finding], found: Predicted | None) -> str:
-    from ..lab.compare.report import Report, toml
+    from ..lab.compare.report import html, toml
 
     study = results.study
     about = {
@@ -151,7 +146,7 @@ def _report(results: Results, curves: list[Curve], held: list[Finding], found: P
         "trials": f"{study.trials} feasible ones for each optimizer and batch size", "seeds": study.seeds,
         "finished": "yes" if results.finished else "no: numbers are those so far",
     }  # fmt: skip
-    return Report(f"Study {study.name}", about, _target(results), curves, held, toml(study.to_dict()), found).html()
+    return html(f"Study {study.name}", about, _target(results), curves, held, toml(study.to_dict()), found)
 
 
 for command in (plot, compare):

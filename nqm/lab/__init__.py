@@ -1,4 +1,4 @@
-"""The lab: train at every batch size, tune every optimizer there, keep every result. Knows nothing of torch.
+"""The lab tunes optimizers on real training at every batch size, and keeps every result. It does not import torch.
 
 >>> from nqm.lab import Entry, Space, Study
 >>> Study("small", "digits", 0.1, (8, 32), {"SGD": Entry("SGD", {"lr": Space(0.01, 10)})}).trials

@@ -8,13 +8,13 @@ else. So a study has the same table on one process, on a cluster, and after any 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from statistics import median
 
 from ..nets.training.trial import RAW, SLACK, Result, Trial, averaged
-from ..types import Array
 from .space import Box, edges, points, volume
 from .study import Study
 
@@ -28,27 +28,28 @@ class StudySearchSettings:
 
     candidates: int = 3
     """At most this many settings of a cell are tried with fresh seeds. With 1, the medians of 5 of the 40 rows are worse by a
-    factor of 1.26 to 2.7, or infinite; with 2, those of 3 rows; with 6, all are the same."""
+    factor of 1.26 to 2.7, or infinite. With 2, the medians of 3 rows are worse. With 6, all medians are the same."""
     luck: float = 1.5
-    """The next candidate is tried where fresh seeds take this many times the steps of the search. With 2, the medians of 2 of
-    the 40 rows are worse, by factors of 1.26 and 1.62; with 1.2, those of 4 rows are better by 6% to 11%, for 50 trainings
-    with fresh seeds beside 240."""
+    """The next setting is tried if the median over fresh seeds is more than this many times the steps of the search. With 2, the
+    medians of 2 of the 40 rows are worse, by factors of 1.26 and 1.62. With 1.2, the medians of 4 rows are better by 6% to 11%,
+    at the cost of 50 trainings with fresh seeds besides the 240."""
     confirm_steps: int = 4
     """A training with a fresh seed ends after this many times the steps of the search. With 2 and with 8 all of the 40 rows
-    are the same. More would find out a slow seed's steps, and fewer would end a training that has diverged slowly sooner."""
+    are the same. A larger number would measure the steps of slower seeds; a smaller one would save steps of trainings that
+    never reach the target."""
     inset: float = 1e-3
-    """A range is checked this share inside its ends, because 0 or 1 may end what is allowed, and no trial lies at an end. A
-    larger share would overlook a range that leaves what is allowed by less."""
+    """The worker is asked to check trials this share of a range inside its ends: an end may be a value that is not allowed, such
+    as a momentum of 1, and no trial lies at an end. With a larger share, a range that is slightly too wide would pass."""
     widenings: int = 6
-    """A range is widened at most so often. On a log scale it has then grown by a factor of 4^6 = 4,096, beyond which a range
-    is more likely mistyped than narrow; a larger number only makes a hopeless search longer."""
+    """A range is widened at most this many times. On a log scale it has then grown by a factor of 4^6 = 4,096. A range that is
+    still too narrow was probably mistyped, and a larger number would make a hopeless search longer."""
     first_steps: int = 32
-    """The first race of a search without a known limit gives each trial so many steps. The first rounds of the 32 cells then
-    take at most 1.9 times the steps of a limit that is known; so they do with 8, and with 128 it is 2.9 times."""
+    """The first race of a search without a known limit gives each trial this many steps. The first rounds of the 32 cells then
+    take at most 1.9 times the steps that they would take with a known limit. With 8 the factor is 1.9 too, with 128 it is 2.9."""
     more_steps: int = 4
-    """A race in which no trial arrives is repeated with this many times the steps. With 2 the first rounds of the 32 cells
-    take at most 1.7 times the steps of a known limit, with 4 they take 1.9 times and with 8 they take 2.6 times; 4 starts the
-    worker half as often as 2."""
+    """A race in which no trial reaches the target is repeated with this many times the steps. The first rounds of the 32 cells
+    take at most 1.7 times the steps of a known limit with 2, 1.9 times with 4 and 2.6 times with 8. The worker is started half
+    as often with 4 as with 2."""
 
 
 SEARCH = StudySearchSettings()
@@ -59,7 +60,7 @@ Widen = Callable[["Cell", Box], Box]
 
 @dataclass(frozen=True)
 class Best:
-    """The trial of a cell in which a read-out came to the target soonest, and that read-out."""
+    """The trial of a cell in which a read-out reached the target in the fewest steps, and that read-out."""
 
     trial: Trial
     readout: str
@@ -76,10 +77,10 @@ class Cell:
 
     def __init__(self, study: Study, label: str, batch_size: int, boxes: list[Box], widen: Widen | None = None) -> None:
         self.study, self.label, self.batch_size, self.boxes, self.widen = study, label, batch_size, list(boxes), widen
-        self.entry = study.optimizers[label]
+        self.entry, self._trial = study.optimizers[label], partial(study.trial, label, batch_size)
         self.done: list[tuple[Trial, Result]] = []
-        self.best: dict[str, Best] = {}  # One of the weights, and one of the averages together.
-        self.arrived: dict[str, list[Best]] = {}  # Every trial that came to the target.
+        self.best: dict[str, Best] = {}  # The best of each row, by its name.
+        self.arrived: dict[str, list[Best]] = {}  # Every trial that reached the target.
         self.confirmed: dict[str, list[tuple[Trial, Result]]] = {}
         self.quota = study.trials
         self.phase = "search"
@@ -109,7 +110,7 @@ class Cell:
         return next((r.message for _, r in self.done[-1:] if self.phase == "broken"), None)
 
     def advance(self, known: Mapping[str, Result]) -> None:
-        """Go on as far as results are known."""
+        """Continue the search as far as results are known."""
         while self.round is not None and all(trial.key in known for trial in self.round):
             try:
                 self.round = self._rounds.send([known[trial.key] for trial in self.round])
@@ -122,10 +123,9 @@ class Cell:
         return edges(best.trial.settings, self.boxes[-1], self.study.trials) if best else {}
 
     def extremes(self) -> Iterator[Trial]:
-        """Trials just inside the ends of the search space, where a wrong range shows."""
+        """Trials just inside the ends of the search space, which a worker refuses if a range is too wide."""
         for u in (SEARCH.inset, 1 - SEARCH.inset):
-            settings = {name: space.at(u) for name, space in self.boxes[-1].items()}
-            yield self.study.trial(self.label, self.batch_size, settings)
+            yield self._trial({name: space.at(u) for name, space in self.boxes[-1].items()})
 
     def wider(self) -> Box | None:
         """The search space, widened at the ends at which best trials lie; None if no best trial lies at an end."""
@@ -138,9 +138,10 @@ class Cell:
         return {name: space.widened(ends.get(name, [])) for name, space in self.boxes[-1].items()}
 
     def _all_rounds(self) -> Rounds:
-        """Search every box, confirm, and begin again with a wider box if the confirmed best lies at an end.
+        """Search every box, confirm the best settings, and start again with a wider box if one of them lies at an end.
 
-        Widening waits for the confirmation: a lucky trial at the edge of stability would lead to where nearly all diverge.
+        Ranges are widened only after the confirmation. Otherwise one lucky trial at the edge of stability would widen them to
+        where nearly all trials diverge.
         """
         generation = 0
         while True:
@@ -155,13 +156,13 @@ class Cell:
                     yield from self._confirm(name)
             if self.widen is None or (box := self.wider()) is None:
                 break
-            self.boxes.append(self.widen(self, box))  # The search goes on as if it had not been confirmed in between.
+            self.boxes.append(self.widen(self, box))  # The search continues as if nothing had been confirmed.
             self.phase, self.confirmed = "search", {}
             self.best = {name: min(found, key=lambda best: best.steps) for name, found in self.arrived.items()}
         self.phase = "done"
 
     def _search(self, generation: int) -> Rounds:
-        """Rounds in one box, until enough trials are feasible or too many are not."""
+        """Rounds in one box, until enough trials are feasible or `Study.max_trials` have been tried."""
         wanted = self._wanted(generation)
         self.quota = wanted + self.feasible
         left = math.ceil(self.study.max_trials * wanted / self.study.trials)
@@ -171,8 +172,7 @@ class Cell:
             settings = list(islice(source, min(self.study.round, self.quota - self.feasible, left)))
             if not settings:
                 return
-            limit = self._limit()
-            trials = [self.study.trial(self.label, self.batch_size, s, limit=limit) for s in settings]
+            trials = [self._trial(s, limit=self._limit()) for s in settings]
             results = yield trials
             left -= len(trials)
             for trial, result in zip(trials, results, strict=True):
@@ -182,7 +182,7 @@ class Cell:
                 return
 
     def _wanted(self, generation: int) -> int:
-        """Feasible trials wanted in a box: as dense in what was added as in the first box, and at least a round."""
+        """Number of feasible trials wanted in a box: the new part is searched as densely as the first box, and by a round or more."""
         if generation == 0:
             return self.study.trials
         before, now = volume(self.boxes[generation - 1]), volume(self.boxes[generation])
@@ -190,7 +190,7 @@ class Cell:
         return max(dense, min(self.study.round, self.study.trials))
 
     def _limit(self) -> int | None:
-        """The steps after which a trial is stopped: a factor past the largest of the best steps, once all are known."""
+        """The steps after which a trial is stopped: `SLACK` times the largest of the best steps, once every row has one."""
         if len(self.best) < len(self.names):
             return None
         return math.ceil(SLACK * max(1, *(best.steps for best in self.best.values())))
@@ -211,9 +211,9 @@ class Cell:
     def _confirm(self, name: str) -> Rounds:
         """Train the best setting with fresh seeds.
 
-        The best of many trials with one seed may have been lucky: at the edge of stability one training comes down at once
-        and the next blows up. So where fresh seeds take far longer than the search did, the next best setting is tried too.
-        The setting with the smallest median stands.
+        The best of many trials with one seed may have been lucky: at the edge of stability one training converges at once and
+        the next diverges. So if fresh seeds take far longer than the search did, the next best setting is tried too. The
+        setting with the smallest median is kept.
         """
         least = math.inf
         for best in self._candidates(name):
@@ -221,7 +221,8 @@ class Cell:
             if not trials:
                 return
             results = yield trials
-            middle = median([result.steps.get(best.readout) for result in results])
+            steps = (result.steps.get(best.readout) for result in results)
+            middle = median(math.inf if s is None else s for s in steps)  # A training that fails takes for ever.
             if middle < least or name not in self.confirmed:
                 least, self.best[name] = middle, best
                 self.confirmed[name] = list(zip(trials, results, strict=True))
@@ -238,16 +239,8 @@ class Cell:
     def _fresh(self, best: Best) -> list[Trial]:
         """Trials of a setting with fresh seeds, with its read-out alone."""
         limit, averages = SEARCH.confirm_steps * max(1, best.steps), () if best.decay is None else (best.decay,)
-        make = partial(
-            self.study.trial, self.label, self.batch_size, best.trial.settings, averages=averages, limit=limit
-        )
-        return [make(seed=self.study.seed + i) for i in range(1, self.study.seeds + 1)]
-
-
-def median(steps: Sequence[float | None] | Array) -> float:
-    """The median of steps, in which infinity stands for a training that did not arrive."""
-    ordered = sorted(math.inf if s is None else float(s) for s in steps)
-    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+        seeds = range(self.study.seed + 1, self.study.seed + self.study.seeds + 1)
+        return [self._trial(best.trial.settings, seed=seed, averages=averages, limit=limit) for seed in seeds]
 
 
 def cells(study: Study, boxes: Callable[[Study, str, int], list[Box]], widen: Widen | None = None) -> list[Cell]:

@@ -15,6 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from ..engine.readable import Readable, Tabular
 from ..engine.run import number
@@ -23,11 +24,11 @@ from ..nets.training.trial import Trial
 from ..show.chart import Figure
 from ..show.tables import Row, Table
 from ..types import Array, Wrong
-from .plan import SEARCH, Cell, cells, median
+from .plan import SEARCH, Cell, cells
 from .store import Kept, Store
 from .study import Study
 
-COVERAGE = 0.95  # An interval holds the median with at least this probability, where there are seeds enough.
+COVERAGE = 0.95  # An interval holds the median with at least this probability, if there are enough seeds.
 
 
 def over_seeds(steps: Sequence[float | None] | Array) -> Estimate:
@@ -42,7 +43,7 @@ def over_seeds(steps: Sequence[float | None] | Array) -> Estimate:
     if not ordered:
         return Estimate(math.nan, math.nan, math.nan, math.nan)
     k = max((k for k in range(1, n // 2 + 1) if _coverage(n, k) >= COVERAGE), default=1)
-    return Estimate(median(steps), ordered[k - 1], ordered[n - k], _coverage(n, k))
+    return Estimate(median(ordered), ordered[k - 1], ordered[n - k], _coverage(n, k))
 
 
 def _coverage(n: int, k: int) -> float:
@@ -54,7 +55,7 @@ def _coverage(n: int, k: int) -> float:
 class Point(Readable):
     """One row of a study: an optimizer, or the average of one, at a batch size.
 
-    ``trial`` is the best trial, None if no trial came to the target; ``steps`` are its steps. ``seeds`` are the steps of
+    ``trial`` is the best trial, None if no trial reached the target; ``steps`` are its steps. ``seeds`` are the steps of
     the same setting with fresh seeds, None where one did not arrive. ``at_edge`` names settings at an end of their range;
     ``widened`` counts how often the range was widened.
     """
@@ -91,12 +92,6 @@ class Point(Readable):
         """Median of steps over fresh seeds with its interval; None if there are no seeds."""
         return over_seeds(self.seeds) if self.seeds else None
 
-    @property
-    def remedy(self) -> str:
-        """What to do about a setting at an end of its range."""
-        often = f", widened {self.widened} times; give it another in the study"
-        return "; --widen extends it" if self.widened < SEARCH.widenings else often
-
     def row(self) -> Row:
         """The point as a row of a table."""
         found = over_seeds(self.seeds)
@@ -119,7 +114,7 @@ class Results(Tabular):
     study: Study
     points: tuple[Point, ...]
     path: Path
-    keys: frozenset[str]  # of its trials that have ended
+    keys: frozenset[str]  # The keys of the trials of this study that have ended.
 
     def _brief(self) -> str:
         done, study = sum(p.state == "done" for p in self.points), self.study
@@ -146,15 +141,14 @@ class Results(Tabular):
 
     @classmethod
     def of(cls, study: Study, store: Store) -> Results:
-        """From an open store: the search is repeated with the results that are kept, and nothing is trained."""
+        """From an open store: the search is repeated with the stored results, and nothing is trained."""
         known, _ = store.results(study.worker)
         found = cells(study, store.boxes)
         for cell in found:
             cell.advance(known)
-        points = [point(cell, name) for cell in found for name in cell.names]
-        order = list(dict.fromkeys(p.name for p in points))
-        points.sort(key=lambda p: (order.index(p.name), p.batch_size))
-        return cls(study, tuple(points), store.path, frozenset(trial.key for cell in found for trial in cell.trials()))
+        names = dict.fromkeys(name for cell in found for name in cell.names)
+        points = tuple(point(cell, name) for name in names for cell in found if name in cell.names)
+        return cls(study, points, store.path, frozenset(trial.key for cell in found for trial in cell.trials()))
 
     @property
     def names(self) -> list[str]:
@@ -183,16 +177,18 @@ class Results(Tabular):
         return plot_steps(curves_of(self.points), f"{self.study.metric} {self.study.target:g}", path=path)
 
     def edges(self) -> list[str]:
-        """A sentence for each best setting at an end of its range."""
+        """A sentence for each best setting at an end of its range, with what to do about it."""
+        often = f", widened {SEARCH.widenings} times; choose another range in the study"
         return [
             f"{p.name} at batch size {p.batch_size}: the best {name} = {p.settings[name]:.4g} lies at the "
-            f"{'lower' if end == 'low' else 'upper'} end of its range{p.remedy}"
+            f"{'lower' if end == 'low' else 'upper'} end of its range"
+            + ("; --widen extends it" if p.widened < SEARCH.widenings else often)
             for p in self.points
             for name, end in p.at_edge.items()
         ]
 
     def trials(self) -> list[Kept]:
-        """The trials that have ended, in that order; also those that another study ran first."""
+        """The trials that have ended, in the order in which they ended, including those that another study ran first."""
         with Store.open(self.path) as store:
             ours = (kept for kept in store.trials() if kept.worker == self.study.worker)
             return [kept for kept in ours if kept.trial.key in self.keys or kept.study == self.study.key]
@@ -223,7 +219,7 @@ def chosen(store: Store, study: str | None) -> Study:
 
 
 def point(cell: Cell, name: str) -> Point:
-    """One row of a cell, as far as it has come."""
+    """One row of a cell, with what is known of it so far."""
     best = cell.best.get(name)
     readout = best.readout if best else ""
     seeds = tuple(result.steps.get(readout) for _, result in cell.confirmed.get(name, ()))
@@ -248,7 +244,7 @@ def sentence(cell: Cell, name: str) -> str:
         tried = f"none of {len(cell.done)} trials" + (" so far" if cell.phase == "search" else "")
         return f"{tried} reached {target:g} within {cell.study.steps_at(cell.batch_size):,} steps"
     if best.steps == 0:
-        return f"at {target:g} or below before the first step: choose a target that takes training"
+        return f"the metric is at {target:g} or below before the first step: choose a lower target"
     reached = f"reached {target:g} in {best.steps:,} steps"
     if cell.phase == "done" and cell.feasible < cell.quota:
         return f"{reached}; only {cell.feasible} of {len(cell.done)} trials were feasible"

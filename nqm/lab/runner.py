@@ -1,4 +1,4 @@
-"""Runs a study: hands rounds of trials to workers, keeps what comes back, and goes on from whatever is there already."""
+"""Runs a study: hands rounds of trials to workers, stores their results, and continues from the results in the store."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor, Future
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,15 +35,14 @@ class RunnerSettings:
     """
 
     tries: int = 4
-    """A round whose workers are lost is given up after this many tries. A try costs a restart of all workers, 1 to 2 seconds.
-    A worker that another process drove out of memory deserves several; a round that kills every worker deserves none."""
+    """A round whose workers are lost is given up after this many tries. A try costs the start of a worker, 1 to 2 seconds. A
+    round whose worker another process drove out of memory deserves several tries; one that kills every worker deserves none."""
     suspect: int = 2
-    """A round that lost its workers this often runs alone, so that it takes no other round along. Where none
-    ran alone, 2 of 16 blameless cells of two runs were given up with those that kill. Alone after 1, 2 and 3 losses none was,
-    and a run took 22, 12 and 11 seconds; after 3 losses a blameless round is one more away from being given up."""
+    """A round that lost its workers this often runs alone, so that it has the memory of the machine for itself. With 1, 2 and 3
+    a run took 14, 18 and 19 seconds, and none of the 8 blameless cells was given up."""
     poll_seconds: float = 0.5
-    """The runner reads this often what other runners have stored. Reading takes 0.3 ms where there is nothing new, so that it
-    costs less than 0.1% of the time; a runner may wait so long for a round that another one has ended."""
+    """The runner reads this often what other runners have stored. Reading takes 0.3 ms if there is nothing new, less than 0.1%
+    of the time. A runner may wait this long for a round that another runner has ended."""
 
 
 RUNNER = RunnerSettings()
@@ -51,7 +50,7 @@ RUNNER = RunnerSettings()
 
 @dataclass(eq=False)
 class Round:
-    """Trials of a cell in the hands of a worker."""
+    """Trials of a cell that a worker trains."""
 
     cell: Cell
     trials: list[Trial]
@@ -62,7 +61,8 @@ class Round:
 class Snapshot:
     """How far a run has come, for a view of it.
 
-    ``new`` are the trials that it ran itself, ``seconds`` the time since it began, ``spent`` the time of its trials.
+    ``new`` counts the trials that this run trained itself, ``seconds`` is the time since it began, and ``spent`` the time
+    of its trials.
     """
 
     study: Study
@@ -84,12 +84,12 @@ def run(
     worker: str | None = None, stacking: str = "auto", widen: bool = False, retry_failed: bool = False,
     watch: Watch | None = None,
 ) -> Results:  # fmt: skip
-    """Run a study to its end and return its results; what the store has already is not run again.
+    """Run a study to its end and return its results; trials whose results are in the store are not run again.
 
     Parameters
     ----------
     study : a `Study`, or the path of a TOML file.
-    store : file of the results; by default that of the study with the ending .db.
+    store : file of the results; by default the file of the study with the ending .db.
     executor : anything with ``submit`` as in `concurrent.futures`, or a `Crew`; by default this process.
     worker : function that trains, ``module:function``, instead of the study's own.
     stacking : whether workers train several trials at once: ``auto``, ``always`` or ``never``.
@@ -116,12 +116,13 @@ def run(
 
 
 def _check_budget(study: Study, store: Store) -> None:
-    """Refuse fewer trials than before: trials that stopped behind a rival would seem not to arrive, with the rival gone."""
+    """Refuse fewer trials than before: some stored trials were stopped early because of rivals that would be missing."""
     for before in store.studies():
         if before.key == study.key and before.trials > study.trials:
             raise Wrong(
-                f"{str(store.path)!r} was searched with trials = {before.trials}, and {study.trials} are fewer: trials that stopped "
-                "behind others would count for nothing; take as many, or another store (--store)",
+                f"{str(store.path)!r} was searched with trials = {before.trials}, and the study now has {study.trials}: some stored "
+                f"trials were stopped early because of rivals that would be missing; set trials to {before.trials} or more, or "
+                "use another store (--store)",
                 "study.trials",
             )
 
@@ -133,12 +134,15 @@ def default_store(study: Study | str | Path) -> Path:
 
 @contextmanager
 def _enlisted(store: Store, study: Study) -> Iterator[str]:
-    """The name of a runner, which the store knows as long as the context lasts; a thread says that it is alive."""
+    """Register a runner in the store while the context lasts, and return its name; a thread reports that it is alive."""
     name, over = uuid.uuid4().hex[:12], threading.Event()
     store.enlist(name, study, versions())
 
     def beat() -> None:
-        with suppress(LabError, Wrong), Store.open(store.path, write=True) as own:  # The runner meets the error itself.
+        with (
+            suppress(LabError, Wrong),
+            Store.open(store.path, write=True) as own,
+        ):  # The runner will meet the same error.
             while not over.wait(LEASE_SECONDS / 6):
                 own.beat(name)
 
@@ -163,10 +167,10 @@ class _Runner:
     widen: bool
     watch: Watch
     flying: set[Round] = field(default_factory=set)
-    waiting: list[Round] = field(default_factory=list)  # Rounds that were lost, to be handed over again.
+    waiting: list[Round] = field(default_factory=list)  # Rounds whose workers were lost, to be handed over again.
     given_up: dict[Cell, str] = field(default_factory=dict)
     stopping: bool = False
-    mending: bool = False  # Workers are started anew once none is at work.
+    mending: bool = False  # All workers are to be started again, as soon as none of them has a round.
 
     def run(self) -> None:
         self.ended: queue.SimpleQueue[tuple[Round, Future[list[work.Data]]] | None] = queue.SimpleQueue()
@@ -189,9 +193,9 @@ class _Runner:
 
     @contextmanager
     def _between_calls(self) -> Iterator[None]:
-        """Ctrl-C takes effect between two calls of an executor, which it could leave with half a worker.
+        """Let Ctrl-C take effect between two calls of the executor: within one, it could leave a worker half started.
 
-        A second one takes effect at once, and so does the first if trials run in this process.
+        A second Ctrl-C takes effect at once, and so does the first if trials run in this process.
         """
         if isinstance(self.crew.executor, executors.Here) or threading.current_thread() is not threading.main_thread():
             yield
@@ -201,7 +205,7 @@ class _Runner:
             if self.stopping:
                 raise KeyboardInterrupt
             self.stopping = True
-            self.ended.put(None)  # It wakes up the loop that waits.
+            self.ended.put(None)  # This wakes up the loop that waits for rounds to end.
 
         before = signal.signal(signal.SIGINT, stop)
         try:
@@ -210,7 +214,7 @@ class _Runner:
             signal.signal(signal.SIGINT, before)
 
     def _check(self) -> None:
-        """Let the worker refuse what it cannot do, before anything is trained."""
+        """Let the worker refuse trials that it cannot run, before anything is trained."""
         begun = [cell for cell in self.cells if cell.round and not cell.done]
         first = [trial.to_dict() for cell in begun for trial in (*(cell.round or ())[:1], *cell.extremes())]
         if not first:
@@ -242,7 +246,7 @@ class _Runner:
             cell.advance(self.known)
 
     def _hand_over(self) -> bool:
-        """Give rounds to workers that are free; returns whether there is anything left to wait for."""
+        """Give rounds to free workers; return whether there is anything left to wait for."""
         busy = {flight.cell for flight in (*self.flying, *self.waiting)} | set(self.given_up)
         idle = sorted((c for c in self.cells if c.round and c not in busy), key=lambda c: len(c.done))
         for cell in idle:
@@ -268,10 +272,9 @@ class _Runner:
         try:
             trials, race = [trial.to_dict() for trial in flight.trials], flight.cell.phase == "search"
             future = self.crew.submit(work.call, self.study.worker, trials, self.stacking, race)
-        except Exception as error:  # The executor itself is gone; a pool that just breaks says so by a closed handle.
+        except Exception as error:  # The executor itself is gone.
             future = Future()
-            broken = type(error) is OSError and self.crew.renewable
-            future.set_exception(BrokenExecutor(str(error)) if broken else error)
+            future.set_exception(error)
         future.add_done_callback(lambda future: self.ended.put((flight, future)))
 
     def _collect(self) -> None:
@@ -308,7 +311,7 @@ class _Runner:
         flight.cell.advance(self.known)
 
     def _lost(self, flight: Round, error: BaseException) -> None:
-        """Workers went away with a round: hand it over again, a few times."""
+        """Hand a round over again whose workers were lost, up to `RunnerSettings.tries` times."""
         flight.tries += 1
         what = f"{flight.cell.label} at batch size {flight.cell.batch_size}"
         if flight.tries >= RUNNER.tries or not self.crew.renewable:

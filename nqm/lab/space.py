@@ -21,7 +21,7 @@ from ..text.objects import KNOWN_OPTIMIZERS
 from ..types import Wrong
 
 SCALES = ("log", "1-x", "linear")
-EDGE = 0.05  # A best setting is at an edge within this share of its range; one point in ten lies there by chance.
+EDGE = 0.05  # A best setting this close to an end of its range, as a share of it, is at the edge; by chance 10% are.
 WIDER = 4.0  # A logarithmic range that is widened grows by this factor; a linear one grows by its width.
 
 Box = dict[str, "Space"]
@@ -52,11 +52,11 @@ class Space:
         if self.scale == "log" and self.low <= 0:
             raise Wrong(f"low must be above 0 on a log scale, got {self.low:g}", argument="low")
         if self.scale == "1-x" and not (self.low >= 0 and self.high < 1):
-            sentence = f"a 1-x scale lies within 0 and 1, without 1, got low = {self.low:g} and high = {self.high:g}"
+            sentence = f"on a 1-x scale low must be 0 or more and high below 1, got {self.low:g} and {self.high:g}"
             raise Wrong(sentence, argument="low" if self.low < 0 else "high")
 
     def at(self, u: float) -> float:
-        """The setting at a fraction of the range, with six digits: another machine's arithmetic finds the same trial."""
+        """The setting at a fraction of the range, to six digits, so that every machine's arithmetic gives the same trial."""
         y = self._to_scale(self.low) + self.width * u
         if self.scale == "1-x":
             return float(f"{1 - _six(math.exp(-y)):.15g}")
@@ -75,14 +75,14 @@ class Space:
         return self._to_scale(self.high) - self._to_scale(self.low)
 
     def edge(self, value: float, margin: float = EDGE) -> str | None:
-        """``low`` or ``high`` if a setting lies at an end beyond which there is more."""
+        """``low`` or ``high`` if a setting lies at an end beyond which the range can be widened."""
         u = self.where(value)
         if u <= margin and self._beyond("low") < self.low:
             return "low"
         return "high" if u >= 1 - margin and self._beyond("high") > self.high else None
 
     def widened(self, ends: list[str]) -> Space:
-        """The range with more beyond some ends, as far as the scale allows."""
+        """The range, extended at some ends as far as the scale allows."""
         low, high = (self._beyond(e) if e in ends else getattr(self, e) for e in ("low", "high"))
         return Space(low, high, self.scale)
 
@@ -93,9 +93,9 @@ class Space:
             return max(0.0, 1 - WIDER * (1 - self.low)) if end == "low" else 1 - (1 - self.high) / WIDER
         width = self.high - self.low
         if end == "high":
-            share = self.low >= 0 and self.high < 1  # a momentum or a share stays one
+            share = self.low >= 0 and self.high < 1  # A momentum or a share stays below 1.
             return min(self.high + width, 1 - (1 - self.high) / WIDER) if share else self.high + width
-        return max(0.0, self.low - width) if self.low >= 0 else self.low - width  # what is positive remains so
+        return max(0.0, self.low - width) if self.low >= 0 else self.low - width  # A positive setting stays positive.
 
     def to_dict(self) -> dict[str, float | str]:
         return {"low": float(self.low), "high": float(self.high), "scale": self.scale}
@@ -136,14 +136,14 @@ def volume(box: Mapping[str, Space]) -> float:
 
 
 def inside(settings: Mapping[str, float], box: Mapping[str, Space]) -> bool:
-    """Whether the searched settings lie in a box; six digits decide."""
+    """Whether the searched settings lie in a box, up to their rounding to six digits."""
     return all(-1e-6 <= space.where(settings[name]) <= 1 + 1e-6 for name, space in box.items())
 
 
 def edges(settings: Mapping[str, float], box: Mapping[str, Space], trials: int) -> dict[str, str]:
     """Settings at an end of their range, and at which end.
 
-    The outermost of n points lies 1 / (n + 1) of the range from its end on average; so few trials widen the edge.
+    The outermost of n points lies 1 / (n + 1) of the range from its end on average, so the edge is wider for few trials.
     """
     margin = max(EDGE, 1 / (trials + 1))
     found = {name: space.edge(settings[name], margin) for name, space in box.items()}

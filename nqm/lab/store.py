@@ -1,9 +1,9 @@
-"""Where results are kept: one SQLite file, in which a trial is found by the hash of what decides its outcome.
+"""The store: one SQLite file, in which a trial is found by the hash of everything that decides its outcome.
 
-Only runners write, each in short transactions, and a result is written once: whatever ends a runner, the file holds all
-trials that had ended. A runner *claims* the trials it sends to workers. Its claims lapse when it ends, when its process
-is gone, or when it has been silent for a minute. So several runners of one machine share the work on one file; workers
-may be anywhere.
+Only runners write, in short transactions, and each result is written once. However a runner ends, the file holds all
+trials that had ended. A runner *claims* the trials that it sends to workers. Its claims lapse when it ends, when its
+process is gone, or when it has been silent for a minute. So several runners of one machine can share the work on one file.
+Workers never open the file and may run anywhere.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -27,17 +26,17 @@ from ..types import Wrong
 from .space import Box, Space
 from .study import Study, current, recorded
 
-APPLICATION = 0x6E716D4C  # The letters "nqmL": SQLite keeps them in the file's header, which says whose file it is.
+APPLICATION = 0x6E716D4C  # The letters "nqmL" in the header of the file, by which a store is recognised.
 STORE_FORMAT = 1  # The number of the file format, kept in the file's header.
-LEASE_SECONDS = 60.0  # The claims of a runner that has been silent for so long lapse.
-LOCK_SECONDS = 60.0  # A runner waits at most so long while another one writes.
-CURVE_DIGITS = 6  # Curves are kept with so many significant digits.
+LEASE_SECONDS = 60.0  # The claims of a runner that has been silent for this long lapse.
+LOCK_SECONDS = 60.0  # A runner waits at most this long while another runner writes.
+CURVE_DIGITS = 6  # Curves are stored with this many significant digits.
 
 REMEDIES = {
     "SQLITE_FULL": "make room on its disk",
     "SQLITE_READONLY": "allow writing to the file and its folder, or name another store with --store",
-    "SQLITE_CANTOPEN": "see that its folder is there and can be written, or name another store with --store",
-    "SQLITE_BUSY": "another program holds it: end that one",
+    "SQLITE_CANTOPEN": "check that its folder exists and can be written, or name another store with --store",
+    "SQLITE_BUSY": "another program has locked it: end that program",
 }
 
 SCHEMA = f"""
@@ -57,7 +56,7 @@ PRAGMA user_version = {STORE_FORMAT};
 
 
 class LabError(OSError):
-    """The machine failed the lab: a disk is full, a store is damaged, workers are lost. Its text says what to do.
+    """A failure of the machine: a disk is full, a store is damaged, workers are lost. Its text says what to do.
 
     It is neither a wrong call (`Wrong`) nor a bug. ``resumable`` tells whether the store has all trials that had ended,
     so that the same run can go on once the cause is removed.
@@ -70,7 +69,7 @@ class LabError(OSError):
 
 @dataclass(frozen=True)
 class Kept:
-    """A trial as the store has it; its curve is asked for by `Store.curve`."""
+    """A trial as the store has it; `Store.curve` returns its curve."""
 
     id: int
     trial: Trial
@@ -84,14 +83,14 @@ class Kept:
 
 
 class Store:
-    """The file; use it as a context, and make it with `Store.open`."""
+    """An open store, made by `Store.open`; it is a context manager, which closes the file."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path, self.db = path, connection
 
     @classmethod
     def open(cls, path: str | Path, *, write: bool = False) -> Store:
-        """Open a store, or begin one if it is to be written; a file that is not a store is refused and left as it is."""
+        """Open a store, or create one if it is to be written; a file that is not a store is refused and not changed."""
         path = Path(path)
         fresh = not path.exists() or (write and path.stat().st_size == 0)
         if fresh and not write:
@@ -103,8 +102,8 @@ class Store:
             store = cls(path, _connect(path, write))
         except sqlite3.Error as error:
             raise LabError(_told(f"cannot open the store {str(path)!r}", error), resumable=False) from None
-        try:  # Before anything is trained; SQLite objects to a statement that writes, not to a transaction.
-            if write:
+        try:
+            if write:  # Only a statement that writes shows whether the file can be written, before anything is trained.
                 store._write("DELETE FROM claims WHERE 0")
         except LabError as error:
             store.db.close()
@@ -139,7 +138,7 @@ class Store:
     # Studies.
 
     def register(self, study: Study) -> None:
-        """Note the study, so that the file explains itself."""
+        """Store the study, so that the file can be read without the study's own file."""
         row = study.key, study.name, json.dumps(study.record()), time.time()
         self._write("INSERT OR REPLACE INTO studies VALUES (?, ?, ?, ?)", *row)
 
@@ -156,7 +155,7 @@ class Store:
         return [dict(study.optimizers[label].box), *wider]
 
     def widen(self, study: Study, label: str, batch_size: int, generation: int, box: Box) -> None:
-        """Record an extension; where another runner has recorded one, that one stands."""
+        """Record an extension; if another runner has recorded one already, that one is kept."""
         text = json.dumps({name: space.to_dict() for name, space in box.items()})
         row = study.key_of(label), batch_size, generation, text
         self._write("INSERT OR IGNORE INTO boxes VALUES (?, ?, ?, ?)", *row)
@@ -164,17 +163,12 @@ class Store:
     # Results.
 
     def results(self, worker: str, after: int = 0) -> tuple[dict[str, Result], int]:
-        """Results by key, without curves, that were stored after the result of this number; and the last number."""
-        select = "SELECT id, key, outcome, steps, seconds, message, how FROM trials WHERE worker = ? AND id > ?"
-        rows = self.db.execute(select, (recorded(worker), after)).fetchall()
-        found = {key: Result(key, outcome, json.loads(s), {}, [], *rest) for _, key, outcome, s, *rest in rows}
-        return found, max((row[0] for row in rows), default=after)
+        """Results by key, without curves, that were stored after the result number ``after``; and the last number."""
+        found = list(self.trials("WHERE worker = ? AND id > ?", recorded(worker), after))
+        return {kept.result.key: kept.result for kept in found}, max((kept.id for kept in found), default=after)
 
-    def trials(self) -> Iterator[Kept]:
-        """Everything that is kept, in the order in which it came."""
-        return self._kept("")
-
-    def _kept(self, where: str, *values: int | str) -> Iterator[Kept]:
+    def trials(self, where: str = "", *values: int | str) -> Iterator[Kept]:
+        """Trials in the order in which they were stored; ``where`` is a condition in SQL, by default none."""
         rows = self.db.execute(
             "SELECT id, trial, key, outcome, steps, seconds, message, how, study, label, kind, runner, finished, worker "
             f"FROM trials {where} ORDER BY id",
@@ -185,8 +179,8 @@ class Store:
             yield Kept(number, Trial.from_json(trial), result, study, label, kind, runner, finished, current(worker))
 
     def find(self, key: str, worker: str | None = None) -> Kept:
-        """The one trial whose key begins so; the one of a worker, if several workers have trained it."""
-        found = list(self._kept("WHERE substr(key, 1, ?) = ?", len(key), key))
+        """The one trial whose key begins with ``key``; if several workers have trained it, that of ``worker``."""
+        found = list(self.trials("WHERE substr(key, 1, ?) = ?", len(key), key))
         if len({kept.trial.key for kept in found}) == 1:
             found = [kept for kept in found if kept.worker == worker] or found
         if len(found) != 1:
@@ -201,7 +195,7 @@ class Store:
         return found["times"], {n: [math.nan if v is None else v for v in c] for n, c in found["curves"].items()}
 
     def add(self, runner: str, study: Study, label: str, kind: str, pairs: Iterable[tuple[Trial, Result]]) -> int:
-        """Keep results, each once, and give up the claims on them; returns how many were new."""
+        """Store results, each once, and give up the claims on them; return how many were new."""
         worker, rows, new = recorded(study.worker), [(*pair, _packed(pair[1])) for pair in pairs], 0
         insert = f"INSERT OR IGNORE INTO trials VALUES (NULL{', ?' * 13})"
         with self.writing():
@@ -217,7 +211,7 @@ class Store:
         return new
 
     def forget_failed(self, study: Study) -> int:
-        """Drop trials that an exception ended, so that they are run again; returns how many."""
+        """Delete trials that an exception ended, so that they are run again; return how many there were."""
         with self.writing():
             where = "FROM trials WHERE worker = ? AND outcome = 'failed'"
             self.db.execute(f"DELETE FROM curves WHERE id IN (SELECT id {where})", (recorded(study.worker),))
@@ -226,22 +220,22 @@ class Store:
     # Runners and their claims.
 
     def enlist(self, runner: str, study: Study, versions: dict[str, str]) -> None:
-        """Note a runner of a study, and the versions of what it uses."""
+        """Record a runner of a study, and the versions of the packages it uses."""
         row = runner, study.key, place(), os.getpid(), time.time(), time.time(), json.dumps(versions)
         self._write("INSERT INTO runners VALUES (?, ?, ?, ?, ?, ?, NULL, ?)", *row)
 
     def beat(self, runner: str) -> None:
-        """Say that the runner is alive."""
+        """Record that the runner is alive."""
         self._write("UPDATE runners SET beat = ? WHERE id = ?", time.time(), runner)
 
     def discharge(self, runner: str) -> None:
-        """Note that the runner has ended, and drop its claims."""
+        """Record that the runner has ended, and give up its claims."""
         with self.writing():
             self.db.execute("DELETE FROM claims WHERE runner = ?", (runner,))
             self.db.execute("UPDATE runners SET ended = ? WHERE id = ?", (time.time(), runner))
 
     def claim(self, runner: str, worker: str, keys: Sequence[str]) -> bool:
-        """Claim all of the trials, or none if one of them is kept already or claimed by a living runner."""
+        """Claim all of the trials, or none if one of them is in the store or claimed by another living runner."""
         name, which = recorded(worker), f"worker = ? AND key IN ({', '.join('?' * len(keys))})"
         with self.writing():
             if self.db.execute(f"SELECT 1 FROM trials WHERE {which}", (name, *keys)).fetchone():
@@ -272,14 +266,14 @@ class Store:
 
 
 def _told(what: str, error: sqlite3.Error) -> str:
-    """What SQLite said, and what to do about it; the lowest byte of its code is the kind of error."""
+    """The error of SQLite, and what to do about it; the lowest byte of its code is the kind of error."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     remedies = (text for name, text in REMEDIES.items() if getattr(sqlite3, name) == code)
-    return f"{what}: {error}; {next(remedies, 'see that its disk is sound')}"
+    return f"{what}: {error}; {next(remedies, 'check its disk')}"
 
 
 def place() -> str:
-    """The machine and its space of process numbers, because containers may share a machine's name."""
+    """The machine and its namespace of process numbers, because containers may share the name of a machine."""
     with suppress(OSError):
         return f"{socket.gethostname()}/{os.stat('/proc/self/ns/pid').st_ino}"
     return socket.gethostname()
@@ -291,7 +285,7 @@ def _alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except OSError:
-        pass  # The process is there, and belongs to someone else.
+        pass  # The process exists, and belongs to another user.
     return True
 
 
@@ -304,26 +298,27 @@ def _packed(result: Result) -> bytes:
 
 
 def _recognise(path: Path) -> None:
-    """Refuse a file that is not a store; it is read as a database that nobody changes, and nothing is written.
+    """Refuse a file that is not a sound store. Nothing is written, neither into the file nor beside it.
 
-    SQLite must open it, never ``open``: a process that closes a file loses all its locks on it, also those of connections
-    that go on, and another process would then remove the log that they write to.
+    SQLite must open the file, never ``open``: a process that closes a file loses all its locks on it, also those of its other
+    connections, and another process would then remove the log that they write to.
     """
-    name, refused = repr(str(path)), partial(Wrong, argument="store")
-    try:
-        application, version = _header(path, _untouched(path))
-    except sqlite3.OperationalError:
-        raise
-    except sqlite3.DatabaseError as error:
-        if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
-            raise refused(f"{name} is not a store of nqm lab: it is no SQLite file; it was left as it is") from None
-        _examine(path)
-        application, version = _header(path, "mode=ro")  # It is sound: a runner began to write in the meantime.
-    if application != APPLICATION:
-        raise refused(f"{name} is not a store of nqm lab: it is another program's SQLite file; it was left as it is")
+    name, how = repr(str(path)), _untouched(path)
+    application, version, found = _header(path, how)
+    if found != "ok" and _untouched(path) != how:  # A runner began to write in the meantime.
+        application, version, found = _header(path, "mode=ro")
+    if application not in (None, APPLICATION):
+        why = f"{name} is not a store of nqm lab: it is another program's SQLite file; it was left as it is"
+        raise Wrong(why, argument="store")
     if version > STORE_FORMAT:
-        raise refused(f"{name} was written by a later version of nqm (format {version}, this one knows {STORE_FORMAT})")
-    _examine(path)
+        why = f"{name} was written by a later version of nqm (format {version}, this one knows {STORE_FORMAT})"
+        raise Wrong(why, argument="store")
+    if found != "ok":
+        raise LabError(
+            f"the store {name} is damaged ({' '.join(found.split())}); it was left as it is: "
+            "restore a copy, or move it away to begin again",
+            resumable=False,
+        )
 
 
 def _untouched(path: Path) -> str:
@@ -331,45 +326,28 @@ def _untouched(path: Path) -> str:
     return "mode=ro" if path.with_name(path.name + "-wal").exists() else "immutable=1"
 
 
-def _header(path: Path, how: str) -> tuple[int, int]:
-    """The application that the file belongs to, and its format."""
-    with closing(_at(path, how)) as db:
-        application, version = (
-            db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
-        )
-    return application, version
-
-
-def _examine(path: Path) -> None:
-    """Refuse a damaged file; nothing is written, neither into the file nor beside it."""
-    how = _untouched(path)
-    found = _checked(path, how)
-    if found != "ok" and _untouched(path) != how:
-        found = _checked(path, "mode=ro")  # A runner began to write in the meantime.
-    if found != "ok":
-        raise LabError(
-            f"the store {str(path)!r} is damaged ({' '.join(found.split())}); it was left as it is: "
-            "restore a copy, or move it away to begin again",
-            resumable=False,
-        )
-
-
-def _checked(path: Path, how: str) -> str:
+def _header(path: Path, how: str) -> tuple[int | None, int, str]:
+    """The application and the format in the header of a file, and ``ok`` or what is wrong with the file."""
+    application, version = None, 0
     try:
-        with closing(_at(path, how)) as connection:
-            found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-            connection.execute("SELECT COUNT(*) FROM runners").fetchone()
-            return found
-    except sqlite3.OperationalError as error:
-        if "no such table" not in str(error):
-            raise  # The file is locked or not readable, and not damaged.
-        return str(error)
+        with closing(_at(path, how)) as db:
+            application, version = (
+                db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
+            )
+            found = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+            db.execute("SELECT COUNT(*) FROM runners").fetchone()
     except sqlite3.DatabaseError as error:
-        return str(error)
+        if application is None and error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
+            why = f"{str(path)!r} is not a store of nqm lab: it is no SQLite file; it was left as it is"
+            raise Wrong(why, argument="store") from None
+        if isinstance(error, sqlite3.OperationalError) and "no such table" not in str(error):
+            raise  # The file is locked or not readable, and not damaged.
+        found = str(error)
+    return application, version, found
 
 
 def _connect(path: Path, write: bool) -> sqlite3.Connection:
-    """Open for writing or reading. A reader that may write tidies up behind a runner that was killed."""
+    """Open for writing or reading. A reader with write permission lets SQLite recover the log of a runner that was killed."""
     if write or (os.access(path, os.W_OK) and os.access(path.absolute().parent, os.W_OK)):
         connection = _at(path, "mode=rwc" if write else "mode=rw")
         connection.execute("PRAGMA synchronous = NORMAL" if write else "PRAGMA query_only = 1")
@@ -377,7 +355,7 @@ def _connect(path: Path, write: bool) -> sqlite3.Connection:
     try:
         connection = _at(path, "mode=ro")
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()
-    except sqlite3.OperationalError:  # No index of a write-ahead log can be made here, so nobody writes.
+    except sqlite3.OperationalError:  # Nobody can write here, as there is no room for a write-ahead log.
         connection = _at(path, "immutable=1")
     return connection
 
@@ -388,7 +366,7 @@ def _at(path: Path, how: str) -> sqlite3.Connection:
 
 
 def _create(path: Path) -> None:
-    """Make an empty store beside the path and then move it there, so that nobody ever sees half of one."""
+    """Create an empty store beside the path and then move it there, so that no other process sees an incomplete one."""
     path.absolute().parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
     new.unlink(missing_ok=True)

@@ -24,15 +24,15 @@ WORKER = "nqm.nets.training.worker:run_trials"
 RECORDED_WORKER = "nqm.nets.trials:run_trials"
 """The name by which stores and hashes know the package's own worker.
 
-It is the address that the worker had when the format of stores was laid down. It stays when the worker moves, so that
-every store can be read and continued.
+The worker had this address when the store format was fixed. The name in stores stays the same when the worker moves, so
+that every store can be read and continued.
 """
 POINT_SETS = ("same", "fresh")
 MAX_COUNT = 10**6  # The largest number of trials, of seeds or of a round that a study may ask for.
 MAX_WHOLE = 10**15  # The largest value of any other whole number in a study.
 TRIALS_PER_FEASIBLE = 5  # A cell may try this many trials, feasible or not, for each feasible trial that is wanted.
 BUDGETS = ("name", "trials", "max_trials", "seeds", "batch_sizes")
-"""Keys that say how many trials there are, and not which: they are not part of a study's hash."""
+"""Keys that decide how many trials there are, but not which ones. They are not part of a study's hash."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Study:
     ----------
     name : name of the study.
     workload : what is trained: a name that the worker knows, or ``module:function``.
-    target : value of the metric at which a training has arrived.
+    target : value of the metric that trainings must reach.
     batch_sizes : in increasing order; a file may also write text such as ``8..1024..2``.
     optimizers : an `Entry` for each label; in a file, a table of ranges, values, ``averages``, and ``optimizer`` where the
         label is not its name.
@@ -92,10 +92,10 @@ class Study:
     max_trials : number of trials, feasible or not, after which a search ends; a file that omits it gets five times
         ``trials``.
     seeds : number of trainings of the best setting with fresh seeds.
-    max_steps, max_examples : no training takes more steps, nor sees more examples; 0 examples set no bound.
-    growth : the metric is taken each time the steps have grown by this fraction, which is the resolution of steps.
-    points : ``same`` for every batch size, or ``fresh``.
-    round : number of trials that start together; later ones stop where the best so far arrived.
+    max_steps, max_examples : limits on the steps and on the examples of one training; 0 examples mean no limit.
+    growth : the metric is evaluated each time the steps have grown by this fraction, which is the resolution of steps.
+    points : ``same`` tries the same settings at every batch size, ``fresh`` tries new ones at each.
+    round : number of trials that start together; trials of later rounds stop at 1.5 times the best steps so far.
     seed : seed of the search: of its points and of its trainings.
     worker : the function that trains, as ``module:function``.
 
@@ -135,7 +135,7 @@ class Study:
                 raise Wrong(f"{key} must be {expected!r:.200}, got {value!r:.80}; Study.from_dict reads both", key)
         if self.max_trials < self.trials:
             key = "study.max_trials"
-            raise Wrong(f"{key} must be {self.trials} or more, as trials are, got {self.max_trials}", key)
+            raise Wrong(f"{key} must be at least trials = {self.trials}, got {self.max_trials}", key)
 
     @classmethod
     def load(cls, path: str | Path) -> Study:
@@ -151,15 +151,11 @@ class Study:
     @classmethod
     def from_dict(cls, data: Mapping[str, object], name: str = "study") -> Study:
         """From the tables ``study`` and ``optimizers``, as a TOML file has them."""
-        for key in data:
-            if key not in ("study", "optimizers"):
-                raise unknown("table", key, ("study", "optimizers"), argument=key)
-        table, known = data.get("study"), [key for key in READERS if key != "optimizers"]
+        _check_known("table", data, ("study", "optimizers"))
+        table = data.get("study")
         if not isinstance(table, Mapping):
             raise Wrong("a study needs a table [study] with workload, target and batch_sizes", "study")
-        for key in table:
-            if key not in known:
-                raise unknown("key in [study] called", key, known, argument=f"study.{key}")
+        _check_known("key in [study] called", table, [key for key in READERS if key != "optimizers"], "study.")
         for key in ("workload", "target", "batch_sizes"):
             if key not in table:
                 raise Wrong(f"[study] needs {key}", f"study.{key}")
@@ -181,11 +177,11 @@ class Study:
 
     @property
     def key(self) -> str:
-        """Hash of what decides which trials there are; more trials, or other batch sizes, make the same study."""
+        """Hash of what decides which trials there are; more trials, or other batch sizes, leave it as it is."""
         return digest({label: self.key_of(label) for label in self.optimizers})[:12]
 
     def key_of(self, label: str) -> str:
-        """Hash of what decides which trials one optimizer has, whatever other optimizers the study has."""
+        """Hash of what decides which trials one optimizer has; the study's other optimizers do not matter."""
         tables = self.record()
         decisive = {name: value for name, value in tables["study"].items() if name not in BUDGETS}
         return digest({"study": decisive, label: tables["optimizers"][label]})[:12]
@@ -221,6 +217,12 @@ def current(worker: str) -> str:
 # Readers: each takes the key and what was written there, and returns the value in the form that a study holds.
 
 
+def _check_known(what: str, table: Mapping[str, object], known: Sequence[str], where: str = "") -> None:
+    for key in table:
+        if key not in known:
+            raise unknown(what, key, known, argument=where + key)
+
+
 def _text(where: str, value: object) -> str:
     if not isinstance(value, str) or not value.strip():
         raise Wrong(f"{where} must be text, got {as_written(value)}", where)
@@ -249,7 +251,7 @@ def _options(where: str, value: object) -> dict[str, object]:
 
 
 def _check_plain(where: str, value: object) -> None:
-    """Refuse what JSON cannot hold, by its name: a trial travels, and is kept, as JSON."""
+    """Refuse a value that JSON cannot hold, by its name: trials are sent and stored as JSON."""
     if isinstance(value, Mapping):
         for name, part in value.items():
             _check_plain(f"{where}.{name}", part)
@@ -273,9 +275,7 @@ def _entries(where: str, value: object) -> dict[str, Entry]:
 
 
 def _space(where: str, table: Mapping[str, object], scale: str) -> Space:
-    for key in table:
-        if key not in ("low", "high", "scale"):
-            raise unknown(f"key in {where} called", key, ("low", "high", "scale"), argument=f"{where}.{key}")
+    _check_known(f"key in {where} called", table, ("low", "high", "scale"), f"{where}.")
     if "low" not in table or "high" not in table:
         raise Wrong(f"{where} needs low and high", where)
     low, high = (_number(f"{where}.{key}", table[key]) for key in ("low", "high"))
@@ -304,7 +304,7 @@ def _batch_sizes(where: str, value: object) -> tuple[int, ...]:
         raise Wrong(f"{must}, got {as_written(value)}", where)
     whole = tuple(sorted(_whole(where, size, 1) for size in sizes))
     if len(set(whole)) < len(whole):
-        raise Wrong(f"{where} must differ, got {', '.join(map(str, whole))}: leave one of each", where)
+        raise Wrong(f"{where} must differ, got {', '.join(map(str, whole))}: remove the duplicates", where)
     return whole
 
 
@@ -333,7 +333,7 @@ def _number(
 
 
 def _float(value: object) -> float:
-    """The value as a float: NaN for what is no number, infinity for what is too large."""
+    """The value as a float: NaN if it is not a number, infinity if it is too large for a float."""
     try:
         return float(value) if isinstance(value, int | float) else math.nan
     except OverflowError:
@@ -354,7 +354,7 @@ def as_written(value: object) -> str:
 
 
 def _key(name: str) -> str:
-    """How a file calls a field of `Study`."""
+    """The name of a field of `Study` in a file."""
     return name if name == "optimizers" else f"study.{name}"
 
 

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 REFRESH_SECONDS = 0.25  # A terminal is redrawn at most this often.
-LINE_SECONDS = 10.0  # Elsewhere, a line says this often how far everything is.
-RECENT_TRIALS = 10  # The cost of the next trials is estimated from this many of the last.
+LINE_SECONDS = 10.0  # Elsewhere, a line reports the progress this often.
+RECENT_TRIALS = 10  # The time of the next trials of a cell is estimated from this many of its last ones.
 
 
 @contextmanager
 def view(stream: TextIO) -> Iterator[Watch]:
-    """A watcher of a run: live on a terminal, in lines elsewhere."""
+    """A watcher of a run: a live table on a terminal, lines elsewhere."""
     if not stream.isatty():
         yield Lines(stream)
         return
@@ -47,13 +47,13 @@ class _Live:
 
 
 class Lines:
-    """A line for each cell that ends, and one every few seconds that says how far everything is."""
+    """Prints a line for each cell that ends, and a line with the progress every few seconds."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream, self.told, self.shown = stream, set[Cell](), time.monotonic()
 
     def __call__(self, at: Snapshot) -> None:
-        first = not self.told and not at.new  # The results of an earlier run are not news.
+        first = not self.told and not at.new  # Cells that an earlier run has ended are not reported.
         for cell in at.cells:
             if cell.round is None and cell not in self.told:
                 self.told.add(cell)
@@ -70,7 +70,7 @@ class Lines:
 
 
 def headline(at: Snapshot) -> str:
-    """Everything in one line."""
+    """The progress of all cells in one line."""
     ended, left = sum(cell.round is None for cell in at.cells), time_left(at)
     trials = sum(len(cell.done) + sum(map(len, cell.confirmed.values())) for cell in at.cells)
     infeasible = sum(cell.count("diverged") + cell.count("failed") for cell in at.cells)
@@ -99,7 +99,7 @@ def time_left(at: Snapshot) -> float | None:
         return None
     typical = sum(known) / len(known)
     work = sum(_ahead(cell) * (typical if cost is None else cost) for cell, cost in zip(at.cells, costs, strict=True))
-    # Trials may count processor time, and workers wait for one another; so a second of theirs takes longer.
+    # Trials may count processor time, and workers wait for one another, so a second of a trial may take longer.
     dilation = at.seconds * at.workers / at.spent if at.spent else 1.0
     return work / at.workers * min(max(dilation, 1.0), 10.0)
 
@@ -115,7 +115,8 @@ def _ahead(cell: Cell) -> float:
 
 
 def duration(seconds: float) -> str:
-    """
+    """A time in words.
+
     >>> duration(7), duration(95), duration(7300)
     ('7 s', '1 min 35 s', '2 h 1 min')
     """

@@ -19,7 +19,7 @@ Data = dict[str, Any]
 
 
 def call(worker: str, trials: Sequence[Data], stacking: str, race: bool = False) -> list[Data]:
-    """Run trials and return their results; only dictionaries travel, so that two versions of the package may meet."""
+    """Run trials and return their results, both as dictionaries: runner and worker may have different versions of nqm."""
     function, asked = load(worker), [Trial.from_dict(trial) for trial in trials]
 
     def run(some: Sequence[Trial]) -> list[Result]:
@@ -36,16 +36,16 @@ def call(worker: str, trials: Sequence[Data], stacking: str, race: bool = False)
 
 
 def _theirs(worker: str, doing: str) -> AbstractContextManager[None]:
-    """Tell an exception in a user's worker as the user's own; one in the package's own worker is a bug."""
+    """Report an exception in a user's worker as the user's own; an exception in the package's own worker is a bug."""
     return nullcontext() if worker == WORKER else user_code(doing)
 
 
 def raced(run: Callable[[Sequence[Trial]], list[Result]], trials: Sequence[Trial]) -> list[Result]:
-    """Run the first trials of a search, when nobody knows how many steps are worth while.
+    """Run the first trials of a search, for which no limit on the steps is known yet.
 
-    A worker that trains them in lockstep, and stops by itself those that are behind, has an attribute ``races`` that is
-    true. Trials of other workers are raced here. They get few steps; as long as no trial has arrived, those that are
-    still on their way begin again with four times as many. `StudySearchSettings.first_steps` says what this costs.
+    A worker whose attribute ``races`` is true trains such trials in lockstep and stops those that are behind. The trials of
+    other workers are raced here: they get few steps, and as long as no trial reaches the target, the trials that were
+    stopped start again with four times as many. `StudySearchSettings.first_steps` says what this costs.
     """
     ended: dict[str, Result] = {}
     seconds = dict.fromkeys((trial.key for trial in trials), 0.0)
@@ -63,7 +63,7 @@ def raced(run: Callable[[Sequence[Trial]], list[Result]], trials: Sequence[Trial
 
 
 def _arrived(trial: Trial, results: Sequence[Result]) -> bool:
-    """Whether some trial came to the target with its weights and, where there are averages, some trial with an average."""
+    """Whether the weights of some trial reached the target and, if there are averages, an average of some trial did."""
     groups = [trial.readouts[:1], trial.readouts[1:]] if trial.averages else [trial.readouts]
     return all(any(r.steps.get(name) is not None for r in results for name in group) for group in groups)
 
@@ -79,7 +79,7 @@ def check_trials(worker: str, trials: Sequence[Mapping[str, Any]]) -> None:
 
 
 def load(worker: str) -> Callable[..., list[Result]]:
-    """The function called ``module:function``; modules of the current folder count, as with ``python -m``."""
+    """The function called ``module:function``; modules of the current folder can be named, as with ``python -m``."""
     function = imported(worker, "a worker, a function that trains")
     if not callable(function):
         raise Wrong(f"the worker {worker} must be a function, and is {function!r:.60}", "worker")

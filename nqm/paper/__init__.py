@@ -1,44 +1,22 @@
-"""Every noisy-quadratic figure of Zhang et al. (2019), redrawn, with a report that sets our numbers beside its words.
+"""Every noisy-quadratic figure of Zhang et al. (2019), redrawn, with a report that compares its statements with our numbers.
 
-A figure is a module of `figures` (`Drawing`).
+Each figure is a module of `figures`, of the form `report.Drawing`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol, cast
+from typing import cast
 
-from ..show.chart import Figure, save
-from ..show.tables import Table, made, to_csv
-from ..show.verdict import Finding, Verdict
+from ..show.chart import save
+from ..show.tables import made, to_csv
 from ..types import Progress, unknown
 from . import report
 from .figures import curves, fig2, fig3a, fig3b, fig4a, fig4b, schedules, thresholds
 from .instance import PaperStudy
 from .parts import Parts
-from .pool import workers as pool_of
-
-
-class Drawing(Protocol):
-    """The module of a figure.
-
-    It may have ``questions(study)``, the searches that it will ask for, so that workers run ahead; and
-    ``tables(table, study)``, Markdown of its own for the report.
-    """
-
-    @property
-    def TITLE(self) -> str: ...
-    @property
-    def CAPTION(self) -> str: ...
-
-    def data(self, study: PaperStudy) -> Table: ...
-    def draw(self, table: Table) -> Figure: ...
-    def findings(self, table: Table, study: PaperStudy) -> list[Finding]: ...
-
-
-Part = tuple[Table, list[tuple[str, str, str]], str]
-"""What is computed for a figure: its data, its findings with the names of their verdicts, and its own tables."""
+from .report import Drawing, Part
 
 FIGURES: dict[str, Drawing] = {
     "fig2": fig2, "fig3a": fig3a, "fig3b": fig3b, "fig4a": fig4a, "fig4b": fig4b,
@@ -50,52 +28,44 @@ def run_all(
     folder: str | Path, only: Sequence[str] | None = None, progress: Progress | None = None,
     study: PaperStudy | None = None, workers: int = 1, notice: Callable[[str], object] | None = None,
 ) -> list[Path]:  # fmt: skip
-    """Write each figure as PNG, PDF and CSV, and ``report.md``; the paths written.
+    """Write each figure as PNG, PDF and CSV, and ``report.md``; return the paths of all files.
 
-    Finished figures are kept in the folder until all are: the same call continues a run that was interrupted.
+    Finished figures are stored in the folder until all are finished, so the same call continues a run that was interrupted.
 
     Parameters
     ----------
-    folder : made if it is not there.
-    only : names of the figures to draw; all of `FIGURES` if left out.
+    folder : where to write; it is created if necessary.
+    only : names of the figures to draw; by default all of `FIGURES`.
     progress : called with the number of figures done and their total.
-    study : batch sizes to use instead of the paper's.
-    workers : processes that share the searches. A script that asks for more than one needs the usual
-        ``if __name__ == "__main__":``.
-    notice : called with a sentence if figures of an interrupted run are there.
+    study : a study with other batch sizes than the paper's.
+    workers : number of processes that share the searches, as in `PaperStudy.shared`.
+    notice : called with a sentence if the folder has figures of an interrupted run.
     """
     names, folder, study = chosen(only), made(folder, "report.md"), study or PaperStudy()
     parts = Parts(folder / "unfinished-figures.jsonl", study.about)
     if notice and parts.note:
         notice(parts.note)
-    with pool_of(workers) as pool:
-        written = _run(names, folder, progress, study.sharing(pool), parts)
+    with study.shared(workers) as shared:
+        written = _run(names, folder, progress, shared, parts)
     parts.finish()
     return written
 
 
 def _run(names: list[str], folder: Path, progress: Progress | None, study: PaperStudy, parts: Parts) -> list[Path]:
-    written, sections = [], []
-    for name in names:
-        ahead = getattr(FIGURES[name], "questions", None)
-        study.prepare(ahead(study) if ahead and name not in parts.known else ())
+    written: list[Path] = []
     for done, name in enumerate(names):
         if progress:
             progress(done, len(names))
-        figure = FIGURES[name]
         if name not in parts.known:
-            parts.keep(name, _part(figure, study))
-        table, findings, more = cast(Part, parts.known[name])
+            parts.keep(name, _part(FIGURES[name], study))
+        table, *_ = cast(Part, parts.known[name])
         written += [folder / f"{name}.{ending}" for ending in ("png", "pdf", "csv")]
-        save(figure.draw(table), *written[-3:-1])
+        save(FIGURES[name].draw(table), *written[-3:-1])
         to_csv(table, written[-1])
-        found = [Finding(says, measured, Verdict[verdict]) for says, measured, verdict in findings]
-        sections.append(report.Section(name, figure.TITLE, figure.CAPTION, found, more))
     if progress:
         progress(len(names), len(names))
-    left_out = {name: figure.TITLE for name, figure in FIGURES.items() if name not in names}
     written.append(folder / "report.md")
-    written[-1].write_text(report.write(sections, left_out, study))
+    written[-1].write_text(report.write({name: cast(Part, parts.known[name]) for name in names}, FIGURES, study))
     return written
 
 
@@ -107,7 +77,7 @@ def _part(figure: Drawing, study: PaperStudy) -> Part:
 
 
 def chosen(only: Sequence[str] | None = None) -> list[str]:
-    """Names of the figures that are meant, in the order in which they are drawn."""
+    """Names of the figures to draw, in the order in which they are drawn."""
     wanted = [only] if isinstance(only, str) else list(only or FIGURES)
     for name in wanted:
         if name not in FIGURES:

@@ -1,22 +1,24 @@
-"""Studies of the paper's instance: searches answered once, ahead of time by workers; statements beside their numbers."""
+"""The paper's problem, and `PaperStudy`, which asks for tuned sweeps and optimal schedules of it, each once in a run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
-from functools import cache, partial
-from typing import Protocol, TypeVar, cast
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import product
+from typing import Generic, NamedTuple, TypeVar, cast
 
 from ..engine.spectrum import Spectrum
-from ..lab.executors import Executor
+from ..lab.executors import Executor, Here, Workers
 from ..optimizers import EMA, SGD, HeavyBall, Optimizer, Preconditioned
 from ..optimizers.base import parameters
 from ..problems.bounds import bayes_bound, conjugate_gradient_steps, paper_bound
 from ..problems.quadratic import Quadratic
 from ..search import Scheduled, optimal_schedule
 from ..search.sweeps import Sweep, sweep
-from ..show.tables import Table
+from ..show.tables import Table, rows_of
 
 DIM = 10_000
 EXPONENT = 1.0
@@ -26,169 +28,133 @@ POWERS = (0.0, 0.25, 0.5, 0.75)
 WITH_MOMENTUM = {"SGD": SGD(), "heavy ball": HeavyBall()}
 WITH_AVERAGE = {"SGD": SGD(), "SGD with EMA": EMA(SGD())}
 Methods = Mapping[str, Optimizer]
-T = TypeVar("T", covariant=True)
+T = TypeVar("T")
 
 
 @cache
 def instance(dim: int = DIM, exponent: float = EXPONENT) -> Quadratic:
-    """The paper's problem: d = 10^4, h_i = 1/i, C = H, theta_0 ~ N(0, I); or one with another d or decay of h."""
+    """The paper's problem: d = 10^4, h_i = 1/i, C = H, theta_0 ~ N(0, I); or another d or decay of h."""
     if exponent == 0:
-        return Quadratic(Spectrum([1.0], count=dim))  # equal modes are one mode
+        return Quadratic(Spectrum([1.0], count=dim))  # Equal modes are one mode.
     return Quadratic(Spectrum.power_law(dim, exponent))
 
 
-@dataclass(frozen=True)
-class SweepQuestion:
-    dim: int
-    exponent: float
-    optimizer: Optimizer
-    target: float
-    batch_sizes: tuple[float, ...]
+class Question(NamedTuple, Generic[T]):
+    """A search: a function of this module and its arguments, which a worker process can be sent."""
 
-    def answer(self) -> Sweep:
-        return sweep(instance(self.dim, self.exponent), self.optimizer, self.batch_sizes, target=self.target)
+    search: Callable[..., T]
+    arguments: tuple[object, ...]
 
 
-@dataclass(frozen=True)
-class ScheduleQuestion:
-    dim: int
-    exponent: float
-    optimizer: Optimizer
-    target: float
-    batch_size: float
-    pieces: int
-
-    def answer(self) -> Scheduled:
-        problem = instance(self.dim, self.exponent)
-        return optimal_schedule(problem, self.optimizer, self.batch_size, self.target, pieces=self.pieces)
+def swept(dim: int, exponent: float, optimizer: Optimizer, target: float, batch_sizes: tuple[float, ...]) -> Sweep:
+    return sweep(instance(dim, exponent), optimizer, batch_sizes, target=target)
 
 
-Question = SweepQuestion | ScheduleQuestion
+def scheduled(dim: int, exponent: float, optimizer: Optimizer, batch_size: float, pieces: int) -> Scheduled:
+    return optimal_schedule(instance(dim, exponent), optimizer, batch_size, TARGET, pieces=pieces)
 
 
-class Asks(Protocol[T]):
-    """A question, and the kind of its answer."""
-
-    def answer(self) -> T: ...
-
-
-def answer(question: Asks[T]) -> T:
-    """What a worker does: the problem is its own, so a question is all that travels."""
-    return question.answer()
-
-
+@dataclass(frozen=True, eq=False)
 class PaperStudy:
-    """Questions about the paper's instance, each answered once in a run.
+    """Searches on the paper's problem, each answered once in a run.
 
     Parameters
     ----------
-    batch_sizes : where curves have their points; fewer make a quick look.
-    pool : an executor that works ahead on questions it is told of; none to answer each when it is asked.
-    dim, exponent : of the problem, h_i = i^-exponent for i up to dim.
+    batch_sizes : the batch sizes of every curve; with fewer a run is shorter.
+    pool : an executor that runs the searches of one question beside each other; by default this process runs them.
+    dim, exponent : the problem has curvature h_i = i^-exponent for i = 1 to dim.
     """
 
-    def __init__(
-        self, batch_sizes: Sequence[float] = BATCH_SIZES, pool: Executor | None = None, dim: int = DIM,
-        exponent: float = EXPONENT,
-    ) -> None:  # fmt: skip
-        self.problem, self.target = instance(dim, exponent), TARGET
-        self.batch_sizes, self.pool = tuple(batch_sizes), pool
-        self.dim, self.exponent = dim, exponent
-        self._known: dict[object, object] = {}  # answers, or what will be one, by question
+    batch_sizes: tuple[float, ...] = BATCH_SIZES
+    pool: Executor | None = None
+    dim: int = DIM
+    exponent: float = EXPONENT
+    _known: dict[Question, Future] = field(default_factory=dict, repr=False)  # Answers by question.
+
+    @property
+    def problem(self) -> Quadratic:
+        return instance(self.dim, self.exponent)
 
     @property
     def about(self) -> tuple[object, ...]:
-        """What every answer depends on, besides its question."""
-        return self.batch_sizes, self.dim, self.exponent, self.target
+        """Everything besides the question that an answer depends on."""
+        return self.batch_sizes, self.dim, self.exponent, TARGET
 
     def on(self, exponent: float) -> PaperStudy:
-        """The same study of a problem whose curvature decays otherwise; answers are shared."""
-        if exponent == self.exponent:
-            return self
-        other = PaperStudy(self.batch_sizes, self.pool, self.dim, exponent)
-        other._known = self._known
-        return other
+        """The same study of a problem with another decay of the curvature; the two share their answers."""
+        return replace(self, exponent=exponent)
 
-    def sharing(self, pool: Executor | None) -> PaperStudy:
-        """The same study with workers of a pool; itself if there is none."""
-        return self if pool is None else PaperStudy(self.batch_sizes, pool, self.dim, self.exponent)
+    @contextmanager
+    def shared(self, workers: int) -> Iterator[PaperStudy]:
+        """The same study with worker processes, which end with the context; 1 worker is this process itself.
+
+        A script that asks for more than one needs the usual ``if __name__ == "__main__":``.
+        """
+        if workers == 1:
+            yield self
+            return
+        with closing(Workers(workers)) as pool:
+            yield replace(self, pool=pool)
 
     def to_sweep(
         self, optimizer: Optimizer, target: float = TARGET, batch_sizes: Sequence[float] | None = None
-    ) -> SweepQuestion:
+    ) -> Question[Sweep]:
         sizes = self.batch_sizes if batch_sizes is None else tuple(batch_sizes)
-        return SweepQuestion(self.dim, self.exponent, optimizer, target, sizes)
+        return Question(swept, (self.dim, self.exponent, optimizer, target, sizes))
 
-    def to_schedule(self, optimizer: Optimizer, batch_size: float, pieces: int) -> ScheduleQuestion:
-        return ScheduleQuestion(self.dim, self.exponent, optimizer, TARGET, float(batch_size), pieces)
+    def to_schedule(self, optimizer: Optimizer, batch_size: float, pieces: int) -> Question[Scheduled]:
+        return Question(scheduled, (self.dim, self.exponent, optimizer, float(batch_size), pieces))
 
     def sweep(self, optimizer: Optimizer, target: float = TARGET, batch_sizes: Sequence[float] | None = None) -> Sweep:
-        """Tuned steps to the target over the batch sizes."""
-        return self._ask(self.to_sweep(optimizer, target, batch_sizes))
+        """Tuned steps to the target at each batch size."""
+        return self.ask([self.to_sweep(optimizer, target, batch_sizes)])[0]
 
     def schedule(self, optimizer: Optimizer, batch_size: float, pieces: int) -> Scheduled:
-        """The best schedule to the target."""
-        return self._ask(self.to_schedule(optimizer, batch_size, pieces))
+        """The schedule that reaches the paper's target in the fewest steps."""
+        return self.ask([self.to_schedule(optimizer, batch_size, pieces)])[0]
 
-    def to_table(self, methods: Methods, powers: Sequence[float] = POWERS) -> list[Question]:
-        """The questions behind `table`."""
-        return [self.to_sweep(preconditioned(optimizer, p)) for p in powers for optimizer in methods.values()]
-
-    def table(
-        self, methods: Methods, powers: Sequence[float] = POWERS, batch_sizes: Sequence[float] | None = None
-    ) -> Table:
+    def table(self, methods: Methods, batch_sizes: Sequence[float] | None = None) -> Table:
         """Tuned steps and settings for each preconditioner, method and batch size."""
-        return [
-            row
-            for power in powers
-            for name, optimizer in methods.items()
-            for found in [self.sweep(preconditioned(optimizer, power), batch_sizes=batch_sizes)]
-            for row in sweep_rows(found, optimizer=name, power=power)
-        ]
+        cases = list(product(POWERS, methods))
+        found = self.ask([self.to_sweep(preconditioned(methods[m], p), batch_sizes=batch_sizes) for p, m in cases])
+        pairs = zip(cases, found, strict=True)
+        return [row for (p, m), one in pairs for row in sweep_rows(one, optimizer=m, power=p)]
 
-    def critical(self, optimizer: Optimizer, powers: Sequence[float] = POWERS) -> list[float]:
+    def by_power(self, optimizer: Optimizer) -> list[Sweep]:
+        """Tuned steps to the target at each batch size, for each preconditioner."""
+        return self.ask([self.to_sweep(preconditioned(optimizer, p)) for p in POWERS])
+
+    def critical(self, optimizer: Optimizer) -> list[float]:
         """Critical batch size, 20% above perfect scaling, for each preconditioner."""
-        return [self.sweep(preconditioned(optimizer, p)).critical_batch_size() for p in powers]
+        return [found.critical_batch_size() for found in self.by_power(optimizer)]
 
-    def prepare(self, questions: Iterable[Question]) -> None:
-        """Tell the pool what will be asked."""
-        if self.pool is None:
-            return
+    def ask(self, questions: Sequence[Question[T]]) -> list[T]:
+        """The answers to questions, which the workers of a pool search at the same time."""
         for question in questions:
             if question not in self._known:
-                self._known[question] = self.pool.submit(answer, question)
-
-    def _ask(self, question: Asks[T]) -> T:
-        if question not in self._known:
-            self._known[question] = answer(question)
-        known = self._known[question]
-        return cast(T, known.result() if isinstance(known, Future) else known)
+                search = self.pool.submit if self.pool else Here().submit
+                self._known[question] = search(question.search, *question.arguments)
+        return [cast(T, self._known[question].result()) for question in questions]
 
     def bounds(self, batch_size: float) -> dict[str, float]:
-        asked = self.problem.spectrum, self.target, batch_size
+        asked = self.problem.spectrum, TARGET, batch_size
         return {"paper_bound": paper_bound(*asked), "bayes_bound": bayes_bound(*asked)}
 
     def cg_steps(self, power: float) -> int | None:
-        return conjugate_gradient_steps(self.problem.spectrum, self.target, power)
-
-
-def asking(methods: Methods) -> Callable[[PaperStudy], list[Question]]:
-    """``questions`` of a claim or a figure that will ask for the table of some methods."""
-    return partial(PaperStudy.to_table, methods=methods)
+        return conjugate_gradient_steps(self.problem.spectrum, TARGET, power)
 
 
 def preconditioned(optimizer: Optimizer, power: float) -> Optimizer:
-    """With the preconditioner H^-power, if that is one."""
+    """The optimizer with the preconditioner H^-power; the optimizer itself if the power is 0."""
     return Preconditioned(optimizer, power) if power else optimizer
 
 
 def sweep_rows(found: Sweep, **first: object) -> Table:
-    """A sweep as rows, with columns of ours in front."""
-    rows = []
-    for i, batch_size in enumerate(found.batch_sizes):
-        optimizer = found.optimizers[i]
-        settings = {} if optimizer is None else {name: p.value for name, p in parameters(optimizer).items()}
-        settings.pop("power", None)
-        numbers = {name: float(getattr(found, name)[i]) for name in ("steps", "examples", "effective_lr")}
-        rows.append({**first, "batch_size": float(batch_size), **numbers, **settings})
-    return rows
+    """A sweep as rows, each with the columns ``first`` in front."""
+    columns = {"batch_size": found.batch_sizes, "steps": found.steps, "examples": found.examples}
+    rows = rows_of(columns | {"effective_lr": found.effective_lr})
+    settings = [parameters(optimizer) if optimizer else {} for optimizer in found.optimizers]
+    return [
+        {**first, **row, **{name: p.value for name, p in own.items() if name != "power"}}
+        for row, own in zip(rows, settings, strict=True)
+    ]

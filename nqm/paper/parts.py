@@ -1,4 +1,4 @@
-"""Finished parts of a run, in a file beside its output: a run that was interrupted is continued, not begun again."""
+"""Finished parts of a run, in a file beside its output, so that a run that was interrupted can be continued."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ..show.html import versions
 class Parts:
     """Values by name, each written to ``path`` as soon as it is known; without a path they are not written.
 
-    The file begins with a fingerprint of nqm's own source, of the versions of what it needs, and of ``about``, which says
-    what else the values depend on. A file with another fingerprint is discarded. The file is removed by `finish`, so that a run
-    that was not interrupted computes everything.
+    The file begins with a fingerprint of nqm's own source, of the versions of the packages it needs, and of ``about``,
+    everything else that the values depend on. A file with another fingerprint is discarded. `finish` removes the file, so
+    that the next run computes everything again.
     """
 
     def __init__(self, path: Path | None, about: object) -> None:
@@ -30,10 +30,12 @@ class Parts:
             self.note = f"continuing: {parts} of an interrupted run from {path}"
         else:
             path.unlink()
-            self.note = f"beginning anew: the parts in {path} were made by another version of nqm, or of other premises"
+            self.note = (
+                f"starting again: the parts in {path} were made by another version of nqm, or from other premises"
+            )
 
     def keep(self, name: str, value: object) -> None:
-        """Remember a value that JSON can hold, and write it."""
+        """Keep a value that JSON can hold, and write it to the file."""
         with self._lock:
             self.known[name] = value
             if self.path is not None:
@@ -42,7 +44,7 @@ class Parts:
                     file.write(f"{start}\n{json.dumps([name, value], default=lambda number: number.item())}")
 
     def finish(self) -> None:
-        """The run is complete: remove the file."""
+        """Remove the file, because the run is complete."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)
 

@@ -1,55 +1,62 @@
-"""The report: each figure, what the paper says of it, and what this run measured."""
+"""The report of all figures: the picture of each, what the paper says of it, and what this run measured."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import Protocol
 
-from ..show.tables import markdown
-from ..show.verdict import JUDGED, Finding
-from .instance import PaperStudy
-
-
-@dataclass(frozen=True)
-class Section:
-    """A figure's part of the report."""
-
-    name: str
-    title: str
-    caption: str
-    findings: Sequence[Finding]
-    tables: str = ""
+from ..show.chart import Figure
+from ..show.tables import Table, markdown
+from ..show.verdict import JUDGED, Finding, Verdict
+from .instance import TARGET, PaperStudy
 
 
-def write(sections: Sequence[Section], left_out: Mapping[str, str], study: PaperStudy) -> str:
-    """The report as Markdown. ``left_out`` maps figures that were not asked for to their titles."""
+class Drawing(Protocol):
+    """The module of a figure. It may also have ``tables(table, study)``, Markdown of its own for the report."""
+
+    @property
+    def TITLE(self) -> str: ...
+    @property
+    def CAPTION(self) -> str: ...
+
+    def data(self, study: PaperStudy) -> Table: ...
+    def draw(self, table: Table) -> Figure: ...
+    def findings(self, table: Table, study: PaperStudy) -> list[Finding]: ...
+
+
+Part = tuple[Table, list[tuple[str, str, str]], str]
+"""What is computed for a figure: its data, its findings with the names of their verdicts, and its own tables."""
+
+
+def write(parts: Mapping[str, Part], figures: Mapping[str, Drawing], study: PaperStudy) -> str:
+    """The report as Markdown: the figures that have parts, and the titles of the others."""
     spectrum = study.problem.spectrum
-    found = [finding for section in sections for finding in section.findings]
-    held, partly, failed = (sum(f.verdict is v for f in found) for v in JUDGED)
-    parts = [
+    found = [verdict for _, findings, _ in parts.values() for *_, verdict in findings]
+    held, partly, failed = (found.count(verdict.name) for verdict in JUDGED)
+    text = [
         "# The noisy quadratic figures of Zhang et al. (2019)",
         "Every number below was computed when this file was written; none is copied. Statements are those of "
         "*Which Algorithmic Choices Matter at Which Batch Sizes? Insights From a Noisy Quadratic Model* (NeurIPS 2019, "
-        "arXiv 1907.04164), of works it leans on, and what its figures suggest, in our words.",
+        "arXiv 1907.04164), of works that it cites, or what its figures suggest, in our words.",
         f"The instance: {spectrum.dim:,.0f} modes with curvature h_i = 1/i, gradient noise C = H, start theta_0 ~ "
-        f"N(0, I), tr H = {spectrum.trace:.6f}, initial loss {spectrum.initial_loss:.6f}, target {study.target:g}. "
+        f"N(0, I), tr H = {spectrum.trace:.6f}, initial loss {spectrum.initial_loss:.6f}, target {TARGET:g}. "
         "Here the spectrum is exact, hyper-parameters are tuned continuously and steps are counted to the true first "
         "hit; the paper bins the spectrum and searches a grid.",
-        f"Of {len(found)} statements the numbers support {held}, {partly} in part, and {failed} not.",
-        *(_section(section) for section in sections),
+        f"Of {len(found)} statements, the numbers support {held}, support {partly} in part, and do not support {failed}.",
+        *(_section(name, figures[name], part) for name, part in parts.items()),
     ]
-    if left_out:
-        names = "\n".join(f"- `{name}`: {title}" for name, title in left_out.items())
-        parts.append(f"## Not drawn in this run\n\n{names}")
-    return "\n\n".join(parts) + "\n"
+    if omitted := [f"- `{name}`: {figure.TITLE}" for name, figure in figures.items() if name not in parts]:
+        text += ["## Not drawn in this run", "\n".join(omitted)]
+    return "\n\n".join(text) + "\n"
 
 
-def _section(section: Section) -> str:
-    rows = [(f.says, f.measured, f"**{f.verdict.value}**") for f in section.findings]
-    parts = [
-        f"## {section.title}",
-        f"![{section.title}]({section.name}.png)",
-        f"{section.caption} [PDF]({section.name}.pdf), [data]({section.name}.csv).",
+def _section(name: str, figure: Drawing, part: Part) -> str:
+    _, findings, tables = part
+    rows = [(says, measured, f"**{Verdict[verdict].value}**") for says, measured, verdict in findings]
+    text = [
+        f"## {figure.TITLE}",
+        f"![{figure.TITLE}]({name}.png)",
+        f"{figure.CAPTION} [PDF]({name}.pdf), [data]({name}.csv).",
         markdown(["statement", "measured here", "verdict"], rows),
     ]
-    return "\n\n".join([*parts, section.tables] if section.tables else parts)
+    return "\n\n".join([*text, tables] if tables else text)

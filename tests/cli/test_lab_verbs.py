@@ -153,11 +153,11 @@ def test_a_worker_that_fails_is_one_sentence(inside: Path) -> None:
         (("run", "digits.toml", "--on", "cloud"), "on must be local, here, dask"),
         (
             ("run", "digits.toml", "--on", "here", "--workers", "2"),
-            "with --on here, this process is the only one: leave it",
+            "with --on here, this process is the only one: omit it",
         ),
         (
             ("run", "digits.toml", "--on", "tcp://a:1", "--workers", "2"),
-            "a scheduler has the workers it has: leave it out",
+            "a scheduler has the workers it has: omit it",
         ),
         (("run", "digits.toml", "--store", "digits.toml"), "it is no SQLite file; it was left as it is"),
         (("run", "digits.toml", "--store", "-"), "must be the name of a file, got '-'"),

@@ -145,7 +145,7 @@ def test_a_best_at_the_edge_is_told_and_widened() -> None:
 def test_a_target_that_takes_no_training_is_said() -> None:
     at_once = lambda trial: Result(trial.key, "reached", {"raw": 0}, {}, [], 0.0, "", "plain")  # noqa: E731
     told = point(finish(cell(small()), at_once), "SGD").message
-    assert told == f"at {small().target:g} or below before the first step: choose a target that takes training"
+    assert told == f"the metric is at {small().target:g} or below before the first step: choose a lower target"
 
 
 def test_widening_ends() -> None:

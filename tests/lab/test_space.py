@@ -69,8 +69,8 @@ def test_nothing_lies_beyond_what_is_possible() -> None:
     [
         (1, 1, "log", "low must be below high"),
         (0, 1, "log", "above 0"),
-        (0.5, 1, "1-x", "without 1"),
-        (-0.1, 0.5, "1-x", "within 0 and 1"),
+        (0.5, 1, "1-x", "high below 1"),
+        (-0.1, 0.5, "1-x", "low must be 0 or more"),
         (0, math.inf, "linear", "finite"),
         (1, 2, "sqrt", "scale must be one of"),
     ],

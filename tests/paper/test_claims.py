@@ -1,4 +1,4 @@
-"""Claims: every one has its verdict from its number, and loses it with its premise."""
+"""Claims: the verdict of each follows from its number, and changes with its premise."""
 
 from __future__ import annotations
 
@@ -278,7 +278,7 @@ def test_a_claim_that_needs_an_extra_says_which(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(nqm.paper.claims, "CLAIMS", {absent.name: absent})
     assert nqm.paper.claims.run_all() == []
     said = nqm.paper.claims.left_out([])
-    assert said == "Left out: fisher_is_gauss_newton (needs nqm[nets]: pip install 'nqm[nets]')."
+    assert said == "Omitted: fisher_is_gauss_newton (needs nqm[nets]: pip install 'nqm[nets]')."
     with pytest.raises(ValueError, match=r"fisher_is_gauss_newton needs nqm\[nets\]"):
         nqm.paper.claims.run_all([absent.name])
 

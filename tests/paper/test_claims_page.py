@@ -71,7 +71,7 @@ def test_text_of_a_claim_cannot_break_the_page(tmp_path: Path) -> None:
     assert "1 &lt; 2 &amp; 3." in page
     assert "12 of 40 rows" in page
     assert "12 of 40 rows" in as_markdown([one])
-    assert summary([one]) == "Of 1 claim 0 hold, 0 within limits, 1 not."
+    assert summary([one]) == "Of 1 claim, 0 hold, 0 hold with qualifications and 1 does not."
 
 
 def test_a_folder_that_cannot_be_made_is_refused_first(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_one_claim_in_words_and_as_json() -> None:
         "  turned     if",
     ):
         assert words in result.stdout
-    assert result.stdout.endswith("Of 1 claim 1 hold, 0 within limits, 0 not.\n")
+    assert result.stdout.endswith("Of 1 claim, 1 holds, 0 hold with qualifications and 0 do not.\n")
     found = json.loads(call("claims", "stationary_covariance", "--json").stdout)["claims"][0]
     assert found["name"] == "stationary_covariance"
     assert found["verdict"] == "holds"

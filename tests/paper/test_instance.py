@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +14,6 @@ from scipy.optimize import minimize
 
 from nqm import EMA, SGD, HeavyBall, Preconditioned, Quadratic, Spectrum, sweep, tune
 from nqm.paper.instance import POWERS, WITH_AVERAGE, PaperStudy, instance, preconditioned
-from nqm.paper.pool import workers
 from nqm.show.verdict import JUDGED, Verdict
 
 SIZES = (16.0, 1024.0)
@@ -31,34 +32,34 @@ def test_a_sweep_is_that_of_the_library() -> None:
 def test_questions_are_told_apart_by_their_problem_and_answers_shared() -> None:
     study = PaperStudy(SIZES, dim=100)
     other = study.on(2.0)
-    assert study.on(1.0) is study
+    assert study.on(1.0).to_sweep(SGD()) == study.to_sweep(SGD())
     assert other.to_sweep(SGD()) != study.to_sweep(SGD())
     assert other.sweep(SGD()).steps[0] != study.sweep(SGD()).steps[0]
     assert other.on(1.0).sweep(SGD()) is study.sweep(SGD())
 
 
-def test_a_pool_works_ahead() -> None:
-    with ThreadPoolExecutor(1) as pool:
-        study = PaperStudy(SIZES, dim=50).sharing(pool)
-        questions = study.to_table({"SGD": SGD()}, powers=(0.0, 0.5))
-        study.prepare(questions)
-        known = [study._known[q] for q in questions]
-        assert all(isinstance(k, Future) for k in known)
-        table = study.table({"SGD": SGD()}, powers=(0.0, 0.5))
-        assert [study._known[q] for q in questions] == known
-    assert study.sharing(None) is study
-    alone = PaperStudy(SIZES, dim=50).table({"SGD": SGD()}, powers=(0.0, 0.5))
+def test_a_pool_searches_all_of_a_table_at_once() -> None:
+    """Each of four searches waits until the others have begun."""
+    together = Barrier(len(POWERS), timeout=600)
+
+    class Waiting(ThreadPoolExecutor):
+        def submit(self, function: Any, /, *args: Any) -> Future[Any]:  # type: ignore[override]
+            return super().submit(lambda: (together.wait(), function(*args))[1])
+
+    with Waiting(len(POWERS)) as pool:
+        table = PaperStudy(SIZES, pool, dim=50).table({"SGD": SGD()})
+    alone = PaperStudy(SIZES, dim=50).table({"SGD": SGD()})
     assert table == alone
-    assert [row["power"] for row in table] == [0.0, 0.0, 0.5, 0.5]
+    assert [row["power"] for row in table] == [p for p in POWERS for _ in SIZES]
 
 
 def test_workers_do_not_start_threads_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    with workers(1) as pool:
-        assert pool is None
-    with workers(2) as pool:
-        assert pool is not None
-        assert pool.submit(os.getenv, "OMP_NUM_THREADS").result() == "1"
+    with PaperStudy().shared(1) as alone:
+        assert alone.pool is None
+    with PaperStudy().shared(2) as study:
+        assert study.pool is not None
+        assert study.pool.submit(os.getenv, "OMP_NUM_THREADS").result() == "1"
     assert "OMP_NUM_THREADS" not in os.environ
 
 

@@ -15,7 +15,7 @@ from models import NETWORKS, mlp
 from nqm.nets.curvature import Fisher, GaussNewton
 from nqm.paper.claims import CLAIMS, check
 from nqm.paper.claims.fisher_is_gauss_newton import exact_fisher
-from nqm.paper.claims.nets import digits, gap, gauss_newton, one_thread
+from nqm.paper.claims.nets import digits, gauss_newton, one_thread
 from nqm.paper.claims.wide_networks_linear import _distance, _network, _rate
 from nqm.show.tables import column
 from nqm.show.verdict import JUDGED, Verdict
@@ -60,6 +60,10 @@ def test_the_verdict_follows_the_premise(name: str) -> None:
         assert one.draw(m.table).axes
     row = next(line for line in DOCUMENTED.read_text().splitlines() if line.startswith(f"| `{name}`"))
     assert found.sentence.split(" within")[0].split(" when")[0] in row, "run python docs/generate.py --claims"
+
+
+def gap(A: torch.Tensor, B: torch.Tensor) -> float:
+    return float((A - B).norm() / B.norm())
 
 
 def test_the_two_gauss_newton_matrices_are_made_apart_and_agree() -> None:

@@ -14,7 +14,7 @@ from nqm.paper.figures import curves, fig2, fig3a, fig3b, fig4a, fig4b, schedule
 from nqm.paper.instance import PaperStudy
 from nqm.show.chart import PALETTE
 from nqm.show.tables import column, markdown
-from nqm.show.verdict import JUDGED, Finding, Verdict
+from nqm.show.verdict import JUDGED, Verdict
 
 # Steps to 0.01 on the exact spectrum, tuned continuously and with a real-valued horizon, from an independent search.
 SGD_STEPS = {
@@ -203,11 +203,13 @@ def test_verdicts_follow_the_numbers():
 
 
 def test_report_words():
-    finding = Finding("It |rises|.", "By 3.", Verdict.fails)
-    text = report.write([report.Section("fig2", "Title", "Caption.", [finding])], {"fig3a": "Other"}, PaperStudy(SIZES))
-    assert "Of 1 statements the numbers support 0, 0 in part, and 1 not." in text
+    part = ([], [("It |rises|.", "By 3.", Verdict.fails.name)], "A table of its own.")
+    text = report.write({"fig2": part}, {"fig2": fig2, "fig3a": fig3a}, PaperStudy(SIZES))
+    assert "Of 1 statements, the numbers support 0, support 0 in part, and do not support 1." in text
     assert r"| It \|rises\|. | By 3. | **not supported** |" in text
-    assert "- `fig3a`: Other" in text
+    assert f"## {fig2.TITLE}" in text
+    assert "A table of its own." in text
+    assert f"- `fig3a`: {fig3a.TITLE}" in text
     table = markdown(["a", "b"], [[None, 1507530.0], ["x", 0.47684], [math.nan, 5]])
     assert table.splitlines()[2:] == ["| - | 1,507,530 |", "| x | 0.4768 |", "| - | 5 |"]
 

@@ -59,7 +59,7 @@ def test_parts_of_other_premises_or_of_another_version_are_discarded_with_a_sent
     Parts(path, PaperStudy((4.0,)).about).keep("a", 1)
     other = Parts(path, PaperStudy((8.0,)).about)
     assert other.known == {}
-    assert "another version of nqm, or of other premises" in other.note
+    assert "another version of nqm, or from other premises" in other.note
     assert not path.exists()
     Parts(path, 0).keep("a", 1)
     monkeypatch.setattr(parts, "versions", lambda: {"numpy": "0.1"})

@@ -1,4 +1,4 @@
-"""Measured and predicted training side by side: steps against batch size, critical batch sizes, what the paper found."""
+"""Measured and predicted training side by side: steps against batch size, critical batch sizes, the paper's findings."""
 
 from .curves import Curve, curves_of
 from .predictions import Predicted, predicted

@@ -1,7 +1,7 @@
 """Measured steps to a target against batch size, with intervals over seeds.
 
-The setting of each batch size was chosen by a search. The steps of its best trial are biased low, because that trial is
-the luckiest of many. So a curve is the median of fresh seeds at that setting; the search's own number stands beside it.
+The setting at each batch size was chosen by a search. The steps of the best trial are biased low, because that trial is the
+luckiest of many. So a curve is the median over fresh seeds at that setting, and the steps of the search are kept beside it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ...types import Array, Wrong
 from ..results import Point, over_seeds
 from ..space import Setting, optimizer_of
 
-CURVE_RESAMPLES = 1000  # Intervals of a curve rest on so many draws of its seeds.
+CURVE_RESAMPLES = 1000  # Intervals of a curve come from this many resamples of its seeds.
 MEASURED: tuple[Definition, ...] = ("20%", "2x", "ratio")
 """The definitions of a critical batch size that need no model."""
 
@@ -33,8 +33,9 @@ MEASURED: tuple[Definition, ...] = ("20%", "2x", "ratio")
 class Curve(Tabular):
     """One optimizer, tuned at each batch size.
 
-    ``seeds`` has the steps of each fresh seed, infinity for one that did not arrive; ``searched`` has the least steps of
-    the search, NaN where no trial arrived. ``label`` is the label of the study, and ``optimizer`` the optimizer's own name.
+    ``seeds`` has the steps of each fresh seed, infinity for a seed that did not reach the target. ``searched`` has the
+    fewest steps of the search, NaN if no trial reached the target. ``label`` is the optimizer's label in the study, and
+    ``optimizer`` its own name.
     """
 
     name: str
@@ -56,18 +57,18 @@ class Curve(Tabular):
 
     @property
     def certain(self) -> bool:
-        """Whether every batch size that arrived was tried with fresh seeds; otherwise there is no interval."""
+        """Whether there are intervals: every batch size that reached the target was tried with two fresh seeds or more."""
         return all(len(s) > 1 for s, steps in zip(self.seeds, self.steps, strict=True) if math.isfinite(steps))
 
     @property
     def largest(self) -> float:
-        """The largest batch size at which it arrived."""
+        """The largest batch size at which the target was reached."""
         arrived = self.batch_sizes[np.isfinite(self.steps)]
         return float(arrived[-1]) if len(arrived) else float(self.batch_sizes[-1])
 
     @cached_property
     def steps(self) -> Array:
-        """Median over seeds, or the steps of the search where there are no seeds; NaN where it did not arrive."""
+        """Median over seeds, or the steps of the search if there are no seeds; NaN if the target was not reached."""
         medians = [np.median(s) if len(s) else least for s, least in zip(self.seeds, self.searched, strict=True)]
         return np.where(np.isfinite(medians), medians, np.nan)
 
@@ -77,7 +78,7 @@ class Curve(Tabular):
 
     @cached_property
     def resampled(self) -> Array:
-        """Steps of curves whose seeds are drawn again with replacement, (resamples, batch sizes)."""
+        """Steps of curves whose seeds are resampled with replacement, (resamples, batch sizes)."""
         n, rng = CURVE_RESAMPLES, np.random.default_rng([0xC0, *self.name.encode()])
         drawn = [
             np.median(s[rng.integers(len(s), size=(n, len(s)))], axis=1) if len(s) else np.full(n, least)
@@ -105,7 +106,7 @@ class Curve(Tabular):
 
     @property
     def effective_lr(self) -> Array:
-        """As `Optimizer.effective_lr`; the learning rate itself for an optimizer that the package does not have."""
+        """`Optimizer.effective_lr`; the learning rate itself for an optimizer that the package does not have."""
         known = DESCENT_OF[self.optimizer]() if self.optimizer in DESCENT_OF else optimizer_of(self.optimizer)
         if known is None:
             return self.lr
@@ -113,7 +114,7 @@ class Curve(Tabular):
         return np.asarray(fill(known, {name: self._setting(name, value) for name, value in given.items()}).effective_lr)
 
     def critical_batch_size(self, definition: Definition = "2x") -> Estimate:
-        """As `Sweep.critical_batch_size`, with the interval over seeds; infinity is beyond the largest batch size."""
+        """`Sweep.critical_batch_size` with its interval over seeds; infinity means beyond the largest batch size."""
         if definition not in MEASURED:
             known = ", ".join(MEASURED)
             raise Wrong(f"definition of what was measured must be one of {known}, got {definition!r}", "definition")

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
-from ...show.chart import BLACK, PALETTE, Line, Panel, chart
+from ...show.chart import BLACK, PALETTE, Figure, Line, Panel, chart
 from ...show.plots import linear_in_batch, perfect_scaling
 from ...types import Array
 from .curves import Curve
 from .predictions import Predicted
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 def plot_steps(
@@ -55,7 +52,7 @@ def colors(curves: Sequence[Curve]) -> list[str]:
 
 
 def _dashed(curves: Sequence[Curve], predicted: Predicted | None, what: Literal["steps", "effective_lr"]) -> list[Line]:
-    """What was predicted; a learning rate behind a power of H is in other units than the measured one, and omitted."""
+    """Lines of what was predicted; a learning rate with a power of H has other units than the measured one, and is omitted."""
     if predicted is None:
         return []
     found = []
@@ -68,7 +65,7 @@ def _dashed(curves: Sequence[Curve], predicted: Predicted | None, what: Literal[
 
 
 def _label(curve: Curve) -> str:
-    """Its name, in which a dollar is a dollar and begins no formula."""
+    """The name of a curve, in which a dollar sign does not begin a formula."""
     return curve.name.replace("$", r"\$")
 
 

@@ -1,7 +1,7 @@
 """What the fit of a network says about a study of it: tuned steps to the study's target, by the exact engine.
 
-SGD, heavy ball, Nesterov and averages of them are predicted as they are. Adam is predicted as heavy ball behind H^-p, with
-the p that the fit measured. K-FAC and others have no power of H that a fit knows, and are not predicted.
+SGD, heavy ball, Nesterov and averages of them are predicted as they are. Adam is predicted as heavy ball with the
+preconditioner H^-p, with the p that the fit measured. For K-FAC and others a fit knows no such p, and they are not predicted.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from ...optimizers.base import fill, parameters
 from ...search.sweeps import Sweep, sweep
 from ...types import Progress, Wrong
 from ..space import Setting, optimizer_of
+from ..study import Study
 from .curves import Curve
 
 BEHIND_POWER: dict[type[Optimizer], type[SGD | HeavyBall]] = {Adam: HeavyBall, AdamW: HeavyBall, RMSProp: SGD}
-"""What descends behind the preconditioner H^-p by which each of these is predicted."""
+"""The optimizer that, with the preconditioner H^-p, predicts each of these."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,23 +39,17 @@ class Predicted:
         return {name: float(np.nanmedian(ratio)) for name, ratio in ratios.items() if np.isfinite(ratio).any()}
 
 
-def predicted(
-    fit: Fit, target: float, curves: Sequence[Curve], *, metric: str = "train_loss", start: int = 0, workload: str = "",
-    fixed: Mapping[str, Mapping[str, Setting]] | None = None, progress: Progress | None = None,
-) -> Predicted:  # fmt: skip
-    """Tuned steps to the target of a study, for those of its optimizers that a fit can speak about.
+def predicted(fit: Fit, study: Study, curves: Sequence[Curve], progress: Progress | None = None) -> Predicted:
+    """Tuned steps to the target of a study, for those of its optimizers that a fit can predict.
 
-    Parameters
-    ----------
-    workload : what the study trains; a fit of another network is refused.
-    start : number of steps that the trainings of the study had taken when they began.
-    fixed : for each optimizer the settings that the study did not search; they are not tuned here either.
+    A fit of another network is refused. Settings that the study fixes are not tuned here either.
     """
+    target, workload, start = study.target, study.workload, int(study.options.get("start", 0))
     network = fit.provenance.network
-    if workload and network and ":" not in workload and network != workload:
+    if network and ":" not in workload and network != workload:
         raise Wrong(f"the fit is of {network!r} and the study trains {workload!r}; fit that one", argument="fit")
-    if metric != "train_loss":
-        return Predicted({}, (f"a fit predicts the training loss, and the study measures {metric}",))
+    if study.metric != "train_loss":
+        return Predicted({}, (f"a fit predicts the training loss, and the study measures {study.metric}",))
     if target >= fit.loss:
         return Predicted({}, (f"the target {target:g} is not below the loss at the fit's checkpoint, {fit.loss:.4g}",))
     found = quadratic_at(fit, target)
@@ -67,7 +62,7 @@ def predicted(
         notes.append(f"{apart}: compare the shapes and the critical batch sizes, not the steps")
     sweeps = {}
     for i, curve in enumerate(curves):
-        family = family_of(curve, fit, (fixed or {}).get(curve.label, {}))
+        family = family_of(curve, fit, study.optimizers[curve.label].fixed)
         if isinstance(family, str):
             notes.append(family)
         else:
@@ -78,7 +73,7 @@ def predicted(
 
 
 def family_of(curve: Curve, fit: Fit, fixed: Mapping[str, Setting]) -> Optimizer | str:
-    """The optimizer of the exact engine that stands for a measured one, or why there is none."""
+    """The optimizer of the exact engine that predicts a measured one, or a sentence that says why there is none."""
     known = optimizer_of(curve.optimizer)
     if known is not None and known.linear:
         found = fill(known, {setting: float(fixed[setting]) for setting in parameters(known) if setting in fixed})

@@ -1,11 +1,10 @@
-"""A study as one HTML file that loads nothing: pictures, tables, what the paper says of them, settings and versions."""
+"""A study as one HTML file that loads nothing: pictures, tables, the paper's findings, settings and versions."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from ...show.chart import png
 from ...show.html import code, page, pairs, paragraph, picture, section, table, versions
@@ -17,35 +16,25 @@ from .predictions import Predicted
 from .verdicts import beyond
 
 
-@dataclass(frozen=True, eq=False)
-class Report:
-    """What a report tells: where the curves come from, the curves, what was predicted, what follows."""
-
-    title: str
-    about: Mapping[str, object]
-    target: str
-    curves: Sequence[Curve]
-    findings: Sequence[Finding]
-    study: str  # as TOML
-    predicted: Predicted | None = None
-
-    def html(self) -> str:
-        """The whole page."""
-        curves, predicted = self.curves, self.predicted
-        notes = [f"{note[0].upper()}{note[1:]}." for note in (predicted.notes if predicted else ())]
-        told = map(paragraph, [bands(curves), *notes])
-        steps, rates = png(plot_steps(curves, self.target, predicted)), png(plot_rates(curves, predicted))
-        return page(
-            self.title,
-            pairs(self.about),
-            section("Steps against batch size", picture(steps, "steps to the target against batch size"), *told),
-            section("Critical batch sizes", table(critical_rows(curves, predicted))),
-            section("Learning rates", picture(rates, "best learning rate against batch size")),
-            section("What the paper says", table(finding_rows(self.findings))),
-            section("Tuned settings", table([row for curve in curves for row in curve.table()])),
-            section("The study", code(self.study)),
-            section("Versions", pairs(versions())),
-        )
+def html(
+    title: str, about: Mapping[str, object], target: str, curves: Sequence[Curve], findings: Sequence[Finding], study: str,
+    predicted: Predicted | None = None,
+) -> str:  # fmt: skip
+    """The whole page; ``about`` says where the curves come from, and ``study`` is the study as TOML."""
+    notes = [f"{note[0].upper()}{note[1:]}." for note in (predicted.notes if predicted else ())]
+    told = map(paragraph, [bands(curves), *notes])
+    steps, rates = png(plot_steps(curves, target, predicted)), png(plot_rates(curves, predicted))
+    return page(
+        title,
+        pairs(about),
+        section("Steps against batch size", picture(steps, "steps to the target against batch size"), *told),
+        section("Critical batch sizes", table(critical_rows(curves, predicted))),
+        section("Learning rates", picture(rates, "best learning rate against batch size")),
+        section("What the paper says", table(finding_rows(findings))),
+        section("Tuned settings", table([row for curve in curves for row in curve.table()])),
+        section("The study", code(study)),
+        section("Versions", pairs(versions())),
+    )
 
 
 def toml(data: Mapping[str, Mapping[str, object]]) -> str:
@@ -90,7 +79,7 @@ def finding_rows(findings: Sequence[Finding]) -> Table:
 
 
 def bands(curves: Sequence[Curve]) -> str:
-    """What a point and the band around it are."""
+    """A sentence on what a point and the band around it are."""
     found = [share for curve in curves for share in curve.coverage if share == share]
     if not found:
         return "Steps of the best trial of each search, which are biased low: no setting was tried with fresh seeds."

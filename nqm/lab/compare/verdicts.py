@@ -1,7 +1,7 @@
-"""The paper's findings on real networks, each held against what a study measured.
+"""The paper's findings on real networks, each compared with what a study measured.
 
-Every number has its interval over seeds; a comparison is decided where 95% of the resampled curves agree. The names of
-optimizers here are those of the paper's own statements.
+Every number has its interval over seeds, and a comparison is decided if 95% of the resampled curves agree. The findings name
+optimizers as the paper does.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from ...show.verdict import Finding, Verdict
 from ...types import Array
 from .curves import Curve, estimate
 
-PAPER_ORDER = ("SGD", "HeavyBall", "Adam", "KFAC")  # The paper orders critical batch sizes so, the smallest first.
-AGREEMENT = 0.95  # A comparison is decided where this share of the resampled curves agree.
+PAPER_ORDER = ("SGD", "HeavyBall", "Adam", "KFAC")  # The paper's order of critical batch sizes, the smallest first.
+AGREEMENT = 0.95  # A comparison is decided if this share of the resampled curves agrees.
 EQUAL_WITHIN = 1.25  # Steps within this factor count as equal, because a tuned lr is found to some ten per cent.
-HELPFUL = 0.9  # An average of the weights helps where it takes less than this share of the steps.
+HELPFUL = 0.9  # An average of the weights helps if it takes less than this share of the steps.
 NO_SEEDS = "not every batch size was tried with fresh seeds"
 
 
 def findings(curves: Sequence[Curve], definition: Definition = "2x") -> list[Finding]:
     """What the study has to say about the order of critical batch sizes, momentum and averaging."""
-    by_name: dict[str, Curve] = {}  # The curve of an optimizer's own weights that has its name as label, or the first.
+    by_name: dict[str, Curve] = {}  # Curves of the weights; of several for one optimizer, that labelled with its name.
     for curve in curves:
         if not curve.averaged and (curve.optimizer not in by_name or curve.label == curve.optimizer):
             by_name[curve.optimizer] = curve
@@ -51,12 +51,12 @@ def ratio(a: Curve, b: Curve, batch_size: float) -> Estimate:
 
 
 def shared_sizes(a: Curve, b: Curve) -> Array:
-    """Batch sizes at which both optimizers arrived."""
+    """Batch sizes at which both optimizers reached the target."""
     return np.intersect1d(a.batch_sizes[np.isfinite(a.steps)], b.batch_sizes[np.isfinite(b.steps)])
 
 
 def beyond(estimate: Estimate, largest: float) -> str:
-    """A critical batch size for reading; infinity is more than the study's largest batch."""
+    """A critical batch size in words; infinity is shown as more than the study's largest batch."""
     if math.isnan(estimate.value):
         return "not measured"
     ends = (estimate.value, estimate.low, estimate.high)
@@ -100,11 +100,11 @@ def _average(plain: Curve, averaged: Curve) -> Finding:
     sizes = shared_sizes(plain, averaged)
     says = f"an average of the weights helps {plain.name} at small batch only"
     if len(sizes) < 2:
-        return Finding(says, "fewer than two batch sizes arrived", Verdict.open)
+        return Finding(says, "fewer than two batch sizes reached the target", Verdict.open)
     first, last = (ratio(averaged, plain, B) for B in (sizes[0], sizes[-1]))
     told = f"steps with over without: {first} at B = {sizes[0]:,.0f}, {last} at B = {sizes[-1]:,.0f}"
     if not (plain.certain and averaged.certain):
         return Finding(says, f"{told}: {NO_SEEDS}", Verdict.open)
-    if first.low >= HELPFUL:  # It does not help where the paper says that it does.
+    if first.low >= HELPFUL:  # The average does not help at small batch, where the paper says that it does.
         return Finding(says, told, Verdict.fails)
     return Finding(says, told, Verdict.holds if first.high < HELPFUL <= last.low else Verdict.partly)

@@ -1,6 +1,6 @@
-"""The claims of Zhang et al. (2019), each as a measurement with a verdict: `check` one, `run_all` of them.
+"""The claims of Zhang et al. (2019), each measured, with a verdict: `check` measures one, `run_all` measures all.
 
-One file is one claim (`Claim`); whatever file of this package has a ``STATEMENT`` is found and listed in `CLAIMS`.
+Each file of this package that has a ``STATEMENT`` is one `Claim`; `CLAIMS` lists them.
 
 >>> check("stationary_covariance").sentence
 'holds within 0.5% at lr h = 0.01'
@@ -19,7 +19,6 @@ from ...show.tables import made
 from ...types import Progress, Wrong, unknown
 from ..instance import PaperStudy
 from ..parts import Parts
-from ..pool import workers as pool_of
 from . import page
 from .base import Claim, Measured, Premises
 from .collect import Checked, collect
@@ -34,14 +33,14 @@ CLAIMS: dict[str, Claim] = _found()
 
 
 def claim(name: str) -> Claim:
-    """The claim of a name; an error names the nearest if there is none."""
+    """The claim of this name; the error for an unknown name suggests the nearest one."""
     if name not in CLAIMS:
         raise unknown("claim", name, CLAIMS)
     return CLAIMS[name]
 
 
 def check(name: str, study: PaperStudy | None = None, **premises: object) -> Measured:
-    """Measure one claim, with premises of yours if you name some."""
+    """Measure one claim, with other premises where they are given."""
     return claim(name).check(study, **premises)
 
 
@@ -52,36 +51,33 @@ def run_all(
 ) -> list[Checked]:  # fmt: skip
     """Measure claims; with a folder, write a picture of each and one page of all, ``claims.md`` and ``claims.html``.
 
-    Finished measurements are kept in the folder until all are: the same call continues a run that was interrupted. Those
-    with premises of yours are not kept.
+    Finished measurements are stored in the folder until all are finished, so the same call continues a run that was
+    interrupted. Measurements with other premises are not stored.
 
     Parameters
     ----------
-    only : names of the claims to measure; all whose requirements are installed if left out.
-    folder : made if it is not there.
-    turn : measure each again with the premises that turn its verdict.
-    premises : of yours, where one claim is measured.
+    only : names of the claims to measure; by default all claims whose requirements are installed.
+    folder : where to write; it is created if necessary.
+    turn : measure each claim again with the premise that changes its verdict.
+    premises : other premises, if one claim alone is measured.
     progress : called with the number of claims done and their total.
-    study : batch sizes to use instead of the paper's.
-    workers : processes that share the work. A script that asks for more than one needs the usual
-        ``if __name__ == "__main__":``.
-    notice : called with a sentence if measurements of an interrupted run are there.
+    study : a study with other batch sizes than the paper's.
+    workers : number of processes that share the work, as in `PaperStudy.shared`.
+    notice : called with a sentence if the folder has measurements of an interrupted run.
     """
     chosen = [claim(name) for name in only] if only else [c for c in CLAIMS.values() if not c.missing]
     for c in chosen:
         if c.missing:
             raise Wrong(f"{c.name} {c.missing}")
     if premises and len(chosen) != 1:
-        raise Wrong(
-            f"premises are those of one claim, got {len(chosen)} claims; name the one that is meant", "premises"
-        )
+        raise Wrong(f"premises are those of one claim, got {len(chosen)} claims; name that claim", "premises")
     folder, study = made(folder, "claims.md") if folder else None, study or PaperStudy()
     parts = Parts(folder / "unfinished-claims.jsonl" if folder and not premises else None, study.about)
     if notice and parts.note:
         notice(parts.note)
     found = []
-    with pool_of(workers) as pool:
-        for one in collect(chosen, study.sharing(pool), parts, folder, turn, premises):
+    with study.shared(workers) as shared:
+        for one in collect(chosen, shared, parts, folder, turn, premises):
             found.append(one)
             if progress:
                 progress(len(found), len(chosen))
@@ -92,12 +88,12 @@ def run_all(
 
 
 def left_out(found: Sequence[Checked]) -> str:
-    """What was not measured for want of an extra, where all else was; empty if there is nothing to say."""
+    """A sentence on the claims that were omitted because an extra is not installed; empty unless all others were measured."""
     absent = [c for c in CLAIMS.values() if c.missing]
     if not absent or {one.claim.name for one in found} != {c.name for c in CLAIMS.values() if not c.missing}:
         return ""
     return " ".join(
-        f"Left out: {', '.join(c.name for c in absent if c.missing == why)} ({why})."
+        f"Omitted: {', '.join(c.name for c in absent if c.missing == why)} ({why})."
         for why in dict.fromkeys(c.missing for c in absent)
     )
 

@@ -1,4 +1,4 @@
-"""What a claim is: a statement, a measurement that can be taken again with other premises, and a verdict from its numbers."""
+"""What a claim is: a statement, a measurement that can be repeated with other premises, and a verdict from its number."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from ...show.tables import Row, Table
 from ...show.verdict import Finding, Verdict
 from ...text.values import parse_number
 from ...types import Wrong, unknown
-from ..instance import PaperStudy, Question
+from ..instance import PaperStudy
 
 Premises = Mapping[str, object]
-"""What a claim takes for granted, by name: numbers, words, or an optimizer."""
+"""The assumptions of a claim, by name: numbers, words, or an optimizer."""
 
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """What was measured for a claim, and what follows.
+    """What was measured for a claim, and the verdict.
 
     Parameters
     ----------
-    table : every number behind the picture.
-    number, what : the one that decides, and what it is.
+    table : every number of the picture.
+    number, what : the number that decides, and what it is.
     told : the measurement in a sentence or two, with its numbers.
-    tolerance, reason : how far the number may be from what the claim says, and why so far.
-    verdict : what the tolerance makes of the number.
-    within : for a claim that holds, how closely or where; for "holds within ...".
-    when : for one that does not, or not everywhere; for "does not hold when ...".
+    tolerance, reason : how far the number may be from what the claim says, and the reason for this tolerance.
+    verdict : the verdict that follows from the number and the tolerance.
+    within : how closely or where the claim holds, as in "holds within ...".
+    when : where the claim does not hold, as in "does not hold when ...".
     """
 
     table: Table
@@ -51,7 +51,7 @@ class Measured:
 
     @property
     def sentence(self) -> str:
-        """The verdict as it is read out: holds, holds within ..., does not hold when ..."""
+        """The verdict as a sentence: holds, holds within ..., does not hold when ..."""
         holds = f"holds within {self.within}" if self.within else "holds"
         fails = f"does not hold when {self.when}"
         return {Verdict.holds: holds, Verdict.partly: f"{holds}; {fails}", Verdict.fails: fails}[self.verdict]
@@ -67,12 +67,12 @@ class Measured:
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of the authors, or one that a reader may take from them, that can be measured.
+    """A statement of the authors, or one that a reader may take from their figures, that can be measured.
 
-    A module of this package with a ``STATEMENT`` is one. It has ``SOURCE``, where it is said; ``measure(...)``, whose
-    arguments are the claim's premises; ``draw(table)``; and ``TURN``, the premises that turn the verdict, with a name for
-    them. It may name the searches it will ask a study for (``questions(study)``), so that workers run ahead, and the
-    module it cannot do without (``NEEDS``, with the extra that brings it).
+    It is a module of this package with ``STATEMENT``; ``SOURCE``, where the authors say it; ``measure(...)``, whose arguments
+    are the premises of the claim; ``draw(table)``; and ``TURN``, the description of a premise that changes the verdict,
+    with its arguments. An argument ``study`` of ``measure`` is a `PaperStudy`, which gives the problem and the batch sizes.
+    ``NEEDS`` names a module that the claim needs, and the extra that installs it.
     """
 
     name: str
@@ -82,7 +82,6 @@ class Claim:
     draw: Callable[[Table], Figure] = field(repr=False)
     turned_by: str = ""
     turn: Premises = field(default_factory=dict)
-    questions: Callable[[PaperStudy], list[Question]] | None = field(default=None, repr=False)
     needs: tuple[str, str] | None = None
 
     @classmethod
@@ -91,7 +90,7 @@ class Claim:
         return cls(
             name=module.__name__.rsplit(".", 1)[-1], statement=module.STATEMENT, source=module.SOURCE,
             measure=module.measure, draw=module.draw, turned_by=turned_by, turn=turn,
-            questions=getattr(module, "questions", None), needs=getattr(module, "NEEDS", None),
+            needs=getattr(module, "NEEDS", None),
         )  # fmt: skip
 
     @property
@@ -113,28 +112,30 @@ class Claim:
 
     @property
     def studies(self) -> bool:
-        """Whether it asks a study, whose answers other claims share."""
+        """Whether the claim asks a study, whose answers it shares with other claims."""
         return "study" in inspect.signature(self.measure).parameters
 
     def to_dict(self) -> Row:
-        """What it says, as ``--list --json`` prints it."""
+        """The statement and where it is made, as ``--list --json`` prints them."""
         return {"name": self.name, "statement": self.statement, "source": self.source, "needs": self.missing or None}
 
     def check(self, study: PaperStudy | None = None, **premises: object) -> Measured:
-        """Measure it, with premises of yours if you name some."""
+        """Measure the claim, with other premises where they are given."""
         for name in premises:
-            if name not in self.premises:
-                raise unknown(f"premise of {self.name}", name, self.premises)
-        return self.measure(study=study, **premises) if self.studies else self.measure(**premises)
+            self._default(name)
+        return self.measure(study=study or PaperStudy(), **premises) if self.studies else self.measure(**premises)
+
+    def _default(self, name: str) -> object:
+        if name not in self.premises:
+            raise unknown(f"premise of {self.name}", name, self.premises)
+        return self.premises[name]
 
     def read(self, text: str) -> tuple[str, str | float | tuple[float, ...]]:
         """A premise from text, ``name=value``: a number, several with commas between them, or a word, as its default is."""
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not value:
             raise Wrong(f"a premise is NAME=VALUE; {self.name} has {', '.join(self.premises)}, got {text!r:.60}")
-        if name not in self.premises:
-            raise unknown(f"premise of {self.name}", name, self.premises)
-        default = self.premises[name]
+        default = self._default(name)
         if isinstance(default, str):
             return name, value
         several = isinstance(default, (tuple, list))

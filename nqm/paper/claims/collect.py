@@ -1,15 +1,14 @@
-"""Measure many claims, on several processes if there are some, and draw what was measured."""
+"""Measure many claims, in this process or on a pool of several, and draw what was measured."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import cast
 
-from ...lab.executors import Executor
 from ...show.chart import save
 from ...show.tables import Row, Table
 from ...show.verdict import Verdict
@@ -17,13 +16,12 @@ from ..instance import PaperStudy
 from ..parts import Parts
 from .base import Claim, Measured, Premises
 
-T = TypeVar("T")
 Timed = tuple[Measured, float]
 
 
 @dataclass(frozen=True, eq=False)
 class Checked:
-    """A claim with what was measured for it, and again with the premises that turn it, if that was asked for."""
+    """A claim, its measurement, and the measurement with the premise that changes the verdict, if it was asked for."""
 
     claim: Claim
     measured: Measured
@@ -41,12 +39,10 @@ def collect(
     claims: Sequence[Claim], study: PaperStudy, parts: Parts, folder: Path | None = None, turn: bool = False,
     premises: Premises | None = None,
 ) -> Iterator[Checked]:  # fmt: skip
-    """Measure claims in order, each as soon as it and those before it are done; pictures go into the folder.
+    """Measure claims in order and yield each when it is done; pictures go into the folder.
 
-    Claims that ask the study share its answers and are put together here; the others are whole tasks for its pool.
+    Claims that ask the study are measured in this process and share its answers. All other claims are tasks for its pool.
     """
-    asked = (c.questions for c in claims if c.questions and c.name not in parts.known)
-    study.prepare(question for questions in asked for question in questions(study))
     tasks = {
         (c.name, again): _Task(c, {**(premises or {}), **(c.turn if again else {})}, study, parts, again)
         for c in claims
@@ -56,16 +52,17 @@ def collect(
     for c in claims:
         measured, seconds = tasks[c.name, False].result()
         turned = tasks[c.name, True].result()[0] if turn else None
-        if folder:
-            pictures.append(_submit(study.pool, _draw, c, measured.table, folder / f"{c.name}.png"))
+        if folder and study.pool:
+            pictures.append(study.pool.submit(_draw, c, measured.table, folder / f"{c.name}.png"))
+        elif folder:
+            _draw(c, measured.table, folder / f"{c.name}.png")
         yield Checked(c, measured, seconds, turned)
     for picture in pictures:
-        if picture is not None:
-            picture.result()
+        picture.result()
 
 
 class _Task:
-    """A measurement: known from a run that was interrupted, under way in the pool, or taken when it is asked for."""
+    """A measurement: known from an interrupted run, under way in the pool, or taken when its result is asked for."""
 
     def __init__(self, claim: Claim, premises: Premises, study: PaperStudy, parts: Parts, turned: bool) -> None:
         self.claim, self.premises, self.study, self.parts = claim, premises, study, parts
@@ -83,21 +80,13 @@ class _Task:
         return Measured(**{**found, "verdict": Verdict[found["verdict"]]}), seconds
 
     def _keep(self, found: Timed | Future[Timed]) -> None:
-        """Keep a measurement, in whatever order the pool finishes them."""
+        """Store a measurement as soon as it is finished, in whatever order the pool finishes them."""
         if isinstance(found, Future):
             if found.cancelled() or found.exception():
                 return
             found = found.result()
         measured, seconds = found
         self.parts.keep(self.name, ({**vars(measured), "verdict": measured.verdict.name}, seconds))
-
-
-def _submit(pool: Executor | None, function: Callable[..., T], *arguments: object) -> Future[T] | None:
-    """To the pool, or done at once if there is none."""
-    if pool is None:
-        function(*arguments)
-        return None
-    return pool.submit(function, *arguments)
 
 
 def _measure(claim: Claim, premises: Premises, study: PaperStudy | None = None) -> Timed:

@@ -1,4 +1,4 @@
-"""Runs in the eigenbasis of H and in a rotated one, with the same starts and the same noise."""
+"""Claim: H may be taken diagonal. Runs in the eigenbasis of H and in a rotated basis have the same starts and the same noise."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from ...optimizers import SGD, Adam, HeavyBall, Nesterov, Optimizer, Sign
-from ...show.chart import GREY, PALETTE, Figure, Line, Panel, chart
-from ...show.tables import Table, column, distinct
+from ...show.chart import PALETTE, Figure, Line, Panel, chart
+from ...show.tables import Table, column, distinct, rows_of
 from ...show.verdict import Verdict
+from ..drawing import level
 from ..instance import instance
 from .base import Measured
 
@@ -28,9 +29,9 @@ def measure(
 
     Parameters
     ----------
-    optimizers : that decide; Adam and sign descent are in the table in any case.
-    dim : modes, with h = 1/i and C = H.
-    steps, replicas, seed : of the sampled runs, at batch size 16.
+    optimizers : the optimizers that decide; Adam and sign descent are in the table in any case.
+    dim : number of modes, with h = 1/i and C = H.
+    steps, replicas, seed : length, number and seed of the sampled runs, at batch size 16.
     """
     problem = instance(dim)
     table = []
@@ -39,11 +40,9 @@ def measure(
             problem.sample(optimizer, 16, steps, points=30, replicas=replicas, seed=seed, rotation=basis, workers=1)
             for basis in (None, "random")
         )
-        gap = np.abs(rotated.loss / plain.loss - 1)
-        table += [
-            {"optimizer": name, "step": int(t), "diagonal": float(a), "rotated": float(b), "gap": float(g)}
-            for t, a, b, g in zip(plain.steps, plain.loss, rotated.loss, gap, strict=True)
-        ]
+        columns = {"step": plain.steps, "diagonal": plain.loss, "rotated": rotated.loss}
+        columns["gap"] = np.abs(rotated.loss / plain.loss - 1)
+        table += [{"optimizer": name, **row} for row in rows_of(columns)]
     gaps = {name: float(column(table, "gap", optimizer=name).max()) for name in distinct(table, "optimizer")}
     worst = max(gaps[name] for name in optimizers)
     told = ", ".join(f"{gap:.2g} for {name}" for name, gap in gaps.items())
@@ -63,7 +62,6 @@ def draw(table: Table) -> Figure:
         Line(column(table, "step", optimizer=name), column(table, "gap", optimizer=name).clip(1e-17), name, color)
         for name, color in zip(names, PALETTE, strict=False)
     ]
-    ends = [1, column(table, "step").max()]
-    lines.append(Line(ends, [TOLERANCE] * 2, f"tolerance {TOLERANCE:g}", GREY, ":", 1.2))
+    lines.append(level(column(table, "step").clip(1), TOLERANCE))
     panel = Panel(lines, "step", "relative gap between the bases", "log", "log", legend="none", y_limits=(1e-17, 3.0))
     return chart([panel], key=lines)

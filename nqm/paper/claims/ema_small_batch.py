@@ -1,33 +1,29 @@
-"""Averaging the weights at small and at large batch sizes."""
+"""Claim: an average of the weights saves steps at small batch sizes only."""
 
 from __future__ import annotations
 
-import numpy as np
-
-from ...show.chart import GREY, Figure, Line, Panel, chart
+from ...show.chart import Figure, Panel, chart
 from ...show.numbers import spelled
 from ...show.tables import Table, column, distinct
 from ...show.verdict import Verdict
-from ..drawing import curves, keys
-from ..instance import POWERS, WITH_AVERAGE, PaperStudy, asking
+from ..drawing import curves, keys, level
+from ..instance import POWERS, WITH_AVERAGE, PaperStudy
 from .base import Measured
 
 STATEMENT = "An average of the weights saves steps at small batch sizes, and nothing at large ones."
 SOURCE = "on exponential moving averages, with Figure 3b"
 TURN = ("there is hardly any noise at the smaller batch size either", {"small": 2**20})
-SAVES, NOTHING = 0.9, 0.95
-questions = asking(WITH_AVERAGE)
+SAVES, NOTHING = 0.9, 0.95  # An average saves steps below the first share of SGD's steps, and nothing above the second.
 
 
-def measure(study: PaperStudy | None = None, small: float | None = None, large: float | None = None) -> Measured:
+def measure(study: PaperStudy, small: float | None = None, large: float | None = None) -> Measured:
     """Tuned steps of averaged SGD over those of SGD at two batch sizes.
 
     Parameters
     ----------
-    study : gives the problem and the batch sizes.
-    small, large : two of them, the smallest and the largest if left out.
+    small, large : two batch sizes of the study; by default its smallest and its largest.
     """
-    found = (study or PaperStudy()).table(WITH_AVERAGE)
+    found = study.table(WITH_AVERAGE)
     plain = {(row["power"], row["batch_size"]): row["steps"] for row in found if row["optimizer"] == "SGD"}
     averaged = [row for row in found if row["optimizer"] != "SGD"]
     table = [{**row, "share": row["steps"] / plain[row["power"], row["batch_size"]]} for row in averaged]
@@ -35,10 +31,10 @@ def measure(study: PaperStudy | None = None, small: float | None = None, large: 
     small, large = small or min(sizes), large or max(sizes)
     few, many = ([column(table, "share", power=p, batch_size=b)[0] for p in POWERS] for b in (small, large))
     return Measured(
-        table, max(few), "share of SGD's steps at the small batch size, at most",
+        table, max(few), "largest share of SGD's steps at the small batch size",
         f"For p = {spelled(POWERS)} the average needs {spelled(few)} of SGD's steps at B = {small:,.0f}, and "
         f"{spelled(many)} at B = {large:,.0f}.",
-        SAVES, f"a tenth of the steps is worth having; from {NOTHING} on, a step or two of the shortest runs, it is nothing",
+        SAVES, f"a tenth of the steps is worth saving; {NOTHING} or more is a step or two of the shortest runs, which is nothing",
         Verdict.of(max(few) < SAVES and min(many) > NOTHING),
         "", f"the batch sizes are {small:,.0f} and {large:,.0f}: the shares are {spelled(few)} and {spelled(many)}",
     )  # fmt: skip
@@ -46,7 +42,6 @@ def measure(study: PaperStudy | None = None, small: float | None = None, large: 
 
 def draw(table: Table) -> Figure:
     lines = curves(table, "share", styles=("-",))
-    ends = [np.min(lines[0].x), np.max(lines[0].x)]
-    even = Line(ends, [1, 1], "SGD without the average", GREY, ":", 1.2)
+    even = level(lines[0].x, 1, "SGD without the average")
     panel = Panel([even, *lines], "batch size", "share of SGD's steps", "log2", legend="none", y_limits=(0.0, 1.08))
     return chart([panel], key=[*keys(table, styles=()), even])

@@ -1,7 +1,7 @@
-"""The Fisher matrix of a network over its training.
+"""Claim: the Fisher matrix of a network stabilises during training.
 
-By default on digits, which need no download. On ResNet8, nearer to what the authors speak of, it was found not to settle:
-docs/nets.md has the command and the table.
+By default it is measured on digits, which need no download. On ResNet8, which is nearer to the authors' network, the matrix
+does not settle: docs/nets.md has the command and the table.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...show.chart import GREY, PALETTE, Figure, Line, Panel, chart
+from ...show.chart import PALETTE, Figure, Line, Panel, chart
 from ...show.numbers import percent
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ...types import Wrong
+from ..drawing import level
 from .base import Measured
-from .nets import NEEDS, one_thread
+from .nets import NETS, one_thread
 
 STATEMENT = "The Fisher matrix stabilises after a few epochs of training."
+NEEDS = NETS
 SOURCE = "in an appendix, on the Fisher matrix of a ResNet during training"
 TURN = ("training has just begun", {"after": 0.0})
-TOLERANCE, STEADY = 0.95, 0.1
-
-__all__ = ["NEEDS", "SOURCE", "STATEMENT", "TURN", "draw", "measure"]
+TOLERANCE, STEADY = 0.95, 0.1  # The least alignment, and the largest relative change of the trace, of a stable matrix.
 
 
 def measure(
@@ -31,37 +31,35 @@ def measure(
     examples: int = 1797, sample: int | None = None, k: int = 10, probes: int = 8, lanczos_steps: int = 5,
     tol: float = 1e-3, seed: int = 0,
 ) -> Measured:  # fmt: skip
-    """Likeness of the Fisher matrix, which is the Gauss-Newton matrix, at each checkpoint and the one before it.
+    """Alignment of the Fisher matrix, which is the Gauss-Newton matrix, at each checkpoint with that at the one before.
 
-    Alignment is the cosine between the two matrices, each cut to its largest eigenvalues: it is blind to scale, which
-    the ratio of the traces shows.
+    Alignment is the cosine between the two matrices, each restricted to its largest eigenvalues. It does not depend on the
+    scale of the matrices; the ratio of the traces measures the scale.
 
     Parameters
     ----------
-    after : epochs from which on it should be stable.
-    epochs : at the checkpoints.
+    after : number of epochs after which the matrix should be stable.
+    epochs : epochs of the checkpoints.
     workload : a name such as "digits" (bundled), "fashion_cnn" or "cifar_resnet8".
-    examples : of its data, to train on.
-    sample : examples that the matrices are of, the first ones; all if left out. A product with a matrix is a pass over
-        them, so training on many costs little where they are few.
-    k : eigenvalues that the matrices are cut to.
-    probes, lanczos_steps : random vectors for the traces, which all checkpoints share, and Lanczos steps from each.
-    tol : residual of the eigenpairs, as a share of the largest value, at which they are good enough.
-    seed : of start, batches and probes.
+    examples : number of training examples.
+    sample : the matrices are those of this many examples, the first ones; by default of all. A product with a matrix is a
+        pass over these examples, so that a small sample saves time where training needs many examples.
+    k : number of eigenvalues that are kept of each matrix.
+    probes, lanczos_steps : number of random vectors for the traces, which all checkpoints share, and Lanczos steps of each.
+    tol : residual of an eigenpair that is small enough, as a share of the largest eigenvalue.
+    seed : seed of the start, the batches and the probes.
     """
     from ...nets.fitting.similarity import checkpoints, curvature_similarity
     from ...nets.workloads import WORKLOADS
     from ...nets.workloads import workload as named
 
     if not any(before >= after for before in epochs[:-1]):
-        raise Wrong(
-            f"after must leave two checkpoints to compare, got {after:g} with epochs {list(epochs)}", argument="after"
-        )
+        raise Wrong(f"after must leave two checkpoints to compare, got {after:g} with epochs {list(epochs)}", "after")
     task = named(workload)
     with one_thread():
         start = task.network(0, seed=seed, examples=examples)
         seen = start.examples if sample is None else sample
-        if not 1 <= seen <= start.examples:  # refused before the training, not after it
+        if not 1 <= seen <= start.examples:  # This is refused before the training.
             raise Wrong(f"sample must be from 1 to {start.examples:,}, got {seen}", argument="sample")
         times = [round(e * start.examples / task.batch_size) for e in epochs]
         trained = [
@@ -77,7 +75,7 @@ def measure(
 
 
 def judged(table: Table, after: float, where: str) -> Measured:
-    """What follows from the likeness of checkpoints, on a network and data that ``where`` names."""
+    """The verdict from a table of alignments and traces; ``where`` names the network and the data."""
     late = [row for row in table if row["before"] >= after]
     least, drift = float(column(late, "alignment").min()), float(np.abs(column(late, "trace_ratio") - 1).max())
     directions, scale = least >= TOLERANCE, drift <= STEADY
@@ -90,10 +88,10 @@ def judged(table: Table, after: float, where: str) -> Measured:
         f"Alignment of the Fisher matrix on {where}, by epochs: {told}. The trace changes "
         f"by factors of {ratios}.",
         TOLERANCE, f"{TOLERANCE:g} is an angle of 18 degrees between matrices; the scale may change by {percent(STEADY)}, "
-        "as learning rates are seldom known better",
+        "because learning rates are seldom known better",
         Verdict.holds if directions and scale else Verdict.partly if directions else Verdict.fails,
         f"an alignment of {least:.2f} while the number of epochs doubles",
-        f"its scale is meant: {moves}" if directions else turns,
+        f"the scale counts too: {moves}" if directions else turns,
     )  # fmt: skip
 
 
@@ -102,12 +100,12 @@ def draw(table: Table) -> Figure:
     likeness = [
         Line(epoch, column(table, "alignment"), "alignment", PALETTE[0], marker="o"),
         Line(epoch, column(table, "overlap"), "overlap of the top subspaces", PALETTE[1], marker="s"),
-        Line([epoch[0], epoch[-1]], [TOLERANCE] * 2, f"tolerance {TOLERANCE:g}", GREY, ":", 1.2),
+        level(epoch, TOLERANCE),
     ]
     scale = [
         Line(epoch, column(table, "trace_ratio"), "trace, over the one before", PALETTE[2], marker="o"),
         Line(epoch, column(table, "distance"), "distance of the spectra", PALETTE[3], marker="s"),
-        Line([epoch[0], epoch[-1]], [1.0, 1.0], "", GREY, ":", 1.2),
+        level(epoch, 1.0, "unchanged"),
     ]
     name = "epoch, against the checkpoint before"
     return chart([

@@ -1,4 +1,4 @@
-"""Heavy ball at lr (1 - momentum) beside SGD at lr."""
+"""Claim: learning rate and momentum are interchangeable. Heavy ball at lr (1 - momentum) is compared with SGD at lr."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import numpy as np
 from ...engine.spectrum import Spectrum
 from ...optimizers import SGD, HeavyBall
 from ...problems.quadratic import Quadratic
-from ...show.chart import GREY, PALETTE, Figure, Line, Panel, chart
+from ...show.chart import PALETTE, Figure, Line, Panel, chart
 from ...show.numbers import percent
 from ...show.tables import Table, column, distinct
 from ...show.verdict import Verdict
+from ..drawing import level
 from .base import Measured
 
 STATEMENT = (
@@ -31,8 +32,8 @@ def measure(settings: Sequence[tuple[float, float]] = SETTINGS, batch_size: floa
 
     Parameters
     ----------
-    settings : pairs of SGD's learning rate times curvature, and momentum.
-    batch_size : of the one mode with h = c = s = 1; signal and noise both count at 10.
+    settings : pairs of SGD's learning rate times curvature, and heavy ball's momentum.
+    batch_size : batch size, on one mode with h = c = s = 1; at 10, signal and noise both matter.
     """
     asked = [{"x": x, "momentum": b, "gap": _gap(x, b, batch_size), "asked": 1} for x, b in settings]
     drawn = [(float(x), b) for b in DRAWN for x in np.geomspace(1e-5, 0.1, 9)]
@@ -55,8 +56,7 @@ def draw(table: Table) -> Figure:
         Line(column(table, "x", momentum=b), column(table, "gap", momentum=b), f"momentum {b:g}", DRAWN[b], marker="o")
         for b in distinct(table, "momentum")
     ]
-    x = column(table, "x")
-    lines.append(Line([x.min(), x.max()], [TOLERANCE] * 2, f"tolerance {TOLERANCE:g}", GREY, ":", 1.2))
+    lines.append(level(column(table, "x"), TOLERANCE))
     return chart([Panel(lines, "learning rate of SGD $\\times$ curvature", "largest gap in the loss", "log", "log")])
 
 

@@ -1,4 +1,4 @@
-"""Steps against examples, and the hyperbola that is fitted to them."""
+"""Claim: steps and examples trade along a hyperbola. The product that the hyperbola fixes is measured along SGD's curve."""
 
 from __future__ import annotations
 
@@ -9,49 +9,41 @@ import numpy as np
 from ...optimizers import SGD
 from ...show.chart import GREY, PALETTE, Figure, Line, Panel, chart
 from ...show.numbers import percent
-from ...show.tables import Table, column
+from ...show.tables import Table, column, rows_of
 from ...show.verdict import Verdict
-from ..instance import PaperStudy, Question
+from ..instance import PaperStudy
 from .base import Measured
 
 STATEMENT = "Steps and examples trade along the hyperbola (S / Smin - 1)(E / Emin - 1) = 1."
 SOURCE = "on critical batch sizes, after McCandlish et al. (2018)"
 TURN = ("the gradient noise scale stays what it is during a run", {"noise_scale": "constant"})
 TOLERANCE = 0.1
-FRACTION = 1 / 64  # of the smallest batch size, where examples are the fewest to 1e-3
+FRACTION = 1 / 64  # At this fraction of the smallest batch size, examples are within 1e-3 of the fewest possible.
 
 
-def questions(study: PaperStudy) -> list[Question]:
-    return [study.to_sweep(SGD()), study.to_sweep(SGD(), batch_sizes=_fewest(study))]
-
-
-def measure(study: PaperStudy | None = None, noise_scale: Literal["exact", "constant"] = "exact") -> Measured:
+def measure(study: PaperStudy, noise_scale: Literal["exact", "constant"] = "exact") -> Measured:
     """The product (S / Smin - 1)(E / Emin - 1) along SGD's tuned curve.
 
     Parameters
     ----------
-    study : gives the problem and the batch sizes.
-    noise_scale : "exact" takes the curve of tuned SGD. "constant" takes McCandlish et al.'s model of it, in which a step
-        at the best rate wins 1 / (1 + B_noise / B) of what it wins without noise, with B_noise the same at every step.
+    noise_scale : "exact" takes the curve of tuned SGD. "constant" takes McCandlish et al.'s model of the curve, in which a
+        step at the best rate gains 1 / (1 + B_noise / B) of what it gains without noise, with a constant B_noise.
     """
-    study = study or PaperStudy()
-    found, few = study.sweep(SGD()), study.sweep(SGD(), batch_sizes=_fewest(study))
+    smallest = min(study.batch_sizes) * FRACTION
+    found, few = study.ask([study.to_sweep(SGD()), study.to_sweep(SGD(), batch_sizes=[smallest])])
     sizes, steps, fewest = found.batch_sizes, found.steps, float(few.examples[0])
     if noise_scale == "constant":
         steps = found.smallest_steps + fewest / sizes  # Smin (1 + B_noise / B) with B_noise = Emin / Smin
     s, e = steps / found.smallest_steps - 1, steps * sizes / fewest - 1
-    table = [
-        {"batch_size": float(b), "steps_excess": float(x), "examples_excess": float(y), "product": float(x * y)}
-        for b, x, y in zip(sizes, s, e, strict=True)
-    ]
-    product = column(table, "product")
+    product = s * e
+    table = rows_of({"batch_size": sizes, "steps_excess": s, "examples_excess": e, "product": product})
     off = float(np.max(np.abs(product - 1)))
     return Measured(
         table, off, "largest distance of the product from 1",
         f"Along the curve{' of that model' if noise_scale == 'constant' else ' of tuned SGD'}, with Emin at "
-        f"B = {_fewest(study)[0]:g} and Smin at an infinite batch, the product runs from {product.min():.2g} to "
+        f"B = {smallest:g} and Smin at an infinite batch, the product runs from {product.min():.2g} to "
         f"{product.max():.2g}.",
-        TOLERANCE, "the curve is exact to 0.1%, so that 10% leaves room for a fit but not for another shape",
+        TOLERANCE, "the curve is exact to 0.1%, so 10% allows for the error of a fit but not for another shape",
         Verdict.of(off <= TOLERANCE), percent(off),
         f"the noise scale grows as the loss falls, as here: the product runs from {product.min():.2g} to {product.max():.2g}",
     )  # fmt: skip
@@ -67,7 +59,3 @@ def draw(table: Table) -> Figure:
     return chart(
         [Panel(lines, "steps above the fewest, S / Smin - 1", "examples above the fewest, E / Emin - 1", "log", "log")]
     )
-
-
-def _fewest(study: PaperStudy) -> tuple[float]:
-    return (min(study.batch_sizes) * FRACTION,)

@@ -1,4 +1,4 @@
-"""Momentum where curvature decides."""
+"""Claim: at large batch sizes momentum helps."""
 
 from __future__ import annotations
 
@@ -7,38 +7,32 @@ from ...optimizers.kinds import Free
 from ...show.numbers import spelled
 from ...show.tables import column, distinct
 from ...show.verdict import Verdict
-from ..instance import POWERS, WITH_MOMENTUM, PaperStudy, asking
+from ..instance import POWERS, PaperStudy
+from . import momentum_small_batch as small_batch
 from .base import Measured
-from .momentum_small_batch import draw, step_ratios
 
 STATEMENT = "At large batch sizes momentum helps."
 SOURCE = "on momentum, with Figure 3a"
 TURN = ("the batch is small and momentum fixed", {"batch_size": 4, "momentum": 0.9})
 TOLERANCE = 1.1
-questions = asking(WITH_MOMENTUM)
+draw = small_batch.draw
 
 
-def measure(
-    study: PaperStudy | None = None, batch_size: float | None = None, momentum: float | Free = free
-) -> Measured:
+def measure(study: PaperStudy, batch_size: float | None = None, momentum: float | Free = free) -> Measured:
     """Tuned steps of SGD over heavy ball's at a large batch size.
 
     Parameters
     ----------
-    study : gives the problem and the batch sizes.
-    batch_size : one of them, the largest if left out.
-    momentum : of heavy ball, tuned if free.
+    batch_size : a batch size of the study; by default its largest.
+    momentum : momentum of heavy ball; `free` tunes it.
     """
-    table = step_ratios(study or PaperStudy(), momentum)
+    table = small_batch.step_ratios(study, momentum)
     name, size = distinct(table, "momentum")[0], batch_size or max(distinct(table, "batch_size"))
     gain = [1 / column(table, "ratio", momentum=name, power=p, batch_size=size)[0] for p in POWERS]
     return Measured(
-        table, min(gain), "steps of SGD over heavy ball's, at least",
+        table, min(gain), "smallest ratio of SGD's steps to heavy ball's",
         f"At B = {size:,.0f} SGD needs {spelled(gain)} times the steps of heavy ball for p = {spelled(POWERS)}.",
-        TOLERANCE, "at p = 0.75 SGD takes about ten steps and heavy ball five, so that one step is at least 10%",
+        TOLERANCE, "at p = 0.75 SGD takes about ten steps and heavy ball five, so one step is 10% or more",
         Verdict.of(*(g > TOLERANCE for g in gain)), "",
         f"the batch size is {size:,.0f} with momentum {name}: the factors are {spelled(gain)}",
     )  # fmt: skip
-
-
-__all__ = ["draw", "measure", "questions"]

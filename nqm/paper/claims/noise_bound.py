@@ -1,4 +1,4 @@
-"""The bound d / (2CB) on steps, and the Bayes bound that knows the start."""
+"""Claim: no method needs fewer than d / (2CB) steps. The Bayes bound, which uses the start, is shown beside this bound."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...problems.bounds import bayes_bound, paper_bound
 from ...show.chart import GREY, PALETTE, Figure, Line, Panel, chart
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
-from ..instance import PaperStudy, Question
+from ..instance import PaperStudy
 from .base import Measured
 
 STATEMENT = "No method needs fewer than d / (2CB) steps to reach the loss C."
@@ -20,24 +20,19 @@ DRAWN = (0.01, 0.03, 0.1, 0.3, 1.0, 2.0, 3.0, 4.0)
 METHODS = {"SGD": SGD(), "heavy ball": HeavyBall(), "SGD with EMA": EMA(SGD())}
 
 
-def questions(study: PaperStudy) -> list[Question]:
-    return [study.to_sweep(o, target, (_size(study),)) for target in DRAWN for o in METHODS.values()]
-
-
-def measure(study: PaperStudy | None = None, targets: Sequence[float] = TARGETS) -> Measured:
-    """Tuned steps of three methods at the smallest batch size over d / (2CB), and the Bayes bound beside it.
+def measure(study: PaperStudy, targets: Sequence[float] = TARGETS) -> Measured:
+    """Tuned steps of three methods at the smallest batch size, over d / (2CB); the table has the Bayes bound too.
 
     Parameters
     ----------
-    study : gives the problem and the batch sizes.
-    targets : losses C that decide.
+    targets : the losses C that decide.
     """
-    study = study or PaperStudy()
-    size, spectrum = _size(study), study.problem.spectrum
+    size, spectrum = min(study.batch_sizes), study.problem.spectrum
     table = []
     for target in sorted({*DRAWN, *targets}):
         bounds = {"paper": paper_bound(spectrum, target, size), "bayes": bayes_bound(spectrum, target, size)}
-        steps = {name: float(study.sweep(o, target, (size,)).steps[0]) for name, o in METHODS.items()}
+        found = study.ask([study.to_sweep(optimizer, target, (size,)) for optimizer in METHODS.values()])
+        steps = {name: float(one.steps[0]) for name, one in zip(METHODS, found, strict=True)}
         table.append({"target": target, "batch_size": size, **bounds, **steps})
     asked = [row for row in table if row["target"] in targets]
     over = {row["target"]: min(row[name] for name in METHODS) / row["paper"] for row in asked}
@@ -68,7 +63,3 @@ def draw(table: Table) -> Figure:
     lines += [Line(targets, column(table, m), m, c, marker="o") for m, c in zip(METHODS, PALETTE, strict=False)]
     name = f"steps at B = {table[0]['batch_size']:g}"
     return chart([Panel(lines, "target loss C", name, "log", "log")], size=(5.5, 3.8))
-
-
-def _size(study: PaperStudy) -> float:
-    return min(study.batch_sizes)

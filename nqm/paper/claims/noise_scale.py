@@ -1,4 +1,4 @@
-"""The gradient noise scale beside the critical batch size."""
+"""Claim: the gradient noise scale predicts the order of magnitude of the critical batch size."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Literal
 import numpy as np
 
 from ...optimizers import SGD
-from ...show.chart import BLACK, GREY, PALETTE, Figure, Line, Panel, chart
+from ...show.chart import BLACK, PALETTE, Figure, Line, Panel, chart
 from ...show.numbers import brief
-from ...show.tables import Table, column
+from ...show.tables import Table, column, rows_of
 from ...show.verdict import Verdict
-from ..instance import PaperStudy, Question
+from ..drawing import level
+from ..instance import PaperStudy
 from .base import Measured
 
 STATEMENT = (
@@ -23,30 +24,21 @@ TURN = ("it is measured at the start", {"at": "start"})
 TOLERANCE = 10**0.5
 
 
-def questions(study: PaperStudy) -> list[Question]:
-    return [study.to_sweep(SGD())]
-
-
-def measure(study: PaperStudy | None = None, at: Literal["run", "start"] = "run") -> Measured:
+def measure(study: PaperStudy, at: Literal["run", "start"] = "run") -> Measured:
     """Noise scale along SGD's tuned run at the batch size nearest to the critical one, over that critical batch size.
 
     Parameters
     ----------
-    study : gives the problem and the batch sizes.
-    at : average it over the steps of the run, or take it at the start.
+    at : whether the noise scale is averaged over the steps of the run ("run") or taken at its start ("start").
     """
-    study = study or PaperStudy()
     found = study.sweep(SGD())
     critical = found.critical_batch_size("ratio")
     near = int(np.argmin(np.abs(np.log(found.batch_sizes / critical))))
     optimizer, batch_size = found.optimizers[near], float(found.batch_sizes[near])
-    assert optimizer is not None  # SGD reaches any target: its floor falls with its rate
+    assert optimizer is not None  # SGD reaches every target, because its floor falls with its rate.
     run = study.problem.run(optimizer, batch_size, int(found.steps[near]), points=160)
     scales = {"curvature": run.curvature_noise_scale, "simple": run.noise_scale}
-    table = [
-        {"step": int(t), "curvature": float(c), "simple": float(s), "critical": critical}
-        for t, c, s in zip(run.steps, scales["curvature"], scales["simple"], strict=True)
-    ]
+    table = [{**row, "critical": critical} for row in rows_of({"step": run.steps, **scales})]
     taken = {k: float(v[0] if at == "start" else _average(run.steps, v)) for k, v in scales.items()}
     off = float(max(taken["curvature"] / critical, critical / taken["curvature"]))
     where = "at the start" if at == "start" else "on average over the run"
@@ -68,11 +60,10 @@ def draw(table: Table) -> Figure:
         Line(steps, column(table, "simple"), "tr C / $|g|^2$", PALETTE[1]),
         Line(steps, column(table, "critical"), "critical batch size", BLACK, "--", 1.2),
     ]
-    average = _average(steps, column(table, "curvature"))
-    lines.append(Line([steps[1], steps[-1]], [average] * 2, "average over the run", GREY, ":", 1.2))
+    lines.append(level(steps[1:], _average(steps, column(table, "curvature")), "average over the run"))
     return chart([Panel(lines, "step", "noise scale", "log", "log2")])
 
 
 def _average(steps: np.ndarray, values: np.ndarray) -> float:
-    """Mean over steps of a quantity known at some of them."""
+    """Mean over all steps of a quantity that is known at some of them, by the trapezoidal rule."""
     return float(np.diff(steps) @ (values[1:] + values[:-1]) / 2 / (steps[-1] - steps[0]))

@@ -14,30 +14,30 @@ from .collect import Checked
 TITLE = "The claims of Zhang et al. (2019), measured"
 ABOUT = (
     "Each statement is that of Which Algorithmic Choices Matter at Which Batch Sizes? Insights From a Noisy Quadratic "
-    "Model (NeurIPS 2019, arXiv 1907.04164), of a work it leans on, or what its figures suggest, in our words. Every "
+    "Model (NeurIPS 2019, arXiv 1907.04164), of a work that it cites, or what its figures suggest, in our words. Every "
     "number was measured when this page was written, every verdict follows from the number and the tolerance beside it, "
     "and random numbers are seeded."
 )
-ROWS = 12  # of a claim's table on the page; --json has them all
+ROWS = 12  # The page shows at most this many rows of a claim's table; --json has them all.
+VERBS = (("holds", "hold"), ("holds", "hold"), ("does", "do"))  # One claim, and several, under each verdict.
 
 
-def write(checked: Sequence[Checked], folder: Path, note: str = "") -> list[Path]:
+def write(checked: Sequence[Checked], folder: Path, note: str = "") -> None:
     """Write ``claims.md`` and ``claims.html``, with a note after the summary; the pictures are in the folder already."""
-    paths = [folder / "claims.md", folder / "claims.html"]
-    paths[0].write_text(as_markdown(checked, note), encoding="utf-8")
-    paths[1].write_text(as_html(checked, folder, note), encoding="utf-8")
-    return paths
+    (folder / "claims.md").write_text(as_markdown(checked, note), encoding="utf-8")
+    (folder / "claims.html").write_text(as_html(checked, folder, note), encoding="utf-8")
 
 
 def summary(checked: Sequence[Checked]) -> str:
-    """How many hold."""
-    held, partly, failed = (sum(c.measured.verdict is v for c in checked) for v in JUDGED)
+    """How many claims hold, hold with qualifications, and do not hold."""
+    counts = [sum(c.measured.verdict is v for c in checked) for v in JUDGED]
+    held, partly, failed = (f"{n} {one if n == 1 else more}" for n, (one, more) in zip(counts, VERBS, strict=True))
     claims = "1 claim" if len(checked) == 1 else f"{len(checked)} claims"
-    return f"Of {claims} {held} hold, {partly} within limits, {failed} not."
+    return f"Of {claims}, {held}, {partly} with qualifications and {failed} not."
 
 
 def entries(one: Checked) -> list[tuple[str, str]]:
-    """What is said of a claim after its statement: name and text."""
+    """What the page says of a claim after its statement: pairs of a name and a text."""
     found = one.measured
     number, tolerance = f"{brief(found.number)}: {found.what}", f"{brief(found.tolerance)}: {found.reason}"
     rows = [("measured", found.told), ("number", number), ("tolerance", tolerance), ("verdict", found.sentence)]
@@ -53,9 +53,8 @@ def as_markdown(checked: Sequence[Checked], note: str = "") -> str:
         said = "\n".join(f"- {name}: {f'**{text}**' if name == 'verdict' else text}" for name, text in entries(one))
         names = header(one.measured.table)
         parts += [f"## {one.claim.name}", f"> {one.claim.statement}", f"Said {one.claim.source}.", said]
-        parts.append(f"![{one.claim.title}]({one.claim.name}.png)")
-        parts.append(markdown(names, [[row.get(name) for name in names] for row in some(one.measured.table, ROWS)]))
-        parts += [_more(one)] if _more(one) else []
+        rows = [[row.get(name) for name in names] for row in some(one.measured.table, ROWS)]
+        parts += [f"![{one.claim.title}]({one.claim.name}.png)", markdown(names, rows), *filter(None, [_more(one)])]
     return "\n\n".join(parts) + "\n"
 
 

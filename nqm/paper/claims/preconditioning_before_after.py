@@ -1,13 +1,14 @@
-"""A preconditioner before momentum, and after it."""
+"""Claim: a fixed preconditioner may be applied before momentum or after it."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from ...optimizers import DriftingPreconditioned, HeavyBall
-from ...show.chart import GREY, PALETTE, Figure, Line, Panel, chart
+from ...show.chart import PALETTE, Figure, Line, Panel, chart
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
+from ..drawing import level
 from ..instance import instance
 from .base import Measured
 
@@ -27,10 +28,10 @@ def measure(
 
     Parameters
     ----------
-    drift : by which part the power p of H^-p swings, with a period of 100 steps.
-    power : p.
-    dim : modes, with h = 1/i and C = H.
-    steps, replicas, seed : of the sampled runs, at batch size 64.
+    drift : relative amplitude with which the power p of H^-p oscillates, with a period of 100 steps.
+    power : the power p.
+    dim : number of modes, with h = 1/i and C = H.
+    steps, replicas, seed : length, number and seed of the sampled runs, at batch size 64.
     """
     problem, inner = instance(dim), HeavyBall(0.1, 0.9)
     table = []
@@ -47,7 +48,7 @@ def measure(
         table, gap, f"largest relative gap in the mean loss at a drift of {drift:g}",
         f"Largest relative gap over {steps} steps of heavy ball on {dim} modes, p = {power:g}: {table[0]['gap']:.1g} for a "
         f"fixed preconditioner, {half:.2g} for one whose power swings by half.",
-        TOLERANCE, "the two orders are the same sums in another order, so only rounding may differ",
+        TOLERANCE, "the two runs add the same terms in another order, so only rounding may differ",
         Verdict.of(gap <= TOLERANCE), f"{gap:.1g}, which is rounding",
         f"the preconditioner drifts by {drift:g}: the orders differ by {gap:.2g}",
     )  # fmt: skip
@@ -59,7 +60,7 @@ def draw(table: Table) -> Figure:
     lines = [
         Line(drift[moving], gap[moving], "drifting preconditioner", PALETTE[0], marker="o"),
         Line([drift[moving].min(), drift.max()], [max(gap[0], 1e-17)] * 2, "fixed preconditioner", PALETTE[1], "--"),
-        Line([drift[moving].min(), drift.max()], [TOLERANCE] * 2, f"tolerance {TOLERANCE:g}", GREY, ":", 1.2),
+        level(drift[moving], TOLERANCE),
     ]
     name = "gap between before and after momentum"
     return chart([Panel(lines, "drift of the preconditioner's power", name, "log", "log", legend="center right")])

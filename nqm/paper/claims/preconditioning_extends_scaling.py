@@ -1,4 +1,4 @@
-"""Preconditioners and momentum against the critical batch size."""
+"""Claim: preconditioning and momentum each extend perfect scaling to larger batches."""
 
 from __future__ import annotations
 
@@ -7,31 +7,29 @@ import itertools
 import numpy as np
 
 from ...optimizers import SGD
-from ...show.chart import GREY, Figure, Line, Panel, chart
+from ...show.chart import Figure, Panel, chart
 from ...show.numbers import spelled
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
-from ..drawing import curves, keys
-from ..instance import POWERS, WITH_MOMENTUM, Methods, PaperStudy, asking
+from ..drawing import curves, keys, level
+from ..instance import POWERS, WITH_MOMENTUM, Methods, PaperStudy
 from .base import Measured
 
 STATEMENT = "Preconditioning and momentum each extend perfect scaling to larger batches."
 SOURCE = "on preconditioning, with Figure 3a"
 TURN = ("every mode has the same curvature", {"exponent": 0.0, "methods": {"SGD": SGD()}})
 TOLERANCE = 1.1
-questions = asking(WITH_MOMENTUM)
 
 
-def measure(study: PaperStudy | None = None, exponent: float = 1.0, methods: Methods = WITH_MOMENTUM) -> Measured:
+def measure(study: PaperStudy, exponent: float = 1.0, methods: Methods = WITH_MOMENTUM) -> Measured:
     """Critical batch sizes, 20% above perfect scaling, of SGD and heavy ball with each preconditioner.
 
     Parameters
     ----------
-    study : gives the number of modes and the batch sizes.
-    exponent : of the power law of curvatures; 0 leaves nothing to precondition.
-    methods : to tune; if heavy ball is among them, it is compared with SGD too.
+    exponent : exponent of the power law of curvatures; with 0 all curvatures are equal.
+    methods : the methods that are tuned; if heavy ball is one of them, it is compared with SGD too.
     """
-    study = (study or PaperStudy()).on(exponent)
+    study = study.on(exponent)
     critical = {m: study.critical(o) for m, o in methods.items()}
     table = study.table(methods)
     for row in table:
@@ -39,13 +37,12 @@ def measure(study: PaperStudy | None = None, exponent: float = 1.0, methods: Met
         found = critical[row["optimizer"]][POWERS.index(row["power"])]
         row |= {"excess": float(row["examples"] / fewest), "critical": found}
     steps = [_factor(a, b) for found in critical.values() for a, b in itertools.pairwise(found)]
-    momentum = []
-    if "heavy ball" in critical:
-        momentum = [_factor(s, h) for s, h in zip(critical["SGD"], critical["heavy ball"], strict=True)]
+    pairs = zip(critical["SGD"], critical["heavy ball"], strict=True) if "heavy ball" in critical else ()
+    momentum = [_factor(sgd, heavy_ball) for sgd, heavy_ball in pairs]
     least = min([*steps, *momentum])
     told = "; ".join(f"{m} {', '.join(_size(b) for b in found)}" for m, found in critical.items())
     return Measured(
-        table, least, "least factor between neighbours: from one power to the next, or by momentum",
+        table, least, "smallest factor in critical batch size from one power to the next, or by momentum",
         f"Critical batch size (20% above perfect scaling) for p = {spelled(POWERS)}: {told}.",
         TOLERANCE, "batch sizes are a factor of 4 apart, and interpolating between them is good to some percent",
         Verdict.of(*(factor > TOLERANCE for factor in (*steps, *momentum))),
@@ -56,14 +53,13 @@ def measure(study: PaperStudy | None = None, exponent: float = 1.0, methods: Met
 
 def draw(table: Table) -> Figure:
     lines = curves(table, "excess")
-    ends = [min(np.min(line.x) for line in lines), max(np.max(line.x) for line in lines)]
-    limit = Line(ends, [1.2, 1.2], "20% above perfect scaling", GREY, ":", 1.2)
+    limit = level(column(table, "batch_size"), 1.2, "20% above perfect scaling")
     panel = Panel([limit, *lines], "batch size", "examples over the fewest", "log2", "log2", legend="none")
     return chart([panel], key=[*keys(table), limit])
 
 
 def _factor(first: float, then: float) -> float:
-    """How much larger the second critical batch size is; 1 where both are beyond the largest that was tried."""
+    """The second critical batch size over the first; 1 if both are beyond the largest batch size that was tried."""
     return 1.0 if np.isnan(first) and np.isnan(then) else then / first if np.isfinite(first) else np.nan
 
 

@@ -1,4 +1,4 @@
-"""Preconditioners where noise decides."""
+"""Claim: preconditioning helps at small batch sizes too."""
 
 from __future__ import annotations
 
@@ -12,26 +12,24 @@ from ...show.numbers import spelled
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ..drawing import curves, keys
-from ..instance import POWERS, WITH_MOMENTUM, Methods, PaperStudy, asking
+from ..instance import POWERS, WITH_MOMENTUM, Methods, PaperStudy
 from .base import Measured
 
 STATEMENT = "Preconditioning helps at small batch sizes too."
 SOURCE = "on preconditioning, with Figure 3a"
 TURN = ("every mode has the same curvature", {"exponent": 0.0, "methods": {"SGD": SGD()}})
 TOLERANCE = 1.02
-questions = asking(WITH_MOMENTUM)
 
 
-def measure(study: PaperStudy | None = None, exponent: float = 1.0, methods: Methods = WITH_MOMENTUM) -> Measured:
-    """Steps without a preconditioner over steps with one, at each batch size; the smallest decides.
+def measure(study: PaperStudy, exponent: float = 1.0, methods: Methods = WITH_MOMENTUM) -> Measured:
+    """Steps without a preconditioner over steps with one, at each batch size; the smallest batch size decides.
 
     Parameters
     ----------
-    study : gives the number of modes and the batch sizes.
-    exponent : of the power law of curvatures; 0 leaves nothing to precondition.
-    methods : to tune.
+    exponent : exponent of the power law of curvatures; with 0 all curvatures are equal.
+    methods : the methods that are tuned.
     """
-    study = (study or PaperStudy()).on(exponent)
+    study = study.on(exponent)
     table = study.table(methods)
     plain = {(row["optimizer"], row["batch_size"]): row["steps"] for row in table if row["power"] == 0.0}
     for row in table:
@@ -39,11 +37,11 @@ def measure(study: PaperStudy | None = None, exponent: float = 1.0, methods: Met
     gain = {m: [column(table, "gain", optimizer=m, power=p)[0] for p in POWERS] for m in methods}
     growth = [b / a for found in gain.values() for a, b in itertools.pairwise(found)]
     size = table[0]["batch_size"]
-    told = ", ".join(f"{m} {spelled(found[1:])} times" for m, found in gain.items())
+    told = ", ".join(f"{spelled(found[1:])} for {m}" for m, found in gain.items())
     return Measured(
-        table, min(growth), "least factor in steps from one power to the next",
-        f"At B = {size:g} the steps of p = {spelled(POWERS[1:])} go into those of p = 0: {told}.",
-        TOLERANCE, "steps are found to 0.1%; 2% is well clear of that",
+        table, min(growth), "smallest factor in steps from one power to the next",
+        f"Steps of p = 0 over those of p = {spelled(POWERS[1:])} at B = {size:g}: {told}.",
+        TOLERANCE, "steps are found to 0.1%; 2% is well above that error",
         Verdict.of(*(g > TOLERANCE for g in growth)),
         "" if min(growth) > TOLERANCE else "some of the powers",
         "curvatures are equal" if exponent == 0 else f"curvature falls as i^-{exponent:g}: the factors are {spelled(growth)}",

@@ -1,4 +1,7 @@
-"""SGD on logistic regression near its minimum, and the noisy quadratic with the same curvature and noise."""
+"""Claim: near its minimum a smooth loss is a quadratic.
+
+SGD on logistic regression is compared with the noisy quadratic model that has the same curvature and noise.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,12 @@ import numpy as np
 from ...engine.spectrum import Spectrum
 from ...optimizers import SGD
 from ...problems.quadratic import Quadratic
-from ...show.chart import GREY, PALETTE, Figure, Line, Panel, chart
+from ...show.chart import PALETTE, Figure, Line, Panel, chart
 from ...show.numbers import percent
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ...types import Array
+from ..drawing import level
 from .base import Measured
 
 STATEMENT = "Near its minimum a smooth loss is a quadratic, and SGD on it behaves as on the noisy quadratic model."
@@ -27,49 +31,48 @@ TOLERANCE = 0.05
 def measure(
     distances: Sequence[float] = DISTANCES, replicas: int = 400, steps: int = 40, examples: int = 200, seed: int = 0
 ) -> Measured:
-    """Loss of minibatch SGD on logistic regression over the model's, less one, at worst over a run.
+    """Largest relative gap over a run between the mean loss of minibatch SGD on logistic regression and the model's loss.
 
-    Noise shrinks with the distance, batch size 8 / distance^2, so that signal and noise both come nearer to the minimum.
+    The batch size is 8 / distance^2, so that the noise shrinks together with the distance of the start.
 
     Parameters
     ----------
-    distances : of the start from the minimum.
-    replicas : independent runs that are averaged.
-    steps : of each run.
-    examples : of the data set, six features each.
-    seed : of data and minibatches.
+    distances : distances of the start from the minimum.
+    replicas : number of independent runs that are averaged.
+    steps : length of each run.
+    examples : number of examples of the data set, with six features each.
+    seed : seed of the data and of the minibatches.
     """
     rng = np.random.default_rng(seed)
     loss = Logistic.made(rng, examples)
-    start = rng.standard_normal(loss.dim)
+    start = rng.standard_normal(len(loss.minimum))
     start /= np.linalg.norm(start)
     table = [
         {"distance": r, "step": int(t), "real": real, "model": model, "stderr": stderr, "gap": real / model - 1}
         for r in distances
         for t, real, model, stderr in _compare(loss, r * start, max(1, round(8 / r**2)), steps, replicas, rng)
     ]
-    gaps = [float(np.abs(column(table, "gap", distance=r)).max()) for r in distances]
-    nearest = int(np.argmin(distances))
-    errors = column(table, "stderr", distance=distances[nearest]) / column(table, "model", distance=distances[nearest])
-    last, error = gaps[nearest], float(errors.max())
-    told = ", ".join(f"{percent(gap)} at {r:g}" for r, gap in zip(distances, gaps, strict=True))
+    gaps = {r: float(np.abs(column(table, "gap", distance=r)).max()) for r in distances}
+    near = min(distances)
+    last, error = (
+        gaps[near],
+        float((column(table, "stderr", distance=near) / column(table, "model", distance=near)).max()),
+    )
+    told = ", ".join(f"{percent(gap)} at {r:g}" for r, gap in gaps.items())
     return Measured(
-        table, last, f"largest relative gap in the loss at distance {distances[nearest]:g}",
+        table, last, f"largest relative gap in the loss at distance {near:g}",
         f"Largest relative gap between the mean loss of {replicas} runs of {steps} steps and the model with the Hessian and the "
         f"gradient noise of the minimum, by distance of the start: {told}. The standard error of the last is {percent(error)}.",
         TOLERANCE, "third derivatives leave a gap of first order in the distance, some percent at 1/8 for features of order 1",
-        Verdict.of(last <= TOLERANCE), f"{percent(last)} at distance {distances[nearest]:g}",
-        f"the start is far away: the gap is {percent(last)} at distance {distances[nearest]:g}",
+        Verdict.of(last <= TOLERANCE), f"{percent(last)} at distance {near:g}",
+        f"the start is far away: the gap is {percent(last)} at distance {near:g}",
     )  # fmt: skip
 
 
 def draw(table: Table) -> Figure:
     distances = np.unique(column(table, "distance"))
     gap = np.array([np.abs(column(table, "gap", distance=r)).max() for r in distances])
-    lines = [
-        Line(distances, gap, "largest gap over a run", PALETTE[0], marker="o"),
-        Line([distances[0], distances[-1]], [TOLERANCE] * 2, f"tolerance {TOLERANCE:g}", GREY, ":", 1.2),
-    ]
+    lines = [Line(distances, gap, "largest gap over a run", PALETTE[0], marker="o"), level(distances, TOLERANCE)]
     return chart([Panel(lines, "distance of the start from the minimum", "relative gap in the loss", "log2", "log")])
 
 
@@ -77,10 +80,10 @@ def draw(table: Table) -> Figure:
 class Logistic:
     """Mean of log(1 + exp(-y x'theta)) over a data set, with its minimum, the Hessian and the gradient noise there."""
 
-    X: Array  # examples times their labels, +1 or -1
+    X: Array  # The features of each example times its label, +1 or -1.
     minimum: Array
     H: Array
-    noise: Array  # gradient of each example at the minimum
+    noise: Array  # The gradient of each example at the minimum.
 
     @classmethod
     def made(cls, rng: np.random.Generator, examples: int, dim: int = 6) -> Logistic:
@@ -89,22 +92,18 @@ class Logistic:
         labels = np.where(rng.random(examples) < _sigmoid(features @ truth), 1.0, -1.0)
         X = features * labels[:, None]
         theta = np.zeros(dim)
-        for _ in range(50):  # Newton's method: more than enough for rounding
+        for _ in range(50):  # Newton's method converges to rounding in far fewer steps.
             p = _sigmoid(-(X @ theta))
             theta = theta + np.linalg.solve((X.T * (p * (1 - p))) @ X, X.T @ p)
         p = _sigmoid(-(X @ theta))
         return cls(X, theta, (X.T * (p * (1 - p))) @ X / examples, -p[:, None] * X)
 
-    @property
-    def dim(self) -> int:
-        return self.X.shape[1]
-
     def loss(self, theta: Array) -> Array:
-        """Above the minimum."""
+        """The loss minus its minimum."""
         return np.logaddexp(0.0, -(theta @ self.X.T)).mean(-1) - np.logaddexp(0.0, -(self.minimum @ self.X.T)).mean()
 
     def gradient(self, theta: Array, share: Array) -> Array:
-        """Of the minibatch that gives each example its share."""
+        """The gradient of a minibatch in which each example has its share."""
         return -(share * _sigmoid(-(theta @ self.X.T))) @ self.X
 
     def model(self, offset: Array) -> Quadratic:
@@ -116,10 +115,10 @@ class Logistic:
 def _compare(
     loss: Logistic, offset: Array, batch_size: int, steps: int, replicas: int, rng: np.random.Generator
 ) -> list[tuple[int, float, float, float]]:
-    """(step, real loss, the model's, standard error) at some steps.
+    """Step, loss of logistic regression, loss of the model, and standard error, at some steps.
 
-    The quadratic is sampled too, with the same minibatches, and the mean of the *difference* is added to its exact loss:
-    that has a far smaller error than the mean of the losses themselves.
+    The quadratic is sampled too, with the same minibatches. The mean *difference* of the two losses is added to the exact
+    loss of the quadratic, because it has a far smaller error than the mean loss itself.
     """
     lr = 1 / float(np.linalg.eigvalsh(loss.H)[-1])
     N = len(loss.X)

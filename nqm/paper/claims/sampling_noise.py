@@ -1,4 +1,4 @@
-"""The noise of real minibatches, which falls with the loss, beside noise that is the same everywhere."""
+"""Claim: gradient noise may be taken to be the same everywhere. On real minibatches it falls with the loss."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from ...optimizers import SGD
 from ...problems.least_squares import LeastSquares
 from ...search import tune
-from ...show.chart import GREY, PALETTE, Figure, Line, Panel, chart
+from ...show.chart import PALETTE, Figure, Line, Panel, chart
 from ...show.numbers import spelled
 from ...show.tables import Row, Table, column
 from ...show.verdict import Verdict
 from ...types import Array
+from ..drawing import level
 from ..instance import instance
 from .base import Measured
 
@@ -32,9 +33,9 @@ def measure(
 
     Parameters
     ----------
-    batch_sizes : that decide.
-    targets : losses to tune for; label noise has variance 1.
-    dim : modes, with h = 1/i.
+    batch_sizes : the batch sizes that decide.
+    targets : target losses to tune for; label noise has variance 1.
+    dim : number of modes, with h = 1/i.
     """
     real = LeastSquares(instance(dim).spectrum, label_noise=1.0)
     model = real.additive
@@ -52,9 +53,9 @@ def measure(
     lost = [f"B = {size:g} ({share:.2g} of that limit)" for size, share in shares.items() if share < TOLERANCE]
     told = "; ".join(f"{spelled(_ratio(table, t))} for a target of {t:g}" for t in targets)
     return Measured(
-        table, min(shares.values()), "stability limit on real minibatches over the model's, at least",
-        f"For B = {spelled(batch_sizes, 6)} the limit is {spelled(shares.values())} of 2 / h; tuned SGD takes, in steps of "
-        f"the model's, {told}. The error is small where label noise outweighs the loss, and large where it does not.",
+        table, min(shares.values()), "smallest ratio of the stability limit on real minibatches to the model's",
+        f"For B = {spelled(batch_sizes, 6)} the limit is {spelled(shares.values())} of 2 / h; the steps of tuned SGD "
+        f"over the model's are {told}. The error is small where label noise outweighs the loss, and large where it does not.",
         TOLERANCE, "a limit off by a tenth would not be noticed: rates are tuned below it",
         Verdict.of(*(share >= TOLERANCE for share in shares.values())),
         f"a tenth of the limit for B = {min(held):g} and beyond" if held else "", "; ".join(lost),
@@ -64,7 +65,7 @@ def measure(
 def draw(table: Table) -> Figure:
     sizes = column(table, "batch_size")
     targets = [float(name.removeprefix("steps to ")) for name in table[0] if name.startswith("steps to ")]
-    even = Line([sizes.min(), sizes.max()], [1, 1], "noise the same everywhere", GREY, ":", 1.2)
+    even = level(sizes, 1, "noise the same everywhere")
     limit = Line(sizes, column(table, "share"), "stability limit", PALETTE[0], marker="o")
     steps = [
         Line(sizes, _ratio(table, t), f"steps to loss {t:g}", color, marker="o")

@@ -1,4 +1,4 @@
-"""The stationary covariance of SGD at a constant rate, in closed form and exactly."""
+"""Claim: SGD at a constant rate has a stationary covariance close to lr / (2B) C H^-1, which is compared with the exact one."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ...show.numbers import percent
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ...types import Array
+from ..drawing import level
 from .base import Measured
 
 STATEMENT = "Run at a constant learning rate, SGD settles into a stationary covariance close to lr / (2B) C H^-1."
@@ -21,13 +22,13 @@ RATES = np.geomspace(1e-4, 1.95, 60)
 
 
 def measure(x: float = 0.01, angle: float = 0.0, modes: int = 8) -> Measured:
-    """Compare lr / (2B) C H^-1 with the solution of Sigma = (I - lr H) Sigma (I - lr H) + lr^2 C / B.
+    """Largest relative error of lr / (2B) C H^-1 as a solution of Sigma = (I - lr H) Sigma (I - lr H) + lr^2 C / B.
 
     Parameters
     ----------
-    x : learning rate times the largest curvature, 1 here.
-    angle : by which C's eigenvectors are turned away from H's, in each plane of two neighbours.
-    modes : how many, with h = 1/i and C = H before it is turned.
+    x : learning rate times the largest curvature, which is 1 here.
+    angle : angle by which C's eigenvectors are turned away from H's, in each plane of two neighbouring modes.
+    modes : number of modes, with h = 1/i; C = H before it is turned.
     """
     h = 1 / np.arange(1.0, modes + 1)
     table = [{"x": float(rate), "gap": _gap(h, _turned(h, angle), rate)} for rate in np.union1d(RATES, x)]
@@ -52,13 +53,13 @@ def draw(table: Table) -> Figure:
     lines = [
         Line(x, gap, "largest error of lr / (2B) C H$^{-1}$", PALETTE[0], width=3.0),
         Line(x, x / 2, "lr h / 2", GREY, "--", 1.0),
-        Line([x[0], x[-1]], [TOLERANCE] * 2, f"tolerance {TOLERANCE:g}", PALETTE[1], ":", 1.2),
+        level(x, TOLERANCE, color=PALETTE[1]),
     ]
     return chart([Panel(lines, "learning rate $\\times$ largest curvature", "relative error", "log", "log")])
 
 
 def _exact(h: Array, C: Array, lr: float) -> Array:
-    """Sigma at batch size 1: H is diagonal, so the matrix equation falls apart into its entries."""
+    """Sigma at batch size 1: H is diagonal, so the matrix equation can be solved entry by entry."""
     decay = 1 - lr * h
     return lr**2 * C / (1 - np.outer(decay, decay))
 

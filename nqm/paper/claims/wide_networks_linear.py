@@ -1,9 +1,10 @@
-"""Networks of growing width, and their linearisations at the start, trained alike."""
+"""Claim: wide networks stay near their linearisation. Networks of growing width are trained beside their linearisations."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -15,7 +16,7 @@ from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ...types import Wrong
 from .base import Measured
-from .nets import NEEDS, one_thread
+from .nets import NETS, one_thread
 
 if TYPE_CHECKING:
     from ...nets.network import Network
@@ -23,45 +24,39 @@ if TYPE_CHECKING:
 Scale = Literal["ntk", "mean_field"]
 
 STATEMENT = "Wide networks stay near their linearisation while they are trained."
+NEEDS = NETS
 SOURCE = "on why a quadratic, after Jacot et al. (2018) and Lee et al. (2019)"
 TURN = ("outputs are means over the units, with a rate that makes up for it (mean field)", {"scale": "mean_field"})
 TOLERANCE = -0.25
 POWERS: dict[Scale, float] = {"ntk": -0.5, "mean_field": -1.0}
-
-__all__ = ["NEEDS", "SOURCE", "STATEMENT", "TURN", "draw", "measure"]
 
 
 def measure(
     scale: Scale = "ntk", widths: Sequence[int] = (16, 64, 256, 1024), lr: float = 1.0, steps: int = 40,
     examples: int = 96, seeds: int = 2,
 ) -> Measured:  # fmt: skip
-    """Slope of the distance between network and linearisation over the width, in logarithms.
+    """Slope of log distance over log width, with the distance between a network and its linearisation after training.
 
-    Both take the same steps of full-batch gradient descent from the same start. The distance is that of their outputs
-    on the data, over how far those of the network have moved. Lee et al. bound it by width^-1/2.
+    Both take the same steps of full-batch gradient descent from the same start. The distance between their outputs on the
+    data is divided by the distance that the outputs of the network have moved. Lee et al. bound it by width^-1/2.
 
     Parameters
     ----------
-    scale : of the output, width^-1/2 ("ntk") or width^-1 ("mean_field"), with the rate that moves outputs at a speed
-        that does not depend on the width.
-    widths : of the hidden layer of tanh, on scikit-learn's digits.
-    lr, steps : of gradient descent.
-    examples : of the data.
-    seeds : starts over which the distance is averaged.
+    scale : scale of the output, width^-1/2 ("ntk") or width^-1 ("mean_field"); the learning rate is scaled so that outputs
+        move at a speed that does not depend on the width.
+    widths : numbers of hidden tanh units, on scikit-learn's digits.
+    lr, steps : learning rate and number of steps of gradient descent.
+    examples : number of training examples.
+    seeds : number of starts over which the distance is averaged.
     """
     if len(widths) < 2:
         raise Wrong(f"widths must be two or more for a slope, got {list(widths)}", argument="widths")
+    table: Table = []
     with one_thread():
-        table = [
-            {"scale": name, "width": width, "distance": float(np.mean(found)), "loss": float(np.mean(loss))}
-            for name in POWERS
-            for width in widths
-            for found, loss in [
-                np.array(
-                    [_distance(_network(name, width, examples, s), _rate(name, width, lr), steps) for s in range(seeds)]
-                ).T
-            ]
-        ]
+        for name, width in product(POWERS, widths):
+            starts = [_network(name, width, examples, seed) for seed in range(seeds)]
+            found = np.mean([_distance(start, _rate(name, width, lr), steps) for start in starts], axis=0)
+            table.append({"scale": name, "width": width, "distance": float(found[0]), "loss": float(found[1])})
     slopes = {name: _slope(table, name) for name in POWERS}
     distances = {name: spelled(column(table, "distance", scale=name)) for name in POWERS}
     slope = slopes[scale]
@@ -71,7 +66,7 @@ def measure(
         f"Distance between the outputs of network and linearisation after {steps} steps, over the distance moved, at widths "
         f"{spelled(widths, 6)}: {distances['ntk']} (slope {slopes['ntk']:.2f}) with outputs scaled by width^-1/2, "
         f"{distances['mean_field']} (slope {slopes['mean_field']:.2f}) with outputs scaled by 1/width.",
-        TOLERANCE, "the bound for wide networks has the slope -1/2, networks that learn features at any width 0; this is half way",
+        TOLERANCE, "the bound for wide networks has the slope -1/2, and networks that learn features have 0; -1/4 is half way",
         Verdict.of(slope <= TOLERANCE), f"a distance of {last:.2g} at width {widths[-1]:,}, falling as width^{slope:.2f}",
         f"outputs are scaled by width^{POWERS[scale]:g}: the distance goes from {first:.2g} to {last:.2g}",
     )  # fmt: skip
@@ -100,12 +95,12 @@ def _network(scale: Scale, width: int, examples: int, seed: int) -> Network:
 
 
 def _rate(scale: Scale, width: int, lr: float) -> float:
-    """The learning rate: outputs move by the rate times width^(1 + 2 power), the sum over units of squared slopes."""
+    """The learning rate; outputs move by the rate times width^(1 + 2 power), which is the sum over units of squared slopes."""
     return lr * width ** (-1 - 2 * POWERS[scale])
 
 
 def _distance(network: Network, lr: float, steps: int) -> tuple[float, float]:
-    """Between the outputs at the end, over how far the network's have moved; and the network's loss there."""
+    """The distance between the two outputs, over how far the network's have moved; and the network's loss after training."""
     from ...nets.training.loop import Batches, walk
 
     still = network.output(network.theta, network.data)

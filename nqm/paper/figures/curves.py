@@ -9,7 +9,7 @@ from ...optimizers import SGD
 from ...problems.quadratic import Quadratic
 from ...show.chart import GREY, Figure, Line, Panel, chart, ramp
 from ...show.numbers import spelled
-from ...show.tables import Table, column, distinct
+from ...show.tables import Table, column, distinct, rows_of
 from ...show.verdict import Finding, Verdict
 from ..instance import PaperStudy
 
@@ -28,9 +28,8 @@ def data(study: PaperStudy | None = None) -> Table:
     table = []
     for lr in RATES:
         run = problem.run(SGD(lr), batch_size=1, steps=STEPS, points=240)
-        for step, loss, signal, noise in zip(run.steps, run.loss, run.signal, run.noise, strict=True):
-            numbers = {"loss": float(loss), "signal": float(signal), "noise": float(noise), "floor": run.floor}
-            table.append({"lr": lr, "step": int(step), **numbers})
+        columns = {"step": run.steps, "loss": run.loss, "signal": run.signal, "noise": run.noise}
+        table += [{"lr": lr, **row, "floor": run.floor} for row in rows_of(columns)]
     return table
 
 
@@ -60,7 +59,7 @@ def findings(table: Table, study: PaperStudy) -> list[Finding]:
             Verdict.of(bool(np.all(np.diff(signal) < 0)), bool(np.all(np.diff(floor) > 0))),
         ),
         Finding(
-            "So the best constant rate depends on when one stops: the longer the run, the smaller.",
+            "So the best constant rate depends on the length of the run: the longer the run, the smaller the rate.",
             f"Of these five, lr = {best[0]:g} has the least loss after 10 steps, lr = {best[1]:g} after {STEPS:,}.",
             Verdict.of(best[1] < best[0]),
         ),
@@ -68,6 +67,6 @@ def findings(table: Table, study: PaperStudy) -> list[Finding]:
 
 
 def _at(table: Table, lr: float, step: int) -> dict[str, float]:
-    """A curve's numbers at a step, straight between its points."""
+    """The numbers of a curve at a step, by linear interpolation between its points."""
     steps = column(table, "step", lr=lr)
     return {name: float(np.interp(step, steps, column(table, name, lr=lr))) for name in ("loss", "signal", "floor")}

@@ -22,19 +22,19 @@ CAPTION = (
     "larger root of the heavy-ball recursion. Right: the steady-state risk. Momentum speeds the mode up until critical "
     "damping, beyond which |r| is sqrt(momentum) whatever the learning rate is; the risk rises all the way."
 )
-X = 0.0005
-MEMORIES = np.geomspace(1.0, 1e4, 161)  # 1 / (1 - momentum), evenly on the picture's axis
+X = 0.0005  # The learning rate times the curvature of the mode.
+CRITICAL = (1 - math.sqrt(X)) ** 2  # The momentum of critical damping.
+MEMORIES = np.geomspace(1.0, 1e4, 161)  # The values of 1 / (1 - momentum), spaced evenly on the axis of the picture.
 
 
 def data(study: PaperStudy | None = None) -> Table:
     """Momentum, the rate 1 - |r|, the steady-state risk and the regime."""
     mode = Quadratic(Spectrum([1.0]))
-    critical = (1 - math.sqrt(X)) ** 2
-    momenta = np.unique(np.append(1 - 1 / MEMORIES, critical))
+    momenta = np.unique(np.append(1 - 1 / MEMORIES, CRITICAL))
     radius = Trajectory(HeavyBall(X, momenta[:, None]), mode.spectrum.h).stationary().radius()
     return [
         {"momentum": float(momentum), "rate": float(1 - r), "risk": mode.floor(HeavyBall(X, float(momentum)), batch_size=1),
-         "regime": "over-damped" if momentum < critical else "under-damped"}
+         "regime": "over-damped" if momentum < CRITICAL else "under-damped"}
         for momentum, r in zip(momenta, radius, strict=True)
     ]  # fmt: skip
 
@@ -56,13 +56,12 @@ def draw(table: Table) -> Figure:
 def findings(table: Table, study: PaperStudy) -> list[Finding]:
     momentum, rate, risk = (column(table, name) for name in ("momentum", "rate", "risk"))
     top = int(np.argmax(rate))
-    critical = (1 - math.sqrt(X)) ** 2
     return [
         Finding(
             "Momentum speeds convergence up until critical damping and slows it beyond.",
             f"1 - |r| is {rate[0]:.3g} without momentum, {rate[top]:.3g} at its top, momentum {momentum[top]:.4f} "
-            f"(critical damping, (1 - sqrt(lr h))^2 = {critical:.4f}), {rate[-1]:.3g} at {momentum[-1]:.4f}.",
-            Verdict.of(abs(momentum[top] - critical) < 1e-3, rate[-1] < rate[top]),
+            f"(critical damping, (1 - sqrt(lr h))^2 = {CRITICAL:.4f}), {rate[-1]:.3g} at {momentum[-1]:.4f}.",
+            Verdict.of(abs(momentum[top] - CRITICAL) < 1e-3, rate[-1] < rate[top]),
         ),
         Finding(
             "Momentum raises the steady-state risk, so it cannot help where noise decides.",

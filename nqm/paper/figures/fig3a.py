@@ -8,7 +8,7 @@ from ...show.tables import Table, column, markdown
 from ...show.verdict import Finding
 from ..claims import claim
 from ..drawing import steps_chart
-from ..instance import POWERS, WITH_MOMENTUM, PaperStudy, asking, preconditioned
+from ..instance import POWERS, WITH_MOMENTUM, PaperStudy
 
 TITLE = "Figure 3a: steps against batch size, with and without momentum"
 CAPTION = (
@@ -16,12 +16,11 @@ CAPTION = (
     "preconditioner H^-p. Level lines: the steps of conjugate gradients without noise (CG) for each p. Grey: the Bayes bound, "
     "which the paper's bound d/2CB exceeds by 1%, and perfect scaling from SGD's first point."
 )
-questions, draw = asking(WITH_MOMENTUM), steps_chart
+draw = steps_chart
 
 
-def data(study: PaperStudy | None = None) -> Table:
+def data(study: PaperStudy) -> Table:
     """Tuned steps and settings for each method, preconditioner and batch size, and the bounds there."""
-    study = study or PaperStudy()
     floors = {power: study.cg_steps(power) for power in POWERS}
     rows = study.table(WITH_MOMENTUM)
     return [{**row, **study.bounds(row["batch_size"]), "cg_steps": floors[row["power"]]} for row in rows]
@@ -35,7 +34,7 @@ def findings(table: Table, study: PaperStudy) -> list[Finding]:
 
 
 def tables(table: Table, study: PaperStudy) -> str:
-    """Tuned steps in full, and the critical batch sizes by each definition."""
+    """A table of all tuned steps, and one of the critical batch sizes by each definition."""
     sizes = column(table, "batch_size", optimizer="SGD", power=0.0)
     rows = [
         [f"{m}, p = {p:g}", *column(table, "steps", optimizer=m, power=p)] for m in WITH_MOMENTUM for p in POWERS
@@ -44,8 +43,7 @@ def tables(table: Table, study: PaperStudy) -> str:
         rows.append([label, *column(table, name, optimizer="SGD", power=0.0)])
     critical = []
     for method, optimizer in WITH_MOMENTUM.items():
-        for p in POWERS:
-            found = study.sweep(preconditioned(optimizer, p))
+        for p, found in zip(POWERS, study.by_power(optimizer), strict=True):
             knee = found.critical_batch_size("knee") if method == "SGD" else None
             by = (found.critical_batch_size(name) for name in ("20%", "2x", "ratio"))
             critical.append([f"{method}, p = {p:g}", *by, knee])

@@ -9,19 +9,18 @@ from ...show.tables import Table
 from ...show.verdict import Finding, Verdict
 from ..claims import claim
 from ..drawing import steps_chart
-from ..instance import POWERS, WITH_AVERAGE, PaperStudy, asking
+from ..instance import POWERS, WITH_AVERAGE, PaperStudy
 
 TITLE = "Figure 3b: steps against batch size, with and without averaging"
 CAPTION = (
     "Steps to loss 0.01 for SGD (dashed) and for the moving average of its weights (solid), learning rate and decay "
     "tuned at every batch size, with the preconditioner H^-p."
 )
-questions, draw = asking(WITH_AVERAGE), steps_chart
+draw = steps_chart
 
 
-def data(study: PaperStudy | None = None) -> Table:
+def data(study: PaperStudy) -> Table:
     """Tuned steps and settings of SGD and of its average for each preconditioner and batch size, and the bounds."""
-    study = study or PaperStudy()
     return [{**row, **study.bounds(row["batch_size"])} for row in study.table(WITH_AVERAGE)]
 
 

@@ -1,4 +1,4 @@
-"""Figure 4a: the best learning rate against batch size, as it is set and effective."""
+"""Figure 4a: the best learning rate, and the best effective learning rate, against batch size."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ from ...show.verdict import Finding, Verdict
 from ..claims import claim
 from ..claims.lr_linear_then_flat import slopes
 from ..drawing import curves, keys
-from ..instance import WITH_MOMENTUM, PaperStudy, asking
+from ..instance import WITH_MOMENTUM, PaperStudy
 
 TITLE = "Figure 4a: best learning rate against batch size"
 CAPTION = (
     "Left: the best learning rate of SGD (dashed) and heavy ball (solid). Right: the effective one, "
     "lr / (1 - momentum). The dotted line is proportional to batch size, from SGD's first point at p = 0."
 )
-questions = asking(WITH_MOMENTUM)
 
 
-def data(study: PaperStudy | None = None) -> Table:
+def data(study: PaperStudy) -> Table:
     """Best learning rate, momentum and effective learning rate for each method, preconditioner and batch size."""
-    return (study or PaperStudy()).table(WITH_MOMENTUM)
+    return study.table(WITH_MOMENTUM)
 
 
 def draw(table: Table) -> Figure:
@@ -36,7 +35,7 @@ def draw(table: Table) -> Figure:
 def findings(table: Table, study: PaperStudy) -> list[Finding]:
     sizes = column(table, "batch_size", optimizer="SGD", power=0.0)
     rates = {m: column(table, "effective_lr", optimizer=m, power=0.0) for m in WITH_MOMENTUM}
-    # Where SGD's rate has gone flat at p = 0: the first doublings beyond twice its critical batch size.
+    # At p = 0, SGD's best rate is flat from the first batch size beyond twice its critical one.
     beyond = min(int(np.searchsorted(sizes, 2 * study.sweep(SGD()).critical_batch_size())), len(sizes) - 2)
     plain, heavy = (float(slopes(sizes, rates[m])[beyond]) for m in WITH_MOMENTUM)
     return [

@@ -9,7 +9,7 @@ from ...show.numbers import spelled
 from ...show.tables import Table, column
 from ...show.verdict import Finding, Verdict
 from ..drawing import steps_chart
-from ..instance import POWERS, PaperStudy, Question, preconditioned
+from ..instance import POWERS, PaperStudy, preconditioned
 
 TITLE = "Figure 4b: an optimal schedule against a constant learning rate"
 CAPTION = (
@@ -18,31 +18,21 @@ CAPTION = (
     "for each piece: shorter pieces could pass the stability limit in turn, as Chebyshev's method does."
 )
 PIECES = 10
-LARGEST = {0.0: 2**20, 0.25: 2**20, 0.5: 2**12, 0.75: 2**12}  # batch sizes up to which runs are long enough to divide
-SHORT_PIECES = "Beyond, runs are too short\nto divide into ten pieces."
+LARGEST = {0.0: 2**20, 0.25: 2**20, 0.5: 2**12, 0.75: 2**12}  # The largest batch size whose runs can be divided, by p.
+SHORT_PIECES = "At larger batches runs are too\nshort to divide into ten pieces."
 draw = partial(steps_chart, note=SHORT_PIECES)
 
 
-def questions(study: PaperStudy) -> list[Question]:
-    schedules = [study.to_schedule(preconditioned(SGD(), p), size, PIECES) for p, size in _cases(study)]
-    return [*(study.to_sweep(preconditioned(SGD(), p)) for p in POWERS), *schedules]
-
-
-def _cases(study: PaperStudy) -> list[tuple[float, float]]:
-    return [(p, size) for p in POWERS for size in study.batch_sizes if size <= LARGEST[p]]
-
-
-def data(study: PaperStudy | None = None) -> Table:
+def data(study: PaperStudy) -> Table:
     """Tuned steps with a constant rate and with ten pieces, for each preconditioner and batch size, and the bounds."""
-    study = study or PaperStudy()
-    table = []
-    for power in POWERS:
-        found = study.sweep(preconditioned(SGD(), power))
+    table, cases = [], [(p, float(size)) for p in POWERS for size in study.batch_sizes if size <= LARGEST[p]]
+    sweeps = study.ask([study.to_sweep(preconditioned(SGD(), p)) for p in POWERS])
+    schedules = study.ask([study.to_schedule(preconditioned(SGD(), p), size, PIECES) for p, size in cases])
+    for power, found in zip(POWERS, sweeps, strict=True):
         for size, steps in zip(found.batch_sizes.tolist(), found.steps.tolist(), strict=True):
             table.append({"optimizer": "constant", "power": power, "batch_size": size, "steps": steps})
-    for power, size in _cases(study):
-        steps = study.schedule(preconditioned(SGD(), power), float(size), PIECES).steps
-        table.append({"optimizer": "ten pieces", "power": power, "batch_size": float(size), "steps": steps})
+    for (power, size), found in zip(cases, schedules, strict=True):
+        table.append({"optimizer": "ten pieces", "power": power, "batch_size": size, "steps": found.steps})
     return [row | study.bounds(row["batch_size"]) for row in table]
 
 

@@ -8,35 +8,30 @@ import numpy as np
 
 from ...optimizers import SGD
 from ...optimizers.base import parameters
-from ...show.chart import Figure, Line, Panel, chart, ramp
-from ...show.numbers import shown, spelled
-from ...show.tables import Table, column, distinct, markdown
+from ...show.chart import Figure, chart
+from ...show.numbers import spelled
+from ...show.tables import Table, column, markdown
 from ...show.verdict import Finding, Verdict
 from ..claims import claim
-from ..instance import PaperStudy, Question, preconditioned
+from ..drawing import schedule_panels
+from ..instance import PaperStudy, preconditioned
 
 TITLE = "Appendix: optimal schedules of fifty pieces"
 CAPTION = (
-    "The learning rate of SGD that reaches loss 0.01 in the fewest steps, constant on fifty pieces, over the share of "
-    "the run; left without a preconditioner, right with p = 0.75."
+    "The learning-rate schedule with which SGD reaches loss 0.01 in the fewest steps, constant on each of fifty pieces, against "
+    "the share of the run. Left: without a preconditioner. Right: with p = 0.75."
 )
 PIECES = 50
 BATCH_SIZES = (16, 64, 256, 1024, 4096)
 SHOWN_POWERS = (0.0, 0.75)
-COUNTS, COUNTED = (1, 2, 10, 50), (64, 1024)  # pieces and batch sizes of the table
+COUNTS, COUNTED = (1, 2, 10, 50), (64, 1024)  # The numbers of pieces, and the batch sizes, of the table.
 
 
-def questions(study: PaperStudy) -> list[Question]:
-    drawn = [study.to_schedule(preconditioned(SGD(), p), b, PIECES) for p, b in product(SHOWN_POWERS, BATCH_SIZES)]
-    return [*drawn, *(study.to_schedule(SGD(), size, count) for size, count in product(COUNTED, COUNTS))]
-
-
-def data(study: PaperStudy | None = None) -> Table:
+def data(study: PaperStudy) -> Table:
     """Learning rate, first step and last step of each piece, for each preconditioner and batch size."""
-    study = study or PaperStudy()
-    table = []
-    for power, batch_size in product(SHOWN_POWERS, BATCH_SIZES):
-        found = study.schedule(preconditioned(SGD(), power), batch_size, PIECES)
+    table, cases = [], list(product(SHOWN_POWERS, BATCH_SIZES))
+    schedules = study.ask([study.to_schedule(preconditioned(SGD(), p), b, PIECES) for p, b in cases])
+    for (power, batch_size), found in zip(cases, schedules, strict=True):
         lr = parameters(found.optimizer)["lr"].value * found.schedule.lr
         ends = list(found.schedule.ends)
         for i, (start, end, rate) in enumerate(zip([0, *ends[:-1]], ends, lr, strict=True)):
@@ -46,16 +41,7 @@ def data(study: PaperStudy | None = None) -> Table:
 
 
 def draw(table: Table) -> Figure:
-    sizes = distinct(table, "batch_size")
-    panels = []
-    for power in distinct(table, "power"):
-        lines = []
-        for batch_size, color in zip(sizes, ramp(len(sizes)), strict=True):
-            key = {"power": power, "batch_size": batch_size}
-            start, end, lr = (column(table, name, **key) for name in ("start", "end", "lr"))
-            share = np.append(start, end[-1]) / end[-1]
-            lines.append(Line(share, np.append(lr, lr[-1]), f"B = {shown(batch_size)}", color, stairs=True))
-        panels.append(Panel(lines, "share of the run", "learning rate", "linear", "log", f"p = {power:g}", "none"))
+    panels = schedule_panels([{**row, "share": row["start"] / row["steps"]} for row in table], "lr", "learning rate")
     return chart(panels, size=(7.2, 3.2), key=panels[0].lines)
 
 
@@ -78,6 +64,8 @@ def findings(table: Table, study: PaperStudy) -> list[Finding]:
 
 
 def tables(table: Table, study: PaperStudy) -> str:
-    """What more pieces buy."""
-    rows = [[size, *(study.schedule(SGD(), size, count).steps for count in COUNTS)] for size in COUNTED]
+    """A table of the steps by number of pieces."""
+    found = study.ask([study.to_schedule(SGD(), size, count) for size, count in product(COUNTED, COUNTS)])
+    steps = np.reshape([one.steps for one in found], (len(COUNTED), len(COUNTS)))
+    rows = [[size, *row] for size, row in zip(COUNTED, steps.tolist(), strict=True)]
     return "### Steps by number of pieces, p = 0\n\n" + markdown(["B", *map(str, COUNTS)], rows)

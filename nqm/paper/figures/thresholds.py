@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 
-from ...show.chart import GREY, Figure, Line, Panel, chart, ramp
+from ...show.chart import GREY, Figure, Line, Panel, chart
 from ...show.numbers import spelled
 from ...show.plots import curve_at
-from ...show.tables import Table, column, distinct
+from ...show.tables import Table, column
 from ...show.verdict import Finding, Verdict
-from ..drawing import STYLES
-from ..instance import WITH_MOMENTUM, PaperStudy, Question, sweep_rows
+from ..drawing import curves, keys
+from ..instance import WITH_MOMENTUM, PaperStudy, sweep_rows
 
 TITLE = "Appendix: five target losses"
 CAPTION = (
@@ -20,36 +22,23 @@ CAPTION = (
 TARGETS = (0.1, 0.03, 0.01, 0.003, 0.001)
 
 
-def questions(study: PaperStudy) -> list[Question]:
-    return [study.to_sweep(optimizer, target) for target in TARGETS for optimizer in WITH_MOMENTUM.values()]
-
-
-def data(study: PaperStudy | None = None) -> Table:
+def data(study: PaperStudy) -> Table:
     """Tuned steps and settings for each target, method and batch size."""
-    study = study or PaperStudy()
-    table = []
-    for target in TARGETS:
-        for name, optimizer in WITH_MOMENTUM.items():
-            found = study.sweep(optimizer, target)
-            critical = found.critical_batch_size()
-            table += [{**row, "critical": critical} for row in sweep_rows(found, target=target, optimizer=name)]
+    table, cases = [], list(product(TARGETS, WITH_MOMENTUM))
+    sweeps = study.ask([study.to_sweep(WITH_MOMENTUM[name], target) for target, name in cases])
+    for (target, name), found in zip(cases, sweeps, strict=True):
+        critical = found.critical_batch_size()
+        table += [{**row, "critical": critical} for row in sweep_rows(found, target=target, optimizer=name)]
     return table
 
 
 def draw(table: Table) -> Figure:
-    targets = distinct(table, "target")
-    lines, marks = [], []
-    for target, color in zip(targets, ramp(len(targets)), strict=True):
-        for method, style in zip(WITH_MOMENTUM, STYLES, strict=True):
-            key = {"target": target, "optimizer": method}
-            sizes, steps = column(table, "batch_size", **key), column(table, "steps", **key)
-            lines.append(Line(sizes, steps, "", color, style, marker="o"))
-            critical = float(column(table, "critical", **key)[0])
-            if np.isfinite(critical):
-                marks.append(Line([critical], [curve_at(critical, sizes, steps)], "", color, "", marker="D"))
-    key = [Line([], [], f"target {t:g}", c, width=2.5) for t, c in zip(targets, ramp(len(targets)), strict=True)]
-    key += [Line([], [], m, GREY, s, marker="o") for m, s in zip(WITH_MOMENTUM, STYLES, strict=True)]
-    key.append(Line([], [], "critical batch size", GREY, "", marker="D"))
+    lines, marks = curves(table, "steps", color_by="target"), []
+    for line, row in zip(lines, [row for row in table if row["batch_size"] == table[0]["batch_size"]], strict=True):
+        critical = float(row["critical"])
+        if np.isfinite(critical):
+            marks.append(Line([critical], [curve_at(critical, line.x, line.y)], "", line.color, "", marker="D"))
+    key = [*keys(table, color_by="target"), Line([], [], "critical batch size", GREY, "", marker="D")]
     panel = Panel([*lines, *marks], "batch size", "steps to target", "log2", "log2", legend="none")
     return chart([panel], size=(5.5, 3.9), key=key)
 

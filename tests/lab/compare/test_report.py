@@ -6,17 +6,18 @@ import tomllib
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from lab_curves import SIZES, hyperbola
 
 from nqm import EMA, SGD, HeavyBall, Preconditioned, Quadratic, Spectrum, sweep
-from nqm.lab import Study
+from nqm.lab import Entry, Study
 from nqm.lab.compare import findings, predicted
 from nqm.lab.compare.plots import colors, plot_rates, plot_steps
 from nqm.lab.compare.predictions import family_of
-from nqm.lab.compare.report import Report, bands, critical_rows, toml
+from nqm.lab.compare.report import bands, critical_rows, html, toml
 from nqm.nets.estimates import Measure
 from nqm.nets.fitting.model import Fit, Provenance
 
@@ -32,9 +33,15 @@ def made(power: float = 0.4) -> Fit:
     return Fit(Measure(H, H**2, probe), Measure(H, H, probe), loss, 1000, top, provenance=Provenance(step=0))
 
 
+def to(target: float, **more: Any) -> Study:
+    """A study of some optimizers with this target."""
+    optimizers = {label: Entry(label, {}) for label in ("SGD", "HeavyBall", "Adam", "KFAC", "Lion")}
+    return Study("study", "digits", target, (8,), optimizers, **more)
+
+
 def test_a_fitted_quadratic_is_predicted_as_the_engine_sweeps_it() -> None:
     curves = [hyperbola(name, 64, 100) for name in ("SGD", "EMA(SGD)", "HeavyBall", "Adam")]
-    found = predicted(made(), OFFSET + 0.1, curves)
+    found = predicted(made(), to(OFFSET + 0.1), curves)
     exact = Quadratic(Spectrum(H))
     for name, family in (("SGD", SGD()), ("EMA(SGD)", EMA(SGD())), ("Adam", Preconditioned(HeavyBall(), 0.4))):
         assert found.sweeps[name].steps == pytest.approx(
@@ -48,14 +55,14 @@ def test_a_fitted_quadratic_is_predicted_as_the_engine_sweeps_it() -> None:
 def test_what_a_fit_cannot_speak_about_is_said() -> None:
     curves = [hyperbola("KFAC", 64, 100)]
     fit = made()
-    assert "KFAC is not predicted" in predicted(fit, OFFSET + 0.1, curves).notes[0]
-    assert "training loss" in predicted(fit, OFFSET + 0.1, curves, metric="val_error").notes[0]
-    assert "below" in predicted(fit, OFFSET / 2, curves).notes[0]
-    assert "not below the loss" in predicted(fit, 100.0, curves).notes[0]
-    assert "begin at step 300" in predicted(fit, OFFSET + 0.1, curves, start=300).notes[0]
+    assert "KFAC is not predicted" in predicted(fit, to(OFFSET + 0.1), curves).notes[0]
+    assert "training loss" in predicted(fit, to(OFFSET + 0.1, metric="val_error"), curves).notes[0]
+    assert "below" in predicted(fit, to(OFFSET / 2), curves).notes[0]
+    assert "not below the loss" in predicted(fit, to(100.0), curves).notes[0]
+    assert "begin at step 300" in predicted(fit, to(OFFSET + 0.1, options={"start": 300}), curves).notes[0]
     assert "power" in str(family_of(hyperbola("Adam", 64, 100), made(-0.2), {}))
     with pytest.raises(ValueError, match="the study trains 'digits'"):
-        predicted(replace(fit, provenance=Provenance(network="mnist_cnn")), OFFSET + 0.1, curves, workload="digits")
+        predicted(replace(fit, provenance=Provenance(network="mnist_cnn")), to(OFFSET + 0.1), curves)
 
 
 def test_settings_that_the_study_fixed_are_not_tuned() -> None:
@@ -68,7 +75,7 @@ def test_settings_that_the_study_fixed_are_not_tuned() -> None:
 def test_an_average_is_drawn_in_the_colour_of_what_it_averages(tmp_path: Path) -> None:
     curves = [hyperbola(name, 64, 100) for name in ("SGD", "EMA(SGD)", "Lion")]
     assert colors(curves)[0] == colors(curves)[1] != colors(curves)[2]
-    found = predicted(made(), OFFSET + 0.1, curves)
+    found = predicted(made(), to(OFFSET + 0.1), curves)
     for draw in (plot_steps(curves, "loss 0.4", found, str(tmp_path / "a.png")), plot_rates(curves, found)):
         labels = [text.get_text() for legend in draw.legends for text in legend.get_texts()]
         assert {"SGD", "predicted from a fit"} <= set(labels)
@@ -95,13 +102,11 @@ class _Page(HTMLParser):
 def test_the_report_is_one_file_that_loads_nothing_and_runs_nothing() -> None:
     curves = [hyperbola(name, 64, 100) for name in ("SGD", "HeavyBall")]
     evil = "<script>alert(1)</script>"
-    report = Report(
-        evil, {"workload": evil}, "loss 0.4", curves, findings(curves), evil, predicted(made(), OFFSET + 0.1, curves)
-    )
-    html = report.html()
+    found = predicted(made(), to(OFFSET + 0.1), curves)
+    text = html(evil, {"workload": evil}, "loss 0.4", curves, findings(curves), evil, found)
     page = _Page()
-    page.feed(html)
-    assert "<script" not in html
+    page.feed(text)
+    assert "<script" not in text
     assert page.loaded == []
     assert len(page.images) == 2
     assert page.said.count(evil) == 4  # title, heading, the pair and the study, as text

@@ -8,21 +8,27 @@ import subprocess
 import sys
 import time
 from concurrent.futures import BrokenExecutor
+from contextlib import closing
 from pathlib import Path
+from pickle import PicklingError
 
 import pytest
 
 import nqm
-from nqm.paper.pool import Workers, workers
+from nqm.lab.executors import Workers
 from nqm.types import Wrong
 
 PATIENCE = 600.0  # Seconds for processes to end; they need a moment.
 SEMAPHORES = Path("/dev/shm")
 SCRIPT = """
-from nqm.paper.pool import workers
+import signal
+from contextlib import closing
+from nqm.lab.executors import Workers
 if __name__ == "__main__":
-    with workers(2) as pool:
-        work = "import os, time; print(os.getpid(), flush=True); time.sleep(3600)"
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell ignores it for what runs in the background.
+    with closing(Workers(2)) as pool:
+        # One write for each line, so that the lines of two processes do not mix.
+        work = "import os, time; os.write(1, (str(os.getpid()) + chr(10)).encode()); time.sleep(3600)"
         tasks = [pool.submit(exec, work) for _ in range(2)]
         tasks[0].result()
 """
@@ -42,8 +48,7 @@ def alive(pid: int) -> bool:
 
 
 def test_answers_and_exceptions_travel() -> None:
-    with workers(2) as pool:
-        assert pool is not None
+    with closing(Workers(2)) as pool:
         assert [pool.submit(divmod, 7, n).result() for n in (2, 3)] == [(3, 1), (2, 1)]
         with pytest.raises(Wrong, match="this is refused") as caught:
             pool.submit(refuse).result()
@@ -55,17 +60,23 @@ def test_answers_and_exceptions_travel() -> None:
         assert pool.submit(divmod, 9, 4).result() == (2, 1)
 
 
-def test_a_worker_that_is_killed_breaks_what_it_did_and_nothing_hangs() -> None:
-    pool = Workers(2)
-    try:
+def test_a_worker_that_is_killed_breaks_what_it_did_and_is_replaced() -> None:
+    with closing(Workers(2)) as pool:
         under_way = [pool.submit(time.sleep, 3600) for _ in range(2)]
         for process in pool.processes:
             os.kill(process.pid, signal.SIGKILL)
         for future in under_way:
             with pytest.raises(BrokenExecutor):
                 future.result(PATIENCE)
-    finally:
-        pool.close()
+        assert [pool.submit(divmod, 7, n).result(PATIENCE) for n in (2, 3)] == [(3, 1), (2, 1)]
+    assert not any(process.is_alive() for process in pool.processes)
+
+
+def test_what_cannot_be_sent_is_refused_and_takes_no_worker_along() -> None:
+    with closing(Workers(1)) as pool:
+        with pytest.raises((AttributeError, PicklingError)):
+            pool.submit(lambda: 1).result(PATIENCE)
+        assert pool.submit(divmod, 7, 2).result(PATIENCE) == (3, 1)
 
 
 @pytest.mark.skipif(not SEMAPHORES.is_dir(), reason="named semaphores are not files here")
