@@ -1,0 +1,119 @@
+"""CSV, TSV and other tables of text: the delimiter is found from the header, and every row is accounted for."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+
+from ..types import Wrong, short
+from .sheets import Sheet, counted, lines_of, listed
+
+DELIMITERS = (",", "\t", ";")
+MAX_FIELDS = 100_000  # Columns of a table, at most.
+
+
+def delimited(text: str, file: str, name: str) -> Sheet:
+    """A table of text with a header. A last line that is cut off is omitted, with a remark."""
+    lines = lines_of(text)
+    first = next((i for i, line in enumerate(lines) if line.strip()), None)
+    if first is None:
+        raise Wrong(f"{file} is empty", argument="paths")
+    while lines[first].startswith("#") and first + 1 < len(lines) and not _numeric(lines[first + 1]):
+        first += 1
+    head = lines[first].lstrip("#").strip("\ufeff ")
+    delimiter = _delimiter(head)
+    body = lines[first + 1 :]
+    header = _header(_fields([head], delimiter)[0], f"{file}, line {first + 1:,}")
+    rows, places = _rows(body, delimiter, first + 1, file)
+    remarks: list[str] = []
+    rows, places = _whole_rows(rows, places, header, file, len(lines), remarks)
+    comma = delimiter in ("\t", ";") and any("," in cell for row in rows[:100] for cell in row)
+    if comma and (comma := all(_comma_number(cell) for row in rows[:100] for cell in row if "," in cell)):
+        remarks.append("Numbers are written with a decimal comma.")
+    columns: dict[str, Sequence[object]] = dict(zip(header, zip(*rows, strict=True), strict=True)) if rows else {}
+    columns = columns or {column: [] for column in header}
+    return Sheet(file, name, columns, places, decimal_comma=comma, remarks=tuple(remarks))
+
+
+def _numeric(line: str) -> bool:
+    """Whether a line begins with a number, so that the line before it may be a header."""
+    words = line.replace(",", " ").replace(";", " ").split()
+    return bool(words) and _is_number(words[0])
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _comma_number(cell: str) -> bool:
+    return cell.count(",") == 1 and _is_number(cell.replace(",", "."))
+
+
+def _delimiter(head: str) -> str | None:
+    """The delimiter that gives the most fields; None stands for spaces."""
+    best = max(DELIMITERS, key=head.count)
+    return best if best in head else None
+
+
+def _fields(lines: Iterable[str], delimiter: str | None) -> list[list[str]]:
+    if delimiter is None:
+        return [line.split() for line in lines]
+    return list(csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=True))
+
+
+def _header(names: Sequence[str], where: str) -> list[str]:
+    header = [name.strip() or f"column {i}" for i, name in enumerate(names, 1)]
+    if all(_is_number(name) for name in names):
+        remedy = "write a first line with the names of the columns, such as step,lr,loss"
+        raise Wrong(f"{where} holds numbers where the names of the columns are expected; {remedy}", argument="paths")
+    if len(header) > MAX_FIELDS:
+        raise Wrong(f"{where} names {len(header):,} columns; at most {MAX_FIELDS:,} are read", argument="paths")
+    if len(set(header)) < len(header):
+        twice = next(name for name in header if header.count(name) > 1)
+        raise Wrong(f"{where} names the column {short(twice)!r} twice", argument="paths")
+    return header
+
+
+def _rows(body: Sequence[str], delimiter: str | None, before: int, file: str) -> tuple[list[list[str]], list[int]]:
+    """The rows that are not blank, and the line in which each ends."""
+    if delimiter is None:
+        rows = [line.split() for line in body]
+        kept = [i for i, row in enumerate(rows) if row]
+        return [rows[i] for i in kept], [before + 1 + i for i in kept]
+    reader = csv.reader(body, delimiter=delimiter, strict=True, skipinitialspace=True)
+    rows, places = [], []
+    try:
+        for row in reader:
+            if row:
+                rows.append(row)
+                places.append(reader.line_num + before)
+    except csv.Error as error:
+        raise Wrong(f"{file}, line {reader.line_num + before:,} is not a row of a table: {error}", "paths") from None
+    return rows, places
+
+
+def _whole_rows(
+    rows: list[list[str]], places: list[int], header: list[str], file: str, last: int, remarks: list[str]
+) -> tuple[list[list[str]], list[int]]:
+    """The rows that have a field for each column; repeated headers and a last line that is cut off are omitted."""
+    width = len(header)
+    if rows and len(rows[-1]) < width and places[-1] == last and (len(rows) == 1 or places[-2] < last):
+        remarks.append(f"The last line, line {last:,}, is cut off and was omitted.")
+        rows, places = rows[:-1], places[:-1]
+    odd = [i for i, row in enumerate(rows) if len(row) != width or row[0].strip() == header[0]]
+    again = [i for i in odd if [cell.strip() for cell in rows[i]] == header]
+    wrong = [i for i in odd if len(rows[i]) != width]
+    if wrong:
+        i = wrong[0]
+        sentence = f"{file}, line {places[i]:,} has {counted(len(rows[i]), 'field')}, and the header has {width:,}"
+        raise Wrong(sentence, argument="paths")
+    if again:
+        remarks.append(f"The header is repeated {len(again):,} times (lines {listed([places[i] for i in again])}).")
+        omitted = set(again)
+        keep = [i for i in range(len(rows)) if i not in omitted]
+        rows, places = [rows[i] for i in keep], [places[i] for i in keep]
+    return rows, places

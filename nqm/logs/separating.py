@@ -1,0 +1,64 @@
+"""The runs of a file: several in a W&B export or under a column that names the run, and their training and validation rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ..types import Wrong
+from .columns import is_known, is_loss, run_column, split_column
+from .sheets import Sheet, counted, missing
+
+
+def runs_of(sheet: Sheet, given: Mapping[str, str]) -> list[Sheet]:
+    """The runs that a sheet holds: W&B's columns ``run - metric``, a column that names the run, or one run alone."""
+    if (split := _exported(sheet)) is not None:
+        return split
+    column = run_column(sheet, given)
+    if column is None:
+        return [pivoted(sheet)]
+    rows: dict[str, list[int]] = {}
+    for i, cell in enumerate(sheet.columns[column]):
+        if missing(cell):
+            raise Wrong(f"{sheet.where(i)}: the column {column!r} does not say to which run the row belongs", "paths")
+        rows.setdefault(str(cell).strip(), []).append(i)
+    others = {name: cells for name, cells in sheet.columns.items() if name != column}
+    return [pivoted(sheet.rows(chosen, name, others)) for name, chosen in rows.items()]
+
+
+def pivoted(sheet: Sheet) -> Sheet:
+    """A sheet whose rows say ``train`` or ``val``, with a column of losses for each: ``train/loss``, ``val/loss``."""
+    column = split_column(sheet)
+    if column is None:
+        return sheet
+    values = [str(cell).strip() for cell in sheet.columns[column]]
+    columns: dict[str, Sequence[object]] = {}
+    for name, cells in sheet.columns.items():
+        if is_loss(name):
+            for value in dict.fromkeys(values):
+                kept = [cell if v == value else None for cell, v in zip(cells, values, strict=True)]
+                columns[f"{value}/{name}"] = kept
+        elif name != column:
+            columns[name] = cells
+    return replace(sheet, columns=columns)
+
+
+def _exported(sheet: Sheet) -> list[Sheet] | None:
+    """The runs of a W&B export, whose columns are called ``run - metric``; None for another sheet."""
+    prefixed = [name for name in sheet.columns if " - " in name]
+    bounds = [name for name in prefixed if name.endswith(("__MIN", "__MAX"))]
+    metrics = [name for name in prefixed if name not in bounds]
+    if not metrics or not (bounds or any(is_known(name.rpartition(" - ")[2]) for name in metrics)):
+        return None
+    shared = [name for name in sheet.columns if " - " not in name]
+    remarks = [*sheet.remarks, *(["W&B's columns __MIN and __MAX are not used."] if bounds else [])]
+    empty = sum(all(missing(sheet.columns[name][i]) for name in metrics) for i in range(len(sheet)))
+    if empty:
+        remarks.append(f"{counted(empty, 'row')} of the file hold no value of any run.")
+    found = []
+    for run in dict.fromkeys(name.rpartition(" - ")[0] for name in metrics):
+        own = {name: name.rpartition(" - ")[2] for name in metrics if name.rpartition(" - ")[0] == run}
+        rows = [i for i in range(len(sheet)) if not all(missing(sheet.columns[name][i]) for name in own)]
+        columns = {name: sheet.columns[name] for name in shared} | {new: sheet.columns[old] for old, new in own.items()}
+        found.append(replace(sheet.rows(rows, run, columns), kind="wandb", remarks=tuple(remarks)))
+    return found
