@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 
 from ..types import Wrong, short
 from .sheets import Sheet, counted, lines_of, listed
@@ -22,17 +22,46 @@ def delimited(text: str, file: str, name: str) -> Sheet:
         first += 1
     head = lines[first].lstrip("#").strip("\ufeff ")
     delimiter = _delimiter(head)
-    body = lines[first + 1 :]
-    header = _header(_fields([head], delimiter)[0], f"{file}, line {first + 1:,}")
-    rows, places = _rows(body, delimiter, first + 1, file)
+    header = _header(_fields(head, delimiter), f"{file}, line {first + 1:,}")
     remarks: list[str] = []
-    rows, places = _whole_rows(rows, places, header, file, len(lines), remarks)
-    comma = delimiter in ("\t", ";") and any("," in cell for row in rows[:100] for cell in row)
-    if comma and (comma := all(_comma_number(cell) for row in rows[:100] for cell in row if "," in cell)):
+    found = None if delimiter is None or '"' in text else _plain_cells(lines, first, delimiter, header)
+    columns, places = found or _cells(lines[first + 1 :], first + 1, delimiter, header, file, remarks)
+    comma = delimiter in ("\t", ";") and _has_decimal_commas(columns)
+    if comma:
         remarks.append("Numbers are written with a decimal comma.")
-    columns: dict[str, Sequence[object]] = dict(zip(header, zip(*rows, strict=True), strict=True)) if rows else {}
-    columns = columns or {column: [] for column in header}
     return Sheet(file, name, columns, places, decimal_comma=comma, remarks=tuple(remarks))
+
+
+def _plain_cells(
+    lines: Sequence[str], first: int, delimiter: str, header: Sequence[str]
+) -> tuple[dict[str, Sequence[object]], list[int]] | None:
+    """The columns of a table without quotes in which every line has as many fields as the header; None for another."""
+    body = lines[first + 1 :]
+    others = len(header) - 1
+    if lines[first] in body or any(line.count(delimiter) != others for line in body if line):
+        return None
+    if "" in body:
+        places = [first + 2 + i for i, line in enumerate(body) if line]
+        body = [line for line in body if line]
+    else:
+        places = list(range(first + 2, first + 2 + len(body)))
+    cells = delimiter.join(body).split(delimiter) if body else []
+    return {name: cells[i :: len(header)] for i, name in enumerate(header)}, places
+
+
+def _cells(
+    body: Sequence[str], before: int, delimiter: str | None, header: list[str], file: str, remarks: list[str]
+) -> tuple[dict[str, Sequence[object]], list[int]]:
+    """The columns of any table, row by row."""
+    rows, places = _rows(body, delimiter, before, file)
+    rows, places = _whole_rows(rows, places, header, file, before + len(body), remarks)
+    return dict(zip(header, zip(*rows, strict=True) if rows else [[] for _ in header], strict=True)), places
+
+
+def _has_decimal_commas(columns: Mapping[str, Sequence[object]]) -> bool:
+    """Whether the first rows hold numbers such as 0,5, and no other commas."""
+    cells = [str(cell) for column in columns.values() for cell in column[:100] if "," in str(cell)]
+    return bool(cells) and all(_comma_number(cell) for cell in cells)
 
 
 def _numeric(line: str) -> bool:
@@ -59,10 +88,13 @@ def _delimiter(head: str) -> str | None:
     return best if best in head else None
 
 
-def _fields(lines: Iterable[str], delimiter: str | None) -> list[list[str]]:
+def _fields(line: str, delimiter: str | None) -> list[str]:
     if delimiter is None:
-        return [line.split() for line in lines]
-    return list(csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=True))
+        return line.split()
+    try:
+        return next(csv.reader([line], delimiter=delimiter, skipinitialspace=True))
+    except csv.Error:
+        return [line]
 
 
 def _header(names: Sequence[str], where: str) -> list[str]:

@@ -14,6 +14,8 @@ from ..types import Array, Wrong
 
 MAX_LOG_STEPS = 10**7  # A log lasts at most this many steps: each of its steps has a learning rate in memory.
 
+WARM_UP = "The log begins at step"  # How the remark begins that says that a warm-up is assumed.
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Log(Tabular):
@@ -146,7 +148,7 @@ class Log(Tabular):
 def warm_up_assumed(first: int, rate: float) -> str:
     """The sentence that says that a warm-up before the first logged step is assumed."""
     warm_up = f"a linear warm-up of the learning rate from 0 to {rate:.4g} is assumed"
-    return f"The log begins at step {first:,}; before it, {warm_up}."
+    return f"{WARM_UP} {first:,}; before it, {warm_up}."
 
 
 def interpolated(step: Array, lr: Array, last: int) -> Array:

@@ -12,13 +12,14 @@ from ..engine.schedule import Schedule
 from ..optimizers import Optimizer
 from ..text.objects import parse_schedule
 from ..types import Array, Wrong
+from .branches import joined
 from .checks import oddities
 from .cleaning import ordered, points_of, whole_steps
 from .columns import Columns, checked_columns, find_columns
 from .files import sheets_of
 from .log import Log, interpolated, warm_up_assumed
-from .separating import runs_of
-from .sheets import Sheet, counted, stacked
+from .separating import distinctly_named, gathered, runs_of
+from .sheets import Sheet, counted
 
 LATE_RATE = 0.5  # Rates that begin within this share of the first logged step are extended back, and not warmed up.
 
@@ -70,13 +71,8 @@ def read_logs(
         checked_columns(columns), *_schedule(schedule, peak), _positive("batch_size", batch_size),
         _positive("tokens_per_step", tokens_per_step), optimizer, weight_decay,
     )  # fmt: skip
-    runs: dict[object, list[Sheet]] = {}
-    for sheet in sheets_of(paths):
-        for run in runs_of(sheet, asked.columns):
-            # One run of W&B may lie in several exports, one for each metric.
-            key = ("wandb", run.name) if run.kind == "wandb" else len(runs)
-            runs.setdefault(key, []).append(run)
-    return [_log(stacked(parts), asked) for parts in runs.values()]
+    runs = [run for sheet in sheets_of(paths) for run in runs_of(sheet, asked.columns)]
+    return joined(distinctly_named([(_log(sheet, asked), sheet.file) for sheet in gathered(runs)]))
 
 
 def _log(sheet: Sheet, asked: Asked) -> Log:

@@ -9,6 +9,7 @@ from ..types import Wrong, short
 from .sheets import Sheet, lines_of
 
 MAX_DEPTH = 8  # Objects within objects are opened this deep; what lies deeper is not a number and is not read.
+CHUNK = 10_000  # Lines that are parsed together: faster than one by one, and with less memory than all at once.
 MEAN_SINCE = "Hugging Face's Trainer logs the mean of the training loss since the logged step before."
 
 
@@ -18,15 +19,34 @@ def json_sheet(text: str, file: str, name: str) -> Sheet:
         return _document(whole, file, name)
     lines = lines_of(text)
     kept = [i for i, line in enumerate(lines) if line.strip()]
+    columns: dict[str, list[object]] = {}
     remarks: tuple[str, ...] = ()
+    count = 0
+    for start in range(0, len(kept), CHUNK):
+        chunk = kept[start : start + CHUNK]
+        rows, remarks = _rows(lines, chunk, file, last=kept[-1])
+        _append(columns, columns_of(rows, file, [i + 1 for i in chunk[: len(rows)]], "line"), count, len(rows))
+        count += len(rows)
+    return Sheet(file, name, columns, [i + 1 for i in kept[:count]], "line", "jsonl", remarks=remarks)
+
+
+def _append(columns: dict[str, list[object]], more: Mapping[str, Sequence[object]], count: int, rows: int) -> None:
+    """Put rows below ``count`` rows; a cell that either does not have is missing."""
+    for name in more:
+        columns.setdefault(name, [None] * count)
+    for name, cells in columns.items():
+        cells.extend(more[name] if name in more else [None] * rows)
+
+
+def _rows(lines: Sequence[str], kept: Sequence[int], file: str, last: int) -> tuple[list[object], tuple[str, ...]]:
+    """The values of some lines. The last line of the file may be cut off: it is then omitted, with a remark."""
     try:
         rows = json.loads("[" + ",".join([lines[i] for i in kept]) + "]")
+        if len(rows) == len(kept):
+            return rows, ()
     except (ValueError, RecursionError):
-        rows = None
-    if rows is None or len(rows) != len(kept):  # Some line is not JSON, or holds several values: each one is looked at.
-        rows, remarks = _each_line(lines, kept, file)
-    places = [i + 1 for i in kept[: len(rows)]]
-    return Sheet(file, name, columns_of(rows, file, places, "line"), places, "line", "jsonl", remarks=remarks)
+        pass  # Some line is not JSON, or holds several values: each one is looked at.
+    return _each_line(lines, kept, file, last)
 
 
 def _whole(text: str) -> object | None:
@@ -40,13 +60,13 @@ def _whole(text: str) -> object | None:
         return None
 
 
-def _each_line(lines: Sequence[str], kept: Sequence[int], file: str) -> tuple[list[object], tuple[str, ...]]:
+def _each_line(lines: Sequence[str], kept: Sequence[int], file: str, last: int) -> tuple[list[object], tuple[str, ...]]:
     rows: list[object] = []
     for i in kept:
         try:
             rows.append(json.loads(lines[i]))
         except (ValueError, RecursionError) as error:
-            if i == kept[-1] and rows:
+            if i == last and (rows or kept[0] < last):
                 return rows, (f"The last line, line {i + 1:,}, is cut off and was omitted.",)
             reason = error.msg if isinstance(error, json.JSONDecodeError) else "it cannot be parsed"
             raise Wrong(f"{file}, line {i + 1:,} is not JSON: {reason}", argument="paths") from None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from ..types import Wrong
 from .columns import is_known, is_loss, run_column, split_column
-from .sheets import Sheet, counted, missing
+from .log import Log
+from .sheets import Sheet, counted, listed, missing, stacked
 
 
 def runs_of(sheet: Sheet, given: Mapping[str, str]) -> list[Sheet]:
@@ -62,3 +65,56 @@ def _exported(sheet: Sheet) -> list[Sheet] | None:
         columns = {name: sheet.columns[name] for name in shared} | {new: sheet.columns[old] for old, new in own.items()}
         found.append(replace(sheet.rows(rows, run, columns), kind="wandb", remarks=tuple(remarks)))
     return found
+
+
+def gathered(sheets: Sequence[Sheet]) -> list[Sheet]:
+    """The runs of all files, each once: one run may lie in several exports, event files or saved states."""
+    groups: dict[object, list[Sheet]] = {}
+    for i, sheet in enumerate(sheets):
+        folder = Path(sheet.file).absolute().parent
+        if folder.name.startswith("checkpoint-"):
+            folder = folder.parent
+        keys: dict[str, object] = {
+            "wandb": ("wandb", sheet.name),  # W&B exports one file for each metric.
+            "events": ("events", folder),  # A restarted run writes another event file.
+            "trainer_state": ("trainer_state", folder),  # Each checkpoint holds the log up to there.
+        }
+        groups.setdefault(keys.get(sheet.kind, i), []).append(sheet)
+    return [run for parts in groups.values() for run in (_states if parts[0].kind == "trainer_state" else _one)(parts)]
+
+
+def _one(parts: Sequence[Sheet]) -> list[Sheet]:
+    return [stacked(parts)]
+
+
+def _states(parts: Sequence[Sheet]) -> list[Sheet]:
+    """The longest of several saved states, if the others are its beginning; otherwise all of them."""
+    longest = max(parts, key=len)
+    others = [part for part in parts if part is not longest]
+    if not others or any(_rows(part, len(part)) != _rows(longest, len(part)) for part in others):
+        return list(parts)
+    names = listed([part.file for part in others])
+    return [replace(longest, remarks=(*longest.remarks, f"Its beginning lies in other files, too: {names}."))]
+
+
+def _rows(sheet: Sheet, count: int) -> list[dict[str, object]]:
+    """The first rows, without missing cells."""
+    return [{n: cells[i] for n, cells in sheet.columns.items() if cells[i] is not None} for i in range(count)]
+
+
+def distinctly_named(logs: Sequence[tuple[Log, str]]) -> list[Log]:
+    """The logs of files under names of their own: equal names get the folder before them, or a number behind them."""
+    for rename in (lambda log, file, count: f"{Path(file).absolute().parent.name}/{log.name}", _numbered):
+        names = Counter(log.name for log, _ in logs)
+        seen: Counter[str] = Counter()
+        renamed = []
+        for log, file in logs:
+            seen[log.name] += 1
+            new = rename(log, file, seen[log.name]) if names[log.name] > 1 else log.name
+            renamed.append((replace(log, name=new), file))
+        logs = renamed
+    return [log for log, _ in logs]
+
+
+def _numbered(log: Log, file: str, count: int) -> str:
+    return f"{log.name} ({count})" if count > 1 else log.name
