@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..types import Array, Wrong
-from .log import WARM_UP, Log
+from .log import WARM_UP, Log, for_every_step
 from .sheets import counted
 
 LATE_SHARE = 0.2  # A log that begins after this share of its steps lacks its beginning: no warm-up lasts so long.
@@ -52,7 +52,7 @@ def join(log: Log, trunk: Log) -> Log:
         log,
         step=np.append(trunk.step[before], log.step),
         loss=np.append(trunk.loss[before], log.loss),
-        lr=np.concatenate([known, between, own]),
+        lr=for_every_step(np.concatenate([known, between, own]), int(before.sum()) + log.step.size),
         batch_size=sizes,
         optimizer=log.optimizer if log.optimizer is not None else trunk.optimizer,
         weight_decay=log.weight_decay if log.weight_decay is not None else trunk.weight_decay,
@@ -66,8 +66,8 @@ def joined(logs: Sequence[Log]) -> list[Log]:
 
 
 def lacks_beginning(log: Log) -> bool:
-    """Whether a log begins too late for a warm-up to have lasted until then."""
-    return bool(log.step[0] > LATE_SHARE * log.step[-1] and log.step.size > 1)
+    """Whether a log begins too late for a warm-up to have lasted until then, and not just at its first logged step."""
+    return bool(log.step[0] > max(LATE_SHARE * log.step[-1], 3 * _spacing(log)))
 
 
 def find_trunk(log: Log, others: Sequence[Log]) -> Log | None:
@@ -99,8 +99,12 @@ def _whole(log: Log, others: Sequence[Log]) -> Log:
 
 def _reaches(trunk: Log, first: int) -> bool:
     """Whether a log goes up to a step, or ends before it by no more than twice the usual distance of its points."""
-    usual = float(np.median(np.diff(trunk.step))) if trunk.step.size > 1 else 0.0
-    return bool(trunk.step[-1] + 2 * usual >= first)
+    return bool(trunk.step[-1] + 2 * _spacing(trunk) >= first)
+
+
+def _spacing(log: Log) -> float:
+    """The usual distance between logged steps."""
+    return float(np.median(np.diff(log.step))) if log.step.size > 1 else float(log.step[0])
 
 
 def _apart(log: Log, trunk: Log, first: int) -> float:

@@ -122,15 +122,16 @@ def whole_steps(sheet: Sheet, time: Array, per_step: float, column: str, remarks
     """The step of each row, NaN where it has none, from its time in steps, tokens or examples."""
     step = np.rint(time / per_step)
     known = ~np.isnan(time)
-    off = np.abs(time / per_step - step)
+    with np.errstate(invalid="ignore"):  # Infinite times are refused below.
+        off = np.abs(time / per_step - step)
     if per_step == 1:
         wrong = known & ~(off == 0)
         if wrong.any():
             i = int(np.argmax(wrong))
             sentence = f"{sheet.where(i)}: the step must be a whole number, got {time[i]:g} in the column {column!r}"
             raise Wrong(sentence, argument="paths")
-    elif known.any() and np.nanmax(off) > STEP_DIGITS:
-        remarks.append(f"Steps were rounded to whole numbers, by at most {np.nanmax(off):.2g} of a step.")
+    elif (most := float(np.max(off, where=np.isfinite(off), initial=0.0))) > STEP_DIGITS:
+        remarks.append(f"Steps were rounded to whole numbers, by at most {most:.2g} of a step.")
     outside = known & ~((step >= 0) & (step <= MAX_LOG_STEPS))
     if outside.any():
         i = int(np.argmax(outside))

@@ -75,6 +75,8 @@ def checked_columns(columns: Mapping[str, str] | None) -> dict[str, str]:
             raise unknown("role of a column called", str(role), ROLES, argument="columns")
         if not isinstance(name, str):
             raise Wrong(f"columns: {role} must be the name of a column, got {name!r:.60}", argument="columns")
+    if len(times := [role for role in ("step", "tokens", "examples") if role in given]) > 1:
+        raise Wrong(f"columns: one column is the time, got {' and '.join(times)}", argument="columns")
     return given
 
 

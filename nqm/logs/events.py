@@ -31,11 +31,11 @@ def event_sheet(content: bytes, file: str, name: str) -> Sheet:
         if value is None:
             others += 1
             continue
-        if not rows or step != last_step or tag in rows[-1]:
+        if not rows or step != last_step or tag in rows[-1]:  # A tag that comes again at a step is another row.
             rows.append({"step": step})
             places.append(number)
             last_step = step
-        rows[-1]["step" if tag == "step" and value == step else tag] = value
+        rows[-1]["step (tag)" if tag == "step" else tag] = value
     if others:
         remarks.append(f"{counted(others, 'value')} in the event file that are not scalars were not read.")
     columns = columns_of(rows, file, places, "event")

@@ -72,8 +72,10 @@ def _files(path: str) -> Iterator[tuple[Path, tuple[str, ...]]]:
         raise Wrong(f"{path!r:.60} is not a path", argument="paths")
     if os.path.isdir(path):
         yield from _folder(Path(path))
-    elif os.path.exists(path):
+    elif os.path.isfile(path):
         yield Path(path), ()
+    elif os.path.exists(path):
+        raise Wrong(f"{path!r:.200} is neither a file nor a folder", argument="paths")
     elif glob.has_magic(path) and (found := sorted(glob.glob(path, recursive=True))):
         for name in found:
             if os.path.isdir(name):

@@ -151,6 +151,11 @@ def warm_up_assumed(first: int, rate: float) -> str:
     return f"{WARM_UP} {first:,}; before it, {warm_up}."
 
 
+def for_every_step(rates: Array, points: int) -> Array:
+    """Rates of every step in a form that `Log` cannot take for those of ``points`` logged steps: one more if need be."""
+    return np.append(rates, rates[-1]) if rates.size == points else rates
+
+
 def interpolated(step: Array, lr: Array, last: int) -> Array:
     """Rates of the steps 1 to ``last`` from rates at some steps: linear between them, and from 0 before the first."""
     if step[0] > 0:

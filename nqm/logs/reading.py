@@ -15,11 +15,12 @@ from ..types import Array, Wrong
 from .branches import joined
 from .checks import oddities
 from .cleaning import ordered, points_of, whole_steps
-from .columns import Columns, checked_columns, find_columns
+from .columns import Columns, checked_columns, find_columns, is_rate
 from .files import sheets_of
-from .log import Log, interpolated, warm_up_assumed
+from .log import Log, for_every_step, interpolated, warm_up_assumed
+from .records import MEAN_SINCE
 from .separating import distinctly_named, gathered, runs_of
-from .sheets import Sheet, counted
+from .sheets import Sheet, counted, listed
 
 LATE_RATE = 0.5  # Rates that begin within this share of the first logged step are extended back, and not warmed up.
 
@@ -79,6 +80,8 @@ def _log(sheet: Sheet, asked: Asked) -> Log:
     """The log of one run."""
     found = find_columns(sheet, asked.columns, need_rates=asked.schedule is None)
     remarks: list[str] = [*sheet.remarks, *found.remarks]
+    if sheet.kind == "trainer_state" and not found.validation:
+        remarks.append(MEAN_SINCE)
     step = _times(sheet, found, asked, remarks)
     loss, there = sheet.numbers(found.columns["loss"])
     points = points_of(sheet, step, loss, there, found.columns["loss"])
@@ -86,7 +89,7 @@ def _log(sheet: Sheet, asked: Asked) -> Log:
     if asked.schedule is None:
         lr, said = _logged_rates(sheet, found.columns["lr"], step, points.rows)
     else:
-        lr, said = _scheduled(asked, found, int(points.step[-1]))
+        lr, said = _scheduled(asked.schedule, asked.peak, sheet, points.step)
     remarks += said
     log = Log(
         points.step, points.loss, lr, _batch_sizes(sheet, found, asked, points.rows, remarks), asked.optimizer,
@@ -111,6 +114,8 @@ def _times(sheet: Sheet, found: Columns, asked: Asked, remarks: list[str]) -> Ar
             raise Wrong(sentence, argument=argument)
         if role != "step":
             remarks.append(f"Steps are the column {column!r} divided by {argument} = {per_step:,.10g}.")
+        elif asked.tokens_per_step is not None:
+            remarks.append(f"Steps are the column {column!r}; tokens_per_step is not used.")
         return whole_steps(sheet, sheet.numbers(column)[0], per_step, column, remarks)
     raise AssertionError("find_columns returns one of the roles")
 
@@ -140,8 +145,12 @@ def _sparse_rates(
     rated = rated[ordered(step[rated]).rows]
     at, rates = step[rated], lr[rated]
     first, last = int(step[rows][0]), int(step[rows][-1])
-    without = int(np.sum(~np.isin(step[rows], at)))
-    remarks.append(f"{counted(without, 'point')} without a learning rate: it was interpolated between logged rates.")
+    if np.array_equal(at, step[rows]):
+        return rates, remarks
+    if without := int(np.sum(~np.isin(step[rows], at))):
+        remarks.append(
+            f"{counted(without, 'point')} without a learning rate: it was interpolated between logged rates."
+        )
     if at[0] > first > LATE_RATE * at[0]:
         slope = (rates[1] - rates[0]) / (at[1] - at[0]) if at.size > 1 else 0.0
         before = max(rates[0] - slope * (at[0] - first), 0.0)
@@ -153,18 +162,18 @@ def _sparse_rates(
         remarks.append(f"The last rate is logged at step {at[-1]:,.0f}; it is held up to step {last:,}.")
     if at[0] > 1 and rates[0] > 0:
         remarks.append(warm_up_assumed(int(at[0]), float(rates[0])))
-    return interpolated(at, rates, last) if last > 0 else rates[:1], remarks
+    return for_every_step(interpolated(at, rates, last), rows.size) if last > 0 else rates[:1], remarks
 
 
-def _scheduled(asked: Asked, found: Columns, last: int) -> tuple[Array, list[str]]:
-    schedule = asked.schedule
-    assert schedule is not None
-    remarks = [f"The learning rate is the given schedule with peak {asked.peak:g}."]
-    if "lr" in found.columns:
-        remarks.append(f"The column {found.columns['lr']!r} is not used.")
+def _scheduled(schedule: Schedule, peak: float, sheet: Sheet, step: Array) -> tuple[Array, list[str]]:
+    """Rates of every step from a schedule, and what is to be said of them."""
+    last = int(step[-1])
+    remarks = [f"The learning rate is the given schedule with peak {peak:g}."]
+    if unused := [repr(name) for name in sheet.columns if is_rate(name)]:
+        remarks.append(f"Learning rates in the file are not used ({listed(unused)}).")
     if schedule.steps < last:
         remarks.append(f"The schedule ends at step {schedule.steps:,}; its last rate is held up to step {last:,}.")
-    return asked.peak * schedule.multipliers("lr", max(last, 1)), remarks
+    return for_every_step(peak * schedule.multipliers("lr", max(last, 1)), step.size), remarks
 
 
 def _batch_sizes(sheet: Sheet, found: Columns, asked: Asked, rows: Array, remarks: list[str]) -> Array | float | None:
