@@ -42,9 +42,8 @@ def join(log: Log, trunk: Log) -> Log:
     known = trunk.rates[: first - 1]
     between = np.linspace(known[-1] if known.size else own[0], own[0], first - known.size + 1)[1:-1]
     source = f" of {trunk.name!r}" if trunk.name else ""
-    joined = (
-        f"{counted(int(before.sum()), 'point')} before step {first:,} are those{source}, from which the log branches."
-    )
+    count = counted(int(before.sum()), "point")
+    begun = f"Before step {first:,} the log has {count}{source}, from which it branches."
     remarks = [remark for remark in log.remarks if not remark.startswith(WARM_UP)]
     remarks += [remark for remark in trunk.remarks if remark.startswith(WARM_UP)]
     sizes, unknown_sizes = _batch_sizes(log, trunk, before)
@@ -56,7 +55,7 @@ def join(log: Log, trunk: Log) -> Log:
         batch_size=sizes,
         optimizer=log.optimizer if log.optimizer is not None else trunk.optimizer,
         weight_decay=log.weight_decay if log.weight_decay is not None else trunk.weight_decay,
-        remarks=(*remarks, joined, *unknown_sizes),
+        remarks=(*remarks, begun, *unknown_sizes),
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..types import Array
 from .log import Log
-from .sheets import counted
+from .sheets import counted, were
 
 WINDOW = 11  # Points over which a running median is taken.
 SPIKE_WIDTHS = 8.0  # A spike lies this many standard deviations of the noise above the running median,
@@ -54,7 +54,8 @@ def _spikes(log: Log) -> Iterator[str]:
     if log.loss.size >= 2 * WINDOW and high.any():
         top = int(np.argmax(np.where(high, above, -np.inf)))
         where = f"the highest is {log.loss[top]:.4g} at step {log.step[top]:,}"
-        yield f"{counted(int(high.sum()), 'spike')} of the loss kept ({where}); a robust fit gives them little weight."
+        count = int(high.sum())
+        yield f"{counted(count, 'spike')} of the loss {were(count)} kept ({where}); a robust fit gives spikes little weight."
 
 
 def _gaps(log: Log) -> Iterator[str]:
@@ -65,7 +66,7 @@ def _gaps(log: Log) -> Iterator[str]:
     gaps = np.flatnonzero(apart > GAP_RATIO * beside)
     if gaps.size:
         i = int(gaps[np.argmax(apart[gaps])])
-        yield f"{counted(gaps.size, 'gap')}: the longest has no points between steps {log.step[i]:,} and {log.step[i + 1]:,}."
+        yield f"The log has {counted(gaps.size, 'gap')}; the longest is from step {log.step[i]:,} to step {log.step[i + 1]:,}."
 
 
 def neighbour_correlation(loss: Array) -> float:

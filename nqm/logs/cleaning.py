@@ -9,7 +9,7 @@ import numpy as np
 
 from ..types import Array, Wrong
 from .log import MAX_LOG_STEPS
-from .sheets import Sheet, counted, listed
+from .sheets import Sheet, counted, listed, were
 
 MAX_SEGMENTS = 100  # Steps that go back more often than this are rows out of order, and not restarts.
 MIN_SEGMENT = 3  # So are steps that rise for fewer rows than this, on average, before they go back.
@@ -35,11 +35,13 @@ class Order:
         said = []
         if self.restarts:
             times = f"{counted(len(self.restarts), 'time')}, to {listed(self.restarts)}"
-            said.append(f"The steps go back {times}: {counted(self.replaced, 'earlier point')} replaced by later ones.")
+            replaced = f"{counted(self.replaced, 'earlier point')} {were(self.replaced)} replaced by later ones"
+            said.append(f"The steps go back {times}; {replaced}.")
         if self.doubled:
-            said.append(f"{counted(self.doubled, 'doubled point')} omitted: the later of two values at a step is kept.")
+            omitted = f"{counted(self.doubled, 'doubled point')} {were(self.doubled)} omitted"
+            said.append(f"{omitted}; the later of two values at a step is kept.")
         if self.misplaced:
-            said.append(f"{counted(self.misplaced, 'row')} out of order, sorted by step.")
+            said.append(f"{counted(self.misplaced, 'row')} out of order {were(self.misplaced)} sorted by step.")
         return said
 
 
@@ -97,18 +99,18 @@ def points_of(sheet: Sheet, step: Array, loss: Array, there: Array, column: str)
     remarks: list[str] = []
     omitted: dict[str, int] = {}
 
-    def omit(reason: str, rows: Array, sentence: str) -> None:
-        if rows.any():
-            omitted[reason] = int(rows.sum())
-            remarks.append(f"{counted(omitted[reason], 'row')} {sentence}.")
+    def omit(reason: str, rows: Array, what: str, where: str) -> None:
+        if count := int(rows.sum()):
+            omitted[reason] = count
+            remarks.append(f"{counted(count, 'row')} {what} {were(count)} omitted ({where}).")
 
     timeless = np.isnan(step)
-    lines = listed([int(sheet.lines[i]) for i in np.flatnonzero(timeless)[:6]])
-    omit("no step", timeless, f"without a step omitted ({sheet.unit}s {lines})")
+    lines = listed([int(sheet.lines[i]) for i in np.flatnonzero(timeless)])
+    omit("no step", timeless, "without a step", f"{sheet.unit}s {lines}")
     empty = ~timeless & ~there
-    omit("no loss", empty, f"without a value in the column {column!r} ({_steps(step[empty])}): no points")
+    omit("no loss", empty, f"without a value in the column {column!r}", _steps(step[empty]))
     broken = ~timeless & there & ~np.isfinite(loss)
-    omit("not finite", broken, f"whose loss is NaN or infinite omitted ({_steps(step[broken])})")
+    omit("not finite", broken, "with a loss that is NaN or infinite", _steps(step[broken]))
     rows = np.flatnonzero(~timeless & there & np.isfinite(loss))
     if not rows.size:
         raise Wrong(f"{sheet.file}: no row of {sheet.name!r:.60} has a step and a finite loss", argument="paths")

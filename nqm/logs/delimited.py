@@ -144,7 +144,9 @@ def _whole_rows(
         sentence = f"{file}, line {places[i]:,} has {counted(len(rows[i]), 'field')}, and the header has {width:,}"
         raise Wrong(sentence, argument="paths")
     if again:
-        remarks.append(f"The header is repeated {len(again):,} times (lines {listed([places[i] for i in again])}).")
+        remarks.append(
+            f"The header is repeated in {counted(len(again), 'line')} ({listed([places[i] for i in again])})."
+        )
         omitted = set(again)
         keep = [i for i in range(len(rows)) if i not in omitted]
         rows, places = [rows[i] for i in keep], [places[i] for i in keep]

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..types import Wrong
 from .records import columns_of
-from .sheets import Sheet, counted
+from .sheets import Sheet, counted, were
 
 RECORD_HEAD = struct.Struct("<QI")  # A record begins with its length and a checksum of it; a checksum follows the data.
 FIRST_EVENT = b"brain.Event:"  # The first record of an event file names the version of its format.
@@ -37,7 +37,7 @@ def event_sheet(content: bytes, file: str, name: str) -> Sheet:
             last_step = step
         rows[-1]["step (tag)" if tag == "step" else tag] = value
     if others:
-        remarks.append(f"{counted(others, 'value')} in the event file that are not scalars were not read.")
+        remarks.append(f"{counted(others, 'value')} of the event file {were(others)} not read: only scalars are.")
     columns = columns_of(rows, file, places, "event")
     return Sheet(file, name, columns, places, "event", "events", remarks=tuple(remarks))
 

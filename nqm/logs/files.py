@@ -13,7 +13,7 @@ from ..types import Wrong
 from .delimited import delimited
 from .events import event_sheet, is_events
 from .records import json_sheet
-from .sheets import Sheet, counted, listed
+from .sheets import Sheet, counted, listed, were
 
 LOG_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson")
 """Endings of the files that are read from a folder, beside ``trainer_state.json`` and TensorBoard's event files."""
@@ -93,7 +93,8 @@ def _folder(folder: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:
         kinds = f"{', '.join(LOG_SUFFIXES)}, trainer_state.json or event files of TensorBoard"
         raise Wrong(f"the folder {str(folder)!r} holds no logs ({kinds})", argument="paths")
     others = [str(p.relative_to(folder)) for p in inside if not _is_log(p.name)]
-    remark = f"{counted(len(others), 'other file')} of the folder {str(folder)!r} not read: {listed(others)}."
+    count = len(others)
+    remark = f"{counted(count, 'other file')} of the folder {str(folder)!r} {were(count)} not read: {listed(others)}."
     for log in logs:
         yield log, ((remark,) if others else ())
 

@@ -20,7 +20,7 @@ from .files import sheets_of
 from .log import Log, for_every_step, interpolated, warm_up_assumed
 from .records import MEAN_SINCE
 from .separating import distinctly_named, gathered, runs_of
-from .sheets import Sheet, counted, listed
+from .sheets import Sheet, counted, listed, were
 
 LATE_RATE = 0.5  # Rates that begin within this share of the first logged step are extended back, and not warmed up.
 
@@ -129,8 +129,8 @@ def _logged_rates(sheet: Sheet, column: str, step: Array, rows: Array) -> tuple[
         raise Wrong(f"{sheet.where(i)}: the learning rate must not be negative, got {lr[i]:g}", argument="paths")
     remarks = []
     broken = there & ~np.isfinite(lr)
-    if broken.any():
-        remarks.append(f"{counted(int(broken.sum()), 'rate')} that are NaN or infinite were omitted.")
+    if count := int(broken.sum()):
+        remarks.append(f"{counted(count, 'learning rate')} {were(count)} NaN or infinite, and {were(count)} omitted.")
     if (there & ~broken)[rows].sum() < rows.size:
         return _sparse_rates(sheet, column, lr, np.flatnonzero(there & ~broken & ~np.isnan(step)), step, rows, remarks)
     return lr[rows], remarks
@@ -148,9 +148,7 @@ def _sparse_rates(
     if np.array_equal(at, step[rows]):
         return rates, remarks
     if without := int(np.sum(~np.isin(step[rows], at))):
-        remarks.append(
-            f"{counted(without, 'point')} without a learning rate: it was interpolated between logged rates."
-        )
+        remarks.append(f"At {counted(without, 'point')} the learning rate was interpolated between logged rates.")
     if at[0] > first > LATE_RATE * at[0]:
         slope = (rates[1] - rates[0]) / (at[1] - at[0]) if at.size > 1 else 0.0
         before = max(rates[0] - slope * (at[0] - first), 0.0)

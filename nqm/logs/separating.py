@@ -10,7 +10,7 @@ from pathlib import Path
 from ..types import Wrong
 from .columns import is_known, is_loss, run_column, split_column
 from .log import Log
-from .sheets import Sheet, counted, listed, missing, stacked
+from .sheets import Sheet, counted, listed, missing, stacked, were
 
 
 def runs_of(sheet: Sheet, given: Mapping[str, str]) -> list[Sheet]:
@@ -57,7 +57,7 @@ def _exported(sheet: Sheet) -> list[Sheet] | None:
     remarks = [*sheet.remarks, *(["W&B's columns __MIN and __MAX are not used."] if bounds else [])]
     empty = sum(all(missing(sheet.columns[name][i]) for name in metrics) for i in range(len(sheet)))
     if empty:
-        remarks.append(f"{counted(empty, 'row')} of the file hold no value of any run.")
+        remarks.append(f"{counted(empty, 'row')} of the file {were(empty)} empty for every run.")
     found = []
     for run in dict.fromkeys(name.rpartition(" - ")[0] for name in metrics):
         own = {name: name.rpartition(" - ")[2] for name in metrics if name.rpartition(" - ")[0] == run}

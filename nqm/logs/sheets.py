@@ -117,3 +117,8 @@ def counted(count: int, noun: str) -> str:
     ('1 row', '1,200 rows')
     """
     return f"{count:,} {noun}" + "s" * (count != 1)
+
+
+def were(count: int) -> str:
+    """The verb after a count."""
+    return "was" if count == 1 else "were"
