@@ -11,9 +11,9 @@ from .log import Log
 from .sheets import counted, were
 
 WINDOW = 11  # Points over which a running median is taken.
-SPIKE_WIDTHS = 8.0  # A spike lies this many standard deviations of the noise above the running median,
-SPIKE_SHARE = 0.01  # and at least by this share of it.
-GAP_RATIO = 10.0  # A gap is this many times as long as both distances beside it.
+SPIKE_WIDTHS = 8.0  # A spike lies this many standard deviations of the noise above the running median.
+SPIKE_SHARE = 0.01  # A spike lies at least this share of the running median above it.
+GAP_RATIO = 10.0  # A gap between two points is more than this many times as long as the distances before and after it.
 MIN_SMOOTH_POINTS = 100  # Fewer points do not tell smoothed losses from raw ones.
 RAW_CORRELATION = -0.2
 """Correlation of neighbouring changes of the loss, above which losses look smoothed.
@@ -70,13 +70,16 @@ def _gaps(log: Log) -> Iterator[str]:
 
 
 def neighbour_correlation(loss: Array) -> float:
-    """The correlation of each change of the loss with the next, without their trend and with outliers clipped."""
+    """The correlation of each change of the loss with the next, without their trend and with outliers clipped.
+
+    Losses that do not change give -0.5, as raw losses do: nothing tells whether they were smoothed.
+    """
     changes = np.diff(loss)
     changes = changes - running_median(changes)
     changes = np.clip(changes, *np.quantile(changes, [0.02, 0.98]))
     changes = changes - changes.mean()
     power = float(np.mean(changes**2))
-    return float(np.mean(changes[1:] * changes[:-1])) / power if power > 0 else 1.0
+    return float(np.mean(changes[1:] * changes[:-1])) / power if power > 0 else -0.5
 
 
 def running_median(values: Array) -> Array:

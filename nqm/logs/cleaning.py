@@ -12,7 +12,7 @@ from .log import MAX_LOG_STEPS
 from .sheets import Sheet, counted, listed, were
 
 MAX_SEGMENTS = 100  # Steps that go back more often than this are rows out of order, and not restarts.
-MIN_SEGMENT = 3  # So are steps that rise for fewer rows than this, on average, before they go back.
+MIN_SEGMENT = 3  # Steps that go back after fewer rows than this, on average, are rows out of order, too.
 STEP_DIGITS = 1e-6  # Tokens or examples may miss a whole number of steps by this share of a step without a remark.
 
 
@@ -20,11 +20,13 @@ STEP_DIGITS = 1e-6  # Tokens or examples may miss a whole number of steps by thi
 class Order:
     """Rows in the order of their steps, one for each step, and what had to be done for it.
 
-    ``restarts`` has the steps to which the log goes back, ``replaced`` counts earlier rows that a restart replaces,
-    ``doubled`` rows whose step has a later row, and ``misplaced`` rows that were moved.
+    ``first`` is the step of the first row, and ``restarts`` has the steps to which the log goes back. ``replaced``
+    counts earlier rows that a restart replaces, ``doubled`` rows whose step has a later row, and ``misplaced`` rows
+    that were moved.
     """
 
     rows: Array
+    first: int = 0
     restarts: tuple[int, ...] = ()
     replaced: int = 0
     doubled: int = 0
@@ -37,6 +39,9 @@ class Order:
             times = f"{counted(len(self.restarts), 'time')}, to {listed(self.restarts)}"
             replaced = f"{counted(self.replaced, 'earlier point')} {were(self.replaced)} replaced by later ones"
             said.append(f"The steps go back {times}; {replaced}.")
+            if self.first in self.restarts:
+                remedy = "if a column tells them apart, name it: columns={'run': ...}"
+                said.append(f"Steps that go back to the first one may be those of several runs in one file; {remedy}.")
         if self.doubled:
             omitted = f"{counted(self.doubled, 'doubled point')} {were(self.doubled)} omitted"
             said.append(f"{omitted}; the later of two values at a step is kept.")
@@ -70,7 +75,7 @@ def ordered(step: Array) -> Order:
         order = np.argsort(step, kind="stable")
         rows = order[_last_of_each(step[order])]
         moved = int(np.sum(step < np.maximum.accumulate(step)))
-        return Order(rows, doubled=step.size - rows.size, misplaced=moved)
+        return Order(rows, int(step[0]), doubled=step.size - rows.size, misplaced=moved)
     kept = np.empty(0, dtype=np.int64)
     restarts: list[int] = []
     replaced = doubled = misplaced = 0
@@ -91,7 +96,7 @@ def ordered(step: Array) -> Order:
         doubled += again
         merged = np.concatenate([kept[~np.isin(old, new)], rows])
         kept = merged[np.argsort(step[merged], kind="stable")]
-    return Order(kept, tuple(restarts), replaced, doubled, misplaced)
+    return Order(kept, int(step[0]), tuple(restarts), replaced, doubled, misplaced)
 
 
 def points_of(sheet: Sheet, step: Array, loss: Array, there: Array, column: str) -> Points:
@@ -105,12 +110,11 @@ def points_of(sheet: Sheet, step: Array, loss: Array, there: Array, column: str)
             remarks.append(f"{counted(count, 'row')} {what} {were(count)} omitted ({where}).")
 
     timeless = np.isnan(step)
-    lines = listed([int(sheet.lines[i]) for i in np.flatnonzero(timeless)])
-    omit("no step", timeless, "without a step", f"{sheet.unit}s {lines}")
+    omit("no step", timeless, "without a step", _places(sheet.unit, np.asarray(sheet.lines)[timeless]))
     empty = ~timeless & ~there
-    omit("no loss", empty, f"without a value in the column {column!r}", _steps(step[empty]))
+    omit("no loss", empty, f"without a value in the column {column!r}", _places("step", step[empty]))
     broken = ~timeless & there & ~np.isfinite(loss)
-    omit("not finite", broken, "with a loss that is NaN or infinite", _steps(step[broken]))
+    omit("not finite", broken, "with a loss that is NaN or infinite", _places("step", step[broken]))
     rows = np.flatnonzero(~timeless & there & np.isfinite(loss))
     if not rows.size:
         raise Wrong(f"{sheet.file}: no row of {sheet.name!r:.60} has a step and a finite loss", argument="paths")
@@ -143,8 +147,9 @@ def whole_steps(sheet: Sheet, time: Array, per_step: float, column: str, remarks
     return step
 
 
-def _steps(step: Array) -> str:
-    return f"step{'s' * (step.size != 1)} {listed([int(s) for s in step])}" if step.size else ""
+def _places(unit: str, places: Array) -> str:
+    """Steps or lines in a sentence."""
+    return f"{unit}{'s' * (places.size != 1)} {listed([int(place) for place in places])}"
 
 
 def _last_of_each(step: Array) -> Array:

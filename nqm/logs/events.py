@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any
 
+from ..text.imports import install_hint
 from ..types import Wrong
 from .records import columns_of
 from .sheets import Sheet, counted, were
@@ -88,6 +89,6 @@ def _library() -> tuple[Any, Any, tuple[type[Exception], ...]]:
         from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
         from tensorboard.util.tensor_util import make_ndarray
     except ImportError:
-        remedy = "pip install 'nqm[logs]'"
-        raise Wrong(f"reading event files needs TensorBoard's reader: {remedy}", argument="paths") from None
+        hint = install_hint("tensorboard")
+        raise Wrong(f"TensorBoard, which reads event files, is not installed{hint}", argument="paths") from None
     return LegacyEventFileLoader, make_ndarray, (DecodeError, ValueError, TypeError)

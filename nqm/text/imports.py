@@ -16,7 +16,7 @@ from ..types import Wrong, unknown
 LIBRARIES = ("stdlib", "platstdlib", "purelib", "platlib")
 NOT_THEIRS = ("<frozen", str(Path(__file__).parents[1]), *(sysconfig.get_paths()[name] for name in LIBRARIES))
 """Where the files of this package, of Python and of installed packages are: not the user's own code."""
-EXTRAS = {"torch": "nets", "sklearn": "nets", "distributed": "cluster", "starlette": "web", "uvicorn": "web"}
+EXTRAS = {"torch": "nets", "sklearn": "nets", "distributed": "cluster", "starlette": "web", "uvicorn": "web", "tensorboard": "logs"}
 """The extra of this package that installs a module."""
 
 

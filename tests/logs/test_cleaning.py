@@ -33,6 +33,13 @@ def test_after_a_restart_the_later_values_hold(tmp_path: Path) -> None:
     assert "The steps go back 1 time, to 60; 5 earlier points were replaced by later ones." in log.remarks
 
 
+def test_steps_that_begin_again_may_be_several_runs(tmp_path: Path) -> None:
+    log = read(tmp_path, [*line(range(0, 50, 10)), *line(range(0, 50, 10), 0.5)])
+    assert any("several runs in one file" in remark for remark in log.remarks)
+    later = read(tmp_path, [*line(range(0, 50, 10)), *line(range(20, 50, 10), 0.5)])
+    assert not any("several runs in one file" in remark for remark in later.remarks)
+
+
 def test_two_restarts_to_one_checkpoint(tmp_path: Path) -> None:
     log = read(tmp_path, [*line(range(0, 100, 10)), *line(range(50, 80, 10), 0.5), *line(range(50, 200, 10), 1.0)])
     assert log.step.tolist() == list(range(0, 200, 10))
@@ -96,7 +103,7 @@ def test_losses_that_are_missing_or_not_finite_are_omitted_and_said(tmp_path: Pa
     ]
     log = read(tmp_path, rows)
     assert log.step.tolist() == [0, 5]
-    assert "1 row without a step was omitted (lines 7)." in log.remarks
+    assert "1 row without a step was omitted (line 7)." in log.remarks
     assert "2 rows without a value in the column 'loss' were omitted (steps 2 and 4)." in log.remarks
     assert "2 rows with a loss that is NaN or infinite were omitted (steps 1 and 3)." in log.remarks
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -273,6 +275,24 @@ def test_event_files_of_a_restarted_run_are_one_log(tmp_path: Path) -> None:
     (log,) = read_logs(tmp_path / "run")
     assert log.loss.tolist() == LOSSES
     assert any("1 doubled point" in remark for remark in log.remarks)
+
+
+def test_without_tensorboard_a_sentence_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    monkeypatch.setitem(sys.modules, "tensorboard.backend.event_processing.event_file_loader", None)
+    with pytest.raises(Wrong, match=r"TensorBoard.*pip install 'nqm\[logs\]'"):
+        one(tmp_path / "events.out.tfevents.1", b'\x18\0\0\0\0\0\0\0\xa3\x7fK"brain.Event:2')
+
+
+def test_reading_needs_nothing_large(tmp_path: Path) -> None:
+    one(tmp_path / "log.csv", CSV)
+    script = (
+        f"from nqm.logs import read_logs; read_logs({str(tmp_path / 'log.csv')!r}); import sys; print(*sys.modules)"
+    )
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in out.stdout.split()}
+    assert "nqm" in loaded
+    assert not loaded & {"torch", "pandas", "tensorboard", "scipy", "matplotlib", "numba"}
 
 
 def test_tokens_and_examples_are_turned_into_steps(tmp_path: Path) -> None:
