@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,15 +51,11 @@ class Order:
 
 @dataclass(frozen=True)
 class Points:
-    """The points of a run: rows of the sheet in the order of their steps, and what was omitted, by reason.
-
-    Every row of the sheet is either in ``rows`` or counted in ``omitted``.
-    """
+    """The points of a run: rows of the sheet in the order of their steps. The remarks count all other rows."""
 
     rows: Array
     step: Array
     loss: Array
-    omitted: Mapping[str, int]
     remarks: tuple[str, ...]
 
 
@@ -102,26 +97,23 @@ def ordered(step: Array) -> Order:
 def points_of(sheet: Sheet, step: Array, loss: Array, there: Array, column: str) -> Points:
     """The points of a run from the step of each row (NaN if it has none) and its loss (``there`` if it has one)."""
     remarks: list[str] = []
-    omitted: dict[str, int] = {}
 
-    def omit(reason: str, rows: Array, what: str, where: str) -> None:
+    def omit(rows: Array, what: str, where: str) -> None:
         if count := int(rows.sum()):
-            omitted[reason] = count
             remarks.append(f"{counted(count, 'row')} {what} {were(count)} omitted ({where}).")
 
     timeless = np.isnan(step)
-    omit("no step", timeless, "without a step", _places(sheet.unit, np.asarray(sheet.lines)[timeless]))
+    omit(timeless, "without a step", _places(sheet.unit, np.asarray(sheet.lines)[timeless]))
     empty = ~timeless & ~there
-    omit("no loss", empty, f"without a value in the column {column!r}", _places("step", step[empty]))
+    omit(empty, f"without a value in the column {column!r}", _places("step", step[empty]))
     broken = ~timeless & there & ~np.isfinite(loss)
-    omit("not finite", broken, "with a loss that is NaN or infinite", _places("step", step[broken]))
+    omit(broken, "with a loss that is NaN or infinite", _places("step", step[broken]))
     rows = np.flatnonzero(~timeless & there & np.isfinite(loss))
     if not rows.size:
         raise Wrong(f"{sheet.file}: no row of {sheet.name!r:.60} has a step and a finite loss", argument="paths")
     order = ordered(step[rows])
-    omitted |= {reason: n for reason, n in (("replaced", order.replaced), ("doubled", order.doubled)) if n}
     rows = rows[order.rows]
-    return Points(rows, step[rows], loss[rows], omitted, (*remarks, *order.remarks))
+    return Points(rows, step[rows], loss[rows], (*remarks, *order.remarks))
 
 
 def whole_steps(sheet: Sheet, time: Array, per_step: float, column: str, remarks: list[str]) -> Array:

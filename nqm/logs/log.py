@@ -14,7 +14,7 @@ from ..types import Array, Wrong
 
 MAX_LOG_STEPS = 10**7  # A log lasts at most this many steps: each of its steps has a learning rate in memory.
 
-WARM_UP = "The log begins at step"  # How the remark begins that says that a warm-up is assumed.
+WARM_UP = "Rates are known from step"  # How the remark begins that says that a warm-up is assumed.
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -40,7 +40,7 @@ class Log(Tabular):
     >>> log.rates.tolist()
     [0.05, 0.1, 0.1, 0.1, 0.07500000000000001, 0.05]
     >>> print(*log.remarks)
-    The log begins at step 2; before it, a linear warm-up of the learning rate from 0 to 0.1 is assumed.
+    Rates are known from step 2 on; before it, a linear warm-up of the learning rate from 0 to 0.1 is assumed.
     """
 
     step: Array
@@ -146,9 +146,9 @@ class Log(Tabular):
 
 
 def warm_up_assumed(first: int, rate: float) -> str:
-    """The sentence that says that a warm-up before the first logged step is assumed."""
+    """The sentence that says that a warm-up before the first logged rate is assumed."""
     warm_up = f"a linear warm-up of the learning rate from 0 to {rate:.4g} is assumed"
-    return f"{WARM_UP} {first:,}; before it, {warm_up}."
+    return f"{WARM_UP} {first:,} on; before it, {warm_up}."
 
 
 def for_every_step(rates: Array, points: int) -> Array:

@@ -121,7 +121,7 @@ def _times(sheet: Sheet, found: Columns, asked: Asked, remarks: list[str]) -> Ar
 
 
 def _logged_rates(sheet: Sheet, column: str, step: Array, rows: Array) -> tuple[Array, list[str]]:
-    """Rates at the points, or at every step if rows other than the points hold them, and what was assumed."""
+    """Rates at the points, or at every step if other rows know more of them, and what was assumed."""
     lr, there = sheet.numbers(column)
     negative = there & (lr < 0)
     if negative.any():
@@ -131,24 +131,23 @@ def _logged_rates(sheet: Sheet, column: str, step: Array, rows: Array) -> tuple[
     broken = there & ~np.isfinite(lr)
     if count := int(broken.sum()):
         remarks.append(f"{counted(count, 'learning rate')} {were(count)} NaN or infinite, and {were(count)} omitted.")
-    if (there & ~broken)[rows].sum() < rows.size:
-        return _sparse_rates(sheet, column, lr, np.flatnonzero(there & ~broken & ~np.isnan(step)), step, rows, remarks)
-    return lr[rows], remarks
-
-
-def _sparse_rates(
-    sheet: Sheet, column: str, lr: Array, rated: Array, step: Array, rows: Array, remarks: list[str]
-) -> tuple[Array, list[str]]:
-    """Rates of every step from rows that are not the points', or not all of them."""
+    rated = np.flatnonzero(there & ~broken & ~np.isnan(step))
     if not rated.size:
         raise Wrong(f"{sheet.file}: the column {column!r} of learning rates is empty", argument="schedule")
     rated = rated[ordered(step[rated]).rows]
-    at, rates = step[rated], lr[rated]
-    first, last = int(step[rows][0]), int(step[rows][-1])
-    if np.array_equal(at, step[rows]):
-        return rates, remarks
-    if without := int(np.sum(~np.isin(step[rows], at))):
+    return _rates_from(step[rated], lr[rated], step[rows], remarks), remarks
+
+
+def _rates_from(at: Array, rates: Array, points: Array, remarks: list[str]) -> Array:
+    """Rates at the points if they say all that is known, and otherwise at every step, from rates at some steps."""
+    first, last = int(points[0]), int(points[-1])
+    if without := int(np.sum(~np.isin(points, at))):
         remarks.append(f"At {counted(without, 'point')} the learning rate was interpolated between logged rates.")
+    else:
+        own = rates[np.searchsorted(at, points)]
+        inside = (at >= first) & (at <= last)
+        if at[0] >= first and np.allclose(np.interp(at, points, own)[inside], rates[inside], rtol=1e-9, atol=0):
+            return own
     if at[0] > first > LATE_RATE * at[0]:
         slope = (rates[1] - rates[0]) / (at[1] - at[0]) if at.size > 1 else 0.0
         before = max(rates[0] - slope * (at[0] - first), 0.0)
@@ -160,7 +159,7 @@ def _sparse_rates(
         remarks.append(f"The last rate is logged at step {at[-1]:,.0f}; it is held up to step {last:,}.")
     if at[0] > 1 and rates[0] > 0:
         remarks.append(warm_up_assumed(int(at[0]), float(rates[0])))
-    return for_every_step(interpolated(at, rates, last), rows.size) if last > 0 else rates[:1], remarks
+    return for_every_step(interpolated(at, rates, last), points.size) if last > 0 else rates[:1]
 
 
 def _scheduled(schedule: Schedule, peak: float, sheet: Sheet, step: Array) -> tuple[Array, list[str]]:

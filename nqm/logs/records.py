@@ -10,7 +10,7 @@ from .sheets import Sheet, lines_of
 
 MAX_DEPTH = 8  # Objects within objects are opened this deep; what lies deeper is not a number and is not read.
 MAX_CELLS = 2 * 10**8  # Rows times names, at most.
-CHUNK = 10_000  # Lines that are parsed together: faster than one by one, and with less memory than all at once.
+LINES_AT_ONCE = 10_000  # Lines that are parsed together: faster than one by one, and with less memory than all at once.
 MEAN_SINCE = "Hugging Face's Trainer logs the mean of the training loss since the logged step before."
 
 
@@ -23,8 +23,8 @@ def json_sheet(text: str, file: str, name: str) -> Sheet:
     columns: dict[str, list[object]] = {}
     remarks: tuple[str, ...] = ()
     count = 0
-    for start in range(0, len(kept), CHUNK):
-        chunk = kept[start : start + CHUNK]
+    for start in range(0, len(kept), LINES_AT_ONCE):
+        chunk = kept[start : start + LINES_AT_ONCE]
         rows, remarks = _rows(lines, chunk, file, last=kept[-1])
         _append(columns, columns_of(rows, file, [i + 1 for i in chunk[: len(rows)]], "line"), count, len(rows), file)
         count += len(rows)

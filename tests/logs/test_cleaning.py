@@ -115,11 +115,19 @@ def test_rates_that_are_missing_are_interpolated_and_said(tmp_path: Path) -> Non
     assert "1 learning rate was NaN or infinite, and was omitted." in log.remarks
 
 
+def test_rates_of_rows_without_a_loss_are_used(tmp_path: Path) -> None:
+    """A validation loss is logged seldom; the rate falls between two of them."""
+    log = read(tmp_path, [(1, 4, 0.4), (2, "", 0.4), (3, "", 0.1), (5, 3, 0.1)])
+    np.testing.assert_allclose(log.rates, [0.4, 0.4, 0.1, 0.1, 0.1])
+    straight = read(tmp_path, [(1, 4, 0.4), (2, "", 0.3), (3, "", 0.2), (4, 3, 0.1)])
+    assert straight.lr.tolist() == [0.4, 0.1]  # The rates at the points say as much.
+
+
 def test_rates_beyond_the_logged_ones_are_held_or_warmed_up(tmp_path: Path) -> None:
     log = read(tmp_path, [(0, 4, ""), (4, 3, 0.4), (6, 2, 0.2), (8, 1, "")])
     np.testing.assert_allclose(log.rates, [0.1, 0.2, 0.3, 0.4, 0.3, 0.2, 0.2, 0.2])
     assert any("last rate is logged at step 6; it is held up to step 8" in remark for remark in log.remarks)
-    assert any("begins at step 4; before it, a linear warm-up" in remark for remark in log.remarks)
+    assert any("from step 4 on; before it, a linear warm-up" in remark for remark in log.remarks)
 
 
 def test_spikes_are_kept_and_counted(tmp_path: Path) -> None:
