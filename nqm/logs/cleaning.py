@@ -64,6 +64,8 @@ def ordered(step: Array) -> Order:
 
     Rows that go back without meeting earlier rows in their range are out of order: they are moved, and replace nothing.
     """
+    if np.all(np.diff(step) > 0):
+        return Order(np.arange(step.size), int(step[0]))
     starts = np.append(0, np.flatnonzero(np.diff(step) < 0) + 1)
     back = starts.size - 1
     if back > MAX_SEGMENTS or (back > 1 and step.size < MIN_SEGMENT * starts.size):

@@ -141,6 +141,8 @@ def _logged_rates(sheet: Sheet, column: str, step: Array, rows: Array) -> tuple[
 def _rates_from(at: Array, rates: Array, points: Array, remarks: list[str]) -> Array:
     """Rates at the points if they say all that is known, and otherwise at every step, from rates at some steps."""
     first, last = int(points[0]), int(points[-1])
+    if np.array_equal(at, points):
+        return rates
     if without := int(np.sum(~np.isin(points, at))):
         remarks.append(f"At {counted(without, 'point')} the learning rate was interpolated between logged rates.")
     else:

@@ -44,10 +44,9 @@ class Sheet:
     def numbers(self, name: str) -> tuple[Array, Array]:
         """A column as floats, NaN where a cell is missing, and whether each cell is there."""
         cells = self.columns[name]
-        kinds = set(map(type, cells))
-        if not kinds & {bool, type(None)}:
+        if not set(map(type, cells)) & {bool, type(None)}:
             try:
-                return np.array(list(map(float, cells)), dtype=float), np.ones(len(cells), dtype=bool)  # type: ignore[arg-type]
+                return np.fromiter(map(float, cells), float, len(cells)), np.ones(len(cells), dtype=bool)  # type: ignore[arg-type]
             except (TypeError, ValueError, OverflowError):
                 pass  # Some cell is missing or is not a number: each one is looked at.
         there = np.array([not missing(cell) for cell in cells], dtype=bool)
