@@ -65,8 +65,9 @@ def joined(logs: Sequence[Log]) -> list[Log]:
 
 
 def lacks_beginning(log: Log) -> bool:
-    """Whether a log begins too late for a warm-up to have lasted until then, and not just at its first logged step."""
-    return bool(log.step[0] > max(LATE_SHARE * log.step[-1], 3 * _spacing(log)))
+    """Whether a warm-up is assumed that no training has: a long one, and not just up to the first of even steps."""
+    assumed = any(remark.startswith(WARM_UP) for remark in log.remarks)
+    return assumed and bool(log.step[0] > max(LATE_SHARE * log.step[-1], 3 * _spacing(log)))
 
 
 def find_trunk(log: Log, others: Sequence[Log]) -> Log | None:

@@ -67,6 +67,15 @@ def read_logs(
     tokens_per_step : tokens of one update, to turn a column of tokens into steps.
 
     A wrong file raises `Wrong` with its name and line.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "run.csv").write_text("step,train_loss,lr\\n1,4.5,0.1\\n2,nan,0.1\\n3,3.5,0.05\\n")
+    ...     (log,) = read_logs(folder)
+    >>> log
+    Log(run: 2 points from step 1 to 3, loss 4.5 -> 3.5, lr 0.1 -> 0.05, 1 remark)
+    >>> print(*log.remarks)
+    1 row with a loss that is NaN or infinite was omitted (step 2).
     """
     asked = Asked(
         checked_columns(columns), *_schedule(schedule, peak), _positive("batch_size", batch_size),

@@ -73,6 +73,18 @@ def test_a_log_that_begins_with_its_first_logged_step_has_its_beginning() -> Non
     assert not lacks_beginning(Log([500], [3.0], [0.1]))
 
 
+def test_a_log_whose_rates_are_known_from_the_first_step_needs_no_trunk(tmp_path: Path) -> None:
+    path = write(tmp_path / "log.csv", [cooldown()])
+    (scheduled,) = read_logs(path, schedule="wsd(1000, 100, 200)", peak=0.1)
+    assert not any("end of a training" in remark for remark in scheduled.remarks)
+    late = "".join(f"cooldown,{step},,0.1\n" for step in range(0, 800, 50))
+    path.write_text(path.read_text().replace("lr\n", "lr\n" + late))
+    (logged,) = read_logs(path)
+    assert logged.step[0] == 800
+    np.testing.assert_allclose(logged.rates[:799], 0.1)
+    assert not any("end of a training" in remark or "warm-up" in remark for remark in logged.remarks)
+
+
 def write(path: Path, logs: list[Log]) -> Path:
     rows = [f"{log.name},{row['step']},{row['loss']},{row['lr']}\n" for log in logs for row in log.table()]
     path.write_text("run,step,loss,lr\n" + "".join(rows))
