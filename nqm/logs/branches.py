@@ -78,7 +78,9 @@ def find_trunk(log: Log, others: Sequence[Log]) -> Log | None:
     for trunk in others:
         if lacks_beginning(trunk) or trunk.step[0] >= first or not _reaches(trunk, first):
             continue
-        rates = trunk.rates[first // 2 : first]
+        rates = trunk.logged_rates[(trunk.step >= first / 2) & (trunk.step <= first)]
+        if not rates.size:
+            continue
         constant = float(rates[-1])
         if np.ptp(rates) > SAME_RATE * constant or not LEAST_RATE * constant <= rate <= (1 + SAME_RATE) * constant:
             continue

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ..types import Wrong, short
 from .sheets import Sheet, counted, lines_of, listed
 
-DELIMITERS = (",", "\t", ";")
+DELIMITERS = (",", ";")  # Tabs, if there are any, come before them.
 MAX_FIELDS = 100_000  # Columns of a table, at most.
 
 
@@ -83,7 +84,9 @@ def _comma_number(cell: str) -> bool:
 
 
 def _delimiter(head: str) -> str | None:
-    """The delimiter that gives the most fields; None stands for spaces."""
+    """The delimiter of a header: a tab, or the more frequent of comma and semicolon; None stands for spaces."""
+    if "\t" in head:
+        return "\t"
     best = max(DELIMITERS, key=head.count)
     return best if best in head else None
 
@@ -104,8 +107,8 @@ def _header(names: Sequence[str], where: str) -> list[str]:
         raise Wrong(f"{where} holds numbers where the names of the columns are expected; {remedy}", argument="paths")
     if len(header) > MAX_FIELDS:
         raise Wrong(f"{where} names {len(header):,} columns; at most {MAX_FIELDS:,} are read", argument="paths")
-    if len(set(header)) < len(header):
-        twice = next(name for name in header if header.count(name) > 1)
+    twice, count = Counter(header).most_common(1)[0]
+    if count > 1:
         raise Wrong(f"{where} names the column {short(twice)!r} twice", argument="paths")
     return header
 

@@ -7,6 +7,7 @@ import gzip
 import os
 import zlib
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from ..types import Wrong
@@ -25,7 +26,7 @@ GENERIC_NAMES = ("metrics", "trainer_state", "log", "logs", "history", "events",
 
 def sheets_of(paths: str | Path | Iterable[str | Path]) -> Iterator[Sheet]:
     """The content of all files that paths name."""
-    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    given = [paths] if isinstance(paths, str | os.PathLike) or not isinstance(paths, Iterable) else list(paths)
     if not given:
         raise Wrong("paths names no files", argument="paths")
     files: dict[Path, tuple[str, ...]] = {}
@@ -36,7 +37,7 @@ def sheets_of(paths: str | Path | Iterable[str | Path]) -> Iterator[Sheet]:
             files.setdefault(file, remarks)
     for file, remarks in files.items():
         sheet = read_sheet(file)
-        yield Sheet(**{**vars(sheet), "remarks": (*remarks, *sheet.remarks)})
+        yield replace(sheet, remarks=(*remarks, *sheet.remarks))
 
 
 def read_sheet(file: Path) -> Sheet:

@@ -58,9 +58,12 @@ def _exported(sheet: Sheet) -> list[Sheet] | None:
     empty = sum(all(missing(sheet.columns[name][i]) for name in metrics) for i in range(len(sheet)))
     if empty:
         remarks.append(f"{counted(empty, 'row')} of the file {were(empty)} empty for every run.")
+    runs: dict[str, dict[str, str]] = {}
+    for name in metrics:
+        run, _, metric = name.rpartition(" - ")
+        runs.setdefault(run, {})[name] = metric
     found = []
-    for run in dict.fromkeys(name.rpartition(" - ")[0] for name in metrics):
-        own = {name: name.rpartition(" - ")[2] for name in metrics if name.rpartition(" - ")[0] == run}
+    for run, own in runs.items():
         rows = [i for i in range(len(sheet)) if not all(missing(sheet.columns[name][i]) for name in own)]
         columns = {name: sheet.columns[name] for name in shared} | {new: sheet.columns[old] for old, new in own.items()}
         found.append(replace(sheet.rows(rows, run, columns), kind="wandb", remarks=tuple(remarks)))

@@ -37,6 +37,7 @@ def check(log: Log) -> None:
     [
         ("comma.csv", CSV),
         ("tab.tsv", CSV.replace(",", "\t")),
+        ("tabs_and_commas.tsv", "step\tloss\tlr\ta, b, c, d, e\n" + "".join(f"{s}\t{x}\t{r}\t0\n" for s, x, r in ROWS)),
         ("semicolon.csv", CSV.replace(",", ";")),
         ("decimal_comma.csv", CSV.replace(",", ";").replace(".", ",")),
         ("spaces.txt", CSV.replace(",", "  ")),
@@ -372,6 +373,7 @@ def test_paths_are_files_folders_and_patterns(tmp_path: Path) -> None:
     assert len(read_logs([tmp_path / "a" / "log.csv", str(tmp_path / "a")])) == 2  # each file once
     for paths, says in (
         (tmp_path / "c", "no file"), (str(tmp_path / "*.csv"), "no file"), ([], "no files"), ([3], "names of files"),
+        (3, "names of files"),
         ("a\0b", "not a path"), ("/dev/null", "neither"),
     ):  # fmt: skip
         with pytest.raises(Wrong, match=says) as error:
