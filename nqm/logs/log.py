@@ -14,6 +14,11 @@ from ..types import Array, Wrong
 
 MAX_LOG_STEPS = 10**7  # A log lasts at most this many steps: each of its steps has a learning rate in memory.
 
+JUMP_SHARE = 0.05  # A jump changes the rate by more than this share of the larger one between two logged steps,
+JUMP_RATIO = (
+    5.0  # and is steeper than its neighbours by more than this factor. Steeper decays are rare; drops are at once.
+)
+
 WARM_UP = "Rates are known from step"  # How the remark begins that says that a warm-up is assumed.
 
 
@@ -89,8 +94,9 @@ class Log(Tabular):
     def rates(self) -> Array:
         """The learning rate of each training step 1, 2, ..., up to the last logged one.
 
-        Rates of every step are returned as they are. Rates of logged steps are interpolated linearly. Before the first
-        logged step they rise linearly from 0: the rate of step i is ``lr[0] * i / step[0]``.
+        Rates of every step are returned as they are. Rates of logged steps are interpolated linearly, except across a
+        jump, where the earlier rate holds up to the later logged step. Before the first logged step they rise linearly
+        from 0: the rate of step i is ``lr[0] * i / step[0]``.
         """
         last = int(self.step[-1])
         if self.every_step:
@@ -160,7 +166,20 @@ def interpolated(step: Array, lr: Array, last: int) -> Array:
     """Rates of the steps 1 to ``last`` from rates at some steps: linear between them, and from 0 before the first."""
     if step[0] > 0:
         step, lr = np.append(0, step), np.append(0.0, lr)
-    return np.interp(np.arange(1, last + 1), step, lr)
+    rates = np.interp(np.arange(1, last + 1), step, lr)
+    for i in jumps(step, lr):
+        rates[step[i] : step[i + 1]] = lr[i]
+    return rates
+
+
+def jumps(step: Array, lr: Array) -> Array:
+    """The intervals between logged steps, the first excepted, over which the rate jumps instead of moving on."""
+    slope = np.abs(np.diff(lr)) / np.diff(step)
+    if len(slope) < 3:
+        return np.array([], dtype=np.int64)
+    around = np.maximum(slope[:-2], slope[2:])  # the steeper neighbour of each inner interval
+    big = np.abs(np.diff(lr))[1:-1] > JUMP_SHARE * np.maximum(lr[1:-2], lr[2:-1])
+    return 1 + np.flatnonzero(big & (slope[1:-1] > JUMP_RATIO * around))
 
 
 def _row(name: str, values: object) -> Array:
