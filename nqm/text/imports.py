@@ -16,7 +16,9 @@ from ..types import Wrong, unknown
 OURS = str(Path(__file__).parents[1])
 NOT_THEIRS = ("<frozen", OURS, *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")))
 """Paths of this package, of Python and of installed packages; code elsewhere is the user's own."""
-EXTRAS = {"torch": "nets", "sklearn": "nets", "distributed": "cluster", "starlette": "web", "uvicorn": "web"}
+EXTRAS = {
+    "torch": "nets", "sklearn": "nets", "distributed": "cluster", "starlette": "web", "uvicorn": "web", "tensorboard": "logs",
+}  # fmt: skip
 """The extra of this package that installs each module."""
 _NAMED_FOLDERS: set[str] = set()  # The folders of the modules that the user has named as ``module:name``.
 

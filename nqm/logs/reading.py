@@ -1,0 +1,229 @@
+"""Files to logs: the formats of common tools, cleaned and described in remarks, and joined to the runs they branch from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from ..engine.schedule import Schedule
+from ..optimizers import Optimizer
+from ..text.objects import parse_schedule
+from ..types import Array, Wrong
+from .branches import joined
+from .checks import oddities
+from .cleaning import ordered, points_of, whole_steps
+from .columns import Columns, checked_columns, find_columns, is_rate
+from .files import sheets_of
+from .log import Log, for_every_step, interpolated, warm_up_assumed
+from .records import MEAN_SINCE
+from .separating import distinctly_named, gathered, runs_of
+from .sheets import Sheet, counted, listed, were
+
+LATE_RATE = 0.5  # Rates that begin within this share of the first logged step are extended back, and not warmed up.
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the caller says of all files: columns by role, rates, and the settings of the training."""
+
+    columns: Mapping[str, str]
+    schedule: Schedule | None
+    peak: float
+    batch_size: float | None
+    tokens_per_step: float | None
+    optimizer: Optimizer | str | None
+    weight_decay: float | None
+
+
+def read_logs(
+    paths: str | Path | Iterable[str | Path],
+    *,
+    columns: Mapping[str, str] | None = None,
+    schedule: str | Schedule | None = None,
+    peak: float | None = None,
+    batch_size: float | None = None,
+    optimizer: Optimizer | str | None = None,
+    weight_decay: float | None = None,
+    tokens_per_step: float | None = None,
+) -> list[Log]:
+    """The training runs that files hold, cleaned; the remarks of each log say what was assumed and handled.
+
+    CSV and TSV, JSON lines, Hugging Face's ``trainer_state.json``, exports of W&B, Lightning's ``metrics.csv`` and
+    TensorBoard's event files are read, also compressed (``.gz``). A file may hold several runs.
+
+    Parameters
+    ----------
+    paths : files, folders and patterns such as ``runs/*.csv``.
+    columns : names of columns by role (step, tokens, examples, loss, lr, batch_size, run), where they are not usual ones
+        or another one is wanted: ``{"loss": "val/loss"}``. If a file has training and validation losses, the training
+        losses are used unless this says otherwise.
+    schedule : the learning rate's schedule, such as ``"warmup(2160) + cosine(21840, end=0.1)"``, with its ``peak``; it is
+        used instead of rates in the files, and needed where they have none.
+    batch_size : examples in a batch. It also turns a column of examples into steps.
+    optimizer, weight_decay : as `Log` has them.
+    tokens_per_step : tokens of one update, to turn a column of tokens into steps.
+
+    A wrong file raises `Wrong` with its name and line.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "run.csv").write_text("step,train_loss,lr\\n1,4.5,0.1\\n2,nan,0.1\\n3,3.5,0.05\\n")
+    ...     (log,) = read_logs(folder)
+    >>> log
+    Log(run: 2 points from step 1 to 3, loss 4.5 -> 3.5, lr 0.1 -> 0.05, 1 remark)
+    >>> print(*log.remarks)
+    1 row with a loss that is NaN or infinite was omitted (step 2).
+    """
+    asked = Asked(
+        checked_columns(columns), *_schedule(schedule, peak), _positive("batch_size", batch_size),
+        _positive("tokens_per_step", tokens_per_step), optimizer, weight_decay,
+    )  # fmt: skip
+    runs = [run for sheet in sheets_of(paths) for run in runs_of(sheet, asked.columns)]
+    return joined(distinctly_named([(_log(sheet, asked), sheet.file) for sheet in gathered(runs)]))
+
+
+def _log(sheet: Sheet, asked: Asked) -> Log:
+    """The log of one run."""
+    found = find_columns(sheet, asked.columns, need_rates=asked.schedule is None)
+    remarks: list[str] = [*sheet.remarks, *found.remarks]
+    if sheet.kind == "trainer_state" and not found.validation:
+        remarks.append(MEAN_SINCE)
+    step = _times(sheet, found, asked, remarks)
+    loss, there = sheet.numbers(found.columns["loss"])
+    points = points_of(sheet, step, loss, there, found.columns["loss"])
+    remarks += points.remarks
+    if asked.schedule is None:
+        lr, said = _logged_rates(sheet, found.columns["lr"], step, points.rows)
+    else:
+        lr, said = _scheduled(asked.schedule, asked.peak, sheet, points.step)
+    remarks += said
+    log = Log(
+        points.step, points.loss, lr, _batch_sizes(sheet, found, asked, points.rows, remarks), asked.optimizer,
+        asked.weight_decay, sheet.name, remarks=tuple(remarks),
+    )  # fmt: skip
+    return replace(log, remarks=(*log.remarks, *oddities(log, found.smoothed, found.validation)))
+
+
+def _times(sheet: Sheet, found: Columns, asked: Asked, remarks: list[str]) -> Array:
+    """The step of each row, NaN where there is none."""
+    for role, argument, per_step in (
+        ("step", "", 1.0),
+        ("tokens", "tokens_per_step", asked.tokens_per_step),
+        ("examples", "batch_size", asked.batch_size),
+    ):
+        if (column := found.columns.get(role)) is None:
+            continue
+        if per_step is None:
+            sentence = (
+                f"{sheet.file}: time is counted in {role} (column {column!r}); give {argument} to turn it into steps"
+            )
+            raise Wrong(sentence, argument=argument)
+        if role != "step":
+            remarks.append(f"Steps are the column {column!r} divided by {argument} = {per_step:,.10g}.")
+        elif asked.tokens_per_step is not None:
+            remarks.append(f"Steps are the column {column!r}; tokens_per_step is not used.")
+        return whole_steps(sheet, sheet.numbers(column)[0], per_step, column, remarks)
+    raise AssertionError("find_columns returns one of the roles")
+
+
+def _logged_rates(sheet: Sheet, column: str, step: Array, rows: Array) -> tuple[Array, list[str]]:
+    """Rates at the points, or at every step if other rows know more of them, and what was assumed."""
+    lr, there = sheet.numbers(column)
+    negative = there & (lr < 0)
+    if negative.any():
+        i = int(np.argmax(negative))
+        raise Wrong(f"{sheet.where(i)}: the learning rate must not be negative, got {lr[i]:g}", argument="paths")
+    remarks = []
+    broken = there & ~np.isfinite(lr)
+    if count := int(broken.sum()):
+        remarks.append(f"{counted(count, 'learning rate')} {were(count)} NaN or infinite, and {were(count)} omitted.")
+    rated = np.flatnonzero(there & ~broken & ~np.isnan(step))
+    if not rated.size:
+        raise Wrong(f"{sheet.file}: the column {column!r} of learning rates is empty", argument="schedule")
+    rated = rated[ordered(step[rated]).rows]
+    return _rates_from(step[rated], lr[rated], step[rows], remarks), remarks
+
+
+def _rates_from(at: Array, rates: Array, points: Array, remarks: list[str]) -> Array:
+    """Rates at the points if they say all that is known, and otherwise at every step, from rates at some steps."""
+    first, last = int(points[0]), int(points[-1])
+    if np.array_equal(at, points):
+        return rates
+    if without := int(np.sum(~np.isin(points, at))):
+        remarks.append(f"At {counted(without, 'point')} the learning rate was interpolated between logged rates.")
+    else:
+        own = rates[np.searchsorted(at, points)]
+        inside = (at >= first) & (at <= last)
+        if at[0] >= first and np.allclose(np.interp(at, points, own)[inside], rates[inside], rtol=1e-9, atol=0):
+            return own
+    if at[0] > first > LATE_RATE * at[0]:
+        slope = (rates[1] - rates[0]) / (at[1] - at[0]) if at.size > 1 else 0.0
+        before = max(rates[0] - slope * (at[0] - first), 0.0)
+        remarks.append(
+            f"The first rate is logged at step {at[0]:,.0f}; rates from step {first:,} on were extrapolated."
+        )
+        at, rates = np.append(first, at), np.append(before, rates)
+    if at[-1] < last:
+        remarks.append(f"The last rate is logged at step {at[-1]:,.0f}; it is held up to step {last:,}.")
+    if at[0] > 1 and rates[0] > 0:
+        remarks.append(warm_up_assumed(int(at[0]), float(rates[0])))
+    return for_every_step(interpolated(at, rates, last), points.size) if last > 0 else rates[:1]
+
+
+def _scheduled(schedule: Schedule, peak: float, sheet: Sheet, step: Array) -> tuple[Array, list[str]]:
+    """Rates of every step from a schedule, and what is to be said of them."""
+    last = int(step[-1])
+    remarks = [f"The learning rate is the given schedule with peak {peak:g}."]
+    if unused := [repr(name) for name in sheet.columns if is_rate(name)]:
+        remarks.append(f"Learning rates in the file are not used ({listed(unused)}).")
+    if schedule.steps < last:
+        remarks.append(f"The schedule ends at step {schedule.steps:,}; its last rate is held up to step {last:,}.")
+    return for_every_step(peak * schedule.multipliers("lr", max(last, 1)), step.size), remarks
+
+
+def _batch_sizes(sheet: Sheet, found: Columns, asked: Asked, rows: Array, remarks: list[str]) -> Array | float | None:
+    if asked.batch_size is not None or (column := found.columns.get("batch_size")) is None:
+        return asked.batch_size
+    sizes, there = sheet.numbers(column)
+    if not there[rows].all():
+        remarks.append(f"The column {column!r} of batch sizes is not used: it is empty at some points.")
+        return None
+    wrong = ~(np.isfinite(sizes) & (sizes > 0))
+    wrong[np.setdiff1d(np.arange(sizes.size), rows)] = False
+    if wrong.any():
+        i = int(np.argmax(wrong))
+        raise Wrong(f"{sheet.where(i)}: the batch size must be positive, got {sizes[i]:g}", argument="paths")
+    same = bool(np.all(sizes[rows] == sizes[rows[0]]))
+    return float(sizes[rows[0]]) if same else sizes[rows]
+
+
+def _schedule(schedule: str | Schedule | None, peak: float | None) -> tuple[Schedule | None, float]:
+    """The schedule of the learning rate and its peak, checked."""
+    top = _positive("peak", peak)
+    if schedule is None:
+        if top is not None:
+            sentence = (
+                "peak is the largest rate of a schedule; give schedule too, such as 'constant(1)' for a constant rate"
+            )
+            raise Wrong(sentence, argument="schedule")
+        return None, 1.0
+    if top is None:
+        raise Wrong("a schedule needs peak, the learning rate at which its multiplier is 1", argument="peak")
+    found = parse_schedule(schedule) if isinstance(schedule, str) else schedule
+    if not isinstance(found, Schedule):
+        raise Wrong(f"schedule must be text or a Schedule, got {schedule!r:.60}", argument="schedule")
+    if np.any(found.momentum != 1) or np.any(found.batch_size != 1):
+        raise Wrong("the schedule of a log acts on lr alone, not on momentum or batch_size", argument="schedule")
+    return found, top
+
+
+def _positive(name: str, value: float | None) -> float | None:
+    if value is None:
+        return None
+    fine = isinstance(value, int | float | np.number) and not isinstance(value, bool) and 0 < value < np.inf
+    if not fine:
+        raise Wrong(f"{name} must be a positive number, got {value!r:.60}", argument=name)
+    return float(value)
