@@ -108,9 +108,12 @@ class RaceSettings:
 
     # Narrowing down.
     near_best: float = 2.0
-    """Settings below this many times the best loss are fitted by a quadratic."""
+    """Settings below this many times the best loss are fitted by a quadratic. With 1 one of 6 answers was worse, by
+    44%; with 4 one of 6 answers was worse, by 36%, and one better, by 15%."""
     half_width: float = 3.0
-    """Half-width of the box of a narrow race in octaves, if that is below ``range_part`` of the range."""
+    """Half-width of the box of a narrow race in octaves, if that is below ``range_part`` of the range. With 1.5 two
+    of 6 answers were worse, by 36% at most; with 6 two of 6 answers were worse, by 9% at most, and one better, by
+    11%."""
     range_part: float = 0.25
     """Half-width of the box of a narrow race as a part of the parameter's range, if that is smaller. With 0.125 and
     0.5 all of 6 answers were the same."""
@@ -123,27 +126,35 @@ class RaceSettings:
     dense_log2: int = 2
     """A narrow race shorter than ``dense_steps`` has 2^dense_log2 times as many settings."""
     dense_steps: int = 2**10
-    """Narrow races shorter than this have more settings."""
+    """Narrow races shorter than this have more settings. With 512 and 2048 all of 6 answers were the same."""
     max_log2_points: int = 7
-    """No race has more than 2^max_log2_points settings beside the best so far."""
+    """No race has more than 2^max_log2_points settings beside the best so far. With 6 and 8 all of 6 answers were the
+    same."""
     first_box: float = 1.5
-    """The box around the best of an easier goal is this many times as wide as usual."""
+    """The box around the best of an easier goal is this many times as wide as usual. With 0.75 one of 6 answers was
+    worse, by 18%, and one better, by 15%; with 3 one of 6 answers was better, by 11%."""
     far_box: float = 1.0
     """The box around the settings that got furthest, where all were dropped, has this many times the usual width."""
     retry_box: float = 0.5
     """The box around a lucky winner has this many times the usual width."""
     last_box: float = 0.25
-    """The box of the last race has this many times the usual width, and repeated races stop there."""
+    """The box of the last race has this many times the usual width, and repeated races stop there. With 0.125 two of
+    6 answers were worse, by 70% at most; with 0.5 one of 6 answers was worse, by 36%, and one better, by 11%."""
     shrink: float = 0.7
-    """The box shrinks by this factor after each repeated race that gains little."""
+    """The box shrinks by this factor after each repeated race that gains little. With 0.85 one of 6 answers was
+    worse, by 45%, and one better, by 11%; with 0.5 all were the same."""
     max_repeats: int = 4
-    """A goal has at most this many repeated races."""
+    """A goal has at most this many repeated races. With 2 one of 6 answers was worse, by 5%; with 8 all were the
+    same."""
     caution: float = 0.95
-    """A race whose winner was only lucky is run again for this part of the target."""
+    """A race whose winner was only lucky is run again for this part of the target. With 0.9 and 1 all of 6 answers
+    were the same."""
     least_gain: float = 0.01
-    """A race that saves less than this part of the steps gains little."""
+    """A race that saves less than this part of the steps gains little. With 0.005 and 0.02 all of 6 answers were the
+    same."""
     repeat_steps: int = 2**13
-    """The repeated races for a goal may take about this many steps together."""
+    """The repeated races for a goal may take about this many steps together. With 4096 and 16384 all of 6 answers
+    were the same."""
 
 
 STANDARD = RaceSettings()
