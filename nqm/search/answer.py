@@ -1,4 +1,4 @@
-"""What tuning is asked for, and what it answers."""
+"""The question that tuning answers (`Goal`, `Sampling`), and its answer (`Tuned`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 from ..engine.readable import Readable
 from ..engine.run import Outcome, number
 from ..optimizers.base import Optimizer, parameters
-from ..problems.base import AnyLaw, check_batch_size, check_steps, check_target, is_number
+from ..problems.base import MAX_STEPS, AnyLaw, check_batch_size, check_steps, check_target, is_number
 from ..sampling.bases import Rotation
 from ..sampling.laws import GAUSSIAN, Law, law
 from ..sampling.replicas import check_whole
@@ -20,37 +20,44 @@ O_co = TypeVar("O_co", bound=Optimizer, covariant=True)
 
 @dataclass(frozen=True)
 class Goal:
-    """Fewest steps to a target, within ``steps``; or, without a target, the least loss after ``steps``."""
+    """Fewest steps to a target, ``steps`` at most; or, without a target, the least loss after ``steps``.
+
+    ``argument`` is the argument in which the user gave the steps.
+    """
 
     batch_size: float
     target: float | None
     steps: int
+    argument: str = "steps"
 
     @classmethod
     def of(
-        cls, batch_size: float, target: float | None, steps: int | None, examples: float | None, max_steps: int
+        cls,
+        batch_size: float,
+        target: float | None = None,
+        steps: int | None = None,
+        examples: float | None = None,
+        max_steps: int = MAX_STEPS,
     ) -> Goal:
-        """A goal from what a user gave, refused by name."""
+        """The goal that a user's arguments state; a wrong argument is refused by its name."""
         batch_size = check_batch_size(batch_size)
         if sum(goal is not None for goal in (target, steps, examples)) != 1:
-            raise Wrong("tune needs exactly one goal: target=, steps= or examples=", argument="target")
+            raise Wrong("give exactly one goal: target=, steps= or examples=", "target")
         if examples is not None:
             if not (is_number(examples) and batch_size <= examples and math.isfinite(batch_size)):
-                raise Wrong(
-                    f"examples must be at least one batch of {batch_size:g}, got {examples!r}", argument="examples"
-                )
+                raise Wrong(f"examples must be at least one batch of {batch_size:g}, got {examples!r}", "examples")
             steps = int(examples // batch_size)
         limit = check_steps(max_steps, 1, "max_steps")
         if steps is None:
             return cls(batch_size, check_target(target), limit)
-        return cls(batch_size, None, check_steps(steps, 1))
+        return cls(batch_size, None, check_steps(steps, 1), "steps" if examples is None else "examples")
 
 
 @dataclass(frozen=True, eq=False)
 class Sampling:
-    """How an optimizer that is sampled meets the problem: the law of the noise, its seed, the basis.
+    """How an optimizer is sampled: the law of the noise, the seed, and the basis.
 
-    The mean loss of a linear optimizer feels neither the law, of variance 1, nor the basis.
+    The mean loss of a linear optimizer does not depend on the law, which has variance 1, nor on the basis.
     """
 
     law: Law = GAUSSIAN
@@ -59,11 +66,11 @@ class Sampling:
 
     @classmethod
     def of(cls, optimizer: Optimizer, noise: AnyLaw, seed: int, rotation: Rotation) -> Sampling:
-        """From what a user gave, refused by name."""
+        """The sampling that a user's arguments state; a wrong argument is refused by its name."""
         found = law(noise)
         if found.warning and isinstance(optimizer, Optimizer) and optimizer.linear:
             raise Wrong(
-                f"noise: {optimizer} cannot be tuned, as {found.warning}; take a law with a variance", argument="noise"
+                f"noise: {optimizer} cannot be tuned, because {found.warning}; take a law with a variance", "noise"
             )
         return cls(found, check_whole("seed", seed, 0), rotation)
 
@@ -72,7 +79,7 @@ PLAIN = Sampling()
 
 
 def at_edge(names: tuple[str, ...]) -> str:
-    """The remark about parameters at the edge of their range."""
+    """The end of a message that names the parameters at the edge of their range."""
     return f"; the best {' and '.join(names)} lies at the edge of its range" if names else ""
 
 
@@ -80,9 +87,10 @@ def at_edge(names: tuple[str, ...]) -> str:
 class Tuned(Readable, Generic[O_co]):
     """Answer of `tune`: the optimizer with every parameter set, and what it reaches.
 
-    ``at_bound`` names the parameters whose best value lies at the edge of its range: momentum at 0 means that momentum
-    does not help here. ``stderr`` is the standard error of the steps, or of the loss for a budget, of an optimizer that is
-    sampled; None where the answer is exact. It is that of measuring this setting: the search may have missed a better one.
+    ``at_bound`` names the parameters whose best value lies at the edge of its range; a momentum of 0 means that momentum
+    does not help here. ``stderr`` is None where the answer is exact. For an optimizer that is sampled it is the standard error
+    of the steps, or of the loss after a budget, at the setting that was found. It says nothing of better settings that the
+    search may have missed.
     """
 
     optimizer: O_co

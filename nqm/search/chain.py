@@ -1,8 +1,8 @@
-"""A run in pieces of constant learning rate, with the exact gradient of its loss.
+"""A run in pieces of constant learning rate, and the exact gradient of its loss.
 
-The derivative of a run is a run: with x' = A x + b eps, dx moves as ``dx' = A dx + dA x + db eps``, so (x, dx) is a linear
-optimizer with twice the slots and `MomentMap` powers give the derivative of t steps in O(log t). Pieces are chained
-forwards, and backwards by their adjoints::
+The derivative of a run is a run. With ``x' = A x + b eps``, dx moves as ``dx' = A dx + dA x + db eps``, so (x, dx) is a linear
+optimizer with twice the slots, and powers of its `MomentMap` give the derivative of t steps in O(log t). States pass from
+piece to piece, and adjoints pass back::
 
     lambda <- A' lambda,    Lambda <- A' Lambda A,    dL = lambda . dA x + 2 <Lambda, dA N A'> + <Lambda, dQ>
 """
@@ -21,13 +21,13 @@ from ..problems.base import Problem
 from ..types import Array
 
 COMPLEX_STEP = 1e-40
-"""Derivatives of a step are imaginary parts at ``x + i COMPLEX_STEP``. No difference is taken, so any small step is exact."""
+"""The derivative of a step is its imaginary part at ``x + i COMPLEX_STEP``. No difference is taken, so any small step is exact."""
 
-LOG_LR = -1  # the direction of a derivative by the log of the learning rates; i is that by shared parameter i
+LOG_LR = -1  # Direction of the derivative by the log of the learning rates; direction i >= 0 is shared parameter i.
 
 
 def split(steps: int, pieces: int) -> Array:
-    """Lengths of ``pieces`` stretches as equal as whole steps allow, longer ones first."""
+    """Lengths of ``pieces`` pieces of ``steps`` steps, as equal as whole numbers allow, longer ones first."""
     lengths = np.full(pieces, steps // pieces)
     lengths[: steps % pieces] += 1
     return lengths
@@ -36,20 +36,13 @@ def split(steps: int, pieces: int) -> Array:
 class Chain:
     """A run in pieces, each at its own learning rate, with the derivative of its loss by every rate and shared parameter.
 
-    The maps of all pieces are powers of one batch; only passing the state along, and its adjoint back, goes piece by piece.
-    Arrays over pieces have them as their first axis; u has the coordinates of the shared parameters.
+    The powers of all pieces are computed together. Only states and adjoints are passed from piece to piece. Pieces are the
+    first axis of an array, and u has the coordinates of the shared parameters.
     """
 
     def __init__(self, problem: Problem, optimizer: Optimizer, shared: Sequence[Parameter], lengths: Array) -> None:
         self.h, (self.ws, self.wn) = problem.modes.h, problem.masses
         self.optimizer, self.shared, self.lengths = optimizer, shared, lengths
-
-    def losses(self, rates: Array, u: Array) -> tuple[float, float]:
-        """Signal and noise of the loss at the end."""
-        with np.errstate(all="ignore"):
-            basis = self._basis(u)
-            y, noise = self._end(*self._states(*self._maps(rates, u, basis), basis), self._row(basis))
-            return float(y**2 @ self.ws), float(noise @ self.wn)
 
     def gradient(self, rates: Array, u: Array, batch_size: float) -> tuple[float, Array]:
         """The loss at the end, and its derivatives by the log of each rate and by each shared parameter."""
@@ -69,7 +62,7 @@ class Chain:
             return loss, np.append(slopes[0], [slope.sum() for slope in slopes[1:]])
 
     def noise_shares(self, rates: Array, u: Array) -> tuple[float, Array]:
-        """The signal at the end, and what each piece's noise adds to the loss there per unit 1 / B."""
+        """The signal at the end, and what the noise of each piece adds to the loss there, per unit of 1 / B."""
         with np.errstate(all="ignore"):
             basis = self._basis(u)
             (A, Q), r = self._maps(rates, u, basis), self._row(basis)
@@ -88,21 +81,17 @@ class Chain:
     def _system(self, u: Array, lr: Array) -> tuple[Array, Array]:
         """G (k, k, pieces, modes) and b (k, pieces, modes) of a step at each rate, (pieces, 1), in the optimizer's slots."""
         rows, column = self._filled(u, lr).system(self.h, 0)
-        k, shape = len(column), (len(lr), len(self.h))
-        G, b = np.empty((k, k, *shape), dtype=lr.dtype), np.empty((k, *shape), dtype=lr.dtype)
-        for i in range(k):
-            b[i] = column[i]
-            for j in range(k):
-                G[i, j] = rows[i][j]
-        return G, b
+        shape = len(lr), len(self.h)
+        G = np.array([[np.broadcast_to(entry, shape) for entry in row] for row in rows])
+        return G, np.array([np.broadcast_to(entry, shape) for entry in column])
 
     def _basis(self, u: Array) -> Basis:
-        """One basis of the slots for all the pieces, so that states pass from each to the next: that of the edge."""
+        """The basis of the slots for all pieces, so that states pass from one to the next: that at the edge of stability."""
         G, _ = self._system(u, np.full((1, 1), self.edge(u)))
         return Basis(G[:, :, 0])
 
     def _maps(self, rates: Array, u: Array, basis: Basis, direction: int | None = None) -> tuple[Array, Array]:
-        """A and Q of each piece; with a direction, those of (x, dx)."""
+        """A and Q of each piece; with a direction, A and Q of (x, dx)."""
         lr = rates[:, None]
         if direction is None:
             return self._powers(*basis.system(*self._system(u, lr)))
@@ -118,7 +107,7 @@ class Chain:
         return self._powers(twice, np.concatenate([b, db]))
 
     def _powers(self, G: Array, b: Array) -> tuple[Array, Array]:
-        """Each piece's power of its step, cut out of the batch."""
+        """A and Q of the steps of each piece, (pieces, k, k, modes), from G and b of one step of each."""
         k, pieces, modes = b.shape
         short = int(self.lengths.min())
         step = MomentMap.step(G.reshape(k, k, -1), b.reshape(k, -1))
@@ -141,7 +130,7 @@ class Chain:
 
     @staticmethod
     def _end(x: Array, N: Array, r: Array) -> tuple[Array, Array]:
-        """The reported weights after the last piece, and the second moment that noise has given them."""
+        """The reported weights after the last piece without noise, and their second moment due to noise."""
         seen = MomentMap.matrix(r[None]) @ MomentMap(x[-1][:, None], x[-1][:1] - 1, N[-1])
         return seen.A[0, 0], seen.Q[0, 0]
 

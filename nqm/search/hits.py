@@ -1,4 +1,4 @@
-"""The true first hit of a target, also where the loss oscillates or rises again."""
+"""The first step at which a loss reaches a target, also where the loss oscillates or rises again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from ..engine.schedule import MAX_PIECES, Schedule, as_schedule
 from ..optimizers.base import Optimizer, require_set
 from ..problems.base import MAX_STEPS, AnySchedule, Problem, check_batch_size, check_steps, check_target
 from ..types import Wrong
-from .march import HIT_SETTINGS, Chase, Until, Watch, march_to
+from .march import Chase, Until, Watch, march_to
+from .settings import HIT_SETTINGS
 
 
 def steps_to_target(
@@ -26,11 +27,11 @@ def steps_to_target(
 ) -> Hit:
     """The first step at which the expected loss is at or below the target.
 
-    With ``until="settled"`` it is the step from which on the loss stays there, up to ``max_steps``.
+    ``until="settled"`` returns the step from which on the loss stays at or below the target, up to ``max_steps``.
 
-    The answer is exact for every optimizer with whole steps; on `LeastSquares` every step is looked at, 10^7 at most. A
-    `Polyak` average over a fraction of the run is a different run at each horizon, and there the smallest horizon is
-    bracketed on a grid of ratio 1.02 and bisected.
+    The answer is exact for every linear optimizer. On `LeastSquares` every step is computed, 10^7 at most. A `Polyak`
+    average over a fraction of the run is a different run at each horizon; its horizons are tried on a grid of ratio 1.02, and
+    the shortest is found by bisection.
 
     >>> from nqm import Quadratic, SGD, Spectrum
     >>> steps_to_target(Quadratic(Spectrum.power_law(10_000)), SGD(1.99), batch_size=16, target=4.2).steps
@@ -40,11 +41,11 @@ def steps_to_target(
     batch_size, target = check_batch_size(batch_size), check_target(target)
     limit = check_steps(max_steps, argument="max_steps")
     if until not in ("first", "settled"):
-        raise Wrong(f"until must be 'first' or 'settled', got {until!r}", argument="until")
+        raise Wrong(f"until must be 'first' or 'settled', got {until!r}", "until")
     if until == "settled" and optimizer.depends_on_horizon:
         raise Wrong(
-            f"until='settled' needs one run, but {optimizer} is another run at each horizon; set its start",
-            argument="until",
+            f"until='settled' needs one run, but {optimizer} is a different run at each horizon; give its average a start",
+            "until",
         )
     called = schedule is not None and not isinstance(schedule, Schedule)
     fixed = as_schedule(schedule, min(limit, HIT_SETTINGS.most_called if called else MAX_PIECES))
@@ -72,7 +73,7 @@ def _answer(chase: Chase, steps: int | None, limit: int) -> Hit:
 
 
 def _shortest_horizon(chase: Chase) -> tuple[int | None, int]:
-    """The smallest horizon at the target, where each horizon is a run of its own."""
+    """The smallest horizon at the target, for an optimizer that is a different run at each horizon."""
     problem, optimizer, limit = chase.problem, chase.optimizer, chase.limit
     fast = None
     if not problem.separable and chase.schedule is None:
@@ -94,10 +95,10 @@ def _shortest_horizon(chase: Chase) -> tuple[int | None, int]:
 
 
 def _walk_to(chase: Chase) -> tuple[int | None, int]:
-    """The step that is asked for, if there is one, and how many steps were looked at: all, as modes are coupled.
+    """The step that answers the chase, or None, and how many steps were computed.
 
-    Modes meet in one sum, so there are no powers of single modes to bound a block of time with. Every step is looked at, on
-    the fine nodes of the problem, and what is found there is checked on the modes as given.
+    Coupled modes have no powers of their own with which to bound a block of time. Every step is therefore computed, on the
+    fine nodes of the problem, and the answer is checked on the modes as given.
     """
     problem, optimizer, averages, floor = chase.problem, chase.optimizer, chase.optimizer.averages, chase.floor
     if chase.until == "settled" and not (averages or floor <= chase.target):
@@ -106,10 +107,10 @@ def _walk_to(chase: Chase) -> tuple[int | None, int]:
     if chase.until == "first" and not averages and floor >= chase.target:
         limit = problem.hopeless_after(optimizer, chase.batch_size, chase.target, chase.schedule, limit)
     chase, fine = replace(chase, limit=limit), problem.nodes.fine
-    if len(fine.spectrum) >= len(problem.spectrum) / 2:
+    if len(fine.spectrum) >= HIT_SETTINGS.fewer_nodes * len(problem.spectrum):
         return _walk(chase)
     steps, seen = _walk(replace(chase, problem=fine))
-    # The loss of the full problem must cross the target at this very step.
+    # The loss on the modes as given must cross the target at this very step.
     if not steps or chase.loss(steps) <= chase.target < chase.loss(steps - 1):
         return steps, seen
     return _walk(replace(chase, limit=seen))

@@ -1,14 +1,15 @@
 """The first hit of a target on a separable problem, by blocks of time.
 
-Bisection finds *a* crossing. Here time is covered by blocks of 2^i steps, each either excluded by a bound or split.
-Within a stretch of like steps, what the stretch inherits is a vector that moves as ``x -> A x`` (the signal, and
-factors of the noise so far), and what it adds, Q_j, only grows. With r the read-out and u = (A - I) x the change of the
-first step, ``r A^j x = r x + sum_{l<j} r A^l u``, so after 1 to 2^i steps r x has moved by at most ``W_i |u|`` where::
+Bisection finds *a* crossing of the target, which need not be the first. Here time is covered by blocks of 2^i steps, and each
+block is either excluded by a bound or split. In a stretch of equal steps, the state at its beginning consists of vectors that
+move as ``x -> A x`` (the signal, and factors of the noise so far), and the noise Q_j that the stretch adds only grows. Let r be
+the read-out and u = (A - I) x the change of the first step. Then ``r A^j x = r x + sum_{l<j} r A^l u``, so that after 1 to 2^i
+steps r x has moved by at most ``W_i |u|``, where::
 
     W_0 = |r|,        W_{i+1} = W_i + W_i |A^(2^i)|        (elementwise sizes)
 
-and the loss in the block is at least ``sum w (|r x| - W_i |u|)_+^2 + r Q r``, and at most the same with a plus and the
-noise of its end. Both are rigorous, for any linear optimizer, and cost no more than the powers themselves.
+The loss in the block is at least ``sum w (|r x| - W_i |u|)_+^2 + r Q r``. It is at most ``sum w (|r x| + W_i |u|)^2`` plus the
+noise at the end of the block. Both bounds are rigorous for any linear optimizer, and cost no more than the powers of A.
 """
 
 from __future__ import annotations
@@ -27,29 +28,14 @@ from ..engine.trajectory import SCAN, Trajectory, fade
 from ..optimizers.base import Optimizer
 from ..problems.base import Problem
 from ..types import Array
+from .settings import HIT_SETTINGS
 
 Until = Literal["first", "settled"]
 
 
-@dataclass(frozen=True)
-class HitSettings:
-    """The numbers that steer a search for a first hit."""
-
-    leaf_level: int = 6  # A block of 2^leaf_level steps or fewer is walked step by step instead of being bounded.
-    most_walked: int = 10**6  # So many steps are walked in all: undamped swings can stay undecided for ever.
-    most_phases: int = 4096  # A cycle of so many steps or fewer is searched phase by phase; a longer one is walked.
-    most_coupled: int = 10**7  # So many steps are walked at most on a problem whose modes are coupled.
-    most_called: int = 10**6  # A schedule that is a function of the step is evaluated at so many steps at most.
-    horizon_ratio: float = 1.02  # Where each horizon is a run of its own, horizons are tried on a grid of this ratio.
-    longest_horizon: int = 10**5  # If such a run is also walked step by step, longer horizons are not tried.
-
-
-HIT_SETTINGS = HitSettings()
-
-
 @dataclass(frozen=True, eq=False)
 class Chase:
-    """One question: when does the expected loss of this run come to the target, within ``limit`` steps?"""
+    """A run and its target. The question is when the expected loss reaches the target, within ``limit`` steps."""
 
     problem: Problem
     optimizer: Optimizer
@@ -71,7 +57,7 @@ class Chase:
 
 
 class Watch:
-    """What the losses seen so far decide about a chase."""
+    """The losses seen so far, and the answer that they give."""
 
     def __init__(self, chase: Chase, limit: int) -> None:
         self.target, self.first, self.limit = chase.target, chase.until == "first", limit
@@ -79,7 +65,7 @@ class Watch:
         self.last_above = 0 if chase.problem.spectrum.initial_loss > chase.target else -1
 
     def see(self, losses: Array, time: int, stride: int = 1) -> int | None:
-        """Take in the losses at ``time``, ``time + stride``, ...; the first hit among them, if the first is asked for."""
+        """Record the losses at ``time``, ``time + stride``, ...; returns the first hit among them, if that is the question."""
         above = ~(losses <= self.target)
         if self.first and not above.all():
             return time + stride * int(np.argmin(above))
@@ -90,22 +76,22 @@ class Watch:
         return None
 
     def stop(self, time: int) -> None:
-        """Give up at a time."""
+        """Decide nothing after this time."""
         self.over, self.limit = True, min(self.limit, time)
 
     def answer(self) -> int | None:
-        """The step after the last one above the target, once all times are seen and if that is what is asked for."""
+        """The step from which on the loss stays at the target, if that is the question and all times have been seen."""
         return None if self.first or self.over or self.last_above >= self.limit else self.last_above + 1
 
 
 def march_to(chase: Chase) -> tuple[int | None, int]:
-    """The step that is asked for, if there is one, and the last step that was decided."""
+    """The step that answers the chase, or None, and the last step that was decided."""
     march = _March(chase)
     return march.go(), march.watch.limit
 
 
 class _Stretch:
-    """Like steps of a stride: the state, the loss that it has, and bounds of the loss in a block of 2^level of them."""
+    """A stretch of equal steps (or strides of several): the state, its loss, and bounds of the loss in a block of 2^level."""
 
     def __init__(self, march: _March, powers: Powers, stride: int) -> None:
         self.powers, self.stride, self.wn = powers, stride, march.wn
@@ -119,12 +105,12 @@ class _Stretch:
         np.einsum("iix->ix", self._change)[:] = powers[0].drift
 
     def losses(self, state: MomentMap) -> tuple[Array, float]:
-        """The reported weights of each column of a state, and the loss that the stretch's own noise has added."""
+        """The reported weights of each column of a state, and the loss due to the noise of this stretch."""
         seen = self.readout @ state
         return seen.A[0], float(seen.Q[0, 0] @ self.wn)
 
     def fade(self, times: Array) -> Array:
-        """The weight of the read-out in the loss at these times, relative to the first step's."""
+        """The weight of the read-out in the loss at these times, relative to that at the first step."""
         return np.ones(1) * fade(self.optimizer, times, self.first)
 
     def after(self, level: int) -> MomentMap:
@@ -134,10 +120,12 @@ class _Stretch:
     def least(self, level: int) -> float:
         """A lower bound of the loss in a block, for the read-out of the stretch's first step."""
         y, noise = self.losses(self.state)
-        return float((self.weights * np.maximum(np.abs(y) - self._swing(level), 0) ** 2).sum()) + noise
+        # The difference of y and a swing of nearly the same size is all rounding.
+        size, swing, off = np.abs(y), self._swing(level), HIT_SETTINGS.rounding
+        return float((self.weights * np.maximum((1 - off) * size - (1 + off) * swing, 0) ** 2).sum()) + noise
 
     def most(self, level: int, after: MomentMap) -> float:
-        """An upper bound of the same; ``after`` is the state after the block."""
+        """An upper bound of the loss in a block, for the same read-out; ``after`` is the state after the block."""
         y, _ = self.losses(self.state)
         return float((self.weights * (np.abs(y) + self._swing(level)) ** 2).sum()) + self.losses(after)[1]
 
@@ -150,13 +138,13 @@ class _Stretch:
         return np.einsum("ix,icx->cx", W[level], u)
 
     def joined(self) -> MomentMap:
-        """The state with all noise in one covariance again."""
+        """The state with the factors of earlier noise and the noise of this stretch in one covariance."""
         signal, factor = MomentMap.matrix(self.state.A[:, :1]), self.state.A[:, 1:]
         return MomentMap(signal.A, signal.drift, self.state.Q + np.einsum("icx,jcx->ijx", factor, factor))
 
 
 def _columns(state: MomentMap, ws: Array, wn: Array) -> tuple[Array, Array]:
-    """A state as columns that move alike, the signal and a factor of the noise covariance; with their weights."""
+    """A state as columns that all move as x -> A x (the signal, and a factor of the noise covariance), and their weights."""
     if not state.Q.any():
         return state.A, ws[None]
     largest = np.abs(state.Q).max(axis=(0, 1))
@@ -169,7 +157,7 @@ def _columns(state: MomentMap, ws: Array, wn: Array) -> tuple[Array, Array]:
 
 
 class _March:
-    """One way through time in blocks; the state is always the one after step ``t``, and times up to t are decided."""
+    """Goes through time in blocks. Times up to ``t`` are decided, and ``state`` is the state after step t."""
 
     def __init__(self, chase: Chase) -> None:
         self.path = Trajectory(chase.optimizer.endless, chase.problem.spectrum.h, chase.schedule)
@@ -197,7 +185,7 @@ class _March:
         return watch.answer()
 
     def _differing(self, to: int) -> int | None:
-        """Walk through steps that all differ: up to ``to`` if one scalar drives them, or else one step."""
+        """Walk through steps that all differ: up to ``to`` if they differ in one scalar only, or else one step."""
         t, affine = self.t, self.path.affine(self.t)
         if not affine:
             self.state, self.t = self.path.move(self.state, t, t + 1), t + 1
@@ -207,16 +195,16 @@ class _March:
         return self.watch.see((signal + noise) * fade(self.path.optimizer, np.arange(t + 1, to + 1), to), t + 1)
 
     def _see_now(self) -> int | None:
-        """Take in the loss of the present state."""
+        """Record the loss of the present state."""
         signal, noise = self.path.read(self.state, self.t)
         return self.watch.see(np.array([signal @ self.ws + noise @ self.wn]), self.t)
 
     def _flips(self) -> bool:
         """Whether slow modes change sign at every step, so that only every other step looks smooth."""
-        return bool(np.any(np.einsum("iix->x", self.path.powers(self.t)[0].A) < -0.5))
+        return bool(np.any(np.einsum("iix->x", self.path.powers(self.t)[0].A) < HIT_SETTINGS.flips))
 
     def _alternating(self, end: int) -> int | None:
-        """Odd and even steps apart, each a stretch of double steps."""
+        """Search odd and even steps separately, each as a stretch of double steps."""
         powers, t = self.path.powers(self.t), self.t
         twice = Powers(powers[1])
         last = t + (end - t) // 2 * 2
@@ -228,7 +216,7 @@ class _March:
         return hit
 
     def _interleaved(self, powers_from: Callable[[int], Powers], period: int, end: int) -> int | None:
-        """The times of each phase in turn, by powers of a whole period; the first hit of all, if the first is asked for."""
+        """Search the times of each phase in turn, by powers of a whole period; returns the first hit of all phases, or None."""
         t, state, watch = self.t, self.state, self.watch
         best: int | None = None
         until, over = end, []
@@ -237,20 +225,20 @@ class _March:
             if self.t > until:
                 break
             if phase and self._see_now() is not None:
-                best = self.t  # the hits of earlier phases lie in later periods
+                best = self.t  # Any hits of earlier phases lie in later periods.
                 break
             watch.over = False
             hit = self._alike(powers_from(self.t), until, period)
             over.append(watch.over)
             if hit is not None:
                 best, until = hit, hit - 1
-        # A first hit is out of reach if it is in every phase. The loss never settles if it does not in one.
+        # A first hit is out of reach if it is out of reach in every phase. The loss never settles if it does not in one phase.
         hopeless = len(over) == period and all(over) if watch.first else any(over)
         watch.over = end >= watch.limit and hopeless
         return best
 
     def _alike(self, powers: Powers, end: int, stride: int) -> int | None:
-        """Cover the times t + stride, t + 2 stride, ... up to ``end``, all reached by powers of one map."""
+        """Search the times t + stride, t + 2 stride, ... up to ``end``, which powers of one map reach."""
         watch, stretch, level = self.watch, _Stretch(self, powers, stride), 0
         while (left := (end - self.t) // stride) > 0 and not watch.over:
             level = self._skip(stretch, min(level + 1, left.bit_length() - 1))
@@ -265,8 +253,8 @@ class _March:
         return None
 
     def _skip(self, stretch: _Stretch, level: int) -> int:
-        """Pass the longest block, of 2^level strides at most, where bounds tell that all losses are above the target, or that
-        none is. Its level, or that of a leaf if there is none.
+        """Pass the longest block, of 2^level strides at most, in which bounds show that all losses are above the target, or
+        that none is. Returns the level of the block, or the level of a leaf if there is no such block.
         """
         watch = self.watch
         for block in range(level, HIT_SETTINGS.leaf_level, -1):
@@ -285,7 +273,7 @@ class _March:
         return HIT_SETTINGS.leaf_level
 
     def _leaf(self, stretch: _Stretch, count: int) -> int | None:
-        """Walk ``count`` steps of a stretch and see every loss."""
+        """Walk ``count`` steps of a stretch and record every loss."""
         stride, t = stretch.stride, self.t
         losses = self._walked(stretch, count)
         self.walked += count

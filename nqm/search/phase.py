@@ -1,14 +1,14 @@
-"""Steps to a target over two settings at once: a map, with the edge of stability drawn in.
+"""A map of the steps to a target over two settings, with the edge of stability.
 
-All cells of a map are settings of one pass. Time goes up by powers of the step that all cells share, at first one by one,
-then with sixteen observations to an octave, from a thousand steps on with four. From the time before the first one at or
-below the target it comes down again, bisecting by the smaller powers::
+The cells of a map are computed together, by powers of the step. The loss is observed at every step at first, then sixteen
+times in each doubling of time, and from a thousand steps on four times. Between the last observation above the target and the
+first at or below it, bisection by smaller powers finds the step::
 
-    observed at 1, 2, ..., 64, 68, 72, ..., 128, 136, ..., 1024, 1280, ...     then  t <- t + 2^i while the loss stays above
+    observed at 1, 2, ..., 32, 34, 36, ..., 64, 68, ..., 1024, 1280, ...     then  t <- t + 2^i while the loss stays above
 
-A loss that only falls, or falls and then rises to its floor, is hit where `steps_to_target` says. One that swings through
-the target and back between two observations is hit later here. At constant settings the noise part of the loss never
-decreases, so a cell whose noise alone is above the target is done.
+Where a loss only falls, or falls and then rises to its floor, the map agrees with `steps_to_target`. Where a loss swings
+through the target and back between two observations, the map has a later step. At constant settings the noise part of the
+loss never decreases, so a cell is given up once its noise alone is above the target.
 """
 
 from __future__ import annotations
@@ -29,18 +29,21 @@ from ..optimizers.base import Optimizer, Parameter, fill, free_parameters, param
 from ..optimizers.checks import require_consistent
 from ..problems.base import MAX_STEPS, Problem, check_batch_size, check_target, require_separable
 from ..types import Array, Wrong
+from .exact.family import equal_rows
+from .settings import MAP_SETTINGS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MOST_VALUES = 512  # of an axis
+MOST_VALUES = 512  # Largest number of values of an axis.
 
 
 @dataclass(frozen=True)
 class Axis:
     """Values of one hyper-parameter, or of the batch size, spaced as the parameter is searched.
 
-    Learning rates and batch sizes by equal factors, momenta and decays by equal factors of 1 - value, powers evenly.
+    Learning rates and batch sizes are spaced by equal factors, momenta and decays by equal factors of 1 - value, and powers
+    evenly.
 
     >>> str(Axis("momentum", 0, 0.99, 3))
     'momentum=0..0.99..3'
@@ -55,11 +58,10 @@ class Axis:
         numeric = all(isinstance(v, int | float) and not isinstance(v, bool) for v in (self.low, self.high, self.n))
         if not numeric or not 0 <= self.low < self.high < math.inf:
             raise Wrong(
-                f"{self.name}: an axis goes from a low to a higher value, got {self.low!r} to {self.high!r}",
-                argument="high",
+                f"{self.name}: an axis goes from a low to a higher value, got {self.low!r} to {self.high!r}", "high"
             )
         if self.n != int(self.n) or not 2 <= self.n <= MOST_VALUES:
-            raise Wrong(f"{self.name}: an axis has 2 to {MOST_VALUES} values, got {self.n!r}", argument="n")
+            raise Wrong(f"{self.name}: an axis has 2 to {MOST_VALUES} values, got {self.n!r}", "n")
 
     def __str__(self) -> str:
         return f"{self.name}={self.low!r}..{self.high!r}..{self.n}"
@@ -80,7 +82,7 @@ class Axis:
 
 @dataclass(frozen=True, eq=False)
 class Ticks:
-    """An axis on an optimizer: its values, and how they are spaced."""
+    """The values of an axis for one optimizer, and how they are spaced."""
 
     name: str
     scale: str
@@ -89,7 +91,7 @@ class Ticks:
 
     @classmethod
     def of(cls, axis: Axis, optimizer: Optimizer, argument: str) -> Ticks:
-        """An axis from what a user gave as an argument, refused by name."""
+        """The ticks of an axis that a user gave as ``argument``; a wrong axis is refused by that name."""
         known = parameters(optimizer)
         if axis.name == "batch_size":
             return cls(axis.name, "log", axis.spaced("log"), None)
@@ -108,15 +110,15 @@ class Ticks:
 
     @property
     def structural(self) -> bool:
-        """Whether optimizers with different values of it have steps of a different structure."""
+        """Whether its value changes the structure of a step, such as the period of Lookahead."""
         return self.parameter is not None and self.parameter.kind.structural
 
     def plain(self, value: float) -> int | float:
-        """A value as the optimizer takes it."""
+        """A value as the type that the optimizer takes."""
         return int(value) if self.parameter is not None and self.parameter.kind.integer else float(value)
 
     def between(self, a: Array, b: Array) -> Array:
-        """The values halfway, as the axis is spaced."""
+        """The values halfway between a and b on the scale of the axis."""
         if self.scale == "log":
             return np.sqrt(a * b)
         return 1 - np.sqrt((1 - a) * (1 - b)) if self.scale == "memory" else (a + b) / 2
@@ -125,25 +127,11 @@ class Ticks:
         return {"name": self.name, "scale": self.scale, "values": numbers(self.values)}
 
 
-@dataclass(frozen=True)
-class MapSettings:
-    """The numbers that steer a map."""
-
-    pass_size: int = 16384  # Settings times nodes times slots of one pass: the powers of so many stay in cache.
-    bisections: int = 40  # The boundary of stability is bisected so many times, to a part in 10^12 of an axis.
-    dense_steps: int = 1024  # Up to this step an octave has sixteen observations, since early swings are over soon.
-    dense_bits: int = 5  # Up to ``dense_steps``, time goes on by the highest bit of t moved down by one less than this.
-    sparse_bits: int = 3  # Later, time goes on by the highest bit of t moved down by one less than this.
-
-
-MAP_SETTINGS = MapSettings()
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class PhaseMap(Tabular):
     """Answer of `phase_map`: ``steps[j, i]`` is at ``x.values[i]``, ``y.values[j]``, NaN where the target is not reached.
 
-    ``boundary`` has points (x, y) where stability ends, in order of the axis along which it was looked for.
+    ``boundary`` has the points (x, y) where stability ends, one for each value of the axis other than the one searched.
     """
 
     x: Ticks
@@ -206,9 +194,9 @@ def phase_map(
 
     Parameters
     ----------
-    optimizer : with every hyper-parameter set but those of the axes; its steps must be alike, or repeat.
+    optimizer : with every hyper-parameter set except those of the axes; its steps must be equal, or repeat in a cycle.
     x, y : hyper-parameters of the optimizer by name, or ``batch_size``.
-    batch_size : unless it is an axis.
+    batch_size : positive; omitted if it is an axis.
 
     >>> from nqm import HeavyBall, Quadratic, Spectrum
     >>> found = phase_map(Quadratic(Spectrum.power_law(1000)), HeavyBall(), Axis("lr", 0.01, 1, 3),
@@ -219,21 +207,20 @@ def phase_map(
     require_separable(problem, "phase_map")
     target = check_target(target)
     if x.name == y.name:
-        raise Wrong(f"the axes of a map must differ, got {x.name} twice", argument="y")
+        raise Wrong(f"the axes of a map must differ, got {x.name} twice", "y")
     if ("batch_size" in (x.name, y.name)) == (batch_size is not None):
-        raise Wrong("phase_map needs batch_size= or an axis of that name, and not both", argument="batch_size")
+        raise Wrong("phase_map needs batch_size= or an axis of that name, and not both", "batch_size")
     axes = Ticks.of(x, optimizer, "x"), Ticks.of(y, optimizer, "y")
     if left := [name for name in free_parameters(optimizer) if name not in (x.name, y.name)]:
         raise Wrong(
-            f"phase_map needs {', '.join(left)} of {optimizer} set; only those of the axes may be free",
-            argument="optimizer",
+            f"phase_map needs {', '.join(left)} of {optimizer} set; only those of the axes may be free", "optimizer"
         )
     member = fill(optimizer, {axis.name: axis.plain(axis.values[0]) for axis in axes if axis.parameter})
     whole = member.linear and not member.depends_on_horizon
     if not whole or member.cycle == 0 or not member.steady or member.repeats_from:
         raise Wrong(
             f"phase_map needs an optimizer whose steps are alike or repeat, and those of {optimizer} do not",
-            argument="optimizer",
+            "optimizer",
         )
     size = None if batch_size is None else check_batch_size(batch_size)
     require_consistent(member)
@@ -244,7 +231,7 @@ def phase_map(
 
 
 class _Grid:
-    """The cells of a map in passes of like structure."""
+    """The cells of a map, and their computation in passes of cells whose steps have the same structure."""
 
     def __init__(
         self, spectrum: Spectrum, optimizer: Optimizer, axes: tuple[Ticks, Ticks], target: float, size: float | None
@@ -270,26 +257,23 @@ class _Grid:
         return steps.reshape(self.shape), tuple(tuple(row) for row in outcomes.reshape(self.shape))
 
     def _passes(self) -> Iterator[tuple[Array, Optimizer]]:
-        """Cells that share a pass, slow ones together, and the optimizer that holds their settings as arrays."""
-        keys = [np.zeros(self.count), *(self.cells[axis.name] for axis in self.axes if axis.structural)]
-        speed = self.cells.get("lr", np.zeros(self.count))
-        for key in np.unique(np.stack(keys, axis=1), axis=0):
-            group = np.flatnonzero((np.stack(keys, axis=1) == key).all(axis=1))
-            group = group[np.argsort(speed[group], kind="stable")]
-            slots = len(self._filled(group[:1]).initial())
-            chunk = max(1, MAP_SETTINGS.pass_size // (slots * len(self.spectrum)))
-            for first in range(0, len(group), chunk):
-                rows = group[first : first + chunk]
-                yield rows, self._filled(rows)
+        """Groups of cells for one pass, sorted by learning rate, each with the optimizer that has their settings as arrays."""
+        order = np.argsort(self.cells.get("lr", np.zeros(self.count)), kind="stable")
+        structure = [self.cells[axis.name][order] for axis in self.axes if axis.structural]
+        numbers = len(self._filled(order[:1]).initial()) * len(self.spectrum)
+        for rows in equal_rows(
+            np.array(structure).reshape(-1, self.count).T, max(1, MAP_SETTINGS.pass_size // numbers)
+        ):
+            yield order[rows], self._filled(order[rows])
 
     def _filled(self, rows: Array) -> Optimizer:
-        """The optimizer that holds the settings of these cells as arrays, but for what its structure depends on."""
+        """The optimizer with the settings of these cells as arrays; structural parameters are equal, and plain numbers."""
         cells = {axis: self.cells[axis.name][rows] for axis in self.axes if axis.parameter}
         values = {a.name: a.plain(at[0]) if a.structural else at[:, None] for a, at in cells.items()}
         return fill(self.optimizer, values)
 
     def boundary(self) -> Array:
-        """Where stability ends along one axis, for each value of the other: along the learning rate, if it is one."""
+        """Where stability ends along one axis (the learning rate, if it is an axis), for each value of the other axis."""
         x, y = self.axes
         along, other = (y, x) if y.name == "lr" else (x, y)
         if along.parameter is None or x.structural or y.structural:
@@ -310,20 +294,20 @@ class _Grid:
         return np.stack([across, at] if along is y else [at, across], axis=1)
 
     def _stable(self, member: Optimizer, count: int) -> Array:
-        """Whether each of so many settings is stable."""
+        """Whether each of ``count`` settings is stable."""
         h = self.spectrum.h
-        # Steps that are alike lose stability at an end of the spectrum. A cycle can resonate with any mode.
+        # Equal steps lose stability at an end of the spectrum. A cycle can resonate with any mode.
         modes = h if member.cycle > 1 else np.array([h.min(), h.max()])
         with np.errstate(all="ignore"):
             return np.broadcast_to(Trajectory(member, modes).stable(), (count,))
 
 
 class _Pass:
-    """Cells whose powers are taken together. Times are in units of a cycle, which is one step for most."""
+    """Cells whose powers are computed together. Times are in cycles; most optimizers have cycles of one step."""
 
     def __init__(self, member: Optimizer, spectrum: Spectrum, target: float, batch_sizes: Array) -> None:
         self.shape = len(batch_sizes), len(spectrum)
-        # A row of modes for each cell, also where no setting of the optimizer differs between them.
+        # Each cell has a row of modes, also where no setting of the optimizer differs between cells.
         path = Trajectory(member, np.broadcast_to(spectrum.h, self.shape))
         self.target, self.batch_sizes = target, batch_sizes
         self.ws, self.wn = spectrum.signal_mass, spectrum.noise_mass
@@ -331,7 +315,7 @@ class _Pass:
         self.start, self.powers, self.row = path.start(), Powers(path.stationary()), path.row(path.period)
 
     def go(self) -> tuple[Array, Array]:
-        """Steps, NaN where the target is not reached; and which cells will never reach it, as noise alone is above."""
+        """Steps, NaN where the target is not reached; and which cells never reach it, because noise alone is above it."""
         before, t, gap, hit, hopeless = self._up()
         for level in range(int(gap[hit].max(initial=0)) - 1, -1, -1):
             ahead = self.powers[level] @ before
@@ -343,7 +327,9 @@ class _Pass:
         return np.where(hit, (t + 1.0) * self.cycle, np.nan), hopeless
 
     def _up(self) -> tuple[MomentMap, Array, Array, Array, Array]:
-        """Observe until every cell is decided: the state and the time before each one's hit, and the log2 of the gap to it."""
+        """Observe until every cell is decided. Returns the state and time before each hit, the log2 of the gap to the hit,
+        which cells are hit, and which never will be.
+        """
         cells, state, now = self.shape[0], self.start, 0
         X, N = state.A.copy(), state.Q.copy()
         t, gap = np.zeros((2, cells), dtype=np.int64)
@@ -364,7 +350,7 @@ class _Pass:
         return MomentMap(X, MomentMap.matrix(X).drift, N), t, gap, hit, hopeless
 
     def _losses(self, state: MomentMap) -> tuple[Array, Array]:
-        """Loss of each cell, and the noise in it."""
+        """Loss of each cell, and the part of it that is noise."""
         signal, noise = (moments.reshape(self.shape) for moments in state.seen(self.row))
         added = (noise @ self.wn) / self.batch_sizes
         return signal @ self.ws + added, added

@@ -1,15 +1,14 @@
 """The best learning rates of a schedule in pieces: by descent along exact gradients, from coarse schedules to fine ones.
 
-At a horizon T the loss is a smooth function of the rates with many basins, the more of them the fewer the steps and the less
-the noise. So schedules of few pieces are found first, from several first guesses, and each is the start of a finer one.
-The horizon that reaches a target is found around that by Newton's method, as in `tune`.
+At a horizon T the loss is a smooth function of the rates, with many basins where steps are few or noise is small. Schedules of
+few pieces are therefore found first, from several first guesses, and finer schedules start from them. Newton's method finds
+the horizon that reaches a target.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -17,55 +16,11 @@ import numpy as np
 from ..optimizers.base import Optimizer, fill, free, free_parameters, parameters
 from ..problems.base import MAX_STEPS, Problem
 from ..types import Array
-from .answer import Tuned
+from .answer import Goal, Tuned
 from .chain import Chain, split
 from .exact.losses import CEILING
 from .exact.tuning import Tuner
-
-
-@dataclass(frozen=True)
-class RateSettings:
-    """The numbers that steer the search for learning rates. A tolerance is the last gain in log loss, relative to it."""
-
-    seed: int = (
-        20190704  # Seed of the first guesses drawn at random, so that a search gives the same answer every time.
-    )
-    first_pieces: int = (
-        8  # Schedules of up to so many pieces have first guesses of their own; finer ones start from coarser.
-    )
-    patience: int = 4  # First guesses are drawn until so many in a row have led to no lower loss.
-    lower: float = 1e-3  # A loss is lower if it is so by this fraction.
-    kept: int = 2  # So many of the best schedules are followed to the next finer one.
-    rough: float = 1e-5  # This is the tolerance of the descents that choose among first guesses.
-    good: float = 1e-7  # This is the tolerance of the descents that look for the horizon.
-    sharp: float = 1e-9  # This is the tolerance of the last descent at a horizon.
-    near: float = 3e-3  # Coarse schedules have their horizon once the log loss is so little below that of the target.
-    close: float = 1e-4  # The finest schedule has its horizon once the log loss is so little below that of the target.
-    shorter: float = 0.02  # Other basins are looked for at a horizon that is shorter by this fraction.
-    horizons: int = 30  # Newton's method tries so many horizons at most.
-    flattest: float = -0.2  # A flatter slope of log loss over log steps is not believed: Newton would jump too far.
-    furthest: float = 1.2  # The log of the horizon moves by this much at a time at most.
-    top: float = 0.9  # The falling first guesses begin at this fraction of the edge of stability.
-    bottoms: tuple[float, ...] = (1.0, 0.1)  # They end at these multiples of the best constant rate.
-    spread: float = (
-        2.0  # Standard deviation of the shared parameters of random first guesses, in their search coordinate.
-    )
-    tops: tuple[float, float] = (0.05, 1.0)  # Random first guesses begin at a fraction of the edge between these,
-    ends: tuple[float, float] = (0.01, 2.0)  # end at a multiple of the best constant rate between these,
-    jitter: float = 0.3  # and have the logs of their rates moved by this standard deviation.
-    first_cut: float = 0.004  # Horizons beyond the edge are first cut by this: passing the edge saves 0.2% to 2%.
-    last_cut: float = 5e-4  # Horizons are not cut by less than this fraction.
-    cuts: int = 20  # So many horizons beyond the edge are tried at most.
-    growth: float = 1e6  # A piece may pass the edge of stability as far as a mode grows by this factor in it.
-    beyond: float = 64.0  # A rate may be so many times the edge at most, however short its piece is.
-    short: int = 8  # Pieces of fewer steps may pass the edge at once: they are over before anything blows up.
-    depth: float = 60.0  # The log of a rate may lie so far below that of the largest rate allowed.
-    iterations: int = 300  # L-BFGS takes so many iterations at most.
-    iterations_beyond: int = 60  # So many at most beyond the edge, where a dozen horizons are tried.
-    corrections: int = 20  # L-BFGS remembers so many of its past steps.
-
-
-RATE_SETTINGS = RateSettings()
+from .settings import RATE_SETTINGS
 
 
 class Rates(NamedTuple):
@@ -77,7 +32,7 @@ class Rates(NamedTuple):
     loss: float = math.inf
 
     def on(self, pieces: int) -> Rates:
-        """The same rates on more pieces, and at least one step for each."""
+        """The same rates on more pieces, with at least one step for each piece."""
         rates = self.rates[(np.arange(pieces) * len(self.rates)) // pieces]
         return self._replace(steps=max(self.steps, pieces), rates=rates)
 
@@ -92,25 +47,26 @@ class RateSearch:
         self.shared = [p for p in free_parameters(self.optimizer).values() if p.path[-1] != "lr"]
 
     def least_loss(self, steps: int, pieces: int) -> Rates:
-        """The rates of least loss after so many steps."""
-        best = self._refined(self._constant(self.tuner.solve(self.batch_size, steps=steps), steps), pieces)
+        """The rates of least loss after ``steps`` steps."""
+        best = self._refined(self._constant(self.tuner.solve(Goal.of(self.batch_size, steps=steps)), steps), pieces)
         return self._confirmed(self._descend(best, RATE_SETTINGS.sharp, beyond=True), math.inf)
 
     def fewest_steps(self, target: float, pieces: int) -> Rates | Tuned:
-        """The rates that reach a target soonest; the constant answer if that has too few steps to be divided, or none."""
-        tuned = self.tuner.solve(self.batch_size, target)
+        """The rates that reach a target soonest; the best constant rate if that has fewer steps than pieces, or does not reach it."""
+        tuned = self.tuner.solve(Goal.of(self.batch_size, target))
         if not tuned.steps or tuned.steps < pieces:
             return tuned
         constant = self._constant(tuned, tuned.steps)
         few, *finer = [level for level in levels(pieces) if level > RATE_SETTINGS.first_pieces // 2 or level == pieces]
-        start = self._refined(constant._replace(steps=max(few, tuned.steps // 2)), few)
-        best = self._shortened(target, self._sooner(target, constant.on(few), start), constant)
+        start = self._refined(constant._replace(steps=max(few, int(RATE_SETTINGS.first_part * tuned.steps))), few)
+        best = self._shortened(target, self._sooner(target, constant.on(few), start, RATE_SETTINGS.near))
         for level in finer or [pieces]:
-            best = self._sooner(target, best.on(level), best.on(level), close=level == pieces)
+            close = RATE_SETTINGS.close if level == pieces else RATE_SETTINGS.near
+            best = self._sooner(target, best.on(level), best.on(level), close)
         return self._confirmed(self._beyond_edge(target, best), target)
 
     def at(self, rates: Rates, lr: float) -> Optimizer:
-        """The optimizer with the shared parameters of a schedule, at a learning rate."""
+        """The optimizer with the shared parameters of a schedule and the learning rate ``lr``."""
         values = {p.name: float(p.kind.value(x)) for p, x in zip(self.shared, rates.u, strict=True)}
         return fill(self.optimizer, {**values, "lr": lr})
 
@@ -121,7 +77,7 @@ class RateSearch:
         return Rates(steps, np.array([float(known["lr"].value)]), u, tuned.loss)
 
     def _refined(self, constant: Rates, pieces: int) -> Rates:
-        """The best rates at a horizon, from a constant one over finer and finer schedules."""
+        """The best rates at the horizon of a constant schedule, found over finer and finer schedules."""
         best, guessed = [constant], False
         for level in levels(pieces)[1:]:
             starts = [at.on(level) for at in best]
@@ -132,7 +88,7 @@ class RateSearch:
         return best[0]
 
     def _explored(self, ends: list[Rates], guesses: Iterator[Rates], goal: float = 0.0) -> list[Rates]:
-        """These schedules and those that guesses lead to, until some in a row have led to no lower loss, or one to the goal."""
+        """These schedules and those to which guesses lead, until one is at the goal or ``patience`` in a row were no better."""
         ends, idle = list(ends), 0
         for guess in guesses:
             if min(end.loss for end in ends) <= goal:
@@ -142,19 +98,19 @@ class RateSearch:
             ends.append(end)
             if idle == RATE_SETTINGS.patience:
                 break
-        # A piece whose rate has collapsed has no slope left to come back by; try it at the level of those after it.
+        # A piece whose rate has collapsed has no slope left. Start it again from the largest rate of the pieces after it.
         best = min(ends, key=lambda end: end.loss)
         envelope = np.maximum.accumulate(best.rates[::-1])[::-1]
         return [*ends, self._descend(best._replace(rates=envelope), RATE_SETTINGS.rough)]
 
     def _guesses(self, constant: Rates, pieces: int) -> Iterator[Rates]:
-        """First guesses without end: falling from the edge of stability, then drawn at random around such."""
+        """An endless sequence of first guesses: rates that fall from the edge of stability, then random variations."""
         lr, u, chain = float(constant.rates[0]), constant.u, self._chain(constant)
         flat, edge = constant.on(pieces), chain.edge(u)
         for end in RATE_SETTINGS.bottoms:
             yield flat._replace(rates=np.geomspace(max(lr, RATE_SETTINGS.top * edge), end * lr, pieces))
         low, high = (np.array([getattr(p.kind, side) for p in self.shared]) for side in ("low", "high"))
-        if self.shared:  # without any momentum
+        if self.shared:  # The lowest values of the shared parameters, such as a momentum of 0.
             yield flat._replace(rates=np.geomspace(max(lr, RATE_SETTINGS.top * chain.edge(low)), lr, pieces), u=low)
         rng = np.random.default_rng(RATE_SETTINGS.seed)
         while True:
@@ -164,13 +120,13 @@ class RateSearch:
             rates = np.geomspace(first, last, pieces) * np.exp(RATE_SETTINGS.jitter * rng.normal(size=pieces))
             yield flat._replace(rates=np.minimum(rates, top), u=at)
 
-    def _sooner(self, target: float, best: Rates, start: Rates, close: bool = False) -> Rates:
-        """The shortest horizon that is found from a start, or the best so far where that is no longer."""
-        found = self._horizon(target, start, RATE_SETTINGS.close if close else RATE_SETTINGS.near)
+    def _sooner(self, target: float, best: Rates, start: Rates, close: float) -> Rates:
+        """The schedule at the shortest horizon that is found from a start, or the best so far if that is not longer."""
+        found = self._horizon(target, start, close)
         return found if found.loss <= target and found.steps < best.steps else best
 
-    def _shortened(self, target: float, best: Rates, constant: Rates) -> Rates:
-        """Look for other basins at shorter horizons, further down the more was gained, until guesses lead to none just below."""
+    def _shortened(self, target: float, best: Rates) -> Rates:
+        """The schedule after a search for other basins at shorter horizons; the steps taken down grow with each success."""
         cut = RATE_SETTINGS.shorter
         while len(best.rates) > 1 and (trial := int(best.steps * (1 - cut))) >= len(best.rates):
             start = best._replace(steps=trial)
@@ -179,7 +135,7 @@ class RateSearch:
             )
             found = min(ends, key=lambda end: end.loss)
             if found.loss <= target:
-                best, cut = found, 2 * cut
+                best, cut = found, RATE_SETTINGS.bolder * cut
             elif cut > RATE_SETTINGS.shorter:
                 cut = RATE_SETTINGS.shorter
             else:
@@ -187,7 +143,7 @@ class RateSearch:
         return best
 
     def _horizon(self, target: float, found: Rates, close: float) -> Rates:
-        """Newton's method on log T against log of the least loss; the slope is that of the current schedule stretched."""
+        """Newton's method for the horizon T, on log loss over log T; the slope is that of the current schedule when stretched."""
         goal, T, reached = math.log(target), found.steps, found
         lo, hi = len(found.rates) - 1, MAX_STEPS
         for turn in range(RATE_SETTINGS.horizons):
@@ -199,20 +155,20 @@ class RateSearch:
                 lo = T
             if (0 <= goal - at < close) or hi - lo <= 1:
                 break
-            further = T + max(1, T // 50)
+            further = T + max(1, int(RATE_SETTINGS.stretch * T))
             slope = (math.log(self._loss(found._replace(steps=further), self.nodes)) - at) / math.log(further / T)
             move = (goal - close / 2 - at) / min(slope, RATE_SETTINGS.flattest)
             guess = T * math.exp(np.clip(move, -RATE_SETTINGS.furthest, RATE_SETTINGS.furthest))
-            if turn % 3 == 2 and hi < MAX_STEPS:
-                guess = (lo + hi) / 2  # Basins differ from horizon to horizon, and Newton's method may creep.
+            if (turn + 1) % RATE_SETTINGS.bisect == 0 and hi < MAX_STEPS:
+                guess = (lo + hi) / 2  # Newton's method may creep, because basins differ between horizons.
             T = int(np.clip(round(guess), lo + 1, max(hi - 1, lo + 1)))
         return reached
 
     def _beyond_edge(self, target: float, found: Rates) -> Rates:
-        """Let early pieces pass the edge of stability, as later ones repair it: some tenths of a percent, and more of Nesterov.
+        """The schedule when early pieces may pass the edge of stability, which saves 0.2% to 2% of the steps.
 
-        Every trial starts from the longer run that reached the target. The other way round, more steps beyond the edge
-        would blow up before the search has moved.
+        Later pieces undo the growth. Every trial starts from a longer run that reached the target, because adding steps to a
+        piece beyond the edge would make the loss overflow before the search has moved.
         """
         cut = RATE_SETTINGS.first_cut
         for _ in range(RATE_SETTINGS.cuts):
@@ -223,33 +179,31 @@ class RateSearch:
                 found._replace(steps=trial), RATE_SETTINGS.good, True, RATE_SETTINGS.iterations_beyond
             )
             if shorter.loss > target:
-                cut /= 3
+                cut /= RATE_SETTINGS.cut_shrink
             else:
-                found, cut = shorter, max(cut, 0.7 * math.log(target / shorter.loss))
+                found, cut = shorter, max(cut, RATE_SETTINGS.cut_share * math.log(target / shorter.loss))
         return found
 
     def _chain(self, at: Rates, problem: Problem | None = None) -> Chain:
         return Chain(problem or self.nodes, self.optimizer, self.shared, split(at.steps, len(at.rates)))
 
     def _loss(self, at: Rates, problem: Problem) -> float:
-        signal, noise = self._chain(at, problem).losses(at.rates, at.u)
-        loss = signal + noise / self.batch_size
-        return loss if math.isfinite(loss) else CEILING
+        signal, shares = self._chain(at, problem).noise_shares(at.rates, at.u)
+        loss = signal + shares.sum() / self.batch_size
+        return float(loss) if math.isfinite(loss) else CEILING
 
     def _confirmed(self, found: Rates, target: float) -> Rates:
-        """The rates with their loss on all modes, and a few more steps where the nodes of the search were a little off."""
-        T, loss = found.steps, self._loss(found, self.problem)
-        for _ in range(100):
+        """The rates with their loss on all modes, and with more steps where the nodes of the search were slightly off."""
+        loss = self._loss(found, self.problem)
+        for _ in range(RATE_SETTINGS.most_added):
             if loss <= target:
                 break
-            T += max(1, T // 100_000)
-            loss = self._loss(found._replace(steps=T), self.problem)
-        return found._replace(steps=T, loss=loss)
+            found = found._replace(steps=found.steps + max(1, int(RATE_SETTINGS.added * found.steps)))
+            loss = self._loss(found, self.problem)
+        return found._replace(loss=loss)
 
-    def _descend(
-        self, start: Rates, tolerance: float, beyond: bool = False, iterations: int = RATE_SETTINGS.iterations
-    ) -> Rates:
-        """The least loss that is found from a start, at its horizon: up to the edge of stability, or beyond it."""
+    def _descend(self, start: Rates, tolerance: float, beyond: bool = False, iterations: int | None = None) -> Rates:
+        """The schedule of least loss that L-BFGS finds from a start, at its horizon; rates may pass the edge if ``beyond``."""
         from scipy.optimize import minimize
         from threadpoolctl import threadpool_limits
 
@@ -266,20 +220,16 @@ class RateSearch:
         most = min(RATE_SETTINGS.beyond, (1 + RATE_SETTINGS.growth ** (1 / shortest)) / 2) if passes else 1.0
         top = math.log(chain.edge(start.u) * most)
         bounds = [(top - RATE_SETTINGS.depth, top)] * count + [(p.kind.low, p.kind.high) for p in self.shared]
-        options = {
-            "maxiter": iterations,
-            "ftol": tolerance,
-            "gtol": 1e-8,
-            "maxcor": RATE_SETTINGS.corrections,
-        }
+        options = {"maxiter": iterations or RATE_SETTINGS.iterations, "maxcor": RATE_SETTINGS.corrections}
+        options |= {"ftol": tolerance, "gtol": RATE_SETTINGS.slope}
         first = np.append(np.minimum(np.log(start.rates), top), start.u)
-        with threadpool_limits(1, "blas"):  # The systems of L-BFGS are tiny: more threads only spin.
+        with threadpool_limits(1, "blas"):  # The systems of L-BFGS are tiny, and more threads only spin.
             result = minimize(objective, first, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
         return Rates(start.steps, np.exp(result.x[:count]), result.x[count:], math.exp(float(result.fun)))
 
 
 def levels(pieces: int) -> list[int]:
-    """Numbers of pieces from 1 to ``pieces``, each a multiple of the one before: a finer schedule can be the coarser one."""
+    """Numbers of pieces from 1 to ``pieces``, each a multiple of the one before, so that a finer schedule can equal a coarser one."""
     found = [pieces]
     while found[-1] > 1:
         found.append(found[-1] // next(p for p in range(2, found[-1] + 1) if found[-1] % p == 0))

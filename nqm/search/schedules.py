@@ -1,7 +1,7 @@
-"""Best piecewise-constant schedules: of the learning rate by exact gradients (`Chain`), of the batch size in closed form.
+"""Best piecewise-constant schedules of the learning rate, by exact gradients, and of the batch size, in closed form.
 
-A piece of n steps whose noise adds kappa / B to the loss is best served, for E examples in all, by
-``B = E sqrt(kappa / n) / sum sqrt(kappa n)`` (Cauchy and Schwarz).
+Let the noise of a piece of n steps add kappa / B to the loss. For E examples in all, the best batch size of the piece is
+``B = E sqrt(kappa / n) / sum sqrt(kappa n)``, by the inequality of Cauchy and Schwarz.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ from ..engine.readable import Tabular
 from ..engine.run import Outcome, number
 from ..engine.schedule import Schedule
 from ..optimizers.base import Optimizer, free, parameters
-from ..problems.base import MAX_STEPS, Problem, check_batch_size, check_target, require_separable
+from ..problems.base import MAX_STEPS, Problem, check_batch_size, require_separable
 from ..types import Array, Wrong
-from .answer import Tuned
+from .answer import Goal, Tuned
 from .chain import Chain, split
 from .exact.family import Family
 from .exact.losses import log_loss
 from .exact.minimise import minimise
+from .exact.settings import SETTINGS
 from .exact.tuning import Tuner
 from .rates import RateSearch
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MOST_PIECES = 1000  # that a schedule may be asked to have
+MOST_PIECES = 1000  # Largest number of pieces that a user may ask for.
 
 
 @dataclass(frozen=True, repr=False)
@@ -49,7 +50,7 @@ class Scheduled(Tabular):
         return f"{self.optimizer}, {size}: {self.message}, loss {self.loss:.4g}; {self.schedule!r}"
 
     def table(self) -> list[dict[str, Any]]:
-        """One row for each piece: where it begins, and the settings themselves, not their multipliers."""
+        """One row for each piece: where it begins, its steps, its learning rate and its batch size."""
         schedule, lr = self.schedule, parameters(self.optimizer)["lr"].value
         return [
             {"start": int(end - n), "steps": int(n), "lr": float(lr * a), "batch_size": self.batch_size * float(b)}
@@ -79,14 +80,15 @@ def optimal_schedule(
     pieces: int = 10,
     on: Literal["lr", "batch_size"] = "lr",
 ) -> Scheduled:
-    """Best schedule of ``pieces`` equal stretches: of the learning rate, or of the batch size.
+    """Best schedule of ``pieces`` pieces of equal length, of the learning rate or of the batch size.
 
     Parameters
     ----------
-    optimizer : its learning rate is scheduled; other free parameters (momentum, decay) are tuned along with it.
-    batch_size : positive. For ``on="batch_size"`` the unit of the multipliers.
-    target, steps, examples : reach a loss in the fewest steps, or the least loss in so many steps or examples.
-    on : ``"batch_size"`` needs ``examples``, the budget; learning rate and number of steps are tuned along with it.
+    optimizer : its learning rate is scheduled; other free parameters (momentum, decay) are tuned with it.
+    batch_size : positive. With ``on="batch_size"`` it is the unit of the multipliers.
+    target : reach this loss in the fewest steps.
+    steps, examples : reach the least loss in this many steps or examples.
+    on : ``"batch_size"`` needs ``examples``, the budget; the learning rate and the number of steps are tuned with it.
 
     >>> from nqm import SGD, Quadratic, Spectrum
     >>> problem = Quadratic(Spectrum.power_law(10_000))
@@ -94,54 +96,42 @@ def optimal_schedule(
     True
     """
     _check(problem, optimizer, pieces)
-    batch_size = check_batch_size(batch_size)
-    if sum(goal is not None for goal in (target, steps, examples)) != 1:
-        raise Wrong("optimal_schedule needs exactly one goal: target=, steps= or examples=", argument="target")
+    if on not in ("lr", "batch_size"):
+        raise Wrong(f"on must be 'lr' or 'batch_size', got {on!r}", "on")
     if on == "batch_size":
         if examples is None or not math.isfinite(examples) or examples < pieces:
             raise Wrong(
                 f"on='batch_size' needs a budget, examples=, of at least one for each piece, got {examples!r}",
-                argument="examples",
+                "examples",
             )
-        return _best_batches(problem, optimizer, batch_size, float(examples), int(pieces))
-    if on != "lr":
-        raise Wrong(f"on must be 'lr' or 'batch_size', got {on!r}", argument="on")
-    if examples is not None:
-        steps = int(examples // batch_size)
-    if steps is None:
-        return _best_rates(problem, optimizer, batch_size, int(pieces), check_target(target), None)
-    if steps != int(steps) or not pieces <= steps <= MAX_STEPS:
-        raise Wrong(
-            f"steps must be a whole number from {pieces} (one for each piece) to 10^9, got {steps!r}", argument="steps"
-        )
-    return _best_rates(problem, optimizer, batch_size, int(pieces), None, int(steps))
+        return _best_batches(problem, optimizer, check_batch_size(batch_size), float(examples), int(pieces))
+    goal = Goal.of(batch_size, target, steps, examples)
+    if goal.target is None and goal.steps < pieces:
+        raise Wrong(f"{pieces} pieces need at least one step each, got {goal.steps} steps", goal.argument)
+    return _best_rates(problem, optimizer, goal, int(pieces))
 
 
 def _check(problem: Problem, optimizer: Optimizer, pieces: int) -> None:
-    """Refuse what cannot be scheduled."""
+    """Refuse a problem, an optimizer or a number of pieces that cannot be scheduled."""
     require_separable(problem, "optimal_schedule")
     if isinstance(pieces, bool) or pieces != int(pieces) or not 1 <= pieces <= MOST_PIECES:
-        raise Wrong(f"pieces must be a whole number from 1 to {MOST_PIECES}, got {pieces!r}", argument="pieces")
+        raise Wrong(f"pieces must be a whole number from 1 to {MOST_PIECES}, got {pieces!r}", "pieces")
     if not isinstance(optimizer, Optimizer) or "lr" not in parameters(optimizer):
-        raise Wrong(
-            f"optimal_schedule needs an optimizer with one learning rate, got {optimizer!r}", argument="optimizer"
-        )
+        raise Wrong(f"optimal_schedule needs an optimizer with one learning rate, got {optimizer!r}", "optimizer")
     family = Family(optimizer, problem.spectrum)
     member = family.at((family.low + family.high) / 2)
     if member.cycle != 1 or not member.steady or member.averages:
         raise Wrong(
             f"optimal_schedule needs an optimizer whose steps are all alike, and those of {optimizer} are not",
-            argument="optimizer",
+            "optimizer",
         )
 
 
-def _best_rates(
-    problem: Problem, optimizer: Optimizer, batch_size: float, pieces: int, target: float | None, steps: int | None
-) -> Scheduled:
-    """Fewest steps to a target, or the least loss after so many steps."""
-    search = RateSearch(problem, optimizer, batch_size)
-    found = search.fewest_steps(target, pieces) if target else search.least_loss(steps or pieces, pieces)
-    if isinstance(found, Tuned):  # There is nothing to divide.
+def _best_rates(problem: Problem, optimizer: Optimizer, goal: Goal, pieces: int) -> Scheduled:
+    """The schedule of learning rates that serves a goal best."""
+    search, target, batch_size = RateSearch(problem, optimizer, goal.batch_size), goal.target, goal.batch_size
+    found = search.fewest_steps(target, pieces) if target else search.least_loss(goal.steps, pieces)
+    if isinstance(found, Tuned):  # The steps are too few to be divided, or the target is not reached.
         T, few = found.steps or 0, f", fewer than {pieces} pieces: constant" if found.steps else ""
         schedule, message = Schedule([max(T, 1)]), found.message + few
         return Scheduled(schedule, T, found.loss, found.optimizer, batch_size, found.outcome, message)
@@ -154,13 +144,13 @@ def _best_rates(
 
 
 def _best_batches(problem: Problem, optimizer: Optimizer, unit: float, examples: float, pieces: int) -> Scheduled:
-    """Least loss for a budget of examples: batch sizes in closed form, rate and steps by search around them."""
+    """The schedule of least loss for a budget of examples. Batch sizes are in closed form; rate and steps are searched."""
     nodes = problem.nodes.searched(optimizer)
     family, tuner = Family(optimizer, nodes.spectrum), Tuner(problem, optimizer)
-    start = tuner.solve(unit, examples=max(examples, unit))
+    start = tuner.solve(Goal.of(unit, examples=max(examples, unit)))
 
     def settle(point: Array, where: Problem) -> tuple[float, Array, int, Optimizer]:
-        """Loss and batch sizes at a point (log2 of the steps, coordinates of the family), with its steps and optimizer."""
+        """Loss, batch sizes, steps and optimizer at a point (log2 of the steps, then the coordinates of the family)."""
         T = max(pieces, round(2.0 ** float(point[0])))
         chosen = family.at(point[1:])
         lengths = split(T, pieces)
@@ -177,7 +167,7 @@ def _best_batches(problem: Problem, optimizer: Optimizer, unit: float, examples:
     first = np.append(
         math.log2(max(start.steps or pieces, pieces)), family.point(start.optimizer) if len(family) else []
     )
-    best = minimise(values, [np.clip(first, low, high)], 2.0, low, high)[0].u
+    best = minimise(values, [np.clip(first, low, high)], SETTINGS.wide, low, high)[0].u
     loss, batches, T, chosen = settle(best, problem)
     schedule = Schedule(split(T, pieces), batch_size=batches / unit)
     message = f"least loss for {examples:g} examples is {loss:.4g}, in {T:,} steps with {pieces} pieces"

@@ -18,7 +18,7 @@ from ..problems.base import MAX_STEPS, AnyLaw, Problem, check_batch_size, check_
 from ..problems.bounds import bayes_bound, conjugate_gradient_steps, knee, paper_bound
 from ..sampling.bases import Rotation
 from ..types import Array, Progress, Wrong
-from .answer import Sampling, Tuned
+from .answer import Goal, Sampling, Tuned
 from .exact.tuning import tuner
 
 Definition = Literal["20%", "2x", "ratio", "knee"]
@@ -29,11 +29,10 @@ DEFINITIONS: dict[Definition, str] = {
     "knee": "closed form tr(P^-1 C) / (2 max(h / P) target)",
 }
 EXCESS: dict[Definition, float] = {"20%": 1.2, "2x": 2.0}
-MEASURED_BY: dict[Definition, float] = {
-    **EXCESS,
-    "ratio": 2.0,
-}  # excess up to which a sweep must go for each definition
-FEWEST_SIZES = 3  # From fewer batch sizes a critical batch size is rough.
+MEASURED_BY: dict[Definition, float] = {**EXCESS, "ratio": 2.0}  # Steps over perfect scaling that a sweep must reach.
+FEWEST_SIZES = 3  # With fewer batch sizes a critical batch size is called rough.
+ADDED_OCTAVES = (-6, -4, -2, 0, 2)  # Batch sizes to add lie at these powers of two around the expected bend,
+ADDED_APART = 0.75  # and at least this many octaves from the batch sizes of the sweep.
 NO_KNEE = "there is a closed form only for SGD, alone or behind a fixed preconditioner, without momentum and averages"
 DEFAULT_BATCH_SIZES = tuple(2**e for e in range(2, 21, 2))
 
@@ -42,12 +41,12 @@ DEFAULT_BATCH_SIZES = tuple(2**e for e in range(2, 21, 2))
 class Sweep(Tabular):
     """Tuned steps to a target over batch sizes.
 
-    Where a batch size did not reach the target, steps and settings are NaN and ``messages`` says why. Perfect scaling
-    is drawn through the fewest examples of the sweep; ``smallest_steps`` is the tuned answer without noise. The steps of an
-    optimizer that is sampled have standard errors, ``steps_stderr``; those of the others are exact, and it is None.
+    At a batch size that did not reach the target, steps and settings are NaN and ``messages`` says why. Perfect scaling
+    takes the fewest examples of the sweep at every batch size. ``smallest_steps`` are the tuned steps without noise.
+    ``steps_stderr`` has the standard errors of the steps of an optimizer that is sampled; it is None where steps are exact.
     """
 
-    family: Optimizer  # with its free parameters, which were tuned at each batch size
+    family: Optimizer  # With the free parameters that were tuned at each batch size.
     target: float
     batch_sizes: Array
     steps: Array
@@ -67,7 +66,7 @@ class Sweep(Tabular):
 
     @property
     def power(self) -> float:
-        """The power of the preconditioner, for the closed forms."""
+        """The power of the preconditioner, which the closed forms need."""
         return self.family.preconditioning
 
     def _brief(self) -> str:
@@ -84,9 +83,7 @@ class Sweep(Tabular):
         `remarks` says why it is NaN, or that it is rough.
         """
         if definition not in DEFINITIONS:
-            raise Wrong(
-                f"definition must be one of {', '.join(DEFINITIONS)}, got {definition!r}", argument="definition"
-            )
+            raise Wrong(f"definition must be one of {', '.join(DEFINITIONS)}, got {definition!r}", "definition")
         if definition == "knee":
             *wrappers, inner = nested(self.family)
             plain = (
@@ -98,7 +95,7 @@ class Sweep(Tabular):
         return excess_at(self.batch_sizes, self.examples, EXCESS[definition])
 
     def remarks(self) -> dict[Definition, str]:
-        """Why a critical batch size is missing or rough, and which batch sizes to add, for each definition that it is about."""
+        """For each definition whose critical batch size is missing or rough: why, and which batch sizes to add."""
         reached = self.steps >= 0
         found: dict[Definition, str] = {}
         if not reached.any():
@@ -112,7 +109,7 @@ class Sweep(Tabular):
         return found
 
     def _doubt(self, B: Array, T: Array, factor: float) -> str:
-        """Why tuned steps T at B say little about where they exceed perfect scaling by a factor, and the batch sizes to add."""
+        """Why tuned steps T at batch sizes B do not show where they exceed perfect scaling by a factor, and sizes to add."""
         excess = T * B / np.min(T * B)
         if len(B) < FEWEST_SIZES:
             why = f"the sweep has {len(B)} batch size{'s' * (len(B) > 1)}"
@@ -124,8 +121,8 @@ class Sweep(Tabular):
             return ""
         # Batch sizes around the bend, E / smallest_steps, of the hyperbola T = smallest_steps + E / B through the first point.
         bend = math.log2(max(T[0] / self.smallest_steps - 1, 1 / 16) * B[0])
-        wanted = dict.fromkeys(2 ** max(0, round(bend) + octaves) for octaves in (-6, -4, -2, 0, 2))
-        new = [size for size in wanted if np.all(np.abs(np.log2(B / size)) > 0.75)] or [
+        wanted = dict.fromkeys(2 ** max(0, round(bend) + octaves) for octaves in ADDED_OCTAVES)
+        new = [size for size in wanted if np.all(np.abs(np.log2(B / size)) > ADDED_APART)] or [
             2 ** math.ceil(np.log2(4 * B[-1]))
         ]
         return f"{why}; add {', '.join(f'{size:,}' for size in new)}"
@@ -141,17 +138,17 @@ class Sweep(Tabular):
         first, last = float(sizes[0]), float(sizes[-1])
         leave = excess_at(self.batch_sizes, self.examples, EXCESS["20%"])
         leave = last if math.isnan(leave) else leave
-        near = np.flatnonzero(self.steps <= 1.2 * self.smallest_steps)
+        near = np.flatnonzero(self.steps <= EXCESS["20%"] * self.smallest_steps)
         arrive = max(float(self.batch_sizes[near[0]]), leave) if len(near) else last
         return {"perfect": (first, leave), "diminishing": (leave, arrive), "maximal": (arrive, last)}
 
     def perfect_scaling(self) -> Array:
-        """Steps at each batch size if the fewest examples of the sweep served them all; NaN if none reached the target."""
+        """Steps at each batch size with the fewest examples of the sweep; NaN if no batch size reached the target."""
         reached = np.isfinite(self.steps).any()
         return np.fmin.reduce(self.examples) / self.batch_sizes if reached else self.steps
 
     def bounds(self) -> dict[str, Any]:
-        """Steps that the paper's bound and the Bayes bound allow at each batch size, and conjugate gradients' without noise."""
+        """Fewest steps by the paper's bound and the Bayes bound at each batch size, and of conjugate gradients without noise."""
         return {
             "paper": np.array([paper_bound(self.spectrum, self.target, B) for B in self.batch_sizes]),
             "bayes": np.array([bayes_bound(self.spectrum, self.target, B) for B in self.batch_sizes]),
@@ -196,7 +193,7 @@ class Sweep(Tabular):
 
 
 def course(batch_sizes: Array, steps: Array) -> str:
-    """How steps go over batch sizes, in one line; NaN stands for a batch size that did not reach the target."""
+    """A line with the first and last steps over batch sizes; steps are NaN where the target was not reached."""
     found = steps[np.isfinite(steps)]
     ends = f"batch sizes {batch_sizes[0]:,.10g} to {batch_sizes[-1]:,.10g}"
     if not len(found):
@@ -206,7 +203,7 @@ def course(batch_sizes: Array, steps: Array) -> str:
 
 
 def excess_at(batch_sizes: Array, examples: Array, factor: float) -> float:
-    """Where examples to the target first exceed ``factor`` times their minimum, interpolated in logs; NaN if nowhere."""
+    """The batch size at which examples first exceed ``factor`` times their minimum, interpolated in logs; NaN if nowhere."""
     ok = np.isfinite(examples)
     B, excess = batch_sizes[ok], examples[ok] / np.min(examples[ok], initial=math.inf)
     above = np.flatnonzero(excess > factor)
@@ -241,23 +238,23 @@ def sweep(
     given = DEFAULT_BATCH_SIZES if batch_sizes is None else batch_sizes
     sizes = np.array(sorted({check_batch_size(B) for B in given}))
     if not len(sizes):
-        raise Wrong("batch_sizes must not be empty", argument="batch_sizes")
+        raise Wrong("batch_sizes must not be empty", "batch_sizes")
     solver = tuner(problem, optimizer, Sampling.of(optimizer, noise, seed, rotation))
-    # What is reached with some noise is reached with less; races are shortest without any, and begin there.
+    # A target reached at one batch size is reached at larger ones. Races are shortest without noise, and begin there.
     order = [*sizes, math.inf] if optimizer.linear else [math.inf, *sizes[::-1]]
     answers: list[Tuned[Optimizer]] = []
     for done, B in enumerate(order):
         if progress:
             progress(done, len(order))
         near = answers[-1] if answers and answers[-1].steps is not None else None
-        answers.append(solver.solve(B, target, max_steps=max_steps, near=near))
+        answers.append(solver.solve(Goal.of(B, target, max_steps=max_steps), near))
     if progress:
         progress(len(order), len(order))
     *found, limit = answers if optimizer.linear else answers[::-1]
     optimizers = tuple(None if a.steps is None else a.optimizer for a in found)
     known = [{} if o is None else parameters(o) for o in optimizers]
     steps, errors = (np.array([getattr(a, name) for a in found], dtype=float) for name in ("steps", "stderr"))
-    # The tuned steps without noise, or fewer if a search that is not exact found them with some.
+    # A search that is not exact may find fewer steps with noise than without.
     fewest = math.nan if limit.steps is None else float(limit.steps)
     fewest = fewest if optimizer.linear else float(np.fmin.reduce(steps, initial=fewest))
     return Sweep(

@@ -291,3 +291,12 @@ def test_a_state_beyond_floating_point_has_diverged() -> None:
     problem = Quadratic(Spectrum.power_law(20, scale=1e150))
     hit = steps_to_target(problem, Lookahead(HeavyBall(0.1, 0.9), 0.5, 5), 1, 1.0)
     assert (hit.steps, hit.outcome) == (None, Outcome.diverged)
+
+
+@pytest.mark.parametrize("target", [1e-50, 1e-100, 1e-200])
+def test_a_target_far_below_rounding_is_not_passed_over(target: float) -> None:
+    problem, optimizer = Quadratic(Spectrum.power_law(100)), SGD(1.5)
+    found = steps_to_target(problem, optimizer, math.inf, target)
+    assert found.steps is not None
+    before, after = problem.run(optimizer, math.inf, [found.steps - 1, found.steps]).loss
+    assert after <= target < before  # a block whose loss falls by 1e-32 was excluded: 683 steps late at 1e-100

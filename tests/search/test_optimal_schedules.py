@@ -53,8 +53,8 @@ def test_gradient_is_the_derivative(small: Quadratic, optimizer: SGD) -> None:
     rates = np.array([0.9, 0.3, 0.1])
 
     def loss(z: np.ndarray) -> float:
-        signal, noise = chain.losses(np.exp(z[:3]), z[3:])
-        return signal + noise / 64
+        signal, shares = chain.noise_shares(np.exp(z[:3]), z[3:])
+        return signal + shares.sum() / 64
 
     z = np.append(np.log(rates), u)
     value, slope = chain.gradient(rates, u, 64.0)
@@ -69,12 +69,11 @@ def test_gradient_is_the_derivative(small: Quadratic, optimizer: SGD) -> None:
 def test_chain_is_the_scheduled_run(small: Quadratic, optimizer: SGD) -> None:
     chain, u = chain_of(small, optimizer, [40, 40, 39])
     values = {p.name: float(p.kind.value(x)) for p, x in zip(chain.shared, u, strict=True)}
-    signal, noise = chain.losses(np.array([0.9, 0.3, 0.1]), u)
-    assert chain.noise_shares(np.array([0.9, 0.3, 0.1]), u)[0] == signal
+    signal, shares = chain.noise_shares(np.array([0.9, 0.3, 0.1]), u)
     run = small.run(
         fill(optimizer, {**values, "lr": 0.9}), 64, [119], Schedule([40, 40, 39], np.array([0.9, 0.3, 0.1]) / 0.9)
     )
-    np.testing.assert_allclose([run.signal[0], run.noise[0]], [signal, noise], rtol=1e-12)
+    np.testing.assert_allclose([run.signal[0], run.noise[0]], [signal, shares.sum()], rtol=1e-12)
 
 
 def exact_losses(spectrum: Spectrum, momentum: float, rates: np.ndarray, steps: int) -> list[float]:
@@ -110,9 +109,10 @@ def test_pieces_at_the_far_edge_of_stability(monkeypatch: pytest.MonkeyPatch) ->
     run = problem.run(HeavyBall(rates[0], momentum), 64, [2 * steps], Schedule([steps, steps], rates / rates[0]))
     np.testing.assert_allclose([run.signal[0], run.noise[0]], exact, rtol=1e-9)
     chain = Chain(problem, HeavyBall(momentum=momentum), [], np.array([steps, steps]))
-    np.testing.assert_allclose(chain.losses(rates, np.zeros(0)), exact, rtol=1e-9)
+    signal, shares = chain.noise_shares(rates, np.zeros(0))
+    np.testing.assert_allclose([signal, shares.sum()], exact, rtol=1e-9)
     monkeypatch.setattr("nqm.search.chain.Basis", Unsheared)
-    assert abs(chain.losses(rates, np.zeros(0))[1] / exact[1] - 1) > 1e-7
+    assert abs(chain.noise_shares(rates, np.zeros(0))[1].sum() / exact[1] - 1) > 1e-7
 
 
 @pytest.mark.slow

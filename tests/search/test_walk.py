@@ -27,7 +27,7 @@ from nqm import (  # fmt: skip
     tune,
 )
 from nqm.problems.base import Nodes
-from nqm.search.march import HIT_SETTINGS
+from nqm.search.settings import HIT_SETTINGS
 
 PAPER = LeastSquares(Spectrum.power_law(10_000))
 SMALL = LeastSquares(Spectrum.power_law(60), 0.5)

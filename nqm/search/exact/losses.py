@@ -1,4 +1,4 @@
-"""The losses of a family's settings, of many at a time on few nodes or of one exactly, and the basins where they are least."""
+"""The losses of a family's settings, on few nodes or exactly, and the basins where the losses are least."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ from ...problems.base import Pair, Problem, require_problem, total
 from ...types import Array
 from .family import Family, O
 from .minimise import Basin, minimise
-from .settings import COUPLED, SEPARABLE, SETTINGS, Effort
+from .settings import SETTINGS, Effort
 
-CEILING = 1e100  # stands for the loss of a setting that overflowed
+CEILING = 1e100  # The loss of a setting that overflowed counts as this.
 
 
 def log_loss(loss: Array) -> Array:
-    """The log of losses, finite whatever they are: what searches minimise."""
+    """The logs of losses, which searches minimise; finite also for a loss that is 0, NaN or infinite."""
     return np.log(np.fmin(np.fmax(np.where(np.isnan(loss), CEILING, loss), 1e-300), CEILING))
 
 
 class Scan(Generic[O]):
     """Settings spread over the whole box of a family, and their losses after 1, 2, 4, 8, ... steps.
 
-    Where to begin is seen well enough on the fewest nodes. Where signal and noise separate, one scan serves every batch size.
+    The coarsest nodes suffice to tell where a search should begin. Where signal and noise separate, one scan serves every
+    batch size.
     """
 
     def __init__(self, problem: Problem, optimizer: O) -> None:
         require_problem(problem, "tune")
-        self.problem, self.effort = problem, SEPARABLE if problem.separable else COUPLED
+        self.problem, self.effort = problem, SETTINGS.separable if problem.separable else SETTINGS.coupled
         self.family = Family(optimizer, problem.nodes.smooth.spectrum)
         p = len(self.family)
         self.walks = self.family.at((self.family.low + self.family.high) / 2).cycle == 0
@@ -47,12 +48,12 @@ class Scan(Generic[O]):
         return np.where(np.isfinite(loss), loss, CEILING)
 
     def starts(self, level: int, batch_size: float) -> list[Array]:
-        """The best points after 2^level steps that lie apart from each other, and the best on each face of the box."""
+        """The best points after 2^level steps that are ``SETTINGS.apart`` from each other, and the best on each face of the box."""
         loss, family = self.losses(level, batch_size), self.family
         inside = np.all((self.points > family.low) | family.structural, axis=1)
         order = np.argsort(loss)
         picks: list[int] = []
-        most = 1 + len(family) if len(family) > 1 else 1  # along a single rate there is one basin
+        most = SETTINGS.scan_starts + len(family) if len(family) > 1 else 1  # A single rate has one basin.
         for i in order[inside[order]]:
             if len(picks) < most and all(np.abs(self.points[i] - self.points[j]).max() > SETTINGS.apart for j in picks):
                 picks.append(int(i))
@@ -62,7 +63,7 @@ class Scan(Generic[O]):
         return [self.points[i] for i in picks if loss[i] < CEILING] or [self.points[order[0]]]
 
     def _faces(self) -> list[Array]:
-        """Points with a momentum, a decay or a beginning of 0: where it does not help, the best lies there."""
+        """Points whose momentum, decay or start of an average is 0. The best setting lies there if the parameter does not help."""
         faces = [i for i, p in enumerate(self.family.free) if p.kind.low == 0 and not p.kind.integer]
         sample = self.family.sample(SETTINGS.face_points)
         return [np.where(np.arange(len(self.family)) == i, 0.0, sample) for i in faces]
@@ -82,7 +83,9 @@ class Scan(Generic[O]):
 class Losses(Generic[O]):
     """The losses of a family's settings on one problem at one batch size."""
 
-    def __init__(self, problem: Problem, family: Family[O], batch_size: float, effort: Effort = SEPARABLE) -> None:
+    def __init__(
+        self, problem: Problem, family: Family[O], batch_size: float, effort: Effort = SETTINGS.separable
+    ) -> None:
         self.problem, self.family, self.batch_size, self.effort = problem, family, batch_size, effort
         self._nodes = problem.nodes.searched(family.optimizer)
 
@@ -94,33 +97,33 @@ class Losses(Generic[O]):
         return found
 
     def curve(self, u: Array) -> Callable[[int], float]:
-        """The same for one point, as a function of t that is prepared once."""
-        curve = self._nodes.curve(next(self.family.passes(u[None]))[1], self.batch_size)
+        """The loss at one point as a function of t."""
+        curve = self._nodes.curve(next(self.family.passes(u[None], self.effort.numbers))[1], self.batch_size)
         return lambda t: float(curve(t)[0])
 
     def exact(self, u: Array, t: int) -> float:
-        """Loss at one point on the full spectrum or, where that would be walked, on the finest nodes."""
+        """Loss at one point on all modes; on the finest nodes for a coupled problem, which would step through all modes."""
         whole = self.problem if self.problem.separable else self.problem.nodes.fine
         return whole.loss(self.family.at(u), t, self.batch_size)
 
 
 class Basins(Generic[O]):
-    """The least losses of a family's settings at one batch size, horizon by horizon."""
+    """Searches for the settings of least loss at one batch size, at any horizon."""
 
     def __init__(self, losses: Losses[O]) -> None:
         self.losses, self.family = losses, losses.family
 
-    def minima(self, t: int, starts: list[Array], radius: float, sharp: float = SETTINGS.sharp) -> list[Basin]:
-        """The basins that local searches from these starts end in, deepest first."""
+    def minima(self, t: int, starts: list[Array], radius: float, sharp: float | None = None) -> list[Basin]:
+        """The basins in which local searches from these starts end, deepest first."""
         low, high = self.family.low, self.family.high
         return minimise(lambda U: log_loss(self.losses.at(U, t)), starts, radius, low, high, sharp)
 
     def sharpen(self, t: int, u: Array, radius: float) -> Array:
-        """The best setting near u after t steps, by one of the last local searches."""
-        return self.minima(t, [u], radius, radius / 10)[0].u
+        """The best setting near u after t steps, by a local search that ends at ``SETTINGS.last_shrink`` of its first size."""
+        return self.minima(t, [u], radius, SETTINGS.last_shrink * radius)[0].u
 
     def deepest(self, t: int, starts: list[Array]) -> Array:
-        """The point of least loss after t steps: other basins are looked for until none is deeper."""
+        """The setting of least loss after t steps; other basins are tried until none of them is deeper."""
         best, rng = self.minima(t, starts, SETTINGS.wide)[0], np.random.default_rng(SETTINGS.seed)
         while len(self.family) > 1 and best.loss > 0:
             found, _ = self.below(t, (1 - SETTINGS.close) * best.loss, self.around(best.u), rng)
@@ -133,7 +136,7 @@ class Basins(Generic[O]):
         return u
 
     def around(self, u: Array) -> Array:
-        """A cloud of points about u, of all widths along each axis by itself."""
+        """A cloud of points about u. Along each axis, independently, their distances from u have all orders of magnitude."""
         p = len(u)
         spread = Family.spread(self.losses.effort.points * p, 2 * p)
         return u + (2 * spread[:, :p] - 1) * (SETTINGS.cloud * 2.0 ** (-SETTINGS.octaves * spread[:, p:]))
@@ -141,8 +144,10 @@ class Basins(Generic[O]):
     def below(
         self, t: int, target: float, points: Array, rng: np.random.Generator, brief: bool = False
     ) -> tuple[Array | None, int]:
-        """A point at or below the target after t steps, and how many there were: in this cloud and, unless ``brief``, in clouds
-        that are shaped by the best so far and twice as wide, and in local searches from the best of all.
+        """A point at or below the target after t steps, or None, and how many such points were seen.
+
+        If there is none among ``points``, and unless ``brief``, further clouds follow. Each is drawn around the best points
+        so far, and local searches start from the best of it.
         """
         if t < 1:
             return None, 0
@@ -165,6 +170,6 @@ class Basins(Generic[O]):
 
     @staticmethod
     def _shaped(elite: Array, rng: np.random.Generator, like: Array) -> Array:
-        """A cloud as large as ``like``, with the mean of the elite and twice its spread."""
-        covariance = np.cov(elite.T) + 1e-8 * np.eye(like.shape[1])  # the elite may lie in a plane
-        return elite.mean(0) + rng.normal(size=like.shape) @ (2 * np.linalg.cholesky(covariance)).T
+        """Random points as many as ``like``, with the mean of the elite and ``SETTINGS.elite_width`` times its spread."""
+        covariance = np.cov(elite.T) + SETTINGS.elite_least**2 * np.eye(like.shape[1])  # The elite may lie in a plane.
+        return elite.mean(0) + rng.normal(size=like.shape) @ (SETTINGS.elite_width * np.linalg.cholesky(covariance)).T

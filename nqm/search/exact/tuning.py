@@ -1,11 +1,11 @@
-"""Best hyper-parameters for a target, by horizons instead of by a search over time.
+"""Best hyper-parameters for a target or a budget.
 
-The minimum over settings of the first hitting time is the smallest T at which *some* setting is at or below the target.
-So it is enough to know, for a horizon T, the least loss that any setting has after T steps,
-``L*(T) = min signal(T) + noise(T) / B``, a smooth minimisation, and to find the smallest T with ``L*(T) <= target``.
+The fewest steps to a target, over all settings, are the smallest horizon T at which *some* setting is at or below the
+target. It is enough to know the least loss of any setting after T steps, ``L*(T) = min signal(T) + noise(T) / B``, which is a
+smooth minimisation, and to find the smallest T with ``L*(T) <= target``.
 
-A `Scan` of the box finds a horizon that is long enough (`bracket`), `Basins` finds the least loss at a horizon, and
-`Landing` shrinks the horizon until no setting is below the target before it.
+A `Scan` of the box finds a horizon that is long enough (`bracket`). `Basins` finds the least loss at a horizon. `Landing`
+shrinks the horizon until no setting is at the target at a shorter one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..answer import PLAIN, Goal, Sampling, Tuned, at_edge
 from ..hits import steps_to_target
 from ..races.ladder import RaceTuner
 from .family import Family, O
-from .losses import CEILING, Basins, Losses, Scan
+from .losses import Basins, Losses, Scan, log_loss
 from .settings import SETTINGS
 
 
@@ -47,48 +47,42 @@ def tune(
 
     Parameters
     ----------
-    problem, optimizer : the optimizer's free parameters are tuned jointly, the others kept.
+    problem, optimizer : the free parameters of the optimizer are tuned jointly; the others keep their values.
     batch_size : positive; infinity for no noise.
-    target : reach this loss in the fewest steps; or
-    steps, examples : reach the least loss in so many steps, or in so many examples (``examples // batch_size`` steps).
-    noise, seed, rotation : as in `Problem.sample`, for an optimizer that is sampled; the expected loss of the others
-        depends on neither.
+    target : reach this loss in the fewest steps.
+    steps, examples : reach the least loss in this many steps, or examples (``examples // batch_size`` steps).
+    max_steps : with a target, the longest run that is considered.
+    noise, seed, rotation : as in `Problem.sample`, for an optimizer that is sampled. The expected loss of a linear optimizer
+        does not depend on them.
 
     >>> from nqm import HeavyBall, Quadratic, Spectrum
     >>> tune(Quadratic(Spectrum.power_law(10_000)), HeavyBall(), batch_size=2**14, target=0.01).steps
     341
     """
-    found = tuner(problem, optimizer, Sampling.of(optimizer, noise, seed, rotation))
-    return found.solve(batch_size, target, steps=steps, examples=examples, max_steps=max_steps)
+    goal, sampling = (
+        Goal.of(batch_size, target, steps, examples, max_steps),
+        Sampling.of(optimizer, noise, seed, rotation),
+    )
+    return tuner(problem, optimizer, sampling).solve(goal)
 
 
 def tuner(problem: Problem, optimizer: O, sampling: Sampling = PLAIN) -> Tuner[O] | RaceTuner:
-    """What tunes an optimizer: exact moments or, where it has none, races."""
+    """The tuner of an optimizer: by exact losses if it is linear, or else by races."""
     if isinstance(optimizer, Optimizer) and not optimizer.linear:
         return RaceTuner(problem, optimizer, sampling)
     return Tuner(problem, optimizer)
 
 
 class Tuner(Generic[O]):
-    """One scan of a family's box serves every batch size and target; then a local search for each."""
+    """Tunes an optimizer by exact losses. One scan of its box serves every goal; local searches follow for each goal."""
 
     def __init__(self, problem: Problem, optimizer: O) -> None:
         self.problem, self.scan = problem, Scan(problem, optimizer)
         self.family = Family(optimizer, problem.nodes.searched(optimizer).spectrum)
         self.limit = SETTINGS.walked_steps if self.scan.walks else MAX_STEPS
 
-    def solve(
-        self,
-        batch_size: float,
-        target: float | None = None,
-        *,
-        steps: int | None = None,
-        examples: float | None = None,
-        max_steps: int = MAX_STEPS,
-        near: Tuned[O] | None = None,
-    ) -> Tuned[O]:
-        """Answer one question; ``near`` is the answer at a neighbouring, smaller batch size, to start from."""
-        goal = Goal.of(batch_size, target, steps, examples, max_steps)
+    def solve(self, goal: Goal, near: Tuned[O] | None = None) -> Tuned[O]:
+        """The best settings for a goal; ``near`` is the answer at a neighbouring, smaller batch size, to start from."""
         basins = Basins(Losses(self.problem, self.family, goal.batch_size, self.scan.effort))
         if goal.target is None:
             return self._least_loss(basins, goal.steps, near)
@@ -133,7 +127,7 @@ class Tuner(Generic[O]):
 
 @dataclass(frozen=True)
 class Bracket:
-    """A horizon with the best setting there and the next best; ``reached`` tells whether it is long enough."""
+    """A horizon, the best setting there, and other good settings; ``reached`` tells whether the best is at the target."""
 
     steps: int
     u: Array
@@ -142,7 +136,7 @@ class Bracket:
 
 
 def bracket(scan: Scan[O], basins: Basins[O], target: float, max_steps: int, near: Tuned[O] | None) -> Bracket:
-    """A horizon at which the target is reached: a power of two, unless ``near`` or the last step allowed says otherwise."""
+    """A horizon at which the target is reached: that of ``near``, or a power of two, or the last step allowed."""
     losses, level = basins.losses, 0
     while scan.losses(level, losses.batch_size).min() > target and 2 ** (level + 1) <= max_steps:
         level += 1
@@ -152,7 +146,7 @@ def bracket(scan: Scan[O], basins: Basins[O], target: float, max_steps: int, nea
         near is not None
         and near.steps is not None
         and near.steps <= top
-        and near.batch_size <= losses.batch_size  # there is less noise, so what was reached there is reached here
+        and near.batch_size <= losses.batch_size  # What was reached with more noise is reached here.
         and losses.at(known[0][None], near.steps)[0] <= target
     ):
         return Bracket(near.steps, known[0], [])
@@ -165,32 +159,32 @@ def bracket(scan: Scan[O], basins: Basins[O], target: float, max_steps: int, nea
             rng = np.random.default_rng(SETTINGS.seed)
             found, _ = basins.below(top, target, basins.around(best.u), rng)
             return Bracket(top, best.u, [], False) if found is None else Bracket(top, found, [])
-        # The scan's few nodes promised too much, or the steps allowed lie between two powers of two.
+        # The scan is not exact, and the steps allowed may lie between two powers of two.
         top = min(2 * top, max_steps)
         level = top.bit_length() - 1
 
 
 class Landing(Generic[O]):
-    """From a bracket to the fewest steps to a target, the setting that needs them, and its loss there."""
+    """Finds the fewest steps to a target from a bracket, the setting that needs them, and its loss there."""
 
     def __init__(self, basins: Basins[O], target: float) -> None:
         self.basins, self.losses, self.target = basins, basins.losses, target
 
     def __call__(self, found: Bracket) -> tuple[int, Array, float]:
         T, u = self._explore(*self._shrink(found))
-        for radius in SETTINGS.last:  # the best setting at the horizon itself, and where that one lands, to the step
+        for radius in SETTINGS.last:  # To the step: the best setting at T, then the step at which it lands.
             u = self.basins.sharpen(T, u, radius)
             T = self._land(u, T, within=0.0)
         return self._confirm(T, u)
 
-    def _land(self, u: Array, T: int, within: float = SETTINGS.close / 8) -> int:
-        return land(self.losses.curve(u), self.target, T, within)[0]
+    def _land(self, u: Array, T: int, within: float | None = None) -> int:
+        return land(self.losses.curve(u), self.target, T, SETTINGS.landed if within is None else within)[0]
 
     def _shrink(self, found: Bracket) -> tuple[int, Array]:
-        """The shortest horizon of these basins: that at which the best setting lands, then the best setting there, ...
+        """The shortest horizon of these basins, and its setting: in turn the best setting at T, and the step T at which it lands.
 
-        The losses of the best setting touch the least losses L* from above, so landing is a Newton step that stays long
-        enough. All basins are followed, as another may be best at shorter horizons.
+        The loss curve of the best setting at T lies on or above L* and touches it at T. Landing is therefore a Newton step that
+        never makes the horizon too short. All basins are followed, because another may be best at a shorter horizon.
         """
         u, others = found.u, found.others
         T = self._land(u, found.steps)
@@ -202,9 +196,11 @@ class Landing(Generic[O]):
             (T, u), others = ends[0], [basin.u for basin in basins[1:]]
 
     def _explore(self, T: int, u: Array) -> tuple[int, Array]:
-        """Look for a better basin below the horizon, the further down the more was found there, until there is none just below.
+        """The horizon and setting after a search for better basins at shorter horizons.
 
-        With few steps and little noise the top modes' last swings cut the valley into dozens of sharp basins.
+        With few steps and little noise the swings of the modes of largest curvature cut the valley into dozens of sharp
+        basins. The more settings of a cloud are at the target, the further the horizon goes down. The search ends when
+        there is none just below the horizon.
         """
         if len(u) == 1:
             return T, u
@@ -220,7 +216,7 @@ class Landing(Generic[O]):
                 return T, u
 
     def _confirm(self, T: int, u: Array) -> tuple[int, Array, float]:
-        """Where the setting lands on the full spectrum, whose loss the search's nodes know to a part in ten million."""
+        """The step at which the setting lands on all modes; the nodes of the search know their loss to a part in ten million."""
         loss, radius = math.inf, SETTINGS.last[-1]
         for more in SETTINGS.added:
             end, loss = land(lambda t, u=u: self.losses.exact(u, t), self.target, T)
@@ -233,37 +229,24 @@ class Landing(Generic[O]):
 
 
 def land(loss: Callable[[int], float], target: float, T: int, within: float = 0.0) -> tuple[int, float]:
-    """A step t near T and its loss, with loss(t) <= target, and above it somewhere in [t (1 - within), t) or at t - 1.
+    """A step t <= T and its loss, with loss(t) <= target, and above it somewhere in [t (1 - within), t) or at t - 1.
 
-    If there is none up to 2 T + 64, the last step that was looked at and its loss, which is above the target.
-
-    Bracketed by steps of the size that a slope of -2/3 asks for, then false position and bisection in turn.
+    If loss(T) is above the target, T and that loss. Otherwise steps that a slope of log loss over log time asks for bracket
+    t, and false position and bisection in turn find it.
     """
-    goal, seen, far = math.log(target), {}, 2 * T + 64
+    goal, seen, turn = math.log(target), {}, 0
 
     def height(t: int) -> float:
         seen[t] = loss(t)
-        return math.log(min(max(seen[t], 1e-300), CEILING) if math.isfinite(seen[t]) else CEILING) - goal
+        return log_loss(np.array(seen[t])).item() - goal
 
     lo, at_lo, hi, at_hi = 0, math.inf, T, height(T)
-    while at_hi > 0 and hi < far:
-        lo, at_lo = hi, at_hi
-        hi += max(1, hi - T, math.ceil(1.5 * hi * min(at_hi, 1.0)))
-        at_hi = height(hi)
-    if at_hi > 0:
-        return hi, seen[hi]
-    while math.isinf(at_lo):
-        t = hi - max(1, math.ceil(1.5 * hi * min(-at_hi, 0.5)))
-        at = height(t) if t > 0 else math.inf
-        if at > 0:
-            lo, at_lo = t, at
-            break
-        hi, at_hi = t, at
-    for turn in range(200):
-        if hi - lo <= max(1, within * hi):
-            break
-        part = at_lo / (at_lo - at_hi) if turn % 3 < 2 and math.isfinite(at_lo) else 0.5
-        t = min(max(lo + 1, round(lo + part * (hi - lo))), hi - 1)
-        at = height(t)
+    while lo == 0 and hi > 1 and at_hi <= 0:
+        at = height(t := max(1, hi - max(1, math.ceil(SETTINGS.land_slope * hi * -at_hi))))
+        lo, at_lo, hi, at_hi = (t, at, hi, at_hi) if at > 0 else (lo, at_lo, t, at)
+    while at_hi <= 0 and hi - lo > max(1, within * hi):
+        turn += 1
+        part = at_lo / (at_lo - at_hi) if turn % SETTINGS.land_bisect else 0.5
+        at = height(t := min(max(lo + 1, round(lo + part * (hi - lo))), hi - 1))
         lo, at_lo, hi, at_hi = (t, at, hi, at_hi) if at > 0 else (lo, at_lo, t, at)
     return hi, seen[hi]

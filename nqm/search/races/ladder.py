@@ -1,7 +1,8 @@
-"""Tuning by races, for optimizers that are sampled: from a goal that is easy to the one that was asked.
+"""Tuning by races, for optimizers that are sampled.
 
-A wide race is run where it takes few steps, at a large batch or on a short budget, over the points of a Sobol sequence.
-The goal is then made harder step by step, each time with a narrow race around the last best. The winner is measured.
+A wide race over the points of a Sobol sequence is run for an easier goal that takes few steps: at a larger batch, or with a
+shorter budget. The goal is then made harder step by step, each time with a narrow race around the last winner, up to the goal
+that was asked for. The last winner is measured.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 
 from ...engine.run import Outcome
 from ...optimizers.base import Optimizer
-from ...problems.base import MAX_STEPS, Problem, require_problem
+from ...problems.base import Problem, require_problem
 from ...sampling.sobol import sobol
 from ...types import Array, Wrong
 from ..answer import PLAIN, Goal, Sampling, Tuned, at_edge
@@ -32,11 +33,11 @@ class Races:
         self.likely = np.array([k.likely or (k.low, k.high) for k in kinds]).reshape(-1, 2).T
 
     def best(self, goal: Goal, near: Found | None = None) -> Found:
-        """The best setting, measured; ``near`` is the answer to a goal that is a few times easier."""
+        """The best setting, measured; ``near`` is the answer to a goal that is somewhat easier."""
         found, track, settings = self._search(goal, near), self.track, self.settings
         if found.steps is None and goal.target is not None and len(self.family):
             found = self._last_chance(goal, found)
-        for luck in (1, 2):  # a setting that passed by luck is not a setting that passes
+        for luck in range(1, 1 + settings.retries):  # The winner may have passed by luck.
             if found.steps is None:
                 break
             if (sure := track.measure(found.points, goal, found.steps)).steps is not None:
@@ -44,14 +45,16 @@ class Races:
             target = None if goal.target is None else goal.target * settings.caution**luck
             found = track.race(self._around(found, settings.retry_box), replace(goal, target=target), found.steps, luck)
         if found.steps is None:
-            if goal.target is not None and 0 < found.within <= settings.patience:  # its loss is measured as others are
+            if goal.target is not None and 0 < found.within <= settings.patience:  # Measure its loss too.
                 sure = track.measure(found.points[:1], Goal(goal.batch_size, None, found.within), found.within)
                 found = replace(found, points=sure.points, loss=sure.loss)
             return found
-        return track.measure(found.points, goal, min(goal.steps, max(3 * found.steps, settings.patience)))
+        return track.measure(
+            found.points, goal, min(goal.steps, max(settings.measured_limit * found.steps, settings.patience))
+        )
 
     def _search(self, goal: Goal, near: Found | None) -> Found:
-        """The best settings that races find."""
+        """The best settings that races find, not yet measured."""
         if len(self.family) == 0:
             point = np.empty((1, 0))
             if goal.target is None:
@@ -65,7 +68,7 @@ class Races:
         return self.track.race(self._around(found, self.settings.last_box), goal, found.steps)
 
     def _climb(self, goal: Goal) -> Found:
-        """From a goal that is cheap enough for a wide race to the one that was asked."""
+        """The best settings for a goal, by way of easier goals."""
         found, harder = self._short_budget(goal) if goal.target is None else self._large_batch(goal)
         for rung in harder:
             found = self._narrow(rung, found)
@@ -74,16 +77,16 @@ class Races:
         return found
 
     def _short_budget(self, goal: Goal) -> tuple[Found, list[Goal]]:
-        """What a wide race finds on a short budget, and the longer budgets up to the one that was asked."""
+        """The result of a wide race with a short budget, and the longer budgets up to the goal."""
         rungs = [goal]
         while rungs[0].steps > self.settings.wide_steps:
             rungs.insert(0, replace(goal, steps=rungs[0].steps // self.settings.budget_factor))
         return self.track.race(self._wide(), rungs[0], self.settings.wide_steps), rungs[1:] or rungs
 
     def _large_batch(self, goal: Goal) -> tuple[Found, list[Goal]]:
-        """What a wide race finds at a batch that is large enough, and the smaller batches down to the one that was asked.
+        """The result of a wide race at a large enough batch, and the smaller batches down to the goal.
 
-        Where no batch is large enough the race is made longer; where that does not help, nothing is left to do.
+        If no batch is large enough, the race is made longer. If that does not help, the target counts as not reached.
         """
         wide, limit = self.settings.wide_steps, min(goal.steps, self.settings.patience)
         easier, harder = replace(goal, steps=min(wide, goal.steps)), list[Goal]()
@@ -99,12 +102,12 @@ class Races:
                 return found, []
         if easier.steps <= wide:
             return found, harder or [goal]
-        # Noise was not in the way, and may not be with the batch that was asked for.
+        # The target needed more steps and not less noise, so the batch that was asked for may do as well.
         sooner = self._narrow(goal, found)
         return (found, [*harder, goal]) if sooner.steps is None else (sooner, [goal])
 
     def _last_chance(self, goal: Goal, found: Found) -> Found:
-        """Before a target is called out of reach: what gets furthest, walked on though it may seem to stand still."""
+        """The settings that get furthest are walked on, even if they seem to rest, before a target is called out of reach."""
         points, long = np.vstack([found.points, self._wide()]), self.settings.long_steps
         some = self.track.race(points, replace(goal, steps=min(long, goal.steps)), long, patient=True)
         if some.steps is None and goal.steps > long:
@@ -113,7 +116,7 @@ class Races:
         return some
 
     def _narrow(self, goal: Goal, near: Found) -> Found:
-        """Races around the best points of an easier goal, and all over the box while that is cheap, as long as they gain."""
+        """Races around the best points of an easier goal, repeated while they gain, and over the whole box where that is cheap."""
         settings, before = self.settings, near.steps or self.settings.wide_steps
         points, guess = self._around(near, settings.first_box), settings.budget_factor * before
         if goal.target is not None:
@@ -121,8 +124,8 @@ class Races:
         if guess <= settings.budget_factor * settings.wide_steps:
             points = np.vstack([points, self._wide()])
         found = self.track.race(points, goal, guess)
-        if found.all_dropped:  # the best lies outside of the box, beyond what got furthest
-            found = self.track.race(self._around(found, 1.0), goal, guess)
+        if found.all_dropped:  # The best lies outside the box, beyond the settings that got furthest.
+            found = self.track.race(self._around(found, self.settings.far_box), goal, guess)
         part, rounds = settings.shrink, int(np.clip(settings.repeat_steps // guess, 0, settings.max_repeats))
         while found.steps is not None and part > settings.last_box and rounds:
             better = self.track.race(self._around(found, part), goal, found.steps)
@@ -131,30 +134,30 @@ class Races:
         return found
 
     def _wide(self) -> Array:
-        """Points all over where the best may lie."""
+        """Points spread over the likely ranges of the parameters."""
         low, high = self.likely
-        count = 2 ** min(4 + len(self.family), self.settings.max_log2_points)
+        count = 2 ** min(self.settings.wide_log2 + len(self.family), self.settings.max_log2_points)
         return low + (high - low) * _centres(len(self.family), count)
 
     def _around(self, found: Found, part: float) -> Array:
-        """The best points so far, and others in a box around the first, a part of the usual size, drawn out along the valley."""
+        """The best points so far, and points in a box around the first, ``part`` of the usual size and longer along the valley."""
         p = len(self.family)
         if p == 0:
             return found.points
-        many = 2 if (found.steps or self.settings.wide_steps) < self.settings.dense_steps else 0
-        cube = 2 * _centres(p, 2 ** min(2 + p + many, self.settings.max_log2_points)) - 1
+        many = self.settings.dense_log2 if (found.steps or self.settings.wide_steps) < self.settings.dense_steps else 0
+        cube = 2 * _centres(p, 2 ** min(self.settings.narrow_log2 + p + many, self.settings.max_log2_points)) - 1
         axes = np.eye(p) if found.axes is None else found.axes / np.linalg.det(found.axes) ** (1 / p)
         box = self.family.inside(found.u + part * self.track.width * (cube @ axes.T))
         return np.vstack([found.points, box])
 
 
 def _centres(dimension: int, count: int) -> Array:
-    """The middles of the cells of the first points of a Sobol sequence; the count is a power of two."""
+    """The first ``count`` points of a Sobol sequence, moved to the middle of their cells; the count is a power of two."""
     return np.stack(list(islice(sobol(dimension), count))) + 0.5 / count
 
 
 class RaceTuner:
-    """Tunes an optimizer that is sampled, by races; asked from large batches to small ones, each answer starts the next."""
+    """Tunes an optimizer that is sampled, by races."""
 
     def __init__(
         self, problem: Problem, optimizer: Optimizer, sampling: Sampling = PLAIN, settings: RaceSettings = STANDARD
@@ -166,31 +169,19 @@ class RaceTuner:
         self.races, self.warning = Races(problem, optimizer, sampling, settings), sampling.law.warning
         self.optimizer, self.settings, self.initial_loss = optimizer, settings, problem.spectrum.initial_loss
 
-    def solve(
-        self,
-        batch_size: float,
-        target: float | None = None,
-        *,
-        steps: int | None = None,
-        examples: float | None = None,
-        max_steps: int = MAX_STEPS,
-        near: Tuned | None = None,
-    ) -> Tuned:
-        """Answer one question; ``near`` is the answer at a neighbouring, larger batch size, to start from."""
-        goal = Goal.of(batch_size, target, steps, examples, max_steps)
+    def solve(self, goal: Goal, near: Tuned | None = None) -> Tuned:
+        """The best settings for a goal; ``near`` is the answer at a neighbouring, larger batch size, to start from."""
         most = self.settings.max_steps
         if goal.target is None and goal.steps > most:
-            raise Wrong(
-                f"an optimizer that is sampled is tuned for {most:,} steps at most, not {goal.steps:,}",
-                argument="steps" if examples is None else "examples",
-            )
-        goal = Goal(goal.batch_size, goal.target, min(goal.steps, most))
+            sentence = f"an optimizer that is sampled is tuned for {most:,} steps at most, got {goal.steps:,}"
+            raise Wrong(sentence, goal.argument)
+        goal = replace(goal, steps=min(goal.steps, most))
         if goal.target is not None and self.races.family.at(self.races.likely.mean(0)).depends_on_horizon:
-            # An average over a part of the run is a run of its own at each horizon, and cannot race.
+            # Such an average is a different run at each horizon, and cannot race.
             raise Wrong(
                 f"{self.optimizer} depends on the length of the run and is sampled, so it can be tuned for a budget "
                 "(steps= or examples=) and not for a target; begin its average at a whole number of steps instead",
-                argument="target",
+                "target",
             )
         if goal.target is not None and self.initial_loss <= goal.target:
             return self._answer(goal, Found(self.races.likely.mean(0)[None], 0, self.initial_loss, 0.0))

@@ -57,7 +57,7 @@ def test_one_curve_gives_the_losses_of_many_passes(optimizer: Optimizer, batch_s
 def test_doublings_are_losses_after_powers_of_two(optimizer: Optimizer) -> None:
     family = Family(optimizer, PROBLEM.spectrum)
     U = family.sample(5)
-    for rows, settings in family.passes(U):
+    for rows, settings in family.passes(U, 2**15):
         doublings = PROBLEM.doublings(settings, 1.0)
         for level in range(24 if optimizer.linear and family.at(U[0]).cycle == 1 else 12):
             with np.errstate(all="ignore"):

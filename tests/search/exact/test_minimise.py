@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nqm.search.exact import fits
 from nqm.search.exact.minimise import fit_quadratic, minimise
 from nqm.types import Array
 
@@ -92,19 +91,3 @@ def test_a_dome_has_no_minimum() -> None:
     assert not has_minimum
     np.testing.assert_array_equal(model, 0)
     np.testing.assert_array_equal(shape, np.eye(2))
-
-
-@settings(max_examples=50)
-@given(st.integers(0, 2**32 - 1), st.integers(1, 6))
-def test_loops_agree_with_lapack(seed: int, p: int) -> None:
-    rng = np.random.default_rng(seed)
-    R = rng.standard_normal((p, p)) * 10.0 ** rng.uniform(-3, 3, p)
-    M, y, V = R @ R.T + 1e-3 * np.eye(p), rng.standard_normal(p), np.empty((p, p))
-    H, x = (R + R.T).copy(), y.copy()
-    fits.cholesky_solve(M.copy(), x)
-    assert np.abs(M @ x - y).max() <= 1e-12 * (np.abs(M).max() * np.abs(x).max() + 1)
-    fits.jacobi(H, V)
-    np.testing.assert_allclose(V.T @ V, np.eye(p), atol=1e-12)
-    scale = np.abs(R + R.T).max()
-    np.testing.assert_allclose(V * np.diag(H) @ V.T, R + R.T, atol=1e-12 * scale)
-    np.testing.assert_allclose(np.sort(np.diag(H)), np.linalg.eigvalsh(R + R.T), atol=1e-12 * scale)

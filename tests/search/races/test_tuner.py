@@ -30,7 +30,7 @@ from nqm import (
     sweep,
     tune,
 )
-from nqm.search.answer import Sampling, Tuned
+from nqm.search.answer import Goal, Sampling, Tuned
 from nqm.search.races import track
 from nqm.search.races.ladder import RaceTuner
 from nqm.search.races.settings import RaceSettings
@@ -55,7 +55,7 @@ def raced(
 ) -> Tuned:
     """`tune` by races, with a quarter of the usual work."""
     sampling = Sampling.of(optimizer, noise, seed, rotation)
-    return RaceTuner(problem, optimizer, sampling, settings).solve(batch_size, target, **goal)
+    return RaceTuner(problem, optimizer, sampling, settings).solve(Goal.of(batch_size, target, **goal))
 
 
 def sampled(optimizer: Optimizer, batch_size: float, steps: int) -> tuple[float, float]:
@@ -129,7 +129,7 @@ def test_the_answer_does_not_depend_on_the_number_of_threads() -> None:
     for cores in (1, 3):
         tuner = RaceTuner(SMALL, Adam(), settings=QUICK)
         tuner.races.track.cores = cores
-        answers.append(tuner.solve(16, TARGET))
+        answers.append(tuner.solve(Goal.of(16, TARGET)))
     assert answers[0].optimizer == answers[1].optimizer
     assert answers[0].steps == answers[1].steps
     assert answers[0].stderr == answers[1].stderr
