@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -112,9 +113,9 @@ def fit_law(readings: list[Reading], metric: Metric, settings: FitSettings = SET
     objective = Objective(readings, metric, mean, deviation, free, settings.scatter)
     best = None
     for start in starts:
-        found = least_squares(
-            objective.residuals, start[free], jac=objective.jacobian, x_scale=deviation[free].clip(0.1, 0.5), max_nfev=300
-        )  # fmt: skip
+        scale: Any = deviation[free].clip(0.1, 0.5)
+        slopes: Any = objective.jacobian  # SciPy's stubs know its name alone.
+        found = least_squares(objective.residuals, start[free], jac=slopes, x_scale=scale, max_nfev=300)
         if np.all(np.isfinite(found.x)) and (best is None or found.cost < best.cost):
             best = found
     if best is None:

@@ -101,7 +101,8 @@ class Law:
 
     def loss(self, course: Course) -> Array:
         """The expected loss at each reading."""
-        return self["floor"] + sum(self.parts(course))
+        signal, noise = self.parts(course)
+        return self["floor"] + signal + noise
 
     def jacobian(self, course: Course) -> tuple[Array, Array]:
         """The losses, and their derivatives by the logarithms of the parameters: one column for each of NAMES."""
