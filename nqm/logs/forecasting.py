@@ -20,7 +20,7 @@ from ..problems.base import Steps, check_batch_size, is_number, report_steps
 from ..types import Array, Wrong
 from .course import Course
 from .fitting import SETTINGS_OF_FIT, Fitted, fit_law, reading, sizes_of
-from .law import NAMES, Law, Metric
+from .law import NAMES, LossLaw, RateMetric
 from .log import Log
 from .outlook import Outlook
 
@@ -83,11 +83,11 @@ class Forecast(Tabular):
         return (*self.remarks, *self.undecided)
 
     @property
-    def law(self) -> Law:
+    def law(self) -> LossLaw:
         return self.fitted.law
 
     @property
-    def metric(self) -> Metric:
+    def metric(self) -> RateMetric:
         return self.fitted.law.metric
 
     @property
@@ -254,8 +254,9 @@ class Forecast(Tabular):
     def from_dict(cls, data: Mapping[str, Any]) -> Forecast:
         """From what `to_dict` gave."""
         try:
-            law = Law(
-                Metric(data["metric"]["kind"], float(data["metric"]["weight_decay"])), np.array(data["theta"], float)
+            law = LossLaw(
+                RateMetric(data["metric"]["kind"], float(data["metric"]["weight_decay"])),
+                np.array(data["theta"], float),
             )
             residuals = tuple(np.array(e, float) for e in data["residuals"])
             covariance, prior = np.array(data["covariance"], float), np.array(data["prior"], float)
@@ -395,7 +396,7 @@ def forecast(logs: Sequence[Log] | Log) -> Forecast:
     return Forecast(logs, fit_law(readings, metric, SETTINGS_OF_FIT), batch_size, (*said, *more))
 
 
-def metric_of(logs: Sequence[Log]) -> tuple[Metric, tuple[str, ...]]:
+def metric_of(logs: Sequence[Log]) -> tuple[RateMetric, tuple[str, ...]]:
     """How the learning rates of these logs become effective ones, with what had to be assumed."""
     kinds = {adaptive(log.optimizer) for log in logs if log.optimizer is not None}
     if len(kinds) > 1:
@@ -403,7 +404,7 @@ def metric_of(logs: Sequence[Log]) -> tuple[Metric, tuple[str, ...]]:
             "the logs are of optimizers of two kinds, such as SGD and Adam; forecast each by itself", argument="logs"
         )
     if kinds == {False}:
-        return Metric("plain"), ()
+        return RateMetric("plain"), ()
     decays = {log.weight_decay for log in logs}
     if len(decays) > 1:
         known = ", ".join(sorted("unknown" if d is None else f"{d:g}" for d in decays))
@@ -412,8 +413,8 @@ def metric_of(logs: Sequence[Log]) -> tuple[Metric, tuple[str, ...]]:
     said = () if kinds else ("No optimizer is known: AdamW is assumed. Say optimizer= if it is another.",)
     if decay is None:
         held = "the weight norm is taken at its steady state, an effective rate of lr / sqrt(peak)"
-        return Metric("half"), (*said, f"No weight decay is known: {held}. Say weight_decay= for its transient.")
-    return Metric("norm", float(decay)), said
+        return RateMetric("half"), (*said, f"No weight decay is known: {held}. Say weight_decay= for its transient.")
+    return RateMetric("norm", float(decay)), said
 
 
 def adaptive(optimizer: Optimizer | str | None) -> bool:
