@@ -95,7 +95,7 @@ class Log(Tabular):
         """The learning rate of each training step 1, 2, ..., up to the last logged one.
 
         Rates of every step are returned as they are. Rates of logged steps are interpolated linearly, except across a
-        jump, where the earlier rate holds up to the later logged step. Before the first logged step they rise linearly
+        jump: there the earlier rate holds through the later logged step, whose loss was reached with it. Before the first logged step they rise linearly
         from 0: the rate of step i is ``lr[0] * i / step[0]``.
         """
         last = int(self.step[-1])
