@@ -72,6 +72,14 @@ def wrong_shape(optimizer: Optimizer) -> str:
     if (rows, noise) != ([k] * k, k):
         wanted = f"system(h, t) must return G as {k} rows of {k} entries and b as {k} entries"
         return f"initial() has {k} slots, so {wanted}; it returns rows of {rows} and {noise} in b"
+    for entry in (*(entry for row in G for entry in row), *b):
+        array = np.asarray(entry)
+        if array.dtype.kind in "cSU":
+            return f"the entries of system(h, t) must be real numbers or arrays of them, got {entry!r:.80}"
+        if array.shape not in ((), (1,)):
+            return (
+                f"the entries of system(h, t) must be numbers or arrays like h, of shape (1,), got shape {array.shape}"
+            )
     for name, slots in (("readout(1)", optimizer.readout(1)), ("gradient_point(0)", optimizer.gradient_point(0))):
         if len(slots) != k:
             return f"initial() has {k} slots, so {name} must have {k} entries; it has {len(slots)}"
