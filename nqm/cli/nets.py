@@ -11,7 +11,7 @@ from click import Choice
 
 from ..show.numbers import percent
 from ..show.tables import some, with_folder
-from ..types import Wrong
+from ..types import Wrong, unknown
 from . import options
 from .options import FIT, INPUT, INTEGER, NUMBER, OPTIMIZER, SIZES, STORE, Whole, flag, option, verb
 from .output import TABLE_ROWS, Sink, answered, progress, show_pairs, show_table, write
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..optimizers import Optimizer
 
 CURVATURE_NAMES = ("gauss_newton", "hessian", "fisher", "empirical_fisher")
+WORKLOAD_NAMES = ("digits", "fashion_mlp", "fashion_cnn", "mnist_cnn", "cifar_resnet8", "moby_transformer")
 FOUR = "SGD, heavy ball, Nesterov and EMA"  # `nqm check` checks these if no optimizer is given.
 
 
@@ -59,9 +60,20 @@ class Source:
         return str(path)
 
 
-_workload = click.argument("workload", metavar="WORKLOAD|MODULE:FUNCTION")
-_train_steps = option("--train-steps", "Steps up to the checkpoint; the workload's own if omitted.", INTEGER)
-_examples = option("--examples", "Use N examples of the data; all of them if omitted.", INTEGER)
+class WorkloadText(options.OptionType):
+    """The name of a workload, or MODULE:FUNCTION. A name that does not exist is refused before torch is imported."""
+
+    name = metavar = "WORKLOAD|MODULE:FUNCTION"
+
+    def read(self, text: str) -> str:
+        if ":" not in text and text not in WORKLOAD_NAMES:
+            raise unknown("workload", text, WORKLOAD_NAMES, ", or MODULE:FUNCTION for a network of your own")
+        return text
+
+
+_workload = click.argument("workload", metavar=WorkloadText.metavar, type=WorkloadText())
+_train_steps = option("--train-steps", "Steps up to the checkpoint; the workload's own if omitted.", Whole(0))
+_examples = option("--examples", "Use N examples of the data; all of them if omitted.", Whole(2))
 network = options.bundle("source", Source, _workload, _train_steps, _examples, options.seed)
 
 

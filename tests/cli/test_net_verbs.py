@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -201,3 +202,20 @@ def test_wrong_examples_and_steps_name_their_options(verb: tuple[str, ...]) -> N
 @pytest.mark.parametrize("number", BROKEN)
 def test_what_cannot_be_printed_is_told(args: tuple[str, ...], number: int, capfd: pytest.CaptureFixture[str]) -> None:
     assert BROKEN[number] in told_without_output(args, number, capfd)
+
+
+def test_the_names_of_workloads_are_those_of_the_package():
+    from nqm.cli.nets import WORKLOAD_NAMES
+    from nqm.nets.workloads import WORKLOADS
+
+    assert tuple(WORKLOADS) == WORKLOAD_NAMES
+
+
+@pytest.mark.parametrize("args", [["fit", "digit"], ["check", "digit"], ["fit", "digits", "--examples", "1"]], ids=str)
+def test_a_wrong_call_is_refused_before_torch_is_imported(args):
+    code = (
+        "import sys\nfrom nqm.cli import main\n"
+        f"try:\n    main({args})\nexcept SystemExit as end:\n    print(end.code, 'torch' in sys.modules)"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout == "2 False\n", told.stderr
