@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -198,15 +199,25 @@ def check(
     rates: list[float], steps: int, seeds: int, store: str | None, out: str | None, sink: Sink,
 ) -> None:  # fmt: skip
     """Train the network from its checkpoint with several settings and seeds, and compare the losses with the predictions."""
-    from ..nets.fitting.model import Fit
-    from ..nets.fitting.probing import fit as fit_network
-    from ..nets.fitting.validation import CHECKED_STEPS, settings
-    from ..nets.fitting.validation import check as run
     from ..optimizers.base import require_set
 
-    for optimizer in optimizers:
+    for optimizer in optimizers:  # What is wrong with a setting is said before torch is imported and a network trained.
         require_set(optimizer, "check")
+        if not optimizer.linear:
+            others = "SGD, HeavyBall, Nesterov and averages of them"
+            raise Wrong(f"{optimizer} is not linear, so its loss is not predicted; check {others}", "optimizers")
+    for size in batch_sizes:
+        if size < 1 or not (math.isinf(size) or size == int(size)):
+            raise Wrong(f"training needs whole batch sizes, or inf for full gradients, got {size:g}", "batch_sizes")
+    from ..nets.fitting.model import Fit
+
     given = Fit.load(path) if path else None
+    from ..nets.fitting.probing import fit as fit_network
+    from ..nets.fitting.validation import CHECKED_STEPS, kept_in, settings
+    from ..nets.fitting.validation import check as run
+
+    if store:
+        kept_in(Path(store))
     network = source.load()
     with progress("fitting") as report:
         fitted = given or fit_network(network, seed=source.seed, progress=report)
@@ -242,6 +253,9 @@ def _show_check(check: Check) -> None:
         for row in check.summary()
     ]
     show_table(shares, f"Over {len(check.rows)} settings")
+    if not any(row.prediction.run.outcome.ok for row in check.rows):
+        click.echo("nothing was predicted: every setting is outside the stable region of the measured curvature")
+        return
     horizon = check.horizon()
     far = f"{horizon.within_2:.3g}, and within 5% up to {horizon.within_5:.3g}"
     click.echo(f"within 2% up to lr x steps x curvature = {far}")

@@ -58,7 +58,8 @@ class Verb(click.Command):
             return super().invoke(ctx)
         except Wrong as error:
             for param in self.params:
-                if error.argument and param.name == error.argument:
+                # A verb over several optimizers or batch sizes calls functions whose argument is one of them.
+                if error.argument and param.name in (error.argument, f"{error.argument}s"):
                     raise click.BadParameter(str(error), ctx, param) from error
             raise
 
