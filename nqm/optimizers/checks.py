@@ -21,7 +21,7 @@ EXAMPLE_STEPS = (*range(17), 31, 32, 99, 100, 1000)  # steps at which a system i
 EXAMPLE_HORIZON = 200  # length of the run that is checked, for an optimizer that depends on it
 ROUNDING = 1e-12  # largest relative difference of equal entries; powers of arrays and of numbers differ by 1e-16
 TINY_RATE = 1e-12  # factor on the learning rate and on the curvature that makes gradients negligible
-GROWTH = 0.01  # growth per step at TINY_RATE that shows a mistake; eigenvalues of defective systems are off by 1e-4
+STILL_GROWTH = 0.01  # growth per step at TINY_RATE that shows a mistake; eigenvalues of defective systems are off by 1e-4
 SAY_SO = "an optimizer whose steps differ must say so by same_until, cycle (0 if steps never repeat), repeats_from and steady"
 
 _sound: set[tuple[type[Optimizer], ...]] = set()
@@ -130,7 +130,7 @@ def growing_slots(optimizer: Optimizer) -> str:
         growth = float(np.abs(np.linalg.eigvals(A)).max())
         if optimizer.cycle == 0:  # A sum of weights may grow, because readout divides it.
             growth = abs(float(sum(np.ravel(r)[0] * slot for r, slot in zip(optimizer.readout(t + 1), x, strict=True))))
-        if not growth <= 1 + GROWTH:
+        if not growth <= 1 + STILL_GROWTH:
             return (
                 f"without any gradient it grows by a factor of {growth:.4g} in step {t}; system(h, t) must return "
                 "the change G = A - I, not A: write -lr * h instead of 1 - lr * h, and momentum - 1 instead of momentum"
