@@ -21,7 +21,9 @@ EXAMPLE_STEPS = (*range(17), 31, 32, 99, 100, 1000)  # steps at which a system i
 EXAMPLE_HORIZON = 200  # length of the run that is checked, for an optimizer that depends on it
 ROUNDING = 1e-12  # largest relative difference of equal entries; powers of arrays and of numbers differ by 1e-16
 TINY_RATE = 1e-12  # factor on the learning rate and on the curvature that makes gradients negligible
-STILL_GROWTH = 0.01  # growth per step at TINY_RATE that shows a mistake; eigenvalues of defective systems are off by 1e-4
+STILL_GROWTH = (
+    0.01  # growth per step at TINY_RATE that shows a mistake; eigenvalues of defective systems are off by 1e-4
+)
 SAY_SO = "an optimizer whose steps differ must say so by same_until, cycle (0 if steps never repeat), repeats_from and steady"
 
 _sound: set[tuple[type[Optimizer], ...]] = set()
