@@ -1,6 +1,6 @@
 """Fitting the law to logs: a robust maximum a posteriori estimate by exact gradients, with its covariance.
 
-Residuals are those of the logarithm of the loss. Each log counts as `FitSettings.effective_points` independent points, however
+Residuals are those of the logarithm of the loss. Each log counts as `ForecastSettings.effective_points` independent points, however
 many it has, because what a law misses of a run is the same for neighbouring points. Priors are weak where the logs decide, and
 hold what few logs can decide near the values that other training runs had.
 """
@@ -10,17 +10,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import numpy as np
 
 from ..types import Array, Wrong
 from .course import Course
-from .law import NAMES, Law, Metric
+from .law import NAMES, LossLaw, RateMetric
 from .log import Log
 
 
 @dataclass(frozen=True)
-class FitSettings:
+class ForecastSettings:
     """The numbers that steer a fit.
 
     They were chosen on three sets of published runs: nine schedules of a model of 25 million weights, nine of one of 100
@@ -44,14 +45,14 @@ class FitSettings:
     plain_speed: tuple[float, float] = (1.0, 2.0)  # The same for SGD, where the logs must decide it.
 
 
-SETTINGS_OF_FIT = FitSettings()
+SETTINGS_OF_FIT = ForecastSettings()
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
     """A fitted law with the covariance of its log parameters, which has zeros for those that were held."""
 
-    law: Law
+    law: LossLaw
     covariance: Array
     prior: Array  # standard deviations of the priors
     cost: float
@@ -68,7 +69,9 @@ class Reading:
     weight: Array
 
 
-def reading(log: Log, metric: Metric, batch_size: float | None, settings: FitSettings = SETTINGS_OF_FIT) -> Reading:
+def reading(
+    log: Log, metric: RateMetric, batch_size: float | None, settings: ForecastSettings = SETTINGS_OF_FIT
+) -> Reading:
     """The points of a log after its warm-up, averaged where there are many, and weighted."""
     rates = log.rates
     last = int(log.step[-1])
@@ -103,7 +106,7 @@ def sizes_of(log: Log, reference: float | None) -> Array | float:
     return np.asarray(log.batch_size)[np.minimum(at, len(log.step) - 1)] / reference
 
 
-def fit_law(readings: list[Reading], metric: Metric, settings: FitSettings = SETTINGS_OF_FIT) -> Fitted:
+def fit_law(readings: list[Reading], metric: RateMetric, settings: ForecastSettings = SETTINGS_OF_FIT) -> Fitted:
     """The law that explains the readings best, from several starts."""
     from scipy.optimize import least_squares
 
@@ -112,9 +115,9 @@ def fit_law(readings: list[Reading], metric: Metric, settings: FitSettings = SET
     objective = Objective(readings, metric, mean, deviation, free, settings.scatter)
     best = None
     for start in starts:
-        found = least_squares(
-            objective.residuals, start[free], jac=objective.jacobian, x_scale=deviation[free].clip(0.1, 0.5), max_nfev=300
-        )  # fmt: skip
+        scale: Any = deviation[free].clip(0.1, 0.5)
+        slopes: Any = objective.jacobian  # SciPy's stubs know its name alone.
+        found = least_squares(objective.residuals, start[free], jac=slopes, x_scale=scale, max_nfev=300)
         if np.all(np.isfinite(found.x)) and (best is None or found.cost < best.cost):
             best = found
     if best is None:
@@ -123,7 +126,7 @@ def fit_law(readings: list[Reading], metric: Metric, settings: FitSettings = SET
     J = objective.jacobian(best.x)
     covariance = np.zeros((len(NAMES), len(NAMES)))
     covariance[np.ix_(free, free)] = np.linalg.pinv(J.T @ J)
-    law = Law(metric, theta)
+    law = LossLaw(metric, theta)
     residuals = tuple(np.log(law.loss(r.course)) - r.y for r in readings)
     scatter = math.sqrt(np.mean([mean_square(e, r.weight) for e, r in zip(residuals, readings, strict=True)]))
     return Fitted(law, covariance, deviation, float(best.cost), scatter, residuals)
@@ -140,7 +143,7 @@ class Objective:
     """Residuals and their derivatives by the free log parameters; the last call is kept."""
 
     readings: list[Reading]
-    metric: Metric
+    metric: RateMetric
     mean: Array
     deviation: Array
     free: list[int]
@@ -169,7 +172,7 @@ class Objective:
         return kept[key]
 
     def _evaluate(self, x: Array) -> tuple[Array, Array]:
-        law = Law(self.metric, self.full(np.clip(x, -60, 60)))
+        law = LossLaw(self.metric, self.full(np.clip(x, -60, 60)))
         values = [(x - self.mean[self.free]) / self.deviation[self.free]]
         slopes = [np.diag(1 / self.deviation[self.free])]
         for each in self.readings:
@@ -190,7 +193,9 @@ def huber(e: Array) -> tuple[Array, Array]:
     return np.where(size <= 1, e, np.sign(e) * root), np.where(size <= 1, 1.0, 1 / root)
 
 
-def guesses(readings: list[Reading], metric: Metric, settings: FitSettings) -> tuple[Array, Array, list[Array]]:
+def guesses(
+    readings: list[Reading], metric: RateMetric, settings: ForecastSettings
+) -> tuple[Array, Array, list[Array]]:
     """Means and deviations of the priors, and the starts of the fit."""
     rates = [metric.rates(r.course, settings.r0[0])[0] for r in readings]
     times = [float(eta @ r.course.lengths) for eta, r in zip(rates, readings, strict=True)]
