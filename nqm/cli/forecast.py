@@ -18,13 +18,12 @@ from .output import TABLE_ROWS, Sink, progress, readable, show_table, write
 if TYPE_CHECKING:
     from ..engine.schedule import Schedule
     from ..logs import Forecast, Log, Outlook
-    from ..logs.checking import LeftOut
 
 DEFAULT_FORECAST = "forecast.json"  # nqm forecast fit writes this file if --out is omitted.
 LOSSES = frozenset({"loss", "low", "high", "measured", "final_loss", "forecast"})
 """The columns of tables on the screen that hold losses."""
 
-MOST_REMARKS = 12  # So many different sentences on the logs are printed; --json has all of them.
+MOST_REMARKS = 12  # So many different sentences on single logs are printed; the file of the forecast has all of them.
 
 
 @click.group(
@@ -133,9 +132,7 @@ def fit(paths: tuple[str, ...], asked: ReadingOptions, out: str | None, sink: Si
         show_remarks(found)
         rows = [{**row, "decided": "yes" if row["decided"] else "no"} for row in found.table()]
         show_table(rows, "Parameters of the law")
-        click.echo(
-            f"{len(found.logs)} logs of {found.optimizer}; the law fits them to {100 * found.error:.2g}% of the loss"
-        )
+        click.echo(_fitted_to(found))
 
     sink.deliver(found.to_dict, show, found.table, found.plot)
 
@@ -199,7 +196,7 @@ def check(found: Forecast, sink: Sink) -> None:
 
     def show() -> None:
         show_remarks(found)
-        _show_left_out(left)
+        show_table(spelled(left.table()), "Each log forecast from the others")
 
     sink.deliver(left.to_dict, show, left.table, left.plot)
 
@@ -224,9 +221,14 @@ def plot(found: Forecast, schedule: Schedule | None, peak: float | None, out: st
     outlooks = {} if schedule is None else {"forecast": found.predict(schedule, peak=peak)}
     write(out, lambda path: found.plot(str(path), list(outlooks.values())))
     drawn = [(log.name, found.predict(log), log) for log in found.logs] + [(n, o, None) for n, o in outlooks.items()]
+
+    def show() -> None:
+        show_remarks(found)
+        click.echo(_fitted_to(found))
+
     sink.deliver(
         lambda: {"lines": [{"log": name, **_told(outlook, log)} for name, outlook, log in drawn]},
-        lambda: show_remarks(found),
+        show,
         lambda: [{"log": name, **row} for name, outlook, log in drawn for row in _beside(outlook, log)],
     )
 
@@ -243,10 +245,15 @@ def show_remarks(found: Forecast, err: bool = False) -> None:
             about.setdefault(remark, []).append(log.name or "a log")
     lines = [f"{_names(names, len(found.logs))}: {remark}" for remark, names in about.items()]
     if len(lines) > MOST_REMARKS:
-        more = f"{len(lines) - MOST_REMARKS:,} more sentences on single logs are in the forecast: --json prints them."
+        more = f"{len(lines) - MOST_REMARKS:,} more sentences on single logs are in the file of the forecast."
         lines = [*lines[:MOST_REMARKS], more]
     for sentence in (*lines, *found.remarks, *found.undecided):
         click.echo(f"- {sentence}", err=err)
+
+
+def _fitted_to(found: Forecast) -> str:
+    """The sentence on how close the law comes to the logs."""
+    return f"{len(found.logs)} logs of {found.optimizer}; the law fits them to {100 * found.error:.2g}% of the loss"
 
 
 def _names(names: list[str], logs: int) -> str:
@@ -319,7 +326,3 @@ def _loss(value: float) -> str:
 def ending_of(steps: int, loss: float, low: float, high: float) -> str:
     between = f"between {_loss(low)} and {_loss(high)}"
     return f"loss {_loss(loss)} after {steps:,} steps; 90% of such runs end {between}"
-
-
-def _show_left_out(left: LeftOut) -> None:
-    show_table(spelled(left.table()), "Each log forecast from the others")

@@ -64,9 +64,8 @@ def best(
         plan = found.optimal_schedule(
             steps, max_lr, min_lr, pieces=pieces, monotone=not free, warmup=warmup, trunk=begun, batch_size=batch_size
         )  # fmt: skip
-    printed = (
-        _written(plan)[form]() if form else ""
-    )  # A form that a plan does not have is refused before files are written.
+    # A form that this schedule does not have is refused before files are written.
+    printed = _written(plan)[form]() if form else ""
 
     def show() -> None:
         show_remarks(found, err=bool(form))
@@ -113,9 +112,12 @@ def next_(found: Forecast, steps: int | None, max_lr: float | None, sink: Sink) 
 @given
 @option("--schedule", "Schedule of the run; that of the longest log if omitted.", options.SCHEDULE)
 @option("--peak LR", PEAK_HELP, NUMBER)
+@option("--tokens-per-example", "Count the ramp in tokens, of which an example has this many.", NUMBER, default=1.0)
 @option("--as form", "Print the batch sizes alone, for --step-batch-size-schedule.", Choice(("megatron",)))
 @options.sink(csv=True, plot=True)
-def batch(found: Forecast, schedule: Schedule | None, peak: float | None, form: str | None, sink: Sink) -> None:
+def batch(
+    found: Forecast, schedule: Schedule | None, peak: float | None, tokens_per_example: float, form: str | None, sink: Sink
+) -> None:  # fmt: skip
     """Say along a run which batch size makes the noise as large as what is left to learn, with a 90% interval.
 
     The logs must have two or more batch sizes. The ramp of batch sizes that this suggests doubles whenever the critical batch
@@ -126,14 +128,15 @@ def batch(found: Forecast, schedule: Schedule | None, peak: float | None, form: 
         raise click.UsageError("--peak is for --schedule: give both")
     with about_option({"logs": "path"}):
         ramp = found.critical_batch_size(schedule, peak=peak)
+    ramped = ramp.megatron(tokens_per_example)
 
     def show() -> None:
         show_remarks(found, err=bool(form))
         if not form:
             show_table(readable(some(ramp.table(), TABLE_ROWS), ()), "Critical batch size")
-        click.echo(ramp.megatron() if form else f"for --step-batch-size-schedule: {ramp.megatron()}")
+        click.echo(ramped if form else f"for --step-batch-size-schedule: {ramped}")
 
-    sink.deliver(ramp.to_dict, show, ramp.table, ramp.plot)
+    sink.deliver(lambda: ramp.to_dict() | {"megatron": ramped}, show, ramp.table, ramp.plot)
 
 
 for command in (best, next_, batch):
