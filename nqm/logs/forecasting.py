@@ -19,7 +19,7 @@ from ..optimizers import Optimizer
 from ..problems.base import Steps, check_batch_size, is_number, report_steps
 from ..types import Array, Wrong
 from .course import Course
-from .fitting import SETTINGS_OF_FIT, Fitted, fit_law, reading, sizes_of
+from .fitting import SETTINGS_OF_FIT, Fitted, fit_law, reading, sizes_of, warmup_of
 from .law import NAMES, LossLaw, RateMetric
 from .log import Log
 from .outlook import Outlook
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from .planning import BestSchedule, Rates
 
 FORECAST_FORMAT = "nqm forecast 1"
+WIDEST = 50.0  # An interval is never wider than a factor exp(50) on either side, so that its ends are numbers.
+USUAL_ERROR = 0.005  # Published runs are fitted to 0.0005 to 0.002; a law that misses by more than this does not fit.
 NORMAL_90 = 1.645  # a normal variable stays within so many standard deviations in 90% of cases
 
 
@@ -116,8 +118,7 @@ class Forecast(Tabular):
     @cached_property
     def warmup(self) -> int:
         """Steps of warm-up of the logs: the median over them."""
-        tops = [log.rates for log in self.logs]
-        return int(np.median([int(np.argmax(r >= 0.99 * r[: max(1, len(r) // 2)].max())) for r in tops]))
+        return int(np.median([warmup_of(log.rates) for log in self.logs]))
 
     def table(self) -> list[dict[str, Any]]:
         """One row for each parameter: its value, its 90% interval, and whether the logs decide it."""
@@ -164,7 +165,7 @@ class Forecast(Tabular):
         form = self._form_error(float(rates.max()), times)
         share = J / loss[:, None]
         variance = np.einsum("ij,jk,ik->i", share, self.fitted.covariance, share) + form**2
-        spread = NORMAL_90 * np.sqrt(np.maximum(variance, 0))
+        spread = np.minimum(NORMAL_90 * np.sqrt(np.maximum(variance, 0)), WIDEST)
         shown = None if size is None else float(np.ravel(size)[0])
         sentence = self._distance(float(rates.max()), int(times[-1]), shown)
         return Outlook(
@@ -393,7 +394,16 @@ def forecast(logs: Sequence[Log] | Log) -> Forecast:
     metric, said = metric_of(logs)
     batch_size, more = reference_of(logs)
     readings = [reading(log, metric, batch_size) for log in logs]
-    return Forecast(logs, fit_law(readings, metric, SETTINGS_OF_FIT), batch_size, (*said, *more))
+    omitted = sum(each.omitted for each in readings)
+    if omitted:
+        more = (*more, f"{omitted:,} points before the first step or within a warm-up are not fitted.")
+    fitted = fit_law(readings, metric)
+    if fitted.scatter > USUAL_ERROR:
+        missed = (
+            f"The law misses these logs by {100 * fitted.scatter:.2g}%, where published runs are fitted to 0.05 to 0.2%"
+        )
+        more = (*more, f"{missed}: take its forecasts as a direction, and look for what differs between the logs.")
+    return Forecast(logs, fitted, batch_size, (*said, *more))
 
 
 def metric_of(logs: Sequence[Log]) -> tuple[RateMetric, tuple[str, ...]]:

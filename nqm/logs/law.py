@@ -148,7 +148,11 @@ class LossLaw:
         if self.metric.kind == "plain":
             return by_eta
         if self.metric.kind == "half":
-            return by_eta * scale / np.sqrt(course.peak)
+            by_lr = by_eta * scale / np.sqrt(course.peak)
+            top = int(np.argmax(course.lr))
+            if course.lr[top] >= course.peak:  # The peak moves with the first block that has it.
+                by_lr[top] -= float(by_eta @ eta) / (2 * course.peak)
+            return by_lr
         wd, n, lr = self.metric.weight_decay, course.lengths, course.lr
         middle, _ = self.metric.norms(course, self["r0"])
         rest = grown(course, wd)

@@ -198,8 +198,7 @@ class RatePlan:
         lr = shares @ knots
         if self.trained:
             lr = np.append(course.lr[: len(course.lr) - len(lr)], lr)
-        peak = max(self.max_lr, float(lr.max())) if self.trained else self.max_lr
-        loss, by_lr = self.forecast.law.final(replace(course, lr=lr, peak=peak))
+        loss, by_lr = self.forecast.law.final(replace(course, lr=lr, peak=float(lr.max())))
         return loss, by_lr[len(by_lr) - len(shares) :] @ shares
 
     @cached_property
