@@ -163,7 +163,7 @@ def test_fit_prints_the_parameters(found: Forecast, tmp_path: Path) -> None:
     text = call(*FIT, "--out", tmp_path / "mine.json").stdout
     for row in found.table():
         assert f"\n{row['parameter']} " in text
-    assert "3 logs of AdamW with weight decay 0.1; the law fits them to 0.068% of the loss" in text
+    assert f"3 logs of AdamW with weight decay 0.1; the law fits them to {100 * found.error:.2g}% of the loss" in text
 
 
 def test_fit_takes_columns_rates_and_batch_sizes() -> None:
