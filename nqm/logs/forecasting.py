@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .checking import LeftOut
     from .deciding import NextRun
     from .planning import BestSchedule, Rates
+    from .problem import LoggedProblem
 
 FORECAST_FORMAT = "nqm forecast 1"
 NORMAL_90 = 1.645  # a normal variable stays within so many standard deviations in 90% of cases
@@ -167,6 +168,22 @@ class Forecast(Tabular):
         return Outlook(
             times, loss, loss * np.exp(-spread), loss * np.exp(spread), signal, noise, rates, shown, sentence
         )
+
+    @cached_property
+    def problem(self) -> LoggedProblem:
+        """The forecast as a problem, for `tune`, `sweep`, `steps_to_target` and everything else that takes one.
+
+        >>> from nqm import SGD, steps_to_target
+        >>> from nqm.logs import Log, forecast
+        >>> t = np.arange(100, 4001, 100)
+        >>> runs = [Log(t, 2 + 6 / np.sqrt(1 + lr * t) + 0.1 * lr, lr, optimizer="SGD") for lr in (0.1, 0.05)]
+        >>> problem = forecast(runs).problem
+        >>> 1900 < steps_to_target(problem, SGD(0.1), batch_size=1, target=2.45).steps < 2100
+        True
+        """
+        from .problem import LoggedProblem
+
+        return LoggedProblem(self)
 
     def check(self) -> LeftOut:
         """Leave each log out in turn, and forecast it from the others."""

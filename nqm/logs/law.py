@@ -99,6 +99,18 @@ class Law:
         found = self._evaluate(course)
         return found["signal"], found["noise"]
 
+    def parts_within(self, course: Course, block: Array, steps: Array, lr: Array) -> tuple[Array, Array]:
+        """Signal and noise inside of blocks: after some steps of a block, with the mean learning rate of these steps."""
+        eta, _ = self.metric.rates(course, self["r0"])
+        S = np.append(0.0, np.cumsum(course.lengths * eta))
+        own = eta[block] * lr / np.maximum(course.lr[block], 1e-300)  # effective rate of the steps in the last block
+        St = S[block] + steps * own
+        C, before = self["C"], np.arange(len(eta)) < block[:, None]
+        u0, u1 = before * (St[:, None] - S[:-1]), before * (St[:, None] - S[1:])
+        z = np.log((1 + 2 * C * u0) / (1 + 2 * C * u1)) @ (eta / course.batch_size)
+        z = self["N"] / (2 * C) * (z + np.log1p(2 * C * steps * own) * own / course.batch_size[block])
+        return self["A"] * (1 + St / self["s0"]) ** -self["alpha"], z / (1 + self["k"] * z)
+
     def loss(self, course: Course) -> Array:
         """The expected loss at each reading."""
         return self["floor"] + sum(self.parts(course))

@@ -58,7 +58,9 @@ def steps_to_target(
 def _answer(chase: Chase, steps: int | None, limit: int) -> Hit:
     target = chase.target
     if steps is not None:
-        return Hit(steps, Outcome.reached, Outcome.reached.value.format(target=target, steps=steps), chase.loss(steps))
+        message = Outcome.reached.value.format(target=target, steps=steps)
+        message += chase.problem.caveat(chase.optimizer, chase.batch_size, chase.schedule, steps)
+        return Hit(steps, Outcome.reached, message, chase.loss(steps))
     floor = chase.floor
     if math.isinf(floor):
         outcome, loss = Outcome.diverged, math.inf
