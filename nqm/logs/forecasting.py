@@ -393,6 +393,15 @@ def forecast(logs: Sequence[Log] | Log) -> Forecast:
     return Forecast(logs, fit_law(readings, metric, SETTINGS_OF_FIT), batch_size, (*said, *more))
 
 
+def is_forecast(path: str | Path) -> bool:
+    """Whether `Forecast.save` wrote a file, by its beginning."""
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            return f'"format": "{FORECAST_FORMAT}"' in file.read(1000)
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
 def metric_of(logs: Sequence[Log]) -> tuple[Metric, tuple[str, ...]]:
     """How the learning rates of these logs become effective ones, with what had to be assumed."""
     kinds = {adaptive(log.optimizer) for log in logs if log.optimizer is not None}

@@ -61,6 +61,16 @@ class Metric:
             return eta, -eta * slope / middle / 2
         return (lr / np.sqrt(course.peak) if self.kind == "half" else lr), np.zeros(len(lr))
 
+    def rates_within(self, course: Course, parts: Course, r0: float) -> Array:
+        """Effective rates of parts of blocks: ``parts.blocks`` are the blocks, at whose beginnings the parts begin."""
+        if self.kind != "norm":
+            return self.rates(parts, r0)[0]
+        keep = np.exp(-course.lr * self.weight_decay * course.lengths)
+        middle, _ = self.norms(course, r0)
+        square = np.where(keep > 1e-9, (middle - grown(course, self.weight_decay)) / np.maximum(keep, 1e-9), middle)
+        held = square[parts.blocks] * np.exp(-parts.lr * self.weight_decay * parts.lengths)
+        return parts.lr * np.sqrt(parts.batch_size) / np.sqrt(held + grown(parts, self.weight_decay))
+
     def norms(self, course: Course, r0: float) -> tuple[Array, Array]:
         """R^2 in the middle of each block, and its derivative by log r0."""
         shrink = 2 * course.lr * self.weight_decay * course.lengths
@@ -99,16 +109,15 @@ class Law:
         found = self._evaluate(course)
         return found["signal"], found["noise"]
 
-    def parts_within(self, course: Course, block: Array, steps: Array, lr: Array) -> tuple[Array, Array]:
-        """Signal and noise inside of blocks: after some steps of a block, with the mean learning rate of these steps."""
-        eta, _ = self.metric.rates(course, self["r0"])
+    def parts_within(self, course: Course, parts: Course) -> tuple[Array, Array]:
+        """Signal and noise after parts of blocks (see `Metric.rates_within`)."""
+        eta, own = self.metric.rates(course, self["r0"])[0], self.metric.rates_within(course, parts, self["r0"])
         S = np.append(0.0, np.cumsum(course.lengths * eta))
-        own = eta[block] * lr / np.maximum(course.lr[block], 1e-300)  # effective rate of the steps in the last block
-        St = S[block] + steps * own
-        C, before = self["C"], np.arange(len(eta)) < block[:, None]
+        steps, St = parts.lengths, S[parts.blocks] + parts.lengths * own
+        C, before = self["C"], np.arange(len(eta)) < parts.blocks[:, None]
         u0, u1 = before * (St[:, None] - S[:-1]), before * (St[:, None] - S[1:])
         z = np.log((1 + 2 * C * u0) / (1 + 2 * C * u1)) @ (eta / course.batch_size)
-        z = self["N"] / (2 * C) * (z + np.log1p(2 * C * steps * own) * own / course.batch_size[block])
+        z = self["N"] / (2 * C) * (z + np.log1p(2 * C * steps * own) * own / parts.batch_size)
         return self["A"] * (1 + St / self["s0"]) ** -self["alpha"], z / (1 + self["k"] * z)
 
     def loss(self, course: Course) -> Array:

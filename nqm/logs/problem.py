@@ -27,7 +27,7 @@ from ..optimizers.base import require_set
 from ..problems.base import AnySchedule, Nodes, Pair, Problem, Steps, check_batch_size, report_steps, total
 from ..sampling.laws import Law as NoiseLaw
 from ..types import Array, Wrong, is_number
-from .course import DECAY_SHARE, GROWTH, SHORTEST, Course, cuts
+from .course import Course, cuts
 from .law import Law
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 MOST_RATE = (
     2.0  # Searches try learning rates up to this many times the largest of the logs. Forecasts were checked to 1.5.
 )
-RELAXED = 200  # After this many blocks of `DECAY_SHARE` at one rate the weight norm is at its steady state to exp(-20).
 CHUNK = 2**13  # steps whose losses a walk computes at once while the rate changes
 FINE = 2e-4  # A walk at a constant rate computes the loss at steps spaced by this share, and interpolates between them.
 NODE_STEP = 0.4  # Spacing of the nodes in log h; the error of the trapezoid rule, exp(-pi^2 / spacing), is 2e-11.
@@ -139,7 +138,8 @@ class LoggedProblem(Problem):
     ) -> Iterator[Array]:
         """The losses after each of the steps 1, 2, 3, ... up to ``limit``, in blocks.
 
-        They are those of `run` to 1e-7, and to 1e-5 where the weight norm matters, 1e-3 in the first eight steps.
+        After the warm-up they are those of `loss` to 1e-6. Before it, and from those of `run`, whose blocks end at the
+        reported steps, they may differ by 1e-4 while the rate changes.
         """
         lr, plan, t = self._rate(optimizer), self._plan(schedule), 0
         while t < limit:
@@ -257,7 +257,8 @@ class LoggedProblem(Problem):
         block = np.searchsorted(ends, times, side="left") - 1
         steps = times - ends[block]
         mean = lr * (_sums(plan, times) - _sums(plan, ends[block])) / steps
-        signal, noise = self.law.parts_within(course, block, steps, mean)
+        parts = Course(times, steps, mean, course.batch_size[block], block, course.peak)
+        signal, noise = self.law.parts_within(course, parts)
         return self.law["floor"] + signal, _times(noise, batch_size)
 
     def _ends(self, rates: Array, t: int, batch_size: float) -> Pair:
@@ -272,12 +273,9 @@ class LoggedProblem(Problem):
         """The course of a run, as `Course.of` gives it, without an array of all steps after the schedule has ended."""
         last = max(int(times[-1]), 1)
         head = min(plan.repeats_from + 1, last)
-        decay = self.forecast.metric.weight_decay
-        inside = times[(times > 0) & (times <= head)]
-        ends = cuts(lr * plan.multipliers("lr", head), inside, decay)
-        ends = np.unique(np.concatenate([ends, times[times > head], _later(head, last, lr * plan.at(head)[0] * decay)]))
-        if np.any(plan.batch_size != 1):
-            ends = np.union1d(ends, [end for end in plan.ends if end <= last])
+        ends = cuts(lr * plan.multipliers("lr", head), times, self.forecast.metric.weight_decay, last)
+        changes = np.asarray(plan.ends[:-1], dtype=np.int64)[np.diff(plan.batch_size) != 0]
+        ends = np.union1d(ends, changes[changes < last])
         lengths = np.diff(ends, prepend=0).astype(float)
         rates = lr * np.diff(_sums(plan, np.append(0, ends))) / lengths
         sizes = self._ratio(batch_size) * plan.batch_size[[plan.piece(int(end) - 1) for end in ends]]
@@ -324,13 +322,3 @@ def _sums(plan: Schedule, steps: Array) -> Array:
     sums = np.append(0.0, np.cumsum(np.diff(ends) * plan.lr[:-1]))
     piece = np.minimum(np.searchsorted(ends, steps, side="right") - 1, len(ends) - 1)
     return sums[piece] + (steps - ends[piece]) * plan.lr[piece]
-
-
-def _later(head: int, last: int, decay: float) -> Array:
-    """Ends of blocks after the schedule has ended: a share of the steps so far, or of the memory of the weight norm."""
-    ends, t = [last], head
-    while t < last:
-        t = min(last, t + max(SHORTEST, t // GROWTH))
-        ends.append(t)
-    length = max(1, int(DECAY_SHARE / (2 * decay))) if decay > 0 else last
-    return np.append(ends, np.arange(head + length, min(last, head + RELAXED * length), length)).astype(np.int64)
