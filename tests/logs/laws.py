@@ -41,5 +41,5 @@ def known_forecast(kind: Kind, batch_size: float | None = 64.0) -> Forecast:
 def saved_forecast(kind: Kind, path: object, batch_size: float | None = 64.0) -> None:
     """Write a forecast as `Forecast.save` does, without the search for what its logs leave undecided."""
     found = known_forecast(kind, batch_size)
-    found.__dict__["undecided"] = ()
+    vars(found)["undecided"] = ()  # type: ignore[index]
     found.save(str(path))
