@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 MOST_RATE = (
     2.0  # Searches try learning rates up to this many times the largest of the logs. Forecasts were checked to 1.5.
 )
-CHUNK = 2**13  # steps whose losses a walk computes at once while the rate changes
+WALKED_STEPS = 2**13  # steps whose losses a walk computes at once while the rate changes
 FINE = 2e-4  # A walk at a constant rate computes the loss at steps spaced by this share, and interpolates between them.
 NODE_STEP = 0.4  # Spacing of the nodes in log h; the error of the trapezoid rule, exp(-pi^2 / spacing), is 2e-11.
 NODE_TAIL = 1e-9  # share of the signal that lies below the smallest node
@@ -143,17 +143,17 @@ class LoggedProblem(Problem):
         """
         lr, plan, t = self._rate(optimizer), self._plan(schedule), 0
         while t < limit:
-            to = min(limit, t + CHUNK, plan.repeats_from) if t < plan.repeats_from else min(limit, 4 * t + CHUNK)
+            to = min(limit, t + WALKED_STEPS, plan.repeats_from) if t < plan.repeats_from else min(limit, 4 * t + WALKED_STEPS)
             since = t - plan.repeats_from
             steps = np.arange(t + 1, to + 1)
-            if since >= CHUNK:
+            if since >= WALKED_STEPS:
                 spaced = np.geomspace(since, to - plan.repeats_from, math.ceil(math.log(to / t) / FINE) + 2)
                 at = np.unique(np.append(plan.repeats_from + np.rint(spaced).astype(np.int64), to))
             else:
                 at = steps
             found = np.concatenate([
                 total(self._within(lr, part, batch_size, plan), batch_size)
-                for part in np.array_split(at, math.ceil(len(at) / CHUNK))
+                for part in np.array_split(at, math.ceil(len(at) / WALKED_STEPS))
             ])  # fmt: skip
             yield (
                 found
