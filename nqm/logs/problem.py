@@ -25,10 +25,10 @@ from ..engine.trajectory import MAX_STEPS
 from ..optimizers import SGD, Optimizer
 from ..optimizers.base import require_set
 from ..problems.base import AnySchedule, Nodes, Pair, Problem, Steps, check_batch_size, report_steps, total
-from ..sampling.laws import Law as NoiseLaw
+from ..sampling.laws import Law
 from ..types import Array, Wrong, is_number
 from .course import Course, cuts
-from .law import Law
+from .law import LossLaw
 
 if TYPE_CHECKING:
     from .forecasting import Forecast
@@ -67,7 +67,7 @@ class LoggedProblem(Problem):
         return self.forecast._brief()
 
     @property
-    def law(self) -> Law:
+    def law(self) -> LossLaw:
         return self.forecast.law
 
     @cached_property
@@ -143,7 +143,11 @@ class LoggedProblem(Problem):
         """
         lr, plan, t = self._rate(optimizer), self._plan(schedule), 0
         while t < limit:
-            to = min(limit, t + WALKED_STEPS, plan.repeats_from) if t < plan.repeats_from else min(limit, 4 * t + WALKED_STEPS)
+            to = (
+                min(limit, t + WALKED_STEPS, plan.repeats_from)
+                if t < plan.repeats_from
+                else min(limit, 4 * t + WALKED_STEPS)
+            )
             since = t - plan.repeats_from
             steps = np.arange(t + 1, to + 1)
             if since >= WALKED_STEPS:
@@ -200,7 +204,7 @@ class LoggedProblem(Problem):
         return f"the loss overflows; a forecast is reliable up to a learning rate of {self.largest_rate:.3g}"
 
     def _source(
-        self, optimizer: Optimizer, batch_sizes: Array, laws: Sequence[NoiseLaw], start: str, rotation: Array | None
+        self, optimizer: Optimizer, batch_sizes: Array, laws: Sequence[Law], start: str, rotation: Array | None
     ) -> NoReturn:
         self._sgd(optimizer)
         raise Wrong("a forecast is a law of the expected loss, and has nothing to sample; use run", "problem")

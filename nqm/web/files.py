@@ -29,7 +29,7 @@ UNPACKED_BYTES = 2**25  # Largest size of an .npz file when unpacked; 20,000 mod
 PROBES = 1_000  # Largest number of probes of a measurement.
 DESCENT_STEPS = 10**6  # Last step that the descent of a fit may have.
 LOGGED_STEPS = 10**7  # Last step that a log of a forecast may have; the rates of all steps are held in memory.
-LARGEST_THETA = 60.0  # Largest logarithm of a parameter of a forecast; fits do not go further.
+LARGEST_THETA = 100.0  # Largest logarithm of a parameter of a forecast, far from overflow and from any fit.
 FILES_KEPT = 8  # Number of files that a process keeps after reading them.
 DAMAGE = (
     zipfile.BadZipFile, zlib.error, struct.error, json.JSONDecodeError, UnicodeDecodeError, RuntimeError, IndexError,

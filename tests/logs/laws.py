@@ -9,7 +9,7 @@ import numpy as np
 from nqm.logs import Forecast, Log
 from nqm.logs.course import Course
 from nqm.logs.fitting import Fitted
-from nqm.logs.law import NAMES, Law, Metric
+from nqm.logs.law import NAMES, LossLaw, RateMetric
 
 Kind = Literal["plain", "half", "norm"]
 KINDS: tuple[Kind, ...] = ("plain", "half", "norm")
@@ -17,11 +17,11 @@ PEAKS = {"plain": (0.2, 0.1), "half": (2e-3, 1e-3), "norm": (2e-3, 1e-3)}
 WARMUP, LAST = 500, 10_000
 
 
-def known_law(kind: Kind) -> Law:
+def known_law(kind: Kind) -> LossLaw:
     values = {"floor": 2.5, "A": 1.8, "alpha": 0.55, "s0": 0.4, "N": 30.0, "C": 60.0, "k": 1.1, "r0": 1e-3}
     if kind == "plain":
         values |= {"s0": 5.0, "N": 1.0, "C": 8.0}
-    return Law(Metric(kind, 0.1 if kind == "norm" else 0.0), np.log([values[name] for name in NAMES]))
+    return LossLaw(RateMetric(kind, 0.1 if kind == "norm" else 0.0), np.log([values[name] for name in NAMES]))
 
 
 def known_forecast(kind: Kind, batch_size: float | None = 64.0) -> Forecast:
