@@ -142,28 +142,17 @@ class LoggedProblem(Problem):
         reported steps, they may differ by 1e-4 while the rate changes.
         """
         lr, plan, t = self._rate(optimizer), self._plan(schedule), 0
+        first = plan.repeats_from  # From this step on the rate is constant.
         while t < limit:
-            to = (
-                min(limit, t + WALKED_STEPS, plan.repeats_from)
-                if t < plan.repeats_from
-                else min(limit, 4 * t + WALKED_STEPS)
-            )
-            since = t - plan.repeats_from
-            steps = np.arange(t + 1, to + 1)
-            if since >= WALKED_STEPS:
-                spaced = np.geomspace(since, to - plan.repeats_from, math.ceil(math.log(to / t) / FINE) + 2)
-                at = np.unique(np.append(plan.repeats_from + np.rint(spaced).astype(np.int64), to))
-            else:
-                at = steps
-            found = np.concatenate([
-                total(self._within(lr, part, batch_size, plan), batch_size)
-                for part in np.array_split(at, math.ceil(len(at) / WALKED_STEPS))
-            ])  # fmt: skip
-            yield (
-                found
-                if at is steps
-                else np.interp(np.log(steps - plan.repeats_from), np.log(at - plan.repeats_from), found)
-            )
+            far = t - first >= WALKED_STEPS
+            to = min(limit, 4 * t if far else t + WALKED_STEPS)
+            steps = at = np.arange(t + 1, to + 1)
+            if far:
+                count = math.ceil(math.log((to - first) / (t - first)) / FINE) + 2
+                at = np.unique(first + np.rint(np.geomspace(t - first, to - first, count)).astype(np.int64))
+            parts = np.array_split(at, math.ceil(len(at) / WALKED_STEPS))
+            losses = np.concatenate([total(self._within(lr, part, batch_size, plan), batch_size) for part in parts])
+            yield np.interp(np.log(steps - first), np.log(at - first), losses) if far else losses
             t = to
 
     def caveat(self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None, steps: int) -> str:
