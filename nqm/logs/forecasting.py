@@ -182,7 +182,7 @@ class Forecast(Tabular):
         >>> t = np.arange(100, 4001, 100)
         >>> runs = [Log(t, 2 + 6 / np.sqrt(1 + lr * t) + 0.1 * lr, lr, optimizer="SGD") for lr in (0.1, 0.05)]
         >>> problem = forecast(runs).problem
-        >>> 1900 < steps_to_target(problem, SGD(0.1), batch_size=1, target=2.45).steps < 2100
+        >>> 1800 < steps_to_target(problem, SGD(0.1), batch_size=1, target=2.45).steps < 1900  # 2.45 is reached at 1,850
         True
         """
         from .problem import LoggedProblem
