@@ -14,6 +14,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from ..types import Wrong, short, unknown
@@ -22,6 +23,7 @@ from .output import Sink
 
 if TYPE_CHECKING:
     from ..engine.spectrum import Spectrum
+    from ..logs import Forecast
     from ..problems.base import Problem
 
 VerbFunction = Callable[..., None]
@@ -182,6 +184,12 @@ class SpectrumText(Parsed):
 
             if is_fit(text):
                 return Fit.load(text).spectrum
+            from ..logs.forecasting import is_forecast
+
+            if is_forecast(text):
+                raise Wrong(
+                    f"{text!r} is a forecast, not a spectrum; give it as --forecast to curve, steps, tune or sweep"
+                )
         return super().read(text)
 
 
@@ -236,6 +244,7 @@ OPTIMIZER = Parsed("OPTIMIZER", "nqm.text.objects:parse_optimizer", _known, allo
 NOISE = Parsed("LAW", "nqm.text.objects:parse_noise")
 SCHEDULE = Parsed("SCHEDULE", "nqm.text.objects:parse_schedule")
 SPECTRUM = SpectrumText("SPECTRUM", "nqm.text.objects:parse_spectrum")
+FORECAST = Parsed("FILE", "nqm.logs:Forecast.load")
 PICTURE = OutputFile(".png", ".pdf", ".svg")
 TABLE = OutputFile(dash=True)
 STORE = OutputFile()
@@ -309,7 +318,13 @@ def sink(csv: bool = False, plot: bool = False) -> Decorator:
     return bundle("sink", Sink, JSON, *([CSV] if csv else []), *([PLOT] if plot else []))
 
 
-def _problem(spectrum: Spectrum, kind: str, label_noise: float | None) -> Problem:
+def _problem(spectrum: Spectrum, kind: str, label_noise: float | None, forecast: Forecast | None) -> Problem:
+    if forecast is not None:
+        source = click.get_current_context().get_parameter_source
+        others = {"--spectrum": "spectrum", "--problem": "kind", "--label-noise": "label_noise"}
+        if given := [flag for flag, name in others.items() if source(name) is ParameterSource.COMMANDLINE]:
+            raise click.UsageError(f"--forecast is a whole problem; omit {' and '.join(given)}")
+        return forecast.problem
     if kind == "least_squares":
         from ..problems.least_squares import LeastSquares
 
@@ -324,7 +339,11 @@ def _problem(spectrum: Spectrum, kind: str, label_noise: float | None) -> Proble
 _noises = "Gradient noise of fixed variance, or the noise of minibatches of a linear regression."
 _variance = "Variance of the noise of the labels, for least_squares; if omitted, c / h of the spectrum."
 _kind = option("--problem kind", _noises, ("quadratic", "least_squares"))
-problem = bundle("problem", _problem, spectrum, _kind, option("--label-noise VAR", _variance, NUMBER))
+_logged = (
+    "A file of nqm forecast fit instead of a spectrum; the optimizer is then SGD(lr), for the optimizer of its logs."
+)
+_label_noise, _forecast = option("--label-noise VAR", _variance, NUMBER), option("--forecast", _logged, FORECAST)
+problem = bundle("problem", _problem, spectrum, _kind, _label_noise, _forecast)
 
 
 class LawOptions(TypedDict):

@@ -12,6 +12,7 @@ RATE_SHARE = 0.02  # A block ends when the rate has moved by this share of the l
 BLOCK_GROWTH = 30  # A block lasts at most this part of the steps before it.
 SHORTEST = 8  # No block is cut shorter than this for its length alone.
 DECAY_SHARE = 0.1  # A block ends before 2 lr weight_decay, summed over its steps, passes this.
+RELAXED = 200  # After this many such blocks at one rate the weight norm is at its steady state to exp(-20).
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,14 +50,21 @@ class Course:
         return cls(steps, lengths, lr, sizes[ends - 1], blocks, float(rates.max()))
 
 
-def cuts(rates: Array, steps: Array, weight_decay: float) -> Array:
-    """The steps after which blocks end: every reading, and wherever the rate or the weight norm has moved."""
-    last = len(rates)
+def cuts(rates: Array, steps: Array, weight_decay: float, last: int | None = None) -> Array:
+    """The steps after which blocks end: every reading, and wherever the rate or the weight norm has moved.
+
+    The last rate holds up to the step ``last``, if that is given.
+    """
+    last = len(rates) if last is None else last
     moved = np.append(0.0, np.cumsum(np.abs(np.diff(rates)))) / max(rates.max(), 1e-300)
     shrunk = 2 * weight_decay * np.cumsum(rates)
     ends = {last, *steps[steps > 0].tolist()}
     for measure, share in ((moved, RATE_SHARE), (shrunk, DECAY_SHARE)):
         ends.update((np.flatnonzero(np.diff(np.floor(measure / share))) + 1).tolist())
+    if last > len(rates) and (pace := 2 * weight_decay * float(rates[-1])) > 0:
+        level = DECAY_SHARE * (np.floor(shrunk[-1] / DECAY_SHARE) + 1 + np.arange(RELAXED))
+        later = len(rates) - 1 + np.ceil((level - shrunk[-1]) / pace)
+        ends.update(later[later < last].astype(np.int64).tolist())
     t = 0
     while t < last:
         t = min(last, t + max(SHORTEST, t // BLOCK_GROWTH))

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .checking import LeftOut
     from .deciding import NextRun
     from .planning import BestSchedule, Rates
+    from .problem import LoggedProblem
 
 FORECAST_FORMAT = "nqm forecast 1"
 WIDEST = 50.0  # An interval is never wider than a factor exp(50) on either side, so that its ends are numbers.
@@ -171,6 +172,22 @@ class Forecast(Tabular):
         return Outlook(
             times, loss, loss * np.exp(-spread), loss * np.exp(spread), signal, noise, rates, shown, sentence
         )
+
+    @cached_property
+    def problem(self) -> LoggedProblem:
+        """The forecast as a problem, for `tune`, `sweep`, `steps_to_target` and everything else that takes one.
+
+        >>> from nqm import SGD, steps_to_target
+        >>> from nqm.logs import Log, forecast
+        >>> t = np.arange(100, 4001, 100)
+        >>> runs = [Log(t, 2 + 6 / np.sqrt(1 + lr * t) + 0.1 * lr, lr, optimizer="SGD") for lr in (0.1, 0.05)]
+        >>> problem = forecast(runs).problem
+        >>> 1800 < steps_to_target(problem, SGD(0.1), batch_size=1, target=2.45).steps < 1900  # 2.45 is reached at 1,850
+        True
+        """
+        from .problem import LoggedProblem
+
+        return LoggedProblem(self)
 
     def check(self) -> LeftOut:
         """Leave each log out in turn, and forecast it from the others."""
@@ -404,6 +421,15 @@ def forecast(logs: Sequence[Log] | Log) -> Forecast:
         )
         more = (*more, f"{missed}: take its forecasts as a direction, and look for what differs between the logs.")
     return Forecast(logs, fitted, batch_size, (*said, *more))
+
+
+def is_forecast(path: str | Path) -> bool:
+    """Whether `Forecast.save` wrote a file, by its beginning."""
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            return f'"format": "{FORECAST_FORMAT}"' in file.read(1000)
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 def metric_of(logs: Sequence[Log]) -> tuple[RateMetric, tuple[str, ...]]:

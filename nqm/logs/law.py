@@ -61,6 +61,16 @@ class RateMetric:
             return eta, -eta * slope / middle / 2
         return (lr / np.sqrt(course.peak) if self.kind == "half" else lr), np.zeros(len(lr))
 
+    def rates_within(self, course: Course, parts: Course, r0: float) -> Array:
+        """Effective rates of parts of blocks: ``parts.blocks`` are the blocks, at whose beginnings the parts begin."""
+        if self.kind != "norm":
+            return self.rates(parts, r0)[0]
+        keep = np.exp(-course.lr * self.weight_decay * course.lengths)
+        middle, _ = self.norms(course, r0)
+        square = np.where(keep > 1e-9, (middle - grown(course, self.weight_decay)) / np.maximum(keep, 1e-9), middle)
+        held = square[parts.blocks] * np.exp(-parts.lr * self.weight_decay * parts.lengths)
+        return parts.lr * np.sqrt(parts.batch_size) / np.sqrt(held + grown(parts, self.weight_decay))
+
     def norms(self, course: Course, r0: float) -> tuple[Array, Array]:
         """R^2 in the middle of each block, and its derivative by log r0."""
         shrink = 2 * course.lr * self.weight_decay * course.lengths
@@ -98,6 +108,17 @@ class LossLaw:
         """Signal above the floor, and noise, at each reading of a course."""
         found = self._evaluate(course)
         return found["signal"], found["noise"]
+
+    def parts_within(self, course: Course, parts: Course) -> tuple[Array, Array]:
+        """Signal and noise after parts of blocks (see `Metric.rates_within`)."""
+        eta, own = self.metric.rates(course, self["r0"])[0], self.metric.rates_within(course, parts, self["r0"])
+        S = np.append(0.0, np.cumsum(course.lengths * eta))
+        steps, St = parts.lengths, S[parts.blocks] + parts.lengths * own
+        C, before = self["C"], np.arange(len(eta)) < parts.blocks[:, None]
+        u0, u1 = before * (St[:, None] - S[:-1]), before * (St[:, None] - S[1:])
+        z = np.log((1 + 2 * C * u0) / (1 + 2 * C * u1)) @ (eta / course.batch_size)
+        z = self["N"] / (2 * C) * (z + np.log1p(2 * C * steps * own) * own / parts.batch_size)
+        return self["A"] * (1 + St / self["s0"]) ** -self["alpha"], z / (1 + self["k"] * z)
 
     def loss(self, course: Course) -> Array:
         """The expected loss at each reading."""

@@ -43,7 +43,6 @@ S = TypeVar("S")
 P_co = TypeVar("P_co", bound="Problem", covariant=True)
 
 SMOOTH = 1e-6  # tolerance of the smooth nodes (`Nodes.smooth`)
-LIMIT_TOLERANCE = 1e-12  # relative accuracy to which a stability limit is bisected
 
 
 class Motion(Protocol[S]):
@@ -72,6 +71,10 @@ class Problem(Readable):
     """Whether neither signal nor noise depends on the batch size."""
     coarseness: ClassVar[tuple[float, int]]
     """The tolerance of the coarse `Nodes`, and the number of largest curvatures that they keep."""
+    noiseless: ClassVar[bool] = True
+    """Whether an infinite batch size has a meaning, and with it the lower bounds on steps that follow from the modes."""
+    instead: ClassVar[str] = "a LeastSquares has such a problem, a Quadratic, as .additive"
+    """What to use instead, where a verb refuses a problem that is not separable."""
 
     def _brief(self) -> str:
         return self.spectrum._brief()
@@ -145,6 +148,11 @@ class Problem(Readable):
         with np.errstate(over="ignore", invalid="ignore"):
             return moments[0] @ self.masses[0], moments[1] @ self.masses[1]
 
+    @property
+    def initial_loss(self) -> float:
+        """The expected loss before the first step."""
+        return self.spectrum.initial_loss
+
     @cached_property
     def nodes(self) -> Nodes[Self]:
         """The same problem on few quadrature nodes."""
@@ -159,6 +167,13 @@ class Problem(Readable):
     ) -> int:
         """A step after which the target cannot be reached any more, at most ``limit``."""
         return limit
+
+    def check_optimizer(self, optimizer: Optimizer) -> None:
+        """Refuse an optimizer for which the problem has no answer."""
+
+    def caveat(self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None, steps: int) -> str:
+        """The end of a message on a run for which the problem is less certain than usual; empty where it is exact."""
+        return ""
 
     def walk(
         self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None = None, limit: int = MAX_STEPS
@@ -406,28 +421,6 @@ def total(parts: Pair, batch_size: float) -> Array:
         return parts[0] + parts[1] / batch_size if math.isfinite(batch_size) else parts[0]
 
 
-def bisect(stable: Callable[[float], bool], low: float, high: float, tol: float) -> tuple[float, float]:
-    """Shrink an interval, stable at ``low`` and not at ``high``, around the end of stability, to a relative length ``tol``."""
-    while high - low > tol * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if stable(middle) else (low, middle)
-    return low, high
-
-
-def largest_stable(stable: Callable[[float], bool], edge: float, careful: float = math.inf) -> tuple[float, float]:
-    """The interval of relative length `LIMIT_TOLERANCE` in which the lowest range of stable learning rates ends.
-
-    The search begins at a thousandth of ``edge`` and doubles the rate. Rates above ``careful`` are raised by 2% at a time:
-    a cycle can resonate near its edge, and be stable again above.
-    """
-    low, high = 0.0, 1e-3 * edge
-    while not stable(high) and high > 1e-300:
-        high /= 4
-    while stable(high) and high < 1e300:
-        low, high = high, high * (1.02 if high > careful else 2.0)
-    return bisect(stable, low, high, LIMIT_TOLERANCE)
-
-
 def check_spectrum(spectrum: object, problem: str) -> None:
     """Refuse anything but a `Spectrum` as the data of a problem."""
     if not isinstance(spectrum, Spectrum):
@@ -486,6 +479,6 @@ def require_separable(problem: Problem, verb: str) -> None:
     if not isinstance(problem, Problem) or not problem.separable:
         raise Wrong(
             f"{verb} needs a problem whose noise does not depend on its loss, got {type(problem).__name__}; "
-            "a LeastSquares has such a problem, a Quadratic, as .additive",
+            f"{getattr(problem, 'instead', Problem.instead)}",
             argument="problem",
         )

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ..engine.spectrum import Spectrum
-from .base import bisect
+from .stability import bisect
 
 
 def paper_bound(spectrum: Spectrum, target: float, batch_size: float) -> float:

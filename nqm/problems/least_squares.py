@@ -16,10 +16,11 @@ from ..optimizers.base import Optimizer, fill
 from ..sampling.laws import GAUSSIAN, Law
 from ..sampling.sources import Minibatch
 from ..types import Array, Wrong, is_number
-from .base import LIMIT_TOLERANCE, MAX_STEPS, Pair, Problem, bisect, check_spectrum, largest_stable, total
+from .base import MAX_STEPS, Pair, Problem, check_spectrum, total
 from .coupled import Coupled, Steady
 from .quadratic import Quadratic
 from .renewal import Renewal
+from .stability import LIMIT_TOLERANCE, bisect, largest_stable
 
 WALKED = 1024  # a curve takes single steps up to times below this, and uses `Renewal` for later times
 SLOW = 10**8  # a run is slow if its modes times its steps exceed this

@@ -17,7 +17,8 @@ from ..optimizers.base import Optimizer, fill
 from ..sampling.laws import Law
 from ..sampling.sources import Additive
 from ..types import Array, Wrong
-from .base import Pair, Problem, check_spectrum, largest_stable, total
+from .base import Pair, Problem, check_spectrum, total
+from .stability import largest_stable
 
 SCANS = (10, 20, 31)  # numbers of powers of two that `doublings` computes in one call, each call from the start again
 

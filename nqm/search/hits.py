@@ -59,7 +59,9 @@ def _answer(chase: Chase, steps: int | None, limit: int) -> Hit:
     target = chase.target
     if steps is not None:
         loss = chase.loss(steps)
-        return Hit(steps, Outcome.reached, reached_at(steps, target, loss), loss)
+        message = reached_at(steps, target, loss)
+        message += chase.problem.caveat(chase.optimizer, chase.batch_size, chase.schedule, steps)
+        return Hit(steps, Outcome.reached, message, loss)
     floor = chase.floor
     if math.isinf(floor):
         outcome, loss = Outcome.diverged, math.inf

@@ -62,7 +62,7 @@ class Watch:
     def __init__(self, chase: Chase, limit: int) -> None:
         self.target, self.first, self.limit = chase.target, chase.until == "first", limit
         self.over = False  # whether no later step can be an answer
-        self.last_above = 0 if chase.problem.spectrum.initial_loss > chase.target else -1
+        self.last_above = 0 if chase.problem.initial_loss > chase.target else -1
 
     def see(self, losses: Array, time: int, stride: int = 1) -> int | None:
         """Record the losses at ``time``, ``time + stride``, ...; returns the first hit among them, if that is the question."""

@@ -57,7 +57,7 @@ class Sweep(Tabular):
     at_bound: tuple[tuple[str, ...], ...]
     messages: tuple[str, ...]
     smallest_steps: float
-    spectrum: Spectrum
+    spectrum: Spectrum | None  # None if no lower bounds on the steps are known
     steps_stderr: Array | None = None
 
     @property
@@ -89,7 +89,7 @@ class Sweep(Tabular):
             plain = (
                 self.family.linear and isinstance(inner, SGD) and not any(isinstance(w, Averaging) for w in wrappers)
             )
-            return knee(self.spectrum, self.target, self.power) if plain else math.nan
+            return knee(self.spectrum, self.target, self.power) if plain and self.spectrum is not None else math.nan
         if definition == "ratio":
             return float(np.nanmin(self.examples) / self.smallest_steps) if np.isfinite(self.steps).any() else math.nan
         return excess_at(self.batch_sizes, self.examples, EXCESS[definition])
@@ -150,7 +150,13 @@ class Sweep(Tabular):
         return np.fmin.reduce(self.examples) / self.batch_sizes if reached else self.steps
 
     def bounds(self) -> dict[str, Any]:
-        """Fewest steps by the paper's bound and the Bayes bound at each batch size, and of conjugate gradients without noise."""
+        """Fewest steps by the paper's bound and the Bayes bound at each batch size, and of conjugate gradients without noise.
+
+        They are NaN where the problem has no such bounds.
+        """
+        if self.spectrum is None:
+            unknown = np.full(len(self.batch_sizes), math.nan)
+            return {"paper": unknown, "bayes": unknown, "conjugate_gradients": math.nan}
         return {
             "paper": np.array([paper_bound(self.spectrum, self.target, B) for B in self.batch_sizes]),
             "bayes": np.array([bayes_bound(self.spectrum, self.target, B) for B in self.batch_sizes]),
@@ -243,7 +249,7 @@ def sweep(
         raise Wrong("batch_sizes must not be empty", "batch_sizes")
     solver = tuner(problem, optimizer, Sampling.of(optimizer, noise, seed, rotation))
     # A target reached at one batch size is reached at larger ones. Races are shortest without noise, and begin there.
-    order = [*sizes, math.inf] if optimizer.linear else [math.inf, *sizes[::-1]]
+    order = [*sizes, *([math.inf] if problem.noiseless else [])] if optimizer.linear else [math.inf, *sizes[::-1]]
     answers: list[Tuned[Optimizer]] = []
     for done, B in enumerate(order):
         if progress:
@@ -252,17 +258,19 @@ def sweep(
         answers.append(solver.solve(Goal.of(B, target, max_steps=max_steps), near))
     if progress:
         progress(len(order), len(order))
-    *found, limit = answers if optimizer.linear else answers[::-1]
+    answers = answers if optimizer.linear else answers[::-1]
+    found, limit = answers[: len(sizes)], answers[len(sizes) :]
     optimizers = tuple(None if a.steps is None else a.optimizer for a in found)
     known = [{} if o is None else parameters(o) for o in optimizers]
     steps, errors = (np.array([getattr(a, name) for a in found], dtype=float) for name in ("steps", "stderr"))
     # A search that is not exact may find fewer steps with noise than without.
-    fewest = math.nan if limit.steps is None else float(limit.steps)
+    fewest = float(limit[0].steps) if limit and limit[0].steps is not None else math.nan
     fewest = fewest if optimizer.linear else float(np.fmin.reduce(steps, initial=fewest))
     return Sweep(
         family=optimizer, target=target, batch_sizes=sizes, steps=steps, examples=steps * sizes,
         optimizers=optimizers, lr=np.array([float(of["lr"].value) if "lr" in of else math.nan for of in known]),
         effective_lr=np.array([math.nan if o is None else float(o.effective_lr) for o in optimizers]),
         at_bound=tuple(a.at_bound for a in found), messages=tuple(a.message for a in found),
-        smallest_steps=fewest, spectrum=problem.spectrum, steps_stderr=None if optimizer.linear else errors,
+        smallest_steps=fewest, spectrum=problem.spectrum if problem.noiseless else None,
+        steps_stderr=None if optimizer.linear else errors,
     )  # fmt: skip

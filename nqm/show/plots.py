@@ -92,7 +92,7 @@ def plot_sweeps(sweeps: Sequence[Sweep] | Sweep, path: str | Path | None = None,
     shared = all(s.target == first.target and s.spectrum is first.spectrum for s in sweeps)
     batch_sizes = np.unique(np.concatenate([np.asarray(s.batch_sizes, dtype=float) for s in sweeps]))
     below, floors, curves, marks = [], [], [], []
-    if bounds and shared:
+    if bounds and shared and first.spectrum is not None:
         asked, powers = (first.spectrum, first.target), {p for s in sweeps if (p := _power(s)) is not None}
         below = bound_pair(batch_sizes, *(bound(*asked, 1.0) / batch_sizes for bound in (paper_bound, bayes_bound)))
         floors = cg_floors(batch_sizes, [n for p in sorted(powers) if (n := conjugate_gradient_steps(*asked, p))])

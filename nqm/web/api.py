@@ -12,6 +12,7 @@ import numpy as np
 from ..engine.run import number, numbers
 from ..engine.schedule import Schedule
 from ..engine.spectrum import Spectrum
+from ..logs import Forecast
 from ..nets.fitting.model import Fit
 from ..optimizers import SGD, Optimizer
 from ..optimizers.base import parameters
@@ -53,7 +54,7 @@ def curve(
         **run.to_dict(),
         "noise_loss": None if run.noise is None else numbers(run.noise / run.batch_size),
         "band_noise_loss": None if run.band_noise is None else numbers(run.band_noise / run.batch_size),
-        "initial_loss": where.spectrum.initial_loss,
+        "initial_loss": where.initial_loss,
         "stability_limit": limit,
         "multipliers": None if plan is None else _multipliers(plan, run.steps),
         "quick": quick,
@@ -124,6 +125,8 @@ def phases(problem: Given, optimizer: Optimizer, target: float, batch_size: floa
 
 
 def _of_fixed_noise(given: Given, what: str) -> Quadratic:
+    if given.spectrum.forecast is not None:
+        raise Wrong(f"{what} need a spectrum, not a forecast; in Python, {given.problem.instead}", argument="spectrum")
     if not given.problem.separable:
         raise Wrong(f"{what} need noise of fixed variance, the kind quadratic", argument="problem")
     return cast(Quadratic, given.problem)
@@ -131,6 +134,8 @@ def _of_fixed_noise(given: Given, what: str) -> Quadratic:
 
 def spectrum(problem: Given) -> Answer:
     """What ``nqm spectrum --json`` prints, noise scales at the start, nodes and bands to draw, and the fit."""
+    if problem.spectrum.forecast is not None:
+        raise Wrong("a forecast has no spectrum to show; look at its loss over steps", argument="spectrum")
     modes, fit = problem.problem.spectrum, problem.spectrum.fit
     start, (edges, which) = Quadratic(modes).run(SGD(1.0), math.inf, [0]), decades(modes.h)
     masses = {"signal": modes.signal_mass, "noise": modes.noise_mass, "count": modes.count}
@@ -187,9 +192,21 @@ ENDPOINTS: dict[str, Callable[..., Answer]] = {
 def upload(content: bytes, name: str = "") -> Answer:
     """Read an uploaded file and describe it."""
     opened = SHELF.opened(content, name)
-    kind = "fit" if opened.fit else "spectrum"
-    told = {"id": opened.id, "name": opened.name, "kind": kind, "file": opened.to_json()}
+    kind = "fit" if opened.fit else "forecast" if opened.forecast else "spectrum"
+    told: Answer = {"id": opened.id, "name": opened.name, "kind": kind, "file": opened.to_json()}
+    if opened.forecast is not None:
+        return {**told, **_logged(opened.forecast)}
     return {**told, **spectrum(Given(opened)), **recipe("spectrum", {"problem": Given(opened)})}
+
+
+def _logged(found: Forecast) -> Answer:
+    """What the page needs to begin with a forecast: a setting of its logs, and a loss that they reach."""
+    last = max(found.logs, key=lambda log: int(log.step[-1]))
+    return {
+        "forecast": str(found), "floor": found.law["floor"], "initial_loss": found.problem.initial_loss,
+        "lr": found.peaks[1], "batch_size": number(found.batch_size), "steps": found.longest,
+        "loss": float(last.loss[-1]),
+    }  # fmt: skip
 
 
 def answer(endpoint: str, body: bytes) -> Answer:

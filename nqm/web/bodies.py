@@ -52,6 +52,10 @@ class Given:
 
 @lru_cache(PROBLEMS_KEPT)
 def _problem(source: SpectrumSource, kind: str, label_noise: float | None) -> Problem:
+    if source.forecast is not None:
+        if kind != "quadratic":
+            raise Wrong("a forecast has the noise of its logs; leave the kind of gradient noise at quadratic", "kind")
+        return source.forecast.problem
     return LeastSquares(source.spectrum, label_noise) if kind == "least_squares" else Quadratic(source.spectrum)
 
 

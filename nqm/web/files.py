@@ -1,4 +1,4 @@
-"""Uploaded files of `nqm fit` and `nqm spectrum`, read from bytes within limits and without pickle."""
+"""Uploaded files of `nqm fit`, `nqm spectrum` and `nqm forecast`, read from bytes within limits and without pickle."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from ..engine.spectrum import Spectrum
+from ..logs import Forecast
+from ..logs.forecasting import FORECAST_FORMAT
 from ..nets.fitting.model import Fit
 from ..types import Array, Wrong
 from .fields import Refused
@@ -26,6 +28,8 @@ ZIP = b"PK\x03\x04"
 UNPACKED_BYTES = 2**25  # Largest size of an .npz file when unpacked; 20,000 modes take 640 kB.
 PROBES = 1_000  # Largest number of probes of a measurement.
 DESCENT_STEPS = 10**6  # Last step that the descent of a fit may have.
+LOGGED_STEPS = 10**7  # Last step that a log of a forecast may have; the rates of all steps are held in memory.
+LARGEST_THETA = 100.0  # Largest logarithm of a parameter of a forecast, far from overflow and from any fit.
 FILES_KEPT = 8  # Number of files that a process keeps after reading them.
 DAMAGE = (
     zipfile.BadZipFile, zlib.error, struct.error, json.JSONDecodeError, UnicodeDecodeError, RuntimeError, IndexError,
@@ -36,15 +40,19 @@ DAMAGE = (
 
 @dataclass(frozen=True)
 class SpectrumSource:
-    """A spectrum and its origin: constructor text, or a file, which has an ``id`` and, if `nqm fit` wrote it, a fit."""
+    """A spectrum and its origin: constructor text, or a file, which has an ``id`` and perhaps a fit or a forecast."""
 
     name: str  # The constructor text, or the name of the file.
     spectrum: Spectrum = field(compare=False)
     id: str = ""
     fit: Fit | None = field(default=None, compare=False)
+    forecast: Forecast | None = field(default=None, compare=False)
+    content: dict[str, object] | None = field(default=None, compare=False)  # That of the file of a forecast.
 
     def to_json(self) -> dict[str, object]:
         """The content as a JSON file has it, also if it came as .npz."""
+        if self.content is not None:
+            return self.content
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "file.json")
             (self.fit or self.spectrum).save(path)
@@ -84,13 +92,16 @@ def identity(content: bytes) -> str:
 
 
 def read(content: bytes, key: str, name: str = "") -> SpectrumSource:
-    """A fit or a spectrum, recognised by its content; anything else is refused."""
+    """A fit, a forecast or a spectrum, recognised by its content; anything else is refused."""
     if len(content) > REQUEST.upload_bytes:
         raise Refused(f"a file may have at most {REQUEST.upload_bytes:,} bytes, this has {len(content):,}", status=413)
     try:
         found = _load(content, name)
     except DAMAGE as error:
-        raise Wrong(f"this is no file of nqm fit or nqm spectrum: {error}") from None
+        raise Wrong(f"this is no file of nqm fit, nqm spectrum or nqm forecast: {error}") from None
+    if isinstance(found, Forecast):
+        modes, data = found.problem.spectrum, json.loads(content.decode())
+        return SpectrumSource(_tidy(name, "forecast.json"), modes, key, forecast=found, content=data)
     fit, spectrum = (found, found.spectrum) if isinstance(found, Fit) else (None, found)
     if fit is not None:
         _check(fit)
@@ -100,7 +111,7 @@ def read(content: bytes, key: str, name: str = "") -> SpectrumSource:
     return SpectrumSource(_tidy(name, "spectrum.json" if fit is None else "fit.json"), spectrum, key, fit)
 
 
-def _load(content: bytes, name: str) -> Fit | Spectrum:
+def _load(content: bytes, name: str) -> Fit | Forecast | Spectrum:
     if content.startswith(ZIP):
         members = zipfile.ZipFile(io.BytesIO(content)).infolist()
         if sum(member.file_size for member in members) > UNPACKED_BYTES:
@@ -109,12 +120,28 @@ def _load(content: bytes, name: str) -> Fit | Spectrum:
     else:
         names, ending = json.loads(content.decode()), ".json"
         if not isinstance(names, dict):
-            raise Wrong("this is no file of nqm fit or nqm spectrum: it should be a JSON object")
+            raise Wrong("this is no file of nqm fit, nqm spectrum or nqm forecast: it should be a JSON object")
+        if names.get("format") == FORECAST_FORMAT:
+            return _forecast(names)
     with tempfile.TemporaryDirectory() as folder:
         # Error messages of the readers quote the name of the file, so the copy bears the user's name for it.
         path = Path(folder, _tidy(name, "file.json")).with_suffix(ending)
         path.write_bytes(content)
         return Fit.load(path) if "about" in names or "format" in names else Spectrum.load(path)
+
+
+def _forecast(data: dict[str, object]) -> Forecast:
+    """A forecast, refused if its logs or parameters would take too much memory or overflow."""
+    logs = data.get("logs")
+    steps = [log.get("step") for log in logs if isinstance(log, dict)] if isinstance(logs, list) else []
+    for step in steps:
+        ends = [n for n in step if isinstance(n, int | float)] if isinstance(step, list) else []
+        if not ends or not max(ends) <= LOGGED_STEPS:
+            raise Wrong(f"a log of a forecast should have steps up to {LOGGED_STEPS:,} at most")
+    found = Forecast.from_dict(data)
+    if np.abs(found.law.theta).max() > LARGEST_THETA or not 0 <= found.metric.weight_decay < 1e6:
+        raise Wrong("the forecast's parameters are not those of a fit")
+    return found
 
 
 def _check(fit: Fit) -> None:

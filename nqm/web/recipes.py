@@ -52,6 +52,10 @@ def recipe(endpoint: str, values: Mapping[str, Any], quick: bool = False) -> dic
     else:
         calls = [_call(FUNCTIONS.get(endpoint, endpoint), "problem", o, *arguments) for o in optimizers]
     answer = f"[{', '.join(calls)}]" if endpoint == "sweep" else calls[0]
+    if given.spectrum.forecast is not None:
+        name = given.spectrum.name
+        lines = python(f"problem = Forecast.load({name!r}).problem", f"answer = {answer}")
+        return {"command": shlex.join(["nqm", *words, "--forecast", name]), "python": lines}
     more = "" if given.label_noise is None else f", label_noise={given.label_noise!r}"
     problem = f"problem = {type(given.problem).__name__}({_python_spectrum(given, quick)}{more})"
     if (text := _spectrum(given, quick)) != PAPER:
@@ -95,6 +99,7 @@ def python(*lines: str) -> str:
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     public = sorted(names & set(nqm.__all__), key=lambda name: (not name.isupper(), name[0].islower(), name))
     head = ["from math import inf"] * ("inf" in names) + [f"from nqm import {', '.join(public)}"] * bool(public)
+    head += ["from nqm.logs import Forecast"] * ("Forecast" in names)
     head += ["from nqm.nets import Fit"] * ("Fit" in names)
     return "\n".join([*head, "", *lines])
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from ...engine.run import Outcome
 from ...optimizers.base import Optimizer
-from ...problems.base import MAX_STEPS, AnyLaw, Problem
+from ...problems.base import MAX_STEPS, AnyLaw, Problem, require_problem
 from ...sampling.bases import Rotation
 from ...types import Array
 from ..answer import PLAIN, Goal, Sampling, Tuned, at_edge
@@ -68,6 +68,8 @@ def tune(
 
 def tuner(problem: Problem, optimizer: O, sampling: Sampling = PLAIN) -> Tuner[O] | RaceTuner:
     """The tuner of an optimizer: by exact losses if it is linear, or else by races."""
+    require_problem(problem, "tune")
+    problem.check_optimizer(optimizer)
     if isinstance(optimizer, Optimizer) and not optimizer.linear:
         return RaceTuner(problem, optimizer, sampling)
     return Tuner(problem, optimizer)
@@ -98,7 +100,7 @@ class Tuner(Generic[O]):
         return self._answer(basins, u, steps, loss, Outcome.finished, message)
 
     def _fewest_steps(self, basins: Basins[O], target: float, max_steps: int, near: Tuned[O] | None) -> Tuned[O]:
-        if self.problem.spectrum.initial_loss <= target or len(self.family) == 0:
+        if self.problem.initial_loss <= target or len(self.family) == 0:
             optimizer, batch_size = self.family.at(self.scan.points[0]), basins.losses.batch_size
             hit = steps_to_target(self.problem, optimizer, batch_size, target, max_steps=max_steps)
             return Tuned(optimizer, hit.steps, hit.loss, batch_size, (), hit.outcome, hit.message)
@@ -120,9 +122,10 @@ class Tuner(Generic[O]):
     def _answer(
         self, basins: Basins[O], u: Array, steps: int | None, loss: float, outcome: Outcome, message: str
     ) -> Tuned[O]:
-        bound = self.family.names_at_bound(u)
+        bound, optimizer, batch_size = self.family.names_at_bound(u), self.family.at(u), basins.losses.batch_size
         message += at_edge(bound) if outcome.ok else ""
-        return Tuned(self.family.at(u), steps, loss, basins.losses.batch_size, bound, outcome, message)
+        message += self.problem.caveat(optimizer, batch_size, None, steps or 0)
+        return Tuned(optimizer, steps, loss, batch_size, bound, outcome, message)
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,22 @@ export async function openFile(file, update) {
     const packed = await pack(JSON.stringify(answer.file));
     const data = packed.length > LONGEST ? `${KEPT}${answer.id}` : packed;
     ids.set(data, answer.id);
+    if (answer.kind === "forecast") return update({ data, name: answer.name, ...logged(answer) });
     update({ data, name: answer.name, view: "network", ...reachable(answer), ...(state().steps === DEFAULTS.steps ? SHORT : {}) });
   } catch (error) {
     complain(error);
   }
+}
+
+/** The state in which a forecast is shown first: the largest rate of its logs, over the steps of the longest. */
+function logged({ lr, batch_size, steps, loss, floor }) {
+  const target = Math.max(loss, floor + 0.01 * Math.abs(floor));
+  const batch = batch_size ?? 1; // stands for that of the logs, if they do not say it
+  const text = (value) => String(Number(value.toPrecision(4)));
+  return {
+    view: "loss", kind: "quadratic", label_noise: "", grid: "linear", o: ["SGD()"], run: `SGD(lr=${text(lr)})`, batch: String(batch),
+    steps: String(steps), target: text(target), sizes: (batch_size ? [0.5, 1, 2] : [1]).map((factor) => text(factor * batch)).join(","),
+  }; // prettier-ignore
 }
 
 function submit(file, name) {

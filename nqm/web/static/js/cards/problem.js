@@ -108,12 +108,12 @@ export class ProblemCard {
   }
 
   fileField(state) {
-    const input = element("input", { type: "file", accept: ".json,.npz", id: "file", "aria-label": "A file made by nqm fit or nqm spectrum" });
+    const input = element("input", { type: "file", accept: ".json,.npz", id: "file", "aria-label": "A file made by nqm fit, nqm spectrum or nqm forecast" });
     input.addEventListener("change", () => input.files[0] && openFile(input.files[0], this.update));
     const box = element(
       "div",
       { class: "drop" },
-      state.name ? element("p", {}, element("strong", {}, state.name)) : "Drop a file made by nqm fit or nqm spectrum, or choose one.",
+      state.name ? element("p", {}, element("strong", {}, state.name)) : "Drop a file made by nqm fit, nqm spectrum or nqm forecast, or choose one.",
       input,
       element("p", {}, element("button", { class: "quiet", type: "button", id: "sample", onclick: () => openExample(this.update) }, "Use the sample: digits.json")),
     );
