@@ -79,7 +79,10 @@ def test_tune_says_its_error() -> None:
         (["curve", "Adam(0.1, beta1=free)", "-b", "4", "--steps", "10"], "beta1 of Adam(lr=0.1, beta1=free) is free"),
         (["curve", "SGD(0.1)", "-b", "4", "--steps", "10", "--sample", "0"], "replicas must be"),
         (["curve", "Sign(0.1)", "-b", "4", "--steps", "10", "--noise", "gausian"], "did you mean gaussian"),
-        (["curve", "Sign(0.1)", "-b", "4", "--steps", "10", "--seed", "-1"], "'--seed': it must be a whole number from 0"),
+        (
+            ["curve", "Sign(0.1)", "-b", "4", "--steps", "10", "--seed", "-1"],
+            "'--seed': it must be a whole number from 0",
+        ),
     ],
 )
 def test_wrong_calls_are_one_sentence(line: list[str], part: str) -> None:

@@ -30,7 +30,7 @@ def measure(study: PaperStudy, optimizer: Optimizer = PLAIN) -> Measured:
     table = []
     for power, found in zip(POWERS, study.by_power(optimizer), strict=True):
         sizes = {name: found.critical_batch_size(name) for name in ("20%", "2x", "ratio")}
-        table.append({"power": power, "knee": knee(found.spectrum, found.target, power), **sizes})
+        table.append({"power": power, "knee": knee(study.problem.spectrum, found.target, power), **sizes})
     over = column(table, "20%") / column(table, "knee")
     off = float(max(*over, *(1 / over)))
     told = "; ".join(f"{r['20%']:,.0f}, {r['2x']:,.0f} and {r['knee']:,.0f} at p = {r['power']:g}" for r in table)
