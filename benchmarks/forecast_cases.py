@@ -39,15 +39,15 @@ class Truth:
 
     @classmethod
     def random(cls, rng: np.random.Generator) -> Truth:
-        """Parameters in the range of published runs; noise of the fastest curvatures lives 10 to 100 steps.
+        """Parameters in the range of published runs; noise of the fastest curvatures lives 10 to 50 steps.
 
-        At the peak rate the noise is 2 to 8% of the floor, and lr C is at most 0.025: SGD forgets (1 - lr h)^2 in a step, and
+        At the peak rate the noise is 3 to 10% of the floor, and lr C is at most 0.05: SGD forgets (1 - lr h)^2 in a step, and
         the law exp(-2 lr h).
         """
         floor = rng.uniform(2, 4)
-        speed = math.exp(rng.uniform(math.log(0.01), math.log(0.05)))  # 2 C lr
+        speed = math.exp(rng.uniform(math.log(0.02), math.log(0.1)))  # 2 C lr
         C = speed / (2 * PEAK)
-        noise = floor * rng.uniform(0.02, 0.08)
+        noise = floor * rng.uniform(0.03, 0.1)
         time = PEAK * STEPS
         N = noise * 2 * C / (PEAK * math.log1p(2 * C * time))
         s0 = time * math.exp(rng.uniform(math.log(0.005), math.log(0.05)))

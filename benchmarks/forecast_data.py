@@ -28,7 +28,7 @@ FITTED_RUNS = (
     172,
     231,
     233,
-)  # ten runs of lr_scheduling: three peaks, four schedules
+)  # ten runs of lr_scheduling at the peaks 5e-4 and 2e-3
 LEFT_ALONE = frozenset({184})  # This run was trained on another part of the data.
 
 

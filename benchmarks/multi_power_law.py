@@ -2,7 +2,8 @@
 
     L(t) = L0 + A (S1(t) + SW)^-alpha + LD(t),    LD(t) = -B sum_k (lr_{k-1} - lr_k) (1 - (1 + C lr_k^-gamma S_k(t))^-beta)
 
-S1(t) is the sum of the learning rates after the warm-up, SW that of the warm-up, and S_k(t) the sum from step k to step t.
+S1(t) is the sum of the learning rates after the warm-up, SW that of the warm-up, and S_k(t) the sum from step k to step t. As in
+the authors' code, the sum over k has the steps of the warm-up, at which the rate rises.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ STARTS = tuple(product((0.4, 0.8), (150.0, 500.0), (0.4, 0.8)))  # of alpha, B, 
 
 @dataclass(frozen=True, eq=False)
 class Falls:
-    """The steps of a log at which its rate falls, and the sums of rates that the law asks for."""
+    """The steps of a log at which its rate changes, and the sums of rates that the law asks for."""
 
     fall: Array  # lr_{k-1} - lr_k, summed over a group
     rate: Array  # lr_k
@@ -33,8 +34,7 @@ class Falls:
     @classmethod
     def of(cls, log: Log, group: int) -> Falls:
         rates, total = log.rates, np.cumsum(log.rates)
-        first = int(np.argmax(rates >= rates.max()))  # The warm-up ends here.
-        k = np.flatnonzero(np.diff(rates[first:])) + first + 1
+        k = np.flatnonzero(np.diff(rates)) + 1
         fall = rates[k - 1] - rates[k]
         starts = np.flatnonzero(np.diff(k // group, prepend=-1))
         middle = np.append(starts[1:], k.size) - 1 - np.diff(np.append(starts, k.size)) // 2

@@ -9,7 +9,7 @@ import numpy as np
 from ..types import Array
 
 RATE_SHARE = 0.02  # A block ends when the rate has moved by this share of the largest rate.
-GROWTH = 30  # A block lasts at most this part of the steps before it.
+BLOCK_GROWTH = 30  # A block lasts at most this part of the steps before it.
 SHORTEST = 8  # No block is cut shorter than this for its length alone.
 DECAY_SHARE = 0.1  # A block ends before 2 lr weight_decay, summed over its steps, passes this.
 
@@ -59,6 +59,6 @@ def cuts(rates: Array, steps: Array, weight_decay: float) -> Array:
         ends.update((np.flatnonzero(np.diff(np.floor(measure / share))) + 1).tolist())
     t = 0
     while t < last:
-        t = min(last, t + max(SHORTEST, t // GROWTH))
+        t = min(last, t + max(SHORTEST, t // BLOCK_GROWTH))
         ends.add(t)
     return np.array(sorted(ends))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from laws import law_of, plain_loop
 
 from nqm.logs import course as module
-from nqm.logs.course import DECAY_SHARE, GROWTH, RATE_SHARE, SHORTEST, Course
+from nqm.logs.course import DECAY_SHARE, BLOCK_GROWTH, RATE_SHARE, SHORTEST, Course
 from nqm.logs.law import Metric
 
 
@@ -28,7 +28,7 @@ def check_course(rates: np.ndarray, steps: np.ndarray, weight_decay: float, size
         inside = rates[a:b]
         assert course.lr[i] == pytest.approx(inside.mean(), rel=1e-9, abs=1e-12 * rates.max())
         assert np.abs(np.diff(inside)).sum() <= RATE_SHARE * rates.max() * (1 + 1e-9)
-        assert b - a <= max(SHORTEST, a / GROWTH + 1)
+        assert b - a <= max(SHORTEST, a / BLOCK_GROWTH + 1)
         # A block ends at the first step that passes a multiple of the share: it holds less than the share and one step.
         assert 2 * weight_decay * inside[1:].sum() <= DECAY_SHARE * (1 + 1e-9)
         assert np.all(each[a:b] == course.batch_size[i])
@@ -87,7 +87,7 @@ def test_finer_blocks_change_nothing(kind: str, monkeypatch: pytest.MonkeyPatch)
     for share in (0.16, 0.04):
         monkeypatch.setattr(module, "RATE_SHARE", share)
         monkeypatch.setattr(module, "SHORTEST", 400)
-        monkeypatch.setattr(module, "GROWTH", 1)
+        monkeypatch.setattr(module, "BLOCK_GROWTH", 1)
         errors.append(abs(law.loss(Course.of(rates, np.array([400]), 0.0))[0] / exact - 1))
     assert errors[1] < errors[0] / 4
     assert errors[1] < 1e-4
