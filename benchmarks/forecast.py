@@ -145,11 +145,13 @@ def unfinished() -> Iterator[tuple[str, Log, list[Log]]]:
                     yield size, log, [logs[n] for n in pair]
     runs, seen = lr_scheduling(), set()
     for one in runs.values():
-        kind = (one.peak, one.steps, one.scheduler, one.cooldown, one.shape, round(one.log.rates[-1] / one.peak, 3))
-        beside = [whole(r, runs) for r in runs.values() if r.peak == one.peak and r.steps == 25_000 and finished(r)]
-        if one.steps > 25_000 and len(beside) >= 2 and kind not in seen:
+        shape = one.shape if one.cooldown else ""
+        kind = (one.peak, one.steps, one.scheduler, one.cooldown, shape, round(one.log.rates[-1] / one.peak, 3))
+        finished_runs = [r for r in runs.values() if r.peak == one.peak and r.steps == 25_000 and finished(r)]
+        beside = {r.scheduler: whole(r, runs) for r in reversed(finished_runs)}
+        if one.steps > 25_000 and len(beside) == 2 and kind not in seen:
             seen.add(kind)
-            yield "124M", whole(one, runs), beside[:2]
+            yield "124M", whole(one, runs), list(beside.values())
 
 
 def finished(one: Described) -> bool:
@@ -180,8 +182,6 @@ def beginnings() -> Iterator[Row]:
             "beside": " + ".join(other.name for other in beside),
             "last_loss": float(log.loss[-1]),
             "predicted": float(outlook.loss[0]),
-            "low": float(outlook.low[0]),
-            "high": float(outlook.high[0]),
         }
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from laws import law_of, plain_loop
 
 from nqm.logs import course as module
-from nqm.logs.course import DECAY_SHARE, BLOCK_GROWTH, RATE_SHARE, SHORTEST, Course
+from nqm.logs.course import BLOCK_GROWTH, DECAY_SHARE, RATE_SHARE, SHORTEST, Course
 from nqm.logs.law import Metric
 
 

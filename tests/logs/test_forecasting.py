@@ -274,7 +274,7 @@ def test_damaged_files_are_refused(damage: Any, sized: Forecast, tmp_path: Path)
     damage(data)
     path = tmp_path / "damaged.json"
     path.write_text(json.dumps(data))
-    with pytest.raises(Wrong, match="this forecast is damaged: .*; write it again with nqm forecast fit") as error:
+    with pytest.raises(Wrong, match=r"this forecast is damaged: .*; write it again with nqm forecast fit") as error:
         Forecast.load(path)
     assert error.value.argument == "path"
 
