@@ -1,9 +1,15 @@
 """Training logs of any origin, and the model inferred from them. Nothing here needs torch."""
 
+from .batches import BatchRamp
 from .branches import join
+from .checking import LeftOut
+from .deciding import NextRun
 from .forecasting import Forecast, forecast
 from .log import Log
 from .outlook import Outlook
+from .planning import BestSchedule
 from .reading import read_logs
 
-__all__ = ["Forecast", "Log", "Outlook", "forecast", "join", "read_logs"]
+__all__ = [
+    "BatchRamp", "BestSchedule", "Forecast", "LeftOut", "Log", "NextRun", "Outlook", "forecast", "join", "read_logs",
+]  # fmt: skip

@@ -19,19 +19,22 @@ from ..optimizers import Optimizer
 from ..problems.base import Steps, check_batch_size, is_number, report_steps
 from ..types import Array, Wrong
 from .course import Course
-from .fitting import SETTINGS_OF_FIT, Fitted, fit_law, reading, sizes_of
-from .law import NAMES, Law, Metric
+from .fitting import SETTINGS_OF_FIT, Fitted, fit_law, reading, sizes_of, warmup_of
+from .law import NAMES, LossLaw, RateMetric
 from .log import Log
 from .outlook import Outlook
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from .batches import BatchRamp
     from .checking import LeftOut
     from .deciding import NextRun
     from .planning import BestSchedule, Rates
 
 FORECAST_FORMAT = "nqm forecast 1"
+WIDEST = 50.0  # An interval is never wider than a factor exp(50) on either side, so that its ends are numbers.
+USUAL_ERROR = 0.005  # Published runs are fitted to 0.0005 to 0.002; a law that misses by more than this does not fit.
 NORMAL_90 = 1.645  # a normal variable stays within so many standard deviations in 90% of cases
 
 
@@ -46,6 +49,8 @@ class ErrorSettings:
     # The residuals of the fit, times this: seeds and form are alike in logs and forecasts. With 1.25 the mean is 87%, and
     # forecasts from well-chosen logs are held in 98% of points.
     residuals: float = 1.0
+    # At least this with fewer than three logs, which leave too few residuals: from two, intervals held half of the points.
+    few: float = 0.003
     # What the law gets wrong outside the peak rates of the logs, for each factor e beyond them: forecasts from rates of
     # 0.0005 and 0.002 were off by 0.013 at 0.0001 and by 0.003 at 0.003.
     peak: float = 0.008
@@ -80,11 +85,11 @@ class Forecast(Tabular):
         return (*self.remarks, *self.undecided)
 
     @property
-    def law(self) -> Law:
+    def law(self) -> LossLaw:
         return self.fitted.law
 
     @property
-    def metric(self) -> Metric:
+    def metric(self) -> RateMetric:
         return self.fitted.law.metric
 
     @property
@@ -113,8 +118,7 @@ class Forecast(Tabular):
     @cached_property
     def warmup(self) -> int:
         """Steps of warm-up of the logs: the median over them."""
-        tops = [log.rates for log in self.logs]
-        return int(np.median([int(np.argmax(r >= 0.99 * r[: max(1, len(r) // 2)].max())) for r in tops]))
+        return int(np.median([warmup_of(log.rates) for log in self.logs]))
 
     def table(self) -> list[dict[str, Any]]:
         """One row for each parameter: its value, its 90% interval, and whether the logs decide it."""
@@ -161,7 +165,7 @@ class Forecast(Tabular):
         form = self._form_error(float(rates.max()), times)
         share = J / loss[:, None]
         variance = np.einsum("ij,jk,ik->i", share, self.fitted.covariance, share) + form**2
-        spread = NORMAL_90 * np.sqrt(np.maximum(variance, 0))
+        spread = np.minimum(NORMAL_90 * np.sqrt(np.maximum(variance, 0)), WIDEST)
         shown = None if size is None else float(np.ravel(size)[0])
         sentence = self._distance(float(rates.max()), int(times[-1]), shown)
         return Outlook(
@@ -185,6 +189,21 @@ class Forecast(Tabular):
             self, steps, max_lr, min_lr, pieces=pieces, monotone=monotone, warmup=warmup, trunk=trunk, batch_size=batch_size
         )  # fmt: skip
 
+    def critical_batch_size(
+        self, lr: Schedule | Log | Sequence[float] | Array | float | None = None, steps: Steps | None = None, *,
+        peak: float | None = None,
+    ) -> BatchRamp:  # fmt: skip
+        """The critical batch size along a run, by default the longest log; it needs logs at two or more batch sizes."""
+        from .batches import critical_batch_size
+
+        return critical_batch_size(self, lr, steps, peak=peak)
+
+    def losses_by_length(self, lengths: Sequence[int], max_lr: float | None = None) -> list[dict[str, Any]]:
+        """The least expected loss for each length of training, and what another 10% of it would buy."""
+        from .planning import losses_by_length
+
+        return losses_by_length(self, lengths, max_lr)
+
     @cached_property
     def undecided(self) -> tuple[str, ...]:
         """Sentences on what these logs cannot decide."""
@@ -198,11 +217,11 @@ class Forecast(Tabular):
 
         return next_run(self, steps, max_lr)
 
-    def plot(self, path: str | None = None) -> Figure:
-        """Logged and fitted losses over steps, the learning rates below; written to ``path`` if given."""
+    def plot(self, path: str | None = None, outlooks: Sequence[Outlook] = ()) -> Figure:
+        """Logged and fitted losses, and outlooks, over steps, the learning rates below; written to ``path`` if given."""
         from .plots import plot_forecast
 
-        return plot_forecast(self, path)
+        return plot_forecast(self, path, outlooks)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, from which `Forecast.load` makes the same forecast."""
@@ -236,8 +255,9 @@ class Forecast(Tabular):
     def from_dict(cls, data: Mapping[str, Any]) -> Forecast:
         """From what `to_dict` gave."""
         try:
-            law = Law(
-                Metric(data["metric"]["kind"], float(data["metric"]["weight_decay"])), np.array(data["theta"], float)
+            law = LossLaw(
+                RateMetric(data["metric"]["kind"], float(data["metric"]["weight_decay"])),
+                np.array(data["theta"], float),
             )
             residuals = tuple(np.array(e, float) for e in data["residuals"])
             covariance, prior = np.array(data["covariance"], float), np.array(data["prior"], float)
@@ -332,7 +352,8 @@ class Forecast(Tabular):
         beyond = max(math.log(self.peaks[0] / peak), math.log(peak / self.peaks[1]), 0.0)
         longer = np.log(np.maximum(times / self.longest, 1.0))
         early = np.minimum(1.0, np.maximum(times, 1) / (SETTINGS_OF_FIT.beginning * self.longest))
-        own = SETTINGS_OF_ERROR.residuals * self.fitted.scatter / early
+        scatter = SETTINGS_OF_ERROR.residuals * self.fitted.scatter
+        own = (scatter if len(self.logs) > 2 else max(scatter, SETTINGS_OF_ERROR.few)) / early
         return np.sqrt(own**2 + (SETTINGS_OF_ERROR.peak * beyond) ** 2 + (SETTINGS_OF_ERROR.length * longer) ** 2)
 
     def _distance(self, peak: float, last: int, size: float | None) -> str:
@@ -373,10 +394,19 @@ def forecast(logs: Sequence[Log] | Log) -> Forecast:
     metric, said = metric_of(logs)
     batch_size, more = reference_of(logs)
     readings = [reading(log, metric, batch_size) for log in logs]
-    return Forecast(logs, fit_law(readings, metric, SETTINGS_OF_FIT), batch_size, (*said, *more))
+    omitted = sum(each.omitted for each in readings)
+    if omitted:
+        more = (*more, f"{omitted:,} points before the first step or within a warm-up are not fitted.")
+    fitted = fit_law(readings, metric)
+    if fitted.scatter > USUAL_ERROR:
+        missed = (
+            f"The law misses these logs by {100 * fitted.scatter:.2g}%, where published runs are fitted to 0.05 to 0.2%"
+        )
+        more = (*more, f"{missed}: take its forecasts as a direction, and look for what differs between the logs.")
+    return Forecast(logs, fitted, batch_size, (*said, *more))
 
 
-def metric_of(logs: Sequence[Log]) -> tuple[Metric, tuple[str, ...]]:
+def metric_of(logs: Sequence[Log]) -> tuple[RateMetric, tuple[str, ...]]:
     """How the learning rates of these logs become effective ones, with what had to be assumed."""
     kinds = {adaptive(log.optimizer) for log in logs if log.optimizer is not None}
     if len(kinds) > 1:
@@ -384,7 +414,7 @@ def metric_of(logs: Sequence[Log]) -> tuple[Metric, tuple[str, ...]]:
             "the logs are of optimizers of two kinds, such as SGD and Adam; forecast each by itself", argument="logs"
         )
     if kinds == {False}:
-        return Metric("plain"), ()
+        return RateMetric("plain"), ()
     decays = {log.weight_decay for log in logs}
     if len(decays) > 1:
         known = ", ".join(sorted("unknown" if d is None else f"{d:g}" for d in decays))
@@ -393,8 +423,8 @@ def metric_of(logs: Sequence[Log]) -> tuple[Metric, tuple[str, ...]]:
     said = () if kinds else ("No optimizer is known: AdamW is assumed. Say optimizer= if it is another.",)
     if decay is None:
         held = "the weight norm is taken at its steady state, an effective rate of lr / sqrt(peak)"
-        return Metric("half"), (*said, f"No weight decay is known: {held}. Say weight_decay= for its transient.")
-    return Metric("norm", float(decay)), said
+        return RateMetric("half"), (*said, f"No weight decay is known: {held}. Say weight_decay= for its transient.")
+    return RateMetric("norm", float(decay)), said
 
 
 def adaptive(optimizer: Optimizer | str | None) -> bool:

@@ -36,7 +36,7 @@ NAMES = ("floor", "A", "alpha", "s0", "N", "C", "k", "r0")
 
 
 @dataclass(frozen=True)
-class Metric:
+class RateMetric:
     """How a learning rate becomes an effective one: by the weight norm, its steady state, or as it is."""
 
     kind: Literal["norm", "half", "plain"]
@@ -82,10 +82,10 @@ def grown(course: Course, weight_decay: float) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Law:
+class LossLaw:
     """The law with its parameters, in the metric of an optimizer."""
 
-    metric: Metric
+    metric: RateMetric
     theta: Array  # logarithms of the parameters, in the order of NAMES
 
     def __getitem__(self, name: str) -> float:
@@ -101,7 +101,8 @@ class Law:
 
     def loss(self, course: Course) -> Array:
         """The expected loss at each reading."""
-        return self["floor"] + sum(self.parts(course))
+        signal, noise = self.parts(course)
+        return self["floor"] + signal + noise
 
     def jacobian(self, course: Course) -> tuple[Array, Array]:
         """The losses, and their derivatives by the logarithms of the parameters: one column for each of NAMES."""
@@ -147,7 +148,11 @@ class Law:
         if self.metric.kind == "plain":
             return by_eta
         if self.metric.kind == "half":
-            return by_eta * scale / np.sqrt(course.peak)
+            by_lr = by_eta * scale / np.sqrt(course.peak)
+            top = int(np.argmax(course.lr))
+            if course.lr[top] >= course.peak:  # The peak moves with the first block that has it.
+                by_lr[top] -= float(by_eta @ eta) / (2 * course.peak)
+            return by_lr
         wd, n, lr = self.metric.weight_decay, course.lengths, course.lr
         middle, _ = self.metric.norms(course, self["r0"])
         rest = grown(course, wd)

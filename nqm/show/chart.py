@@ -102,7 +102,7 @@ class Panel:
 
 def chart(
     panels: Sequence[Panel], path: str | Path | None = None, size: tuple[float, float] | None = None,
-    key: Sequence[Line] = (), title: str = "",
+    key: Sequence[Line] = (), title: str = "", heights: Sequence[float] = (),
 ) -> Figure:  # fmt: skip
     """A figure with the panels side by side, written to ``path`` if given.
 
@@ -111,6 +111,7 @@ def chart(
     size : width and height in inches; the width is 5.5 for one panel and 7.2 for more if omitted.
     key : lines whose labels make one legend below all panels; the figure grows by its height.
     title : written above all panels.
+    heights : if given, the panels stand below each other with these relative heights.
     """
     check_path(path)
     import matplotlib
@@ -120,7 +121,11 @@ def chart(
     with matplotlib.rc_context(MATPLOTLIB_STYLE):
         figure = Figure(figsize=size or ((5.5, 3.5) if len(panels) == 1 else (7.2, 3.2)), layout="constrained")
         FigureCanvasAgg(figure)
-        for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        if heights:
+            grid = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
+        else:
+            grid = figure.subplots(1, len(panels), squeeze=False)
+        for axes, panel in zip(grid.ravel(), panels, strict=True):
             _draw(axes, panel)
         if title:
             figure.suptitle(title, fontsize=MATPLOTLIB_STYLE["axes.titlesize"])

@@ -7,20 +7,20 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from nqm.logs.law import NAMES, Law, Metric
+from nqm.logs.law import NAMES, LossLaw, RateMetric
 
 TYPICAL = {"floor": 3.0, "A": 2.5, "alpha": 0.55, "s0": 1.7, "N": 9.0, "C": 4.0, "k": 1.1, "r0": 0.002}
-METRICS = (Metric("norm", 0.1), Metric("norm", 0.0), Metric("half"), Metric("plain"))
+METRICS = (RateMetric("norm", 0.1), RateMetric("norm", 0.0), RateMetric("half"), RateMetric("plain"))
 
 
-def law_of(metric: Metric, **changed: float) -> Law:
+def law_of(metric: RateMetric, **changed: float) -> LossLaw:
     """A law with some of the parameters above, and others changed."""
     values = {**TYPICAL, **changed}
-    return Law(metric, np.log([values[name] for name in NAMES]))
+    return LossLaw(metric, np.log([values[name] for name in NAMES]))
 
 
 def effective_rates(
-    rates: Sequence[float], ratios: Sequence[float], metric: Metric, r0: float, continuous: bool
+    rates: Sequence[float], ratios: Sequence[float], metric: RateMetric, r0: float, continuous: bool
 ) -> list[float]:
     """The effective rate of each step.
 
@@ -46,7 +46,7 @@ def effective_rates(
 
 
 def plain_loop(
-    law: Law,
+    law: LossLaw,
     rates: Sequence[float],
     times: Sequence[int],
     ratios: Sequence[float] | None = None,
@@ -73,7 +73,7 @@ def plain_loop(
     return np.array(losses)
 
 
-def curvature_sums(law: Law, etas: Sequence[float], ratios: Sequence[float]) -> tuple[float, float]:
+def curvature_sums(law: LossLaw, etas: Sequence[float], ratios: Sequence[float]) -> tuple[float, float]:
     """Signal and noise z after the steps, from many curvatures that are stepped one by one.
 
     The signal has the density h^(alpha - 1) exp(-2 h s0) and is forgotten as exp(-2 h u). A step adds eta^2 to each

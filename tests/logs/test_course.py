@@ -10,7 +10,7 @@ from laws import law_of, plain_loop
 
 from nqm.logs import course as module
 from nqm.logs.course import BLOCK_GROWTH, DECAY_SHARE, RATE_SHARE, SHORTEST, Course
-from nqm.logs.law import Metric
+from nqm.logs.law import RateMetric
 
 
 def check_course(rates: np.ndarray, steps: np.ndarray, weight_decay: float, sizes: np.ndarray | float) -> None:
@@ -80,7 +80,7 @@ def test_finer_blocks_change_nothing(kind: str, monkeypatch: pytest.MonkeyPatch)
     """The error of a block is of second order in its share: a quarter of the share leaves a sixteenth of it."""
     t = np.arange(1, 401)
     rates = 2e-3 * (0.55 + 0.45 * np.cos(np.pi * t / 400))
-    metric = Metric(kind, 0.1 if kind == "norm" else 0.0)  # type: ignore[arg-type]
+    metric = RateMetric(kind, 0.1 if kind == "norm" else 0.0)  # type: ignore[arg-type]
     law = law_of(metric)
     exact = plain_loop(law, rates.tolist(), [400], continuous=True)[0]
     errors = []

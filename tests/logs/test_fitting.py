@@ -24,11 +24,11 @@ from nqm.logs.fitting import (
     reading,
     sizes_of,
 )
-from nqm.logs.law import NAMES, Law, Metric
+from nqm.logs.law import NAMES, LossLaw, RateMetric
 from nqm.types import Wrong
 
 STEPS = 2000
-PLAIN = Metric("plain")
+PLAIN = RateMetric("plain")
 t = np.arange(1, STEPS + 1)
 RATES = {
     "constant": np.full(STEPS, 0.05),
@@ -38,7 +38,7 @@ RATES = {
 TRUE = law_of(PLAIN, A=4.0, s0=2.0, N=1.0, C=3.0)
 
 
-def logs_of(law: Law, points: int = 50, error: float = 0.0, seed: int = 0, optimizer: str = "SGD") -> list[Log]:
+def logs_of(law: LossLaw, points: int = 50, error: float = 0.0, seed: int = 0, optimizer: str = "SGD") -> list[Log]:
     """Logs that follow a law, with independent relative errors."""
     rng = np.random.default_rng(seed)
     at = np.unique(np.linspace(20, STEPS, points).astype(int))
@@ -53,7 +53,7 @@ def fitted(logs: list[Log], settings=SETTINGS_OF_FIT) -> Fitted:
     return fit_law([reading(log, PLAIN, None, settings) for log in logs], PLAIN, settings)
 
 
-def unseen(law: Law) -> np.ndarray:
+def unseen(law: LossLaw) -> np.ndarray:
     """Losses of a cooldown that no log has."""
     rates = 0.05 * np.minimum(1, np.maximum(STEPS - t, 0) / 500)
     return law.loss(Course.of(rates, np.array([1000, 1600, 1800, STEPS])))
@@ -122,16 +122,25 @@ def test_points_of_the_warm_up_and_before_the_first_step_are_omitted() -> None:
 def test_too_few_points_are_refused(at: list[int], warm_up: int) -> None:
     log = Log(at, [3.0] * len(at), 0.05 * np.minimum(t / warm_up, 1), name="few")
     with pytest.raises(
-        Wrong, match=r"log 'few' has [12] points after its warm-up of \d+ steps, a fit needs 3"
+        Wrong, match=r"log 'few' has [12] points after its warm-up of \d+ steps; a fit needs 3"
     ) as error:
         reading(log, PLAIN, None)
     assert error.value.argument == "logs"
 
 
-def test_losses_that_are_not_positive_are_omitted() -> None:
+def test_losses_that_are_not_positive_are_refused() -> None:
     log = logs_of(TRUE, 30)[0]
     negative = replace(log, loss=np.where(np.arange(log.step.size) == 20, -1.0, log.loss))
-    assert reading(negative, PLAIN, None).y.size == log.step.size - 1
+    with pytest.raises(Wrong, match=rf"positive losses; log 'constant' has -1 at step {log.step[20]:,}") as error:
+        reading(negative, PLAIN, None)
+    assert error.value.argument == "logs"
+
+
+def test_a_log_without_a_positive_rate_is_refused() -> None:
+    for log in (Log([0], [3.0], 0.1, name="still"), Log([1, 2, 3], [3.0, 2.0, 1.0], 0.0, name="still")):
+        with pytest.raises(Wrong, match="log 'still' has no step with a positive learning rate") as error:
+            reading(log, PLAIN, None)
+        assert error.value.argument == "logs"
 
 
 def test_batch_sizes_of_steps() -> None:
@@ -160,7 +169,7 @@ def test_spikes_count_little_in_the_mean_square() -> None:
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=str)
-def test_derivatives_of_the_objective(metric: Metric) -> None:
+def test_derivatives_of_the_objective(metric: RateMetric) -> None:
     """Residuals on both sides of Huber's width, in every free parameter."""
     optimizer = "AdamW" if metric.adaptive else "SGD"
     logs = logs_of(law_of(metric, s0=20.0), error=2e-3, optimizer=optimizer)

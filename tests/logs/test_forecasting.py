@@ -17,18 +17,18 @@ from nqm.logs import Forecast, Log, forecast
 from nqm.logs.course import Course
 from nqm.logs.fitting import Fitted
 from nqm.logs.forecasting import NORMAL_90, SETTINGS_OF_ERROR, metric_of, reference_of
-from nqm.logs.law import NAMES, Law, Metric
+from nqm.logs.law import NAMES, LossLaw, RateMetric
 from nqm.types import Wrong
 
 T = 3000
 t = np.arange(1, T + 1)
-ADAMW = Metric("norm", 0.1)
+ADAMW = RateMetric("norm", 0.1)
 RATES = 2e-3 * np.minimum(t / 100, 1)
 STEPS = np.arange(100, T + 1, 100)
 SPREAD = 0.02  # standard deviation of each log parameter of the forecasts below
 
 
-def log_of(law: Law, peak: float = 2e-3, size: float | None = None, **settings: Any) -> Log:
+def log_of(law: LossLaw, peak: float = 2e-3, size: float | None = None, **settings: Any) -> Log:
     """A log that follows a law."""
     rates = peak * np.minimum(t / 100, 1)
     ratio = 1.0 if size is None else size / 64
@@ -36,7 +36,9 @@ def log_of(law: Law, peak: float = 2e-3, size: float | None = None, **settings: 
     return Log(STEPS, loss, rates, batch_size=size, **settings)
 
 
-def made(metric: Metric = ADAMW, batch_size: float | None = None, peaks: tuple[float, ...] = (1e-3, 2e-3)) -> Forecast:
+def made(
+    metric: RateMetric = ADAMW, batch_size: float | None = None, peaks: tuple[float, ...] = (1e-3, 2e-3, 2e-3)
+) -> Forecast:
     """A forecast with a known law, as a fit would give it."""
     law = law_of(metric)
     settings = {"optimizer": "AdamW", "weight_decay": 0.1} if metric.kind == "norm" else {}
@@ -206,6 +208,8 @@ def test_intervals_widen_outside_the_logs(plain: Forecast) -> None:
     assert width(plain, RATES, [30, T], 0) == pytest.approx(
         1e-2, rel=1e-6
     )  # a tenth of the beginning, a tenth of the run
+    two = replace(plain, logs=plain.logs[:2])  # Two logs leave too few residuals to go by.
+    assert width(two, RATES, [T]) == pytest.approx(SETTINGS_OF_ERROR.few, rel=1e-9)
     assert "within the peak rates and lengths" in plain.predict(RATES).sentence
     assert "its peak rate 0.00544 is 2.7 times away" in plain.predict(np.e * RATES).sentence
 
@@ -219,12 +223,12 @@ def test_the_table_of_parameters(plain: Forecast) -> None:
     assert all(row["decided"] for row in rows.values())
     wide = replace(plain.fitted, covariance=0.3 * np.eye(len(NAMES)))  # deviations of 0.55, over half of the priors' 1
     assert not any(row["decided"] for row in replace(plain, fitted=wide).table())
-    assert [row["parameter"] for row in made(Metric("plain")).table()] == list(NAMES[:6])
+    assert [row["parameter"] for row in made(RateMetric("plain")).table()] == list(NAMES[:6])
 
 
 def test_constant_rates_do_not_decide_the_speed_of_noise() -> None:
     """At one constant rate, noise and signal add to one smooth curve; a drop of the rate tells them apart."""
-    law = law_of(Metric("plain"), A=4.0, s0=2.0, N=1.0, C=3.0)
+    law = law_of(RateMetric("plain"), A=4.0, s0=2.0, N=1.0, C=3.0)
     at = np.arange(50, 2001, 50)
     now = np.arange(1, 2001)
 
@@ -290,13 +294,16 @@ def test_other_files_are_refused(content: bytes, tmp_path: Path) -> None:
 def test_what_had_to_be_assumed_is_said() -> None:
     log = Log([1, 2, 3], [3.0, 2.0, 1.0], 0.1)
     metric, said = metric_of([log])
-    assert metric == Metric("half")
+    assert metric == RateMetric("half")
     assert "No optimizer is known: AdamW is assumed." in said[0]
     assert "No weight decay is known: the weight norm is taken at its steady state" in said[1]
     assert metric_of([replace(log, optimizer="AdamW")])[1] == said[1:]
-    assert metric_of([replace(log, weight_decay=0.0)]) == (Metric("norm", 0.0), said[:1])
-    assert metric_of([replace(log, optimizer="Muon", weight_decay=0.1)]) == (Metric("norm", 0.1), ())
-    assert metric_of([replace(log, optimizer=SGD(0.1)), replace(log, optimizer="momentum")]) == (Metric("plain"), ())
+    assert metric_of([replace(log, weight_decay=0.0)]) == (RateMetric("norm", 0.0), said[:1])
+    assert metric_of([replace(log, optimizer="Muon", weight_decay=0.1)]) == (RateMetric("norm", 0.1), ())
+    assert metric_of([replace(log, optimizer=SGD(0.1)), replace(log, optimizer="momentum")]) == (
+        RateMetric("plain"),
+        (),
+    )
 
 
 def test_logs_that_do_not_belong_together_are_refused() -> None:
@@ -324,7 +331,7 @@ def test_the_reference_batch_size() -> None:
 
 def test_batch_sizes_of_logs_are_fitted() -> None:
     """Two batch sizes at one rate: the law says what a third one does, as noise falls with the batch size."""
-    law = law_of(Metric("plain"), A=4.0, s0=2.0, N=1.0, C=3.0)
+    law = law_of(RateMetric("plain"), A=4.0, s0=2.0, N=1.0, C=3.0)
     at, now = np.arange(50, 2001, 50), np.arange(1, 2001)
     rates = np.where(now <= 1200, 0.05, 0.01)
     logs = [
@@ -344,9 +351,9 @@ def test_one_log_alone_is_taken(plain: Forecast) -> None:
 
 def test_names_of_optimizers(plain: Forecast, sized: Forecast) -> None:
     assert plain.optimizer == "AdamW with weight decay 0.1"
-    assert made(Metric("half")).optimizer == "an adaptive optimizer"
-    assert made(Metric("plain")).optimizer == "SGD"
-    assert repr(plain).startswith("Forecast(2 logs, AdamW with weight decay 0.1: floor 3")
+    assert made(RateMetric("half")).optimizer == "an adaptive optimizer"
+    assert made(RateMetric("plain")).optimizer == "SGD"
+    assert repr(plain).startswith("Forecast(3 logs, AdamW with weight decay 0.1: floor 3")
 
 
 def test_an_outlook_as_rows(plain: Forecast) -> None:

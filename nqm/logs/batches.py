@@ -1,0 +1,116 @@
+"""The critical batch size along a run, from logs at several batch sizes, and the ramp of batch sizes it suggests.
+
+At step t of a run the loss above its floor is signal(t) + noise(t) B_0 / B, B_0 the batch size of the law. The critical batch
+size is the one at which the two are alike, ``B_0 noise(t) / signal(t)``: below it most of what is left is noise, which a
+larger batch removes; above it most is signal, which only more steps remove. It grows as the signal falls.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..engine.readable import Tabular
+from ..engine.run import numbers
+from ..engine.schedule import Schedule
+from ..problems.base import Steps
+from ..types import Array, Wrong
+from .course import Course
+from .law import NAMES
+from .log import Log
+from .planning import step_batch_sizes
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from .forecasting import Forecast
+
+LEAST_RATIO = 1.5  # Logs whose batch sizes differ by less than this factor do not tell of other batch sizes.
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BatchRamp(Tabular):
+    """The critical batch size at steps of a run, with its 90% interval, and a schedule of batch sizes that follows it."""
+
+    steps: Array
+    batch_size: Array
+    low: Array
+    high: Array
+
+    def _brief(self) -> str:
+        first, last = self.batch_size[0], self.batch_size[-1]
+        return f"critical batch size {first:,.0f} at step {self.steps[0]:,} to {last:,.0f} at step {self.steps[-1]:,}"
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row for each step."""
+        from ..show.tables import rows_of
+
+        return rows_of({"step": self.steps, "batch_size": self.batch_size, "low": self.low, "high": self.high})
+
+    @property
+    def ramp(self) -> Schedule:
+        """Batch sizes that are powers of two, double when the critical batch size has doubled, and never fall."""
+        sizes = 2.0 ** np.floor(np.log2(np.maximum(np.maximum.accumulate(self.batch_size), 1.0)))
+        starts = np.append(0, self.steps[:-1])
+        return Schedule(np.maximum(self.steps - starts, 1), batch_size=sizes)
+
+    def megatron(self, tokens_per_example: float = 1.0) -> str:
+        """The ramp as Megatron's ``--step-batch-size-schedule`` takes it."""
+        return step_batch_sizes(self.ramp, 1.0, tokens_per_example)
+
+    def to_dict(self) -> dict[str, Any]:
+        names = ("steps", "batch_size", "low", "high")
+        return {name: numbers(getattr(self, name)) for name in names} | {"megatron": self.megatron()}
+
+    def plot(self, path: str | None = None) -> Figure:
+        """The critical batch size over steps with its interval; written to ``path`` if given."""
+        from .plots import plot_ramp
+
+        return plot_ramp(self, path)
+
+
+def critical_batch_size(
+    forecast: Forecast, lr: object = None, steps: Steps | None = None, *, peak: float | None = None
+) -> BatchRamp:
+    """The critical batch size along a run, by default that of the longest log; ``lr`` is as in `Forecast.predict`."""
+    sizes = [float(np.exp(np.mean(np.log(log.batch_size)))) for log in forecast.logs if log.batch_size is not None]
+    if forecast.batch_size is None or max(sizes) < LEAST_RATIO * min(sizes):
+        have = "no batch size" if not sizes else f"batch sizes from {min(sizes):,.6g} to {max(sizes):,.6g}"
+        raise Wrong(
+            f"the critical batch size needs logs at two or more batch sizes, a factor of {LEAST_RATIO:g} apart; "
+            f"these logs have {have}",
+            argument="logs",
+        )
+    run = max(forecast.logs, key=lambda log: log.step[-1]) if lr is None else lr
+    if isinstance(run, Log):
+        run = Log(
+            run.step, run.loss, run.rates if run.every_step else run.lr, name=run.name
+        )  # at the reference batch size
+    rates, times, _ = forecast._asked(run, steps, peak, None)
+    times = times[times > 0]
+    course = Course.of(rates, times, forecast.metric.weight_decay)
+    law = forecast.law
+    signal, noise = law.parts(course)
+    ratio = noise / signal
+    slopes = _log_ratio_slopes(law, course)
+    variance = np.einsum("ij,jk,ik->i", slopes, forecast.fitted.covariance, slopes)
+    spread = np.exp(np.minimum(1.645 * np.sqrt(np.maximum(variance, 0)), 700))
+    value = forecast.batch_size * ratio
+    return BatchRamp(times, value, value / spread, value * spread)
+
+
+def _log_ratio_slopes(law: Any, course: Course, step: float = 1e-5) -> Array:
+    """Derivatives of log(noise / signal) by the log parameters, by central differences of two closed forms."""
+    columns = []
+    for i in range(len(NAMES)):
+        ends = []
+        for sign in (1, -1):
+            theta = law.theta.copy()
+            theta[i] += sign * step
+            signal, noise = type(law)(law.metric, theta).parts(course)
+            ends.append(np.log(np.maximum(noise, math.ulp(0.0))) - np.log(signal))
+        columns.append((ends[0] - ends[1]) / (2 * step))
+    return np.nan_to_num(np.stack(columns, axis=1))

@@ -1,0 +1,103 @@
+"""Charts of forecasts: logged, fitted and predicted losses over steps, with the learning rates below."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..show.chart import BLACK, PALETTE, Figure, Line, Panel, chart
+from ..types import Array
+
+if TYPE_CHECKING:
+    from .batches import BatchRamp
+    from .checking import LeftOut
+    from .forecasting import Forecast
+    from .outlook import Outlook
+
+PANEL_HEIGHTS = (3.0, 1.0)  # relative heights of losses and learning rates
+PICTURE_SIZE = (6.4, 4.8)  # inches
+MOST_DRAWN = 400  # points of a line of learning rates
+
+
+def plot_forecast(forecast: Forecast, path: str | None = None, outlooks: Sequence[Outlook] = ()) -> Figure:
+    """Plot the logged losses (points), the fitted law (lines) and outlooks (bands), with the learning rates below."""
+    losses, rates = [], []
+    for i, log in enumerate(forecast.logs):
+        color, name = PALETTE[i % len(PALETTE)], log.name or f"log {i + 1}"
+        fitted = forecast.predict(log)
+        few = _few(len(log.step), 60)
+        losses.append(Line(log.step[few], log.loss[few], name, color, "", marker=".", width=0.8))
+        losses.append(Line(log.step, fitted.loss, "", color, width=1.1))
+        rates.append(_rates(log.rates, color))
+    for i, outlook in enumerate(outlooks):
+        color = BLACK if len(outlooks) == 1 else PALETTE[-1 - i % len(PALETTE)]
+        losses.append(_band(outlook, color, "forecast"))
+        rates.append(_rates(outlook.rates, color))
+    return _stacked(losses, rates, "points: logged; lines: the fitted law", path)
+
+
+def plot_outlook(outlook: Outlook, path: str | None = None) -> Figure:
+    """Plot the expected loss with its 90% interval, and the learning rates below."""
+    return _stacked(
+        [_band(outlook, BLACK, "forecast")], [_rates(outlook.rates, BLACK)], "90% interval of one run", path
+    )
+
+
+def plot_left_out(check: LeftOut, path: str | None = None) -> Figure:
+    """Plot each log (points) with its forecast from the other logs (lines with bands), and the relative errors below."""
+    losses, errors = [], []
+    for i, (log, outlook) in enumerate(zip(check.logs, check.outlooks, strict=True)):
+        color, few = PALETTE[i % len(PALETTE)], _few(len(log.step), 60)
+        losses.append(Line(log.step[few], log.loss[few], log.name or f"log {i + 1}", color, "", marker=".", width=0.8))
+        losses.append(_band(outlook, color, ""))
+        errors.append(Line(log.step, 100 * (outlook.loss / log.loss - 1), "", color, width=0.9))
+    shown = np.concatenate([np.asarray(line.y) for line in losses if line.marker])
+    along = _along(losses)
+    title = "points: logged; lines: forecast from the other logs"
+    upper = Panel(losses, "", "loss", title=title, x_limits=along, y_limits=_limits(shown))
+    lower = Panel(errors, "step", "error, %", legend="none", x_limits=along)
+    return chart([upper, lower], path, PICTURE_SIZE, heights=PANEL_HEIGHTS)
+
+
+def plot_ramp(ramp: BatchRamp, path: str | None = None) -> Figure:
+    """Plot the critical batch size along the run with its interval, and the ramp that it suggests."""
+    line = Line(ramp.steps, ramp.batch_size, "critical batch size", BLACK, spread=(ramp.low, ramp.high))
+    return chart([Panel([line], "step", "batch size", "linear", "log", "90% interval")], path)
+
+
+def _stacked(losses: list[Line], rates: list[Line], title: str, path: str | None) -> Figure:
+    shown = np.concatenate([np.asarray(line.y, dtype=float) for line in losses])
+    along = _along(losses)
+    upper = Panel(losses, "", "loss", title=title, x_limits=along, y_limits=_limits(shown))
+    lower = Panel(rates, "step", "learning rate", legend="none", x_limits=along)
+    return chart([upper, lower], path, PICTURE_SIZE, heights=PANEL_HEIGHTS)
+
+
+def _along(lines: Sequence[Line]) -> tuple[float, float]:
+    """The steps that both panels show."""
+    return 0.0, 1.03 * max(float(np.max(line.x)) for line in lines)
+
+
+def _limits(values: Array) -> tuple[float, float] | None:
+    """Limits that show the run after its first transient: up to the lowest value plus what 95% of the values are above it."""
+    fine = values[np.isfinite(values)]
+    if not fine.size:
+        return None
+    low, high = float(fine.min()), float(np.quantile(fine, 0.95))
+    room = 0.05 * max(high - low, 1e-6 * abs(low), 1e-12)
+    return low - room, high + room
+
+
+def _band(outlook: Outlook, color: str, label: str) -> Line:
+    return Line(outlook.steps, outlook.loss, label, color, spread=(outlook.low, outlook.high))
+
+
+def _rates(rates: Array, color: str) -> Line:
+    few = _few(len(rates), MOST_DRAWN)
+    return Line(few + 1, rates[few], "", color, width=1.1)
+
+
+def _few(count: int, most: int) -> Array:
+    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(int))
