@@ -21,6 +21,7 @@ import numpy as np
 
 import nqm
 from nqm import EMA, SGD, HeavyBall, LeastSquares, Quadratic, Spectrum
+from nqm.logs import Forecast, LeftOut, Log, forecast, read_logs
 from nqm.problems.bounds import bayes_bound, conjugate_gradient_steps, knee, paper_bound
 from nqm.text.objects import parse_optimizer
 
@@ -250,7 +251,49 @@ def batch_size_schedule() -> list[float]:
     return [sizes[0], sizes[-1], found.loss, found.steps]
 
 
+@cache
+def published(size: str) -> dict[str, Log]:
+    """The logs of the Multi-Power Law, by name."""
+    folder = ROOT / "tests" / "data" / "curves" / "multipowerlaw" / size
+    return {log.name: log for log in read_logs(folder, optimizer="AdamW", weight_decay=0.1)}
+
+
+@cache
+def split(size: str) -> dict[str, float]:
+    """Errors on the six runs that the authors of the Multi-Power Law forecast from three others."""
+    logs, fitted = published(size), ("cosine_24000", "constant_24000", "wsdcon_9")
+    found = forecast([logs[name] for name in fitted])
+    others = tuple(log for name, log in logs.items() if name not in fitted)
+    rows = LeftOut(others, tuple(found.predict(log) for log in others)).table()
+    return {
+        "r2": float(np.mean([row["R2"] for row in rows])), "largest": 100 * max(row["largest_relative_error"] for row in rows),
+        "wsd": max(abs(row["final_error"]) for row in rows if row["log"].startswith(("wsd_", "wsdld_"))),
+        "held": 100 * float(np.mean([row["held"] for row in rows])),
+    }  # fmt: skip
+
+
+@cache
+def example() -> Forecast:
+    return forecast(read_logs("example", optimizer="AdamW", weight_decay=0.1))
+
+
+def outlook_of_example(step: int) -> list[float]:
+    """Loss, lower and upper end of the interval of the schedule on the page, at a step."""
+    outlook = example().predict(nqm.wsd(24_000, 2160, 4000, end=0.1), [step], peak=3e-4)
+    return [float(values[-1]) for values in (outlook.loss, outlook.low, outlook.high)]
+
+
+def gains_of_example() -> list[float]:
+    above = {row["schedule"]: row["above"] for row in example().optimal_schedule(24_000, min_lr=3e-5).rivals}
+    return [above["cosine"], above["WSD"]]
+
+
+def left_out_of_example() -> float:
+    return next(row["final_error"] for row in example().check().table() if row["log"] == "constant")
+
+
 README, CHOOSE, THEORY, DESIGN = "README.md", "docs/choose.md", "docs/theory.md", "docs/design.md"
+FORECAST = "docs/forecast.md"
 START, NETS, RESULTS = "docs/start.md", "docs/nets.md", "docs/results.md"
 MODES = Quadratic(Spectrum.power_law(10**12))
 POWERS = (0, 0.25, 0.5, 0.75)
@@ -468,6 +511,28 @@ NUMBERS = [
         RESULTS, "Adam's is larger than momentum's in {}% of the resampled seeds",
         lambda: finding("fashion_cnn", "the critical batch size of Adam is larger than that of HeavyBall")[-1],
     ),
+    # forecast.md, and the README on forecasts
+    Prose(
+        FORECAST, "The forecast is a loss of {}, and 90% of such runs should end between {} and {}.",
+        lambda: outlook_of_example(24_000),
+    ),
+    Prose(
+        FORECAST, "their log ends {} steps earlier at a loss of {}, where the forecast is {}.",
+        lambda: [24_000 - published("100M")["wsdld_20000_24000"].step[-1], published("100M")["wsdld_20000_24000"].loss[-1],
+                 outlook_of_example(23_904)[0]],
+    ),
+    Prose(FORECAST, "Here it gains {} over the cosine and {} over WSD", lambda: gains_of_example(), slow=True),
+    Prose(
+        FORECAST, "the mean R² is {} for the model of 25 million weights and {} for that of 100 million. The largest relative error "
+        "of any point is {}% and {}%. The final losses of the two WSD runs are off by {} and by {} at most. A run holds on average "
+        "{}% and {}% of its points",
+        lambda: [row[name] for name in ("r2", "largest", "wsd", "held") for row in (split("25M"), split("100M"))], slow=True,
+    ),
+    Prose(
+        README, "are off by at most {} for a model of 25 million weights and by {} for one of 100 million",
+        lambda: [split(size)["wsd"] for size in ("25M", "100M")], slow=True,
+    ),
+    Prose(FORECAST, "constant run is forecast {} too high", lambda: left_out_of_example(), slow=True),
     # design.md
     Prose(
         DESIGN, "uses {} nodes in place of the paper's 10^4 modes, and {} in place of 10^12.",

@@ -38,6 +38,7 @@ def test_the_wheel_runs_the_demo_in_an_empty_folder(tmp_path: Path) -> None:
     inside = [name for name in names if not name.partition("/")[0].endswith(".dist-info")]
     assert {name.partition("/")[0] for name in inside} == {"nqm"}
     assert {"nqm/web/static/index.html", "nqm/py.typed"} <= set(inside)
+    assert {f"nqm/logs/example/{name}" for name in ("constant.csv", "cosine.csv", "drop.csv", "LICENSE")} <= set(inside)
 
     venv.create(environment, with_pip=True, system_site_packages=False)
     scripts = environment / ("Scripts" if os.name == "nt" else "bin")
@@ -50,3 +51,6 @@ def test_the_wheel_runs_the_demo_in_an_empty_folder(tmp_path: Path) -> None:
     assert "Critical batch size" in text
     assert [path.name for path in folder.iterdir()] == ["nqm-demo.png"]
     assert (folder / "nqm-demo.png").read_bytes().startswith(b"\x89PNG")
+
+    assert "Parameters of the law" in run(scripts / "nqm", "forecast", "fit", "example", cwd=folder)
+    assert (folder / "forecast.json").is_file()

@@ -9,6 +9,7 @@ import click
 from .. import __version__
 from . import exact, nets, paper, serve
 from .doctor import doctor
+from .forecast_plan import forecast
 from .lab_compare import lab
 from .options import Verbs
 
@@ -16,7 +17,7 @@ TOUR = """\
 nqm tells you what batch size, momentum, averaging, preconditioning and learning-rate schedules
 do to training: exactly and in milliseconds, on a noisy quadratic model.
 
-Six to try:
+Seven to try:
 
   nqm demo
       SGD, heavy ball and averaging tuned over batch sizes; a table and a picture
@@ -28,6 +29,8 @@ Six to try:
       the best piecewise-constant learning-rate schedule
   nqm sweep 'EMA(SGD)' --target 0.01
       tuned steps against batch size, and the critical batch size
+  nqm forecast fit example --weight-decay 0.1
+      from training logs: what another schedule would give, and the best one
   nqm serve
       all of this in the browser, on a page where every control moves exact curves
 
@@ -64,6 +67,7 @@ def main(ctx: click.Context) -> None:
 
 for command in (
     *(exact.curve, exact.steps, exact.tune, exact.schedule, exact.sweep, exact.map_, exact.spectrum),
-    *(nets.fit, nets.predict, nets.advise, nets.check, lab, serve.serve, paper.paper, paper.claims, exact.demo, doctor),
+    *(nets.fit, nets.predict, nets.advise, nets.check, forecast, lab),
+    *(serve.serve, paper.paper, paper.claims, exact.demo, doctor),
 ):
     main.add_command(command)

@@ -20,6 +20,9 @@ LOG_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson")
 """Endings of the files that are read from a folder, beside ``trainer_state.json`` and TensorBoard's event files."""
 
 MAX_BYTES = 2 * 10**9  # A file holds at most this many bytes, after it is decompressed.
+EXAMPLE = "example"
+"""The name of three short logs that come with the package. A file or folder of the reader's own with this name comes first."""
+
 GENERIC_NAMES = ("metrics", "trainer_state", "log", "logs", "history", "events", "metrics_history", "train", "training")
 """Names of files that many runs share: the run is called after the folder instead."""
 
@@ -83,8 +86,19 @@ def _files(path: str) -> Iterator[tuple[Path, tuple[str, ...]]]:
                 yield from _folder(Path(name))
             else:
                 yield Path(name), ()
+    elif path == EXAMPLE:
+        yield from ((file, ()) for file in example_files())
     else:
         raise Wrong(f"there is no file {path!r:.200}", argument="paths")
+
+
+def example_files() -> list[Path]:
+    """The files of the example: one model under a constant rate, a cosine and a rate that drops.
+
+    >>> [file.name for file in example_files()]
+    ['constant.csv', 'cosine.csv', 'drop.csv']
+    """
+    return sorted(Path(__file__).with_name("example").glob("*.csv"))
 
 
 def _folder(folder: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:

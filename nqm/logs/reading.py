@@ -56,7 +56,7 @@ def read_logs(
 
     Parameters
     ----------
-    paths : files, folders and patterns such as ``runs/*.csv``.
+    paths : files, folders and patterns such as ``runs/*.csv``; or ``"example"``, three short logs that come with the package.
     columns : names of columns by role (step, tokens, examples, loss, lr, batch_size, run), where they are not usual ones
         or another one is wanted: ``{"loss": "val/loss"}``. If a file has training and validation losses, the training
         losses are used unless this says otherwise.

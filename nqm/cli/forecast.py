@@ -1,0 +1,328 @@
+"""Verbs on training logs: fit a law to them, and say what other schedules would give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
+
+import click
+
+from ..show.tables import Row, Table, some
+from ..types import Wrong
+from . import options
+from .options import INPUT, INTEGER, NUMBER, PICTURE, OptionType, OutputFile, Verbs, option, verb
+from .output import TABLE_ROWS, Sink, progress, readable, show_table, write
+
+if TYPE_CHECKING:
+    from ..engine.schedule import Schedule
+    from ..logs import Forecast, Log, Outlook
+
+DEFAULT_FORECAST = "forecast.json"  # nqm forecast fit writes this file if --out is omitted.
+LOSSES = frozenset({"loss", "low", "high", "measured", "final_loss", "forecast"})
+"""The columns of tables on the screen that hold losses."""
+
+MOST_REMARKS = 12  # So many different sentences on single logs are printed; the file of the forecast has all of them.
+
+
+@click.group(
+    "forecast", cls=Verbs, invoke_without_command=True, short_help="what another schedule would give, from logs"
+)
+@click.pass_context
+def forecast(ctx: click.Context) -> None:
+    """From logs of training runs: the loss that another schedule, length or batch size would give, and the best schedule.
+
+    nqm forecast fit reads the logs and writes a forecast; the other verbs ask it. docs/forecast.md has the model.
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+class ColumnText(OptionType):
+    """A role of a column and its name in the files, such as ``loss=val/loss``."""
+
+    name, metavar = "column", "ROLE=NAME"
+
+    def read(self, text: str) -> tuple[str, str]:
+        role, equals, name = text.partition("=")
+        if not (role and equals and name):
+            raise Wrong(f"{text!r:.60} is not ROLE=NAME, such as loss=val/loss")
+        return role.strip(), name.strip()
+
+
+class ReadingOptions(TypedDict):
+    """What is said of all log files: columns, rates, and the settings of the training."""
+
+    columns: Mapping[str, str]
+    schedule: Schedule | None
+    peak: float | None
+    batch_size: float | None
+    optimizer: str | None
+    weight_decay: float | None
+    tokens_per_step: float | None
+
+
+def _reading(
+    columns: tuple[tuple[str, str], ...], schedule: Schedule | None, peak: float | None, batch_size: float | None,
+    optimizer: str | None, weight_decay: float | None, tokens_per_step: float | None,
+) -> ReadingOptions:  # fmt: skip
+    return ReadingOptions(
+        columns=dict(columns), schedule=schedule, peak=peak, batch_size=batch_size, optimizer=optimizer,
+        weight_decay=weight_decay, tokens_per_step=tokens_per_step,
+    )  # fmt: skip
+
+
+_roles = "step, tokens, examples, loss, lr, batch_size or run"
+COLUMNS_OPTION = option(
+    "--map columns",
+    f"Column of a role ({_roles}), such as loss=val/loss; may be repeated.",
+    ColumnText(),
+    multiple=True,
+)
+reading = options.bundle(
+    "asked", _reading, COLUMNS_OPTION,
+    option("--schedule", "Schedule of the learning rate, if the logs do not have it; needs --peak.", options.SCHEDULE),
+    option("--peak LR", "Learning rate at which the multiplier of --schedule is 1.", NUMBER),
+    option("--batch-size -b B", "Examples in a batch, if the logs do not have it.", NUMBER),
+    option("--optimizer NAME", "Optimizer of the runs, such as AdamW or SGD; AdamW if omitted."),
+    option("--weight-decay", "Weight decay of the runs.", NUMBER),
+    option("--tokens-per-step", "Tokens of one step, if the logs count tokens.", NUMBER),
+)  # fmt: skip
+
+
+def _loaded(path: str) -> Forecast:
+    from ..logs import Forecast
+
+    return Forecast.load(path)
+
+
+given = options.bundle("found", _loaded, click.argument("path", metavar="FORECAST", type=INPUT))
+
+
+@verb(
+    "fit the law of a forecast to logs",
+    "nqm forecast fit example --optimizer AdamW --weight-decay 0.1",
+    "nqm forecast fit runs/*.csv --out forecast.json --plot forecast.png",
+    "nqm forecast fit runs --map loss=train_loss --optimizer AdamW --weight-decay 0.1 -b 512 --json",
+    "nqm forecast fit rateless.csv --schedule 'warmup(100) + cosine(1900)' --peak 3e-4 --out one.json",
+)
+@click.argument("paths", metavar="LOGS...", type=click.Path(), nargs=-1, required=True)
+@reading
+@option("--out", f"File for the forecast, .json; {DEFAULT_FORECAST} if omitted.", OutputFile(".json"))
+@options.sink(csv=True, plot=True)
+def fit(paths: tuple[str, ...], asked: ReadingOptions, out: str | None, sink: Sink) -> None:
+    """Fit the law of a forecast to the logs of one model and optimizer, and write the forecast to a file.
+
+    LOGS are files, folders and patterns: CSV and TSV, JSON lines, trainer_state.json of Hugging Face, exports of W&B,
+    metrics.csv of Lightning, and event files of TensorBoard, also compressed. A file may hold several runs. LOGS may also be
+    the word example: three short logs that come with nqm.
+
+    What was assumed when the logs were read, and what they cannot decide, is printed before the parameters of the law.
+    """
+    from ..logs import forecast as fit_logs
+    from ..logs import read_logs
+
+    file = out or _default_file()
+    with about_option({"logs": "paths"}), progress("fitting"):
+        found = fit_logs(read_logs(paths, **asked))
+    write(file, found.save)
+
+    def show() -> None:
+        show_remarks(found)
+        rows = [{**row, "decided": "yes" if row["decided"] else "no"} for row in found.table()]
+        show_table(rows, "Parameters of the law")
+        click.echo(_fitted_to(found))
+
+    sink.deliver(found.to_dict, show, found.table, found.plot)
+
+
+PEAK_HELP = "Learning rate at which the multiplier of --schedule is 1; the largest of the logs if omitted."
+
+
+@verb(
+    "the loss that another schedule would give",
+    "nqm forecast predict forecast.json --schedule 'wsd(24000, 2160, 4000, end=0.1)' --peak 3e-4",
+    "nqm forecast predict forecast.json --schedule 'warmup(2160) + cosine(69840, end=0.1)' --plot outlook.png",
+    "nqm forecast predict forecast.json --schedule 'wsd(24000, 2160, 4000)' --steps 22000 --json",
+    "nqm forecast predict forecast.json --log run.csv --csv -",
+)
+@given
+@option("--schedule", "Multipliers on --peak over steps, such as 'warmup(100) + cosine(900)'.", options.SCHEDULE)
+@option("--log", "Predict the run of this log, from its learning rates, beside what it measured.", INPUT)
+@option("--peak LR", PEAK_HELP, NUMBER)
+@option("--steps", "Last step; that of the schedule or of the log if omitted.", INTEGER)
+@option("--batch-size -b B", "Batch size; that of the logs if omitted.", NUMBER)
+@COLUMNS_OPTION
+@options.sink(csv=True, plot=True)
+def predict(
+    found: Forecast, schedule: Schedule | None, log: str | None, peak: float | None, steps: int | None,
+    batch_size: float | None, columns: tuple[tuple[str, str], ...], sink: Sink,
+) -> None:  # fmt: skip
+    """Predict the loss of a run that was not made, with the interval that holds the loss of 90% of such runs.
+
+    Give its schedule with --schedule, or a log of the run with --log: then only the learning rates of the log are used, and its
+    losses stand beside the predicted ones.
+    """
+    if (schedule is None) == (log is None):
+        raise click.UsageError("give --schedule or --log, but not both")
+    if log is not None and peak is not None:
+        raise click.UsageError("--peak is for --schedule; a log has its own learning rates")
+    measured = one_log(log, columns, "log") if log else None
+    with about_option({"lr": "log" if log else "schedule"}):
+        outlook = found.predict(schedule or measured, steps, peak=peak, batch_size=batch_size)  # type: ignore[arg-type]
+    rows = _beside(outlook, measured)
+
+    def show() -> None:
+        show_remarks(found)
+        click.echo(f"- {outlook.sentence}\n")
+        show_table(spelled(some(rows, TABLE_ROWS)))
+        click.echo(ending_of(outlook.steps[-1], outlook.loss[-1], outlook.low[-1], outlook.high[-1]))
+
+    sink.deliver(lambda: _told(outlook, measured), show, lambda: rows, outlook.plot)
+
+
+@verb(
+    "leave each log out, and forecast it from the others",
+    "nqm forecast check forecast.json",
+    "nqm forecast check forecast.json --csv left-out.csv --plot left-out.png",
+)
+@given
+@options.sink(csv=True, plot=True)
+def check(found: Forecast, sink: Sink) -> None:
+    """Leave each log out in turn, fit the law to the others, and compare the log with its forecast."""
+    with about_option({"logs": "path"}), progress("leaving logs out"):
+        left = found.check()
+
+    def show() -> None:
+        show_remarks(found)
+        show_table(spelled(left.table()), "Each log forecast from the others")
+
+    sink.deliver(left.to_dict, show, left.table, left.plot)
+
+
+@verb(
+    "draw logs, their fit, a forecast and the learning rates",
+    "nqm forecast plot forecast.json",
+    "nqm forecast plot forecast.json --schedule 'wsd(24000, 2160, 4000)' --peak 3e-4 --out wsd.pdf --csv points.csv",
+)
+@given
+@option("--schedule", "Draw the forecast of this schedule, too, with its interval.", options.SCHEDULE)
+@option("--peak LR", PEAK_HELP, NUMBER)
+@option("--out", "Picture to write: .png, .pdf or .svg.", PICTURE, default="forecast.png")
+@options.sink(csv=True)
+def plot(found: Forecast, schedule: Schedule | None, peak: float | None, out: str, sink: Sink) -> None:
+    """Draw the losses of the logs, those of the fitted law, and the forecast of a schedule, with the learning rates below.
+
+    --json and --csv have what is drawn.
+    """
+    if peak is not None and schedule is None:
+        raise click.UsageError("--peak is for --schedule: give both")
+    outlooks = {} if schedule is None else {"forecast": found.predict(schedule, peak=peak)}
+    write(out, lambda path: found.plot(str(path), list(outlooks.values())))
+    drawn = [(log.name, found.predict(log), log) for log in found.logs] + [(n, o, None) for n, o in outlooks.items()]
+
+    def show() -> None:
+        show_remarks(found)
+        click.echo(_fitted_to(found))
+
+    sink.deliver(
+        lambda: {"lines": [{"log": name, **_told(outlook, log)} for name, outlook, log in drawn]},
+        show,
+        lambda: [{"log": name, **row} for name, outlook, log in drawn for row in _beside(outlook, log)],
+    )
+
+
+for command in (fit, predict, check, plot):
+    forecast.add_command(command)
+
+
+def show_remarks(found: Forecast, err: bool = False) -> None:
+    """Print what was assumed when the logs were read, and what they cannot decide."""
+    about: dict[str, list[str]] = {}
+    for log in found.logs:
+        for remark in log.remarks:
+            about.setdefault(remark, []).append(log.name or "a log")
+    lines = [f"{_names(names, len(found.logs))}: {remark}" for remark, names in about.items()]
+    if len(lines) > MOST_REMARKS:
+        more = f"{len(lines) - MOST_REMARKS:,} more sentences on single logs are in the file of the forecast."
+        lines = [*lines[:MOST_REMARKS], more]
+    for sentence in (*lines, *found.remarks, *found.undecided):
+        click.echo(f"- {sentence}", err=err)
+
+
+def _fitted_to(found: Forecast) -> str:
+    """The sentence on how close the law comes to the logs."""
+    return f"{len(found.logs)} logs of {found.optimizer}; the law fits them to {100 * found.error:.2g}% of the loss"
+
+
+def _names(names: list[str], logs: int) -> str:
+    """The logs that a remark is about."""
+    if len(names) == logs > 1:
+        return "all logs"
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _default_file() -> str:
+    """The default file of a forecast. It is refused if it exists and is not a forecast."""
+    from ..logs import Forecast
+
+    path = Path(DEFAULT_FORECAST)
+    if path.is_file():
+        try:
+            Forecast.load(path)
+        except Wrong:
+            raise Wrong(f"{str(path)!r} exists and is not a forecast; name another file", argument="out") from None
+    with about_option({None: "out"}):
+        options.check_writable(path)
+    return str(path)
+
+
+@contextmanager
+def about_option(names: Mapping[str | None, str]) -> Iterator[None]:
+    """Errors about an argument of a function are told as errors about the option that gives this argument here."""
+    try:
+        yield
+    except Wrong as error:
+        raise Wrong(str(error), names.get(error.argument, error.argument or "")) from None
+
+
+def one_log(file: str, columns: tuple[tuple[str, str], ...], argument: str) -> Log:
+    """The one run that a file holds."""
+    from ..logs import read_logs
+
+    with about_option(dict.fromkeys(("paths", "schedule", "tokens_per_step", "batch_size"), argument)):
+        logs = read_logs(file, columns=dict(columns))
+    if len(logs) != 1:
+        raise Wrong(f"{file!r} holds {len(logs)} runs; give a file that holds one", argument)
+    return logs[0]
+
+
+def _beside(outlook: Outlook, measured: Log | None) -> Table:
+    """The predicted losses, beside those of a log at the steps that it has."""
+    if measured is None:
+        return outlook.table()
+    known = dict(zip(measured.step.tolist(), measured.loss.tolist(), strict=True))
+    return [{**row, "measured": known.get(row["step"])} for row in outlook.table()]
+
+
+def _told(outlook: Outlook, measured: Log | None) -> Row:
+    """A prediction for --json, with the losses of a log at its steps."""
+    rows = _beside(outlook, measured)
+    return outlook.to_dict() | ({"measured": [row["measured"] for row in rows]} if measured else {})
+
+
+def spelled(rows: Table) -> Table:
+    """Rows for the screen, with five digits of every loss: schedules differ in the fourth."""
+    return readable(
+        [{name: _loss(v) if v is not None and name in LOSSES else v for name, v in row.items()} for row in rows], ()
+    )
+
+
+def _loss(value: float) -> str:
+    return f"{value:#.5g}"
+
+
+def ending_of(steps: int, loss: float, low: float, high: float) -> str:
+    between = f"between {_loss(low)} and {_loss(high)}"
+    return f"loss {_loss(loss)} after {steps:,} steps; 90% of such runs end {between}"

@@ -1,0 +1,161 @@
+"""Verbs that plan with a forecast: the best schedule, the run to make next, the critical batch size along a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+from click import Choice
+
+from ..show.tables import Row, some
+from . import options
+from .forecast import (
+    COLUMNS_OPTION,
+    PEAK_HELP,
+    about_option,
+    ending_of,
+    forecast,
+    given,
+    one_log,
+    show_remarks,
+    spelled,
+)  # fmt: skip
+from .options import INPUT, INTEGER, NUMBER, Whole, flag, option, verb
+from .output import TABLE_ROWS, Sink, progress, readable, show_table
+
+if TYPE_CHECKING:
+    from ..engine.schedule import Schedule
+    from ..logs import Forecast
+    from ..logs.planning import BestSchedule
+
+
+@verb(
+    "the schedule that ends with the least loss",
+    "nqm forecast best forecast.json --steps 24000",
+    "nqm forecast best forecast.json --steps 48000 --max-lr 3e-4 --min-lr 3e-5 --plot best.png",
+    "nqm forecast best forecast.json --steps 30000 --trunk run.csv --as torch",
+    "nqm forecast best forecast.json --steps 24000 --free --pieces 20 --as text",
+)
+@given
+@option("--steps", "Steps of the whole run, with those of --trunk.", INTEGER, required=True)
+@option("--max-lr LR", "Largest learning rate; the largest of the logs if omitted.", NUMBER)
+@option("--min-lr LR", "Smallest learning rate after the warm-up.", NUMBER, default=0.0)
+@option("--pieces", "Number of straight lines after the warm-up.", Whole(1, 500), default=50)
+@flag("--free", "Let the rate rise, too; without this it may only fall.")
+@option("--warmup", "Steps of the warm-up; as in the logs if omitted.", INTEGER)
+@option("--trunk LOG", "Log of what has been trained already: plan the rest.", INPUT)
+@option("--batch-size -b B", "Batch size; that of the logs if omitted.", NUMBER)
+@COLUMNS_OPTION
+@option("--as form", "Print the schedule alone, in this form.", Choice(("text", "csv", "torch", "megatron")))
+@options.sink(csv=True, plot=True)
+def best(
+    found: Forecast, steps: int, max_lr: float | None, min_lr: float, pieces: int, free: bool, warmup: int | None,
+    trunk: str | None, batch_size: float | None, columns: tuple[tuple[str, str], ...], form: str | None, sink: Sink,
+) -> None:  # fmt: skip
+    """Find the learning rates that end with the least expected loss, and compare them with cosine, linear and WSD.
+
+    --as prints the schedule alone: as text for --schedule, as CSV, as a snippet for torch.optim.lr_scheduler.LambdaLR, or as
+    the batch sizes of Megatron's --step-batch-size-schedule.
+    """
+    _only_one(form, sink)
+    begun = one_log(trunk, columns, "trunk") if trunk else None
+    with progress("searching the best schedule"):
+        plan = found.optimal_schedule(
+            steps, max_lr, min_lr, pieces=pieces, monotone=not free, warmup=warmup, trunk=begun, batch_size=batch_size
+        )  # fmt: skip
+    # A form that this schedule does not have is refused before files are written.
+    printed = _written(plan)[form]() if form else ""
+
+    def show() -> None:
+        show_remarks(found, err=bool(form))
+        if form:
+            click.echo(printed.rstrip("\n"))
+        else:
+            _show_best(plan)
+
+    sink.deliver(plan.to_dict, show, plan.table, plan.plot)
+
+
+@verb(
+    "the run to make next",
+    "nqm forecast next forecast.json",
+    "nqm forecast next forecast.json --steps 48000 --max-lr 6e-4 --json",
+)
+@given
+@option(
+    "--steps",
+    "Steps of the run, and of the best schedule that it is for; those of the longest log if omitted.",
+    INTEGER,
+)
+@option("--max-lr LR", "Largest learning rate; the largest of the logs if omitted.", NUMBER)
+@options.sink(csv=True)
+def next_(found: Forecast, steps: int | None, max_lr: float | None, sink: Sink) -> None:
+    """Say which run would narrow the interval of the best schedule's final loss most."""
+    with progress("comparing runs"):
+        advice = found.next_run(steps, max_lr)
+
+    def show() -> None:
+        show_remarks(found)
+        show_table(advice.table(), f"Half-width of the interval, now {advice.width:.4f}")
+        click.echo(advice.sentence)
+
+    sink.deliver(advice.to_dict, show, advice.table)
+
+
+@verb(
+    "the critical batch size along a run",
+    "nqm forecast batch sizes.json",
+    "nqm forecast batch sizes.json --schedule 'cosine(4000)' --peak 0.1 --plot ramp.png",
+    "nqm forecast batch sizes.json --as megatron",
+)
+@given
+@option("--schedule", "Schedule of the run; that of the longest log if omitted.", options.SCHEDULE)
+@option("--peak LR", PEAK_HELP, NUMBER)
+@option("--tokens-per-example", "Count the ramp in tokens, of which an example has this many.", NUMBER, default=1.0)
+@option("--as form", "Print the batch sizes alone, for --step-batch-size-schedule.", Choice(("megatron",)))
+@options.sink(csv=True, plot=True)
+def batch(
+    found: Forecast, schedule: Schedule | None, peak: float | None, tokens_per_example: float, form: str | None, sink: Sink
+) -> None:  # fmt: skip
+    """Say along a run which batch size makes the noise as large as what is left to learn, with a 90% interval.
+
+    The logs must have two or more batch sizes. The ramp of batch sizes that this suggests doubles whenever the critical batch
+    size has doubled; --as megatron prints it for Megatron's --step-batch-size-schedule.
+    """
+    _only_one(form, sink)
+    if peak is not None and schedule is None:
+        raise click.UsageError("--peak is for --schedule: give both")
+    with about_option({"logs": "path"}):
+        ramp = found.critical_batch_size(schedule, peak=peak)
+    ramped = ramp.megatron(tokens_per_example)
+
+    def show() -> None:
+        show_remarks(found, err=bool(form))
+        if not form:
+            show_table(readable(some(ramp.table(), TABLE_ROWS), ()), "Critical batch size")
+        click.echo(ramped if form else f"for --step-batch-size-schedule: {ramped}")
+
+    sink.deliver(lambda: ramp.to_dict() | {"megatron": ramped}, show, ramp.table, ramp.plot)
+
+
+for command in (best, next_, batch):
+    forecast.add_command(command)
+
+
+def _only_one(form: str | None, sink: Sink) -> None:
+    if form and (sink.as_json or sink.csv == "-"):
+        raise click.UsageError("--as, --json and --csv - each write to standard output; give one of them")
+
+
+def _written(plan: BestSchedule) -> dict[str, Callable[[], str]]:
+    """The forms in which --as prints a schedule."""
+    return {"text": plan.text, "csv": plan.to_csv, "torch": plan.torch, "megatron": plan.megatron}
+
+
+def _show_best(plan: BestSchedule) -> None:
+    click.echo(f"- {plan.outlook.sentence}\n")
+    end: Row = {"schedule": "best", "peak": plan.peak, "loss": plan.loss, "above": 0.0}
+    show_table(spelled([end, *plan.rivals]), f"Tuned schedules of {plan.steps:,} steps")
+    click.echo(ending_of(plan.steps, plan.loss, plan.low, plan.high))
+    click.echo(f"peak {plan.peak:.6g}, schedule {plan.text()}")

@@ -1,0 +1,359 @@
+"""The verbs of forecasts: their examples, their formats, what they print before a number, and what they refuse."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import io
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cli.shell import BROKEN, call, strict, told, told_without_output
+
+from nqm.cli import main
+from nqm.cli.options import verbs
+from nqm.logs import Forecast, Log, forecast, read_logs
+from nqm.logs.files import example_files
+from nqm.text.objects import parse_schedule
+
+WSD = "wsd(24000, 2160, 4000, end=0.1)"
+RUN = Path(__file__).parents[1] / "data" / "curves" / "multipowerlaw" / "100M" / "wsdld_20000_24000.csv"
+FIT = ("forecast", "fit", "example", "--optimizer", "AdamW", "--weight-decay", "0.1")
+
+
+def sized(lr: float, batch_size: float) -> Log:
+    """A log of SGD whose noise falls with the batch size."""
+    t = np.arange(50, 4001, 50)
+    loss = 1 + 5 / np.sqrt(1 + lr * t) + 8 * lr / batch_size * (1 - np.exp(-t / 500))
+    return Log(t, loss, lr, batch_size, "SGD", name=f"{lr:g} at {batch_size:g}")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files that the examples of the help name."""
+    folder = tmp_path_factory.mktemp("forecasts")
+    (folder / "runs").mkdir()
+    for file in example_files():
+        (folder / "runs" / file.name).write_text(file.read_text().replace("step,lr,loss", "step,lr,train_loss"))
+    (folder / "run.csv").write_text(RUN.read_text())
+    t = np.arange(100, 2001, 50)
+    lines = [f"{i},{3 + 2 / np.sqrt(i / 100):.5f}" for i in t.tolist()]
+    (folder / "rateless.csv").write_text("\n".join(["step,loss", *lines]) + "\n")
+    forecast([sized(lr, B) for lr in (0.1, 0.05) for B in (16, 64)]).save(folder / "sizes.json")
+    forecast(read_logs("example", optimizer="AdamW", weight_decay=0.1)).save(folder / "forecast.json")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(folder: Path) -> Forecast:
+    return Forecast.load(folder / "forecast.json")
+
+
+VERBS = {name: command for name, command in verbs(main).items() if name.startswith("forecast ")}
+EXAMPLES = [example for command in VERBS.values() for example in command.examples]
+
+
+def rows_of(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+# Every verb.
+
+
+def test_the_group_lists_its_verbs() -> None:
+    text = call("forecast").stdout
+    assert [name.split()[1] for name in VERBS] == ["fit", "predict", "check", "plot", "best", "next", "batch"]
+    for name, command in VERBS.items():
+        assert f"  {name.split()[1]} " in text
+        assert command.short_help in " ".join(text.split())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", EXAMPLES)
+def test_examples_run(line: str, here: Path) -> None:
+    words = shlex.split(line)
+    kept = (here / "forecast.json").read_text()
+    try:
+        result = call(*words[1:])
+    finally:
+        (here / "forecast.json").write_text(kept)  # Some examples write other fits to this file.
+    assert result.exit_code == 0, result.output
+    assert result.stdout
+    for option in ("--plot", "--csv", "--out"):
+        if option in words and (name := words[words.index(option) + 1]) != "-":
+            assert (here / name).stat().st_size > 0
+            assert f"wrote {name}" in result.stderr
+
+
+FORECASTS = [
+    (("predict", "forecast.json", "--schedule", WSD, "--peak", "3e-4"), "sentence"),
+    (("predict", "forecast.json", "--log", "run.csv"), "measured"),
+    (("best", "forecast.json", "--steps", "6000", "--pieces", "5"), "rivals"),
+    (("next", "forecast.json", "--steps", "6000"), "width"),
+    (("batch", "sizes.json"), "megatron"),
+    (("check", "forecast.json"), "rows"),
+    (("plot", "forecast.json", "--schedule", WSD), "lines"),
+]
+
+
+@pytest.mark.parametrize(("args", "field"), FORECASTS, ids=lambda value: value[0] if isinstance(value, tuple) else "")
+def test_every_verb_writes_json_and_csv(args: tuple[str, ...], field: str) -> None:
+    as_json = call("forecast", *args, "--json", "--csv", "table.csv")
+    assert as_json.exit_code == 0, as_json.output
+    assert field in strict(as_json.stdout)
+    as_csv = call("forecast", *args, "--csv", "-")
+    assert as_csv.exit_code == 0, as_csv.output
+    assert as_csv.stdout == Path("table.csv").read_text()
+    assert len(rows_of(as_csv.stdout)) >= 3
+
+
+@pytest.mark.parametrize("args", [args for args, _ in FORECASTS if args[0] in ("predict", "best", "check", "batch")])
+def test_pictures_are_written(args: tuple[str, ...], tmp_path: Path) -> None:
+    result = call("forecast", *args, "--plot", tmp_path / "picture.png")
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(("args", "field"), FORECASTS, ids=lambda value: value[0] if isinstance(value, tuple) else "")
+def test_what_was_assumed_and_is_undecided_comes_before_the_number(args: tuple[str, ...], field: str) -> None:
+    lines = call("forecast", *args).stdout.splitlines()
+    loaded = Forecast.load(args[1])
+    said = [*loaded.remarks, *loaded.undecided]
+    assert said
+    count = next(i for i, line in enumerate(lines) if not line.startswith("- "))
+    before, after = lines[:count], lines[count:]
+    for sentence in said:
+        assert f"- {sentence}" in before
+    for log in loaded.logs:
+        for remark in log.remarks:
+            assert any(line.endswith(remark) for line in before)
+    assert any(character.isdigit() for character in "".join(after))  # The number follows.
+
+
+@pytest.mark.parametrize("args", [args for args, _ in FORECASTS], ids=lambda args: args[0])
+@pytest.mark.parametrize("number", BROKEN)
+def test_what_cannot_be_printed_is_told(args: tuple[str, ...], number: int, capfd: pytest.CaptureFixture[str]) -> None:
+    assert BROKEN[number] in told_without_output(("forecast", *args), number, capfd)
+
+
+# Numbers are the library's.
+
+
+def test_fit_writes_the_forecast_that_the_library_makes(found: Forecast, tmp_path: Path) -> None:
+    result = call(*FIT, "--out", tmp_path / "mine.json", "--json")
+    assert result.stderr == f"wrote {tmp_path / 'mine.json'}\n"
+    assert strict(result.stdout) == json.loads((tmp_path / "mine.json").read_text())
+    ours = Forecast.load(tmp_path / "mine.json")
+    np.testing.assert_allclose(ours.law.theta, found.law.theta, rtol=1e-6)  # Two fits of the same logs.
+    assert [log.name for log in ours.logs] == ["constant", "cosine", "drop"]
+    assert str(ours.optimizer) == "AdamW with weight decay 0.1"
+
+
+def test_fit_prints_the_parameters(found: Forecast, tmp_path: Path) -> None:
+    text = call(*FIT, "--out", tmp_path / "mine.json").stdout
+    for row in found.table():
+        assert f"\n{row['parameter']} " in text
+    assert f"3 logs of AdamW with weight decay 0.1; the law fits them to {100 * found.error:.2g}% of the loss" in text
+
+
+def test_fit_takes_columns_rates_and_batch_sizes() -> None:
+    whole = ("--map", "loss=loss", "--schedule", "warmup(100) + cosine(1900)", "--peak", "3e-4", "-b", "2^9")
+    args = ("rateless.csv", *whole, "--optimizer", "Adam", "--weight-decay", "0.05", "--out", "one.json")
+    assert call("forecast", "fit", *args).exit_code == 0
+    (log,) = Forecast.load("one.json").logs
+    (again,) = read_logs(
+        "rateless.csv", columns={"loss": "loss"}, schedule="warmup(100) + cosine(1900)", peak=3e-4, batch_size=512,
+        optimizer="Adam", weight_decay=0.05,
+    )  # fmt: skip
+    assert log.to_dict() == again.to_dict()
+
+
+def test_predict_is_that_of_the_library(found: Forecast) -> None:
+    args = ("forecast", "predict", "forecast.json", "--schedule", WSD, "--peak", "3e-4")
+    outlook = found.predict(parse_schedule(WSD), peak=3e-4)
+    assert strict(call(*args, "--json").stdout) == outlook.to_dict()
+    rows = rows_of(call(*args, "--csv", "-").stdout)
+    assert [float(row["loss"]) for row in rows] == outlook.loss.tolist()
+    end = f"loss {outlook.loss[-1]:#.5g} after 24,000 steps; 90% of such runs end between {outlook.low[-1]:#.5g} and "
+    assert call(*args).stdout.strip().endswith(end + f"{outlook.high[-1]:#.5g}")
+    short = strict(call(*args, "--steps", "22k", "--json").stdout)
+    assert short["steps"][-1] == 22_000
+
+
+def test_predict_stands_beside_a_log(found: Forecast) -> None:
+    (log,) = read_logs("run.csv")
+    outlook = found.predict(log)
+    told_ = strict(call("forecast", "predict", "forecast.json", "--log", "run.csv", "--json").stdout)
+    assert told_ == outlook.to_dict() | {"measured": log.loss.tolist()}
+    rows = rows_of(call("forecast", "predict", "forecast.json", "--log", "run.csv", "--csv", "-").stdout)
+    assert [float(row["measured"]) for row in rows] == log.loss.tolist()
+    assert abs(float(rows[-1]["loss"]) - float(rows[-1]["measured"])) < 0.005  # The law was not fitted to this run.
+    partly = strict(call("forecast", "predict", "forecast.json", "--log", "run.csv", "--steps", 9000, "--json").stdout)
+    assert {m for m in partly["measured"] if m is not None} <= set(log.loss.tolist())
+
+
+def test_best_is_that_of_the_library_in_every_form(found: Forecast) -> None:
+    args = ("forecast", "best", "forecast.json", "--steps", "6000", "--min-lr", "3e-5", "--pieces", "5")
+    plan = found.optimal_schedule(6000, min_lr=3e-5, pieces=5)
+    assert strict(call(*args, "--json").stdout) == plan.to_dict()
+    text = call(*args).stdout
+    assert plan.text() in text
+    for row in plan.rivals:
+        assert f"{row['schedule']} " in text
+        assert f"{row['loss']:#.5g}" in text
+    as_text = call(*args, "--as", "text")
+    assert as_text.stdout == plan.text() + "\n"
+    assert found.undecided[0] in as_text.stderr  # Standard output has the schedule alone.
+    assert parse_schedule(as_text.stdout.strip()).steps == 6000
+    assert call(*args, "--as", "csv").stdout == call(*args, "--csv", "-").stdout == plan.to_csv()
+    snippet = call(*args, "--as", "torch").stdout
+    ast.parse(snippet)
+    assert snippet.strip() == plan.torch().strip()
+    assert "torch.optim.lr_scheduler.LambdaLR" in snippet
+
+
+def test_best_text_predicts_the_loss_of_the_best_schedule(found: Forecast) -> None:
+    plan = found.optimal_schedule(6000, pieces=5)
+    text = call("forecast", "best", "forecast.json", "--steps", "6000", "--pieces", "5", "--as", "text").stdout.strip()
+    again = call("forecast", "predict", "forecast.json", "--schedule", text, "--peak", plan.peak, "--json")
+    # Straight lines replace the curve to 0.4% of the peak, which moves the loss by far less than its fourth digit.
+    assert strict(again.stdout)["loss"][-1] == pytest.approx(plan.loss, abs=1e-3)
+
+
+def test_best_goes_on_from_a_trunk_and_may_rise(found: Forecast) -> None:
+    (trunk,) = read_logs("run.csv")
+    args = ("forecast", "best", "forecast.json", "--steps", "30000", "--pieces", "4", "--json")
+    after = strict(call(*args, "--trunk", "run.csv").stdout)
+    assert after == found.optimal_schedule(30_000, pieces=4, trunk=trunk).to_dict()
+    assert sum(after["lengths"]) == 30_000
+    free = strict(call(*args, "--free", "--warmup", "100", "--max-lr", "2e-4").stdout)
+    assert free == found.optimal_schedule(30_000, 2e-4, pieces=4, monotone=False, warmup=100).to_dict()
+
+
+def test_batch_sizes_of_megatron(here: Path) -> None:
+    ramp = Forecast.load(here / "sizes.json").critical_batch_size()
+    assert strict(call("forecast", "batch", "sizes.json", "--json").stdout) == ramp.to_dict()
+    alone = call("forecast", "batch", "sizes.json", "--as", "megatron", "--tokens-per-example", "1k")
+    assert alone.stdout == ramp.megatron(1000) + "\n"
+    assert alone.stdout.startswith("0:")
+    plan = call("forecast", "best", "sizes.json", "--steps", "500", "--pieces", "3", "-b", "32", "--as", "megatron")
+    assert plan.stdout == "0:32\n"
+
+
+def test_check_next_and_plot_are_those_of_the_library(found: Forecast, tmp_path: Path) -> None:
+    assert strict(call("forecast", "check", "forecast.json", "--json").stdout) == found.check().to_dict()
+    assert strict(call("forecast", "next", "forecast.json", "--json").stdout) == found.next_run().to_dict()
+    drawn = strict(call("forecast", "plot", "forecast.json", "--out", tmp_path / "a.png", "--json").stdout)
+    assert [line["log"] for line in drawn["lines"]] == [log.name for log in found.logs]
+    for line, log in zip(drawn["lines"], found.logs, strict=True):
+        assert line["measured"] == log.loss.tolist()
+        assert line["loss"] == found.predict(log).loss.tolist()
+
+
+# Wrong calls.
+
+
+@pytest.mark.parametrize(
+    ("args", "part"),
+    [
+        (("fit",), "Missing argument 'LOGS...'"),
+        (("fit", "nowhere.csv"), "Invalid value for 'LOGS...': there is no file 'nowhere.csv'"),
+        (("fit", "nowhere/*.csv"), "Invalid value for 'LOGS...': there is no file 'nowhere/*.csv'"),
+        (("fit", "rateless.csv"), "Invalid value for '--schedule': rateless.csv"),
+        (("fit", "rateless.csv", "--schedule", "cosine(100)"), "Invalid value for '--peak': a schedule needs peak"),
+        (("fit", "rateless.csv", "--peak", "0.1"), "Invalid value for '--schedule': peak is the largest rate"),
+        (("fit", "rateless.csv", "--schedule", "cosyne(9)", "--peak", "1"), "did you mean cosine?"),
+        (("fit", "example", "--map", "loss"), "Invalid value for '--map': 'loss' is not ROLE=NAME"),
+        (("fit", "example", "--map", "los=loss"), "Invalid value for '--map': there is no role"),
+        (("fit", "example", "--map", "loss=accuracy"), "Invalid value for '--map': "),
+        (("fit", "example", "-b", "-4"), "Invalid value for '--batch-size' / '-b': batch_size must be a positive number"),
+        (("fit", "example", "--weight-decay", "-1"), "Invalid value for '--weight-decay': weight_decay must be"),
+        (("fit", "example", "--tokens-per-step", "0"), "Invalid value for '--tokens-per-step': "),
+        (("fit", "example", "--out", "fit.csv"), "Invalid value for '--out': 'fit.csv' should end in .json"),
+        (("fit", "example", "--out", "run.csv/a.json"), "Invalid value for '--out': "),
+        (("predict", "nowhere.json", "--schedule", WSD), "Invalid value for 'FORECAST'"),
+        (("predict", "run.csv", "--schedule", WSD), "Invalid value for 'FORECAST': run.csv is no forecast"),
+        (("predict", "damaged.json", "--schedule", WSD), "Invalid value for 'FORECAST': this forecast is damaged"),
+        (("predict", "forecast.json"), "give --schedule or --log, but not both"),
+        (("predict", "forecast.json", "--schedule", WSD, "--log", "run.csv"), "give --schedule or --log"),
+        (("predict", "forecast.json", "--log", "run.csv", "--peak", "1"), "a log has its own learning rates"),
+        (("predict", "forecast.json", "--schedule", "wsdd(3)"), "Invalid value for '--schedule': there is no"),
+        (("predict", "forecast.json", "--schedule", WSD, "--peak", "-1"), "Invalid value for '--peak': peak must be"),
+        (("predict", "forecast.json", "--schedule", WSD, "--peak", "fast"), "Invalid value for '--peak'"),
+        (("predict", "forecast.json", "--schedule", WSD, "--steps", "-1"), "Invalid value for '--steps'"),
+        (("predict", "forecast.json", "--schedule", WSD, "-b", "8"), "Invalid value for '--batch-size' / '-b': these logs"),
+        (("predict", "forecast.json", "--schedule", "constant(9, 0)"), "Invalid value for '--schedule': "),
+        (("predict", "forecast.json", "--log", "rateless.csv"), "Invalid value for '--log': rateless.csv"),
+        (("predict", "forecast.json", "--log", "two.csv"), "Invalid value for '--log': 'two.csv' holds 2 runs"),
+        (("best", "forecast.json"), "Missing option '--steps'"),
+        (("best", "forecast.json", "--steps", "0"), "Invalid value for '--steps'"),
+        (("best", "forecast.json", "--steps", "100", "--max-lr", "-1"), "Invalid value for '--max-lr'"),
+        (("best", "forecast.json", "--steps", "100", "--min-lr", "1"), "Invalid value for '--min-lr': min_lr 1 is above"),
+        (("best", "forecast.json", "--steps", "100", "--pieces", "0"), "Invalid value for '--pieces'"),
+        (("best", "forecast.json", "--steps", "100", "--trunk", "run.csv"), "Invalid value for '--steps': the trunk has"),
+        (("best", "forecast.json", "--steps", "100", "--as", "jax"), "Invalid value for '--as'"),
+        (("best", "forecast.json", "--steps", "100", "--as", "megatron"), "Invalid value for '--batch-size' / '-b': these logs"),
+        (("best", "forecast.json", "--steps", "100", "--as", "text", "--json"), "give one of them"),
+        (("next", "forecast.json", "--max-lr", "-1"), "Invalid value for '--max-lr'"),
+        (("batch", "forecast.json"), "Invalid value for 'FORECAST': the critical batch size needs logs at two"),
+        (("batch", "sizes.json", "--peak", "1"), "--peak is for --schedule"),
+        (("check", "one.json"), "Invalid value for 'FORECAST': a check leaves one log out"),
+        (("plot", "forecast.json", "--peak", "1"), "--peak is for --schedule"),
+        (("plot", "forecast.json", "--out", "a.gif"), "Invalid value for '--out': 'a.gif' should end in .png"),
+        (("forget",), "there is no verb 'forget'"),
+    ],
+)  # fmt: skip
+def test_wrong_calls_get_one_sentence(args: tuple[str, ...], part: str, here: Path) -> None:
+    data: dict[str, Any] = json.loads((here / "forecast.json").read_text())
+    (here / "damaged.json").write_text(json.dumps(data | {"theta": [1, 2]}))
+    (here / "two.csv").write_text("run,step,loss,lr\n" + "".join(f"{r},{t},3,0.1\n" for r in "ab" for t in (1, 2, 3)))
+    if not (here / "one.json").exists():
+        forecast(sized(0.1, 16)).save(here / "one.json")
+    assert part in told(call("forecast", *args))
+
+
+def test_a_wrong_out_is_refused_before_logs_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nqm.logs.read_logs", None)  # Calling it would be an error of another kind.
+    monkeypatch.chdir(tmp_path)
+    Path("forecast.json").write_text('{"mine": 1}')
+    sentence = "Invalid value for '--out': 'forecast.json' exists and is not a forecast; name another file"
+    assert sentence in told(call(*FIT))
+    assert Path("forecast.json").read_text() == '{"mine": 1}'
+    Path("forecast.json").unlink()
+    Path("forecast.json").mkdir()
+    assert "Invalid value for '--out': 'forecast.json' is a folder" in told(call(*FIT))
+
+
+def test_an_earlier_forecast_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call("forecast", "fit", "example").exit_code == 0
+    assert call(*FIT).exit_code == 0
+    assert Forecast.load("forecast.json").metric.weight_decay == 0.1
+
+
+def test_a_file_of_ones_own_called_example_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("example").write_text("step,loss,lr\n1,3,0.1\n2,2,0.1\n")
+    assert [log.step.tolist() for log in read_logs("example")] == [[1, 2]]
+
+
+def test_many_remarks_are_grouped_and_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    t = np.arange(10, 400, 10)
+    logs = [Log(t, 2 + 1 / np.sqrt(t), 0.1, optimizer="SGD", name=f"run {i}", remarks=("All alike.", f"Only {i}."))
+            for i in range(20)]  # fmt: skip
+    forecast(logs).save("many.json")
+    lines = call("forecast", "predict", "many.json", "--schedule", "constant(300)").stdout.splitlines()
+    assert lines[0] == "- all logs: All alike."
+    assert lines[1] == "- run 0: Only 0."
+    assert "- 9 more sentences on single logs are in the file of the forecast." in lines
