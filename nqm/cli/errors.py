@@ -24,6 +24,7 @@ FAILED = 1  # Exit status if there is no answer, if the machine or the user's co
 WRONG = 2  # Exit status of a wrong call.
 INTERRUPTED = 130  # Exit status after Ctrl-C, as shells have it.
 
+TORCH_OUT_OF_MEMORY = "allocate memory"  # part of torch's message, which is a `RuntimeError` on the CPU
 REPORT = "please report it with your command and with what it prints under NQM_DEBUG=1"
 
 
@@ -62,8 +63,8 @@ def ending(error: Exception) -> tuple[str, int]:
         return str(error), FAILED
     if isinstance(error, OSError):
         return _of_file(error), FAILED
-    if isinstance(error, MemoryError):
-        return "there is not enough memory; ask for fewer modes, steps, points or replicas", FAILED
+    if isinstance(error, MemoryError) or TORCH_OUT_OF_MEMORY in str(error):
+        return "there is not enough memory; ask for fewer modes, steps, points, replicas or examples in a batch", FAILED
     if isinstance(error, BrokenExecutor):
         return "a process that shared the work was killed, perhaps for want of memory", FAILED
     if isinstance(error, ImportError) and (hint := install_hint(error.name or "")):

@@ -5,12 +5,14 @@ Heavy modules are imported inside the verbs, so that ``nqm --help`` and shell co
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 import click
 from click.core import ParameterSource
 
+from ..types import Wrong
 from . import options, output
 from .options import AXIS, FIT, INTEGER, NUMBER, PICTURE, SPECTRUM, GoalOptions, LawOptions, Whole, option, verb
 from .output import Sink, answered, progress, show_pairs, write
@@ -190,6 +192,11 @@ def sweep(
     laws: LawOptions, sink: Sink, plot_lr: str | None,
 ) -> None:  # fmt: skip
     """Tuned steps to a target at each batch size for one or several optimizers, and their critical batch sizes."""
+    if math.inf in batch_sizes:
+        sentence = (
+            "batch sizes must be finite, got inf; a sweep computes its fewest steps, those without noise, in any case"
+        )
+        raise Wrong(sentence, argument="batch_sizes")
     from ..search.sweeps import sweep as search
     from ..show import plots
 

@@ -129,7 +129,7 @@ def list_(found: Results, optimizer: str | None, batch_size: int | None, outcome
     """Every trial of a study that has ended: its settings, how it ended, and its steps."""
     from ..nets.training.trial import OUTCOMES
 
-    if outcome and outcome not in OUTCOMES:
+    if outcome is not None and outcome not in OUTCOMES:
         raise unknown("outcome", outcome, OUTCOMES, argument="outcome")
     trials = found.trials()
     _check_filters(found, trials, optimizer, batch_size)

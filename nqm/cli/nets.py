@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from click import Choice
 
 from ..show.numbers import percent
 from ..show.tables import some, with_folder
-from ..types import Wrong
+from ..types import Wrong, unknown
 from . import options
 from .options import FIT, INPUT, INTEGER, NUMBER, OPTIMIZER, SIZES, STORE, Whole, flag, option, verb
 from .output import TABLE_ROWS, Sink, answered, progress, show_pairs, show_table, write
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ..optimizers import Optimizer
 
 CURVATURE_NAMES = ("gauss_newton", "hessian", "fisher", "empirical_fisher")
+WORKLOAD_NAMES = ("digits", "fashion_mlp", "fashion_cnn", "mnist_cnn", "cifar_resnet8", "moby_transformer")
 FOUR = "SGD, heavy ball, Nesterov and EMA"  # `nqm check` checks these if no optimizer is given.
 
 
@@ -59,9 +61,20 @@ class Source:
         return str(path)
 
 
-_workload = click.argument("workload", metavar="WORKLOAD|MODULE:FUNCTION")
-_train_steps = option("--train-steps", "Steps up to the checkpoint; the workload's own if omitted.", INTEGER)
-_examples = option("--examples", "Use N examples of the data; all of them if omitted.", INTEGER)
+class WorkloadText(options.OptionType):
+    """The name of a workload, or MODULE:FUNCTION. A name that does not exist is refused before torch is imported."""
+
+    name = metavar = "WORKLOAD|MODULE:FUNCTION"
+
+    def read(self, text: str) -> str:
+        if ":" not in text and text not in WORKLOAD_NAMES:
+            raise unknown("workload", text, WORKLOAD_NAMES, ", or MODULE:FUNCTION for a network of your own")
+        return text
+
+
+_workload = click.argument("workload", metavar=WorkloadText.metavar, type=WorkloadText())
+_train_steps = option("--train-steps", "Steps up to the checkpoint; the workload's own if omitted.", Whole(0))
+_examples = option("--examples", "Use N examples of the data; all of them if omitted.", Whole(2))
 network = options.bundle("source", Source, _workload, _train_steps, _examples, options.seed)
 
 
@@ -186,15 +199,25 @@ def check(
     rates: list[float], steps: int, seeds: int, store: str | None, out: str | None, sink: Sink,
 ) -> None:  # fmt: skip
     """Train the network from its checkpoint with several settings and seeds, and compare the losses with the predictions."""
-    from ..nets.fitting.model import Fit
-    from ..nets.fitting.probing import fit as fit_network
-    from ..nets.fitting.validation import CHECKED_STEPS, settings
-    from ..nets.fitting.validation import check as run
     from ..optimizers.base import require_set
 
-    for optimizer in optimizers:
+    for optimizer in optimizers:  # What is wrong with a setting is said before torch is imported and a network trained.
         require_set(optimizer, "check")
+        if not optimizer.linear:
+            others = "SGD, HeavyBall, Nesterov and averages of them"
+            raise Wrong(f"{optimizer} is not linear, so its loss is not predicted; check {others}", "optimizers")
+    for size in batch_sizes:
+        if size < 1 or not (math.isinf(size) or size == int(size)):
+            raise Wrong(f"training needs whole batch sizes, or inf for full gradients, got {size:g}", "batch_sizes")
+    from ..nets.fitting.model import Fit
+
     given = Fit.load(path) if path else None
+    from ..nets.fitting.probing import fit as fit_network
+    from ..nets.fitting.validation import CHECKED_STEPS, kept_in, settings
+    from ..nets.fitting.validation import check as run
+
+    if store:
+        kept_in(Path(store))
     network = source.load()
     with progress("fitting") as report:
         fitted = given or fit_network(network, seed=source.seed, progress=report)
@@ -230,6 +253,9 @@ def _show_check(check: Check) -> None:
         for row in check.summary()
     ]
     show_table(shares, f"Over {len(check.rows)} settings")
+    if not any(row.prediction.run.outcome.ok for row in check.rows):
+        click.echo("nothing was predicted: every setting is outside the stable region of the measured curvature")
+        return
     horizon = check.horizon()
     far = f"{horizon.within_2:.3g}, and within 5% up to {horizon.within_5:.3g}"
     click.echo(f"within 2% up to lr x steps x curvature = {far}")

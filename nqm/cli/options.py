@@ -38,13 +38,28 @@ class Verb(click.Command):
             for example in self.examples:
                 formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the command line. Two options that would write the same file are refused, because one result would be lost."""
+        rest, written = super().parse_args(ctx, args), {}
+        for param in self.params:
+            path = ctx.params.get(param.name or "") if isinstance(param.type, OutputFile) else None
+            if path is None or path == "-":
+                continue
+            other = written.setdefault(os.path.realpath(path), param.opts[0])
+            if other != param.opts[0]:
+                raise click.UsageError(
+                    f"{other} and {param.opts[0]} would both write {short(path)!r}; name two files", ctx
+                )
+        return rest
+
     def invoke(self, ctx: click.Context) -> object:
         """Call the verb. If a `Wrong` is about an option of the verb, the message names that option."""
         try:
             return super().invoke(ctx)
         except Wrong as error:
             for param in self.params:
-                if error.argument and param.name == error.argument:
+                # A verb over several optimizers or batch sizes calls functions whose argument is one of them.
+                if error.argument and param.name in (error.argument, f"{error.argument}s"):
                     raise click.BadParameter(str(error), ctx, param) from error
             raise
 
@@ -283,7 +298,7 @@ batch_sizes = option(
 target = option("--target LOSS", "Loss to reach.", NUMBER, required=True)
 schedule = option("--schedule", "Multipliers over steps, such as 'warmup(100) + cosine(900)'.", SCHEDULE)
 max_steps = option("--max-steps", "Give up after this many steps.", INTEGER, default=10**9, shown="10^9")
-seed = option("--seed", "Seed of the random numbers.", INTEGER, default=0)
+seed = option("--seed", "Seed of the random numbers.", Whole(0), default=0)
 JSON = flag("--json as_json", "Print JSON instead of text.")
 CSV = option("--csv", "Write the data as CSV; - is standard output.", TABLE)
 PLOT = option("--plot", "Write a picture: .png, .pdf or .svg.", PICTURE)
@@ -323,7 +338,7 @@ class LawOptions(TypedDict):
 _names = "gaussian, rademacher, laplace, exponential, student_t(df) or cauchy"
 _noise = option("--noise", f"Law of the sampled noise: {_names}.", NOISE, default="gaussian")
 _basis = "Sample in a random basis, which this seed determines; the problem may have at most 2,000 modes."
-laws = bundle("laws", LawOptions, _noise, seed, option("--rotation SEED", _basis, INTEGER))
+laws = bundle("laws", LawOptions, _noise, seed, option("--rotation SEED", _basis, Whole(0)))
 
 
 class GoalOptions(TypedDict):

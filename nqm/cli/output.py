@@ -60,7 +60,13 @@ class Sink:
 def write(path: str | None, writer: Callable[[Path], object]) -> None:
     """Write a file if it was asked for, and say so on standard error."""
     if path:
-        writer(with_folder(path))
+        try:
+            writer(with_folder(path))
+        except OSError as error:
+            if error.errno is None or error.filename is not None:
+                raise
+            # Writing to an open file does not name it; without a name the sentence would be about standard output.
+            raise OSError(error.errno, error.strerror, path) from error
         click.echo(f"wrote {path}", err=True)
 
 
@@ -173,7 +179,7 @@ def show_sweeps(sweeps: Sequence[Sweep], settings: bool = True) -> None:
         hidden |= {"effective_lr"} if all(row["effective_lr"] == row["lr"] for row in rows) else set()
         hidden |= set() if any(s.at_bound) else {"at_bound"}
         show_table(readable(rows, hidden), f"{s.label}, tuned to loss {s.target:g}")
-    failed = dict.fromkeys(m for s in sweeps for m, T in zip(s.messages, s.steps, strict=True) if not T >= 0)
+    failed = dict.fromkeys(m for s in sweeps for m, T in zip(s.messages, s.steps, strict=True) if not T > 0)
     click.echo("".join(f"- {message}\n" for message in failed), nl=bool(failed))
     critical = [{"": s.label, **{d: rounded(s.critical_batch_size(d)) for d in DEFINITIONS}} for s in sweeps]
     show_table(critical, "Critical batch size")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..types import Progress
+from ..types import Progress, Wrong
 from . import options
 from .options import CLAIM, flag, option, verb
 from .output import Sink, progress
@@ -28,10 +28,10 @@ STARTING_SECONDS = 10  # Time in which a process loads nqm and what a figure or 
 
 
 @verb("redraw the figures of Zhang et al. (2019)", "nqm paper", "nqm paper --out figures --only fig2 --only fig4a")
-@option("--out DIR", "Folder to write into.", click.Path(file_okay=False), default="nqm-paper")
+@option("--out folder DIR", "Folder to write into.", click.Path(file_okay=False), default="nqm-paper")
 @option("--only NAME", "Draw this figure only; may be repeated.", multiple=True)
 @options.sink()
-def paper(out: str, only: tuple[str, ...], sink: Sink) -> None:
+def paper(folder: str, only: tuple[str, ...], sink: Sink) -> None:
     """Redraw every noisy-quadratic figure of Zhang et al. (2019), with data and a report that checks its statements.
 
     Finished figures are kept if you interrupt the command; the same command then continues.
@@ -40,7 +40,7 @@ def paper(out: str, only: tuple[str, ...], sink: Sink) -> None:
 
     workers = 1 if only else PROCESSES
     with _reporting("figures", chosen(only), FIGURE_SECONDS, workers, kept=True) as report:
-        written = [str(path) for path in run_all(out, only or None, report, workers=workers, notice=_say)]
+        written = [str(path) for path in run_all(folder, only or None, report, workers=workers, notice=_say)]
     sink.deliver(lambda: {"written": written}, lambda: click.echo("\n".join(written)))
 
 
@@ -54,12 +54,12 @@ def paper(out: str, only: tuple[str, ...], sink: Sink) -> None:
 )
 @click.argument("chosen", metavar="[NAME]...", nargs=-1, type=CLAIM)
 @flag("--list listing", "List the claims and measure none.")
-@option("--out DIR", "Write pictures, and one page as claims.md and claims.html.", click.Path(file_okay=False))
+@option("--out folder DIR", "Write pictures, and one page as claims.md and claims.html.", click.Path(file_okay=False))
 @flag("--turn", "Measure each claim again under the changed premise that turns its verdict.")
-@option("--premise given NAME=VALUE", "Measure one claim with this premise; may be repeated.", multiple=True)
+@option("--premise premises NAME=VALUE", "Measure one claim with this premise; may be repeated.", multiple=True)
 @options.sink(csv=True)
 def claims(
-    chosen: tuple[Claim, ...], listing: bool, out: str | None, turn: bool, given: tuple[str, ...], sink: Sink
+    chosen: tuple[Claim, ...], listing: bool, folder: str | None, turn: bool, premises: tuple[str, ...], sink: Sink
 ) -> None:
     """Measure the claims of Zhang et al. (2019), and print for each the statement, the measured number and the verdict.
 
@@ -69,25 +69,29 @@ def claims(
     """
     from ..paper.claims import CLAIMS, run_all
 
-    if (given or sink.csv) and len(chosen) != 1:
+    if listing and (premises or turn or folder or sink.csv):
+        raise click.UsageError("--list measures nothing, so it goes with --json and NAME alone")
+    if (premises or sink.csv) and len(chosen) != 1:
         raise click.UsageError("--premise and --csv are about one claim: give its NAME")
-    premises = dict(chosen[0].read(text) for text in given)
+    given = dict(chosen[0].read(text) for text in premises)
+    if len(given) < len(premises):
+        raise Wrong(f"give each premise once, got {', '.join(premises)}", argument="premises")
     if listing:
         listed = chosen or CLAIMS.values()
         sink.deliver(lambda: {"claims": [c.to_dict() for c in listed]}, lambda: _show_claims(listed))
         return
     workers = 1 if 0 < len(chosen) <= FEW_CLAIMS else PROCESSES
     names = [claim.name for claim in chosen or CLAIMS.values() if chosen or not claim.missing]
-    with _reporting("claims", names, CLAIM_SECONDS * (1 + turn), workers, kept=bool(out)) as report:
-        found = run_all(names, out, turn=turn, premises=premises, progress=report, workers=workers, notice=_say)
+    with _reporting("claims", names, CLAIM_SECONDS * (1 + turn), workers, kept=bool(folder)) as report:
+        found = run_all(names, folder, turn=turn, premises=given, progress=report, workers=workers, notice=_say)
     sink.deliver(
         lambda: {"claims": [one.to_dict() for one in found]},
         lambda: _show_checked(found),
         lambda: [row for one in found for row in one.measured.table],
     )
-    if out:
+    if folder:
         for page in ("claims.md", "claims.html"):
-            _say(f"wrote {os.path.join(out, page)}")
+            _say(f"wrote {os.path.join(folder, page)}")
 
 
 @contextmanager

@@ -42,6 +42,12 @@ class Outcome(Enum):
         return self in (Outcome.finished, Outcome.reached)
 
 
+def reached_at(steps: int, target: float, loss: float) -> str:
+    """The sentence of `Outcome.reached`. A target that the loss meets before the first step is no question, and it says so."""
+    start = "" if steps else f": the loss at the start, {loss:.4g}, is not above it; give a lower target"
+    return Outcome.reached.value.format(target=target, steps=steps) + start
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Run(Tabular):
     """Expected loss over steps: ``loss = signal + noise / batch_size``.

@@ -195,6 +195,8 @@ class Spectrum(Tabular):
     def load(cls, path: str | Path) -> Spectrum:
         """Read a file written by `save`, or a ``.csv`` whose header names h and optionally c, s and count."""
         path = Path(path)
+        if path.is_dir():
+            raise Wrong(f"{str(path)!r} is a folder; name a spectrum file in it", argument="path")
         if not path.is_file():
             raise Wrong(f"there is no spectrum file {str(path)!r}", argument="path")
         try:
@@ -202,7 +204,13 @@ class Spectrum(Tabular):
         except KeyError:
             sentence = f"a spectrum is read from .json, .npz or .csv, not from {path.name!r}"
             raise Wrong(sentence, argument="path") from None
-        except (OSError, UnicodeDecodeError, ValueError, TypeError, EOFError) as error:
+        except UnicodeDecodeError:
+            raise Wrong(f"{path.name!r} is not a spectrum: it is not text in UTF-8", argument="path") from None
+        except json.JSONDecodeError as error:
+            at = f"line {error.lineno}, column {error.colno}"
+            why = f"it is not complete JSON, and reading stops at {at}" if path.stat().st_size else "it is empty"
+            raise Wrong(f"{path.name!r} is not a spectrum: {why}", argument="path") from None
+        except (OSError, ValueError, TypeError, EOFError) as error:
             raise Wrong(f"{path.name!r} is not a spectrum: {error}", argument="path") from None
         if "h" not in columns:
             raise Wrong(f"{path.name!r} has no column h; it has {', '.join(columns) or 'none'}", argument="path")
@@ -264,6 +272,8 @@ def _read_json(path: Path) -> dict[str, Any]:
 def _read_npz(path: Path) -> dict[str, Any]:
     import zipfile
 
+    if not zipfile.is_zipfile(path):  # NumPy would take it for a pickle, and advise to load it as one.
+        raise Wrong("it is not an .npz archive")
     try:
         with np.load(path, allow_pickle=False) as data:
             columns: dict[str, Any] = {k: data[k] for k in SPECTRUM_COLUMNS if k in data}
@@ -277,12 +287,20 @@ def _read_csv(path: Path) -> dict[str, Any]:
     import csv
 
     with path.open(newline="", encoding="utf-8-sig") as file:  # Spreadsheets write a byte-order mark.
-        rows = [row for row in csv.reader(file) if row and not row[0].startswith("#")]
-    if not rows:
+        reader = csv.reader(file)
+        lines = [(reader.line_num, row) for row in reader if row and not row[0].startswith("#")]
+    if not lines:
         raise Wrong("it is empty")
-    names = [name.strip() for name in rows[0]]
-    if any(len(row) != len(names) for row in rows):
+    names, rows = [name.strip() for name in lines[0][1]], lines[1:]
+    if any(len(row) != len(names) for _, row in rows):
         raise Wrong(f"every line should have {len(names)} columns, as the header has")
     if unknown := set(names) - {*SPECTRUM_COLUMNS}:
         raise Wrong(f"its header names {', '.join(sorted(unknown))}; the columns are {', '.join(SPECTRUM_COLUMNS)}")
-    return {name: [float(row[i]) for row in rows[1:]] for i, name in enumerate(names)}
+    return {name: [_number(row[i], name, line) for line, row in rows] for i, name in enumerate(names)}
+
+
+def _number(text: str, name: str, line: int) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise Wrong(f"{text!r:.40} in column {name} of line {line} is not a number") from None

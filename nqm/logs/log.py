@@ -95,8 +95,8 @@ class Log(Tabular):
         """The learning rate of each training step 1, 2, ..., up to the last logged one.
 
         Rates of every step are returned as they are. Rates of logged steps are interpolated linearly, except across a
-        jump, where the earlier rate holds up to the later logged step. Before the first logged step they rise linearly
-        from 0: the rate of step i is ``lr[0] * i / step[0]``.
+        jump: there the earlier rate holds through the later logged step, whose loss was reached with it. Before the first
+        logged step they rise linearly from 0: the rate of step i is ``lr[0] * i / step[0]``.
         """
         last = int(self.step[-1])
         if self.every_step:
@@ -168,7 +168,7 @@ def interpolated(step: Array, lr: Array, last: int) -> Array:
         step, lr = np.append(0, step), np.append(0.0, lr)
     rates = np.interp(np.arange(1, last + 1), step, lr)
     for i in jumps(step, lr):
-        rates[step[i] : step[i + 1]] = lr[i]
+        rates[int(step[i]) : int(step[i + 1])] = lr[i]
     return rates
 
 

@@ -67,7 +67,9 @@ class Optimizer(ABC):
                 continue
             numbers = isinstance(value, (int, float, np.number, np.ndarray)) and not isinstance(value, bool)
             if not numbers or not np.all(np.isfinite(value) & kind.valid(value)):
-                raise Wrong(f"{type(self).__name__}: {f.name} must be {kind.allowed}, got {value!r}", argument=f.name)
+                finite = "finite and " if numbers and not np.all(np.isfinite(value)) else ""
+                must = f"{f.name} must be {finite}{kind.allowed}"
+                raise Wrong(f"{type(self).__name__}: {must}, got {value!r}", argument=f.name)
 
     @abstractmethod
     def system(self, h: Array, t: int) -> System:

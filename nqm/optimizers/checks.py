@@ -21,7 +21,9 @@ EXAMPLE_STEPS = (*range(17), 31, 32, 99, 100, 1000)  # steps at which a system i
 EXAMPLE_HORIZON = 200  # length of the run that is checked, for an optimizer that depends on it
 ROUNDING = 1e-12  # largest relative difference of equal entries; powers of arrays and of numbers differ by 1e-16
 TINY_RATE = 1e-12  # factor on the learning rate and on the curvature that makes gradients negligible
-GROWTH = 0.01  # growth per step at TINY_RATE that shows a mistake; eigenvalues of defective systems are off by 1e-4
+STILL_GROWTH = (
+    0.01  # growth per step at TINY_RATE that shows a mistake; eigenvalues of defective systems are off by 1e-4
+)
 SAY_SO = "an optimizer whose steps differ must say so by same_until, cycle (0 if steps never repeat), repeats_from and steady"
 
 _sound: set[tuple[type[Optimizer], ...]] = set()
@@ -72,6 +74,14 @@ def wrong_shape(optimizer: Optimizer) -> str:
     if (rows, noise) != ([k] * k, k):
         wanted = f"system(h, t) must return G as {k} rows of {k} entries and b as {k} entries"
         return f"initial() has {k} slots, so {wanted}; it returns rows of {rows} and {noise} in b"
+    for entry in (*(entry for row in G for entry in row), *b):
+        array = np.asarray(entry)
+        if array.dtype.kind in "cSU":
+            return f"the entries of system(h, t) must be real numbers or arrays of them, got {entry!r:.80}"
+        if array.shape not in ((), (1,)):
+            return (
+                f"the entries of system(h, t) must be numbers or arrays like h, of shape (1,), got shape {array.shape}"
+            )
     for name, slots in (("readout(1)", optimizer.readout(1)), ("gradient_point(0)", optimizer.gradient_point(0))):
         if len(slots) != k:
             return f"initial() has {k} slots, so {name} must have {k} entries; it has {len(slots)}"
@@ -122,7 +132,7 @@ def growing_slots(optimizer: Optimizer) -> str:
         growth = float(np.abs(np.linalg.eigvals(A)).max())
         if optimizer.cycle == 0:  # A sum of weights may grow, because readout divides it.
             growth = abs(float(sum(np.ravel(r)[0] * slot for r, slot in zip(optimizer.readout(t + 1), x, strict=True))))
-        if not growth <= 1 + GROWTH:
+        if not growth <= 1 + STILL_GROWTH:
             return (
                 f"without any gradient it grows by a factor of {growth:.4g} in step {t}; system(h, t) must return "
                 "the change G = A - I, not A: write -lr * h instead of 1 - lr * h, and momentum - 1 instead of momentum"

@@ -92,8 +92,8 @@ def _sampling(optimizer: Optimizer) -> Diagnosis:
     problem = Quadratic(Spectrum(MODES))
     try:
         sampled = problem.sample(optimizer, 4, REPORTED, replicas=REPLICAS)
-    except Wrong as error:  # It has no update rule.
-        return Diagnosis("sampling", None, str(error))
+    except Wrong as error:  # It has no update rule, or its rule returns what is not a state, which is a fault of it.
+        return Diagnosis("sampling", False if error.argument == "optimizer" else None, str(error))
     if not optimizer.linear:
         told = "is finite" if sampled.outcome.ok else "is not finite; give a smaller lr, and change no array in place"
         return Diagnosis("sampling", sampled.outcome.ok or None, f"the mean loss of {REPLICAS:,} replicas {told}")

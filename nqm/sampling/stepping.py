@@ -13,7 +13,7 @@ import numpy as np
 
 from ..engine.schedule import Schedule
 from ..optimizers.base import Optimizer, State
-from ..types import Array
+from ..types import Array, Wrong
 from .sources import GradientSource, Streams
 
 TICK_STEPS = 32  # steps between two calls of the tick of a walk, which counts steps and stops after Ctrl-C
@@ -45,6 +45,7 @@ class Stepper:
         self, optimizer: Optimizer, state: State, batch_size: float = math.inf, schedule: Schedule | None = None
     ) -> None:
         self.schedule, self.usual_batch_size, self.t = schedule, batch_size, 0
+        self._checked = False
         self.switch(optimizer, state)
 
     def switch(self, optimizer: Optimizer, state: State) -> None:
@@ -58,8 +59,11 @@ class Stepper:
             if t >= self._until:
                 self._follow(t)
             g = gradient(self.held.point(self.state, t), self.batch_size)
-            self.state = self.held.update(self.state, g, t)
-            self.t = t + 1
+            state = self.held.update(self.state, g, t)
+            if not self._checked:
+                require_state(self.held, self.state, state, t)
+                self._checked = True
+            self.state, self.t = state, t + 1
 
     def weights(self) -> Any:
         """The weights that are reported after t steps."""
@@ -72,6 +76,17 @@ class Stepper:
             lr, momentum, factor = self.schedule.at(t)
             self.held, self.batch_size = self.optimizer.scaled(lr, momentum), self.usual_batch_size * factor
             self._until = self.schedule.same_until(t)
+
+
+def require_state(optimizer: Optimizer, before: State, after: Any, t: int) -> None:
+    """Refuse what the update rule of step t returned, unless it is a state like the one before."""
+    must = f"{type(optimizer).__name__}: update(state, g, t) must return"
+    if not isinstance(after, (tuple, list)) or len(after) != len(before):
+        got = f"{type(after).__name__} of {len(after)}" if isinstance(after, (tuple, list)) else type(after).__name__
+        raise Wrong(f"{must} a tuple of {len(before)}, as its argument state is, got {got}", "optimizer")
+    was, now = (tuple(getattr(optimizer.point(s, t), "shape", ())) for s in (before, tuple(after)))
+    if was != now:
+        raise Wrong(f"{must} weights of the shape that they have in state, {was}, got {now}", "optimizer")
 
 
 class Walk:

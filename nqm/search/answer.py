@@ -44,7 +44,9 @@ class Goal:
         if sum(goal is not None for goal in (target, steps, examples)) != 1:
             raise Wrong("give exactly one goal: target=, steps= or examples=", "target")
         if examples is not None:
-            if not (is_number(examples) and batch_size <= examples and math.isfinite(batch_size)):
+            if math.isinf(batch_size):
+                raise Wrong("a budget of examples needs a finite batch size, got inf; give steps instead", "examples")
+            if not (is_number(examples) and batch_size <= examples):
                 raise Wrong(f"examples must be at least one batch of {batch_size:g}, got {examples!r}", "examples")
             steps = int(examples // batch_size)
         limit = check_steps(max_steps, 1, "max_steps")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..engine.run import Hit, Outcome
+from ..engine.run import Hit, Outcome, reached_at
 from ..engine.schedule import MAX_PIECES, Schedule, as_schedule
 from ..optimizers.base import Optimizer, require_set
 from ..problems.base import MAX_STEPS, AnySchedule, Problem, check_batch_size, check_steps, check_target
@@ -58,7 +58,8 @@ def steps_to_target(
 def _answer(chase: Chase, steps: int | None, limit: int) -> Hit:
     target = chase.target
     if steps is not None:
-        return Hit(steps, Outcome.reached, Outcome.reached.value.format(target=target, steps=steps), chase.loss(steps))
+        loss = chase.loss(steps)
+        return Hit(steps, Outcome.reached, reached_at(steps, target, loss), loss)
     floor = chase.floor
     if math.isinf(floor):
         outcome, loss = Outcome.diverged, math.inf

@@ -66,16 +66,19 @@ class Axis:
     def __str__(self) -> str:
         return f"{self.name}={self.low!r}..{self.high!r}..{self.n}"
 
-    def spaced(self, scale: str) -> Array:
-        """The values by equal factors ("log"), by equal factors of 1 - value ("memory"), or evenly."""
+    def spaced(self, scale: str, argument: str | None = None) -> Array:
+        """The values by equal factors ("log"), by equal factors of 1 - value ("memory"), or evenly.
+
+        ``argument`` is the argument in which the user gave the axis, and which a refusal names.
+        """
         low, high, n = self.low, self.high, int(self.n)
         if scale == "log":
             if low <= 0:
-                raise Wrong(f"{self.name} must be positive on an axis by equal factors, got {low!r}")
+                raise Wrong(f"{self.name} must be positive on an axis by equal factors, got {low!r}", argument)
             return np.geomspace(low, high, n)
         if scale == "memory":
             if high >= 1:
-                raise Wrong(f"{self.name} must be in [0, 1), got {high!r}")
+                raise Wrong(f"{self.name} must be in [0, 1), got {high!r}", argument)
             return 1 - np.geomspace(1 - low, 1 - high, n)
         return np.linspace(low, high, n)
 
@@ -94,13 +97,13 @@ class Ticks:
         """The ticks of an axis that a user gave as ``argument``; a wrong axis is refused by that name."""
         known = parameters(optimizer)
         if axis.name == "batch_size":
-            return cls(axis.name, "log", axis.spaced("log"), None)
+            return cls(axis.name, "log", axis.spaced("log", argument), None)
         if axis.name not in known:
             raise Wrong(
                 f"{optimizer} has no parameter {axis.name!r}; an axis is batch_size or {', '.join(known)}", argument
             )
         kind = known[axis.name].kind
-        values = axis.spaced(kind.scale)
+        values = axis.spaced(kind.scale, argument)
         values = np.unique(np.rint(values)) if kind.integer else values
         if not np.all(kind.valid(values)):
             raise Wrong(

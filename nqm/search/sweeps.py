@@ -96,7 +96,9 @@ class Sweep(Tabular):
 
     def remarks(self) -> dict[Definition, str]:
         """For each definition whose critical batch size is missing or rough: why, and which batch sizes to add."""
-        reached = self.steps >= 0
+        reached = (self.steps >= 0) & np.isfinite(
+            self.batch_sizes
+        )  # an infinite batch size has no place among the others
         found: dict[Definition, str] = {}
         if not reached.any():
             found = dict.fromkeys(MEASURED_BY, "no batch size reached the target")

@@ -139,7 +139,7 @@ def _optimizer(source: Text, node: ast.expr, classes: dict[str, type[Optimizer]]
     def value(argument: ast.expr) -> object:
         if isinstance(argument, ast.Name) and argument.id == "free":
             return free
-        if isinstance(argument, ast.Call) or (isinstance(argument, ast.Name) and argument.id != "inf"):
+        if isinstance(argument, ast.Call) or (isinstance(argument, ast.Name) and argument.id not in ("inf", "nan")):
             return _optimizer(source, argument, classes)
         if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
             return argument.value  # The constructor checks it.

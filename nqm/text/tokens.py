@@ -7,6 +7,7 @@ import inspect
 import math
 import operator
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -22,6 +23,7 @@ Numbers = float | list[float]
 MAX_LENGTH = 2_000  # A text may have at most this many characters.
 MAX_NESTING = 50  # Brackets may be nested at most this deep.
 MAX_EXPONENT = 1_024  # Larger exponents are refused; 2**1023 is the largest power of two that is a float.
+MAX_FLOAT = sys.float_info.max
 EXACT_INTEGERS = 2**53  # All integers up to this one are exact as floats.
 
 EXAMPLE_TEXTS = {
@@ -49,6 +51,10 @@ TOKEN = re.compile(
 )
 
 
+NUMBER_AND_LETTERS = re.compile(r"[.\d]\w+", re.ASCII)  # such as 4m or 1kk, which are no tokens
+LEADING_ZEROS = re.compile(r"0[\d_]+", re.ASCII)  # such as 024 or 000
+
+
 class Text:
     """A text as a syntax tree, and readers for the numbers and calls in it. Only known kinds of tokens are accepted.
 
@@ -69,8 +75,7 @@ class Text:
                 warnings.simplefilter("ignore")
                 self.tree = ast.parse(source, mode="eval").body
         except SyntaxError as error:
-            zero = "no number begins with 0; here a comma separates numbers, so write 1024 and not 1,024"
-            self._refuse(zero if "leading zeros" in error.msg else error.msg[:1].lower() + error.msg[1:])
+            self._refuse(error.msg[:1].lower() + error.msg[1:])
         except (ValueError, RecursionError, MemoryError):
             self._refuse("it is too deeply nested")
 
@@ -80,8 +85,14 @@ class Text:
         while at < len(self.text):
             found = TOKEN.match(self.text, at)
             if not found:
+                if word := NUMBER_AND_LETTERS.match(self.text, at):
+                    letters = "k for a thousand, M for a million or B for a billion"
+                    self._refuse(f"after a number comes {letters}, and nothing else, got {short(word.group())!r}")
                 self._refuse(f"{self.text[at]!r} at character {at + 1} has no meaning here")
             token, at = found.group(), found.end()
+            if LEADING_ZEROS.fullmatch(token):  # Python reads 000 as 0, so power_law(1,000) would be power_law(1, 0).
+                comma = "here a comma separates numbers, so write 1024 and not 1,024"
+                self._refuse(f"no number begins with 0, got {short(token)!r}; {comma}")
             depth += (token in "([") - (token in ")]")
             if depth > MAX_NESTING:
                 self._refuse(f"it is nested more than {MAX_NESTING} deep")
@@ -140,6 +151,8 @@ class Text:
             raise Wrong(f"{self.shown(node)} is not a number that a float can hold") from None
         if math.isnan(real):
             raise Wrong(f"{self.shown(node)} is not a number")
+        if math.isinf(real):  # An infinite number is written as inf, so that one digit too many is not taken for it.
+            raise Wrong(f"a number in {short(self.text)!r} is beyond the largest float, {MAX_FLOAT:.2g}")
         return real
 
     def numbers(self, node: ast.expr) -> Numbers:

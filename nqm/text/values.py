@@ -12,6 +12,7 @@ from .tokens import EXAMPLE_TEXTS, MAX_LENGTH, Text
 MAX_BATCH_SIZES = 1_000  # A text gives at most this many batch sizes, unless the caller allows fewer.
 NUMBER_FORMS = f"write a number such as {EXAMPLE_TEXTS['number']}"
 THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?\s*", re.ASCII)  # such as 1,024 or 65,536
+DASHED_RANGE = re.compile(r"\s*\w+\s*-\s*\w+\s*", re.ASCII)  # such as 16-64, which would be read as a difference
 
 
 def parse_number(text: str, *, finite: bool = False) -> float:
@@ -37,13 +38,16 @@ def parse_number(text: str, *, finite: bool = False) -> float:
 def parse_batch_sizes(text: str, most: int = MAX_BATCH_SIZES) -> list[float]:
     """Batch sizes from a list such as ``4,16,64``, or a range: ``2^2..2^20`` in factors of 4, ``2^2..2^20..2`` in factors of 2.
 
-    In a list a comma separates numbers, so ``1,024`` is refused there; write ``1024`` or ``1k``.
+    In a list a comma separates numbers, so ``1,024`` is refused there; write ``1024`` or ``1k``. ``512,1,536`` is refused
+    too, because it may mean 512 and 1536; a list in increasing order is taken as it is.
 
     >>> parse_batch_sizes("2^2..2^8"), parse_batch_sizes("10..1000..10"), parse_batch_sizes("8, 2^5")
     ([4, 16, 64, 256], [10, 100, 1000], [8, 32])
     """
     if not isinstance(text, str) or len(text) > MAX_LENGTH:
         raise Wrong(f"batch sizes are a list such as 4,16,64 or a range such as 2^2..2^20, got {text!r:.60}")
+    if DASHED_RANGE.fullmatch(text):
+        raise Wrong(f"a range of batch sizes is written with two dots, as in 16..64, got {text!r:.60}")
     parts = text.split("..")
     if len(parts) > 3:
         raise Wrong(f"a range of batch sizes is FIRST..LAST or FIRST..LAST..FACTOR, got {text!r:.60}")
@@ -71,6 +75,12 @@ def _positive(what: str, text: str) -> list[float]:
             first = before.strip()
             raise Wrong(f"in a list of {what} a comma separates numbers, so write {first}{part} and not {first},{part}")
     numbers = [parse_number(part) for part in parts]
+    for i in range(2, len(parts)):
+        joined = f"{parts[i - 1].strip()},{parts[i]}"
+        falls_and_rises = numbers[i - 2] > numbers[i - 1] < numbers[i]
+        if falls_and_rises and THOUSANDS.fullmatch(joined) and numbers[i - 2] < parse_number(joined):
+            one = f"write {joined.replace(',', '')} if that is one number"
+            raise Wrong(f"in a list of {what} a comma separates numbers; {one}, or write {what} in increasing order")
     if min(numbers) <= 0:
         raise Wrong(f"{what} must be positive, got {min(numbers):g}")
     return numbers

@@ -108,6 +108,7 @@ def test_a_wrong_call_is_status_2_and_names_its_option(planted):
         (OSError(errno.EIO, "Input/output error", "a.csv"), "'a.csv': Input/output error", 1),
         (OSError("odd"), "odd", 1),
         (MemoryError(), "not enough memory; ask for fewer", 1),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "not enough memory; ask for fewer", 1),
         (BrokenProcessPool("terminated abruptly"), "was killed, perhaps for want of memory", 1),
         (ModuleNotFoundError("No module named 'torch'", name="torch"), "pip install 'nqm[nets]'", 1),
         (ImportError("libcudart.so: cannot open", name="torch._C"), "pip install 'nqm[nets]'", 1),
@@ -262,3 +263,12 @@ def test_a_port_that_is_taken_and_a_missing_file_are_what_the_table_says(elsewhe
         assert f"cannot listen on 127.0.0.1, port {port}" in told(call("serve", "--no-open", "--port", port), status=1)
     assert "does not exist" in told(call("predict", "gone.json", "SGD(0.1)", "-b", 8, "--steps", 5), status=2)
     assert "no spectrum file 'gone.csv'" in told(call("spectrum", "gone.csv"), status=2)
+
+
+def test_a_file_on_a_full_device_is_named():
+    if not Path("/dev/full").exists():
+        pytest.skip("there is no /dev/full here")
+    result = call("curve", "SGD(0.1)", "-b", 8, "--steps", 5, "--csv", "/dev/full")
+    assert result.exit_code == 1
+    assert "ran to step 5" in result.stdout  # The answer is not lost.
+    assert one_line(result) == "Error: the device is full, and '/dev/full' could not be written"

@@ -164,6 +164,7 @@ def test_a_worker_that_fails_is_one_sentence(inside: Path) -> None:
         (("run", "digits.toml", "--stacking", "maybe"), "'maybe' is not one of"),
         (("status", "digits.db", "--study", "none"), "has no study 'none'; there are digits"),
         (("list", "digits.db", "--outcome", "won"), "there is no outcome 'won'"),
+        (("list", "digits.db", "--outcome", ""), "there is no outcome ''"),
         (("list", "digits.db", "--optimizer", "sgd"), "no optimizer in digits called 'sgd'"),
         (
             ("list", "digits.db", "--optimizer", "EMA(HeavyBall)"),

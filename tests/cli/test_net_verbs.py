@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,6 +57,7 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
     (folder / "mine.py").write_text(MINE)
     (folder / "halted.py").write_text("y = x\n")
+    (folder / "bytes.jsonl").write_bytes(b"\x93\xff\x00")
     if not (folder / "digits.json").exists():
         result = call("fit", "digits")
         assert result.exit_code == 0, result.output
@@ -90,9 +92,14 @@ def test_a_fit_of_a_users_own_function(here: Path) -> None:
         (("fit", "mine:none"), "there is no name in mine called 'none'"),
         (("fit", "mine.py:network"), "names a file; go to its folder and name the module: mine:network"),
         (("fit", "./mine:network"), "names a file; go to its folder and name the module: mine:network"),
-        (("fit", "digits", "--examples", "-5"), "examples must be a whole number from 2, got -5"),
-        (("fit", "digits", "--train-steps", "-1"), "steps must be a whole number from 0, got -1"),
+        (("fit", "digits", "--examples", "-5"), "'--examples': it must be a whole number from 2, got -5"),
+        (("fit", "digits", "--train-steps", "-1"), "'--train-steps': it must be a whole number from 0, got -1"),
         (("check", "digits", "--rates", "0"), "rates must be positive"),
+        (("check", "digits", "SGD"), "Invalid value for '[OPTIMIZER]...': check needs every hyper-parameter set"),
+        (("check", "digits", "Adam(0.1)"), "Invalid value for '[OPTIMIZER]...': Adam(lr=0.1) is not linear"),
+        (("check", "digits", "--batch-sizes", "0.5"), "'--batch-sizes': training needs whole batch sizes"),
+        (("check", "digits", "--store", "mine.py"), "'--store': 'mine.py' is not a file of trainings that nqm wrote"),
+        (("check", "digits", "--store", "bytes.jsonl"), "'bytes.jsonl' is not a file of trainings that nqm wrote"),
         (("fit", "nowhere:network"), "cannot import 'nowhere'"),
         (("fit", "mine:network", "--train-steps", "3"), "is for built-in workloads"),
         (("predict", "digits.json", "-b", "64", "--steps", "3"), "Missing argument 'OPTIMIZER'"),
@@ -112,6 +119,12 @@ def test_wrong_calls_get_one_sentence(args: tuple[str, ...], sentence: str) -> N
     assert result.exit_code == 2, result.output
     assert sentence in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_a_check_in_which_nothing_is_predicted_says_so() -> None:
+    result = call("check", "digits", "SGD(1000)", "--fit", "digits.json", "--batch-sizes", "64", "--steps", "2")
+    assert result.exit_code == 0, result.output
+    assert "nothing was predicted: every setting is outside the stable region" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -201,3 +214,20 @@ def test_wrong_examples_and_steps_name_their_options(verb: tuple[str, ...]) -> N
 @pytest.mark.parametrize("number", BROKEN)
 def test_what_cannot_be_printed_is_told(args: tuple[str, ...], number: int, capfd: pytest.CaptureFixture[str]) -> None:
     assert BROKEN[number] in told_without_output(args, number, capfd)
+
+
+def test_the_names_of_workloads_are_those_of_the_package():
+    from nqm.cli.nets import WORKLOAD_NAMES
+    from nqm.nets.workloads import WORKLOADS
+
+    assert tuple(WORKLOADS) == WORKLOAD_NAMES
+
+
+@pytest.mark.parametrize("args", [["fit", "digit"], ["check", "digit"], ["fit", "digits", "--examples", "1"]], ids=str)
+def test_a_wrong_call_is_refused_before_torch_is_imported(args):
+    code = (
+        "import sys\nfrom nqm.cli import main\n"
+        f"try:\n    main({args})\nexcept SystemExit as end:\n    print(end.code, 'torch' in sys.modules)"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout == "2 False\n", told.stderr

@@ -233,22 +233,25 @@ def test_csv(tmp_path: Path) -> None:
         ("a.csv", "c\n1\n", "no column h"),
         ("a.csv", "h,k\n1,2\n", "k"),
         ("a.csv", "h,c\n1\n", "2 columns"),
-        ("a.csv", "h\nx\n", "not a spectrum"),
+        ("a.csv", "# made by hand\nh,c\n1,1\n1,x\n", "not a spectrum: 'x' in column c of line 4 is not a number"),
         ("a.csv", "h\n-1\n", "h must be positive"),
         ("a.csv", "h\n", "h"),
-        ("a.json", "", "not a spectrum"),
+        ("a.json", "", "not a spectrum: it is empty"),
+        ("a.json", '{"h": [1,\n2', "not a spectrum: it is not complete JSON, and reading stops at line 2, column 2"),
+        ("a.json", "\udcff\udcfe", "not a spectrum: it is not text in UTF-8"),
+        ("a.csv", "\udcff\udcfe", "not a spectrum: it is not text in UTF-8"),
         ("a.json", "[1, 2]", "object"),
         ("a.json", '{"c": [1]}', "no column h"),
         ("a.json", '{"h": "text"}', "h must be"),
         ("a.json", '{"h": [1, [2]]}', "h must be"),
         ("a.json", '{"h": [1], "c": [1, 2]}', "c has 2"),
-        ("a.npz", "this is no archive", "not a spectrum"),
+        ("a.npz", "this is no archive", "not a spectrum: it is not an .npz archive"),
         ("a.txt", "h\n1\n", r"\.json"),
     ],
 )
 def test_bad_files_are_refused(tmp_path: Path, name: str, content: str, says: str) -> None:
     path = tmp_path / name
-    path.write_text(content)
+    path.write_text(content, errors="surrogateescape")
     with pytest.raises(ValueError, match=says):
         Spectrum.load(path)
 
@@ -256,6 +259,8 @@ def test_bad_files_are_refused(tmp_path: Path, name: str, content: str, says: st
 def test_missing_files_and_endings(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no spectrum file"):
         Spectrum.load(tmp_path / "nothing.json")
+    with pytest.raises(ValueError, match="is a folder"):
+        Spectrum.load(tmp_path)
     with pytest.raises(ValueError, match="json"):
         Spectrum([1.0]).save(tmp_path / "s.txt")
 

@@ -118,7 +118,7 @@ def test_rates_that_are_missing_are_interpolated_and_said(tmp_path: Path) -> Non
 def test_rates_of_rows_without_a_loss_are_used(tmp_path: Path) -> None:
     """A validation loss is logged seldom; the rate falls between two of them."""
     log = read(tmp_path, [(1, 4, 0.4), (2, "", 0.4), (3, "", 0.1), (5, 3, 0.1)])
-    np.testing.assert_allclose(log.rates, [0.4, 0.4, 0.1, 0.1, 0.1])
+    np.testing.assert_allclose(log.rates, [0.4, 0.4, 0.4, 0.1, 0.1])  # A drop acts after the step at which it is logged.
     straight = read(tmp_path, [(1, 4, 0.4), (2, "", 0.3), (3, "", 0.2), (4, 3, 0.1)])
     assert straight.lr.tolist() == [0.4, 0.1]  # The rates at the points say as much.
 

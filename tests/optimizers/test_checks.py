@@ -97,8 +97,13 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "no pair": ({"system": _system(lambda s, h, t, G, b: G[0][0])}, "must return G, a list of rows, and b"),
     "entry of another shape": (
         {"system": _system(lambda s, h, t, G, b: ([[np.diag(G[0][0]), 0.0], G[1]], b))},
-        "fails for an array .* arrays like h",
+        r"numbers or arrays like h, of shape \(1,\), got shape \(1, 1\)",
     ),
+    "entry not real": (
+        {"system": _system(lambda s, h, t, G, b: ([[1j * G[0][0], 0.0], G[1]], b))},
+        "must be real numbers or arrays of them, got array",
+    ),
+    "entry of text": ({"system": _system(lambda s, h, t, G, b: (G, ["-lr", b[1]]))}, "real numbers .* got '-lr'"),
     "entry not finite": (
         {"system": _system(lambda s, h, t, G, b: ([[G[0][0] * np.nan, 0.0], G[1]], b))},
         r"is not finite at h = 1e-16",

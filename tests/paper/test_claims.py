@@ -22,6 +22,7 @@ from nqm.paper.claims.stationary_covariance import _exact, _turned
 from nqm.paper.instance import PaperStudy
 from nqm.show.tables import column
 from nqm.show.verdict import JUDGED, Verdict
+from nqm.types import Wrong
 
 holds, partly, fails = JUDGED
 
@@ -303,6 +304,38 @@ def test_premises_from_text() -> None:
         CLAIMS["critical_batch_knee"].read("optimizer=SGD")
     with pytest.raises(ValueError, match=r"dim of ema_lowers_floor must be a whole number, got '1\.5'"):
         CLAIMS["ema_lowers_floor"].read("dim=1.5")
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        (3.0, "cannot be measured with x = 3.0: there, the largest relative error of the formula is not a number"),
+        (-1.0, "cannot be measured with x = -1.0: SGD: lr must be positive, got -1.0"),
+    ],
+)
+def test_a_premise_that_allows_no_measurement_is_refused(value: float, sentence: str) -> None:
+    with pytest.raises(Wrong, match=sentence) as caught:
+        CLAIMS["stationary_covariance"].check(x=value)
+    assert caught.value.argument == "premises"
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        (["--premise", "x=3"], "Invalid value for '--premise': stationary_covariance cannot be measured with x = 3"),
+        (["--premise", "x=nan"], "Invalid value for '--premise': x: 'nan' is not a number"),
+        (["--premise", "y=1"], "Invalid value for '--premise': there is no premise of stationary_covariance 'y'"),
+        (["--premise", "x=1", "--premise", "x=1.5"], "give each premise once, got x=1, x=1.5"),
+        (["--list", "--premise", "x=1"], "--list measures nothing"),
+        (["--list", "--turn"], "--list measures nothing"),
+        (["--out", f"{__file__}/folder"], "Invalid value for '--out': cannot write into the folder"),
+    ],
+)
+def test_a_wrong_line_names_its_option(line: list[str], sentence: str) -> None:
+    result = CliRunner().invoke(main, ["claims", "stationary_covariance", *line])
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert sentence in result.stderr
 
 
 def test_premises_are_those_of_one_claim(tmp_path: Path) -> None:

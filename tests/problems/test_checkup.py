@@ -10,7 +10,21 @@ import numpy as np
 import pytest
 from catalogue import ROWS, SAMPLED
 
-from nqm import SGD, Averaging, Diagnosis, HeavyBall, Optimizer, Wrong, check_optimizer, decay, follow, free, rate
+from nqm import (
+    SGD,
+    Averaging,
+    Diagnosis,
+    HeavyBall,
+    Optimizer,
+    Quadratic,
+    Spectrum,
+    Wrong,
+    check_optimizer,
+    decay,
+    follow,
+    free,
+    rate,
+)
 from nqm.optimizers.base import fill, parameters
 from nqm.problems import checkup
 
@@ -174,6 +188,27 @@ def test_without_an_update_rule_the_comparison_is_skipped() -> None:
     assert "write its method update" in found["sampling"].message
     assert found["stability"].passed is None
     assert "no single parameter lr" in found["stability"].message
+
+
+RETURNS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "weights alone": (lambda state: state[0], "must return a tuple of 2, as its argument state is, got ndarray"),
+    "too few": (lambda state: state[:1], "must return a tuple of 2, as its argument state is, got tuple of 1"),
+    "a sum": (lambda state: (state[0].sum(), state[1]), "must return weights of the shape that they have in state"),
+}
+
+
+@pytest.mark.parametrize(("returns", "match"), RETURNS.values(), ids=RETURNS.keys())
+def test_an_update_rule_that_returns_no_state_is_a_fault(returns: Callable[[Any], Any], match: str) -> None:
+    class Slip(Ball):
+        def update(self, state: Any, g: Any, t: int) -> Any:
+            return returns(super().update(state, g, t))
+
+    found = {d.check: d for d in check_optimizer(Slip(0.2, 0.9))}
+    assert found["sampling"].passed is False
+    assert match in found["sampling"].message
+    with pytest.raises(Wrong, match=f"Slip: update.*{match}") as caught:
+        Quadratic(Spectrum([1.0, 0.1])).sample(Slip(0.2, 0.9), 4, 3)
+    assert caught.value.argument == "optimizer"
 
 
 def test_what_is_no_optimizer_is_refused() -> None:

@@ -210,7 +210,10 @@ def test_a_mode_that_changes_sign_at_every_step() -> None:
 
 
 def test_already_there() -> None:
-    assert steps_to_target(PAPER, SGD(0.1), 4, 5.0).steps == 0
+    found = steps_to_target(PAPER, SGD(0.1), 4, 5.0)
+    assert found.steps == 0
+    assert found.message == ("reached 5 at step 0: the loss at the start, 4.894, is not above it; give a lower target")
+    assert "at the start" not in steps_to_target(PAPER, SGD(0.1), 4, 4.5).message
     assert steps_to_target(Quadratic(Spectrum([1.0], [0.0])), SGD(0.1), 4, 0.6, until="settled").steps == 0
 
 

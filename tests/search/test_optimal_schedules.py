@@ -22,7 +22,8 @@ from nqm import (
     optimal_schedule,
     tune,
 )
-from nqm.engine.basis import Basis, balance
+from nqm.engine.basis import Basis
+from nqm.engine.kernels import loops
 from nqm.optimizers.base import fill, free_parameters
 from nqm.search.chain import Chain, split
 from nqm.search.rates import levels
@@ -98,7 +99,7 @@ class Unsheared(Basis):
 
     def __init__(self, G: np.ndarray) -> None:
         super().__init__(G)
-        self.tilted, self.scale = False, balance(np.ascontiguousarray(G))
+        self.tilted, self.scale = False, loops().balance(np.ascontiguousarray(G))
 
 
 def test_pieces_at_the_far_edge_of_stability(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from nqm import (  # fmt: skip
     Preconditioned,
     Quadratic,
     Spectrum,
+    Wrong,
     phase_map,
     steps_to_target,
 )
@@ -150,8 +151,10 @@ def test_a_wrong_call_is_refused(change: dict, words: str) -> None:
         "problem": PROBLEM, "optimizer": HeavyBall(), "x": Axis("lr", 0.1, 1), "y": Axis("momentum", 0, 0.9), "target": 0.1,
         "batch_size": 64,
     }  # fmt: skip
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(Wrong, match=words) as caught:
         phase_map(**{**call, **change})
+    if {*change} <= {"x", "y"} and words not in ("not both", "must differ"):
+        assert [caught.value.argument] == [*change]
 
 
 @pytest.mark.parametrize(

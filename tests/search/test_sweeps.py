@@ -223,3 +223,11 @@ def test_momentum_extends_perfect_scaling() -> None:
 def test_wrong_batch_sizes_are_refused(batch_sizes: list[float]) -> None:
     with pytest.raises(ValueError, match="batch_size"):
         sweep(Quadratic(Spectrum.power_law(20)), SGD(), batch_sizes, target=0.1)
+
+
+@pytest.mark.parametrize("sizes", [[math.inf], [16, 64, math.inf]], ids=str)
+def test_a_sweep_may_have_a_run_without_noise(sizes: list[float]) -> None:
+    found = sweep(Quadratic(Spectrum.power_law(20)), SGD(), sizes, target=0.1)
+    assert found.steps[-1] == found.smallest_steps
+    remarks = found.remarks()  # They are about the finite sizes, and add no infinite one.
+    assert "inf" not in remarks["20%"]

@@ -110,9 +110,9 @@ def test_whole_numbers_stay_whole():
         ("HeavyBall(mometum=0.9)", "did you mean momentum?"),
         ("SGD(-1)", "lr must be positive"),
         ("SGD(0)", "lr must be positive"),
-        ("SGD(inf)", "lr must be positive"),
-        ("SGD(1e999)", "lr must be positive"),
-        ("SGD(nan)", "no optimizer 'nan'"),
+        ("SGD(inf)", "lr must be finite and positive"),
+        ("SGD(1e999)", "beyond the largest float"),
+        ("SGD(nan)", "'nan' is not a number"),
         ("SGD(inf - inf)", "is not a number"),
         ("SGD(1 / 0)", "not a finite number"),
         ("SGD((-8)**0.5)", "float can hold"),
@@ -121,7 +121,7 @@ def test_whole_numbers_stay_whole():
         ("SGD('one')", "lr must be positive, got 'one'"),
         ("SGD('0.1')", "has no meaning here"),
         ("SGD([0.1])", "is not a number"),
-        ("SGD(0.1j)", "has no meaning here"),
+        ("SGD(0.1j)", "nothing else, got '1j'"),
         ("HeavyBall(0.1, momentum=1)", "momentum must be in [0, 1)"),
         ("Lookahead(SGD, 0.5, 2.5)", "period must be a whole number"),
         ("SGD(9**9**9)", "exponent"),
@@ -405,7 +405,7 @@ def test_a_spectrum_in_csv(tmp_path):
         ("Spectrum([1], note=3)", "no argument of Spectrum called 'note'"),
         ("missing.json", "no spectrum file 'missing.json'"),
         ("missing.txt", "no spectrum file"),
-        ("/", "no spectrum file"),
+        ("/", "is a folder"),
         ("\0.json", "no spectrum file"),
         ("x" * 5000 + ".json", "too long"),
     ],
@@ -469,10 +469,33 @@ def test_a_suffix_is_a_number_inside_a_constructor_too():
 
 @pytest.mark.parametrize(
     "text", ["", "x", "nan", "1,2", "2^^3", "1e", "0x10", "1 2", "free", "SGD", "[1]", "9^9^9", "\u0661", "1,02",
-             "1,0240", "0,5", "01,024", "1,024,", "10,24", "1m", "1kk", "k", "1 k", "5G", "1024,1"]
+             "1,0240", "0,5", "01,024", "1,024,", "10,24", "1m", "1kk", "k", "1 k", "5G", "1024,1", "1e400", "1e300*1e300",
+             "007", "000"]
 )  # fmt: skip
 def test_wrong_numbers(text):
     assert "1024, 1,024, 1k, 4M, 2^10, 1e6 or 1/8" in refusal(parse_number, text)
+
+
+def test_a_number_beyond_floats_is_not_infinity():
+    assert "a number in '1e400' is beyond the largest float, 1.8e+308" in refusal(parse_number, "1e400")
+    assert parse_number("-inf") == -math.inf
+
+
+def test_the_letter_after_a_number_is_said():
+    assert "k for a thousand, M for a million or B for a billion, and nothing else, got '4m'" in refusal(
+        parse_number, "4m"
+    )
+
+
+@pytest.mark.parametrize("text", ["power_law(1,000)", "power_law(10, 00)", "Spectrum([1, 000])"])
+def test_zeros_after_a_comma_are_no_number(text):
+    # Python reads 000 as 0, so that power_law(1,000) would be one mode without a word.
+    assert "a comma separates numbers, so write 1024 and not 1,024" in refusal(parse_spectrum, text)
+
+
+def test_nan_is_no_optimizer():
+    assert refusal(parse_optimizer, "SGD(nan)") == "'nan' is not a number"
+    assert refusal(parse_optimizer, "SGD(inf)") == "SGD: lr must be finite and positive, got inf"
 
 
 def test_batch_sizes():
@@ -489,10 +512,24 @@ def test_batch_sizes():
 
 @pytest.mark.parametrize(
     ("text", "part"),
-    [("1,024", "write 1024 and not 1,024"), ("16, 1,024,4096", "write 1024 and not 1,024"), ("2,048,1,536", "2048")],
-)
+    [
+        ("1,024", "write 1024 and not 1,024"), ("16, 1,024,4096", "write 1024 and not 1,024"), ("2,048,1,536", "2048"),
+        ("512,1,536", "write 1536 if that is one number, or write batch sizes in increasing order"),
+        ("16, 512, 2,560, 8k", "write 2560 if that is one number"),
+    ],
+)  # fmt: skip
 def test_a_comma_between_thousands_is_refused_in_a_list(text, part):
     assert part in refusal(parse_batch_sizes, text)
+
+
+def test_a_list_that_is_not_ambiguous_may_have_any_order():
+    assert parse_batch_sizes("64,16,4") == [64, 16, 4]
+    assert parse_batch_sizes("1024,512,256") == [1024, 512, 256]
+    assert parse_batch_sizes("1,16,256") == [1, 16, 256]
+
+
+def test_a_range_has_dots():
+    assert "two dots, as in 16..64, got '16-64'" in refusal(parse_batch_sizes, "16-64")
 
 
 @pytest.mark.parametrize(

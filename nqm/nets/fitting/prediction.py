@@ -137,7 +137,7 @@ def predict(
     """
     require_set(optimizer, "predict")
     if not optimizer.linear:
-        advice = "train it with `nqm check`, or predict SGD, HeavyBall, Nesterov and averages of them"
+        advice = "train it, as with `nqm lab run`, or predict SGD, HeavyBall, Nesterov and averages of them"
         raise Wrong(f"{optimizer} is not linear, so its loss on a fit is not predicted; {advice}", argument="optimizer")
     size = check_batch_size(batch_size)
     if not replacement:

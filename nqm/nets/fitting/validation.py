@@ -177,7 +177,12 @@ def _over_settings(function: Callable[..., Array], errors: Array) -> Array:
 
 
 def furthest(points: list[tuple[float, float]], tol: float) -> float:
-    """The largest x up to which every bin of points (x, error) has a median error within ``tol``; 0 if the first has not."""
+    """The largest x up to which every bin of points (x, error) has a median error within ``tol``.
+
+    It is 0 if the first bin has not, or if there is no point because nothing was predicted.
+    """
+    if not points:
+        return 0.0
     x, error = np.array(points).T
     edge, found = x.min(), 0.0
     while edge <= x.max():
@@ -204,9 +209,7 @@ class Trainings:
         for tensor in leaves(network.data):
             digest.update(tensor.contiguous().numpy().tobytes())
         self.checkpoint = f"{network.name} {digest.hexdigest()[:16]}"
-        self.kept: dict[str, list[float]] = {}
-        if self.path is not None and self.path.exists():
-            self.kept = dict(_line(text, self.path) for text in self.path.read_text().splitlines() if text.strip())
+        self.kept = {} if self.path is None else kept_in(self.path)
 
     def run(
         self, optimizer: Optimizer, batch_size: float, steps: Sequence[int], *, seeds: int, seed: int = 0,
@@ -229,9 +232,13 @@ class Trainings:
         return mean_run(optimizer, batch_size, times, seeds, one, progress)
 
 
-def _line(text: str, path: Path) -> tuple[str, list[float]]:
+def kept_in(path: Path) -> dict[str, list[float]]:
+    """The losses of each training in a file, by key; empty if there is no such file. Another program's file is refused."""
+    if not path.exists():
+        return {}
     try:
-        row = json.loads(text)
-        return str(row["training"]), [np.inf if x is None else float(x) for x in row["loss"]]
-    except (ValueError, TypeError, KeyError) as error:
-        raise Wrong(f"{str(path)!r} is not a file of trainings that nqm wrote: {error}", argument="store") from None
+        rows = [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines() if text.strip()]
+        return {str(row["training"]): [np.inf if x is None else float(x) for x in row["loss"]] for row in rows}
+    except (ValueError, TypeError, KeyError):
+        sentence = f"{str(path)!r} is not a file of trainings that nqm wrote; name another file"
+        raise Wrong(sentence, argument="store") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -123,29 +124,47 @@ class Claim:
         """Measure the claim, with other premises where they are given."""
         for name in premises:
             self._default(name)
-        return self.measure(study=study or PaperStudy(), **premises) if self.studies else self.measure(**premises)
+        asked = {"study": study or PaperStudy()} if self.studies else {}
+        said = f"{self.name} cannot be measured with {', '.join(f'{name} = {v}' for name, v in premises.items())}"
+        try:
+            found = self.measure(**asked, **premises)
+        except (
+            Wrong
+        ) as error:  # It is about what the measurement made of the premise, of which the caller knows nothing.
+            if not premises:
+                raise
+            raise Wrong(f"{said}: {error}", "premises") from error
+        if premises and math.isnan(found.number):
+            raise Wrong(f"{said}: there, the {found.what} is not a number", "premises")
+        return found
 
     def _default(self, name: str) -> object:
         if name not in self.premises:
-            raise unknown(f"premise of {self.name}", name, self.premises)
+            raise unknown(f"premise of {self.name}", name, self.premises, argument="premises")
         return self.premises[name]
 
     def read(self, text: str) -> tuple[str, str | float | tuple[float, ...]]:
         """A premise from text, ``name=value``: a number, several with commas between them, or a word, as its default is."""
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not value:
-            raise Wrong(f"a premise is NAME=VALUE; {self.name} has {', '.join(self.premises)}, got {text!r:.60}")
+            raise Wrong(
+                f"a premise is NAME=VALUE; {self.name} has {', '.join(self.premises)}, got {text!r:.60}", "premises"
+            )
         default = self._default(name)
         if isinstance(default, str):
             return name, value
         several = isinstance(default, (tuple, list))
         if not all(isinstance(one, (int, float, NoneType)) for one in (default if several else [default])):
             raise Wrong(
-                f"{name} of {self.name} is neither numbers nor a word: give it in Python, with nqm.paper.claims.check"
+                f"{name} of {self.name} is neither numbers nor a word: give it in Python, with nqm.paper.claims.check",
+                "premises",
             )
-        numbers = tuple(parse_number(part) for part in value.split(",")) if several else parse_number(value)
+        try:
+            numbers = tuple(parse_number(part) for part in value.split(",")) if several else parse_number(value)
+        except Wrong as error:
+            raise Wrong(f"{name}: {error}", "premises") from None
         if isinstance(default, int) and not isinstance(numbers, int):
-            raise Wrong(f"{name} of {self.name} must be a whole number, got {value!r:.60}")
+            raise Wrong(f"{name} of {self.name} must be a whole number, got {value!r:.60}", "premises")
         return name, numbers
 
     def finding(self, study: PaperStudy | None = None, **premises: object) -> Finding:

@@ -13,7 +13,7 @@ from itertools import islice
 
 import numpy as np
 
-from ...engine.run import Outcome
+from ...engine.run import Outcome, reached_at
 from ...optimizers.base import Optimizer
 from ...problems.base import Problem, require_problem
 from ...sampling.sobol import sobol
@@ -209,7 +209,7 @@ class RaceTuner:
             return Outcome.finished, f"least loss after {goal.steps:,} steps is {found.loss:.4g} +- {found.stderr:.2g}"
         numbers = {"target": goal.target, "loss": found.loss}
         if found.steps is not None:
-            what = Outcome.reached.value.format(steps=found.steps, **numbers)
+            what = reached_at(found.steps, goal.target, found.loss)
             return Outcome.reached, what + (f" +- {found.stderr:.2g}" if found.steps else "")
         if found.all_dropped:
             floor = {"floor": found.loss, "batch_size": goal.batch_size}
