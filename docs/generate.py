@@ -1,7 +1,8 @@
 """Write docs/cli.md from the commands, and what other pages have from files: ``python docs/generate.py``.
 
 With ``--check`` it fails if they have drifted. The files of docs/checks are what ``nqm check ... --csv`` wrote, and
-``nqm claims fisher_stabilises ... --csv``; those of docs/results are what ``nqm lab compare ... --json`` wrote. ``--claims``
+``nqm claims fisher_stabilises ... --csv``; ``forecast_*`` are what
+``python -m benchmarks.forecast`` wrote, and those of docs/results what ``nqm lab compare ... --json`` wrote. ``--claims``
 measures every claim and writes docs/claims.md, which takes a minute; the tests measure its numbers again.
 """
 
@@ -18,6 +19,9 @@ from typing import Any
 import click
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parent))
+from forecast_tables import forecast_tables
+
 from nqm.cli.app import COMPLETION_LINES, main
 from nqm.cli.options import Verb, verbs
 from nqm.paper.claims import CLAIMS, Checked, Measured, run_all
@@ -31,6 +35,7 @@ from nqm.text.tokens import argument_names
 PAGE = Path(__file__).with_name("cli.md")
 CLAIMS_PAGE = Path(__file__).with_name("claims.md")
 NETS_PAGE = Path(__file__).with_name("nets.md")
+FORECAST_PAGE = Path(__file__).with_name("forecast.md")
 CHECKS = Path(__file__).with_name("checks")
 RESULTS_PAGE = Path(__file__).with_name("results.md")
 RESULTS = Path(__file__).with_name("results")
@@ -276,6 +281,10 @@ def with_blocks(page: Path, **texts: str) -> str:
     return made
 
 
+def forecast_page() -> str:
+    return with_blocks(FORECAST_PAGE, forecast=forecast_tables())
+
+
 def nets_page() -> str:
     return with_blocks(NETS_PAGE, checks=checks_table(), fisher=fisher_table())
 
@@ -403,7 +412,13 @@ def page() -> str:
     return "\n".join(parts)
 
 
-PAGES = ((PAGE, page), (NETS_PAGE, nets_page), (RESULTS_PAGE, results_page), (CLAIMS_PAGE, claims_page_kept))
+PAGES = (
+    (PAGE, page),
+    (NETS_PAGE, nets_page),
+    (RESULTS_PAGE, results_page),
+    (CLAIMS_PAGE, claims_page_kept),
+    (FORECAST_PAGE, forecast_page),
+)
 
 if __name__ == "__main__":
     if "--check" in sys.argv[1:]:

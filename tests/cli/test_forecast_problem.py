@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from cli.shell import call, strict
-from logs.laws import known_forecast, saved_forecast
+from known_laws import known_forecast, saved_forecast
 
 from nqm import SGD, steps_to_target, sweep, tune
 from nqm.engine.schedule import cosine

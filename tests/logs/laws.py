@@ -1,45 +1,91 @@
-"""Forecasts with known laws, whose logs are the law itself: SGD, and an adaptive optimizer with and without weight decay."""
+"""The law of a forecast a second time: a plain loop over single steps, and sums over many curvatures."""
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from nqm.logs import Forecast, Log
-from nqm.logs.course import Course
-from nqm.logs.fitting import Fitted
 from nqm.logs.law import NAMES, LossLaw, RateMetric
 
-Kind = Literal["plain", "half", "norm"]
-KINDS: tuple[Kind, ...] = ("plain", "half", "norm")
-PEAKS = {"plain": (0.2, 0.1), "half": (2e-3, 1e-3), "norm": (2e-3, 1e-3)}
-WARMUP, LAST = 500, 10_000
+TYPICAL = {"floor": 3.0, "A": 2.5, "alpha": 0.55, "s0": 1.7, "N": 9.0, "C": 4.0, "k": 1.1, "r0": 0.002}
+METRICS = (RateMetric("norm", 0.1), RateMetric("norm", 0.0), RateMetric("half"), RateMetric("plain"))
 
 
-def known_law(kind: Kind) -> LossLaw:
-    values = {"floor": 2.5, "A": 1.8, "alpha": 0.55, "s0": 0.4, "N": 30.0, "C": 60.0, "k": 1.1, "r0": 1e-3}
-    if kind == "plain":
-        values |= {"s0": 5.0, "N": 1.0, "C": 8.0}
-    return LossLaw(RateMetric(kind, 0.1 if kind == "norm" else 0.0), np.log([values[name] for name in NAMES]))
+def law_of(metric: RateMetric, **changed: float) -> LossLaw:
+    """A law with some of the parameters above, and others changed."""
+    values = {**TYPICAL, **changed}
+    return LossLaw(metric, np.log([values[name] for name in NAMES]))
 
 
-def known_forecast(kind: Kind, batch_size: float | None = 64.0) -> Forecast:
-    """A forecast of two logs of 10,000 steps, with 500 steps of warm-up and a constant rate."""
-    law, steps, logs = known_law(kind), np.arange(100, LAST + 1, 100), []
-    for peak in PEAKS[kind]:
-        rates = peak * np.minimum(1.0, np.arange(1, LAST + 1) / WARMUP)
-        loss = law.loss(Course.of(rates, steps, law.metric.weight_decay))
-        optimizer, decay = ("SGD", None) if kind == "plain" else ("AdamW", law.metric.weight_decay or None)
-        logs.append(Log(steps, loss, rates, batch_size, optimizer=optimizer, weight_decay=decay, name=f"{peak:g}"))
-    residuals = tuple(np.zeros(len(steps)) for _ in logs)
-    count = len(NAMES)
-    fitted = Fitted(law, 1e-6 * np.eye(count), np.ones(count), 1.0, 1e-3, residuals)
-    return Forecast(tuple(logs), fitted, batch_size)
+def effective_rates(
+    rates: Sequence[float], ratios: Sequence[float], metric: RateMetric, r0: float, continuous: bool
+) -> list[float]:
+    """The effective rate of each step.
+
+    The weight norm follows the docstring's recursion, with the norm before the step. If ``continuous``, it follows the
+    recursion's differential equation, d(R^2)/dt = lr^2 - 2 lr wd R^2, with the norm in the middle of the step.
+    """
+    found, square, wd = [], r0, metric.weight_decay
+    for lr, ratio in zip(rates, ratios, strict=True):
+        if metric.kind == "plain":
+            found.append(lr)
+        elif metric.kind == "half":
+            found.append(lr / math.sqrt(max(rates)) * math.sqrt(ratio))
+        elif continuous:
+            q = math.exp(-lr * wd)  # over half a step
+            half = lr**2 / 2 if lr * wd < 1e-12 else lr * (1 - q) / (2 * wd)
+            middle = square * q + half
+            found.append(lr / math.sqrt(middle) * math.sqrt(ratio))
+            square = middle * q + half
+        else:
+            found.append(lr / math.sqrt(square) * math.sqrt(ratio))
+            square = square * (1 - lr * wd) ** 2 + lr**2
+    return found
 
 
-def saved_forecast(kind: Kind, path: object, batch_size: float | None = 64.0) -> None:
-    """Write a forecast as `Forecast.save` does, without the search for what its logs leave undecided."""
-    found = known_forecast(kind, batch_size)
-    vars(found)["undecided"] = ()  # type: ignore[index]
-    found.save(str(path))
+def plain_loop(
+    law: LossLaw,
+    rates: Sequence[float],
+    times: Sequence[int],
+    ratios: Sequence[float] | None = None,
+    continuous: bool = False,
+) -> np.ndarray:
+    """The loss at some steps, from sums over all single steps before each.
+
+    A step of effective rate eta leaves eta times the integral of K over its own eta: K is not constant within it.
+    """
+    ratios = [1.0] * len(rates) if ratios is None else ratios
+    p: Mapping[str, float] = {name: law[name] for name in NAMES}
+    etas = effective_rates(rates, ratios, law.metric, p["r0"], continuous)
+    losses = []
+    for t in times:
+        S = math.fsum(etas[:t])
+        z, passed = 0.0, 0.0
+        for eta, ratio in zip(etas[:t], ratios, strict=False):
+            u0 = S - passed
+            passed += eta
+            u1 = max(S - passed, 0.0)
+            z += eta / ratio * math.log1p(2 * p["C"] * (u0 - u1) / (1 + 2 * p["C"] * u1)) / (2 * p["C"])
+        z *= p["N"]
+        losses.append(p["floor"] + p["A"] * (1 + S / p["s0"]) ** -p["alpha"] + z / (1 + p["k"] * z))
+    return np.array(losses)
+
+
+def curvature_sums(law: LossLaw, etas: Sequence[float], ratios: Sequence[float]) -> tuple[float, float]:
+    """Signal and noise z after the steps, from many curvatures that are stepped one by one.
+
+    The signal has the density h^(alpha - 1) exp(-2 h s0) and is forgotten as exp(-2 h u). A step adds eta^2 to each
+    curvature of the noise, whose density is exp(-h / C) / C, evenly over its own eta.
+    """
+    x, dx = np.linspace(math.log(1e-12) / min(law["alpha"], 1.0), math.log(50), 4000, retstep=True)
+    h = np.exp(x) / (2 * law["s0"])
+    weight = np.exp(law["alpha"] * x - np.exp(x)) * dx / math.gamma(law["alpha"])
+    y, dy = np.linspace(math.log(1e-12), math.log(50), 4000, retstep=True)
+    g, share = law["C"] * np.exp(y), np.exp(y - np.exp(y)) * dy
+    signal, noise = np.ones_like(h), np.zeros_like(g)
+    for eta, ratio in zip(etas, ratios, strict=True):
+        signal *= np.exp(-2 * h * eta)
+        noise = noise * np.exp(-2 * g * eta) - eta / ratio * np.expm1(-2 * g * eta) / (2 * g)
+    return law["A"] * float(weight @ signal), law["N"] * float(share @ noise)

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from logs.laws import KINDS, LAST, WARMUP, Kind, known_forecast
+from known_laws import KINDS, LAST, WARMUP, Kind, known_forecast
 
 from nqm import EMA, SGD, Adam, HeavyBall, optimal_schedule, phase_map, steps_to_target, sweep, tune
 from nqm.engine.run import Outcome

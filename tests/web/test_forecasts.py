@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from asking import close, post, strict, upload
 from click.testing import CliRunner
-from logs.laws import known_forecast, saved_forecast
+from known_laws import known_forecast, saved_forecast
 
 from nqm import SGD
 from nqm.cli import main

@@ -1,0 +1,110 @@
+"""The tables of docs/forecast.md from the files that ``python -m benchmarks.forecast`` wrote."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+
+from nqm.show.numbers import percent
+from nqm.show.tables import markdown
+
+CHECKS = Path(__file__).with_name("checks")
+
+
+def forecast_rows(name: str) -> list[dict[str, str]]:
+    """What ``python -m benchmarks.forecast`` wrote."""
+    with (CHECKS / f"forecast_{name}.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def forecast_tables() -> str:
+    """What forecasts were held against: published runs, and logs whose law is known."""
+    split = [
+        (
+            row["size"], row["law"], f"{float(row['mean_r2']):.4f}", percent(float(row["largest_relative_error"])),
+            f"{float(row['mean_absolute_error']):.4f}",
+            f"{float(row['wsd_final_error']):+.4f}, {float(row['wsdld_final_error']):+.4f}", _held([row]),
+        )
+        for row in forecast_rows("split")
+    ]  # fmt: skip
+    left_out = [
+        (row["run"], row["size"], f"{float(row['r2']):.4f}", percent(float(row["largest_relative_error"])),
+         f"{float(row['final_error']):+.4f}", _held([row]))
+        for row in sorted(forecast_rows("left_out"), key=lambda row: row["run"])
+    ]  # fmt: skip
+    coverage = [(row["set"], row["fitted"], _held([row])) for row in forecast_rows("coverage")]
+    made = [
+        (row["what"], f"{row['decided']} of {row['cases']}", _held([row], "decided")) for row in forecast_rows("made")
+    ]
+    seconds = [
+        (
+            row["what"],
+            f"{float(row['seconds']):.2g}",
+            f"{float(row['plain_seconds']):.2g}" if row["plain_seconds"] else "",
+        )
+        for row in forecast_rows("seconds")
+    ]
+    errors = [
+        "mean R2",
+        "largest relative error",
+        "mean absolute error",
+        "error of the last loss, WSD and its linear form",
+    ]
+    return "\n\n".join(
+        [
+            "Three runs are fitted, and six others are forecast:",
+            markdown(["size", "law", *errors, "points in 90% intervals"], split),
+            "Each run is forecast from the eight others of its size:",
+            markdown(["run", "size", "R2", "largest relative error", "error of the last loss", "held"], left_out),
+            forecast_peaks(),
+            forecast_beginnings(),
+            "Points of all other runs that lie in 90% intervals, for a dozen sets of fitted runs:",
+            markdown(["set", "fitted", "held"], coverage),
+            "Logs made by the exact engine, on quadratics with known parameters: three of four runs are fitted. Parameters count "
+            "where the fit calls them decided.",
+            markdown(["interval of", "decided", "held"], made),
+            "CPU seconds, beside those of a plain Python loop over single steps:",
+            markdown(["work", "seconds", "plain loop"], seconds),
+        ]
+    )
+
+
+def _held(rows: list[dict[str, str]], points: str = "points") -> str:
+    known = [row for row in rows if row["held"]]
+    return f"{100 * sum(float(r['held']) for r in known) / sum(float(r[points]) for r in known):.1f}%" if known else ""
+
+
+def forecast_peaks() -> str:
+    """Last losses of runs at other peak rates, on the curves' own validation set and on that of the authors' table."""
+    rows = forecast_rows("peaks")
+    gap = float(np.mean([float(r["final_val_loss"]) - float(r["last_loss"]) for r in rows if r["fitted"] == "1"]))
+    lines = []
+    for peak in sorted({float(r["peak"]) for r in rows if float(r["last_loss"]) < 5}):
+        kept = [r for r in rows if float(r["peak"]) == peak and r["fitted"] == "0"]
+        errors = np.array([float(r["predicted"]) - float(r["last_loss"]) for r in kept])
+        others = np.array([float(r["predicted"]) + gap - float(r["final_val_loss"]) for r in kept])
+        means = (f"{np.abs(errors).mean():.4f}", f"{errors.mean():+.4f}", f"{np.abs(errors).max():.4f}")
+        lines.append((f"{peak:g}", str(len(kept)), *means, f"{np.abs(others).mean():.4f}"))
+    head = (
+        "Ten runs of the model of 124 million weights at the peaks 5e-4 and 2e-3 are fitted, and the last validation losses of the "
+        "others are forecast (one run diverges and is omitted). The authors' column `final_val_loss` is on another validation set; "
+        f"the last column compares with it, after the mean difference on the fitted runs, {gap:.4f}, is added:"
+    )
+    names = ["peak", "runs", "mean absolute error", "bias", "largest error", "mean absolute error, `final_val_loss`"]
+    return f"{head}\n\n{markdown(names, lines)}"
+
+
+def forecast_beginnings() -> str:
+    """How often the last loss of a run is forecast from its beginning and two finished runs."""
+    rows = forecast_rows("beginnings")
+    near = [abs(float(r["predicted"]) - float(r["last_loss"])) <= 0.01 for r in rows]
+    sets = [
+        (name, [n for n, r in zip(near, rows, strict=True) if r["set"] == name]) for name in ("25M", "100M", "124M")
+    ]
+    by = ", ".join(f"{sum(found)} of {len(found)} for {name}" for name, found in sets)
+    return (
+        "From the first 60% of a run and two finished runs of the same model, the last loss is forecast within 0.01 in "
+        f"{sum(near)} of {len(near)} cases ({by})."
+    )
