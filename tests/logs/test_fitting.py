@@ -22,6 +22,7 @@ from nqm.logs.fitting import (
     huber,
     mean_square,
     reading,
+    sandwich,
     sizes_of,
 )
 from nqm.logs.law import NAMES, LossLaw, RateMetric
@@ -184,6 +185,28 @@ def test_derivatives_of_the_objective(metric: RateMetric) -> None:
         differences = (objective.residuals(x + step) - objective.residuals(x - step)) / 2e-5
         np.testing.assert_allclose(J[:, i], differences, rtol=1e-5, atol=1e-6 * np.abs(J[:, i]).max())
     assert objective.residuals(x) is objective.residuals(x.copy())  # One evaluation serves both.
+
+
+def test_the_covariance_against_many_estimates() -> None:
+    """A linear model with an offset of each log and independent errors, estimated 4,000 times as the fit would."""
+    rng = np.random.default_rng(1)
+    points, settings = 15, replace(SETTINGS_OF_FIT, effective_points=15.0, independent_points=15.0, offset=2e-3)
+    slopes = [rng.standard_normal((points, 2)) + 0.5 for _ in range(3)]  # of log losses by two parameters
+    weights = [np.ones(points) for _ in slopes]
+    P = 1e4 * np.eye(2)  # inverse variances of the priors
+    J = np.concatenate([np.sqrt(P), *(each / settings.scatter for each in slopes)])
+    stacked, draws = np.concatenate(slopes), 4000
+    truth = 1e-2 * rng.standard_normal((draws, 2))  # drawn from the priors, whose mean is 0
+    offsets = np.repeat(settings.offset * rng.standard_normal((draws, 3)), points, axis=1)
+    scatter = 7e-4
+    y = truth @ stacked.T + offsets + scatter * rng.standard_normal(offsets.shape)
+    found = y @ stacked @ np.linalg.inv(settings.scatter**2 * P + stacked.T @ stacked)
+    covariance = sandwich(J, weights, scatter, settings)
+    z = (found - truth) / np.sqrt(np.diag(covariance))
+    # The mean of 4,000 squares of a normal variable has a standard deviation of sqrt(2 / 4000) = 0.022.
+    np.testing.assert_allclose(np.mean(z**2, axis=0), 1, atol=4 * 0.022)
+    bare = sandwich(J, weights, scatter, replace(settings, offset=0.0))  # The planted bug: no offset.
+    assert np.all(np.mean((found - truth) ** 2, axis=0) / np.diag(bare) > 1.5)
 
 
 def test_parameters_that_a_metric_does_not_have_are_held(clean: Fitted) -> None:
