@@ -198,16 +198,15 @@ def width(found: Forecast, rates: np.ndarray, at: list[int], i: int = -1) -> flo
 
 
 def test_intervals_widen_outside_the_logs(plain: Forecast) -> None:
-    own = width(plain, RATES, [T])
-    assert own == pytest.approx(1e-3, rel=1e-9)
-    assert width(plain, np.e * RATES, [T]) == pytest.approx(np.hypot(1e-3, SETTINGS_OF_ERROR.peak), rel=1e-6)
-    assert width(plain, RATES / 2 / np.e, [T]) == pytest.approx(np.hypot(1e-3, SETTINGS_OF_ERROR.peak), rel=1e-6)
+    own = SETTINGS_OF_ERROR.residuals * 1e-3  # The scatter of this fit is 0.001, and its parameters are known.
+    assert width(plain, RATES, [T]) == pytest.approx(own, rel=1e-9)
+    assert width(plain, np.e * RATES, [T]) == pytest.approx(np.hypot(own, SETTINGS_OF_ERROR.peak), rel=1e-6)
+    assert width(plain, RATES / 2 / np.e, [T]) == pytest.approx(np.hypot(own, SETTINGS_OF_ERROR.peak), rel=1e-6)
     longer = np.append(RATES, np.full(2 * T, 2e-3))
-    expected = np.hypot(1e-3, SETTINGS_OF_ERROR.length * np.log(3))
+    expected = np.hypot(own, SETTINGS_OF_ERROR.length * np.log(3))
     assert width(plain, longer, [3 * T]) == pytest.approx(expected, rel=1e-6)
-    assert width(plain, RATES, [30, T], 0) == pytest.approx(
-        1e-2, rel=1e-6
-    )  # a tenth of the beginning, a tenth of the run
+    # The first step is at a tenth of the beginning, which is a tenth of the run.
+    assert width(plain, RATES, [30, T], 0) == pytest.approx(10 * own, rel=1e-6)
     two = replace(plain, logs=plain.logs[:2])  # Two logs leave too few residuals to go by.
     assert width(two, RATES, [T]) == pytest.approx(SETTINGS_OF_ERROR.few, rel=1e-9)
     assert "within the peak rates and lengths" in plain.predict(RATES).sentence
