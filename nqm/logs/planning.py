@@ -326,7 +326,10 @@ def _plan(
 def corners(values: Array, tolerance: float = 0.004) -> list[tuple[int, int, float, float]]:
     """Straight lines (start, end, first, last) through a row of values, each within a share of the largest."""
     steps = len(values)
-    middle = np.append(values, values[-1])
+    going = (
+        2 * values[-1] - values[-2] if steps > 1 else values[-1]
+    )  # The last line goes on to the end of the last step.
+    middle = np.append(values, max(float(going), 0.0))
     found: list[tuple[int, int, float, float]] = []
     stack = [(0, steps)]
     limit = tolerance * float(values.max())

@@ -1,0 +1,124 @@
+"""The best schedule under a forecast: exact gradients, nothing better found at random, and the forms it is written in."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from known_laws import KINDS, PEAKS, Kind, known_forecast
+
+from nqm.engine.schedule import Schedule
+from nqm.logs import BestSchedule
+from nqm.logs.planning import _plan, compact, corners, step_batch_sizes
+from nqm.text.objects import parse_schedule
+from nqm.types import Wrong
+
+STEPS = 8000
+
+
+def best(kind: Kind, **asked: object) -> BestSchedule:
+    return known_forecast(kind).optimal_schedule(STEPS, **{"pieces": 12, **asked})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_slope_is_the_derivative_of_the_loss(kind: Kind, trained: bool) -> None:
+    trunk = np.full(3000, PEAKS[kind][0]) if trained else None
+    plan = _plan(known_forecast(kind), STEPS, None, 0.0, 6, None, trunk, None)
+    knots = PEAKS[kind][0] * np.linspace(0.9, 0.2, 7)
+    loss, slope = plan.slope(knots)
+    assert loss == pytest.approx(plan.loss(plan.rates_of(knots)), rel=3e-4)  # Blocks hold the rate: 4 of them a piece.
+    for i in range(7):
+        step = np.zeros(7)
+        step[i] = 1e-5 * knots[0]
+        ends = [plan.slope(knots + sign * step)[0] for sign in (1, -1)]
+        assert slope[i] == pytest.approx((ends[0] - ends[1]) / (2 * step[i]), rel=1e-4, abs=1e-7 / knots[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_better_is_found_at_random(kind: Kind) -> None:
+    found, rng = best(kind), np.random.default_rng(0)
+    plan = _plan(known_forecast(kind), STEPS, None, 0.0, 12, None, None, None)
+    tried = [
+        plan.loss(plan.rates_of(plan.max_lr * np.sort(rng.random(13) ** rng.choice([0.1, 1, 3]))[::-1]))
+        for _ in range(200)
+    ]
+    assert found.loss <= min(tried) + 1e-6
+    assert all(row["above"] > -1e-6 for row in found.rivals)
+    assert {row["schedule"] for row in found.rivals} == {"cosine", "linear", "WSD"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rates_keep_to_what_was_asked(kind: Kind) -> None:
+    peak = PEAKS[kind][0]
+    found = best(kind, min_lr=peak / 10, max_lr=peak)
+    after = found.rates[500:]
+    assert after.max() <= peak * (1 + 1e-12)
+    assert after.min() >= peak / 10 * (1 - 1e-12)
+    assert np.all(np.diff(after) <= 1e-12 * peak)
+    free = best(kind, min_lr=peak / 10, max_lr=peak, monotone=False)
+    assert free.loss <= found.loss + 1e-5
+    trunk = peak * np.minimum(1, np.arange(1, 3001) / 500)
+    rest = best(kind, trunk=trunk)
+    np.testing.assert_allclose(rest.rates[:3000], trunk)
+    assert rest.trained == 3000
+
+
+def test_more_pieces_are_no_worse_and_longer_runs_better() -> None:
+    losses = [best("norm", pieces=n).loss for n in (3, 12, 48)]
+    assert losses[0] >= losses[1] - 1e-6 >= losses[2] - 2e-6
+    rows = known_forecast("norm").losses_by_length([4000, 8000])
+    assert rows[0]["loss"] > rows[1]["loss"]
+    assert rows[0]["gain_of_10_percent"] > rows[1]["gain_of_10_percent"] > 0
+
+
+def test_the_schedule_as_text_and_as_a_table() -> None:
+    found = best("norm")
+    text = parse_schedule(found.text())
+    assert text.steps == found.steps
+    # Lines are within 0.4% of the largest rate, and a step takes the value at its beginning.
+    np.testing.assert_allclose(text.multipliers("lr", STEPS), found.schedule.multipliers("lr", STEPS), atol=0.01)
+    rows = found.table()
+    assert sum(row["steps"] for row in rows) == STEPS
+    assert max(row["lr"] for row in rows) == pytest.approx(found.peak)
+
+
+def test_torch_follows_the_snippet() -> None:
+    torch = pytest.importorskip("torch")
+    found = best("norm")
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=found.peak)
+    scope: dict[str, object] = {"optimizer": optimizer}
+    exec(found.torch(), scope)  # The snippet is ours; it runs as a user would paste it.
+    rates = []
+    for _ in range(STEPS):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scope["scheduler"].step()  # type: ignore[attr-defined]
+    np.testing.assert_allclose(rates, found.rates, atol=0.01 * found.peak)
+
+
+def test_batch_sizes_as_megatron_has_them() -> None:
+    ramp = Schedule([100, 100, 50], batch_size=[1, 1, 2])
+    assert step_batch_sizes(ramp, 768, tokens_per_example=1000) == "0:768 153.6M:1536"
+    assert [compact(n) for n in (0, 999, 1.5e6, 2.5e11)] == ["0", "999", "1.5M", "250B"]
+    with pytest.raises(Wrong, match="no batch size"):
+        known_forecast("norm", None).optimal_schedule(STEPS, pieces=3).megatron()
+
+
+def test_corners_are_the_corners() -> None:
+    values = np.concatenate(
+        [np.linspace(0, 1, 100, endpoint=False), np.ones(200), np.linspace(1, 0, 100, endpoint=False)]
+    )
+    assert [row[:2] for row in corners(values)] == [(0, 100), (100, 300), (300, 400)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "argument"),
+    [
+        ({"max_lr": -1}, "max_lr"), ({"min_lr": 1.0}, "min_lr"), ({"pieces": 0}, "pieces"), ({"warmup": 9000}, "steps"),
+        ({"trunk": np.ones(9000)}, "steps"), ({"max_lr": float("nan")}, "max_lr"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_planned(asked: dict[str, object], argument: str) -> None:
+    with pytest.raises(Wrong) as caught:
+        best("norm", **asked)
+    assert caught.value.argument == argument
