@@ -189,14 +189,14 @@ def test_nothing_of_the_help_renders_as_code():
 @pytest.mark.slow
 def test_the_check_fails_on_drift(tmp_path):
     script = tmp_path / "generate.py"
-    for name in ("generate.py", "nets.md", "claims.md", "results.md"):
+    for name in ("generate.py", "forecast_tables.py", "nets.md", "claims.md", "results.md", "forecast.md"):
         shutil.copy(ROOT / "docs" / name, tmp_path)
     for name in ("checks", "results"):
         shutil.copytree(ROOT / "docs" / name, tmp_path / name)
     assert shell(str(script), "--check").returncode == 1
     assert shell(str(script)).returncode == 0
     assert shell(str(script), "--check").returncode == 0
-    for name in ("cli.md", "nets.md", "results.md"):
+    for name in ("cli.md", "nets.md", "results.md", "forecast.md"):
         kept = (tmp_path / name).read_text()
         (tmp_path / name).write_text(kept.replace("steps", "step").replace("perfect scaling", "scaling"))
         assert f"{name} has drifted" in shell(str(script), "--check").stderr
