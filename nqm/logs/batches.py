@@ -19,6 +19,7 @@ from ..engine.schedule import Schedule
 from ..problems.base import Steps
 from ..types import Array, Wrong
 from .course import Course
+from .fitting import NORMAL_90
 from .law import NAMES
 from .log import Log
 from .planning import step_batch_sizes
@@ -97,7 +98,7 @@ def critical_batch_size(
     ratio = noise / signal
     slopes = _log_ratio_slopes(law, course)
     variance = np.einsum("ij,jk,ik->i", slopes, forecast.fitted.covariance, slopes)
-    spread = np.exp(np.minimum(1.645 * np.sqrt(np.maximum(variance, 0)), 700))
+    spread = np.exp(np.minimum(NORMAL_90 * np.sqrt(np.maximum(variance, 0)), 700))
     value = forecast.batch_size * ratio
     return BatchRamp(times, value, value / spread, value * spread)
 

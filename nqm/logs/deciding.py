@@ -10,7 +10,7 @@ import numpy as np
 from ..engine.readable import Tabular
 from ..types import Array
 from .course import Course
-from .fitting import SETTINGS_OF_FIT
+from .fitting import NORMAL_90, SETTINGS_OF_FIT
 from .law import NAMES
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def next_run(forecast: Forecast, steps: int | None = None, max_lr: float | None 
     free = [NAMES.index(name) for name in forecast.metric.names]
     covariance = forecast.fitted.covariance[np.ix_(free, free)]
     goal = _slopes(forecast, best.rates, np.array([best.steps]))[0][free]
-    width = 1.645 * best.loss * float(np.sqrt(goal @ covariance @ goal))
+    width = NORMAL_90 * best.loss * float(np.sqrt(goal @ covariance @ goal))
     precision = np.linalg.pinv(covariance)
     rows = []
     runs = candidates(forecast, steps, best.peak)
@@ -102,7 +102,7 @@ def next_run(forecast: Forecast, steps: int | None = None, max_lr: float | None 
         J = _slopes(forecast, rates, times)[:, free]
         gained = J.T @ J * SETTINGS_OF_FIT.effective_points / len(times) / SETTINGS_OF_FIT.scatter**2
         left = np.linalg.pinv(precision + gained)
-        rows.append({"run": name, "width": 1.645 * best.loss * float(np.sqrt(goal @ left @ goal))})
+        rows.append({"run": name, "width": NORMAL_90 * best.loss * float(np.sqrt(goal @ left @ goal))})
     rows.sort(key=lambda row: row["width"])
     return NextRun(rows, width, runs[rows[0]["run"]], int(steps))
 

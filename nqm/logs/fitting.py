@@ -27,6 +27,8 @@ from .course import Course
 from .law import NAMES, LossLaw, RateMetric
 from .log import Log
 
+NORMAL_90 = 1.645  # A normal variable stays within so many standard deviations in 90% of cases.
+
 
 @dataclass(frozen=True)
 class ForecastSettings:

@@ -19,7 +19,7 @@ from ..optimizers import Optimizer
 from ..problems.base import Steps, check_batch_size, is_number, report_steps
 from ..types import Array, Wrong
 from .course import Course
-from .fitting import SETTINGS_OF_FIT, Fitted, fit_law, reading, sizes_of, warmup_of
+from .fitting import NORMAL_90, SETTINGS_OF_FIT, Fitted, fit_law, reading, sizes_of, warmup_of
 from .law import NAMES, LossLaw, RateMetric
 from .log import Log
 from .outlook import Outlook
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 FORECAST_FORMAT = "nqm forecast 1"
 WIDEST = 50.0  # An interval is never wider than a factor exp(50) on either side, so that its ends are numbers.
 USUAL_ERROR = 0.005  # Published runs are fitted to 0.0005 to 0.002; a law that misses by more than this does not fit.
-NORMAL_90 = 1.645  # a normal variable stays within so many standard deviations in 90% of cases
 
 
 @dataclass(frozen=True)

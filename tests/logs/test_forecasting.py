@@ -15,8 +15,8 @@ from nqm import SGD, HeavyBall, free
 from nqm.engine.schedule import Schedule, constant, linear, step
 from nqm.logs import Forecast, Log, forecast
 from nqm.logs.course import Course
-from nqm.logs.fitting import Fitted
-from nqm.logs.forecasting import NORMAL_90, SETTINGS_OF_ERROR, metric_of, reference_of
+from nqm.logs.fitting import NORMAL_90, Fitted
+from nqm.logs.forecasting import SETTINGS_OF_ERROR, metric_of, reference_of
 from nqm.logs.law import NAMES, LossLaw, RateMetric
 from nqm.types import Wrong
 
