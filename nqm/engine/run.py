@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 RUN_COLUMNS = ("steps", "loss", "signal", "noise", "noise_scale", "curvature_noise_scale", "stderr")
 """The arrays of a `Run` that have one entry for each reported step."""
+
+
+Method = Literal["exact", "mean field", "sampled"]
+"""How a loss was found."""
 
 
 class Outcome(Enum):
@@ -57,6 +61,8 @@ class Run(Tabular):
     ``curvature_noise_scale`` is tr HC / g'Hg at the reported weights, in expectation: the batch sizes at which gradient
     noise and signal are equally large.
 
+    ``method`` says how the loss was found: "exact", by "mean field", or "sampled".
+
     In a sampled run all of these are None, and the floor is NaN. It has the standard error of its mean loss as ``stderr``,
     and ``quantiles`` of the losses of single replicas.
     """
@@ -78,9 +84,10 @@ class Run(Tabular):
     stderr: Array | None = None
     quantiles: Mapping[float, Array] | None = None
     replicas: int | None = None
+    method: Method = "exact"
 
     def _brief(self) -> str:
-        mean = f"mean of {self.replicas:,} replicas, " if self.sampled else ""
+        mean = f"mean of {self.replicas:,} replicas, " if self.sampled else "mean field, " if self.method == "mean field" else ""
         course = f"{self.steps[-1]:,} steps: {mean}loss {self.loss[0]:.4g} -> {self.loss[-1]:.4g}"
         return f"{self.optimizer}, batch_size={self.batch_size:,.10g}, {course}, {self.outcome.name}"
 
@@ -108,7 +115,7 @@ class Run(Tabular):
             "outcome": self.outcome.name, "message": self.message,
             **{name: None if array is None else numbers(array) for name, array in arrays.items()},
             "quantiles": {f"{level:g}": numbers(band) for level, band in (self.quantiles or {}).items()},
-            "replicas": self.replicas,
+            "replicas": self.replicas, "method": self.method,
         }  # fmt: skip
 
     def plot(self, path: str | None = None, sampled: Run | None = None) -> Any:
@@ -126,13 +133,15 @@ class Hit(Readable):
     outcome: Outcome
     message: str
     loss: float
+    method: Method = "exact"
 
     def _brief(self) -> str:
         return self.message
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as plain numbers and text, as ``--json`` prints them."""
-        return {"steps": self.steps, "outcome": self.outcome.name, "message": self.message, "loss": number(self.loss)}
+        found = {"steps": self.steps, "outcome": self.outcome.name, "message": self.message, "loss": number(self.loss)}
+        return {**found, "method": self.method}
 
 
 def number(value: Any) -> float | int | None:

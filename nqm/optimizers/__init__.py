@@ -2,7 +2,7 @@
 
 from .adam import Adam
 from .adamw import AdamW
-from .base import Averaging, Optimizer, Sampled, SampledWrapper, Wrapper, follow
+from .base import Averaging, Nonlinear, NonlinearWrapper, Optimizer, Wrapper, follow
 from .clipped import Clipped
 from .diagonal import DiagonalPreconditioned
 from .drifting import DriftingPreconditioned
@@ -10,6 +10,7 @@ from .ema import EMA
 from .estimated import EstimatedPreconditioned
 from .heavy_ball import HeavyBall
 from .kinds import beginning, decay, free, positive, rate, stride, unit, whole
+from .lion import Lion
 from .lookahead import Lookahead
 from .nesterov import Nesterov
 from .normalised import NormalisedSGD
@@ -22,7 +23,7 @@ from .sign import Sign
 
 __all__ = [
     "EMA", "SGD", "Adam", "AdamW", "Averaging", "Clipped", "DiagonalPreconditioned", "DriftingPreconditioned",
-    "EstimatedPreconditioned", "HeavyBall", "Lookahead", "Nesterov", "NormalisedSGD", "Optimizer", "Polyak",
-    "Preconditioned", "RMSProp", "Sampled", "SampledWrapper", "ScheduleFree", "Sign", "Wrapper", "beginning", "decay", "follow",
+    "EstimatedPreconditioned", "HeavyBall", "Lion", "Lookahead", "Nesterov", "Nonlinear", "NonlinearWrapper", "NormalisedSGD", "Optimizer", "Polyak",
+    "Preconditioned", "RMSProp", "ScheduleFree", "Sign", "Wrapper", "beginning", "decay", "follow",
     "free", "positive", "rate", "stride", "unit", "whole",
 ]  # fmt: skip

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .base import State, Strided, Tensor, adapted
+from ..types import Array
+from .adam import preconditioner
+from .base import Entry, Linearised, Seen, State, Strided, Tensor, adapted
 from .kinds import Number, decay, positive, stride
 
 
@@ -41,3 +44,14 @@ class AdamW(Strided):
         theta, m, v = state
         m, v, direction = adapted(m, v, g, t, self.beta1, self.beta2, self.eps)
         return theta - self.lr * self.weight_decay * theta - self.lr * direction, m, v
+
+    def initial(self) -> list[float]:
+        return [1.0, 0.0]  # theta, m
+
+    def averaged(self, seen: Seen) -> Sequence[tuple[Entry, Array]]:
+        return [(self.beta2, seen.gradient_square())]
+
+    def linearised(self, seen: Seen, averages: Sequence[Array], t: float) -> Linearised:
+        P = self.lr * preconditioner(averages[0], t, self.beta1, self.beta2, self.eps)
+        gain, shrink = 1 - self.beta1, self.lr * self.weight_decay
+        return Linearised([[-shrink - P * gain * seen.h, -P * self.beta1], [gain * seen.h, -gain]], [-P * gain, gain])

@@ -4,8 +4,9 @@ One step on one mode of curvature h is ``x <- A x + b eps``, where x is a handfu
 An optimizer states the change, ``x <- x + G x + b eps`` with ``A = I + G``, because ``1 - lr h`` rounds to 1 if lr h is below
 1e-16. Slots are in the units of the literature; the engine balances them.
 
-The methods `begin`, `point`, `update` and `report` are the same algorithm as code. Sampled runs step this code, and an
-optimizer that is not linear has nothing else. The two statements share no code, so each checks the other.
+The methods `begin`, `point`, `update` and `report` are the same algorithm as code. Sampled runs step this code. The two
+statements share no code, so each checks the other. An optimizer that is not linear has no system. It can state its mean field
+instead (`linearised`, `averaged`): the linear step that has the same mean and covariance, given the moments of its slots.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, ClassVar, NoReturn, Protocol, Self, TypeVar
 
 import numpy as np
 
+from ..engine.mean_field import Linearised, Seen
 from ..engine.trajectory import MAX_STEPS, Entry
 from ..types import Array, Wrong
 from .kinds import Kind, free
@@ -87,6 +89,24 @@ class Optimizer(ABC):
         """The weights p of the slots in the parameters at which step t takes its gradient: ``G(h) = G(0) + h b p'``."""
         return [1.0, *(0.0 for _ in self.initial()[1:])]
 
+    # The mean field. A linear optimizer is its own.
+
+    def averaged(self, seen: Seen) -> Sequence[tuple[Entry, Array]]:
+        """The exponential averages that the mean field keeps: the decay of each, and the moment that it averages."""
+        return ()
+
+    def linearised(self, seen: Seen, averages: Sequence[Array], t: float) -> Linearised:
+        """Step t as a linear step with the same mean and covariance; t may lie between steps, in the middle of a block."""
+        return Linearised(*self.system(seen.h, int(t)))
+
+    assumes_normal: ClassVar[bool] = False
+    """Whether its mean field takes gradients for normal numbers, as that of a sign does."""
+
+    @property
+    def has_mean_field(self) -> bool:
+        """Whether its moments are known without sampling: exactly, or by a mean field."""
+        return self.linear
+
     # The update rule. The last axis of an array is that of the parameters. Only operators, abs, ** and
     # .sum(-1, keepdims=True) are used on arrays, so that any array library works, and nothing is changed in place.
 
@@ -115,7 +135,7 @@ class Optimizer(ABC):
 
     @property
     def linear(self) -> bool:
-        """Whether it is a linear system, whose moments are exact; otherwise it is sampled."""
+        """Whether it is a linear system, whose moments are exact; otherwise it has a mean field, or is sampled."""
         return True
 
     @property
@@ -228,6 +248,13 @@ class Wrapper(Optimizer):
     def restart(self, state: State, theta: Tensor) -> State:
         return (self.inner.restart(state[0], theta), *state[1:])
 
+    def averaged(self, seen: Seen) -> Sequence[tuple[Entry, Array]]:
+        return self.inner.averaged(seen)
+
+    @property
+    def has_mean_field(self) -> bool:
+        return self.linear or (self.inner.has_mean_field and type(self).linearised is not Optimizer.linearised)
+
     @property
     def linear(self) -> bool:
         return self.inner.linear
@@ -279,10 +306,25 @@ class Wrapper(Optimizer):
 
 @dataclass(frozen=True)
 class Averaging(Wrapper):
-    """A wrapper that reports weights of its own, such as an average or slow weights, which it keeps in one more slot."""
+    """A wrapper that reports weights of its own, such as an average or slow weights, which it keeps in one more slot.
+
+    A subclass states `joined`: the step of the inner optimizer, and below it that of the slot.
+    """
 
     sums: ClassVar[bool] = False
     """Whether the slot is a sum of weights, which starts at zero, so that the average covers an ever longer time."""
+
+    @abstractmethod
+    def joined(self, G: Sequence[Sequence[Entry]], b: Sequence[Entry], t: int) -> System:
+        """G and b of step t with the slot of this wrapper, from those of the inner optimizer; b may be any column of its slots."""
+
+    def system(self, h: Array, t: int) -> System:
+        return self.joined(*self.inner.system(h, t), t)
+
+    def linearised(self, seen: Seen, averages: Sequence[Array], t: float) -> Linearised:
+        G, *columns = self.inner.linearised(seen, averages, t)
+        joined = [self.joined(G, column, int(t)) if column else (G, ()) for column in columns]
+        return Linearised(joined[0][0], *(column for _, column in joined))
 
     def initial(self) -> list[float]:
         return [*self.inner.initial(), 0.0 if self.sums else 1.0]
@@ -316,7 +358,10 @@ class Averaging(Wrapper):
 
 
 class NotLinear(ABC):
-    """The statements of an optimizer that has an update rule and no linear system; its loss is sampled."""
+    """The statements of an optimizer that has no linear system: its update rule and, if it has one, its mean field.
+
+    For a mean field a class states `linearised`, `initial` and, if it keeps exponential averages such as Adam's v, `averaged`.
+    """
 
     @abstractmethod
     def update(self, state: State, g: Tensor, t: int) -> State: ...
@@ -325,38 +370,55 @@ class NotLinear(ABC):
     def linear(self) -> bool:
         return False
 
+    @property
+    def has_mean_field(self) -> bool:
+        return type(self).linearised is not NotLinear.linearised
+
     def system(self, h: Array, t: int) -> System:
+        refuse_moments(self)
+
+    def linearised(self, seen: Seen, averages: Sequence[Array], t: float) -> Linearised:
         refuse_moments(self)
 
     def initial(self) -> Sequence[float]:
         refuse_moments(self)
 
     def readout(self, t: int) -> Sequence[Entry]:
-        refuse_moments(self)
+        return [1.0, *(0.0 for _ in self.initial()[1:])]
 
 
 @dataclass(frozen=True)
-class Sampled(NotLinear, Optimizer):
-    """An optimizer that is not a linear system, so that its loss is sampled."""
+class Nonlinear(NotLinear, Optimizer):
+    """An optimizer that is not a linear system; its loss is that of its mean field, or sampled if it states none."""
 
 
 @dataclass(frozen=True)
-class SampledWrapper(NotLinear, Wrapper):
-    """A wrapper whose update is not linear, whatever it holds, so that its loss is sampled."""
+class NonlinearWrapper(NotLinear, Wrapper):
+    """A wrapper whose update is not linear, whatever it holds; its loss is that of its mean field, or sampled if it states none."""
+
+    @property
+    def has_mean_field(self) -> bool:
+        return self.inner.has_mean_field and type(self).linearised is not NotLinear.linearised
+
+    def initial(self) -> Sequence[float]:
+        return self.inner.initial()
+
+    def readout(self, t: int) -> Sequence[Entry]:
+        return self.inner.readout(t)
 
 
 def refuse_moments(optimizer: object) -> NoReturn:
-    """Refuse to state a linear system for an optimizer that is not one."""
+    """Refuse to state moments for an optimizer that has neither a linear system nor a mean field."""
     raise Wrong(
-        f"{type(optimizer).__name__} is sampled and has no exact moments: use problem.sample or nqm curve for its loss over "
-        "steps, tune or sweep for its best settings",
+        f"{type(optimizer).__name__} is sampled: it has neither exact moments nor a mean field; use problem.sample or nqm curve "
+        "for its loss over steps, tune or sweep for its best settings",
         argument="optimizer",
     )
 
 
 @dataclass(frozen=True)
-class Strided(Sampled):
-    """A sampled optimizer whose learning rate is a `stride`: in units of the weights, whatever the curvature."""
+class Strided(Nonlinear):
+    """An optimizer whose learning rate is a `stride`: in units of the weights, whatever the curvature."""
 
     def edge(self, h: Array) -> Array:
         return 1.0 + 0.0 * h

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..types import Array
-from .base import GeometryLike, SampledWrapper, State, Tensor
+from .base import GeometryLike, NonlinearWrapper, State, Tensor
 from .kinds import Number, unit
 
 
 @dataclass(frozen=True)
-class DiagonalPreconditioned(SampledWrapper):
+class DiagonalPreconditioned(NonlinearWrapper):
     """Multiply every gradient by ``diag(H)^-power`` in the basis of the run before another optimizer sees it.
 
     In the eigenbasis it is the same as `Preconditioned`. In a rotated basis the diagonal of H says little about its spectrum:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..types import Array, Wrong
-from .base import GeometryLike, SampledWrapper, State, Tensor
+from .base import GeometryLike, NonlinearWrapper, State, Tensor
 from .heavy_ball import HeavyBall
 from .kinds import Number, unit, whole
 from .sgd import SGD
 
 
 @dataclass(frozen=True)
-class DriftingPreconditioned(SampledWrapper):
+class DriftingPreconditioned(NonlinearWrapper):
     """A preconditioner whose power oscillates by a fraction ``drift``, before the momentum of another optimizer or after it.
 
     ::

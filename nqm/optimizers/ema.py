@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..types import Array
-from .base import Averaging, State, System, Tensor, follow
+from .base import Averaging, Entry, State, System, Tensor, follow
 from .kinds import Number, decay
 
 
@@ -31,8 +32,7 @@ class EMA(Averaging):
 
     decay: Number = decay()
 
-    def system(self, h: Array, t: int) -> System:
-        G, b = self.inner.system(h, t)
+    def joined(self, G: Sequence[Sequence[Entry]], b: Sequence[Entry], t: int) -> System:
         row, noise = follow(G, b, self.inner.readout(t + 1))
         gain = 1 - self.decay
         return ([*([*g, 0.0] for g in G), [*(gain * entry for entry in row), -gain]], [*b, gain * noise])

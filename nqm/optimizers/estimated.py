@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..types import Array, Wrong
-from .base import GeometryLike, SampledWrapper, State, Tensor
+from .base import GeometryLike, NonlinearWrapper, State, Tensor
 from .kinds import Number, positive, unit, whole
 
 
 @dataclass(frozen=True)
-class EstimatedPreconditioned(SampledWrapper):
+class EstimatedPreconditioned(NonlinearWrapper):
     """A damped diagonal preconditioner from the second moment of the gradients of some examples at the start.
 
     ::

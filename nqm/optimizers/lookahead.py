@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..types import Array
-from .base import Averaging, State, System, Tensor, follow
+from .base import Averaging, Entry, State, System, Tensor, follow
 from .kinds import Number, unit, whole
 
 
@@ -35,8 +35,7 @@ class Lookahead(Averaging):
     alpha: Number = unit(0.02, 1.0)
     period: Number = whole()
 
-    def system(self, h: Array, t: int) -> System:
-        G, b = self.inner.system(h, t)
+    def joined(self, G: Sequence[Sequence[Entry]], b: Sequence[Entry], t: int) -> System:
         k = len(b)
         if (t + 1) % self.period:
             return [*([*row, 0.0] for row in G), [0.0] * (k + 1)], [*b, 0.0]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .base import State, Strided, Tensor, norm
+import numpy as np
+
+from ..types import Array
+from .base import Linearised, Seen, State, Strided, Tensor, norm
 from .kinds import Number, decay, stride
 
 
@@ -17,7 +21,8 @@ class NormalisedSGD(Strided):
         m     <- momentum m + (1 - momentum) g
         theta <- theta - lr m / |m|
 
-    The norm is over all parameters, so the modes are coupled.
+    The norm is over all parameters, so the modes are coupled. In the mean field abs(m)^2 is its mean, which it is close to if
+    many modes contribute to it.
 
     >>> from nqm import Quadratic, Spectrum
     >>> pair = Quadratic(Spectrum([1.0, 0.01]))
@@ -39,6 +44,15 @@ class NormalisedSGD(Strided):
         m = self.momentum * m + (1 - self.momentum) * g
         length = norm(m)
         return theta - self.lr * m / (length + (length == 0)), m
+
+    def initial(self) -> list[float]:
+        return [1.0, 0.0]  # theta, m
+
+    def linearised(self, seen: Seen, averages: Sequence[Array], t: float) -> Linearised:
+        momentum, new = self.momentum, 1 - self.momentum
+        length = np.sqrt(seen.total(seen.square([new * seen.h, momentum], new)))
+        P = self.lr / (length + (length == 0))
+        return Linearised([[-P * new * seen.h, -P * momentum], [new * seen.h, -new]], [-P * new, new])
 
     @property
     def elementwise(self) -> bool:

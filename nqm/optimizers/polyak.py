@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..types import Array
 from .base import Averaging, Entry, State, System, Tensor, follow, with_values
 from .kinds import Number, beginning
 
@@ -38,8 +38,7 @@ class Polyak(Averaging):
     def first(self) -> int:
         return int(self.start)  # `at_horizon` has turned a fraction into a step.
 
-    def system(self, h: Array, t: int) -> System:
-        G, b = self.inner.system(h, t)
+    def joined(self, G: Sequence[Sequence[Entry]], b: Sequence[Entry], t: int) -> System:
         row, noise = follow(G, b, self.inner.readout(t + 1))
         if t < self.first:
             row, noise = [0.0] * len(row), 0.0

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..types import Array
-from .base import Entry, GeometryLike, State, System, Tensor, Wrapper
+from .base import Entry, GeometryLike, Linearised, Seen, State, System, Tensor, Wrapper
 from .kinds import Number, unit
 
 
@@ -36,6 +37,14 @@ class Preconditioned(Wrapper):
         G, b = self.inner.system(h ** (1 - self.power), t)
         gain = h**-self.power
         return G, [gain * entry for entry in b]
+
+    def averaged(self, seen: Seen) -> Sequence[tuple[Entry, Array]]:
+        return self.inner.averaged(seen.scaled(seen.curvature**-self.power, preconditioned=True))
+
+    def linearised(self, seen: Seen, averages: Sequence[Array], t: float) -> Linearised:
+        gain = seen.curvature**-self.power
+        step = self.inner.linearised(seen.scaled(gain, preconditioned=True), averages, t)
+        return step._replace(b=[gain * entry for entry in step.b])
 
     def initial(self) -> list[float]:
         return list(self.inner.initial())

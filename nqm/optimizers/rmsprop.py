@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .base import State, Strided, Tensor
+import numpy as np
+
+from ..types import Array
+from .base import Entry, Linearised, Seen, State, Strided, Tensor
 from .kinds import Number, decay, positive, stride
 
 
@@ -18,7 +22,7 @@ class RMSProp(Strided):
         b     <- momentum b + g / (sqrt(v) + eps)
         theta <- theta - lr b
 
-    The average v starts at zero without a correction, so the first steps have a size of about lr / sqrt(1 - alpha).
+    In its mean field v averages E g^2, and a step is linear. The average v starts at zero without a correction, so the first steps have a size of about lr / sqrt(1 - alpha).
 
     >>> from nqm import Quadratic, Spectrum
     >>> pair = Quadratic(Spectrum([1.0, 0.01]))
@@ -42,6 +46,16 @@ class RMSProp(Strided):
         v = self.alpha * v + (1 - self.alpha) * g * g
         b = self.momentum * b + g / (v**0.5 + self.eps)
         return theta - self.lr * b, b, v
+
+    def initial(self) -> list[float]:
+        return [1.0, 0.0]  # theta, b
+
+    def averaged(self, seen: Seen) -> Sequence[tuple[Entry, Array]]:
+        return [(self.alpha, seen.gradient_square())]
+
+    def linearised(self, seen: Seen, averages: Sequence[Array], t: float) -> Linearised:
+        gain, lr, momentum = 1 / (np.sqrt(averages[0]) + self.eps), self.lr, self.momentum
+        return Linearised([[-lr * gain * seen.h, -lr * momentum], [gain * seen.h, momentum - 1]], [-lr * gain, gain])
 
     @property
     def effective_lr(self) -> float:

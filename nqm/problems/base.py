@@ -9,23 +9,27 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 import numpy as np
 
+from ..engine.mean_field import FINE, Detail, MeanField, Start
 from ..engine.readable import Readable
 from ..engine.run import Outcome, Run
 from ..engine.schedule import Schedule, as_schedule
-from ..engine.spectrum import HEAD, Spectrum
+from ..engine.spectrum import Spectrum
 from ..engine.trajectory import MAX_STEPS
-from ..optimizers.base import Optimizer, fill, parameters, require_set
-from ..optimizers.checks import require_consistent, require_sound
+from ..optimizers.base import Optimizer, fill, parameters, refuse_moments, require_set
+from ..optimizers.checks import require_sound
 from ..sampling import replicas as sampling
 from ..sampling.bases import Rotation, rotation_matrix
 from ..sampling.laws import Function, Law, law
 from ..sampling.sources import GradientSource
 from ..types import Array, Progress, Wrong, is_number
+from .followed import Followed
+from .nodes import Nodes
 
 AnySchedule = Schedule | Callable[[int], float] | None
 """A schedule as a user gives it."""
@@ -40,9 +44,6 @@ Pair = tuple[Array, Array]
 """Signal and noise: the loss (or second moment) is ``signal + noise / batch_size``."""
 
 S = TypeVar("S")
-P_co = TypeVar("P_co", bound="Problem", covariant=True)
-
-SMOOTH = 1e-6  # tolerance of the smooth nodes (`Nodes.smooth`)
 
 
 class Motion(Protocol[S]):
@@ -97,7 +98,7 @@ class Problem(Readable):
 
     @abstractmethod
     def motion(self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None = None) -> Motion[Any]:
-        """The motion of an optimizer that is already at its horizon (`Optimizer.at_horizon`)."""
+        """The motion of a linear optimizer that is already at its horizon (`Optimizer.at_horizon`)."""
 
     @abstractmethod
     def gradient_noise(self, moments: Array) -> Array:
@@ -143,6 +144,32 @@ class Problem(Readable):
         """Weights of the modes in signal and noise of the loss, for moments in the units of the problem."""
         return tuple(self.modes.count * self.modes.h * unit / 2 for unit in self.units)  # type: ignore[return-value]
 
+    def field(
+        self, optimizer: Optimizer, batch_size: float | Array, schedule: Schedule | None = None, *,
+        start: Start = "gaussian", detail: Detail = FINE,
+    ) -> MeanField:  # fmt: skip
+        """The mean field of an optimizer that is already at its horizon."""
+        if not optimizer.has_mean_field:
+            refuse_moments(optimizer)
+        self.check_optimizer(optimizer)
+        noise = None if self.separable else self.noise_on
+        return MeanField(
+            optimizer, self.modes, batch_size, schedule, start=start, detail=detail, noise=noise, units=self.units
+        )
+
+    def follow(
+        self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None = None, *,
+        start: Start = "gaussian", detail: Detail = FINE,
+    ) -> Motion[Any]:  # fmt: skip
+        """The motion of any optimizer that is already at its horizon: exact if it is linear, or else its mean field."""
+        if optimizer.linear:
+            return self.motion(optimizer, batch_size, schedule)
+        return self.field(optimizer, batch_size, schedule, start=start, detail=detail)
+
+    def noise_on(self, moments: Array, h: Array, count: Array) -> Array:
+        """What `gradient_noise` gives on other modes, of curvature h and multiplicity ``count``."""
+        raise NotImplementedError(f"the noise of {type(self).__name__} does not depend on second moments")
+
     def summed(self, moments: Pair) -> Pair:
         """Signal and noise of the loss, from the moments of a motion."""
         with np.errstate(over="ignore", invalid="ignore"):
@@ -179,7 +206,7 @@ class Problem(Readable):
         self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None = None, limit: int = MAX_STEPS
     ) -> Iterator[Array]:
         """The losses after each of the steps 1, 2, 3, ... up to ``limit``, in blocks."""
-        motion = self.motion(optimizer.endless, batch_size, schedule)
+        motion = self.follow(optimizer.endless, batch_size, schedule)
         state = motion.start()
         for t in range(limit):
             with np.errstate(all="ignore"):
@@ -188,11 +215,12 @@ class Problem(Readable):
 
     def run(
         self, optimizer: Optimizer, batch_size: float, steps: Steps, schedule: AnySchedule = None,
-        grid: Literal["log", "linear"] = "log", points: int = 200,
+        grid: Literal["log", "linear"] = "log", points: int = 200, *, start: Start = "gaussian",
     ) -> Run:  # fmt: skip
-        """Exact expected loss of an optimizer over steps.
+        """Expected loss of an optimizer over steps: exact if it is linear, or else by its mean field.
 
-        Signal is the loss of the same run without any noise. Noise is the rest of the loss, times the batch size.
+        Signal is the loss of the same run without any noise. Noise is the rest of the loss, times the batch size. In a mean field
+        the two do not separate, and signal is the loss of the mean weights.
 
         Parameters
         ----------
@@ -201,17 +229,30 @@ class Problem(Readable):
         steps : the last step, or the steps to report.
         schedule : multipliers on learning rate, momentum and batch size, or a function of the step.
         grid, points : spacing and number of the reported steps if ``steps`` is a number.
+        start : law of theta_0, which matters to optimizers that are not linear: normal, or of the fixed size sqrt(s).
         """
         require_sound(optimizer, "run")
+        check_start(start)
         batch_size, times = check_batch_size(batch_size), report_steps(steps, grid, points)
         fixed = as_schedule(schedule, int(times[-1]))
+        if optimizer.linear:
+            return self._run(optimizer, batch_size, times, fixed)
+        followed = Followed(self, optimizer, batch_size, fixed, start)
+        detail, error = followed.resolved(times)
+        run = followed.problem._run(optimizer, batch_size, times, fixed, start, detail)
+        return replace(run, method="mean field", message=run.message + followed.note(run, error))
+
+    def _run(
+        self, optimizer: Optimizer, batch_size: float, times: Array, fixed: Schedule | None, start: Start = "gaussian",
+        detail: Detail = FINE,
+    ) -> Run:  # fmt: skip
         h, n = self.spectrum.h, self.spectrum.count
         nh, nhh, nhhh = n * h, n * h**2, n * h**3
         edges, which = decades(h)
         weights = which * (nh / 2)
         parts, scales = np.empty((2, len(which), len(times))), np.empty((2, len(times)))
         with np.errstate(all="ignore"):
-            for i, moments in enumerate(self._moments(optimizer, times, batch_size, fixed)):
+            for i, moments in enumerate(self._moments(optimizer, times, batch_size, fixed, start, detail)):
                 parts[0, :, i], parts[1, :, i] = (weights @ m for m in moments)
                 m = total(moments, batch_size)
                 c = self.gradient_noise(m)
@@ -230,7 +271,7 @@ class Problem(Readable):
     def sample(
         self, optimizer: Optimizer, batch_size: float, steps: Steps, schedule: AnySchedule = None, *,
         replicas: int = 64, noise: AnyLaw = "gaussian", features: AnyLaw | None = None, seed: int = 0,
-        start: Literal["gaussian", "fixed"] = "gaussian", rotation: Rotation = None,
+        start: Start = "gaussian", rotation: Rotation = None,
         quantiles: Sequence[float] = (0.1, 0.5, 0.9), grid: Literal["log", "linear"] = "log", points: int = 200,
         progress: Progress | None = None, workers: int | None = None,
     ) -> Run:  # fmt: skip
@@ -260,8 +301,7 @@ class Problem(Readable):
         """
         require_set(optimizer, "sample")
         times = report_steps(steps, grid, points)
-        if start not in ("gaussian", "fixed"):
-            raise Wrong(f"start must be 'gaussian' or 'fixed', got {start!r}", argument="start")
+        check_start(start)
         laws = [law(noise), *([] if features is None else [law(features, "features")])]
         seed, batch_size = sampling.check_whole("seed", seed, 0), check_batch_size(batch_size)
         fixed = as_schedule(schedule, int(times[-1]))
@@ -309,9 +349,12 @@ class Problem(Readable):
         return float(total(self._losses(optimizer, t, batch_size, schedule), batch_size))
 
     def floor(self, optimizer: Optimizer, batch_size: float, schedule: AnySchedule = None) -> float:
-        """Exact steady-state loss: infinity if the optimizer is unstable, NaN if nothing moves."""
+        """Steady-state loss: infinity if the optimizer is unstable, NaN if nothing moves or, in a mean field, nothing settles."""
         require_sound(optimizer, "floor")
-        return self._floor(optimizer, check_batch_size(batch_size), as_schedule(schedule, 1))
+        batch_size, fixed = check_batch_size(batch_size), as_schedule(schedule, 1)
+        if optimizer.linear:
+            return self._floor(optimizer, batch_size, fixed)
+        return Followed(self, optimizer, batch_size, fixed).floor()
 
     def stability_limit(self, optimizer: Optimizer, batch_size: float = math.inf) -> float:
         """The learning rate below which the loss stays bounded, for the other parameters as they are.
@@ -325,6 +368,8 @@ class Problem(Readable):
         1.0
         """
         batch_size = check_batch_size(batch_size)
+        if not optimizer.linear:
+            raise Wrong(f"stability_limit needs a linear optimizer, and {optimizer} is not linear", "optimizer")
         if "lr" not in parameters(optimizer):
             raise Wrong(f"stability_limit needs an optimizer with one learning rate, got {optimizer}", "optimizer")
         require_sound(fill(optimizer, {"lr": 1.0}), "stability_limit")
@@ -335,6 +380,8 @@ class Problem(Readable):
         steps: int = 0, target: float = math.nan, floor: float = math.nan, loss: float = math.nan,
     ) -> str:  # fmt: skip
         """The sentence of an outcome with its numbers; for a divergence, its cause and the limit that was exceeded."""
+        if outcome is Outcome.diverged and not optimizer.linear:
+            return "diverges: the moments of its mean field overflow; lower the learning rate"
         if outcome is Outcome.diverged:
             return self._diverges(optimizer, batch_size, schedule)
         return outcome.value.format(steps=steps, target=target, batch_size=batch_size, floor=floor, loss=loss)
@@ -350,61 +397,30 @@ class Problem(Readable):
     def _losses(self, optimizer: Optimizer, t: int, batch_size: float, schedule: Schedule | None = None) -> Pair:
         """What `losses` gives for a single step, without checks."""
         with np.errstate(all="ignore"):
-            return self.summed(self.motion(optimizer.at_horizon(t), batch_size, schedule).end(t))
+            return self.summed(self.follow(optimizer.at_horizon(t), batch_size, schedule).end(t))
 
     def _moments(
-        self, optimizer: Optimizer, times: Array, batch_size: float, schedule: Schedule | None
-    ) -> Iterator[Pair]:
-        for signal, noise in self._read(optimizer, times, batch_size, schedule):
+        self, optimizer: Optimizer, times: Array, batch_size: float, schedule: Schedule | None,
+        start: Start = "gaussian", detail: Detail = FINE,
+    ) -> Iterator[Pair]:  # fmt: skip
+        for signal, noise in self._read(optimizer, times, batch_size, schedule, start, detail):
             yield self.units[0] * signal, self.units[1] * noise
 
     def _read(
-        self, optimizer: Optimizer, times: Iterable[int], batch_size: float, schedule: Schedule | None
-    ) -> Iterator[Pair]:
+        self, optimizer: Optimizer, times: Iterable[int], batch_size: float, schedule: Schedule | None,
+        start: Start = "gaussian", detail: Detail = FINE,
+    ) -> Iterator[Pair]:  # fmt: skip
         """The moments of a motion at rising times; an optimizer that depends on its horizon has a run of its own for each."""
-        motion = self.motion(optimizer.endless, batch_size, schedule)
+        motion = self.follow(optimizer.endless, batch_size, schedule, start=start, detail=detail)
         state, now = motion.start(), 0
         for t in map(int, times):
             with np.errstate(all="ignore"):
                 if optimizer.depends_on_horizon:
-                    motion = self.motion(optimizer.at_horizon(t), batch_size, schedule)
+                    motion = self.follow(optimizer.at_horizon(t), batch_size, schedule, start=start, detail=detail)
                     state, now = motion.start(), 0
                 state, now = motion.move(state, now, t), t
                 found = motion.read(state, now)
             yield found
-
-
-class Nodes(Generic[P_co]):
-    """A problem on the nodes of quadrature rules (`Spectrum.compress`), as accurate as each use needs.
-
-    - ``fine``: accurate to 1e-9 at any setting, for maps, animations, and the confirmation of long runs.
-    - ``coarse``: accurate to the ``coarseness`` of the problem once modes have stopped oscillating, as in tuned runs. Searches
-      use these nodes and confirm their answer on better nodes or on all modes.
-    - ``smooth``: accurate to 1e-6 for optimizers of one slot, which never oscillate; for their searches, and for the first
-      scan of any search.
-    """
-
-    def __init__(self, problem: P_co) -> None:
-        self._problem = problem
-
-    @cached_property
-    def fine(self) -> P_co:
-        return self._problem.on(self._problem.modes.compress(1e-9))
-
-    @cached_property
-    def coarse(self) -> P_co:
-        tol, head = self._problem.coarseness
-        return self._problem.on(self._problem.modes.compress(tol, head=head))
-
-    @cached_property
-    def smooth(self) -> P_co:
-        whole = self.coarse if self._problem.coarseness[0] <= SMOOTH else self._problem  # Better coarse nodes suffice.
-        return self._problem.on(whole.modes.compress(SMOOTH, swings=False, head=HEAD // 4))
-
-    def searched(self, optimizer: Optimizer) -> P_co:
-        """The nodes on which a search for this optimizer works."""
-        require_consistent(optimizer)
-        return self.smooth if len(optimizer.initial()) == 1 else self.coarse
 
 
 def decades(h: Array) -> tuple[Array, Array]:
@@ -439,6 +455,12 @@ def check_target(target: object) -> float:
     if not is_number(target) or not 0 < target < math.inf:
         raise Wrong(f"target must be a positive loss, got {target!r}", argument="target")
     return float(target)
+
+
+def check_start(start: object) -> None:
+    """Refuse a law of theta_0 that does not exist."""
+    if start not in ("gaussian", "fixed"):
+        raise Wrong(f"start must be 'gaussian' or 'fixed', got {start!r}", argument="start")
 
 
 def check_steps(steps: object, least: int = 0, argument: str = "steps") -> int:

@@ -106,8 +106,18 @@ class LeastSquares(Problem):
         return Coupled(optimizer, self.features, self.label_noise, batch_size, schedule)
 
     def gradient_noise(self, moments: Array) -> Array:
-        h = self.spectrum.h
-        return h * (h * moments + self.spectrum.count @ (h * moments) + self.label_noise)
+        return self.noise_on(moments, self.spectrum.h, self.spectrum.count)
+
+    def noise_on(self, moments: Array, h: Array, count: Array) -> Array:
+        return h * (h * moments + ((h * moments) @ count)[..., None] + self.label_noise)
+
+    def check_optimizer(self, optimizer: Optimizer) -> None:
+        if optimizer.assumes_normal and optimizer.has_mean_field and not optimizer.linear:
+            raise Wrong(
+                f"the mean field of {optimizer} takes gradients for normal numbers, which those of LeastSquares are not; "
+                "use problem.sample, or the Quadratic that it has as .additive",
+                argument="optimizer",
+            )
 
     def slow(self, steps: int) -> bool:
         return steps * len(self.features) > SLOW

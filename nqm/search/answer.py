@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from ..engine.readable import Readable
-from ..engine.run import Outcome, number
+from ..engine.run import Method, Outcome, number
 from ..optimizers.base import Optimizer, parameters
 from ..problems.base import MAX_STEPS, AnyLaw, check_batch_size, check_steps, check_target, is_number
 from ..sampling.bases import Rotation
@@ -65,16 +65,18 @@ class Sampling:
     law: Law = GAUSSIAN
     seed: int = 0
     rotation: Rotation = None
+    asked: bool = False  # whether sampling is needed: the caller wants it, or a law or a basis for which no mean field is known
 
     @classmethod
-    def of(cls, optimizer: Optimizer, noise: AnyLaw, seed: int, rotation: Rotation) -> Sampling:
+    def of(cls, optimizer: Optimizer, noise: AnyLaw, seed: int, rotation: Rotation, sampled: bool = False) -> Sampling:
         """The sampling that a user's arguments state; a wrong argument is refused by its name."""
         found = law(noise)
         if found.warning and isinstance(optimizer, Optimizer) and optimizer.linear:
             raise Wrong(
                 f"noise: {optimizer} cannot be tuned, because {found.warning}; take a law with a variance", "noise"
             )
-        return cls(found, check_whole("seed", seed, 0), rotation)
+        asked = sampled or rotation is not None or found is not GAUSSIAN
+        return cls(found, check_whole("seed", seed, 0), rotation, asked)
 
 
 PLAIN = Sampling()
@@ -90,7 +92,8 @@ class Tuned(Readable, Generic[O_co]):
     """Answer of `tune`: the optimizer with every parameter set, and what it reaches.
 
     ``at_bound`` names the parameters whose best value lies at the edge of its range; a momentum of 0 means that momentum
-    does not help here. ``stderr`` is None where the answer is exact. For an optimizer that is sampled it is the standard error
+    does not help here. ``method`` says how losses were found: "exact", by "mean field", or "sampled". ``stderr`` is None
+    unless they were sampled. For an optimizer that is sampled it is the standard error
     of the steps, or of the loss after a budget, at the setting that was found. It says nothing of better settings that the
     search may have missed.
     """
@@ -103,6 +106,7 @@ class Tuned(Readable, Generic[O_co]):
     outcome: Outcome
     message: str
     stderr: float | None = None
+    method: Method = "exact"
 
     def _brief(self) -> str:
         return f"{self.optimizer}, batch_size={self.batch_size:,.10g}: {self.message}"
@@ -120,4 +124,5 @@ class Tuned(Readable, Generic[O_co]):
             "outcome": self.outcome.name,
             "message": self.message,
             "stderr": number(self.stderr),
+            "method": self.method,
         }

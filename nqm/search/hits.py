@@ -12,6 +12,7 @@ from ..engine.schedule import MAX_PIECES, Schedule, as_schedule
 from ..optimizers.base import Optimizer, require_set
 from ..problems.base import MAX_STEPS, AnySchedule, Problem, check_batch_size, check_steps, check_target
 from ..types import Wrong
+from .followed import first_hit
 from .march import Chase, Until, Watch, march_to
 from .settings import HIT_SETTINGS
 
@@ -29,7 +30,8 @@ def steps_to_target(
 
     ``until="settled"`` returns the step from which on the loss stays at or below the target, up to ``max_steps``.
 
-    The answer is exact for every linear optimizer. On `LeastSquares` every step is computed, 10^7 at most. A `Polyak`
+    The answer is exact for every linear optimizer. The loss of any other is that of its mean field, and is observed after blocks of
+    steps that last 1/64 of the time passed. On `LeastSquares` every step is computed, 10^7 at most. A `Polyak`
     average over a fraction of the run is a different run at each horizon; its horizons are tried on a grid of ratio 1.02, and
     the shortest is found by bisection.
 
@@ -50,6 +52,8 @@ def steps_to_target(
     called = schedule is not None and not isinstance(schedule, Schedule)
     fixed = as_schedule(schedule, min(limit, HIT_SETTINGS.most_called if called else MAX_PIECES))
     chase = Chase(problem, optimizer, batch_size, target, fixed, limit, until)
+    if not optimizer.linear and not optimizer.depends_on_horizon:
+        return first_hit(chase)
     find = _shortest_horizon if optimizer.depends_on_horizon else march_to if problem.separable else _walk_to
     with np.errstate(over="ignore", invalid="ignore"):
         return _answer(chase, *find(chase))

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..engine.readable import Tabular
-from ..engine.run import number, numbers
+from ..engine.run import Method, number, numbers
 from ..engine.spectrum import Spectrum
 from ..optimizers import SGD
 from ..optimizers.base import Averaging, Optimizer, nested, parameters
@@ -20,6 +20,7 @@ from ..sampling.bases import Rotation
 from ..types import Array, Progress, Wrong
 from .answer import Goal, Sampling, Tuned
 from .exact.tuning import tuner
+from .races.ladder import RaceTuner
 
 Definition = Literal["20%", "2x", "ratio", "knee"]
 DEFINITIONS: dict[Definition, str] = {
@@ -43,7 +44,8 @@ class Sweep(Tabular):
 
     At a batch size that did not reach the target, steps and settings are NaN and ``messages`` says why. Perfect scaling
     takes the fewest examples of the sweep at every batch size. ``smallest_steps`` are the tuned steps without noise.
-    ``steps_stderr`` has the standard errors of the steps of an optimizer that is sampled; it is None where steps are exact.
+    ``method`` says how steps were found: "exact", by "mean field", or "sampled". ``steps_stderr`` has the standard errors of
+    sampled steps, and is None otherwise.
     """
 
     family: Optimizer  # With the free parameters that were tuned at each batch size.
@@ -59,6 +61,7 @@ class Sweep(Tabular):
     smallest_steps: float
     spectrum: Spectrum | None  # None if no lower bounds on the steps are known
     steps_stderr: Array | None = None
+    method: Method = "exact"
 
     @property
     def label(self) -> str:
@@ -191,6 +194,7 @@ class Sweep(Tabular):
             "critical_batch_size": {d: number(self.critical_batch_size(d)) for d in DEFINITIONS},
             "remarks": dict(self.remarks()),
             "regimes": {name: numbers(ends) for name, ends in self.regimes().items()},
+            "method": self.method,
         }
 
     def plot(self, path: str | None = None) -> Any:
@@ -233,9 +237,10 @@ def sweep(
     noise: AnyLaw = "gaussian",
     seed: int = 0,
     rotation: Rotation = None,
+    sampled: bool = False,
     progress: Progress | None = None,
 ) -> Sweep:
-    """Tune an optimizer's free parameters at each batch size; ``noise``, ``seed`` and ``rotation`` are those of `tune`.
+    """Tune an optimizer's free parameters at each batch size; ``noise``, ``seed``, ``rotation`` and ``sampled`` are those of `tune`.
 
     >>> from nqm import HeavyBall, Quadratic, Spectrum
     >>> result = sweep(Quadratic(Spectrum.power_law(10_000)), HeavyBall(), [2**10, 2**12], target=0.01)
@@ -247,9 +252,10 @@ def sweep(
     sizes = np.array(sorted({check_batch_size(B) for B in given}))
     if not len(sizes):
         raise Wrong("batch_sizes must not be empty", "batch_sizes")
-    solver = tuner(problem, optimizer, Sampling.of(optimizer, noise, seed, rotation))
+    solver = tuner(problem, optimizer, Sampling.of(optimizer, noise, seed, rotation, sampled))
     # A target reached at one batch size is reached at larger ones. Races are shortest without noise, and begin there.
-    order = [*sizes, *([math.inf] if problem.noiseless else [])] if optimizer.linear else [math.inf, *sizes[::-1]]
+    races = isinstance(solver, RaceTuner)
+    order = [math.inf, *sizes[::-1]] if races else [*sizes, *([math.inf] if problem.noiseless else [])]
     answers: list[Tuned[Optimizer]] = []
     for done, B in enumerate(order):
         if progress:
@@ -258,7 +264,7 @@ def sweep(
         answers.append(solver.solve(Goal.of(B, target, max_steps=max_steps), near))
     if progress:
         progress(len(order), len(order))
-    answers = answers if optimizer.linear else answers[::-1]
+    answers = answers[::-1] if races else answers
     found, limit = answers[: len(sizes)], answers[len(sizes) :]
     optimizers = tuple(None if a.steps is None else a.optimizer for a in found)
     known = [{} if o is None else parameters(o) for o in optimizers]
@@ -272,5 +278,5 @@ def sweep(
         effective_lr=np.array([math.nan if o is None else float(o.effective_lr) for o in optimizers]),
         at_bound=tuple(a.at_bound for a in found), messages=tuple(a.message for a in found),
         smallest_steps=fewest, spectrum=problem.spectrum if problem.noiseless else None,
-        steps_stderr=None if optimizer.linear else errors,
+        steps_stderr=errors if found[0].method == "sampled" else None, method=found[0].method,
     )  # fmt: skip

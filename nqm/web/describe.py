@@ -11,7 +11,7 @@ from typing import Literal, get_args, get_origin, get_type_hints
 
 from .. import __version__
 from ..optimizers import Optimizer, Wrapper, free
-from ..optimizers.base import Sampled, SampledWrapper
+from ..optimizers.base import Nonlinear, NonlinearWrapper
 from ..optimizers.kinds import Kind
 from ..search.sweeps import DEFINITIONS
 from ..text.objects import KNOWN_OPTIMIZERS, KNOWN_SCHEDULES, KNOWN_SPECTRA
@@ -101,7 +101,7 @@ def describe() -> Described:
 def _optimizer(name: str, kind: type[Optimizer]) -> Described:
     hints = get_type_hints(kind)
     shown = [_parameter(name, f, hints[f.name]) for f in fields(kind) if f.name != "inner"]
-    wraps, linear = issubclass(kind, Wrapper), not issubclass(kind, (Sampled, SampledWrapper))
+    wraps, linear = issubclass(kind, Wrapper), not issubclass(kind, (Nonlinear, NonlinearWrapper))
     return {"name": name, "sentence": _sentence(kind), "wraps": wraps, "linear": linear, "parameters": shown}
 
 

@@ -386,7 +386,7 @@ def test_a_choice_is_read_from_text() -> None:
         ("Clipped(0.1)", "inner must be an optimizer"),
         ("DriftingPreconditioned(SGD, order='during')", "order must be"),
         ("EstimatedPreconditioned(SGD, examples=0.5)", "examples must be a whole number"),
-        ("Sampled()", "no optimizer 'Sampled'"),
+        ("Nonlinear()", "no optimizer 'Nonlinear'"),
         ("SGD('fast')", "lr must be positive"),
     ],
 )

@@ -23,6 +23,7 @@ from ...problems.base import MAX_STEPS, AnyLaw, Problem, require_problem
 from ...sampling.bases import Rotation
 from ...types import Array
 from ..answer import PLAIN, Goal, Sampling, Tuned, at_edge
+from ..followed import FollowedTuner
 from ..hits import steps_to_target
 from ..races.ladder import RaceTuner
 from .family import Family, O
@@ -42,6 +43,7 @@ def tune(
     noise: AnyLaw = "gaussian",
     seed: int = 0,
     rotation: Rotation = None,
+    sampled: bool = False,
 ) -> Tuned[O]:
     """Best values of the free parameters: fewest steps to a target loss, or least loss for a budget.
 
@@ -53,7 +55,9 @@ def tune(
     steps, examples : reach the least loss in this many steps, or examples (``examples // batch_size`` steps).
     max_steps : with a target, the longest run that is considered.
     noise, seed, rotation : as in `Problem.sample`, for an optimizer that is sampled. The expected loss of a linear optimizer
-        does not depend on them.
+        does not depend on them. With another law than the normal one, or in a rotated basis, an optimizer that is not linear is
+        sampled.
+    sampled : tune an optimizer that is not linear by races among sampled runs, although it has a mean field.
 
     >>> from nqm import HeavyBall, Quadratic, Spectrum
     >>> tune(Quadratic(Spectrum.power_law(10_000)), HeavyBall(), batch_size=2**14, target=0.01).steps
@@ -61,17 +65,18 @@ def tune(
     """
     goal, sampling = (
         Goal.of(batch_size, target, steps, examples, max_steps),
-        Sampling.of(optimizer, noise, seed, rotation),
+        Sampling.of(optimizer, noise, seed, rotation, sampled),
     )
     return tuner(problem, optimizer, sampling).solve(goal)
 
 
-def tuner(problem: Problem, optimizer: O, sampling: Sampling = PLAIN) -> Tuner[O] | RaceTuner:
-    """The tuner of an optimizer: by exact losses if it is linear, or else by races."""
+def tuner(problem: Problem, optimizer: O, sampling: Sampling = PLAIN) -> Tuner[O] | FollowedTuner[O] | RaceTuner:
+    """The tuner of an optimizer: by exact losses if it is linear, by its mean field if it has one, or else by races."""
     require_problem(problem, "tune")
-    problem.check_optimizer(optimizer)
     if isinstance(optimizer, Optimizer) and not optimizer.linear:
-        return RaceTuner(problem, optimizer, sampling)
+        followed = optimizer.has_mean_field and not sampling.asked
+        return FollowedTuner(problem, optimizer) if followed else RaceTuner(problem, optimizer, sampling)
+    problem.check_optimizer(optimizer)
     return Tuner(problem, optimizer)
 
 

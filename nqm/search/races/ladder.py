@@ -197,7 +197,7 @@ class RaceTuner:
         message += at_edge(names) + (f"; {self.warning}" if self.warning else "")
         optimizer, steps = self.races.family.at(found.u), found.steps if outcome.ok else None
         stderr = found.stderr if outcome.ok else math.nan
-        return Tuned(optimizer, steps, found.loss, goal.batch_size, names, outcome, message, stderr=stderr)
+        return Tuned(optimizer, steps, found.loss, goal.batch_size, names, outcome, message, stderr, "sampled")
 
     def _verdict(self, goal: Goal, found: Found) -> tuple[Outcome, str]:
         """Outcome and message; "even tuned" is said only if something was tuned."""

@@ -1,0 +1,260 @@
+"""First hits and best settings of optimizers that are not linear, by their mean field.
+
+One run of a mean field gives its loss at all times. So the first hit of a setting costs one run, and a whole cloud of settings
+shares one pass. Tuning minimises the log of the first hit, as a smooth function of the settings: a scan of the box, then local
+searches (`minimise`) on few nodes, and at last a run of the best setting on finer nodes, in finer blocks of time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic
+
+import numpy as np
+
+from ..engine.mean_field import FINE, QUICK, Detail, FieldState, MeanField
+from ..engine.run import Hit, Outcome, reached_at
+from ..optimizers.base import Optimizer
+from ..problems.base import Problem
+from ..problems.followed import Followed
+from ..types import Array
+from .answer import Goal, Tuned, at_edge
+from .exact.family import Family, O
+from .exact.losses import log_loss
+from .exact.minimise import Basin, minimise
+from .march import Chase
+
+
+@dataclass(frozen=True)
+class FollowSettings:
+    """A search by mean field. Lengths are in units of the search box, as in `SearchSettings`."""
+
+    scan_points: int = 24
+    """The scan of p parameters has this many settings times p."""
+    wide: float = 1.5
+    """Size of the first cloud of a local search from a scan."""
+    near: float = 1.0
+    """Size of the first cloud around the best setting at a neighbouring batch size."""
+    sharp: float = 0.04
+    """Size of the cloud at which a local search ends. An error of this size in log2 of a rate changes steps by less than 0.1%."""
+    starts: int = 2
+    """This many local searches start from the best settings of a scan."""
+    apart: float = 2.0
+    """Starts from a scan have at least this distance."""
+    longer: float = 1.5
+    """A pass ends when its best setting has been at the target for this many times its steps; the others count by their loss."""
+    slope: float = 2.0
+    """A setting that is not at the target when its pass ends counts as later by this many times the log of its loss over it."""
+    numbers: int = 2**16
+    """The arrays of one pass hold at most this many numbers: settings times nodes times starts."""
+    short: int = 1000
+    """An answer of at most this many steps is searched again with more starts and shorter blocks (`SHORT`)."""
+    within: float = 1e-3
+    """Relative error of the horizon of an optimizer that depends on it."""
+
+
+FOLLOW = FollowSettings()
+SHORT = Detail(part=FINE.part, starts=FINE.starts)
+"""For searches of short runs, in which few steps decide and the loss swings through the target."""
+SIGNS = Detail(part=FINE.part, starts=QUICK.starts)
+"""For searches of optimizers that take signs: their steps depend on the present alone, and need shorter blocks."""
+
+
+def first_hit(chase: Chase) -> Hit:
+    """The first step at the target by mean field, or the step from which on the loss stays there.
+
+    The loss is observed after every block of steps. A dip below the target within a block can be missed.
+    """
+    followed = Followed(chase.problem, chase.optimizer, chase.batch_size, chase.schedule)
+    target, limit, first = chase.target, chase.limit, chase.until == "first"
+    if first and chase.problem.initial_loss <= target:
+        return Hit(0, Outcome.reached, reached_at(0, target, chase.problem.initial_loss), chase.problem.initial_loss)
+    field, hit, seen = followed.field(), None, (0, chase.problem.initial_loss)
+    t0, before = 0, field.start()
+    for t, state in field.blocks(limit):
+        loss = float(field.losses(state, t))
+        below, was_below = loss <= target, seen[1] <= target
+        if below and not was_below:
+            hit = _within(field, before, t0, t, target)
+            if first:
+                break
+        elif not below:
+            hit = None
+        seen, t0, before = (t, loss), t, state
+    if hit is not None:
+        message = reached_at(hit[0], target, hit[1]) + followed.says()
+        return Hit(hit[0], Outcome.reached, message, hit[1], "mean field")
+    outcome = Outcome.out_of_steps if math.isfinite(seen[1]) else Outcome.diverged
+    floor = followed.floor() if outcome is Outcome.out_of_steps else math.inf
+    outcome, loss = (Outcome.above_floor, floor) if target < floor < math.inf else (outcome, seen[1])
+    message = chase.problem.sentence(
+        outcome, chase.optimizer, chase.batch_size, steps=limit, target=target, floor=floor, loss=loss
+    )
+    return Hit(None, outcome, message + followed.says(), loss, "mean field")
+
+
+def _within(field: MeanField, state: FieldState, t0: int, t1: int, target: float) -> tuple[int, float]:
+    """The first step of a block at the target, by bisection, and its loss."""
+
+    def loss(t: int) -> float:
+        with np.errstate(all="ignore"):
+            return float(field.losses(field.move(state, t0, t), t))
+
+    low, high, at = t0, t1, loss(t1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        found = loss(middle)
+        low, high, at = (low, middle, found) if found <= target else (middle, high, at)
+    return high, at
+
+
+class Courses(Generic[O]):
+    """The losses over time of many settings of a family at once, on few nodes."""
+
+    def __init__(self, problem: Problem, family: Family[O], batch_size: float, detail: Detail) -> None:
+        self.problem, self.family, self.batch_size = problem.nodes.followed_quickly, family, batch_size
+        self.detail, self.each = detail, FOLLOW.numbers // detail.starts
+
+    def losses(self, U: Array, t: int) -> Array:
+        """The loss of each row of U after t steps."""
+        found = np.empty(len(U))
+        for rows, optimizer in self.family.passes(U, self.each):
+            field = self._field(optimizer.at_horizon(t))
+            with np.errstate(all="ignore"):
+                found[rows] = field.losses(field.move(field.start(), 0, t), t)
+        return found
+
+    def log_hits(self, U: Array, target: float, limit: int) -> Array:
+        """The log of the time at which each row of U first comes to the target, interpolated between steps.
+
+        A row that has not come there when the pass ends counts as later, by its loss.
+        """
+        found = np.empty(len(U))
+        for rows, optimizer in self.family.passes(U, self.each):
+            found[rows] = self._pass(self._field(optimizer.endless), len(rows), target, limit)
+        return found
+
+    def _pass(self, field: MeanField, count: int, target: float, limit: int) -> Array:
+        goal, hits = math.log(target), np.full(count, np.nan)
+        before, t0 = np.full(count, math.log(self.problem.initial_loss)), 0
+        end, t, lowest = float(limit), 0, before
+        for t, state in field.blocks(limit):
+            now = log_loss(np.broadcast_to(field.losses(state, t), (count,)))
+            new = np.isnan(hits) & (now <= goal)
+            with np.errstate(all="ignore"):
+                part = np.clip((before - goal) / (before - now), 0.0, 1.0)[new]
+            hits[new] = np.log(t0 + part * (t - t0)) if t0 == 0 else math.log(t0) + part * math.log(t / t0)
+            end = min(end, FOLLOW.longer * t) if new.any() else end
+            before, t0, lowest = now, t, np.minimum(lowest, now)
+            if not np.isnan(hits).any() or t >= end:
+                break
+        late = math.log(max(t, 1)) + FOLLOW.slope * np.maximum(lowest - goal, 0.0)
+        return np.where(np.isnan(hits), late, hits)
+
+    def _field(self, optimizer: Optimizer) -> MeanField:
+        return self.problem.field(optimizer, self.batch_size, detail=self.detail)
+
+
+class FollowedTuner(Generic[O]):
+    """Tunes an optimizer that is not linear by its mean field."""
+
+    def __init__(self, problem: Problem, optimizer: O) -> None:
+        self.problem, self.family = problem, Family(optimizer, problem.nodes.smooth.spectrum)
+        likely = [p.kind.likely or (p.kind.low, p.kind.high) for p in self.family.free]
+        self.low, self.high = (np.array([ends[i] for ends in likely]) for i in (0, 1))
+
+    def solve(self, goal: Goal, near: Tuned[O] | None = None) -> Tuned[O]:
+        """The best settings for a goal; ``near`` is the answer at a neighbouring batch size, to start from."""
+        start = None if near is None else self.family.point(near.optimizer)
+        courses = self._courses(goal, SIGNS if self.family.optimizer.assumes_normal else QUICK)
+        if goal.target is None:
+            if goal.steps <= FOLLOW.short:
+                courses = self._courses(goal, SHORT)
+            u = self._best(lambda U: log_loss(courses.losses(U, goal.steps)), start).u
+            return self._least_loss(u, goal)
+        if self.problem.initial_loss <= goal.target:
+            u = (self.low + self.high) / 2
+        elif self.family.at((self.family.low + self.family.high) / 2).depends_on_horizon:
+            u = self._over_horizons(courses, goal, start)
+        else:
+            u = self._soonest(courses, goal, near, start)
+        return self._fewest_steps(u, goal)
+
+    def _courses(self, goal: Goal, detail: Detail) -> Courses[O]:
+        return Courses(self.problem, self.family, goal.batch_size, detail)
+
+    def _soonest(self, courses: Courses[O], goal: Goal, near: Tuned[O] | None, start: Array | None) -> Array:
+        """The setting that comes to the target first."""
+        assert goal.target is not None
+        target, limit = goal.target, goal.steps
+        if near is not None and near.steps is not None and near.batch_size <= goal.batch_size:
+            limit = min(limit, math.ceil(FOLLOW.longer * near.steps))  # What was reached with more noise is reached here.
+        best = self._best(lambda U: courses.log_hits(U, target, limit), start)
+        if best.value > math.log(FOLLOW.short):
+            return best.u
+        sharper, limit = self._courses(goal, SHORT), 4 * FOLLOW.short
+        found = self._best(lambda U: sharper.log_hits(U, target, limit), None)
+        near_best = self._best(lambda U: sharper.log_hits(U, target, limit), best.u)
+        return min(found, near_best, key=lambda basin: basin.value).u
+
+    def _best(self, value: Callable[[Array], Array], start: Array | None) -> Basin:
+        """The point of least value: from a neighbouring answer, or from a scan of the likely part of the box."""
+        family = self.family
+        if not len(family):
+            return Basin(np.zeros(0), float(value(np.zeros((1, 0)))[0]))
+        starts, radius = [] if start is None else [start], FOLLOW.near
+        if start is None:
+            points = self.low + (self.high - self.low) * family.spread(FOLLOW.scan_points * len(family), len(family))
+            values, radius = value(points), FOLLOW.wide
+            for i in np.argsort(values):
+                if len(starts) < FOLLOW.starts and all(np.abs(points[i] - s).max() > FOLLOW.apart for s in starts):
+                    starts.append(points[i])
+        return minimise(value, starts, radius, family.low, family.high, FOLLOW.sharp)[0]
+
+    def _over_horizons(self, courses: Courses[O], goal: Goal, start: Array | None) -> Array:
+        """The best setting at the smallest horizon at which some setting is at the target, by bisection over log horizons."""
+        assert goal.target is not None
+        wanted, low, high, T, best = math.log(goal.target), 0, 0, 64, start
+        while high == 0 or high - low > max(1, FOLLOW.within * high):
+            basin = self._best(lambda U, T=T: log_loss(courses.losses(U, T)), best)
+            best = basin.u
+            if basin.value <= wanted:
+                high = T
+            else:
+                low = T
+                if T >= goal.steps:
+                    break
+            T = min(4 * T, goal.steps) if not high else max(low + 1, round(math.sqrt(max(low, 1) * high)))
+        assert best is not None
+        return best
+
+    def _least_loss(self, u: Array, goal: Goal) -> Tuned[O]:
+        optimizer = self.family.at(u)
+        followed = Followed(self.problem, optimizer, goal.batch_size)
+        loss = float(followed.losses(np.array([goal.steps]))[0])
+        message = f"least loss after {goal.steps:,} steps is {loss:.4g}"
+        return self._answer(u, goal, Hit(goal.steps, Outcome.finished, message, loss), followed)
+
+    def _fewest_steps(self, u: Array, goal: Goal) -> Tuned[O]:
+        from .hits import steps_to_target
+
+        assert goal.target is not None
+        optimizer = self.family.at(u)
+        hit = steps_to_target(self.problem, optimizer, goal.batch_size, goal.target, max_steps=goal.steps)
+        followed = Followed(self.problem, optimizer, goal.batch_size)
+        if hit.steps is None:
+            loss = float(followed.losses(np.array([goal.steps]))[0])
+            message = "even tuned, " + Outcome.out_of_steps.value.format(
+                target=goal.target, loss=loss, steps=goal.steps
+            )
+            hit = Hit(None, Outcome.out_of_steps, message, loss)
+        else:
+            hit = Hit(hit.steps, hit.outcome, Outcome.reached.value.format(target=goal.target, steps=hit.steps), hit.loss)
+        return self._answer(u, goal, hit, followed)
+
+    def _answer(self, u: Array, goal: Goal, hit: Hit, followed: Followed) -> Tuned[O]:
+        bound, optimizer = self.family.names_at_bound(u), self.family.at(u)
+        message = hit.message + (at_edge(bound) if hit.outcome.ok else "") + followed.says()
+        return Tuned(optimizer, hit.steps, hit.loss, goal.batch_size, bound, hit.outcome, message, method="mean field")
