@@ -80,9 +80,11 @@ class Detail:
         return replace(self, part=self.part / 2)
 
 
+SCAN = Detail(part=1 / 8, starts=4)
+"""For the scan of a search, which only tells where to begin; 1% off at the settings of `QUICK`."""
 QUICK = Detail(part=1 / 16, starts=6)
 """For searches. On six settings of Adam (batch sizes 4 to 2^14) losses were within 0.3% of single steps."""
-FINE = Detail(part=1 / 64, starts=16)
+FINE = Detail(part=1 / 64, starts=24)
 """For reported numbers; the same settings were within 0.02%, and 1e-2 where the loss swings."""
 STEADY = Detail(part=1.0, starts=2)
 """For the steady state, which depends neither on the length of blocks nor on starts."""
@@ -105,8 +107,7 @@ class Seen:
     where gradients are scaled before they reach the optimizer. The last axis of arrays is the mode.
     """
 
-    x: Sequence[Array]
-    N: Sequence[Sequence[Array]]
+    slots: Callable[[], tuple[Array, Array]]  # mean and covariance of the slots, computed when they are first asked for
     h: Array
     q: Array
     curvature: Array
@@ -114,16 +115,9 @@ class Seen:
 
     def of(self, row: Sequence[Entry], noise: Entry = 0.0) -> tuple[Array, Array]:
         """Mean and variance of ``row . x + noise eps``; a row may end before the last slot."""
-        mean: Array = np.zeros(1)
-        variance: Array = noise * noise * self.q
-        for i, a in enumerate(row):
-            if isinstance(a, float) and a == 0.0:
-                continue
-            mean = mean + a * self.x[i]
-            for j, b in enumerate(row):
-                if not (isinstance(b, float) and b == 0.0):
-                    variance = variance + a * b * self.N[i][j]
-        return mean, np.maximum(variance, 0.0)
+        x, N = self.slots()
+        mean, variance = reported(row, x, N)
+        return mean, np.maximum(variance + noise * noise * self.q, 0.0)
 
     def square(self, row: Sequence[Entry], noise: Entry = 0.0) -> Array:
         """Second moment of ``row . x + noise eps``."""
@@ -142,6 +136,19 @@ class Seen:
         """What an optimizer sees whose gradients are multiplied by ``gain``, which may be that of a preconditioner."""
         curvature = self.curvature * gain if preconditioned else self.curvature
         return replace(self, h=self.h * gain, q=self.q * gain * gain, curvature=curvature)
+
+
+def reported(row: Sequence[Entry], x: Array, N: Array) -> tuple[Array, Array]:
+    """Mean and variance of ``row . x``; a row may end before the last slot."""
+    mean, variance = np.zeros(1), np.zeros(1)
+    used = [i for i, entry in enumerate(row) if np.ndim(entry) or entry]
+    with np.errstate(all="ignore"):
+        for i in used:
+            mean = mean + row[i] * x[i]
+            variance = variance + row[i] * row[i] * N[i, i]
+            for j in used[: used.index(i)]:
+                variance = variance + 2 * row[i] * row[j] * N[i, j]
+    return mean, variance
 
 
 def sign_of(mean: Array, variance: Array) -> tuple[Array, Array, Array]:
@@ -174,6 +181,15 @@ def half_normal_rule(nodes: int) -> tuple[Array, Array]:
     return z, mass / mass.sum()
 
 
+@cache
+def start_rule(nodes: int) -> tuple[Array, Array]:
+    """The nodes of `half_normal_rule` that matter, scaled to E z^2 = 1; the outermost ones hold less than 1e-6 of it."""
+    z, w = half_normal_rule(nodes)
+    kept = w * z**2 > 1e-6
+    z, w = z[kept], w[kept] / w[kept].sum()
+    return z / math.sqrt(w @ z**2), w
+
+
 @dataclass(frozen=True, eq=False)
 class FieldState:
     """Moments of the slots after some steps, the averages in the middle of the block before, and how that block began."""
@@ -181,6 +197,7 @@ class FieldState:
     x: Array  # (slots, settings x modes)
     N: Array  # (slots, slots, settings x modes)
     averages: tuple[Array, ...] = ()
+    averaged: tuple[Array, ...] = ()  # the moments that they average, at the beginning of that block
     length: int = 0  # steps of the block before
     earlier: tuple[Array, Array] | None = None  # x and N at its beginning
     limit: float = math.inf  # longest block that is allowed next
@@ -207,7 +224,7 @@ class MeanField:
         units: tuple[Array, Array] | None = None,
     ) -> None:
         self.optimizer, self.schedule, self.detail = optimizer, schedule, detail
-        z, w = half_normal_rule(detail.starts) if start == "gaussian" else (np.ones(1), np.ones(1))
+        z, w = start_rule(detail.starts) if start == "gaussian" else (np.ones(1), np.ones(1))
         self.starts, self.modes = w, modes
         self.h, self.c = np.tile(modes.h, len(z)), np.tile(modes.c, len(z))
         self.count = np.outer(w, modes.count).ravel()
@@ -271,15 +288,8 @@ class MeanField:
 
     def _reported(self, state: FieldState, t: int) -> tuple[Array, Array]:
         """Mean and variance of the weights that are reported after t steps."""
-        row = [np.broadcast_to(r, self.shape).ravel() if np.ndim(r) else float(r) for r in self.optimizer.readout(t)]
-        mean = sum((r * x for r, x in zip(row, state.x, strict=True)), np.zeros(1))
-        variance = np.zeros(1)
-        with np.errstate(all="ignore"):
-            for i, a in enumerate(row):
-                for j, b in enumerate(row):
-                    if np.ndim(a) or np.ndim(b) or a * b:
-                        variance = variance + a * b * state.N[i, j]
-        return mean, variance
+        row = self.optimizer.readout(t)
+        return reported([np.broadcast_to(r, self.shape).ravel() if np.ndim(r) else r for r in row], state.x, state.N)
 
     def _length(self, state: FieldState, t: int, to: int) -> int:
         """The number of steps of the next block."""
@@ -309,11 +319,14 @@ class MeanField:
             state = replace(state, limit=float(length))
 
     def _overshoots(self, state: FieldState, moved: FieldState) -> bool:
-        """Whether a mode that matters has grown too fast."""
-        before, after = ((s.x[0] ** 2 + s.N[0, 0]).reshape(self.shape) * self.mass for s in (state, moved))
-        if not np.all(np.isfinite(after)):
+        """Whether the loss has risen because a mode that matters has grown too fast."""
+        before, after = ((s.x[0] ** 2 + s.N[0, 0]).reshape(self.shape) for s in (state, moved))
+        now = after @ self.mass
+        if not np.all(np.isfinite(now)):
             return True
-        large = after > self.detail.matters * after.sum(-1, keepdims=True)
+        if np.all(now <= before @ self.mass):
+            return False
+        large = after * self.mass > self.detail.matters * now[..., None]
         return bool(np.any(large & (after > self.detail.growth * before)))
 
     def _held(self, t: int, length: int) -> tuple[Optimizer, float]:
@@ -331,36 +344,43 @@ class MeanField:
         """The state after a block of ``length`` steps from step t on."""
         optimizer, batch = self._held(t, length)
         middle = (length - 1) / 2
-        now = self._seen(state.x, state.N, optimizer, batch)
-        ahead = now
-        if middle and state.earlier is not None:
-            ahead = self._seen(*_extrapolated(state, middle / state.length), optimizer, batch)
-        averages = self._advanced(state, length, middle, optimizer.averaged(now), optimizer.averaged(ahead))
-        at = t + middle
-        step = optimizer.linearised(ahead, averages, int(at) if at.is_integer() else at)
-        x, N = self._power(step, state, ahead.q, length)
-        return FieldState(x, N, averages, length, (state.x, state.N), 2 * state.limit)
+        ahead = middle / state.length if state.length else 0.0  # the middle of this block, in lengths of the one before
+        averaged = optimizer.averaged(self._seen(state, 0.0, batch))
+        averages = self._advanced(state, averaged, length)
+        at, seen = t + middle, self._seen(state, ahead, batch)
+        step = optimizer.linearised(seen, averages, int(at) if at.is_integer() else at)
+        x, N = self._power(step, state, seen.q, length)
+        moments = tuple(y for _, y in averaged)
+        return FieldState(x, N, averages, moments, length, (state.x, state.N), 2 * state.limit)
 
-    def _seen(self, x: Array, N: Array, optimizer: Optimizer, batch: float) -> Seen:
-        x, N = x.reshape(len(x), *self.shape), N.reshape(len(x), len(x), *self.shape)
+    def _seen(self, state: FieldState, ahead: float, batch: float) -> Seen:
+        """The moments of a state, extrapolated by a part of the block before."""
+
+        @cache
+        def slots() -> tuple[Array, Array]:
+            x, N = _extrapolated(state, ahead) if ahead else (state.x, state.N)
+            return x.reshape(len(x), *self.shape), N.reshape(len(x), len(x), *self.shape)
+
         c = self.c
         if self.noise is not None:
+            x, N = slots()
             c = self.noise(x[0] ** 2 + N[0, 0], self.h, self.count)
-        return Seen(x, N, self.h, c / (self.batch_size * batch), self.h, self.count)
+        return Seen(slots, self.h, c / (self.batch_size * batch), self.h, self.count)
 
-    def _advanced(
-        self, state: FieldState, length: int, middle: float, now: Sequence[tuple[Entry, Array]],
-        ahead: Sequence[tuple[Entry, Array]],
-    ) -> tuple[Array, ...]:  # fmt: skip
-        """The averages in the middle of a block, from those in the middle of the block before."""
-        steps = (state.length + length) / 2 if state.length else (length + 1) / 2
-        found = []
-        for i, ((decay, y), (_, later)) in enumerate(zip(now, ahead, strict=True)):
-            before = state.averages[i] if state.averages else np.zeros(1)
-            kept = np.power(decay, steps)
-            with np.errstate(divide="ignore", invalid="ignore"):
-                age = np.where(kept > 0, decay / (1 - decay) - steps * kept / (1 - kept), decay / (1 - decay))
-            y = y + (later - y) * (np.maximum(0.0, 1 - age / middle) if middle else 0.0)
+    def _advanced(self, state: FieldState, averaged: Sequence[tuple[Entry, Array]], length: int) -> tuple[Array, ...]:
+        """The averages in the middle of a block, from those in the middle of the block before.
+
+        What enters an average on the way is on average ``age`` steps old in the middle of the block. A moment y is known at the
+        beginning of the block, and is extrapolated to that time by its change in the block before.
+        """
+        steps, found = (state.length + length) / 2 if state.length else (length + 1) / 2, []
+        for i, (decay, y) in enumerate(averaged):
+            before, kept = state.averages[i] if state.averages else np.zeros(1), np.power(decay, steps)
+            if length > 1 and state.averaged:
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    age = decay / (1 - decay) - np.where(kept > 0, steps * kept / (1 - kept), 0.0)
+                    later = np.maximum(0.0, (length - 1) / 2 - age) / state.length
+                    y = y * np.clip(y / state.averaged[i], 0.25, 4.0) ** later
             found.append(before + (1 - kept) * (y - before))
         return tuple(found)
 
@@ -368,11 +388,15 @@ class MeanField:
         """Mean and covariance after ``length`` equal steps; a shift is the column of one more slot that is always 1."""
         k, moving = len(step.b), any(np.ndim(e) or e for e in step.shift)
         size = k + moving
-        G, Q = np.zeros((size, size, *self.shape)), np.zeros((size, size, *self.shape))
+        G, Q = np.zeros((2, size, size, *self.shape)) if moving else np.empty((2, size, size, *self.shape))
         for i in range(k):
+            jolt = q * step.b[i]
             for j in range(k):
                 G[i, j] = step.G[i][j]
-                Q[i, j] = q * (step.b[i] * step.b[j]) + (step.own[i] * step.own[j] if step.own else 0.0)
+                if j < i:
+                    Q[i, j] = Q[j, i]
+                else:
+                    Q[i, j] = jolt * step.b[j] + (step.own[i] * step.own[j] if step.own else 0.0)
             if moving:
                 G[i, k] = step.shift[i]
         G, Q = G.reshape(size, size, -1), Q.reshape(size, size, -1)

@@ -87,7 +87,13 @@ class Run(Tabular):
     method: Method = "exact"
 
     def _brief(self) -> str:
-        mean = f"mean of {self.replicas:,} replicas, " if self.sampled else "mean field, " if self.method == "mean field" else ""
+        mean = (
+            f"mean of {self.replicas:,} replicas, "
+            if self.sampled
+            else "mean field, "
+            if self.method == "mean field"
+            else ""
+        )
         course = f"{self.steps[-1]:,} steps: {mean}loss {self.loss[0]:.4g} -> {self.loss[-1]:.4g}"
         return f"{self.optimizer}, batch_size={self.batch_size:,.10g}, {course}, {self.outcome.name}"
 

@@ -54,8 +54,11 @@ class Nodes(Generic[P_co]):
 
     @cached_property
     def followed(self) -> P_co:
-        """The problem on which a mean field is followed: on the fine nodes, unless they blur how c and s differ between modes."""
-        return self.fine if _faithful(self.fine.modes, self._problem.modes) else self._problem
+        """The problem on which a mean field is followed: on the coarse nodes, unless they blur how c and s differ between modes.
+
+        Coarse nodes are accurate to 1e-4 or better, and a mean field is not.
+        """
+        return self.coarse if _faithful(self.coarse.modes, self._problem.modes) else self._problem
 
     @cached_property
     def followed_quickly(self) -> P_co:
@@ -72,7 +75,12 @@ def _faithful(nodes: Spectrum, modes: Spectrum) -> bool:
 
     def sums(spectrum: Spectrum) -> np.ndarray:
         ratio = spectrum.c / spectrum.h
-        mixed = np.sqrt(spectrum.s * ratio), spectrum.s**2 / (spectrum.s + ratio + 1e-300), np.sqrt(spectrum.s), np.sqrt(ratio)
+        mixed = (
+            np.sqrt(spectrum.s * ratio),
+            spectrum.s**2 / (spectrum.s + ratio + 1e-300),
+            np.sqrt(spectrum.s),
+            np.sqrt(ratio),
+        )
         return np.array([(spectrum.count * spectrum.h) @ each for each in mixed])
 
     exact = sums(modes)

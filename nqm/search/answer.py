@@ -65,7 +65,9 @@ class Sampling:
     law: Law = GAUSSIAN
     seed: int = 0
     rotation: Rotation = None
-    asked: bool = False  # whether sampling is needed: the caller wants it, or a law or a basis for which no mean field is known
+    asked: bool = (
+        False  # whether sampling is needed: the caller wants it, or a law or a basis for which no mean field is known
+    )
 
     @classmethod
     def of(cls, optimizer: Optimizer, noise: AnyLaw, seed: int, rotation: Rotation, sampled: bool = False) -> Sampling:

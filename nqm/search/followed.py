@@ -14,7 +14,7 @@ from typing import Generic
 
 import numpy as np
 
-from ..engine.mean_field import FINE, QUICK, Detail, FieldState, MeanField
+from ..engine.mean_field import FINE, QUICK, SCAN, Detail, FieldState, MeanField
 from ..engine.run import Hit, Outcome, reached_at
 from ..optimizers.base import Optimizer
 from ..problems.base import Problem
@@ -37,6 +37,8 @@ class FollowSettings:
     """Size of the first cloud of a local search from a scan."""
     near: float = 1.0
     """Size of the first cloud around the best setting at a neighbouring batch size."""
+    again: float = 0.5
+    """Size of the first cloud around an answer that is searched again."""
     sharp: float = 0.04
     """Size of the cloud at which a local search ends. An error of this size in log2 of a rate changes steps by less than 0.1%."""
     starts: int = 2
@@ -49,15 +51,21 @@ class FollowSettings:
     """A setting that is not at the target when its pass ends counts as later by this many times the log of its loss over it."""
     numbers: int = 2**16
     """The arrays of one pass hold at most this many numbers: settings times nodes times starts."""
-    short: int = 1000
+    short: int = 1500
     """An answer of at most this many steps is searched again with more starts and shorter blocks (`SHORT`)."""
+    very_short: int = 128
+    """Below this many steps that search begins with a scan of its own, because the loss swings through the target,"""
+    denser: int = 2
+    """with this many times as many points, starts, and parts of their distance."""
     within: float = 1e-3
     """Relative error of the horizon of an optimizer that depends on it."""
 
 
 FOLLOW = FollowSettings()
-SHORT = Detail(part=FINE.part, starts=FINE.starts)
-"""For searches of short runs, in which few steps decide and the loss swings through the target."""
+SHORT = Detail(part=1 / 32, starts=12)
+"""For searches of short runs, in which the loss may swing through the target."""
+VERY_SHORT = Detail(part=1 / 32, starts=24)
+"""For searches of very short runs, in which few steps decide."""
 SIGNS = Detail(part=FINE.part, starts=QUICK.starts)
 """For searches of optimizers that take signs: their steps depend on the present alone, and need shorter blocks."""
 
@@ -168,67 +176,84 @@ class FollowedTuner(Generic[O]):
     def solve(self, goal: Goal, near: Tuned[O] | None = None) -> Tuned[O]:
         """The best settings for a goal; ``near`` is the answer at a neighbouring batch size, to start from."""
         start = None if near is None else self.family.point(near.optimizer)
-        courses = self._courses(goal, SIGNS if self.family.optimizer.assumes_normal else QUICK)
         if goal.target is None:
-            if goal.steps <= FOLLOW.short:
-                courses = self._courses(goal, SHORT)
-            u = self._best(lambda U: log_loss(courses.losses(U, goal.steps)), start).u
-            return self._least_loss(u, goal)
-        if self.problem.initial_loss <= goal.target:
+            return self._least_loss(self._lowest(goal, goal.steps, start).u, goal)
+        if self.problem.initial_loss <= goal.target or not len(self.family):
             u = (self.low + self.high) / 2
         elif self.family.at((self.family.low + self.family.high) / 2).depends_on_horizon:
-            u = self._over_horizons(courses, goal, start)
+            u = self._over_horizons(goal, start)
         else:
-            u = self._soonest(courses, goal, near, start)
+            u = self._soonest(goal, near, start)
         return self._fewest_steps(u, goal)
+
+    def _detail(self) -> Detail:
+        return SIGNS if self.family.optimizer.assumes_normal else QUICK
 
     def _courses(self, goal: Goal, detail: Detail) -> Courses[O]:
         return Courses(self.problem, self.family, goal.batch_size, detail)
 
-    def _soonest(self, courses: Courses[O], goal: Goal, near: Tuned[O] | None, start: Array | None) -> Array:
+    def _soonest(self, goal: Goal, near: Tuned[O] | None, start: Array | None) -> Array:
         """The setting that comes to the target first."""
         assert goal.target is not None
         target, limit = goal.target, goal.steps
         if near is not None and near.steps is not None and near.batch_size <= goal.batch_size:
-            limit = min(limit, math.ceil(FOLLOW.longer * near.steps))  # What was reached with more noise is reached here.
-        best = self._best(lambda U: courses.log_hits(U, target, limit), start)
+            limit = min(
+                limit, math.ceil(FOLLOW.longer * near.steps)
+            )  # What was reached with more noise is reached here.
+
+        def log_hits(detail: Detail) -> Callable[[Array], Array]:
+            courses = self._courses(goal, detail)
+            return lambda U: courses.log_hits(U, target, limit)
+
+        starts = self._scanned(log_hits(SCAN)) if start is None else [start]
+        best = self._best(log_hits(self._detail()), starts, FOLLOW.wide if start is None else FOLLOW.near)
         if best.value > math.log(FOLLOW.short):
             return best.u
-        sharper, limit = self._courses(goal, SHORT), 4 * FOLLOW.short
-        found = self._best(lambda U: sharper.log_hits(U, target, limit), None)
-        near_best = self._best(lambda U: sharper.log_hits(U, target, limit), best.u)
-        return min(found, near_best, key=lambda basin: basin.value).u
+        limit = min(goal.steps, 2 * math.ceil(math.exp(best.value)))
+        swings = best.value < math.log(FOLLOW.very_short)
+        detail, starts = VERY_SHORT if swings else SHORT, []
+        if swings or start is not None:
+            starts = self._scanned(log_hits(detail if swings else QUICK), FOLLOW.denser if swings else 1)
+        return self._best(log_hits(detail), [*starts, best.u], FOLLOW.again).u
 
-    def _best(self, value: Callable[[Array], Array], start: Array | None) -> Basin:
-        """The point of least value: from a neighbouring answer, or from a scan of the likely part of the box."""
-        family = self.family
-        if not len(family):
+    def _lowest(self, goal: Goal, steps: int, start: Array | None) -> Basin:
+        """The setting of least loss after some steps."""
+        courses = self._courses(goal, SHORT if steps <= FOLLOW.short else self._detail())
+        value = lambda U: log_loss(courses.losses(U, steps))  # noqa: E731
+        return self._best(value, self._scanned(value) if start is None else [start], FOLLOW.wide)
+
+    def _scanned(self, value: Callable[[Array], Array], denser: int = 1) -> list[Array]:
+        """The best points of a scan of the likely part of the box that are apart from each other."""
+        family, starts = self.family, list[Array]()
+        count = denser * FOLLOW.scan_points * len(family)
+        points = self.low + (self.high - self.low) * family.spread(count, len(family))
+        for i in np.argsort(value(points)):
+            apart = all(np.abs(points[i] - s).max() > FOLLOW.apart / denser for s in starts)
+            if len(starts) < FOLLOW.starts * denser and apart:
+                starts.append(points[i])
+        return starts
+
+    def _best(self, value: Callable[[Array], Array], starts: list[Array], radius: float) -> Basin:
+        """The point of least value that local searches from these starts find."""
+        if not len(self.family):
             return Basin(np.zeros(0), float(value(np.zeros((1, 0)))[0]))
-        starts, radius = [] if start is None else [start], FOLLOW.near
-        if start is None:
-            points = self.low + (self.high - self.low) * family.spread(FOLLOW.scan_points * len(family), len(family))
-            values, radius = value(points), FOLLOW.wide
-            for i in np.argsort(values):
-                if len(starts) < FOLLOW.starts and all(np.abs(points[i] - s).max() > FOLLOW.apart for s in starts):
-                    starts.append(points[i])
-        return minimise(value, starts, radius, family.low, family.high, FOLLOW.sharp)[0]
+        return minimise(value, starts, radius, self.family.low, self.family.high, FOLLOW.sharp)[0]
 
-    def _over_horizons(self, courses: Courses[O], goal: Goal, start: Array | None) -> Array:
+    def _over_horizons(self, goal: Goal, start: Array | None) -> Array:
         """The best setting at the smallest horizon at which some setting is at the target, by bisection over log horizons."""
         assert goal.target is not None
-        wanted, low, high, T, best = math.log(goal.target), 0, 0, 64, start
+        wanted, low, high, T = math.log(goal.target), 0, 0, 64
+        basin = self._lowest(goal, T, start)
         while high == 0 or high - low > max(1, FOLLOW.within * high):
-            basin = self._best(lambda U, T=T: log_loss(courses.losses(U, T)), best)
-            best = basin.u
             if basin.value <= wanted:
                 high = T
+            elif T >= goal.steps:
+                break
             else:
                 low = T
-                if T >= goal.steps:
-                    break
             T = min(4 * T, goal.steps) if not high else max(low + 1, round(math.sqrt(max(low, 1) * high)))
-        assert best is not None
-        return best
+            basin = self._lowest(goal, T, basin.u)
+        return basin.u
 
     def _least_loss(self, u: Array, goal: Goal) -> Tuned[O]:
         optimizer = self.family.at(u)
@@ -251,7 +276,9 @@ class FollowedTuner(Generic[O]):
             )
             hit = Hit(None, Outcome.out_of_steps, message, loss)
         else:
-            hit = Hit(hit.steps, hit.outcome, Outcome.reached.value.format(target=goal.target, steps=hit.steps), hit.loss)
+            hit = Hit(
+                hit.steps, hit.outcome, Outcome.reached.value.format(target=goal.target, steps=hit.steps), hit.loss
+            )
         return self._answer(u, goal, hit, followed)
 
     def _answer(self, u: Array, goal: Goal, hit: Hit, followed: Followed) -> Tuned[O]:
