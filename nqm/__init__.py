@@ -56,7 +56,8 @@ __version__ = "0.1.0"
 __all__ = [
     "EMA", "SGD", "Adam", "AdamW", "Averaging", "Axis", "Clipped", "Diagnosis", "DiagonalPreconditioned",
     "DriftingPreconditioned", "EstimatedPreconditioned", "HeavyBall", "Hit", "LeastSquares", "Lion", "Lookahead",
-    "Nesterov", "Nonlinear", "NonlinearWrapper", "NormalisedSGD", "Optimizer", "Outcome", "PhaseMap", "Polyak", "Preconditioned", "Problem",
+    "Nesterov", "Nonlinear", "NonlinearWrapper", "NormalisedSGD", "Optimizer",
+    "Outcome", "PhaseMap", "Polyak", "Preconditioned", "Problem",
     "Quadratic", "RMSProp", "Run", "Schedule", "ScheduleFree", "Scheduled", "Sign",
     "Spectrum", "Sweep", "Tuned", "Wrapper", "Wrong", "beginning", "check_optimizer", "constant", "cosine", "decay",
     "exponential", "follow", "free", "linear", "optimal_schedule", "phase_map", "positive", "rate", "step",

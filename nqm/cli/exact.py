@@ -34,6 +34,7 @@ DEFAULT_REPLICAS = 64  # Number of replicas if sampling is needed and --replicas
     "nqm curve 'SGD(1)' -b 1024 --steps 1000 --schedule 'warmup(100) + cosine(900)' --plot curve.png",
     "nqm curve 'EMA(SGD(0.5), decay=0.99)' -b 2^6 --steps 1e6 --csv curve.csv",
     "nqm curve 'SGD(0.5)' -b 4 --steps 100 --problem least_squares --label-noise 0.5",
+    "nqm curve 'Adam(0.01)' -b 256 --steps 500 --replicas 32 --spectrum 'power_law(1000)'",
     "nqm curve 'Adam(0.01, 0.9)' -b 256 --steps 500 --spectrum 'power_law(1000)' --noise 'student_t(5)'",
 )
 @options.optimizer
@@ -50,21 +51,22 @@ def curve(
     optimizer: Optimizer, batch_size: float, steps: int, schedule: Schedule | None, problem: Problem,
     grid: Literal["log", "linear"], points: int, replicas: int | None, laws: LawOptions, sink: Sink,
 ) -> None:  # fmt: skip
-    """Loss over steps of one setting: exact, split into signal and noise, or the mean over sampled replicas.
+    """Loss over steps of one setting: exact, or by mean field if the optimizer is not linear, such as Adam.
 
-    An optimizer that is not linear, such as Adam, is always sampled.
+    --replicas adds the mean over sampled replicas. Other laws of noise and other bases are sampled.
     """
     sampled = None
     with progress(f"{optimizer}") as report:
-        # These options matter only to samples: the exact loss depends neither on the law of the noise nor on the basis.
-        asked = replicas is not None or laws["rotation"] is not None or laws["noise"] != "gaussian"
-        if asked or not optimizer.linear:
+        # The exact loss depends neither on the law of the noise nor on the basis. That of a mean field does.
+        other = laws["rotation"] is not None or laws["noise"] != "gaussian"
+        followed = optimizer.linear or (problem.follows(optimizer) and not other)
+        if replicas is not None or other or not followed:
             count = DEFAULT_REPLICAS if replicas is None else replicas
             sampled = problem.sample(
                 optimizer, batch_size, steps, schedule, replicas=count, grid=grid, points=points, progress=report,
                 **laws,
             )  # fmt: skip
-        exact = problem.run(optimizer, batch_size, steps, schedule, grid, points) if optimizer.linear else None
+        exact = problem.run(optimizer, batch_size, steps, schedule, grid, points) if followed else None
     run, beside = (exact, sampled) if exact else (sampled, None)
     assert run is not None
     sink.deliver(
@@ -79,6 +81,7 @@ def curve(
 @verb(
     "steps that one setting needs to reach a loss",
     "nqm steps 'SGD(0.1)' -b 64 --target 0.1",
+    "nqm steps 'Adam(0.003)' -b 256 --target 0.01",
     "nqm steps 'HeavyBall(0.05, momentum=0.99)' -b inf --target 1e-3 --until settled --spectrum 'Spectrum([1])'",
     "nqm steps 'SGD(1)' -b 2^10 --target 0.1 --schedule 'warmup(100) + linear(4900)' --json",
 )
@@ -115,7 +118,8 @@ def steps(
     "nqm tune HeavyBall -b 1024 --target 0.01",
     "nqm tune 'HeavyBall(momentum=0.9)' -b 2^6 --steps 10000",
     "nqm tune 'EMA(SGD)' -b 64 --examples 1e6 --json",
-    "nqm tune Adam -b 1024 --target 0.1 --spectrum 'power_law(100)'",
+    "nqm tune Adam -b 1024 --target 0.01",
+    "nqm tune Adam -b 64 --target 0.3 --spectrum 'power_law(30)' --sampled",
     "nqm tune SGD -b 64 --target 0.01 --problem least_squares",
 )
 @options.optimizer
@@ -124,19 +128,21 @@ def steps(
 @options.problem
 @options.max_steps
 @options.laws
+@options.sampled
 @options.sink()
 def tune(
     optimizer: Optimizer, batch_size: float, goal: GoalOptions, problem: Problem, max_steps: int, laws: LawOptions,
-    sink: Sink,
+    sampled: bool, sink: Sink,
 ) -> None:  # fmt: skip
     """Best values of an optimizer's free parameters: fewest steps to a target, or smallest loss for a budget.
 
-    --noise, --seed and --rotation affect only optimizers that are sampled, such as Adam.
+    An optimizer that is not linear, such as Adam, is tuned by its mean field. It is sampled with --sampled, and with --noise
+    or --rotation, for which no mean field is known; --seed affects only sampled searches.
     """
     from ..search import tune as search
 
     with progress(f"tuning {optimizer}"):
-        found = search(problem, optimizer, batch_size, max_steps=max_steps, **goal, **laws)
+        found = search(problem, optimizer, batch_size, max_steps=max_steps, sampled=sampled, **goal, **laws)
     sink.deliver(found.to_dict, lambda: output.show_tuned(found))
     answered(found.outcome.ok)
 
@@ -144,6 +150,7 @@ def tune(
 @verb(
     "best piecewise-constant schedule",
     "nqm schedule SGD -b 64 --target 0.01 --pieces 10 --plot schedule.png",
+    "nqm schedule Adam -b 256 --target 0.05 --pieces 2 --spectrum 'power_law(100)'",
     "nqm schedule 'HeavyBall(momentum=0.9)' -b 1024 --steps 2000 --pieces 5",
     "nqm schedule SGD -b 1 --examples 1e5 --on batch_size --pieces 4",
 )
@@ -174,7 +181,7 @@ def schedule(
     "tuned steps against batch size, critical batch size",
     "nqm sweep SGD HeavyBall --target 0.01 --plot sweep.png",
     "nqm sweep 'EMA(SGD)' --target 0.1 --batch-sizes 16,64,256",
-    "nqm sweep 'Adam(beta1=0.9)' SGD --target 0.1 --spectrum 'power_law(100)' --batch-sizes 64,512 --plot adam.png",
+    "nqm sweep Adam SGD --target 0.01 --batch-sizes 2^8..2^16 --plot adam.png",
     "nqm sweep 'Adam(beta1=0.9)' SGD --target 0.3 --spectrum 'power_law(30)' --batch-sizes 16,64 --noise 'student_t(3)'",
     "nqm sweep 'Preconditioned(SGD, power=0.5)' --target 0.01 --batch-sizes 2^4..2^16 --csv sweep.csv",
     "nqm sweep SGD --target 0.1 --batch-sizes 1,4,16,64 --problem least_squares",
@@ -185,11 +192,12 @@ def schedule(
 @options.problem
 @options.max_steps
 @options.laws
+@options.sampled
 @options.sink(csv=True, plot=True)
 @option("--plot-lr", "Write a picture of the best learning rates.", PICTURE)
 def sweep(
     optimizers: tuple[Optimizer, ...], target: float, batch_sizes: list[float], problem: Problem, max_steps: int,
-    laws: LawOptions, sink: Sink, plot_lr: str | None,
+    laws: LawOptions, sampled: bool, sink: Sink, plot_lr: str | None,
 ) -> None:  # fmt: skip
     """Tuned steps to a target at each batch size for one or several optimizers, and their critical batch sizes."""
     if math.inf in batch_sizes:
@@ -204,8 +212,11 @@ def sweep(
     for optimizer in optimizers:
         with progress(f"sweeping {optimizer}") as report:
             sweeps.append(
-                search(problem, optimizer, batch_sizes, target=target, max_steps=max_steps, progress=report, **laws)
-            )
+                search(
+                    problem, optimizer, batch_sizes, target=target, max_steps=max_steps, progress=report,
+                    sampled=sampled, **laws,
+                )
+            )  # fmt: skip
     _deliver(sweeps, sink)
     write(plot_lr, lambda path: plots.plot_lr(sweeps, path))
     answered(any((s.steps >= 0).any() for s in sweeps))
@@ -215,6 +226,7 @@ def sweep(
     "steps to a target over two settings",
     "nqm map HeavyBall -b 1024 --target 0.01 --x lr=0.001..8 --y momentum=0..0.999",
     "nqm map SGD --target 0.01 --x lr=0.001..4..60 --y batch_size=2^2..2^20..10 --csv map.csv --plot map.png",
+    "nqm map Adam -b 256 --target 0.05 --x lr=0.0005..0.1..12 --y beta1=0..0.99..6",
     "nqm map 'EMA(SGD(0.5))' --target 0.1 --x decay=0..0.9999 --y batch_size=4..4096 --json",
 )
 @options.optimizer

@@ -357,6 +357,7 @@ class LawOptions(TypedDict):
 _names = "gaussian, rademacher, laplace, exponential, student_t(df) or cauchy"
 _noise = option("--noise", f"Law of the sampled noise: {_names}.", NOISE, default="gaussian")
 _basis = "Sample in a random basis, which this seed determines; the problem may have at most 2,000 modes."
+sampled = flag("--sampled", "Sample an optimizer that is not linear, instead of following its mean field.")
 laws = bundle("laws", LawOptions, _noise, seed, option("--rotation SEED", _basis, Whole(0)))
 
 

@@ -28,15 +28,14 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from ..types import Array
 from .kernels import loops
-from .moments import MomentMap
 from .quadrature import Lanczos
-from .schedule import Schedule
+from .schedule import SCHEDULED, Target
 from .spectrum import Spectrum
 from .trajectory import Entry
 
@@ -203,6 +202,16 @@ class FieldState:
     limit: float = math.inf  # longest block that is allowed next
 
 
+class Multipliers(Protocol):
+    """What a mean field asks of a schedule; multipliers of the learning rate may differ between settings."""
+
+    @property
+    def repeats_from(self) -> int: ...
+    def same_until(self, t: int, /) -> float: ...
+    def at(self, t: int, /) -> tuple[Entry, float, float]: ...
+    def multipliers(self, target: Target, steps: int, first: int = 0, /) -> Array: ...
+
+
 class MeanField:
     """One optimizer with one schedule on the modes of a problem, by its mean field: a `Motion` as `Trajectory` is.
 
@@ -216,7 +225,7 @@ class MeanField:
         optimizer: Optimizer,
         modes: Spectrum,
         batch_size: float | Array,
-        schedule: Schedule | None = None,
+        schedule: Multipliers | None = None,
         *,
         start: Start = "gaussian",
         detail: Detail = FINE,
@@ -296,15 +305,16 @@ class MeanField:
         length = min(int(self.detail.part * t) if t >= self.detail.single else 1, to - t, state.limit)
         length = min(length, self.optimizer.same_until(t) - t)
         if self.schedule and (same := self.schedule.same_until(t) - t) < length:
-            length = same if same > 1 else self._smooth(t, int(length))
+            lasting = same > 1 or self.schedule.same_until(t + 1) > t + 2  # a piece, and not a change at every step
+            length = same if lasting else self._smooth(t, int(length))
         return max(1, int(length))
 
     def _smooth(self, t: int, length: int) -> int:
         """The largest block, by halving, in which the multipliers of the schedule hardly vary."""
         assert self.schedule is not None
         while length > 1:
-            found = [self.schedule.multipliers(name, length, t) for name in ("lr", "momentum", "batch_size")]
-            if all(m.max() <= self.detail.varies * m.min() for m in found):
+            found = [self.schedule.multipliers(name, length, t) for name in SCHEDULED]
+            if all(np.all(m.max(-1) <= self.detail.varies * m.min(-1)) for m in found):
                 break
             length //= 2
         return length
@@ -336,8 +346,12 @@ class MeanField:
         if self.schedule.same_until(t) >= t + length:
             lr, momentum, batch = self.schedule.at(t)
         else:
-            lr, momentum = (float(self.schedule.multipliers(name, length, t).mean()) for name in ("lr", "momentum"))
-            batch = float(1 / (1 / self.schedule.multipliers("batch_size", length, t)).mean())
+            lr, momentum, rest = (self.schedule.multipliers(name, length, t) for name in SCHEDULED)
+            lr, momentum, batch = (
+                lr.mean(-1, keepdims=lr.ndim > 1),
+                float(momentum.mean()),
+                float(1 / (1 / rest).mean()),
+            )
         return self.optimizer.scaled(lr, momentum), batch
 
     def _block(self, state: FieldState, t: int, length: int) -> FieldState:

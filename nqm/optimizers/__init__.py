@@ -23,7 +23,8 @@ from .sign import Sign
 
 __all__ = [
     "EMA", "SGD", "Adam", "AdamW", "Averaging", "Clipped", "DiagonalPreconditioned", "DriftingPreconditioned",
-    "EstimatedPreconditioned", "HeavyBall", "Lion", "Lookahead", "Nesterov", "Nonlinear", "NonlinearWrapper", "NormalisedSGD", "Optimizer", "Polyak",
+    "EstimatedPreconditioned", "HeavyBall", "Lion", "Lookahead", "Nesterov", "Nonlinear",
+    "NonlinearWrapper", "NormalisedSGD", "Optimizer", "Polyak",
     "Preconditioned", "RMSProp", "ScheduleFree", "Sign", "Wrapper", "beginning", "decay", "follow",
     "free", "positive", "rate", "stride", "unit", "whole",
 ]  # fmt: skip

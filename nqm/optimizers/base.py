@@ -99,8 +99,10 @@ class Optimizer(ABC):
         """Step t as a linear step with the same mean and covariance; t may lie between steps, in the middle of a block."""
         return Linearised(*self.system(seen.h, int(t)))
 
-    assumes_normal: ClassVar[bool] = False
-    """Whether its mean field takes gradients for normal numbers, as that of a sign does."""
+    @property
+    def assumes_normal(self) -> bool:
+        """Whether its mean field takes gradients for normal numbers, as that of a sign does."""
+        return False
 
     @property
     def has_mean_field(self) -> bool:
@@ -190,7 +192,7 @@ class Optimizer(ABC):
         """The values of its hyper-parameters and of those it wraps."""
         return [p.value for p in parameters(self).values()]
 
-    def scaled(self, lr: float = 1.0, momentum: float = 1.0) -> Self:
+    def scaled(self, lr: Entry = 1.0, momentum: float = 1.0) -> Self:
         """The optimizer with its learning rates and momenta multiplied, as a schedule does.
 
         Adam's beta1 counts as a momentum, as in PyTorch's one-cycle schedule.
@@ -250,6 +252,10 @@ class Wrapper(Optimizer):
 
     def averaged(self, seen: Seen) -> Sequence[tuple[Entry, Array]]:
         return self.inner.averaged(seen)
+
+    @property
+    def assumes_normal(self) -> bool:
+        return self.inner.assumes_normal
 
     @property
     def has_mean_field(self) -> bool:

@@ -39,13 +39,16 @@ class Lion(Strided):
     beta2: Number = decay(0.99)
     weight_decay: Number = positive(0.0, low=-16.0, high=8.0, zero=True)
     buffers = 1
-    assumes_normal = True
 
     def update(self, state: State, g: Tensor, t: int) -> State:
         theta, m = state
         u = self.beta1 * m + (1 - self.beta1) * g
         sign = (u > 0) * 1.0 - (u < 0) * 1.0
         return theta - self.lr * (sign + self.weight_decay * theta), self.beta2 * m + (1 - self.beta2) * g
+
+    @property
+    def assumes_normal(self) -> bool:
+        return True
 
     def initial(self) -> list[float]:
         return [1.0, 0.0]  # theta, m

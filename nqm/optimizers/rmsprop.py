@@ -22,7 +22,8 @@ class RMSProp(Strided):
         b     <- momentum b + g / (sqrt(v) + eps)
         theta <- theta - lr b
 
-    In its mean field v averages E g^2, and a step is linear. The average v starts at zero without a correction, so the first steps have a size of about lr / sqrt(1 - alpha).
+    The average v starts at zero without a correction, so the first steps have a size of about lr / sqrt(1 - alpha). In its
+    mean field v averages E g^2, and a step is linear.
 
     >>> from nqm import Quadratic, Spectrum
     >>> pair = Quadratic(Spectrum([1.0, 0.01]))

@@ -36,12 +36,15 @@ class Sign(Strided):
     lr: Number = stride()
     momentum: Number = decay(0.0)
     buffers = 1
-    assumes_normal = True
 
     def update(self, state: State, g: Tensor, t: int) -> State:
         theta, m = state
         m = self.momentum * m + (1 - self.momentum) * g
         return theta - self.lr * ((m > 0) * 1.0 - (m < 0) * 1.0), m
+
+    @property
+    def assumes_normal(self) -> bool:
+        return True
 
     def initial(self) -> list[float]:
         return [1.0, 0.0]  # theta, m

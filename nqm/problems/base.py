@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 import numpy as np
 
-from ..engine.mean_field import FINE, Detail, MeanField, Start
+from ..engine.mean_field import FINE, Detail, MeanField, Multipliers, Start
 from ..engine.readable import Readable
 from ..engine.run import Outcome, Run
 from ..engine.schedule import Schedule, as_schedule
@@ -145,13 +145,18 @@ class Problem(Readable):
         return tuple(self.modes.count * self.modes.h * unit / 2 for unit in self.units)  # type: ignore[return-value]
 
     def field(
-        self, optimizer: Optimizer, batch_size: float | Array, schedule: Schedule | None = None, *,
+        self, optimizer: Optimizer, batch_size: float | Array, schedule: Multipliers | None = None, *,
         start: Start = "gaussian", detail: Detail = FINE,
     ) -> MeanField:  # fmt: skip
         """The mean field of an optimizer that is already at its horizon."""
         if not optimizer.has_mean_field:
             refuse_moments(optimizer)
-        self.check_optimizer(optimizer)
+        if not self.follows(optimizer):
+            raise Wrong(
+                f"the mean field of {optimizer} takes gradients for normal numbers, which those of {type(self).__name__} are not; "
+                f"use problem.sample, tune or sweep, which sample it",
+                argument="optimizer",
+            )
         noise = None if self.separable else self.noise_on
         return MeanField(
             optimizer, self.modes, batch_size, schedule, start=start, detail=detail, noise=noise, units=self.units
@@ -165,6 +170,10 @@ class Problem(Readable):
         if optimizer.linear:
             return self.motion(optimizer, batch_size, schedule)
         return self.field(optimizer, batch_size, schedule, start=start, detail=detail)
+
+    def follows(self, optimizer: Optimizer) -> bool:
+        """Whether the loss of an optimizer is known here without sampling: exactly, or by a mean field."""
+        return optimizer.has_mean_field
 
     def noise_on(self, moments: Array, h: Array, count: Array) -> Array:
         """What `gradient_noise` gives on other modes, of curvature h and multiplicity ``count``."""

@@ -111,13 +111,8 @@ class LeastSquares(Problem):
     def noise_on(self, moments: Array, h: Array, count: Array) -> Array:
         return h * (h * moments + ((h * moments) @ count)[..., None] + self.label_noise)
 
-    def check_optimizer(self, optimizer: Optimizer) -> None:
-        if optimizer.assumes_normal and optimizer.has_mean_field and not optimizer.linear:
-            raise Wrong(
-                f"the mean field of {optimizer} takes gradients for normal numbers, which those of LeastSquares are not; "
-                "use problem.sample, or the Quadratic that it has as .additive",
-                argument="optimizer",
-            )
+    def follows(self, optimizer: Optimizer) -> bool:
+        return optimizer.linear or (optimizer.has_mean_field and not optimizer.assumes_normal)
 
     def slow(self, steps: int) -> bool:
         return steps * len(self.features) > SLOW

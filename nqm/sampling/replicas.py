@@ -139,7 +139,7 @@ def sample(
             bands.add(losses)
         outcome, message = _verdict(plan, mean.mean)
         setting = (plan.batch_size, plan.optimizer, math.nan, outcome, "; ".join(filter(None, [message, warning])))
-        about = {"stderr": mean.stderr, "quantiles": bands.found(), "replicas": plan.replicas}
+        about = {"stderr": mean.stderr, "quantiles": bands.found(), "replicas": plan.replicas, "method": "sampled"}
     return Run(np.asarray(plan.times), mean.mean, None, None, *setting, **about)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic
+from typing import Generic, NamedTuple
 
 import numpy as np
 
@@ -57,6 +57,8 @@ class FollowSettings:
     """Below this many steps that search begins with a scan of its own, because the loss swings through the target,"""
     denser: int = 2
     """with this many times as many points, starts, and parts of their distance."""
+    settled: float = 1e-4
+    """A loss has settled if its log changes by less than this while time doubles."""
     within: float = 1e-3
     """Relative error of the horizon of an optimizer that depends on it."""
 
@@ -118,6 +120,39 @@ def _within(field: MeanField, state: FieldState, t0: int, t1: int, target: float
     return high, at
 
 
+class Course(NamedTuple):
+    """What many settings have done until a pass ended."""
+
+    steps: int  # length of the pass
+    log_hits: Array  # log of the first hit of each setting, interpolated between blocks; NaN if there was none
+    lowest: Array  # log of the least loss of each setting
+    last: Array  # the last loss of each setting
+
+
+def follow_to(field: MeanField, count: int, initial: float, target: float, limit: int, longer: float) -> Course:
+    """Follow ``count`` settings until all have come to the target, or until ``longer`` times the first hit, or have settled."""
+    goal, hits = math.log(target), np.full(count, np.nan)
+    before, t0, end, t, checked = np.full(count, math.log(initial)), 0, float(limit), 0, (64, np.full(count, np.inf))
+    lowest = last = before
+    for t, state in field.blocks(limit):
+        last = np.broadcast_to(field.losses(state, t), (count,))
+        now = log_loss(last)
+        new = np.isnan(hits) & (now <= goal)
+        if new.any():
+            with np.errstate(all="ignore"):
+                part = np.clip((before - goal) / (before - now), 0.0, 1.0)[new]
+            hits[new] = np.log(t0 + part * (t - t0)) if t0 == 0 else math.log(t0) + part * math.log(t / t0)
+            end = min(end, longer * t)
+        before, t0, lowest = now, t, np.minimum(lowest, now)
+        if not np.isnan(hits).any() or t >= end:
+            break
+        if t >= 2 * checked[0]:
+            if np.all(~np.isnan(hits) | (np.abs(now - checked[1]) < FOLLOW.settled)):
+                break
+            checked = t, now
+    return Course(t, hits, lowest, last)
+
+
 class Courses(Generic[O]):
     """The losses over time of many settings of a family at once, on few nodes."""
 
@@ -145,21 +180,9 @@ class Courses(Generic[O]):
         return found
 
     def _pass(self, field: MeanField, count: int, target: float, limit: int) -> Array:
-        goal, hits = math.log(target), np.full(count, np.nan)
-        before, t0 = np.full(count, math.log(self.problem.initial_loss)), 0
-        end, t, lowest = float(limit), 0, before
-        for t, state in field.blocks(limit):
-            now = log_loss(np.broadcast_to(field.losses(state, t), (count,)))
-            new = np.isnan(hits) & (now <= goal)
-            with np.errstate(all="ignore"):
-                part = np.clip((before - goal) / (before - now), 0.0, 1.0)[new]
-            hits[new] = np.log(t0 + part * (t - t0)) if t0 == 0 else math.log(t0) + part * math.log(t / t0)
-            end = min(end, FOLLOW.longer * t) if new.any() else end
-            before, t0, lowest = now, t, np.minimum(lowest, now)
-            if not np.isnan(hits).any() or t >= end:
-                break
-        late = math.log(max(t, 1)) + FOLLOW.slope * np.maximum(lowest - goal, 0.0)
-        return np.where(np.isnan(hits), late, hits)
+        course = follow_to(field, count, self.problem.initial_loss, target, limit, FOLLOW.longer)
+        late = math.log(max(course.steps, 1)) + FOLLOW.slope * np.maximum(course.lowest - math.log(target), 0.0)
+        return np.where(np.isnan(course.log_hits), late, course.log_hits)
 
     def _field(self, optimizer: Optimizer) -> MeanField:
         return self.problem.field(optimizer, self.batch_size, detail=self.detail)
@@ -247,7 +270,7 @@ class FollowedTuner(Generic[O]):
         while high == 0 or high - low > max(1, FOLLOW.within * high):
             if basin.value <= wanted:
                 high = T
-            elif T >= goal.steps:
+            elif goal.steps <= T:
                 break
             else:
                 low = T

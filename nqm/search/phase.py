@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..engine.mean_field import SCAN
 from ..engine.moments import MomentMap, Powers
 from ..engine.readable import Tabular
-from ..engine.run import Outcome, number, numbers
+from ..engine.run import Method, Outcome, number, numbers
 from ..engine.spectrum import Spectrum
 from ..engine.trajectory import Trajectory
 from ..optimizers.base import Optimizer, Parameter, fill, free_parameters, parameters
@@ -30,6 +31,7 @@ from ..optimizers.checks import require_consistent
 from ..problems.base import MAX_STEPS, Problem, check_batch_size, check_target, require_separable
 from ..types import Array, Wrong
 from .exact.family import equal_rows
+from .followed import follow_to
 from .settings import MAP_SETTINGS
 
 if TYPE_CHECKING:
@@ -145,6 +147,7 @@ class PhaseMap(Tabular):
     optimizer: Optimizer
     target: float
     batch_size: float | None
+    method: Method = "exact"
 
     def _brief(self) -> str:
         best, grid = self.best(), f"{len(self.x.values)} {self.x.name} x {len(self.y.values)} {self.y.name}"
@@ -187,6 +190,7 @@ class PhaseMap(Tabular):
             "outcome": [[outcome.name for outcome in row] for row in self.outcomes],
             "boundary": numbers(self.boundary),
             "best": self.best(),
+            "method": self.method,
         }
 
 
@@ -219,18 +223,39 @@ def phase_map(
             f"phase_map needs {', '.join(left)} of {optimizer} set; only those of the axes may be free", "optimizer"
         )
     member = fill(optimizer, {axis.name: axis.plain(axis.values[0]) for axis in axes if axis.parameter})
-    whole = member.linear and not member.depends_on_horizon
+    whole = member.has_mean_field and not member.depends_on_horizon
     if not whole or member.cycle == 0 or not member.steady or member.repeats_from:
         raise Wrong(
             f"phase_map needs an optimizer whose steps are alike or repeat, and those of {optimizer} do not",
             "optimizer",
         )
     size = None if batch_size is None else check_batch_size(batch_size)
+    if not member.linear:
+        steps, outcomes = followed_map(problem, optimizer, axes, target, size)
+        return PhaseMap(*axes, steps, outcomes, np.zeros((0, 2)), optimizer, target, size, "mean field")
     require_consistent(member)
     nodes = problem.nodes.smooth if len(member.initial()) == 1 else problem.nodes.fine
     grid = _Grid(nodes.spectrum, optimizer, axes, target, size)
     steps, outcomes = grid.solve()
     return PhaseMap(*axes, steps, outcomes, grid.boundary(), optimizer, target, size)
+
+
+def followed_map(
+    problem: Problem, optimizer: Optimizer, axes: tuple[Ticks, Ticks], target: float, size: float | None
+) -> tuple[Array, tuple[tuple[Outcome, ...], ...]]:
+    """Steps and outcomes of the cells by mean field, interpolated between blocks of time, to about 1%."""
+    where = problem.nodes.followed_quickly
+    grid = _Grid(where.spectrum, optimizer, axes, target, size)
+    steps, outcomes = np.zeros(grid.count), np.full(grid.count, Outcome.reached, dtype=object)
+    if where.initial_loss > target:
+        for rows, member in grid.passes():
+            field = where.field(member, grid.batch_sizes[rows][:, None], detail=SCAN)
+            course = follow_to(field, len(rows), where.initial_loss, target, MAX_STEPS, math.inf)
+            steps[rows] = np.ceil(np.exp(course.log_hits))
+            missed, lost = np.isnan(steps[rows]), ~np.isfinite(course.last)
+            outcomes[rows[missed]] = Outcome.above_floor
+            outcomes[rows[missed & lost]] = Outcome.diverged
+    return steps.reshape(grid.shape), tuple(tuple(row) for row in outcomes.reshape(grid.shape))
 
 
 class _Grid:
@@ -251,7 +276,7 @@ class _Grid:
         outcomes = np.full(self.count, Outcome.reached, dtype=object)
         if self.spectrum.initial_loss > self.target:
             with np.errstate(all="ignore"):
-                for rows, member in self._passes():
+                for rows, member in self.passes():
                     steps[rows], hopeless = _Pass(member, self.spectrum, self.target, self.batch_sizes[rows]).go()
                     missed, stable = np.isnan(steps[rows]), self._stable(member, len(rows))
                     outcomes[rows[missed]] = Outcome.out_of_steps
@@ -259,7 +284,7 @@ class _Grid:
                     outcomes[rows[missed & ~stable]] = Outcome.diverged
         return steps.reshape(self.shape), tuple(tuple(row) for row in outcomes.reshape(self.shape))
 
-    def _passes(self) -> Iterator[tuple[Array, Optimizer]]:
+    def passes(self) -> Iterator[tuple[Array, Optimizer]]:
         """Groups of cells for one pass, sorted by learning rate, each with the optimizer that has their settings as arrays."""
         order = np.argsort(self.cells.get("lr", np.zeros(self.count)), kind="stable")
         structure = [self.cells[axis.name][order] for axis in self.axes if axis.structural]

@@ -15,7 +15,7 @@ import numpy as np
 from ..engine.readable import Tabular
 from ..engine.run import Outcome, number
 from ..engine.schedule import Schedule
-from ..optimizers.base import Optimizer, free, parameters
+from ..optimizers.base import Optimizer, free, parameters, refuse_moments
 from ..problems.base import MAX_STEPS, Problem, check_batch_size, require_separable
 from ..types import Array, Wrong
 from .answer import Goal, Tuned
@@ -25,6 +25,7 @@ from .exact.losses import log_loss
 from .exact.minimise import minimise
 from .exact.settings import SETTINGS
 from .exact.tuning import Tuner
+from .followed_rates import FollowedRates
 from .rates import RateSearch
 
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ def optimal_schedule(
 ) -> Scheduled:
     """Best schedule of ``pieces`` pieces of equal length, of the learning rate or of the batch size.
 
+    The loss of an optimizer that is not linear is that of its mean field.
+
     Parameters
     ----------
     optimizer : its learning rate is scheduled; other free parameters (momentum, decay) are tuned with it.
@@ -99,6 +102,11 @@ def optimal_schedule(
     if on not in ("lr", "batch_size"):
         raise Wrong(f"on must be 'lr' or 'batch_size', got {on!r}", "on")
     if on == "batch_size":
+        if not optimizer.linear:
+            raise Wrong(
+                f"on='batch_size' needs a linear optimizer, whose noise is a sum over steps; {optimizer} is not linear",
+                "optimizer",
+            )
         if examples is None or not math.isfinite(examples) or examples < pieces:
             raise Wrong(
                 f"on='batch_size' needs a budget, examples=, of at least one for each piece, got {examples!r}",
@@ -118,6 +126,8 @@ def _check(problem: Problem, optimizer: Optimizer, pieces: int) -> None:
         raise Wrong(f"pieces must be a whole number from 1 to {MOST_PIECES}, got {pieces!r}", "pieces")
     if not isinstance(optimizer, Optimizer) or "lr" not in parameters(optimizer):
         raise Wrong(f"optimal_schedule needs an optimizer with one learning rate, got {optimizer!r}", "optimizer")
+    if not optimizer.has_mean_field:
+        refuse_moments(optimizer)
     family = Family(optimizer, problem.spectrum)
     member = family.at((family.low + family.high) / 2)
     if member.cycle != 1 or not member.steady or member.averages:
@@ -129,7 +139,8 @@ def _check(problem: Problem, optimizer: Optimizer, pieces: int) -> None:
 
 def _best_rates(problem: Problem, optimizer: Optimizer, goal: Goal, pieces: int) -> Scheduled:
     """The schedule of learning rates that serves a goal best."""
-    search, target, batch_size = RateSearch(problem, optimizer, goal.batch_size), goal.target, goal.batch_size
+    target, batch_size = goal.target, goal.batch_size
+    search = (RateSearch if optimizer.linear else FollowedRates)(problem, optimizer, batch_size)
     found = search.fewest_steps(target, pieces) if target else search.least_loss(goal.steps, pieces)
     if isinstance(found, Tuned):  # The steps are too few to be divided, or the target is not reached.
         T, few = found.steps or 0, f", fewer than {pieces} pieces: constant" if found.steps else ""
@@ -139,6 +150,7 @@ def _best_rates(problem: Problem, optimizer: Optimizer, goal: Goal, pieces: int)
     base = float(found.rates.max() if lr is free else lr)
     outcome = Outcome.reached if target else Outcome.finished
     message = outcome.value.format(steps=found.steps, target=target) + f" with {pieces} pieces"
+    message += "" if optimizer.linear else "; by mean field"
     schedule = Schedule(split(found.steps, pieces), found.rates / base)
     return Scheduled(schedule, found.steps, found.loss, search.at(found, base), batch_size, outcome, message)
 

@@ -40,11 +40,12 @@ def curve(
     problem: Given, optimizer: Optimizer, batch_size: float, steps: int, schedule: PlannedSchedule | None, quick: bool,
     seed: int, grid: Literal["log", "linear"], points: int, replicas: int,
 ) -> Answer:  # fmt: skip
-    """Loss over steps of one setting; the mean over replicas if the optimizer is not linear."""
+    """Loss over steps of one setting: exact, by mean field if the optimizer is not linear, or sampled if it has none."""
     limit = None if quick else _limit(problem, optimizer, batch_size)
-    quick = optimizer.linear and (quick or problem.problem.slow(steps))
+    followed = problem.problem.follows(optimizer)
+    quick = followed and (quick or problem.problem.slow(steps))
     where, plan = problem.quick if quick else problem.problem, schedule and schedule.schedule
-    if optimizer.linear:
+    if followed:
         run = where.run(optimizer, batch_size, steps, plan, grid, points)
     else:
         run = where.sample(

@@ -90,8 +90,8 @@ def _optimizer(text: str) -> Optimizer:
 
 
 def _slots(optimizer: Optimizer) -> int:
-    """The number of slots of a linear optimizer; the number of nested optimizers if it is not linear."""
-    if optimizer.linear:
+    """The number of slots of an optimizer; the number of nested optimizers if it has neither a system nor a mean field."""
+    if optimizer.has_mean_field:
         return len(optimizer.initial())
     return 1 + (_slots(optimizer.inner) if isinstance(optimizer, Wrapper) else 0)
 

@@ -37,7 +37,7 @@ def recipe(endpoint: str, values: Mapping[str, Any], quick: bool = False) -> dic
         command = shlex.join(["nqm", "spectrum", _spectrum(given), "--json"])
         return {"command": command, "python": python(f"answer = {_python_spectrum(given)}")}
     optimizers = [source(o) for o in values.get("optimizers") or [values["optimizer"]]]
-    exact_curve = endpoint == "curve" and values["optimizer"].linear
+    exact_curve = endpoint == "curve" and given.problem.follows(values["optimizer"])
     omitted = {"problem", "optimizer", "optimizers", "quick", *(SAMPLED_ONLY if exact_curve else ())}
     named = {k: v for k, v in values.items() if k not in omitted and v is not None and v != usual[k].default}
     written = [_written(name, value) for name, value in named.items()]

@@ -166,15 +166,16 @@ async function run(view, moving) {
 function finished(view, answers, { began, since, answered }, moving) {
   showErrors(view.errors?.(answers) ?? []);
   const now = performance.now();
-  say(moving ? "" : `${sampled(answers) ? "Sampled" : "Exact"}, in ${Math.round(now - began)} ms.`, moving);
+  say(moving ? "" : `${method(answers)}, in ${Math.round(now - began)} ms.`, moving);
   nqm.busy = moving;
   // The picture is on the screen after the next frame.
   requestAnimationFrame(() => nqm.timings.push({ view: view.id, moving, server: answered - began, draw: now - answered, ms: performance.now() - since }));
 }
 
-/** Whether an answer was sampled, as it is for optimizers that are not linear. */
-function sampled(answers) {
-  return answers.some((answer) => answer?.replicas || answer?.sweeps?.some((sweep) => sweep.steps_stderr));
+/** How the answers were found: the least exact way among them. */
+function method(answers) {
+  const used = new Set(answers.flatMap((answer) => [answer?.method, ...(answer?.sweeps ?? []).map((sweep) => sweep.method)]));
+  return used.has("sampled") ? "Sampled" : used.has("mean field") ? "By mean field" : "Exact";
 }
 
 function failed(error) {
