@@ -6,6 +6,7 @@
 np.float64(0.3605)
 """
 
+from .engine.mean_field import Linearised
 from .engine.run import Hit, Outcome, Run
 from .engine.schedule import Schedule, constant, cosine, exponential, linear, step, warmup, wsd
 from .engine.spectrum import Spectrum
@@ -55,7 +56,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "EMA", "SGD", "Adam", "AdamW", "Averaging", "Axis", "Clipped", "Diagnosis", "DiagonalPreconditioned",
-    "DriftingPreconditioned", "EstimatedPreconditioned", "HeavyBall", "Hit", "LeastSquares", "Lion", "Lookahead",
+    "DriftingPreconditioned", "EstimatedPreconditioned", "HeavyBall", "Hit", "LeastSquares", "Linearised", "Lion", "Lookahead",
     "Nesterov", "Nonlinear", "NonlinearWrapper", "NormalisedSGD", "Optimizer",
     "Outcome", "PhaseMap", "Polyak", "Preconditioned", "Problem",
     "Quadratic", "RMSProp", "Run", "Schedule", "ScheduleFree", "Scheduled", "Sign",

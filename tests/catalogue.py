@@ -15,6 +15,7 @@ from nqm import (
     DriftingPreconditioned,
     EstimatedPreconditioned,
     HeavyBall,
+    Lion,
     Lookahead,
     Nesterov,
     NormalisedSGD,
@@ -79,6 +80,7 @@ SAMPLED: dict[str, Optimizer] = {
     "rmsprop_momentum": RMSProp(0.01, 0.9, 1e-4, 0.7),
     "sign": Sign(0.03),
     "signum": Sign(0.02, 0.9),
+    "lion": Lion(0.02, 0.8, 0.95, 0.1),
     "normalised_sgd": NormalisedSGD(0.2),
     "normalised_momentum": NormalisedSGD(0.1, 0.8),
     "clipped_sgd": Clipped(SGD(0.5), 0.7),
@@ -94,7 +96,7 @@ SAMPLED: dict[str, Optimizer] = {
     "preconditioned_sign": Preconditioned(Sign(0.05, 0.5), 0.5),
     "polyak_fraction_rmsprop": Polyak(RMSProp(0.02), 0.4),
 }
-"""Rows that are not linear systems: sampled only."""
+"""Rows that are not linear systems: followed by their mean field, or sampled."""
 
 
 def set_all(row: Optimizer, **values: object) -> Optimizer:

@@ -79,13 +79,13 @@ class Detail:
         return replace(self, part=self.part / 2)
 
 
-SCAN = Detail(part=1 / 8, starts=4)
-"""For the scan of a search, which only tells where to begin; 1% off at the settings of `QUICK`."""
-QUICK = Detail(part=1 / 16, starts=6)
+SCAN_DETAIL = Detail(part=1 / 8, starts=4)
+"""For the scan of a search, which only tells where to begin; 1% off at the settings of `QUICK_DETAIL`."""
+QUICK_DETAIL = Detail(part=1 / 16, starts=6)
 """For searches. On six settings of Adam (batch sizes 4 to 2^14) losses were within 0.3% of single steps."""
-FINE = Detail(part=1 / 64, starts=24)
+FINE_DETAIL = Detail(part=1 / 64, starts=24)
 """For reported numbers; the same settings were within 0.02%, and 1e-2 where the loss swings."""
-STEADY = Detail(part=1.0, starts=2)
+STEADY_DETAIL = Detail(part=1.0, starts=2)
 """For the steady state, which depends neither on the length of blocks nor on starts."""
 
 
@@ -228,7 +228,7 @@ class MeanField:
         schedule: Multipliers | None = None,
         *,
         start: Start = "gaussian",
-        detail: Detail = FINE,
+        detail: Detail = FINE_DETAIL,
         noise: Callable[[Array, Array, Array], Array] | None = None,
         units: tuple[Array, Array] | None = None,
     ) -> None:

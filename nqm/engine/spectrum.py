@@ -304,3 +304,11 @@ def _number(text: str, name: str, line: int) -> float:
         return float(text)
     except ValueError:
         raise Wrong(f"{text!r:.40} in column {name} of line {line} is not a number") from None
+
+
+def decades(h: Array) -> tuple[Array, Array]:
+    """The edges of the decades of curvature, and the matrix (decade, mode) that sums over the modes of each decade."""
+    low, high = math.floor(np.log10(h.min())), math.ceil(np.log10(h.max()))
+    edges = 10.0 ** np.arange(low, max(high, low + 1) + 1)
+    which = np.clip(np.searchsorted(edges, h, side="left") - 1, 0, len(edges) - 2)
+    return edges, np.eye(len(edges) - 1)[:, which]

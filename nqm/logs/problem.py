@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NoReturn
 
 import numpy as np
 
+from ..engine.mean_field import Start
 from ..engine.run import Outcome, Run
 from ..engine.schedule import Schedule, as_schedule, constant, warmup
 from ..engine.spectrum import Spectrum
@@ -100,7 +101,7 @@ class LoggedProblem(Problem):
 
     def run(
         self, optimizer: Optimizer, batch_size: float, steps: Steps, schedule: AnySchedule = None,
-        grid: Literal["log", "linear"] = "log", points: int = 200,
+        grid: Literal["log", "linear"] = "log", points: int = 200, *, start: Start = "gaussian",
     ) -> Run:  # fmt: skip
         batch_size, times = check_batch_size(batch_size), report_steps(steps, grid, points)
         plan = as_schedule(schedule, max(int(times[-1]), 1))

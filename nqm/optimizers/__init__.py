@@ -2,7 +2,7 @@
 
 from .adam import Adam
 from .adamw import AdamW
-from .base import Averaging, Nonlinear, NonlinearWrapper, Optimizer, Wrapper, follow
+from .base import Averaging, Optimizer, Wrapper, follow
 from .clipped import Clipped
 from .diagonal import DiagonalPreconditioned
 from .drifting import DriftingPreconditioned
@@ -13,6 +13,7 @@ from .kinds import beginning, decay, free, positive, rate, stride, unit, whole
 from .lion import Lion
 from .lookahead import Lookahead
 from .nesterov import Nesterov
+from .nonlinear import Nonlinear, NonlinearWrapper
 from .normalised import NormalisedSGD
 from .polyak import Polyak
 from .preconditioned import Preconditioned

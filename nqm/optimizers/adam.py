@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..types import Array
-from .base import Entry, Linearised, Seen, State, Strided, Tensor, adapted
+from .base import Entry, Linearised, Seen, State, Tensor
 from .kinds import Number, decay, positive, stride
+from .nonlinear import Strided, adapted
 
 
 @dataclass(frozen=True)

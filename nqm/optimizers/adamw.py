@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from ..types import Array
 from .adam import preconditioner
-from .base import Entry, Linearised, Seen, State, Strided, Tensor, adapted
+from .base import Entry, Linearised, Seen, State, Tensor
 from .kinds import Number, decay, positive, stride
+from .nonlinear import Strided, adapted
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..types import Array
-from .base import Entry, Linearised, NonlinearWrapper, Seen, State, Tensor, norm
+from .base import Entry, Linearised, Seen, State, Tensor
 from .kinds import Number, positive
+from .nonlinear import NonlinearWrapper, norm
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..types import Array
-from .base import GeometryLike, NonlinearWrapper, State, Tensor
+from .base import GeometryLike, State, Tensor
 from .kinds import Number, unit
+from .nonlinear import NonlinearWrapper
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..types import Array, Wrong
-from .base import GeometryLike, NonlinearWrapper, State, Tensor
+from .base import GeometryLike, State, Tensor
 from .heavy_ball import HeavyBall
 from .kinds import Number, unit, whole
+from .nonlinear import NonlinearWrapper
 from .sgd import SGD
 
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..types import Array
-from .base import Linearised, Seen, State, Strided, Tensor, norm
+from .base import Linearised, Seen, State, Tensor
 from .kinds import Number, decay, stride
+from .nonlinear import Strided, norm
 
 
 @dataclass(frozen=True)

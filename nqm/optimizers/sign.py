@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from ..engine.mean_field import sign_of
 from ..types import Array
-from .base import Linearised, Seen, State, Strided, Tensor
+from .base import Linearised, Seen, State, Tensor
 from .kinds import Number, decay, stride
+from .nonlinear import Strided
 
 
 @dataclass(frozen=True)

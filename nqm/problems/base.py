@@ -11,24 +11,26 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from ..engine.mean_field import FINE, Detail, MeanField, Multipliers, Start
+from ..engine.mean_field import FINE_DETAIL, Detail, MeanField, Multipliers, Start
 from ..engine.readable import Readable
 from ..engine.run import Outcome, Run
 from ..engine.schedule import Schedule, as_schedule
-from ..engine.spectrum import Spectrum
+from ..engine.spectrum import Spectrum, decades
 from ..engine.trajectory import MAX_STEPS
-from ..optimizers.base import Optimizer, fill, parameters, refuse_moments, require_set
+from ..optimizers.base import Optimizer, fill, parameters, require_set
 from ..optimizers.checks import require_sound
+from ..optimizers.nonlinear import refuse_moments
 from ..sampling import replicas as sampling
 from ..sampling.bases import Rotation, rotation_matrix
 from ..sampling.laws import Function, Law, law
 from ..sampling.sources import GradientSource
 from ..types import Array, Progress, Wrong, is_number
 from .followed import Followed
+from .motion import Motion, Pair
 from .nodes import Nodes
 
 AnySchedule = Schedule | Callable[[int], float] | None
@@ -39,24 +41,6 @@ AnyLaw = str | Function | Law
 
 Steps = int | Sequence[int] | Array
 """The last step of a run, or the steps to report."""
-
-Pair = tuple[Array, Array]
-"""Signal and noise: the loss (or second moment) is ``signal + noise / batch_size``."""
-
-S = TypeVar("S")
-
-
-class Motion(Protocol[S]):
-    """An optimizer on the modes of a problem; it moves a state to a later one.
-
-    Hyper-parameters may be arrays that broadcast against the modes. Moments have one entry for each setting and mode, in the
-    ``units`` of the problem.
-    """
-
-    def start(self) -> S: ...  # the state before the first step
-    def move(self, state: S, t: int, to: int) -> S: ...  # the state after ``to`` steps, from the state after t steps
-    def read(self, state: S, t: int) -> Pair: ...  # second moments of the weights that are reported after t steps
-    def end(self, t: int) -> Pair: ...  # what `read` gives after t steps from the start, in the fastest way
 
 
 class Problem(Readable):
@@ -146,7 +130,7 @@ class Problem(Readable):
 
     def field(
         self, optimizer: Optimizer, batch_size: float | Array, schedule: Multipliers | None = None, *,
-        start: Start = "gaussian", detail: Detail = FINE,
+        start: Start = "gaussian", detail: Detail = FINE_DETAIL,
     ) -> MeanField:  # fmt: skip
         """The mean field of an optimizer that is already at its horizon."""
         if not optimizer.has_mean_field:
@@ -164,7 +148,7 @@ class Problem(Readable):
 
     def follow(
         self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None = None, *,
-        start: Start = "gaussian", detail: Detail = FINE,
+        start: Start = "gaussian", detail: Detail = FINE_DETAIL,
     ) -> Motion[Any]:  # fmt: skip
         """The motion of any optimizer that is already at its horizon: exact if it is linear, or else its mean field."""
         if optimizer.linear:
@@ -253,7 +237,7 @@ class Problem(Readable):
 
     def _run(
         self, optimizer: Optimizer, batch_size: float, times: Array, fixed: Schedule | None, start: Start = "gaussian",
-        detail: Detail = FINE,
+        detail: Detail = FINE_DETAIL,
     ) -> Run:  # fmt: skip
         h, n = self.spectrum.h, self.spectrum.count
         nh, nhh, nhhh = n * h, n * h**2, n * h**3
@@ -410,14 +394,14 @@ class Problem(Readable):
 
     def _moments(
         self, optimizer: Optimizer, times: Array, batch_size: float, schedule: Schedule | None,
-        start: Start = "gaussian", detail: Detail = FINE,
+        start: Start = "gaussian", detail: Detail = FINE_DETAIL,
     ) -> Iterator[Pair]:  # fmt: skip
         for signal, noise in self._read(optimizer, times, batch_size, schedule, start, detail):
             yield self.units[0] * signal, self.units[1] * noise
 
     def _read(
         self, optimizer: Optimizer, times: Iterable[int], batch_size: float, schedule: Schedule | None,
-        start: Start = "gaussian", detail: Detail = FINE,
+        start: Start = "gaussian", detail: Detail = FINE_DETAIL,
     ) -> Iterator[Pair]:  # fmt: skip
         """The moments of a motion at rising times; an optimizer that depends on its horizon has a run of its own for each."""
         motion = self.follow(optimizer.endless, batch_size, schedule, start=start, detail=detail)
@@ -430,14 +414,6 @@ class Problem(Readable):
                 state, now = motion.move(state, now, t), t
                 found = motion.read(state, now)
             yield found
-
-
-def decades(h: Array) -> tuple[Array, Array]:
-    """The edges of the decades of curvature, and the matrix (decade, mode) that sums over the modes of each decade."""
-    low, high = math.floor(np.log10(h.min())), math.ceil(np.log10(h.max()))
-    edges = 10.0 ** np.arange(low, max(high, low + 1) + 1)
-    which = np.clip(np.searchsorted(edges, h, side="left") - 1, 0, len(edges) - 2)
-    return edges, np.eye(len(edges) - 1)[:, which]
 
 
 def total(parts: Pair, batch_size: float) -> Array:

@@ -25,6 +25,11 @@ REPLICAS = 20_000  # number of sampled runs
 LARGEST_Z = (
     5.0  # most standard errors between sampled and exact loss; a sound optimizer exceeds it once in 250,000 checks
 )
+FIELD_MODES, FIELD_BATCH, FIELD_STEPS = 100, 64, [1, 3, 10, 30, 100, 300]  # the run on which a mean field is checked
+FIELD_REPLICAS = 2_000  # number of sampled runs that check it
+FIELD_ERROR = (
+    0.05  # largest relative error of a mean field beyond that of the samples; those of the package are within 3% here
+)
 LOOP_STEPS = 2000  # length of the plain loop that tells a stable learning rate from an unstable one
 LOOP_GROWTH = (
     1e3  # growth over half of the loop that shows instability; stable averages and momenta grow 8-fold at most
@@ -63,6 +68,7 @@ def _diagnoses(optimizer: Optimizer) -> Iterator[Diagnosis]:
     if not optimizer.linear:
         yield Diagnosis("system", None, "it is not linear: it has an update rule and no system")
         yield _sampling(optimizer)
+        yield _mean_field(optimizer)
         return
     passed = {
         "shapes": f"{len(optimizer.initial())} slots in system, readout and gradient_point",
@@ -106,6 +112,25 @@ def _sampling(optimizer: Optimizer) -> Diagnosis:
         return Diagnosis("sampling", True, found)
     says = f"after step {REPORTED[i]} system says {exact[i]:.4g} and update {sampled.loss[i]:.4g}"
     return Diagnosis("sampling", False, f"{found}: {says}; one of the two is not the method")
+
+
+def _mean_field(optimizer: Optimizer) -> Diagnosis:
+    """The mean field against the mean of sampled runs, on more modes than `MODES`, over which single swings cancel."""
+    if not optimizer.has_mean_field:
+        return Diagnosis("mean field", None, "it states none (linearised), so its loss is sampled")
+    problem = Quadratic(Spectrum.power_law(FIELD_MODES))
+    found = problem.run(optimizer, FIELD_BATCH, FIELD_STEPS)
+    sampled = problem.sample(optimizer, FIELD_BATCH, FIELD_STEPS, replicas=FIELD_REPLICAS)
+    assert sampled.stderr is not None
+    off = np.abs(found.loss - sampled.loss)
+    with np.errstate(all="ignore"):
+        excess = (off - LARGEST_Z * sampled.stderr) / sampled.loss
+    i = int(np.argmax(np.nan_to_num(excess, nan=math.inf)))
+    told = f"after {FIELD_STEPS[i]} steps it says {found.loss[i]:.4g} and sampled runs {sampled.loss[i]:.4g}"
+    if excess[i] <= FIELD_ERROR:
+        return Diagnosis("mean field", True, f"it agrees with {FIELD_REPLICAS:,} sampled runs; at worst {told}")
+    advice = "see that linearised is the step of update, or that the method is one for which a mean field holds"
+    return Diagnosis("mean field", False, f"{told}, further apart than {FIELD_ERROR:.0%}; {advice}")
 
 
 def _stability(optimizer: Optimizer, limit: float) -> Diagnosis:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..engine.mean_field import FINE, STEADY, Detail, MeanField, Start
+from ..engine.mean_field import FINE_DETAIL, STEADY_DETAIL, Detail, MeanField, Start
 from ..engine.run import Run
 from ..engine.schedule import Schedule
 from ..optimizers.base import Optimizer
@@ -36,12 +36,12 @@ class Followed:
     def __post_init__(self) -> None:
         self.problem = self.whole.nodes.followed
 
-    def field(self, detail: Detail = FINE, horizon: int | None = None) -> MeanField:
+    def field(self, detail: Detail = FINE_DETAIL, horizon: int | None = None) -> MeanField:
         """The motion, for a run of ``horizon`` steps if that matters."""
         held = self.optimizer.endless if horizon is None else self.optimizer.at_horizon(horizon)
         return self.problem.field(held, self.batch_size, self.schedule, start=self.start, detail=detail)
 
-    def losses(self, times: Array, detail: Detail = FINE) -> Array:
+    def losses(self, times: Array, detail: Detail = FINE_DETAIL) -> Array:
         """The loss after each of the times."""
         return np.array(list(self._losses(times, detail)))
 
@@ -60,7 +60,7 @@ class Followed:
         The error of blocks is of second order: a loss changes by three times the error that is left when blocks are halved.
         """
         few = times[np.unique(np.linspace(0, len(times) - 1, 40).astype(int))]
-        detail, coarse = FINE, self.losses(few, FINE.coarser())
+        detail, coarse = FINE_DETAIL, self.losses(few, FINE_DETAIL.coarser())
         while True:
             fine = self.losses(few, detail)
             with np.errstate(all="ignore"):
@@ -73,7 +73,7 @@ class Followed:
         """The steady-state loss; 0 for an average over an ever longer time, NaN without noise, where steps never shrink."""
         if self.optimizer.averages or math.isinf(self.batch_size):
             return 0.0 if self.optimizer.averages else math.nan
-        return float(self.field(STEADY).floor())
+        return float(self.field(STEADY_DETAIL).floor())
 
     def note(self, run: Run, error: float) -> str:
         """The end of the message of a run: that it is a mean field, how exactly it was followed, and where it may be wrong."""

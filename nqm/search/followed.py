@@ -14,7 +14,7 @@ from typing import Generic, NamedTuple
 
 import numpy as np
 
-from ..engine.mean_field import FINE, QUICK, SCAN, Detail, FieldState, MeanField
+from ..engine.mean_field import FINE_DETAIL, QUICK_DETAIL, SCAN_DETAIL, Detail, FieldState, MeanField
 from ..engine.run import Hit, Outcome, reached_at
 from ..optimizers.base import Optimizer
 from ..problems.base import Problem
@@ -52,7 +52,7 @@ class FollowSettings:
     numbers: int = 2**16
     """The arrays of one pass hold at most this many numbers: settings times nodes times starts."""
     short: int = 1500
-    """An answer of at most this many steps is searched again with more starts and shorter blocks (`SHORT`)."""
+    """An answer of at most this many steps is searched again with more starts and shorter blocks (`SHORT_DETAIL`)."""
     very_short: int = 128
     """Below this many steps that search begins with a scan of its own, because the loss swings through the target,"""
     denser: int = 2
@@ -64,11 +64,11 @@ class FollowSettings:
 
 
 FOLLOW = FollowSettings()
-SHORT = Detail(part=1 / 32, starts=12)
+SHORT_DETAIL = Detail(part=1 / 32, starts=12)
 """For searches of short runs, in which the loss may swing through the target."""
-VERY_SHORT = Detail(part=1 / 32, starts=24)
+VERY_SHORT_DETAIL = Detail(part=1 / 32, starts=24)
 """For searches of very short runs, in which few steps decide."""
-SIGNS = Detail(part=FINE.part, starts=QUICK.starts)
+SIGNS_DETAIL = Detail(part=FINE_DETAIL.part, starts=QUICK_DETAIL.starts)
 """For searches of optimizers that take signs: their steps depend on the present alone, and need shorter blocks."""
 
 
@@ -210,7 +210,7 @@ class FollowedTuner(Generic[O]):
         return self._fewest_steps(u, goal)
 
     def _detail(self) -> Detail:
-        return SIGNS if self.family.optimizer.assumes_normal else QUICK
+        return SIGNS_DETAIL if self.family.optimizer.assumes_normal else QUICK_DETAIL
 
     def _courses(self, goal: Goal, detail: Detail) -> Courses[O]:
         return Courses(self.problem, self.family, goal.batch_size, detail)
@@ -228,20 +228,20 @@ class FollowedTuner(Generic[O]):
             courses = self._courses(goal, detail)
             return lambda U: courses.log_hits(U, target, limit)
 
-        starts = self._scanned(log_hits(SCAN)) if start is None else [start]
+        starts = self._scanned(log_hits(SCAN_DETAIL)) if start is None else [start]
         best = self._best(log_hits(self._detail()), starts, FOLLOW.wide if start is None else FOLLOW.near)
         if best.value > math.log(FOLLOW.short):
             return best.u
         limit = min(goal.steps, 2 * math.ceil(math.exp(best.value)))
         swings = best.value < math.log(FOLLOW.very_short)
-        detail, starts = VERY_SHORT if swings else SHORT, []
+        detail, starts = VERY_SHORT_DETAIL if swings else SHORT_DETAIL, []
         if swings or start is not None:
-            starts = self._scanned(log_hits(detail if swings else QUICK), FOLLOW.denser if swings else 1)
+            starts = self._scanned(log_hits(detail if swings else QUICK_DETAIL), FOLLOW.denser if swings else 1)
         return self._best(log_hits(detail), [*starts, best.u], FOLLOW.again).u
 
     def _lowest(self, goal: Goal, steps: int, start: Array | None) -> Basin:
         """The setting of least loss after some steps."""
-        courses = self._courses(goal, SHORT if steps <= FOLLOW.short else self._detail())
+        courses = self._courses(goal, SHORT_DETAIL if steps <= FOLLOW.short else self._detail())
         value = lambda U: log_loss(courses.losses(U, steps))  # noqa: E731
         return self._best(value, self._scanned(value) if start is None else [start], FOLLOW.wide)
 

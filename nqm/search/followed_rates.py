@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..engine.mean_field import FINE, QUICK, Detail
+from ..engine.mean_field import FINE_DETAIL, QUICK_DETAIL, Detail
 from ..engine.schedule import Target
 from ..optimizers.base import Optimizer, fill, free, free_parameters, parameters
 from ..problems.base import MAX_STEPS, Problem
@@ -155,7 +155,9 @@ class FollowedRates:
         result = minimize(objective, first, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
         return Rates(start.steps, np.exp(result.x[:count]), result.x[count:], math.exp(float(result.fun)))
 
-    def _losses(self, at: Rates, rates: Array, U: Array, where: Problem | None = None, detail: Detail = QUICK) -> Array:
+    def _losses(
+        self, at: Rates, rates: Array, U: Array, where: Problem | None = None, detail: Detail = QUICK_DETAIL
+    ) -> Array:
         """The loss at the end of each row of rates, (setting, piece), and of shared parameters."""
         values = {p.name: p.kind.value(U[:, i, None]) for i, p in enumerate(self.shared)}
         optimizer = fill(self.optimizer, {**values, "lr": np.ones((len(rates), 1))})
@@ -167,7 +169,9 @@ class FollowedRates:
     def _confirmed(self, found: Rates, target: float) -> Rates:
         """The rates with their loss on finer nodes, and with more steps where the nodes of the search were slightly off."""
         for _ in range(100):
-            loss = float(self._losses(found, found.rates[None], found.u[None], self.problem.nodes.followed, FINE)[0])
+            loss = float(
+                self._losses(found, found.rates[None], found.u[None], self.problem.nodes.followed, FINE_DETAIL)[0]
+            )
             found = found._replace(loss=loss)
             if loss <= target:
                 break

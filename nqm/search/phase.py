@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..engine.mean_field import SCAN
+from ..engine.mean_field import SCAN_DETAIL
 from ..engine.moments import MomentMap, Powers
 from ..engine.readable import Tabular
 from ..engine.run import Method, Outcome, number, numbers
@@ -249,7 +249,7 @@ def followed_map(
     steps, outcomes = np.zeros(grid.count), np.full(grid.count, Outcome.reached, dtype=object)
     if where.initial_loss > target:
         for rows, member in grid.passes():
-            field = where.field(member, grid.batch_sizes[rows][:, None], detail=SCAN)
+            field = where.field(member, grid.batch_sizes[rows][:, None], detail=SCAN_DETAIL)
             course = follow_to(field, len(rows), where.initial_loss, target, MAX_STEPS, math.inf)
             steps[rows] = np.ceil(np.exp(course.log_hits))
             missed, lost = np.isnan(steps[rows]), ~np.isfinite(course.last)

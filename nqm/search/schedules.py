@@ -15,7 +15,8 @@ import numpy as np
 from ..engine.readable import Tabular
 from ..engine.run import Outcome, number
 from ..engine.schedule import Schedule
-from ..optimizers.base import Optimizer, free, parameters, refuse_moments
+from ..optimizers.base import Optimizer, free, parameters
+from ..optimizers.nonlinear import refuse_moments
 from ..problems.base import MAX_STEPS, Problem, check_batch_size, require_separable
 from ..types import Array, Wrong
 from .answer import Goal, Tuned

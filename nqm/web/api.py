@@ -11,12 +11,11 @@ import numpy as np
 
 from ..engine.run import number, numbers
 from ..engine.schedule import Schedule
-from ..engine.spectrum import Spectrum
+from ..engine.spectrum import Spectrum, decades
 from ..logs import Forecast
 from ..nets.fitting.model import Fit
 from ..optimizers import SGD, Optimizer
 from ..optimizers.base import parameters
-from ..problems.base import decades
 from ..problems.quadratic import Quadratic
 from ..search import Axis, optimal_schedule, phase_map, steps_to_target
 from ..search import tune as run_tune

@@ -11,8 +11,8 @@ from typing import Literal, get_args, get_origin, get_type_hints
 
 from .. import __version__
 from ..optimizers import Optimizer, Wrapper, free
-from ..optimizers.base import Nonlinear, NonlinearWrapper
 from ..optimizers.kinds import Kind
+from ..optimizers.nonlinear import Nonlinear, NonlinearWrapper
 from ..search.sweeps import DEFINITIONS
 from ..text.objects import KNOWN_OPTIMIZERS, KNOWN_SCHEDULES, KNOWN_SPECTRA
 from ..text.tokens import argument_names

@@ -52,6 +52,7 @@ def test_a_hit_is_json() -> None:
         "outcome": "reached",
         "message": f"reached 0.1 at step {hit.steps}",
         "loss": hit.loss,
+        "method": "exact",
     }
     lost = steps_to_target(PROBLEM, SGD(30.0), 1000, 0.1).to_dict()
     assert lost["steps"] is None

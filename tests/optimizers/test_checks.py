@@ -212,8 +212,7 @@ def test_a_wrapper_that_hides_the_steps_of_what_it_holds_is_refused() -> None:
 def test_a_wrapper_whose_own_row_is_that_of_A_is_refused() -> None:
     @dataclass(frozen=True)
     class Doubling(Averaging):
-        def system(self, h: Any, t: int) -> Any:
-            G, b = self.inner.system(h, t)
+        def joined(self, G: Any, b: Any, t: int) -> Any:
             return [*([*row, 0.0] for row in G), [*(0.1 for _ in b), 0.9]], [*b, 0.0]
 
         @property

@@ -293,25 +293,30 @@ def test_settings_at_once_are_settings_one_by_one(row: Optimizer) -> None:
         assert np.abs(both[:, i] - moved(fill(row, {name: float(lr)}), theta, gs)).max() < SAME
 
 
-@rows
-def test_exact_verbs_say_what_to_use_instead(row: Optimizer) -> None:
+RULES_ALONE = {name: row for name, row in SAMPLED.items() if not row.has_mean_field}
+
+
+@pytest.mark.parametrize("row", RULES_ALONE.values(), ids=RULES_ALONE.keys())
+def test_verbs_refuse_a_rule_without_a_mean_field_and_say_what_to_use_instead(row: Optimizer) -> None:
     problem = Quadratic(FEW)
     assert not row.linear
     for verb in (
         lambda: problem.run(row, 4, 10),
         lambda: problem.floor(row, 4),
         lambda: problem.losses(row, 10, 1),
-        lambda: problem.stability_limit(row),
         lambda: nqm.steps_to_target(problem, row, 4, 0.1),
+        lambda: nqm.optimal_schedule(problem, row, 4, steps=10),
     ):
-        with pytest.raises(ValueError, match=r"sampled and has no exact moments: use problem.sample .* tune or sweep"):
+        with pytest.raises(
+            ValueError, match=r"neither exact moments nor a mean field; use problem.sample .* tune or sweep"
+        ):
             verb()
 
 
-def test_schedules_are_optimised_for_exact_moments_only() -> None:
-    for row in (Adam(), Clipped(SGD(), 1.0), EMA(Sign(), 0.9)):
-        with pytest.raises(ValueError, match="sampled and has no exact moments"):
-            nqm.optimal_schedule(Quadratic(FEW), row, 4, steps=10)
+@rows
+def test_only_linear_optimizers_have_a_stability_limit(row: Optimizer) -> None:
+    with pytest.raises(ValueError, match="not linear"):
+        Quadratic(FEW).stability_limit(row)
 
 
 @rows

@@ -147,8 +147,7 @@ def test_a_pace_that_is_not_that_of_the_system_is_found() -> None:
     class Average(Averaging):
         late: int = 1000  # the step from which pace is wrong
 
-        def system(self, h: Any, t: int) -> Any:
-            G, b = self.inner.system(h, t)
+        def joined(self, G: Any, b: Any, t: int) -> Any:
             row, noise = follow(G, b, self.inner.readout(t + 1))
             c = self.pace(t) * (0.5 if t >= self.late else 1.0)
             return [*([*g, 0.0] for g in G), [*(c * e for e in row), -c]], [*b, c * noise]
