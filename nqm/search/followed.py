@@ -55,7 +55,7 @@ class FollowSettings:
     """An answer of at most this many steps is searched again with more starts and shorter blocks (`SHORT_DETAIL`)."""
     very_short: int = 128
     """Below this many steps that search begins with a scan of its own, because the loss swings through the target,"""
-    denser: int = 2
+    denser: int = 4
     """with this many times as many points, starts, and parts of their distance."""
     settled: float = 1e-4
     """A loss has settled if its log changes by less than this while time doubles."""

@@ -85,7 +85,7 @@ def test_first_hits_that_are_none() -> None:
 
 def test_a_loss_that_rises_to_its_floor_reaches_a_target_but_does_not_stay_there() -> None:
     first, settled = (
-        steps_to_target(PROBLEM, Adam(0.03), 1024, 0.0115, until=until, max_steps=10**5)
+        steps_to_target(PROBLEM, Adam(0.03), 1024, 0.0125, until=until, max_steps=10**5)
         for until in ("first", "settled")
     )
     assert first.steps is not None
@@ -95,7 +95,7 @@ def test_a_loss_that_rises_to_its_floor_reaches_a_target_but_does_not_stay_there
 def dense_best(optimizer: Any, batch_size: float, target: float, points: Any, limit: int = 10**5) -> float:
     """The fewest steps over a dense grid of settings, by finer blocks and more starts than the search has."""
     family = Family(optimizer, PROBLEM.nodes.smooth.spectrum)
-    courses = Courses(PROBLEM, family, batch_size, Detail(part=1 / 32, starts=16))
+    courses = Courses(PROBLEM, family, batch_size, Detail(part=1 / 32, starts=24))
     return float(np.exp(courses.log_hits(points, target, limit).min()))
 
 
@@ -135,6 +135,7 @@ def test_the_least_loss_for_a_budget() -> None:
     assert tuned.steps == 500
 
 
+@pytest.mark.slow
 def test_an_average_over_part_of_the_run_is_tuned_over_horizons() -> None:
     family = Polyak(Adam(), 0.5)
     tuned = tune(PROBLEM, family, 64, 0.1)
