@@ -26,8 +26,7 @@ from .output import TABLE_ROWS, Sink, progress, readable, show_table
 
 if TYPE_CHECKING:
     from ..engine.schedule import Schedule
-    from ..logs import Forecast
-    from ..logs.planning import BestSchedule
+    from ..logs import BestSchedule, Forecast
 
 
 @verb(

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -49,6 +48,16 @@ class ForecastSettings:
     # schedule (124 million weights) differ as 0.0004 does, and single pairs of 25 and 100 million weights as 0.00035 and 0.00045.
     offset: float = 0.0005
     most_points: int = 200  # Points of a log that are fitted; longer logs are averaged over neighbours.
+    exponent: float = 1.0  # b of the law: the noise of a step is forgotten as the intrinsic time to this power.
+    # Starts of the fit: s0 as a share of the longest intrinsic time, and a factor on the noise that the priors expect.
+    starts: tuple[tuple[float, float], ...] = (
+        (0.003, 0.3),
+        (0.003, 1.0),
+        (0.003, 3.0),
+        (0.1, 0.3),
+        (0.1, 1.0),
+        (0.1, 3.0),
+    )
     beginning: float = 0.1  # Points in the first part of a run count less: the law does not know the first transient.
     # Means and standard deviations of log parameters. The first two sets have 0.0006 and 0.0004 if the start of the norm is
     # left free. Runs at several peak rates do not decide it, because the first transient of the network overlays that of the
@@ -100,11 +109,10 @@ def reading(
         raise Wrong(
             f"a forecast needs positive losses; log {log.name!r} has {log.loss.min():g} at step {at:,}", argument="logs"
         )
-    warm = warmup_of(rates)
-    keep = (log.step > 0) & (log.step >= warm)
+    keep = after_warmup(log)
     if keep.sum() < 3:
         raise Wrong(
-            f"log {log.name!r} has {keep.sum()} points after its warm-up of {warm:,} steps; a fit needs 3",
+            f"log {log.name!r} has {keep.sum()} points after its warm-up of {warmup_of(rates):,} steps; a fit needs 3",
             argument="logs",
         )
     step, y = averaged(log.step[keep], np.log(log.loss[keep]), settings.most_points)
@@ -112,6 +120,11 @@ def reading(
     weight *= np.sqrt(settings.effective_points / (weight**2).sum())
     course = Course.of(rates, step, metric.weight_decay, sizes_of(log, batch_size))
     return Reading(course, y, weight, int((~keep).sum()))
+
+
+def after_warmup(log: Log) -> Array:
+    """Which points of a log are fitted: those after its first step and its warm-up."""
+    return (log.step > 0) & (log.step >= warmup_of(log.rates))
 
 
 def warmup_of(rates: Array) -> int:
@@ -143,7 +156,7 @@ def fit_law(readings: list[Reading], metric: RateMetric, settings: ForecastSetti
 
     mean, deviation, starts = guesses(readings, metric, settings)
     free = [NAMES.index(name) for name in metric.names]
-    objective = Objective(readings, metric, mean, deviation, free, settings.scatter)
+    objective = Objective(readings, metric, mean, deviation, free, settings)
     best = None
     for start in starts:
         scale: Any = deviation[free].clip(0.1, 0.5)
@@ -154,7 +167,7 @@ def fit_law(readings: list[Reading], metric: RateMetric, settings: ForecastSetti
     if best is None:
         raise Wrong("no law explains these logs: are the losses positive and the learning rates as trained?", "logs")
     theta = objective.full(best.x)
-    law = LossLaw(metric, theta)
+    law = LossLaw(metric, theta, settings.exponent)
     residuals = tuple(np.log(law.loss(r.course)) - r.y for r in readings)
     scatter = math.sqrt(np.mean([mean_square(e, r.weight) for e, r in zip(residuals, readings, strict=True)]))
     covariance = np.zeros((len(NAMES), len(NAMES)))
@@ -196,7 +209,7 @@ class Objective:
     mean: Array
     deviation: Array
     free: list[int]
-    scatter: float
+    settings: ForecastSettings
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_kept", {})
@@ -221,17 +234,18 @@ class Objective:
         return kept[key]
 
     def _evaluate(self, x: Array) -> tuple[Array, Array]:
-        law = LossLaw(self.metric, self.full(np.clip(x, -300, 300)))
+        law = LossLaw(self.metric, self.full(np.clip(x, -300, 300)), self.settings.exponent)
+        scatter = self.settings.scatter
         values = [(x - self.mean[self.free]) / self.deviation[self.free]]
         slopes = [np.diag(1 / self.deviation[self.free])]
         for each in self.readings:
             with np.errstate(all="ignore"):
                 loss, J = law.jacobian(each.course)
                 loss = np.maximum(loss, 1e-9)
-                e = (np.log(loss) - each.y) / self.scatter
+                e = (np.log(loss) - each.y) / scatter
             value, slope = huber(e)
             values.append(each.weight * value)
-            slopes.append((each.weight * slope / self.scatter / loss)[:, None] * J[:, self.free])
+            slopes.append((each.weight * slope / scatter / loss)[:, None] * J[:, self.free])
         return np.nan_to_num(np.concatenate(values), nan=1e6), np.nan_to_num(np.concatenate(slopes))
 
 
@@ -264,7 +278,7 @@ def guesses(
     mean = np.log([table[name][0] for name in NAMES])
     deviation = np.array([table[name][1] for name in NAMES])
     starts = []
-    for s0, noise in product((0.003, 0.1), (0.3, 1.0, 3.0)):
+    for s0, noise in settings.starts:
         start = mean.copy()
         start[NAMES.index("s0")] = np.log(s0 * S)
         start[NAMES.index("N")] += np.log(noise)

@@ -27,6 +27,7 @@ from ..optimizers.base import require_set
 from ..problems.base import AnySchedule, Nodes, Pair, Problem, Steps, check_batch_size, report_steps, total
 from ..sampling.laws import Law
 from ..types import Array, Wrong, is_number
+from .allowance import outside
 from .course import Course, cuts
 from .law import LossLaw
 
@@ -158,11 +159,12 @@ class LoggedProblem(Problem):
     def caveat(self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None, steps: int) -> str:
         plan, rate = self._plan(schedule), self._rate(optimizer)
         size = None if self.forecast.batch_size is None else batch_size
-        sentence = self.forecast._distance(rate * float(plan.lr.max()), steps, size)
-        if sentence.startswith("This run is within"):
+        parts = outside(self.forecast, rate * float(plan.lr.max()), steps, size)
+        if not parts:
             return ""
-        most = f"; searches try rates up to {self.largest_rate:.3g}" if rate > 0.98 * self.largest_rate else ""
-        return "; " + sentence.partition(". ")[0][0].lower() + sentence.partition(". ")[0][1:] + most
+        if rate > 0.98 * self.largest_rate:
+            parts.append(f"searches try rates up to {self.largest_rate:.3g}")
+        return f"; this run is outside the logs: {'; '.join(parts)}"
 
     def sentence(
         self, outcome: Outcome, optimizer: Optimizer, batch_size: float, schedule: Schedule | None = None, *,
