@@ -92,6 +92,11 @@ class LoggedProblem(Problem):
         return SameNodes(self)
 
     @property
+    def counts_examples(self) -> bool:
+        """Whether a batch size is a number of examples; without batch sizes in the logs, 1 stands for an unknown one."""
+        return self.forecast.batch_size is not None
+
+    @property
     def largest_rate(self) -> float:
         """The largest learning rate that searches try."""
         return MOST_RATE * self.forecast.peaks[1]
