@@ -200,7 +200,11 @@ for command in (fit, predict, check, plot):
 
 def _fitted_to(found: Forecast) -> str:
     """The sentence on how close the law comes to the logs."""
-    return f"{len(found.logs)} logs of {found.optimizer}; the law fits them to {100 * found.error:.2g}% of the loss"
+    from ..logs.sheets import counted
+
+    logs = counted(len(found.logs), "log")
+    them = "them" if len(found.logs) > 1 else "it"
+    return f"{logs} of {found.optimizer}; the law fits {them} to {100 * found.error:.2g}% of the loss"
 
 
 def _default_file() -> str:

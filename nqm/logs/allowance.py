@@ -4,7 +4,7 @@ The residuals of a fit do not show what the law gets wrong where no log has been
 and has an effective rate eta. The law was held against a loss at the logged point that is nearest in log S and log eta, and its
 error grows with the distance from there. Relative to the loss, the variance of a run around its forecast is
 
-    offset^2 + (residuals scatter)^2 + (peak dp)^2 + min over logged points of (time dS)^2 + (rate de)^2
+    offset^2 + scatter^2 + (peak dp)^2 + min over logged points of (time dS)^2 + (rate de)^2
 
 beside that of the parameters. dS and de are the differences in log S and in log eta, dp is how far the logarithm of the peak rate
 is outside those of the logs, and scatter is that of the residuals.
@@ -38,17 +38,14 @@ SAID_ERROR = (
 class ErrorSettings:
     """Relative standard deviations of a single run around its forecast, beside the uncertainty of the parameters.
 
-    ``python -m benchmarks.forecast_choice`` finds all but ``few`` on published runs, by maximum likelihood.
+    ``python -m benchmarks.forecast_choice`` finds all but the first two on published runs, by maximum likelihood.
     """
 
-    offset: float = 0.0004  # What all points of a run have in common, such as its seed.
-    residuals: float = 0.75  # Factor on the residuals of the fit, for what a run does beside the law.
-    few: float = (
-        0.003  # Least of both with fewer than three logs: from two, intervals held half of the points without it.
-    )
-    time: float = 0.0023  # Error of the law for each factor e in intrinsic time from the nearest logged point.
-    rate: float = 0.0009  # The same for each factor e in the effective rate.
-    peak: float = 0.0045  # The same for each factor e of the peak rate outside those of the logs.
+    offset: float = SETTINGS_OF_FIT.offset  # What all points of a run have in common, such as its seed.
+    few: float = 0.003  # The least scatter with fewer than three logs: from two, intervals held half of the points.
+    time: float = 0.0012  # Error of the law for each factor e in intrinsic time from the nearest logged point.
+    rate: float = 0.0017  # The same for each factor e in the effective rate.
+    peak: float = 0.0039  # The same for each factor e of the peak rate outside those of the logs.
 
 
 SETTINGS_OF_ERROR = ErrorSettings()
@@ -88,7 +85,7 @@ class Gaps:
 
     def allowance(self, settings: ErrorSettings = SETTINGS_OF_ERROR) -> Array:
         """The relative standard deviation of a run around its forecast at each point, without that of the parameters."""
-        own = math.hypot(settings.offset, settings.residuals * self.scatter)
+        own = math.hypot(settings.offset, self.scatter)
         own = max(own, settings.few) if self.logs < 3 else own
         return np.hypot(own / self.early, self.form(settings))
 

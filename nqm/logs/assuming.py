@@ -14,6 +14,8 @@ from .log import Log
 ADAPTIVE = ("adam", "lion", "adafactor", "lamb", "rmsprop", "adagrad", "shampoo", "soap", "muon")
 """Optimizers by name whose updates have a size of their own."""
 
+RISE = 0.02  # A loss that ends this share above its lowest has risen. Rates that rise again raise a loss by less.
+
 
 def metric_of(logs: Sequence[Log]) -> tuple[RateMetric, tuple[str, ...]]:
     """How the learning rates of these logs become effective ones, with what had to be assumed."""
@@ -32,8 +34,23 @@ def metric_of(logs: Sequence[Log]) -> tuple[RateMetric, tuple[str, ...]]:
     said = () if kinds else ("No optimizer is known: AdamW is assumed. Say optimizer= if it is another.",)
     if decay is None:
         held = "the weight norm is taken at its steady state, an effective rate of lr / sqrt(peak)"
-        return RateMetric("half"), (*said, f"No weight decay is known: {held}. Say weight_decay= for its transient.")
+        advice = (
+            "Say weight_decay= (--weight-decay) if you know it: published runs were then forecast with half the error"
+        )
+        return RateMetric("half"), (*said, f"No weight decay is known: {held}. {advice}, and intervals are narrower.")
     return RateMetric("norm", float(decay)), said
+
+
+def rising(log: Log) -> str | None:
+    """A sentence on a log whose loss ends well above its lowest; medians of tenths of its points are compared."""
+    parts = [
+        (log.step[g[-1]], float(np.median(log.loss[g]))) for g in np.array_split(np.arange(log.step.size), 10) if g.size
+    ]
+    lowest, last = min(parts, key=lambda part: part[1]), parts[-1]
+    if log.step.size < 2 * len(parts) or last[1] <= (1 + RISE) * lowest[1]:
+        return None
+    what = f"The loss of {log.name or 'a log'!r} rises from {lowest[1]:.4g} by step {lowest[0]:,} to {last[1]:.4g} at its end"
+    return f"{what}: the law knows neither overfitting nor divergence. Omit this log, or cut it before the loss rises."
 
 
 def adaptive(optimizer: Optimizer | str | None) -> bool:

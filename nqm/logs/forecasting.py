@@ -17,13 +17,14 @@ from ..problems.base import Steps
 from ..types import Array, Wrong
 from .allowance import Gaps, distance_sentence, outside
 from .asking import asked
-from .assuming import metric_of, reference_of
+from .assuming import metric_of, reference_of, rising
 from .course import Course
 from .fitting import NORMAL_90, Fitted, after_warmup, fit_law, reading, sizes_of, warmup_of
 from .law import NAMES, LossLaw, RateMetric
 from .log import Log
 from .outlook import Outlook
 from .saving import as_dict, parts_of, read_json
+from .sheets import counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,7 +56,7 @@ class Forecast(Tabular):
     def _brief(self) -> str:
         law = self.law
         floor = f"floor {law['floor']:.4g}, signal exponent {law['alpha']:.3g}"
-        return f"{len(self.logs)} logs, {self.optimizer}: {floor}, fitted to {100 * self.error:.2g}%"
+        return f"{counted(len(self.logs), 'log')}, {self.optimizer}: {floor}, fitted to {100 * self.error:.2g}%"
 
     def _notes(self) -> tuple[str, ...]:
         return (*self.remarks, *self.undecided)
@@ -260,6 +261,7 @@ def forecast(logs: Sequence[Log] | Log) -> Forecast:
     omitted = sum(each.omitted for each in readings)
     if omitted:
         more = (*more, f"{omitted:,} points before the first step or within a warm-up are not fitted.")
+    more = (*more, *(sentence for log in logs if (sentence := rising(log)) is not None))
     fitted = fit_law(readings, metric)
     if fitted.scatter > USUAL_ERROR:
         missed = (

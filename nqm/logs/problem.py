@@ -288,11 +288,12 @@ class LoggedProblem(Problem):
         Their sums of ``mass exp(-2 h S)`` are ``A (1 + S / s0)^-alpha`` and ``N K(S)``, to 1e-8 of their values at S = 0.
         """
         A, alpha, s0, N, C = (self.law[name] for name in ("A", "alpha", "s0", "N", "C"))
-        low = min(math.log(NODE_TAIL) / alpha - math.log(2 * s0), math.log(NODE_TAIL * C))
+        b = self.law.exponent
+        low = min(math.log(NODE_TAIL) / alpha - math.log(2 * s0), math.log(NODE_TAIL) / b + math.log(C))
         high = math.log(NODE_REACH * max(C, 1 / (2 * s0)))
         h = np.exp(np.arange(max(low, -600.0), high + NODE_STEP, NODE_STEP))
         signal = A * NODE_STEP * np.exp(alpha * np.log(2 * s0 * h) - 2 * s0 * h - math.lgamma(alpha))
-        noise = N * (self.forecast.batch_size or 1.0) * NODE_STEP * (h / C) * np.exp(-h / C)
+        noise = N * (self.forecast.batch_size or 1.0) * NODE_STEP * np.exp(b * np.log(h / C) - h / C - math.lgamma(b))
         return Spectrum(h, 2 * noise / h, 2 * signal / h)
 
 

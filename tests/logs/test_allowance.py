@@ -51,7 +51,7 @@ def by_hand(found: Forecast, rates: Array) -> float:
         for logged_S, logged_eta in logged
     )
     beyond = max(math.log(rates.max() / HIGH), math.log(LOW / rates.max()), 0)
-    return math.sqrt(s.offset**2 + (s.residuals * 1e-3) ** 2 + nearest + (s.peak * beyond) ** 2)
+    return math.sqrt(s.offset**2 + 1e-6 + nearest + (s.peak * beyond) ** 2)
 
 
 RUNS = {
@@ -73,7 +73,7 @@ def test_the_width_by_hand(name: str, found: Forecast) -> None:
 
 
 def test_a_run_of_the_logs_has_its_scatter_alone(found: Forecast) -> None:
-    own = math.hypot(SETTINGS_OF_ERROR.offset, SETTINGS_OF_ERROR.residuals * 1e-3)
+    own = math.hypot(SETTINGS_OF_ERROR.offset, 1e-3)
     assert width(found, found.logs[0].rates) == pytest.approx(own, rel=1e-9)
     # The first step is at a tenth of the beginning, which is a tenth of the run.
     assert width(found, found.logs[0].rates, LAST // 100) > 9.9 * own
