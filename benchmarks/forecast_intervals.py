@@ -1,6 +1,6 @@
 """How wide the intervals of forecasts are made: the settings of their allowance that are likeliest on the runs of some sets.
 
-`cases_of` forecasts runs from others in all the ways in which a user might: three runs of nine, all runs but one, short runs alone.
+`cases_of` forecasts runs from others in ways in which a user might: from three runs, from short runs alone, at other peak rates.
 `likeliest` finds the settings; it is part of ``python -m benchmarks.forecast_choice``.
 """
 
@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from benchmarks.forecast import MORE_SPLITS, RUN_SPLITS, after_beginning
-from benchmarks.forecast_data import FITTED_RUNS, OWN_SPLIT, SIZES, lr_scheduling, multi_power_law
+from benchmarks.forecast_data import OWN_SPLIT, SIZES, lr_scheduling, multi_power_law
 from nqm.logs import Forecast, Log
 from nqm.logs.allowance import SETTINGS_OF_ERROR, ErrorSettings, Gaps
 from nqm.logs.course import Course
@@ -62,7 +62,10 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """Runs that are forecast from the same logs; ``kind`` is ``split``, ``left out`` or ``long``."""
+    """Runs that are forecast from the same logs.
+
+    ``kind`` is ``split``, ``long`` for runs three times as long as the logs, or ``far`` for peaks outside 5e-4 to 2e-3.
+    """
 
     kind: str
     name: str
@@ -83,7 +86,7 @@ class Cases:
 
     @cached_property
     def kinds(self) -> dict[str, list[Case]]:
-        return {kind: [case for case in self.found if case.kind == kind] for kind in ("split", "left out", "long")}
+        return {kind: [case for case in self.found if case.kind == kind] for kind in ("split", "long", "far")}
 
     def surprise(self, settings: ErrorSettings) -> float:
         """The mean over the kinds of cases, each case and each of its runs counting alike."""
@@ -109,28 +112,19 @@ def _multi_power_law(size: str, fit: Fit) -> Iterator[Case]:
     for names in (OWN_SPLIT, *MORE_SPLITS):
         others = [log for n, log in logs.items() if n not in names]
         yield _case("split", " + ".join(names), fit, [logs[n] for n in names], others)
-    for name, log in logs.items():
-        yield _case("left out", name, fit, [other for other in logs.values() if other is not log], [log])
     short = [log for name, log in logs.items() if not name.endswith(LONG)]
-    for name in logs:
-        if name.endswith(LONG):
-            yield _case("long", name, fit, short, [logs[name]])
+    yield _case("long", LONG, fit, short, [log for name, log in logs.items() if name.endswith(LONG)])
 
 
 def _lr_scheduling(fit: Fit) -> Iterator[Case]:
-    """The splits are measured on peaks from 5e-4 to 2e-3; the split of ten runs on all peaks is one more left-out case."""
     runs = {run: one for run, one in lr_scheduling().items() if one.last < 5}
     for chosen in RUN_SPLITS:
         found = fit([runs[run].log for run in chosen])
-        others = {run: Run.of(found, after_beginning(one.log)) for run, one in runs.items() if run not in chosen}
-        near = tuple(each for run, each in others.items() if 5e-4 <= runs[run].peak <= 2e-3)
-        far = tuple(each for run, each in others.items() if not 5e-4 <= runs[run].peak <= 2e-3)
         name = " + ".join(map(str, chosen))
-        yield Case("split", name, near)
-        yield Case("left out", f"{name}, other peaks", far)
-    for run in FITTED_RUNS:
-        others = [runs[other].log for other in FITTED_RUNS if other != run]
-        yield _case("left out", str(run), fit, others, [after_beginning(runs[run].log)])
+        others = {run: Run.of(found, after_beginning(one.log)) for run, one in runs.items() if run not in chosen}
+        near = {run for run in others if 5e-4 <= runs[run].peak <= 2e-3}
+        yield Case("split", name, tuple(each for run, each in others.items() if run in near))
+        yield Case("far", name, tuple(each for run, each in others.items() if run not in near))
 
 
 def likeliest(sets: Sequence[Cases]) -> ErrorSettings:

@@ -91,11 +91,11 @@ def forecast_choice() -> str:
     errors = ["mean R2", "largest relative error", "final loss of WSD"]
     return "\n\n".join(
         [
-            "Laws that were chosen on some sets, and their figures on another. Rows with `all three` are the law that nqm has, and rows "
-            "with `earlier` the law that it had before: both have seen the runs that they are measured on.",
+            "Laws that were chosen on some sets, and their figures on another. Rows with `all three` are the law that nqm has: "
+            "it has seen the runs that it is measured on.",
             markdown(["set", "chosen on", "law", *errors, *held, "held, long runs"], small),
-            "The same for 124M: mean absolute errors of the last losses by peak rate, the rank correlation over runs of 50,000 steps, and "
-            "how far above the best measured run the run lies that the forecast would choose.",
+            "The same for 124M: mean absolute errors of the last losses by peak rate, the rank correlation over runs of 50,000 "
+            "steps, and how far above the best measured run the run lies that the forecast would choose.",
             markdown(["chosen on", "law", *(name.replace("_", " ") for name in figures), *held], large),
         ]
     )

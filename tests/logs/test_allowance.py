@@ -13,6 +13,7 @@ from laws import effective_rates
 from nqm.logs import Forecast
 from nqm.logs import allowance as module
 from nqm.logs.allowance import LEAST_RATE, SETTINGS_OF_ERROR
+from nqm.logs.asking import asked
 from nqm.logs.fitting import NORMAL_90
 from nqm.types import Array
 
@@ -79,6 +80,17 @@ def test_a_run_of_the_logs_has_its_scatter_alone(found: Forecast) -> None:
     assert width(found, found.logs[0].rates, LAST // 100) > 9.9 * own
     two = replace(found, logs=found.logs[:2])  # Two logs leave too few residuals to go by.
     assert width(two, found.logs[0].rates) == pytest.approx(SETTINGS_OF_ERROR.few, rel=1e-9)
+
+
+def test_a_norm_at_its_steady_state_widens_the_error_of_the_law() -> None:
+    two = known_forecast("half", None)
+    found = replace(two, logs=two.logs * 2, fitted=replace(two.fitted, covariance=0 * two.fitted.covariance))
+    own = width(found, found.logs[0].rates)
+    assert own == pytest.approx(math.hypot(SETTINGS_OF_ERROR.offset, 1e-3), rel=1e-9)
+    far = math.sqrt(width(found, 3 * HIGH * WARM) ** 2 - own**2)
+    plain = replace(SETTINGS_OF_ERROR, steady=1.0)
+    gaps = module.Gaps.of(found, asked(found, 3 * HIGH * WARM, [LAST], None, None).course)
+    assert far == pytest.approx(SETTINGS_OF_ERROR.steady * gaps.form(plain)[0], rel=1e-6)
 
 
 def test_an_error_that_ignores_the_rate_shows(found: Forecast, monkeypatch: pytest.MonkeyPatch) -> None:
