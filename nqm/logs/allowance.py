@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from .forecasting import Forecast
 
 STATES = 40  # Points of a log to which distances are measured.
-LEAST_RATE = 0.01  # Effective rates below this share of the largest of the logs count as this share: noise is not added any more.
-LEAST_TIME = 1e-6  # The same for intrinsic times, as a share of the longest of the logs.
+LEAST_RATE_SHARE = 0.01  # Effective rates below this share of the largest of the logs count as this share.
+LEAST_TIME_SHARE = 1e-6  # The same for intrinsic times, as a share of the longest of the logs.
 SAID_ERROR = (
     0.001  # A form error of this share of the loss is said, even if peak and length are within those of the logs.
 )
@@ -73,7 +73,7 @@ class Gaps:
         states = [logged_states(forecast.law, log) for log in logs]
         S, eta = (np.concatenate(each) for each in zip(*states, strict=True))
         own_S, own_eta = states_of(forecast.law, course)
-        floor, start = LEAST_RATE * eta.max(), LEAST_TIME * S.max()
+        floor, start = LEAST_RATE_SHARE * eta.max(), LEAST_TIME_SHARE * S.max()
         x, y = (np.log(np.maximum(each, start)) for each in (own_S, S))
         u, v = (np.log(np.maximum(each, floor)) for each in (own_eta, eta))
         peaks = [log.peak for log in logs]

@@ -23,7 +23,7 @@ POINTS = 200  # steps that are reported of a run if none are named
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class AskedRun:
     """A run that a forecast is asked about: its rates, the steps to report, its batch sizes, and its course."""
 
     rates: Array
@@ -32,7 +32,9 @@ class Asked:
     course: Course
 
 
-def asked(forecast: Forecast, lr: object, steps: Steps | None, peak: float | None, batch_size: float | None) -> Asked:
+def asked(
+    forecast: Forecast, lr: object, steps: Steps | None, peak: float | None, batch_size: float | None
+) -> AskedRun:
     """The run that a caller describes, as in `Forecast.predict`."""
     if isinstance(lr, Optimizer):
         lr = _rate_of(lr)
@@ -54,7 +56,7 @@ def asked(forecast: Forecast, lr: object, steps: Steps | None, peak: float | Non
     if not np.all(np.isfinite(rates)) or rates.min() < 0 or rates.max() <= 0:
         raise Wrong("lr must be finite, not negative, and positive somewhere", argument="lr")
     course = Course.of(rates, times, forecast.metric.weight_decay, ratio_of(forecast, size, len(rates)))
-    return Asked(rates, times, None if size is None else float(np.ravel(size)[0]), course)
+    return AskedRun(rates, times, None if size is None else float(np.ravel(size)[0]), course)
 
 
 def _times(default: Steps, steps: Steps | None) -> Array:

@@ -12,7 +12,7 @@ from laws import effective_rates
 
 from nqm.logs import Forecast
 from nqm.logs import allowance as module
-from nqm.logs.allowance import LEAST_RATE, SETTINGS_OF_ERROR
+from nqm.logs.allowance import LEAST_RATE_SHARE, SETTINGS_OF_ERROR
 from nqm.logs.asking import asked
 from nqm.logs.fitting import NORMAL_90
 from nqm.types import Array
@@ -44,7 +44,7 @@ def places(found: Forecast, rates: Array, times: list[int]) -> list[tuple[float,
 def by_hand(found: Forecast, rates: Array) -> float:
     """What the width at the end of a run should be, from distances to every logged point after the warm-up."""
     logged = [p for log in found.logs for p in places(found, log.rates, [t for t in log.step.tolist() if t >= 495])]
-    floor = LEAST_RATE * max(eta for _, eta in logged)
+    floor = LEAST_RATE_SHARE * max(eta for _, eta in logged)
     S, eta = places(found, rates, [len(rates)])[0]
     s = SETTINGS_OF_ERROR
     nearest = min(
@@ -94,7 +94,7 @@ def test_a_norm_at_its_steady_state_widens_the_error_of_the_law() -> None:
 
 
 def test_an_error_that_ignores_the_rate_shows(found: Forecast, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LEAST_RATE", 1e9)
+    monkeypatch.setattr(module, "LEAST_RATE_SHARE", 1e9)
     with pytest.raises(AssertionError):
         test_the_width_by_hand("cosine", found)
 
