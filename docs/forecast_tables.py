@@ -54,6 +54,7 @@ def forecast_tables() -> str:
     ]
     return "\n\n".join(
         [
+            forecast_choice(),
             "Three runs are fitted, and six others are forecast:",
             markdown(["size", "law", *errors, "points in 90% intervals"], split),
             "Each run is forecast from the eight others of its size:",
@@ -69,6 +70,58 @@ def forecast_tables() -> str:
             markdown(["work", "seconds", "plain loop"], seconds),
         ]
     )
+
+
+def forecast_choice() -> str:
+    """The laws that some sets choose, on the sets that had no part in the choice."""
+    rows = forecast_rows("choice")
+    small = [
+        (row["set"], _chosen(row), _law(row), f"{float(row['mean_r2']):.5f}", percent(float(row["largest_relative_error"])),
+         f"{float(row['wsd_final_error']):.4f}", *_shares(row), _share(row["held_long"]))
+        for row in rows if row["mean_r2"]
+    ]  # fmt: skip
+    figures = [
+        name for name in rows[0] if name.startswith("error_") or name in ("rank_correlation", "chosen_above_best")
+    ]
+    large = [
+        (_chosen(row), _law(row), *(f"{float(row[name]):.4f}" for name in figures), *_shares(row))
+        for row in rows if row["rank_correlation"]
+    ]  # fmt: skip
+    held = ["held, published split", "held, four splits"]
+    errors = ["mean R2", "largest relative error", "final loss of WSD"]
+    return "\n\n".join(
+        [
+            "Laws that were chosen on some sets, and their figures on another. Rows with `all three` are the law that nqm has: "
+            "it has seen the runs that it is measured on.",
+            markdown(["set", "chosen on", "law", *errors, *held, "held, long runs"], small),
+            "The same for 124M: mean absolute errors of the last losses by peak rate, the rank correlation over runs of 50,000 "
+            "steps, and how far above the best measured run the run lies that the forecast would choose.",
+            markdown(["chosen on", "law", *(name.replace("_", " ") for name in figures), *held], large),
+        ]
+    )
+
+
+def _chosen(row: dict[str, str]) -> str:
+    return "all three" if row["chosen_on"].count("+") == 2 else row["chosen_on"]
+
+
+def _law(row: dict[str, str]) -> str:
+    """A law in short: start of the norm, saturation, exponent and speed of the noise, and what is not as usual."""
+    if not row["noise"]:
+        return ""
+    usual = {"width": "1.0", "beginning": "0.1", "effective_points": "10.0"}
+    others = [f"{name.replace('_', ' ')} {row[name]}" for name, value in usual.items() if row[name] != value]
+    exponent, speed = row["noise"].strip("()").replace("'", "").split(", ")
+    return ", ".join([f"r0 {row['norm']}", f"k {row['k']}", f"b {exponent}", f"speed {speed}", *others])
+
+
+def _share(value: str) -> str:
+    return f"{100 * float(value):.0f}%" if value else ""
+
+
+def _shares(row: dict[str, str]) -> tuple[str, str]:
+    least, most = _share(row["held_least"]), _share(row["held_most"])
+    return _share(row["held_published"]), f"{least} to {most}" if least else ""
 
 
 def _held(rows: list[dict[str, str]], points: str = "points") -> str:

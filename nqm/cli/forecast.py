@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
@@ -12,43 +11,27 @@ import click
 from ..show.tables import Row, Table, some
 from ..types import Wrong
 from . import options
-from .options import INPUT, INTEGER, NUMBER, PICTURE, OptionType, OutputFile, Verbs, option, verb
-from .output import TABLE_ROWS, Sink, progress, readable, show_table, write
+from .forecast_shared import (
+    COLUMNS_OPTION,
+    PEAK,
+    PlannedRun,
+    about_option,
+    ending_of,
+    forecast,
+    given,
+    one_log,
+    planned,
+    show_remarks,
+    spelled,
+)  # fmt: skip
+from .options import INPUT, INTEGER, NUMBER, PICTURE, OutputFile, option, verb
+from .output import TABLE_ROWS, Sink, progress, show_table, write
 
 if TYPE_CHECKING:
     from ..engine.schedule import Schedule
     from ..logs import Forecast, Log, Outlook
 
 DEFAULT_FORECAST = "forecast.json"  # nqm forecast fit writes this file if --out is omitted.
-LOSSES = frozenset({"loss", "low", "high", "measured", "final_loss", "forecast"})
-"""The columns of tables on the screen that hold losses."""
-
-MOST_REMARKS = 12  # So many different sentences on single logs are printed; the file of the forecast has all of them.
-
-
-@click.group(
-    "forecast", cls=Verbs, invoke_without_command=True, short_help="what another schedule would give, from logs"
-)
-@click.pass_context
-def forecast(ctx: click.Context) -> None:
-    """From logs of training runs: the loss that another schedule, length or batch size would give, and the best schedule.
-
-    nqm forecast fit reads the logs and writes a forecast; the other verbs ask it. docs/forecast.md has the model.
-    """
-    if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
-
-
-class ColumnText(OptionType):
-    """A role of a column and its name in the files, such as ``loss=val/loss``."""
-
-    name, metavar = "column", "ROLE=NAME"
-
-    def read(self, text: str) -> tuple[str, str]:
-        role, equals, name = text.partition("=")
-        if not (role and equals and name):
-            raise Wrong(f"{text!r:.60} is not ROLE=NAME, such as loss=val/loss")
-        return role.strip(), name.strip()
 
 
 class ReadingOptions(TypedDict):
@@ -73,13 +56,6 @@ def _reading(
     )  # fmt: skip
 
 
-_roles = "step, tokens, examples, loss, lr, batch_size or run"
-COLUMNS_OPTION = option(
-    "--map columns",
-    f"Column of a role ({_roles}), such as loss=val/loss; may be repeated.",
-    ColumnText(),
-    multiple=True,
-)
 reading = options.bundle(
     "asked", _reading, COLUMNS_OPTION,
     option("--schedule", "Schedule of the learning rate, if the logs do not have it; needs --peak.", options.SCHEDULE),
@@ -89,15 +65,6 @@ reading = options.bundle(
     option("--weight-decay", "Weight decay of the runs.", NUMBER),
     option("--tokens-per-step", "Tokens of one step, if the logs count tokens.", NUMBER),
 )  # fmt: skip
-
-
-def _loaded(path: str) -> Forecast:
-    from ..logs import Forecast
-
-    return Forecast.load(path)
-
-
-given = options.bundle("found", _loaded, click.argument("path", metavar="FORECAST", type=INPUT))
 
 
 @verb(
@@ -137,9 +104,6 @@ def fit(paths: tuple[str, ...], asked: ReadingOptions, out: str | None, sink: Si
     sink.deliver(found.to_dict, show, found.table, found.plot)
 
 
-PEAK_HELP = "Learning rate at which the multiplier of --schedule is 1; the largest of the logs if omitted."
-
-
 @verb(
     "the loss that another schedule would give",
     "nqm forecast predict forecast.json --schedule 'wsd(24000, 2160, 4000, end=0.1)' --peak 3e-4",
@@ -150,7 +114,7 @@ PEAK_HELP = "Learning rate at which the multiplier of --schedule is 1; the large
 @given
 @option("--schedule", "Multipliers on --peak over steps, such as 'warmup(100) + cosine(900)'.", options.SCHEDULE)
 @option("--log", "Predict the run of this log, from its learning rates, beside what it measured.", INPUT)
-@option("--peak LR", PEAK_HELP, NUMBER)
+@PEAK
 @option("--steps", "Last step; that of the schedule or of the log if omitted.", INTEGER)
 @option("--batch-size -b B", "Batch size; that of the logs if omitted.", NUMBER)
 @COLUMNS_OPTION
@@ -207,18 +171,15 @@ def check(found: Forecast, sink: Sink) -> None:
     "nqm forecast plot forecast.json --schedule 'wsd(24000, 2160, 4000)' --peak 3e-4 --out wsd.pdf --csv points.csv",
 )
 @given
-@option("--schedule", "Draw the forecast of this schedule, too, with its interval.", options.SCHEDULE)
-@option("--peak LR", PEAK_HELP, NUMBER)
+@planned("Draw the forecast of this schedule, too, with its interval.")
 @option("--out", "Picture to write: .png, .pdf or .svg.", PICTURE, default="forecast.png")
 @options.sink(csv=True)
-def plot(found: Forecast, schedule: Schedule | None, peak: float | None, out: str, sink: Sink) -> None:
+def plot(found: Forecast, run: PlannedRun, out: str, sink: Sink) -> None:
     """Draw the losses of the logs, those of the fitted law, and the forecast of a schedule, with the learning rates below.
 
     --json and --csv have what is drawn.
     """
-    if peak is not None and schedule is None:
-        raise click.UsageError("--peak is for --schedule: give both")
-    outlooks = {} if schedule is None else {"forecast": found.predict(schedule, peak=peak)}
+    outlooks = {} if run.schedule is None else {"forecast": found.predict(run.schedule, peak=run.peak)}
     write(out, lambda path: found.plot(str(path), list(outlooks.values())))
     drawn = [(log.name, found.predict(log), log) for log in found.logs] + [(n, o, None) for n, o in outlooks.items()]
 
@@ -237,30 +198,13 @@ for command in (fit, predict, check, plot):
     forecast.add_command(command)
 
 
-def show_remarks(found: Forecast, err: bool = False) -> None:
-    """Print what was assumed when the logs were read, and what they cannot decide."""
-    about: dict[str, list[str]] = {}
-    for log in found.logs:
-        for remark in log.remarks:
-            about.setdefault(remark, []).append(log.name or "a log")
-    lines = [f"{_names(names, len(found.logs))}: {remark}" for remark, names in about.items()]
-    if len(lines) > MOST_REMARKS:
-        more = f"{len(lines) - MOST_REMARKS:,} more sentences on single logs are in the file of the forecast."
-        lines = [*lines[:MOST_REMARKS], more]
-    for sentence in (*lines, *found.remarks, *found.undecided):
-        click.echo(f"- {sentence}", err=err)
-
-
 def _fitted_to(found: Forecast) -> str:
     """The sentence on how close the law comes to the logs."""
-    return f"{len(found.logs)} logs of {found.optimizer}; the law fits them to {100 * found.error:.2g}% of the loss"
+    from ..logs.sheets import counted
 
-
-def _names(names: list[str], logs: int) -> str:
-    """The logs that a remark is about."""
-    if len(names) == logs > 1:
-        return "all logs"
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    logs = counted(len(found.logs), "log")
+    them = "them" if len(found.logs) > 1 else "it"
+    return f"{logs} of {found.optimizer}; the law fits {them} to {100 * found.error:.2g}% of the loss"
 
 
 def _default_file() -> str:
@@ -278,26 +222,6 @@ def _default_file() -> str:
     return str(path)
 
 
-@contextmanager
-def about_option(names: Mapping[str | None, str]) -> Iterator[None]:
-    """Errors about an argument of a function are told as errors about the option that gives this argument here."""
-    try:
-        yield
-    except Wrong as error:
-        raise Wrong(str(error), names.get(error.argument, error.argument or "")) from None
-
-
-def one_log(file: str, columns: tuple[tuple[str, str], ...], argument: str) -> Log:
-    """The one run that a file holds."""
-    from ..logs import read_logs
-
-    with about_option(dict.fromkeys(("paths", "schedule", "tokens_per_step", "batch_size"), argument)):
-        logs = read_logs(file, columns=dict(columns))
-    if len(logs) != 1:
-        raise Wrong(f"{file!r} holds {len(logs)} runs; give a file that holds one", argument)
-    return logs[0]
-
-
 def _beside(outlook: Outlook, measured: Log | None) -> Table:
     """The predicted losses, beside those of a log at the steps that it has."""
     if measured is None:
@@ -310,19 +234,3 @@ def _told(outlook: Outlook, measured: Log | None) -> Row:
     """A prediction for --json, with the losses of a log at its steps."""
     rows = _beside(outlook, measured)
     return outlook.to_dict() | ({"measured": [row["measured"] for row in rows]} if measured else {})
-
-
-def spelled(rows: Table) -> Table:
-    """Rows for the screen, with five digits of every loss: schedules differ in the fourth."""
-    return readable(
-        [{name: _loss(v) if v is not None and name in LOSSES else v for name, v in row.items()} for row in rows], ()
-    )
-
-
-def _loss(value: float) -> str:
-    return f"{value:#.5g}"
-
-
-def ending_of(steps: int, loss: float, low: float, high: float) -> str:
-    between = f"between {_loss(low)} and {_loss(high)}"
-    return f"loss {_loss(loss)} after {steps:,} steps; 90% of such runs end {between}"

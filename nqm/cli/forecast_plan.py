@@ -1,4 +1,4 @@
-"""Verbs that plan with a forecast: the best schedule, the run to make next, the critical batch size along a run."""
+"""Verbs that plan with a forecast: the best schedule, how long to train, the run to make next, the critical batch size."""
 
 from __future__ import annotations
 
@@ -10,24 +10,36 @@ from click import Choice
 
 from ..show.tables import Row, some
 from . import options
-from .forecast import (
+from .forecast import forecast
+from .forecast_shared import (
     COLUMNS_OPTION,
-    PEAK_HELP,
+    PlannedRun,
     about_option,
     ending_of,
-    forecast,
     given,
     one_log,
+    planned,
     show_remarks,
     spelled,
 )  # fmt: skip
-from .options import INPUT, INTEGER, NUMBER, Whole, flag, option, verb
+from .options import INPUT, INTEGER, NUMBER, OptionType, Whole, flag, option, verb
 from .output import TABLE_ROWS, Sink, progress, readable, show_table
 
 if TYPE_CHECKING:
-    from ..engine.schedule import Schedule
-    from ..logs import Forecast
-    from ..logs.planning import BestSchedule
+    from ..logs import BestSchedule, Forecast
+
+
+class LengthList(OptionType):
+    """Numbers of steps, separated by commas."""
+
+    name, metavar = "lengths", "N,N,..."
+
+    def read(self, text: str) -> list[int]:
+        return [INTEGER.read(part) for part in text.split(",")]
+
+
+MAX_RATE_HELP = "Largest learning rate; the largest of the logs if omitted."
+MIN_RATE_HELP = "Smallest learning rate after the warm-up."
 
 
 @verb(
@@ -39,8 +51,8 @@ if TYPE_CHECKING:
 )
 @given
 @option("--steps", "Steps of the whole run, with those of --trunk.", INTEGER, required=True)
-@option("--max-lr LR", "Largest learning rate; the largest of the logs if omitted.", NUMBER)
-@option("--min-lr LR", "Smallest learning rate after the warm-up.", NUMBER, default=0.0)
+@option("--max-lr LR", MAX_RATE_HELP, NUMBER)
+@option("--min-lr LR", MIN_RATE_HELP, NUMBER, default=0.0)
 @option("--pieces", "Number of straight lines after the warm-up.", Whole(1, 500), default=50)
 @flag("--free", "Let the rate rise, too; without this it may only fall.")
 @option("--warmup", "Steps of the warm-up; as in the logs if omitted.", INTEGER)
@@ -78,6 +90,37 @@ def best(
 
 
 @verb(
+    "the loss against the length of training",
+    "nqm forecast length forecast.json",
+    "nqm forecast length forecast.json --steps 12k,24k,48k --min-lr 3e-5 --plot lengths.png",
+    "nqm forecast length forecast.json --max-lr 2e-4 --csv lengths.csv",
+    "nqm forecast length forecast.json --steps 24k --json",
+)
+@given
+@option(
+    "--steps lengths",
+    "Lengths, such as 12k,24k,48k; half to four times that of the longest log if omitted.",
+    LengthList(),
+)
+@option("--max-lr LR", MAX_RATE_HELP, NUMBER)
+@option("--min-lr LR", MIN_RATE_HELP, NUMBER, default=0.0)
+@options.sink(csv=True, plot=True)
+def length(found: Forecast, lengths: list[int] | None, max_lr: float | None, min_lr: float, sink: Sink) -> None:
+    """Say which loss the best schedule of each length ends with, and what another 10% of its steps would buy."""
+    with about_option({"lengths": "lengths", "steps": "lengths"}), progress("searching the best schedules"):
+        by_length = found.losses_by_length(lengths, max_lr, min_lr)
+
+    def show() -> None:
+        show_remarks(found)
+        click.echo(f"- The longest of these runs: {by_length.sentences[-1]}\n")
+        show_table(spelled(by_length.table()), "Least loss by the length of training")
+        last = f"{by_length.gain[-1]:.4f} lower than after {by_length.steps[-1]:,} steps"
+        click.echo(f"with 10% more steps than the longest of these runs, the loss would be {last}")
+
+    sink.deliver(by_length.to_dict, show, by_length.table, by_length.plot)
+
+
+@verb(
     "the run to make next",
     "nqm forecast next forecast.json",
     "nqm forecast next forecast.json --steps 48000 --max-lr 6e-4 --json",
@@ -88,7 +131,7 @@ def best(
     "Steps of the run, and of the best schedule that it is for; those of the longest log if omitted.",
     INTEGER,
 )
-@option("--max-lr LR", "Largest learning rate; the largest of the logs if omitted.", NUMBER)
+@option("--max-lr LR", MAX_RATE_HELP, NUMBER)
 @options.sink(csv=True)
 def next_(found: Forecast, steps: int | None, max_lr: float | None, sink: Sink) -> None:
     """Say which run would narrow the interval of the best schedule's final loss most."""
@@ -110,24 +153,19 @@ def next_(found: Forecast, steps: int | None, max_lr: float | None, sink: Sink) 
     "nqm forecast batch sizes.json --as megatron",
 )
 @given
-@option("--schedule", "Schedule of the run; that of the longest log if omitted.", options.SCHEDULE)
-@option("--peak LR", PEAK_HELP, NUMBER)
+@planned("Schedule of the run; that of the longest log if omitted.")
 @option("--tokens-per-example", "Count the ramp in tokens, of which an example has this many.", NUMBER, default=1.0)
 @option("--as form", "Print the batch sizes alone, for --step-batch-size-schedule.", Choice(("megatron",)))
 @options.sink(csv=True, plot=True)
-def batch(
-    found: Forecast, schedule: Schedule | None, peak: float | None, tokens_per_example: float, form: str | None, sink: Sink
-) -> None:  # fmt: skip
+def batch(found: Forecast, run: PlannedRun, tokens_per_example: float, form: str | None, sink: Sink) -> None:
     """Say along a run which batch size makes the noise as large as what is left to learn, with a 90% interval.
 
     The logs must have two or more batch sizes. The ramp of batch sizes that this suggests doubles whenever the critical batch
     size has doubled; --as megatron prints it for Megatron's --step-batch-size-schedule.
     """
     _only_one(form, sink)
-    if peak is not None and schedule is None:
-        raise click.UsageError("--peak is for --schedule: give both")
     with about_option({"logs": "path"}):
-        ramp = found.critical_batch_size(schedule, peak=peak)
+        ramp = found.critical_batch_size(run.schedule, peak=run.peak)
     ramped = ramp.megatron(tokens_per_example)
 
     def show() -> None:
@@ -139,7 +177,7 @@ def batch(
     sink.deliver(lambda: ramp.to_dict() | {"megatron": ramped}, show, ramp.table, ramp.plot)
 
 
-for command in (best, next_, batch):
+for command in (best, length, next_, batch):
     forecast.add_command(command)
 
 

@@ -184,7 +184,7 @@ class SpectrumText(Parsed):
 
             if is_fit(text):
                 return Fit.load(text).spectrum
-            from ..logs.forecasting import is_forecast
+            from ..logs.saving import is_forecast
 
             if is_forecast(text):
                 raise Wrong(

@@ -18,11 +18,12 @@ from ..engine.run import numbers
 from ..engine.schedule import Schedule
 from ..problems.base import Steps
 from ..types import Array, Wrong
+from .asking import asked
+from .best import step_batch_sizes
 from .course import Course
 from .fitting import NORMAL_90
 from .law import NAMES
 from .log import Log
-from .planning import step_batch_sizes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -90,9 +91,9 @@ def critical_batch_size(
         run = Log(
             run.step, run.loss, run.rates if run.every_step else run.lr, name=run.name
         )  # at the reference batch size
-    rates, times, _ = forecast._asked(run, steps, peak, None)
-    times = times[times > 0]
-    course = Course.of(rates, times, forecast.metric.weight_decay)
+    whole = asked(forecast, run, steps, peak, None)
+    times = whole.times[whole.times > 0]
+    course = Course.of(whole.rates, times, forecast.metric.weight_decay)
     law = forecast.law
     signal, noise = law.parts(course)
     ratio = noise / signal

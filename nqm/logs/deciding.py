@@ -9,14 +9,15 @@ import numpy as np
 
 from ..engine.readable import Tabular
 from ..types import Array
+from .allowance import Gaps
 from .course import Course
 from .fitting import NORMAL_90, SETTINGS_OF_FIT
-from .law import NAMES
 
 if TYPE_CHECKING:
     from .forecasting import Forecast
 
 CONSTANT_SHARE = 0.9  # A log whose rate never falls below this share of its largest after the warm-up has no decay.
+CANDIDATE_POINTS = 40  # logged points that a candidate for the next run would have
 SAME_SHARE = 1.05  # Peak rates, or batch sizes, within this factor count as one.
 SPEAKS_OF = {
     "floor": "the loss of an endless run", "alpha": "how fast longer training pays", "N": "how much noise the learning rate adds",
@@ -62,7 +63,7 @@ class NextRun(Tabular):
     """Candidate runs by what they would teach: the half-width of the 90% interval that would be left, smallest first."""
 
     rows: list[dict[str, Any]]
-    width: float  # half-width now, of the final loss of the best schedule, without the scatter of single runs
+    width: float  # half-width now, of the final loss of the best schedule, as `Forecast.predict` has it
     rates: Array  # of the best candidate, one for each step
     steps: int
 
@@ -87,24 +88,44 @@ class NextRun(Tabular):
 
 
 def next_run(forecast: Forecast, steps: int | None = None, max_lr: float | None = None) -> NextRun:
-    """The candidate that narrows the final loss of the best schedule most, by the linear rule for Gaussian posteriors."""
+    """The candidate that narrows the final loss of the best schedule most.
+
+    The interval now is that of `Forecast.predict`. A candidate narrows both of its parts: the covariance of the parameters, by the
+    rule for Gaussian posteriors, and the error of the law's form, because the candidate is one more log that may be near.
+    """
     steps = forecast.longest if steps is None else steps
     best = forecast.optimal_schedule(steps, max_lr)
-    free = [NAMES.index(name) for name in forecast.metric.names]
-    covariance = forecast.fitted.covariance[np.ix_(free, free)]
-    goal = _slopes(forecast, best.rates, np.array([best.steps]))[0][free]
-    width = NORMAL_90 * best.loss * float(np.sqrt(goal @ covariance @ goal))
-    precision = np.linalg.pinv(covariance)
-    rows = []
+    decay, covariance = forecast.metric.weight_decay, forecast.fitted.covariance
+    end = Course.of(best.rates, np.array([best.steps]), decay)
+    goal = _slopes(forecast, end)[0]
+
+    def width(covariance: Array, more: Course | None = None) -> float:
+        allowance = float(Gaps.of(forecast, end, more).allowance()[0])
+        return NORMAL_90 * best.loss * float(np.sqrt(goal @ covariance @ goal + allowance**2))
+
     runs = candidates(forecast, steps, best.peak)
+    times = np.unique(np.linspace(max(1, steps // 20), steps, CANDIDATE_POINTS).astype(int))
+    rows = []
     for name, rates in runs.items():
-        times = np.unique(np.linspace(max(1, steps // 20), steps, 40).astype(int))
-        J = _slopes(forecast, rates, times)[:, free]
-        gained = J.T @ J * SETTINGS_OF_FIT.effective_points / len(times) / SETTINGS_OF_FIT.scatter**2
-        left = np.linalg.pinv(precision + gained)
-        rows.append({"run": name, "width": NORMAL_90 * best.loss * float(np.sqrt(goal @ left @ goal))})
+        course = Course.of(rates, times, decay)
+        rows.append(
+            {"run": name, "width": width(narrowed(covariance, _slopes(forecast, course), forecast.error), course)}
+        )
     rows.sort(key=lambda row: row["width"])
-    return NextRun(rows, width, runs[rows[0]["run"]], int(steps))
+    return NextRun(rows, width(covariance), runs[rows[0]["run"]], int(steps))
+
+
+def narrowed(covariance: Array, slopes: Array, scatter: float) -> Array:
+    """The covariance of the parameters after one more log, whose points scatter as those of the fitted logs do.
+
+    Of its points, `ForecastSettings.independent_points` are independent, and they have an offset in common. ``slopes`` are the
+    derivatives of the logarithms of its losses by the parameters.
+    """
+    count = len(slopes)
+    noise = np.full((count, count), SETTINGS_OF_FIT.offset**2)
+    noise += np.eye(count) * scatter**2 * max(count / SETTINGS_OF_FIT.independent_points, 1.0)
+    across = slopes @ covariance
+    return covariance - across.T @ np.linalg.solve(across @ slopes.T + noise, across)
 
 
 def candidates(forecast: Forecast, steps: int, peak: float) -> dict[str, Array]:
@@ -124,7 +145,7 @@ def candidates(forecast: Forecast, steps: int, peak: float) -> dict[str, Array]:
     return found
 
 
-def _slopes(forecast: Forecast, rates: Array, times: Array) -> Array:
+def _slopes(forecast: Forecast, course: Course) -> Array:
     """Derivatives of the logarithm of the loss by the log parameters."""
-    loss, J = forecast.law.jacobian(Course.of(rates, times, forecast.metric.weight_decay))
+    loss, J = forecast.law.jacobian(course)
     return J / loss[:, None]

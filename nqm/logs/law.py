@@ -3,12 +3,13 @@
 With eta the effective rate of a step, S = sum eta the intrinsic time and two measures over curvature,
 
     loss = floor + A (1 + S / s0)^-alpha + z / (1 + k z)
-    z    = N sum over steps j of eta_j^2 K(S - S_j) / ratio_j,      K(u) = 1 / (1 + 2 C u)
+    z    = N sum over steps j of eta_j^2 K(S - S_j) / ratio_j,      K(u) = (1 + 2 C u)^-b
 
 The first is a quadratic whose signal has the density h^(alpha - 1) exp(-2 h s0) over curvature h. The second is its noise: a
-step leaves eta^2, which the curvatures forget as exp(-2 h u); with the density exp(-h / C) their sum is K. ``ratio`` is the
-batch size over the reference. Large noise leaves the region in which the loss is quadratic, and costs less than the
-quadratic says: k is how soon. Over a block of steps with one rate the sum over j is the integral of K, a logarithm.
+step leaves eta^2, which the curvatures forget as exp(-2 h u); with the density h^(b - 1) exp(-h / C) their sum is K. The
+exponent b is not fitted. ``ratio`` is the batch size over the reference. Large noise leaves the region in which the loss is
+quadratic, and costs less than the quadratic says: k is how soon. Over a block of steps with one rate the sum over j is the
+integral of K, which for b = 1 is a logarithm.
 
 What moves a network that is normalised is the update over the norm R of its weights. AdamW's updates have a size of their
 own, so
@@ -97,6 +98,7 @@ class LossLaw:
 
     metric: RateMetric
     theta: Array  # logarithms of the parameters, in the order of NAMES
+    exponent: float = 1.0  # b, with which the noise of a step is forgotten
 
     def __getitem__(self, name: str) -> float:
         """A parameter by its name; k is 0 where noise never saturates."""
@@ -114,10 +116,10 @@ class LossLaw:
         eta, own = self.metric.rates(course, self["r0"])[0], self.metric.rates_within(course, parts, self["r0"])
         S = np.append(0.0, np.cumsum(course.lengths * eta))
         steps, St = parts.lengths, S[parts.blocks] + parts.lengths * own
-        C, before = self["C"], np.arange(len(eta)) < parts.blocks[:, None]
+        before = np.arange(len(eta)) < parts.blocks[:, None]
         u0, u1 = before * (St[:, None] - S[:-1]), before * (St[:, None] - S[1:])
-        z = np.log((1 + 2 * C * u0) / (1 + 2 * C * u1)) @ (eta / course.batch_size)
-        z = self["N"] / (2 * C) * (z + np.log1p(2 * C * steps * own) * own / parts.batch_size)
+        z = self._memory(u0, u1) @ (eta / course.batch_size)
+        z = self["N"] * (z + self._memory(steps * own, np.zeros(len(own))) * own / parts.batch_size)
         return self["A"] * (1 + St / self["s0"]) ** -self["alpha"], z / (1 + self["k"] * z)
 
     def loss(self, course: Course) -> Array:
@@ -150,15 +152,14 @@ class LossLaw:
         ratio, n = course.batch_size, course.lengths
         S = np.append(0.0, np.cumsum(n * eta))
         u0, u1 = S[-1] - S[:-1], S[-1] - S[1:]
-        C, k = self["C"], self["k"]
-        F = (np.log1p(2 * C * u0) - np.log1p(2 * C * u1)) / (2 * C)
+        F, k = self._memory(u0, u1), self["k"]
         weight = eta / ratio
         z = self["N"] * float(F @ weight)
         g = 1 + S[-1] / self["s0"]
         signal = self["A"] * g ** -self["alpha"]
         loss = self["floor"] + signal + z / (1 + k * z)
         # A longer block i moves the end away from all blocks before it and from its own beginning.
-        later = np.cumsum(weight / (1 + 2 * C * u0)) - np.append(0.0, np.cumsum(weight / (1 + 2 * C * u1))[:-1])
+        later = np.cumsum(weight * self._kernel(u0)) - np.append(0.0, np.cumsum(weight * self._kernel(u1))[:-1])
         by_eta = self["N"] * (F / ratio + n * later) / (1 + k * z) ** 2
         by_eta -= n * signal * self["alpha"] / g / self["s0"]
         return float(loss), self._by_rate(course, eta, by_eta)
@@ -193,6 +194,16 @@ class LossLaw:
             back = here * q[i]
         return by_lr
 
+    def _kernel(self, u: Array) -> Array:
+        """K(u), what is left of a step's noise after the intrinsic time u."""
+        return (1 + 2 * self["C"] * u) ** -self.exponent
+
+    def _memory(self, u0: Array, u1: Array) -> Array:
+        """The integral of K from u1 to u0."""
+        C, rest = self["C"], 1 - self.exponent
+        x0, x1 = np.log1p(2 * C * u0), np.log1p(2 * C * u1)
+        return ((x0 - x1) if rest == 0 else (np.expm1(rest * x0) - np.expm1(rest * x1)) / rest) / (2 * C)
+
     def _evaluate(self, course: Course) -> dict[str, Array]:
         eta, deta = self.metric.rates(course, self["r0"])
         S = np.append(0.0, np.cumsum(course.lengths * eta))
@@ -200,12 +211,11 @@ class LossLaw:
         St, dSt = S[course.blocks + 1], dS[course.blocks + 1]
         u0, u1 = np.maximum(St[:, None] - S[:-1], 0), np.maximum(St[:, None] - S[1:], 0)
         live = u0 > 0
-        C = self["C"]
-        F = (np.log1p(2 * C * u0) - np.log1p(2 * C * u1)) / (2 * C)
+        F = self._memory(u0, u1)
         z = self["N"] * (F @ (eta / course.batch_size))
         g = 1 + St / self["s0"]
         return {
             "eta": eta, "deta": deta, "dS": dS[1:], "dS0": dS[:-1], "St": St, "dSt": dSt, "u0": u0, "u1": u1, "live": live,
-            "K0": live / (1 + 2 * C * u0), "K1": live / (1 + 2 * C * u1), "F": F, "z": z, "g": g,
+            "K0": live * self._kernel(u0), "K1": live * self._kernel(u1), "F": F, "z": z, "g": g,
             "ratio": course.batch_size, "signal": self["A"] * g ** -self["alpha"], "noise": z / (1 + self["k"] * z),
         }  # fmt: skip

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .batches import BatchRamp
     from .checking import LeftOut
     from .forecasting import Forecast
+    from .lengths import LossesByLength
     from .outlook import Outlook
 
 PANEL_HEIGHTS = (3.0, 1.0)  # relative heights of losses and learning rates
@@ -58,6 +59,19 @@ def plot_left_out(check: LeftOut, path: str | None = None) -> Figure:
     title = "points: logged; lines: forecast from the other logs"
     upper = Panel(losses, "", "loss", title=title, x_limits=along, y_limits=_limits(shown))
     lower = Panel(errors, "step", "error, %", legend="none", x_limits=along)
+    return chart([upper, lower], path, PICTURE_SIZE, heights=PANEL_HEIGHTS)
+
+
+def plot_lengths(found: LossesByLength, path: str | None = None) -> Figure:
+    """Plot the least loss with its interval over the length of training, and what 10% more steps buy below."""
+    loss = Line(found.steps, found.loss, "", BLACK, marker="o", spread=(found.low, found.high))
+    gain = Line(found.steps, found.gain, "", BLACK, marker="o")
+    upper = Panel(
+        [loss], "", "least loss", "log", "linear", "best schedule of each length, 90% interval", legend="none"
+    )
+    lower = Panel(
+        [gain], "steps", "gain of 10%", "log", "linear", legend="none", y_limits=(0.0, 1.1 * float(found.gain.max()))
+    )
     return chart([upper, lower], path, PICTURE_SIZE, heights=PANEL_HEIGHTS)
 
 

@@ -28,6 +28,7 @@ from ..optimizers.base import require_set
 from ..problems.base import AnySchedule, Nodes, Pair, Problem, Steps, check_batch_size, report_steps, total
 from ..sampling.laws import Law
 from ..types import Array, Wrong, is_number
+from .allowance import outside
 from .course import Course, cuts
 from .law import LossLaw
 
@@ -90,6 +91,11 @@ class LoggedProblem(Problem):
     @cached_property
     def nodes(self) -> Nodes[LoggedProblem]:  # type: ignore[override]
         return SameNodes(self)
+
+    @property
+    def counts_examples(self) -> bool:
+        """Whether a batch size is a number of examples; without batch sizes in the logs, 1 stands for an unknown one."""
+        return self.forecast.batch_size is not None
 
     @property
     def largest_rate(self) -> float:
@@ -159,11 +165,12 @@ class LoggedProblem(Problem):
     def caveat(self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None, steps: int) -> str:
         plan, rate = self._plan(schedule), self._rate(optimizer)
         size = None if self.forecast.batch_size is None else batch_size
-        sentence = self.forecast._distance(rate * float(plan.lr.max()), steps, size)
-        if sentence.startswith("This run is within"):
+        parts = outside(self.forecast, rate * float(plan.lr.max()), steps, size)
+        if not parts:
             return ""
-        most = f"; searches try rates up to {self.largest_rate:.3g}" if rate > 0.98 * self.largest_rate else ""
-        return "; " + sentence.partition(". ")[0][0].lower() + sentence.partition(". ")[0][1:] + most
+        if rate > 0.98 * self.largest_rate:
+            parts.append(f"searches try rates up to {self.largest_rate:.3g}")
+        return f"; this run is outside the logs: {'; '.join(parts)}"
 
     def sentence(
         self, outcome: Outcome, optimizer: Optimizer, batch_size: float, schedule: Schedule | None = None, *,
@@ -282,11 +289,12 @@ class LoggedProblem(Problem):
         Their sums of ``mass exp(-2 h S)`` are ``A (1 + S / s0)^-alpha`` and ``N K(S)``, to 1e-8 of their values at S = 0.
         """
         A, alpha, s0, N, C = (self.law[name] for name in ("A", "alpha", "s0", "N", "C"))
-        low = min(math.log(NODE_TAIL) / alpha - math.log(2 * s0), math.log(NODE_TAIL * C))
+        b = self.law.exponent
+        low = min(math.log(NODE_TAIL) / alpha - math.log(2 * s0), math.log(NODE_TAIL) / b + math.log(C))
         high = math.log(NODE_REACH * max(C, 1 / (2 * s0)))
         h = np.exp(np.arange(max(low, -600.0), high + NODE_STEP, NODE_STEP))
         signal = A * NODE_STEP * np.exp(alpha * np.log(2 * s0 * h) - 2 * s0 * h - math.lgamma(alpha))
-        noise = N * (self.forecast.batch_size or 1.0) * NODE_STEP * (h / C) * np.exp(-h / C)
+        noise = N * (self.forecast.batch_size or 1.0) * NODE_STEP * np.exp(b * np.log(h / C) - h / C - math.lgamma(b))
         return Spectrum(h, 2 * noise / h, 2 * signal / h)
 
 

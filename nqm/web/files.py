@@ -18,7 +18,7 @@ import numpy as np
 
 from ..engine.spectrum import Spectrum
 from ..logs import Forecast
-from ..logs.forecasting import FORECAST_FORMAT
+from ..logs.saving import FORECAST_FORMAT
 from ..nets.fitting.model import Fit
 from ..types import Array, Wrong
 from .fields import Refused

@@ -80,6 +80,10 @@ def test_files_are_not_confused(saved: Path) -> None:
 def test_logs_without_batch_sizes(saved: Path) -> None:
     saved_forecast("half", saved / "forecast.json", None)
     assert math.isfinite(asked("tune", "SGD", "-b", "1", "--target", "3")["steps"])  # type: ignore[arg-type]
+    steps = ("steps", "SGD(0.001)", "-b", "1", "--target", "3", "--forecast", "forecast.json")
+    assert "examples" not in call(*steps).stdout  # One batch of these logs has an unknown number of them.
+    saved_forecast("half", saved / "sized.json", 64.0)
+    assert "examples" in call("steps", "SGD(0.001)", "-b", "64", "--target", "3", "--forecast", "sized.json").stdout
     done = call("sweep", "SGD", "--target", "3", "--batch-sizes", "32,64", "--forecast", "forecast.json")
     assert done.exit_code == 2
     assert "these logs have no batch size" in done.stderr

@@ -72,7 +72,7 @@ def rows_of(text: str) -> list[dict[str, str]]:
 
 def test_the_group_lists_its_verbs() -> None:
     text = call("forecast").stdout
-    assert [name.split()[1] for name in VERBS] == ["fit", "predict", "check", "plot", "best", "next", "batch"]
+    assert [name.split()[1] for name in VERBS] == ["fit", "predict", "check", "plot", "best", "length", "next", "batch"]
     for name, command in VERBS.items():
         assert f"  {name.split()[1]} " in text
         assert command.short_help in " ".join(text.split())
@@ -99,6 +99,7 @@ FORECASTS = [
     (("predict", "forecast.json", "--schedule", WSD, "--peak", "3e-4"), "sentence"),
     (("predict", "forecast.json", "--log", "run.csv"), "measured"),
     (("best", "forecast.json", "--steps", "6000", "--pieces", "5"), "rivals"),
+    (("length", "forecast.json", "--steps", "3k,6k,9k"), "gain"),
     (("next", "forecast.json", "--steps", "6000"), "width"),
     (("batch", "sizes.json"), "megatron"),
     (("check", "forecast.json"), "rows"),
@@ -117,7 +118,9 @@ def test_every_verb_writes_json_and_csv(args: tuple[str, ...], field: str) -> No
     assert len(rows_of(as_csv.stdout)) >= 3
 
 
-@pytest.mark.parametrize("args", [args for args, _ in FORECASTS if args[0] in ("predict", "best", "check", "batch")])
+@pytest.mark.parametrize(
+    "args", [args for args, _ in FORECASTS if args[0] in ("predict", "best", "length", "check", "batch")]
+)
 def test_pictures_are_written(args: tuple[str, ...], tmp_path: Path) -> None:
     result = call("forecast", *args, "--plot", tmp_path / "picture.png")
     assert result.exit_code == 0, result.output
@@ -240,6 +243,18 @@ def test_best_goes_on_from_a_trunk_and_may_rise(found: Forecast) -> None:
     assert free == found.optimal_schedule(30_000, 2e-4, pieces=4, monotone=False, warmup=100).to_dict()
 
 
+def test_length_is_that_of_the_library(found: Forecast) -> None:
+    args = ("forecast", "length", "forecast.json", "--steps", "6k,12000", "--min-lr", "3e-5", "--max-lr", "2e-4")
+    by_length = found.losses_by_length([6000, 12_000], 2e-4, 3e-5)
+    assert strict(call(*args, "--json").stdout) == by_length.to_dict()
+    assert call(*args, "--csv", "-").stdout == by_length.to_csv()
+    text = call(*args).stdout
+    for row in by_length.table():
+        assert f"{row['loss']:#.5g}" in text
+    more = f"the loss would be {by_length.gain[-1]:.4f} lower than after 12,000 steps"
+    assert text.rstrip().endswith(more)
+
+
 def test_batch_sizes_of_megatron(here: Path) -> None:
     ramp = Forecast.load(here / "sizes.json").critical_batch_size()
     assert strict(call("forecast", "batch", "sizes.json", "--json").stdout) == ramp.to_dict()
@@ -304,6 +319,9 @@ def test_check_next_and_plot_are_those_of_the_library(found: Forecast, tmp_path:
         (("best", "forecast.json", "--steps", "100", "--as", "jax"), "Invalid value for '--as'"),
         (("best", "forecast.json", "--steps", "100", "--as", "megatron"), "Invalid value for '--batch-size' / '-b': these logs"),
         (("best", "forecast.json", "--steps", "100", "--as", "text", "--json"), "give one of them"),
+        (("length", "forecast.json", "--steps", "6k,many"), "Invalid value for '--steps': "),
+        (("length", "forecast.json", "--steps", "0,6k"), "Invalid value for '--steps': "),
+        (("length", "forecast.json", "--min-lr", "1"), "Invalid value for '--min-lr': min_lr 1 is above"),
         (("next", "forecast.json", "--max-lr", "-1"), "Invalid value for '--max-lr'"),
         (("batch", "forecast.json"), "Invalid value for 'FORECAST': the critical batch size needs logs at two"),
         (("batch", "sizes.json", "--peak", "1"), "--peak is for --schedule"),

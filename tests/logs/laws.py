@@ -13,10 +13,10 @@ TYPICAL = {"floor": 3.0, "A": 2.5, "alpha": 0.55, "s0": 1.7, "N": 9.0, "C": 4.0,
 METRICS = (RateMetric("norm", 0.1), RateMetric("norm", 0.0), RateMetric("half"), RateMetric("plain"))
 
 
-def law_of(metric: RateMetric, **changed: float) -> LossLaw:
+def law_of(metric: RateMetric, exponent: float = 1.0, **changed: float) -> LossLaw:
     """A law with some of the parameters above, and others changed."""
     values = {**TYPICAL, **changed}
-    return LossLaw(metric, np.log([values[name] for name in NAMES]))
+    return LossLaw(metric, np.log([values[name] for name in NAMES]), exponent)
 
 
 def effective_rates(
@@ -67,7 +67,10 @@ def plain_loop(
             u0 = S - passed
             passed += eta
             u1 = max(S - passed, 0.0)
-            z += eta / ratio * math.log1p(2 * p["C"] * (u0 - u1) / (1 + 2 * p["C"] * u1)) / (2 * p["C"])
+            # The part from u1 to u0 of the integral of (1 + 2 C u)^-b is (1 + 2 C u1)^(1-b) (q^(1-b) - 1) / (1-b) / (2 C).
+            q, rest = math.log1p(2 * p["C"] * (u0 - u1) / (1 + 2 * p["C"] * u1)), 1 - law.exponent
+            part = (1 + 2 * p["C"] * u1) ** rest * (math.expm1(rest * q) / rest if rest else q)
+            z += eta / ratio * part / (2 * p["C"])
         z *= p["N"]
         losses.append(p["floor"] + p["A"] * (1 + S / p["s0"]) ** -p["alpha"] + z / (1 + p["k"] * z))
     return np.array(losses)
@@ -77,13 +80,14 @@ def curvature_sums(law: LossLaw, etas: Sequence[float], ratios: Sequence[float])
     """Signal and noise z after the steps, from many curvatures that are stepped one by one.
 
     The signal has the density h^(alpha - 1) exp(-2 h s0) and is forgotten as exp(-2 h u). A step adds eta^2 to each
-    curvature of the noise, whose density is exp(-h / C) / C, evenly over its own eta.
+    curvature of the noise, whose density is that of a gamma law of shape b and scale C, evenly over its own eta.
     """
     x, dx = np.linspace(math.log(1e-12) / min(law["alpha"], 1.0), math.log(50), 4000, retstep=True)
     h = np.exp(x) / (2 * law["s0"])
     weight = np.exp(law["alpha"] * x - np.exp(x)) * dx / math.gamma(law["alpha"])
-    y, dy = np.linspace(math.log(1e-12), math.log(50), 4000, retstep=True)
-    g, share = law["C"] * np.exp(y), np.exp(y - np.exp(y)) * dy
+    b = law.exponent
+    y, dy = np.linspace(math.log(1e-12) / min(b, 1.0), math.log(50), 4000, retstep=True)
+    g, share = law["C"] * np.exp(y), np.exp(b * y - np.exp(y)) * dy / math.gamma(b)
     signal, noise = np.ones_like(h), np.zeros_like(g)
     for eta, ratio in zip(etas, ratios, strict=True):
         signal *= np.exp(-2 * h * eta)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from known_laws import LAST, PEAKS, WARMUP, known_law
 
 from nqm.logs import Log, forecast
 from nqm.logs.course import Course
-from nqm.logs.deciding import decays
+from nqm.logs.deciding import decays, narrowed
+from nqm.logs.fitting import SETTINGS_OF_FIT
 from nqm.types import Array
 
 PEAK = PEAKS["norm"][0]
@@ -52,6 +54,26 @@ def test_the_run_that_is_advised_narrows_the_answer() -> None:
     widths = [float((o := found.predict(goal)).high[-1] - o.low[-1]) for found in (advised, again)]
     assert widths[0] < 0.5 * widths[1]
     assert f"±{advice.width:.4f}" in advice.sentence
+
+
+def test_the_width_now_is_that_of_predict() -> None:
+    found = forecast([CONSTANT, LINEAR])
+    advice, best = found.next_run(), found.optimal_schedule(LAST)
+    outlook = found.predict(best.rates, [LAST])
+    assert advice.width == pytest.approx(best.loss * float(np.log(outlook.high[0] / outlook.loss[0])), rel=1e-3)
+
+
+def test_one_more_log_narrows_the_covariance_as_a_fit_with_it_would() -> None:
+    """The rule for Gaussian posteriors against the information of all points, added up."""
+    rng = np.random.default_rng(0)
+    half, slopes = rng.standard_normal((4, 4)), 1 + 0.3 * rng.standard_normal((30, 4))
+    covariance, scatter = 1e-4 * half @ half.T, 2e-3
+    noise = scatter**2 * 30 / SETTINGS_OF_FIT.independent_points * np.eye(30) + SETTINGS_OF_FIT.offset**2
+    expected = np.linalg.inv(np.linalg.inv(covariance) + slopes.T @ np.linalg.inv(noise) @ slopes)
+    np.testing.assert_allclose(narrowed(covariance, slopes, scatter), expected, rtol=1e-6)
+    # Without the offset, a run would promise nearly twice as much about what moves all of its points alike.
+    apart = np.linalg.inv(np.linalg.inv(covariance) + slopes.T @ slopes / (2 * scatter**2))
+    assert expected.sum() > 1.5 * apart.sum()
 
 
 def test_decays_are_recognised() -> None:

@@ -177,7 +177,7 @@ def test_derivatives_of_the_objective(metric: RateMetric) -> None:
     readings = [reading(log, metric, None) for log in logs]
     mean, deviation, starts = guesses(readings, metric, SETTINGS_OF_FIT)
     free = [NAMES.index(name) for name in metric.names]
-    objective = Objective(readings, metric, mean, deviation, free, SETTINGS_OF_FIT.scatter)
+    objective = Objective(readings, metric, mean, deviation, free, SETTINGS_OF_FIT)
     x = starts[0][free] + 0.1
     J = objective.jacobian(x)
     for i in range(len(free)):

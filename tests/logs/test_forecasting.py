@@ -14,9 +14,10 @@ from laws import law_of, plain_loop
 from nqm import SGD, HeavyBall, free
 from nqm.engine.schedule import Schedule, constant, linear, step
 from nqm.logs import Forecast, Log, forecast
+from nqm.logs.allowance import SETTINGS_OF_ERROR
+from nqm.logs.assuming import metric_of, reference_of, rising
 from nqm.logs.course import Course
 from nqm.logs.fitting import NORMAL_90, Fitted
-from nqm.logs.forecasting import SETTINGS_OF_ERROR, metric_of, reference_of
 from nqm.logs.law import NAMES, LossLaw, RateMetric
 from nqm.types import Wrong
 
@@ -25,6 +26,7 @@ t = np.arange(1, T + 1)
 ADAMW = RateMetric("norm", 0.1)
 RATES = 2e-3 * np.minimum(t / 100, 1)
 STEPS = np.arange(100, T + 1, 100)
+OWN = float(np.hypot(SETTINGS_OF_ERROR.offset, 1e-3))  # The scatter of the fits below is 0.001.
 SPREAD = 0.02  # standard deviation of each log parameter of the forecasts below
 
 
@@ -185,32 +187,9 @@ def test_the_interval_is_that_of_the_covariance_and_the_residuals(plain: Forecas
     """Every free log parameter has the same standard deviation, so the variance is a sum of squared derivatives."""
     found = plain.predict(RATES, [T])
     _, J = plain.law.jacobian(Course.of(RATES, np.array([T]), 0.1))
-    spread = np.sqrt(SPREAD**2 * np.sum((J / found.loss[0]) ** 2) + (SETTINGS_OF_ERROR.residuals * 1e-3) ** 2)
+    spread = np.sqrt(SPREAD**2 * np.sum((J / found.loss[0]) ** 2) + OWN**2)
     np.testing.assert_allclose(np.log(found.high / found.loss), NORMAL_90 * spread, rtol=1e-9)
     np.testing.assert_allclose(np.log(found.loss / found.low), NORMAL_90 * spread, rtol=1e-9)
-
-
-def width(found: Forecast, rates: np.ndarray, at: list[int], i: int = -1) -> float:
-    """The share of the interval that does not come from the parameters."""
-    certain = replace(found, fitted=replace(found.fitted, covariance=0 * found.fitted.covariance))
-    outlook = certain.predict(rates, at)
-    return float(np.log(outlook.high / outlook.loss)[i] / NORMAL_90)
-
-
-def test_intervals_widen_outside_the_logs(plain: Forecast) -> None:
-    own = SETTINGS_OF_ERROR.residuals * 1e-3  # The scatter of this fit is 0.001, and its parameters are known.
-    assert width(plain, RATES, [T]) == pytest.approx(own, rel=1e-9)
-    assert width(plain, np.e * RATES, [T]) == pytest.approx(np.hypot(own, SETTINGS_OF_ERROR.peak), rel=1e-6)
-    assert width(plain, RATES / 2 / np.e, [T]) == pytest.approx(np.hypot(own, SETTINGS_OF_ERROR.peak), rel=1e-6)
-    longer = np.append(RATES, np.full(2 * T, 2e-3))
-    expected = np.hypot(own, SETTINGS_OF_ERROR.length * np.log(3))
-    assert width(plain, longer, [3 * T]) == pytest.approx(expected, rel=1e-6)
-    # The first step is at a tenth of the beginning, which is a tenth of the run.
-    assert width(plain, RATES, [30, T], 0) == pytest.approx(10 * own, rel=1e-6)
-    two = replace(plain, logs=plain.logs[:2])  # Two logs leave too few residuals to go by.
-    assert width(two, RATES, [T]) == pytest.approx(SETTINGS_OF_ERROR.few, rel=1e-9)
-    assert "within the peak rates and lengths" in plain.predict(RATES).sentence
-    assert "its peak rate 0.00544 is 2.7 times away" in plain.predict(np.e * RATES).sentence
 
 
 def test_the_table_of_parameters(plain: Forecast) -> None:
@@ -296,6 +275,7 @@ def test_what_had_to_be_assumed_is_said() -> None:
     assert metric == RateMetric("half")
     assert "No optimizer is known: AdamW is assumed." in said[0]
     assert "No weight decay is known: the weight norm is taken at its steady state" in said[1]
+    assert "Say weight_decay= (--weight-decay) if you know it" in said[1]
     assert metric_of([replace(log, optimizer="AdamW")])[1] == said[1:]
     assert metric_of([replace(log, weight_decay=0.0)]) == (RateMetric("norm", 0.0), said[:1])
     assert metric_of([replace(log, optimizer="Muon", weight_decay=0.1)]) == (RateMetric("norm", 0.1), ())
@@ -303,6 +283,36 @@ def test_what_had_to_be_assumed_is_said() -> None:
         RateMetric("plain"),
         (),
     )
+
+
+@pytest.mark.parametrize("kind", ["norm", "half", "plain"])
+def test_the_unit_of_the_loss_does_not_matter(kind: str) -> None:
+    """Bits are nats over log 2: the forecast of the same logs in bits is the same loss in bits, with the same interval."""
+    metric = RateMetric("norm", 0.1) if kind == "norm" else RateMetric(kind)  # type: ignore[arg-type]
+    settings = {"optimizer": "SGD"} if kind == "plain" else {"optimizer": "AdamW"}
+    decay = {"weight_decay": 0.1} if kind == "norm" else {}
+    drop = 2e-3 * np.where(t < T // 2, np.minimum(t / 100, 1), 0.2)
+    nats = [
+        Log(STEPS, law_of(metric).loss(Course.of(rates, STEPS, metric.weight_decay)), rates, **settings, **decay)
+        for rates in (RATES, drop)
+    ]
+    bits = [replace(log, loss=log.loss / np.log(2), lr=log.rates) for log in nats]
+    linear_decay = 2e-3 * np.linspace(1, 0, T)
+    one, other = (forecast(logs).predict(linear_decay, [T]) for logs in (nats, bits))
+    for name in ("loss", "low", "high"):
+        assert getattr(other, name)[0] * np.log(2) == pytest.approx(getattr(one, name)[0], rel=1e-4)
+
+
+def test_a_loss_that_rises_is_said() -> None:
+    step = np.arange(10, 1001, 10)
+    falls = Log(step, 3 - step / 1000, 0.1, optimizer="SGD", name="falls")
+    rises = replace(falls, loss=3 - step / 1000 + np.maximum(step - 500, 0) / 200, name="rises")
+    assert rising(falls) is None
+    sentence = rising(rises)
+    assert sentence is not None
+    assert sentence.startswith("The loss of 'rises' rises from 2.545 by step 500 to 4.32 at its end")
+    assert sentence in forecast([falls, rises]).remarks
+    assert rising(replace(rises, step=step[:5], loss=rises.loss[-5:])) is None  # Five points tell nothing.
 
 
 def test_logs_that_do_not_belong_together_are_refused() -> None:

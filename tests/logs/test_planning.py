@@ -8,7 +8,8 @@ from known_laws import KINDS, PEAKS, Kind, known_forecast
 
 from nqm.engine.schedule import Schedule
 from nqm.logs import BestSchedule
-from nqm.logs.planning import _plan, compact, corners, step_batch_sizes
+from nqm.logs.best import compact, corners, step_batch_sizes
+from nqm.logs.planning import _plan
 from nqm.text.objects import parse_schedule
 from nqm.types import Wrong
 
@@ -63,12 +64,9 @@ def test_rates_keep_to_what_was_asked(kind: Kind) -> None:
     assert rest.trained == 3000
 
 
-def test_more_pieces_are_no_worse_and_longer_runs_better() -> None:
+def test_more_pieces_are_no_worse() -> None:
     losses = [best("norm", pieces=n).loss for n in (3, 12, 48)]
     assert losses[0] >= losses[1] - 1e-6 >= losses[2] - 2e-6
-    rows = known_forecast("norm").losses_by_length([4000, 8000])
-    assert rows[0]["loss"] > rows[1]["loss"]
-    assert rows[0]["gain_of_10_percent"] > rows[1]["gain_of_10_percent"] > 0
 
 
 def test_the_schedule_as_text_and_as_a_table() -> None:

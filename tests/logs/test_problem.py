@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -241,8 +242,11 @@ def test_what_needs_modes_is_refused_with_what_to_use_instead(kind: Kind) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_curvatures_sum_to_the_law(kind: Kind) -> None:
-    problem = known_forecast(kind).problem
+@pytest.mark.parametrize("exponent", [1.0, 0.8, 1.5])
+def test_the_curvatures_sum_to_the_law(kind: Kind, exponent: float) -> None:
+    forecast = known_forecast(kind)
+    fitted = replace(forecast.fitted, law=replace(forecast.law, exponent=exponent))
+    problem = replace(forecast, fitted=fitted).problem
     law, modes = problem.law, problem.spectrum
     S = np.append(0.0, np.geomspace(1e-4, 1e4, 50))
     fade = np.exp(-2 * np.outer(S, modes.h))
@@ -250,7 +254,7 @@ def test_the_curvatures_sum_to_the_law(kind: Kind) -> None:
         law["A"] * (1 + S / law["s0"]) ** -law["alpha"], abs=1e-8 * law["A"]
     )
     noise = fade @ modes.noise_mass / 64
-    assert noise == pytest.approx(law["N"] / (1 + 2 * law["C"] * S), abs=1e-8 * law["N"])
+    assert noise == pytest.approx(law["N"] * (1 + 2 * law["C"] * S) ** -exponent, abs=1e-8 * law["N"])
     assert problem.initial_loss == pytest.approx(law["floor"] + modes.initial_loss, rel=1e-8)
 
 
