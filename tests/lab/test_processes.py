@@ -90,7 +90,7 @@ def test_interrupted_it_says_how_to_go_on(environment: dict[str, str], log: Path
         assert "nqm lab run small.toml goes on" in err
         assert "Traceback" not in err
     with Store.open(tmp_path / "small.db", write=True) as store:
-        assert store.running("lab_workers:logged") == 0
+        assert not store.at_work("lab_workers:logged")
         assert store.claim("another", "lab_workers:logged", ["any"])
 
 

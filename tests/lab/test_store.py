@@ -188,7 +188,7 @@ def test_claims_are_exclusive_until_given_up(path: Path, study: Study) -> None:
         assert not two.claim("two", study.worker, ["b", "c"])  # all or none
         assert two.claim("two", study.worker, ["c"])
         assert two.claim("two", "another:worker", ["a"])
-        assert one.running(study.worker) == 3
+        assert len(one.at_work(study.worker)) == 3
         one.release(study.worker, ["b"])
         assert two.claim("two", study.worker, ["b"])
         one.discharge("one")
@@ -201,7 +201,7 @@ def test_what_is_kept_cannot_be_claimed(path: Path, study: Study) -> None:
         store.enlist("one", study, {})
         assert store.claim("one", study.worker, [trial.key])
         store.add("one", study, "HeavyBall", "search", [(trial, train(trial))])
-        assert store.running(study.worker) == 0
+        assert not store.at_work(study.worker)
         assert not store.claim("one", study.worker, [trial.key])
 
 
@@ -239,8 +239,8 @@ def test_wider_boxes_are_kept_and_the_first_stands(path: Path, study: Study) -> 
     wider = {name: space.widened(["high"]) for name, space in box.items()}
     with Store.open(path, write=True) as store:
         assert store.boxes(study, "SGD", 16) == [box]
-        store.widen(study, "SGD", 16, 1, wider)
-        store.widen(study, "SGD", 16, 1, dict(box))
+        store.widen(study, "SGD", 16, 0, 1, wider)
+        store.widen(study, "SGD", 16, 0, 1, dict(box))
         assert store.boxes(study, "SGD", 16) == [box, wider]
         assert store.boxes(study, "SGD", 64) == [box]
         assert store.boxes(small(trials=50), "SGD", 16) == [box, wider]

@@ -20,8 +20,9 @@ from nqm.show.verdict import Verdict
 def point(batch_size: int, steps: int) -> Point:
     trial = Trial("digits", {}, "SGD", {"lr": 0.1}, (), batch_size, "train_loss", 0.1, 10**6, 0.02, seed=0)
     return Point(
-        "SGD", "SGD", batch_size, trial, "raw", None, steps, (steps, steps), 20, 0, 0, {"lr": "low"}, 0, "done", ""
-    )
+        "SGD", "SGD", batch_size, trial, "raw", None, steps, (steps, steps), 20, 0, 0, {"lr": "low"}, 0, "done", "",
+        ((steps, steps), (steps, steps)),
+    )  # fmt: skip
 
 
 def test_a_point_of_a_study_becomes_one_of_a_curve() -> None:
@@ -56,8 +57,7 @@ def test_an_interval_covers_the_truth_as_often_as_it_says() -> None:
 def test_a_seed_that_did_not_arrive_counts_as_never() -> None:
     seeds = (np.array([10.0, math.inf, 12.0]), np.array([math.inf, math.inf, 3.0]))
     found = curve("SGD", np.array([9.0, 3.0]), seeds)
-    assert found.steps[0] == 12
-    assert math.isnan(found.steps[1])
+    assert found.steps.tolist() == [12, math.inf]
     assert found.table()[1]["steps"] is None
 
 
@@ -84,7 +84,7 @@ def test_a_curve_that_scales_perfectly_has_no_critical_batch_size_here() -> None
 
 def test_without_fresh_seeds_nothing_is_decided() -> None:
     made = [hyperbola("SGD", 30, 100), hyperbola("HeavyBall", 300, 10), hyperbola("EMA(SGD)", 25, 110)]
-    bare = [replace(curve, seeds=tuple(np.empty(0) for _ in SIZES)) for curve in made]
+    bare = [replace(curve, seeds=tuple(np.empty(0) for _ in SIZES), repeats=((),) * len(SIZES)) for curve in made]
     assert {finding.verdict for finding in findings(bare)} == {Verdict.open}
     assert math.isnan(bare[0].critical_batch_size("2x").low)
 
@@ -115,7 +115,7 @@ def test_momentum_alike_at_small_batch_and_ahead_at_large() -> None:
     small, large = findings([sgd, momentum])[1:]
     assert small.verdict is Verdict.holds
     assert large.verdict is Verdict.holds
-    assert ratio(momentum, sgd, 8.0).value == pytest.approx(momentum.steps[0] / sgd.steps[0])
+    assert ratio(momentum, sgd, 8.0).value == pytest.approx(momentum.typical[0] / sgd.typical[0])
     slower = hyperbola("HeavyBall", 30, 300)
     assert [f.verdict for f in findings([sgd, slower])[1:]] == [Verdict.fails, Verdict.fails]
 
