@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -132,12 +133,14 @@ def trained(landscape: Landscape, trial: Trial, scatter: float, luck: int) -> Re
 
 
 def study_of(family: str, batch_sizes: tuple[int, ...], seed: int = 0, **budget: int) -> Study:
-    """A study of one optimizer; ``budget`` are its numbers of trials, seeds and searches."""
+    """A study of one optimizer; ``budget`` are its ``trials``, ``refine``, ``searches`` and ``seeds``."""
     entry = Entry(family, FAMILIES[family][0])
-    return Study(
-        "simulated", "simulated", 0.1, batch_sizes, {family: entry}, max_steps=MAX_STEPS, seed=seed, worker="simulated:none",
-        points="fresh", **budget,
+    plain = Study(
+        "simulated", "simulated", 0.1, batch_sizes, {family: entry}, max_steps=MAX_STEPS, seed=seed, points="fresh",
+        worker="simulated:none",
     )  # fmt: skip
+    changes: dict[str, Any] = dict(budget)
+    return replace(plain, **changes)
 
 
 def finished(cell: Cell, landscape: Landscape, scatter: float, luck: int) -> Cell:

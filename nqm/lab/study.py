@@ -364,7 +364,7 @@ def _perhaps(where: str, value: object, least: int, most: int) -> int | None:
 def _version(where: str, value: object) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         value = f"{value:g}"  # A file may write version = 2.
-    return value if value == "" else _text(where, value)
+    return "" if value == "" else _text(where, value)
 
 
 def _number(

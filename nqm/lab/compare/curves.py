@@ -8,7 +8,8 @@ logarithm of the median over fresh seeds of a search, and V the variance of y be
 over batch sizes, with as many degrees of freedom n as there are searches beyond the first of each. Critical batch sizes and
 verdicts use the mean of y over the searches (`Curve.typical`): unlike the least of them, it is independent of V, and all
 searches overestimate the optimum alike. A *resampled* curve adds to each mean a normal error of variance (V / R) (n / c), where
-c is drawn from the chi-squared law of n degrees of freedom, so that intervals from few searches are as wide as Student's.
+c is drawn from the chi-squared law of n degrees of freedom, so that intervals from few searches are as wide as Student's. It
+also adds a uniform error as wide as the resolution of steps, which is one step, or the study's ``growth`` if that is more.
 
 A search that did not reach the target took infinitely many steps. In a resampled curve a batch size has infinitely many steps
 if one of its searches, drawn at random, with its seeds resampled, has an infinite median.
@@ -46,7 +47,8 @@ class Curve(Tabular):
     ``seeds`` has the steps of each fresh seed, infinity for a seed that did not reach the target. ``searched`` has the
     fewest steps of the search, infinity if no trial reached the target, NaN if the search has not ended. ``label`` is the
     optimizer's label in the study, and ``optimizer`` its own name. ``repeats`` has the same as ``seeds`` for every repeated
-    search; a search of which no trial reached the target has the one value infinity.
+    search; a search of which no trial reached the target has the one value infinity. ``growth`` is the fraction by which the
+    steps grow from one evaluation of the metric to the next.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Curve(Tabular):
     label: str
     optimizer: str
     repeats: tuple[tuple[Array, ...], ...]
+    growth: float = 0.0
 
     def _brief(self) -> str:
         return f"{self.name}, {course(self.batch_sizes, self.steps)}"
@@ -120,7 +123,9 @@ class Curve(Tabular):
         n, rng = CURVE_RESAMPLES, np.random.default_rng([0xC0, *self.name.encode()])
         width = np.array([1 / math.sqrt(max(1, len(logs))) for logs in self._repeated])
         scale = self.scatter * np.sqrt(self.freedom / rng.chisquare(self.freedom, (n, 1))) if self.freedom else math.nan
-        drawn = self.typical * np.exp(scale * width * rng.normal(size=(n, len(width))))
+        resolution = np.maximum(self.growth, 1 / np.maximum(self.typical, 1.0))
+        rounded = resolution * rng.uniform(-0.5, 0.5, size=(n, len(width)))
+        drawn = self.typical * np.exp(scale * width * rng.normal(size=(n, len(width))) + rounded)
         for i, found in enumerate(self.repeats):
             if any(np.isinf(seeds).any() for seeds in found):
                 drawn[_never(found, n, rng), i] = math.inf
@@ -233,6 +238,7 @@ def _curve(name: str, points: list[Point]) -> Curve:
         points[0].label,
         next((point.trial.optimizer for point in points if point.trial), points[0].label),
         tuple(tuple(map(_arrivals, point.searches)) for point in points),
+        next((point.trial.growth for point in points if point.trial), 0.0),
     )
 
 

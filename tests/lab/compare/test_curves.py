@@ -67,7 +67,8 @@ def test_without_noise_it_is_the_critical_batch_size_of_a_sweep(definition: str)
     points = [point(int(B), int(s)) for B, s in zip(SIZES, found.steps, strict=True)]
     (curve,) = curves_of(reversed(points))
     estimate = curve.critical_batch_size(definition)  # type: ignore[arg-type]
-    assert estimate.low == estimate.value == estimate.high
+    assert estimate.low <= estimate.value <= estimate.high
+    assert estimate.high < 1.1 * estimate.low  # Only the resolution of whole steps is left.
     if definition == "ratio":  # a study has no batch without end: its largest stands for it
         assert estimate.value == pytest.approx(np.min(found.examples) / np.min(found.steps))
     else:

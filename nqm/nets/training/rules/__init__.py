@@ -61,5 +61,6 @@ def _own(name: str) -> Method:
     if inspect.isclass(found) or not callable(found):
         kinds = "a class of nqm.Optimizer or torch.optim.Optimizer, or a function that returns the latter"
         raise Wrong(f"the optimizer {name} must be {kinds}; it is {found!r:.60}", argument="optimizer")
-    known = list(inspect.signature(found).parameters)[1:]
-    return one_by_one(name, lambda parts, settings: [found(parts, **settings)], known, {"lr": "positive"})
+    function: Callable[..., torch.optim.Optimizer] = found
+    known = list(inspect.signature(function).parameters)[1:]
+    return one_by_one(name, lambda parts, settings: [function(parts, **settings)], known, {"lr": "positive"})
