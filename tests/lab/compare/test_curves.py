@@ -11,7 +11,7 @@ from lab_curves import SIZES, curve, hyperbola
 
 from nqm import SGD, Quadratic, Spectrum, sweep
 from nqm.lab import Point, Trial
-from nqm.lab.compare import curves_of, findings
+from nqm.lab.compare import Curve, curves_of, findings
 from nqm.lab.compare.curves import critical
 from nqm.lab.compare.verdicts import beyond, ratio
 from nqm.show.verdict import Verdict
@@ -147,3 +147,72 @@ def test_the_effective_learning_rate_is_the_rate_where_momentum_averages_gradien
 def test_what_cannot_be_measured_is_refused() -> None:
     with pytest.raises(ValueError, match="knee"):
         hyperbola("SGD", 30, 100).critical_batch_size("knee")
+
+
+# Batch sizes that never arrive.
+
+
+def never_at(curve_: Curve, *places: int) -> Curve:
+    """The curve, of which no search arrives at some batch sizes."""
+    lost = np.array([math.inf])
+    seeds = tuple(lost if i in places else s for i, s in enumerate(curve_.seeds))
+    repeats = tuple((lost, lost) if i in places else found for i, found in enumerate(curve_.repeats))
+    searched = np.array([math.inf if i in places else s for i, s in enumerate(curve_.searched)])
+    return replace(curve_, seeds=seeds, repeats=repeats, searched=searched)
+
+
+def test_a_critical_batch_size_lies_below_a_batch_that_never_arrives() -> None:
+    whole = hyperbola("KFAC", 2000, 10)  # which scales to the largest batch size, 1,024
+    assert whole.critical_batch_size("2x").value == math.inf
+    cut = never_at(whole, 6, 7)
+    found = cut.critical_batch_size("2x")
+    assert SIZES[5] >= found.value
+    assert found.high <= SIZES[6]
+    hole = never_at(whole, 5)  # it arrives again beyond, which does not help
+    assert hole.critical_batch_size("2x").high <= SIZES[5]
+
+
+def test_an_optimizer_that_never_arrives_at_large_batch_is_not_credited() -> None:
+    sgd, large = hyperbola("SGD", 100, 100), hyperbola("HeavyBall", 2000, 10)
+    assert findings([sgd, large])[0].verdict is Verdict.holds
+    lost = never_at(large, 3, 4, 5, 6, 7)
+    assert findings([sgd, lost])[0].verdict is Verdict.fails
+    assert findings([sgd, lost])[2].verdict is Verdict.fails  # nor does it take fewer steps there
+    other = never_at(sgd, 6, 7)
+    assert findings([other, large])[2].verdict is Verdict.holds  # SGD takes infinitely many
+    assert ratio(large, other, 1024.0).value == 0
+
+
+def test_a_search_that_sometimes_does_not_arrive_is_infinite_in_as_many_draws() -> None:
+    made = hyperbola("SGD", 30, 100, searches=2)
+    half = replace(made, repeats=(*made.repeats[:-1], (made.repeats[-1][0], np.array([math.inf]))))
+    share = np.isinf(half.resampled[:, -1]).mean()
+    assert abs(share - 0.5) < 3 * math.sqrt(0.25 / len(half.resampled))
+    assert not np.isinf(made.resampled).any()
+
+
+def test_what_has_not_been_searched_is_not_infinite() -> None:
+    unknown = replace(point(1024, 1), trial=None, steps=None, seeds=(), searches=(), state="search")
+    (found,) = curves_of([point(8, 2000), point(64, 300), unknown])
+    assert math.isnan(found.steps[-1])
+    assert found.critical_batch_size("2x").value == math.inf
+    (ended,) = curves_of([point(8, 2000), point(64, 300), replace(unknown, state="done")])
+    assert ended.critical_batch_size("2x").value == 64
+
+
+def test_intervals_hold_the_luck_of_searches() -> None:
+    """Seeded: 90% intervals of 8 batch sizes and 3 searches with scatter .2 cover 85 to 95% of 120, within three errors."""
+    truth = critical(SIZES, 100 * (1 + 60 / SIZES), "2x")
+    hits, narrow = [], []
+    for luck in range(120):
+        rng = np.random.default_rng([7, luck])
+        medians = 100 * (1 + 60 / SIZES[:, None]) * np.exp(0.2 * rng.normal(size=(len(SIZES), 3)))
+        repeats = [[np.array([m]) for m in own] for own in medians]
+        one = curve("SGD", medians.min(axis=1), [own[0] for own in repeats], None, repeats)
+        found = one.critical_batch_size("2x")
+        hits.append(found.low <= truth <= found.high)
+        tight = np.quantile(one.critical_resampled("2x"), [0.3, 0.7])  # the planted bug: intervals that are too narrow
+        narrow.append(tight[0] <= truth <= tight[1])
+    error = 3 * math.sqrt(0.09 / len(hits))
+    assert 0.85 - error <= np.mean(hits) <= 0.95 + error
+    assert np.mean(narrow) < 0.85 - error
