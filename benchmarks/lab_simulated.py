@@ -111,7 +111,7 @@ def evaluations(growth: float) -> np.ndarray:
     steps = [1]
     while steps[-1] < MAX_STEPS:
         steps.append(max(steps[-1] + 1, math.ceil(steps[-1] * (1 + growth) - 1e-9)))
-    return np.array(steps[:-1] + [MAX_STEPS], dtype=float)
+    return np.array([*steps[:-1], MAX_STEPS], dtype=float)
 
 
 @cache

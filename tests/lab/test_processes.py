@@ -18,6 +18,7 @@ import pytest
 from lab_studies import TOML, Table, begun, small, stored
 from waiting import LIMIT, eventually
 
+from benchmarks.lab_kills import disturbed
 from nqm.lab import Results, Snapshot, Store, executors, run
 
 
@@ -182,3 +183,12 @@ def test_a_lost_scheduler_is_one_sentence_and_loses_nothing(
         process.communicate()
     assert Results.open(tmp_path / "small.db").table() == undisturbed
     assert not kept & set(begun(log)[trace:])
+
+
+@pytest.mark.slow
+def test_kills_at_random_moments_of_three_runners_lose_and_double_nothing() -> None:
+    """``python -m benchmarks.lab_kills`` does the same with 50 kills."""
+    found = disturbed(6, seed=1)
+    assert found.kills == 6
+    assert (found.doubled, found.repeated) == (0, 0)
+    assert found.same_table
