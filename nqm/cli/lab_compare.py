@@ -118,7 +118,9 @@ def _told(results: Results, curves: list[Curve], held: list[Finding], found: Pre
     return {
         "study": study.name, "finished": results.finished, "target": study.target, "metric": study.metric,
         "table": _rows(curves, found), "findings": finding_rows(held), "notes": list(found.notes) if found else [],
-        "critical_batch_size": {c.name: {d: c.critical_batch_size(d).to_dict() for d in MEASURED} for c in curves},
+        "critical_batch_size": {
+            c.name: {d: c.critical_batch_size(d).to_dict() | {"certain": c.certain} for d in MEASURED} for c in curves
+        },
         "predicted": {name: sweep.to_dict() for name, sweep in found.sweeps.items()} if found else {},
     }  # fmt: skip
 

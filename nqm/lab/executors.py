@@ -186,7 +186,9 @@ class Dask:
 
         own = {"n_workers": size, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
         own |= {"silence_logs": logging.ERROR}
-        logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # What it logs of a lost scheduler, the lab says.
+        logging.getLogger("distributed.client").setLevel(
+            logging.CRITICAL
+        )  # What it logs of a lost scheduler, the lab says.
         try:
             self.client = Client(address, timeout=CONNECT_SECONDS, **({} if address else own))
         except (OSError, ValueError) as error:

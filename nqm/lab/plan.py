@@ -95,6 +95,9 @@ class Cell:
         self.arrived: dict[str, list[Best]] = {}  # Every trial that reached the target.
         self.fitted: dict[str, str] = {}  # The key of the trial at the minimum of the last fit.
         self.confirmed: dict[str, list[tuple[Trial, Result]]] = {}
+        self.fresh: dict[
+            str, Trial
+        ] = {}  # All trials with fresh seeds, by key; some are of settings that did not stand.
         self.quota = self.first
         self.phase = "search"
         self._rounds = self._all_rounds()
@@ -111,8 +114,8 @@ class Cell:
 
     def trials(self) -> Iterator[Trial]:
         """All trials that have ended, in search and confirmation."""
-        for pairs in (self.done, *self.confirmed.values()):
-            yield from (trial for trial, _ in pairs)
+        yield from (trial for trial, _ in self.done)
+        yield from self.fresh.values()
 
     def count(self, outcome: str) -> int:
         return sum(result.outcome == outcome for _, result in self.done)
@@ -267,6 +270,7 @@ class Cell:
             if not trials:
                 return
             results = yield trials
+            self.fresh |= {trial.key: trial for trial in trials}
             steps = (result.steps.get(best.readout) for result in results)
             middle = median(math.inf if s is None else s for s in steps)  # A training that fails takes for ever.
             if middle < least or name not in self.confirmed:

@@ -24,7 +24,7 @@ from .study import WORKER, Study
 if TYPE_CHECKING:
     from .results import Results
 
-WORKLOADS = Path(__file__).parents[1] / "nets" / "workloads"
+WORKLOAD_FOLDER = Path(__file__).parents[1] / "nets" / "workloads"
 VERSION_LENGTH = 12  # hexadecimal digits of a version that is a hash
 
 
@@ -70,8 +70,8 @@ def _trained(study: Study, folder: Path | None) -> list[Path]:
     if ":" in study.workload:
         return _files(study.workload, folder)
     assigned = f"\n{study.workload.upper()} = "
-    own = [path for path in sorted(WORKLOADS.glob("*.py")) if assigned in path.read_text(encoding="utf-8")]
-    return _closure(own[0], WORKLOADS) if own else []  # The worker refuses a workload that does not exist.
+    own = [path for path in sorted(WORKLOAD_FOLDER.glob("*.py")) if assigned in path.read_text(encoding="utf-8")]
+    return _closure(own[0], WORKLOAD_FOLDER) if own else []  # The worker refuses a workload that does not exist.
 
 
 def _files(reference: str, folder: Path | None) -> list[Path]:

@@ -74,7 +74,7 @@ class Lines:
 def headline(at: Snapshot) -> str:
     """The progress of all cells in one line."""
     ended, left = sum(cell.round is None for cell in at.cells), time_left(at)
-    trials = sum(len(cell.done) + sum(map(len, cell.confirmed.values())) for cell in at.cells)
+    trials = sum(len(cell.done) + len(cell.fresh) for cell in at.cells)
     infeasible = sum(cell.count("diverged") + cell.count("failed") for cell in at.cells)
     cells = f"{at.study.name}: {ended} of {len(at.cells)} cells done, {trials} trials, {at.running} running"
     rest = f", about {duration(left)} left" if left else ""

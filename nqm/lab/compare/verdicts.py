@@ -23,7 +23,7 @@ PAPER_ORDER = ("SGD", "HeavyBall", "Adam", "KFAC")  # The paper's order of criti
 AGREEMENT = 0.95  # A comparison is decided if this share of the resampled curves agrees.
 EQUAL_WITHIN = 1.25  # Steps within this factor count as equal, because a tuned lr is found to some ten per cent.
 HELPFUL = 0.9  # An average of the weights helps if it takes less than this share of the steps.
-ONE_SEARCH = "what another search would have found is not known; searches = 2 or more, with seeds, tells"
+ONE_SEARCH = "one search does not tell what another would find"
 
 
 def findings(curves: Sequence[Curve], definition: Definition = "2x") -> list[Finding]:
@@ -49,6 +49,11 @@ def ratio(a: Curve, b: Curve, batch_size: float) -> Estimate:
     with np.errstate(invalid="ignore"):
         drawn = a.resampled[:, i] / b.resampled[:, j]
     return estimate(a.typical[i] / b.typical[j], drawn[~np.isnan(drawn)])
+
+
+def shown(found: Estimate) -> str:
+    """A ratio in words."""
+    return f"{found.value:.4g} (not known)" if math.isnan(found.low) else str(found)
 
 
 def shared_sizes(a: Curve, b: Curve) -> Array:
@@ -92,7 +97,10 @@ def _momentum(sgd: Curve, heavy_ball: Curve) -> list[Finding]:
     helps = Verdict.holds if last.high < 1 / EQUAL_WITHIN else Verdict.partly if last.low < 1 else Verdict.fails
     if not (sgd.certain and heavy_ball.certain):
         alike = helps = Verdict.open
-    told = [f"steps with momentum over without: {r} at B = {B:,.0f}" for r, B in ((first, sizes[0]), (last, sizes[-1]))]
+    told = [
+        f"steps with momentum over without: {shown(r)} at B = {B:,.0f}"
+        for r, B in ((first, sizes[0]), (last, sizes[-1]))
+    ]
     return [
         Finding("momentum takes as many steps as SGD at small batch", told[0], alike),
         Finding("momentum takes fewer steps than SGD at large batch", told[1], helps),
@@ -105,7 +113,7 @@ def _average(plain: Curve, averaged: Curve) -> Finding:
     if len(sizes) < 2:
         return Finding(says, "fewer than two batch sizes reached the target", Verdict.open)
     first, last = (ratio(averaged, plain, B) for B in (sizes[0], sizes[-1]))
-    told = f"steps with over without: {first} at B = {sizes[0]:,.0f}, {last} at B = {sizes[-1]:,.0f}"
+    told = f"steps with over without: {shown(first)} at B = {sizes[0]:,.0f}, {shown(last)} at B = {sizes[-1]:,.0f}"
     if not (plain.certain and averaged.certain):
         return Finding(says, f"{told}: {ONE_SEARCH}", Verdict.open)
     if first.low >= HELPFUL:  # The average does not help at small batch, where the paper says that it does.

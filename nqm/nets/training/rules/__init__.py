@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import partial
+from typing import cast
 
 import torch
 
@@ -61,6 +62,6 @@ def _own(name: str) -> Method:
     if inspect.isclass(found) or not callable(found):
         kinds = "a class of nqm.Optimizer or torch.optim.Optimizer, or a function that returns the latter"
         raise Wrong(f"the optimizer {name} must be {kinds}; it is {found!r:.60}", argument="optimizer")
-    function: Callable[..., torch.optim.Optimizer] = found
+    function = cast(Callable[..., torch.optim.Optimizer], found)
     known = list(inspect.signature(function).parameters)[1:]
     return one_by_one(name, lambda parts, settings: [function(parts, **settings)], known, {"lr": "positive"})
