@@ -333,9 +333,9 @@ NUMBERS = [
         lambda: [measured("digits_checkpoint", "SGD", 8, field) for field in ("steps", "predicted")],
     ),
     Prose(
-        README, "measured {} ({} to {}), predicted {} |",
+        README, "measured {} by one search, predicted {} |",
         lambda: [
-            *(results("digits_checkpoint")["critical_batch_size"]["SGD"]["2x"][k] for k in ("value", "low", "high")),
+            results("digits_checkpoint")["critical_batch_size"]["SGD"]["2x"]["value"],
             results("digits_checkpoint")["predicted"]["SGD"]["critical_batch_size"]["2x"],
         ],
     ),
