@@ -334,7 +334,7 @@ def _critical(found: dict[str, Any], name: str, largest: float) -> list[str]:
 
     by = found["critical_batch_size"][name]
     cells = [
-        f"{shown(d['value'])} ({shown(d['low'])} to {shown(d['high'])})"
+        f"{shown(d['value'])} ({shown(d['low'])} to {shown(d['high'])})" if d["certain"] else shown(d["value"])
         for d in (by[n] for n in ("20%", "2x", "ratio"))
     ]
     if found["predicted"]:

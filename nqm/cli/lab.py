@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
+from ..engine.run import number
 from ..show.tables import Row, Table, header, some
 from ..types import Wrong, unknown
 from . import options
@@ -46,6 +49,7 @@ results = options.bundle("found", _results, _file, _study)
 @verb(
     "run a study, or go on with it",
     "nqm lab run digits.toml",
+    "nqm lab run digits.toml --dry-run",
     "nqm lab run digits.toml --workers 8 --widen",
     "nqm lab run digits.toml --on tcp://scheduler:8786 --store results.db",
 )
@@ -57,31 +61,35 @@ results = options.bundle("found", _results, _file, _study)
 @option("--workers N", "Number of processes of local and dask; one per core if omitted.", Whole(1))
 @option("--stacking", "Whether a worker trains many trials at once.", ("auto", "always", "never"))
 @flag("--widen", "Where a best setting lies at the end of its range, extend the range and search there.")
-@flag("--retry-failed", "Run trials again that ended in an exception.")
+@flag("--retry-failed", "Run trials again that ended in an exception, or whose rows in the store are damaged.")
+@flag("--dry-run", "Train nothing: say what trials, steps, time and memory the study will take.")
 @options.sink()
 def run(
     study: str, store: str | None, on: str, workers: int | None, stacking: Literal["auto", "always", "never"],
-    widen: bool, retry_failed: bool, sink: Sink,
+    widen: bool, retry_failed: bool, dry_run: bool, sink: Sink,
 ) -> None:  # fmt: skip
     """Search the best settings of every optimizer at every batch size, and confirm them with other seeds.
 
     Results are stored as they come. Ctrl-C stops the command, and the same command continues without repeating anything. It
     may run several times at once.
     """
-    from ..lab import LabError, Study
+    from ..lab import LabError
     from ..lab import run as work
     from ..lab.executors import crew
     from ..lab.runner import default_store
     from ..lab.view import view
     from ..text.imports import UserCodeError
 
-    todo, path = Study.load(study), Path(store) if store else default_store(study)
+    path = Path(store) if store else default_store(study)
+    if dry_run:
+        _show_costs(study, path, workers, sink)
+        return
     again = f"{path} has what had ended, and nqm lab run {study}{f' --store {store}' if store else ''} goes on"
     try:
         with view(sys.stderr) as watch:
             crewed = crew(on, workers)
             found = work(
-                todo, store=path, executor=crewed, stacking=stacking, widen=widen, retry_failed=retry_failed,
+                study, store=path, executor=crewed, stacking=stacking, widen=widen, retry_failed=retry_failed,
                 watch=watch,
             )  # fmt: skip
     except KeyboardInterrupt:
@@ -99,20 +107,29 @@ def run(
 @results
 @options.sink(csv=True)
 def status(found: Results, sink: Sink) -> None:
-    """Best settings so far for every optimizer and batch size, and how many trials they rest on."""
+    """Best settings so far for every optimizer and batch size, how many trials they rest on, and which cells are at work."""
+    from ..lab.source import changed
     from ..lab.store import Store
 
     with Store.open(found.path) as store:
-        running, studies = store.running(found.study.worker), store.studies()
+        claimed, studies, damaged = store.at_work(found.study.worker), store.studies(), store.damaged()
+    cells = Counter(found.ahead[key] for key in claimed if key in found.ahead)
 
     def show() -> None:
         _show_results(found)
-        click.echo(f"{running} trials are running" if running else "nothing is running")
+        click.echo(f"{len(claimed)} trials are running" if claimed else "nothing is running")
+        for cell, trials in cells.items():
+            click.echo(f"- at work: {cell}, {trials} trials")
+        for row in damaged:
+            click.echo(f"- damaged and not counted: {row}; nqm lab run --retry-failed trains it again")
+        if remark := changed(found):
+            click.echo(f"- {remark}")
         if len(studies) > 1:
             names = ", ".join(f"{s.name} ({s.key})" for s in studies)
             click.echo(f"studies in {found.path}: {names}; shown is {found.study.key}")
 
-    sink.deliver(lambda: found.to_dict() | {"running": running}, show, found.table)
+    told = {"running": len(claimed), "at_work": dict(cells), "damaged": damaged}
+    sink.deliver(lambda: found.to_dict() | told, show, found.table)
 
 
 @verb(
@@ -183,12 +200,40 @@ def show(found: Results, key: str, sink: Sink) -> None:
 @options.JSON
 def export(found: Results, what: str, out: str | None, as_json: bool) -> None:
     """Write tables for other programs. Without --out, CSV is printed on standard output."""
+    if out is not None and not Path(out).absolute().parent.is_dir():
+        folder = str(Path(out).parent)
+        raise Wrong(f"there is no folder {folder!r} to write {Path(out).name} in; make it, or name another", "out")
     rows = found.table() if what == "results" else list(_exported(found, what))
     parquet = out is not None and Path(out).suffix.lower() == ".parquet"
     if parquet:
         write(out, lambda path: _write_parquet(path, rows))
     csv = None if parquet else out or (None if as_json else "-")
     Sink(as_json, csv).deliver(lambda: rows, lambda: None, lambda: rows)
+
+
+def _show_costs(study: str, store: Path, workers: int | None, sink: Sink) -> None:
+    """What a study will take, in one table and two sentences."""
+    from ..lab import Study
+    from ..lab.costs import costs
+    from ..lab.view import duration
+
+    found = costs(Study.load(study), Path(study).absolute().parent, store)
+    rows = [cost.row() for cost in found]
+    trials, steps = (sum(getattr(cost, name) for cost in found) for name in ("trials", "most_steps"))
+    seconds, memory = sum(cost.most_seconds for cost in found), max(cost.memory for cost in found)
+    count = workers or os.cpu_count() or 1
+
+    def show() -> None:
+        show_table(rows, f"what {study} will take")
+        click.echo(f"{trials:,} trials of {steps:,} steps in all at most; most are stopped far earlier")
+        if seconds == seconds:
+            each = f"{memory:,.0f} MB for each of {count} workers" if memory == memory else "memory is not known"
+            click.echo(f"at most {duration(seconds / count)} on {count} workers; {each}")
+        else:
+            click.echo("time and memory are not known: the worker's module has no function cost(trial)")
+
+    whole = {"trials": trials, "most_steps": steps, "most_seconds": number(seconds), "memory": number(memory)}
+    sink.deliver(lambda: whole | {"workers": count, "table": rows}, show, lambda: rows)
 
 
 def _check_filters(found: Results, trials: list[Kept], optimizer: str | None, batch_size: int | None) -> None:

@@ -14,7 +14,7 @@ from .options import INPUT, PICTURE, OutputFile, flag, option, verb
 from .output import Sink, progress, show_pairs, show_table, write
 
 if TYPE_CHECKING:
-    from ..lab import Results
+    from ..lab import Results, Study
     from ..lab.compare import Curve, Predicted
     from ..show.verdict import Finding
 
@@ -53,7 +53,7 @@ def plot(found: Results, out: str, rates: bool) -> None:
 def compare(found: Results, fit: str | None, report: str | None, sink: Sink) -> None:
     """Compare the steps that a study measured with those that a fit of the same network predicts.
 
-    Critical batch sizes are compared too, with intervals over seeds. The paper's findings are checked: the order of
+    Critical batch sizes are compared too, with 90% intervals over repeated searches. The paper's findings are checked: the order of
     optimizers, what momentum does at small and at large batches, and where an average helps.
     """
     from ..lab.compare import findings
@@ -78,7 +78,7 @@ def _curves(results: Results) -> list[Curve]:
     from ..lab.compare import curves_of
 
     study, curves = results.study, curves_of(results.points)
-    if not any((curve.searched == curve.searched).any() for curve in curves):
+    if all(point.steps is None for point in results.points):
         advice = "take an easier target, or more steps" if results.finished else "nqm lab run works on it"
         goal = f"{study.metric} {study.target:g}"
         raise Failure(f"no trial of {study.name} has reached its target, {goal}; {advice}")
@@ -118,7 +118,9 @@ def _told(results: Results, curves: list[Curve], held: list[Finding], found: Pre
     return {
         "study": study.name, "finished": results.finished, "target": study.target, "metric": study.metric,
         "table": _rows(curves, found), "findings": finding_rows(held), "notes": list(found.notes) if found else [],
-        "critical_batch_size": {c.name: {d: c.critical_batch_size(d).to_dict() for d in MEASURED} for c in curves},
+        "critical_batch_size": {
+            c.name: {d: c.critical_batch_size(d).to_dict() | {"certain": c.certain} for d in MEASURED} for c in curves
+        },
         "predicted": {name: sweep.to_dict() for name, sweep in found.sweeps.items()} if found else {},
     }  # fmt: skip
 
@@ -143,10 +145,16 @@ def _report(results: Results, curves: list[Curve], held: list[Finding], found: P
     study = results.study
     about = {
         "workload": study.workload, "metric": study.metric, "target": study.target,
-        "trials": f"{study.trials} feasible ones for each optimizer and batch size", "seeds": study.seeds,
+        "searches": study.searches, "trials": ", ".join(_budget(study, label) for label in study.optimizers),
+        "seeds": study.seeds,
         "finished": "yes" if results.finished else "no: numbers are those so far",
     }  # fmt: skip
     return html(f"Study {study.name}", about, _target(results), curves, held, toml(study.to_dict()), found)
+
+
+def _budget(study: Study, label: str) -> str:
+    """The trials of a search in words."""
+    return f"{label} {study.first_trials(label)} + {study.refined_trials(label)}"
 
 
 for command in (plot, compare):

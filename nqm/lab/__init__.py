@@ -1,8 +1,8 @@
 """The lab tunes optimizers on real training at every batch size, and keeps every result. It does not import torch.
 
 >>> from nqm.lab import Entry, Space, Study
->>> Study("small", "digits", 0.1, (8, 32), {"SGD": Entry("SGD", {"lr": Space(0.01, 10)})}).trials
-20
+>>> Study("small", "digits", 0.1, (8, 32), {"SGD": Entry("SGD", {"lr": Space(0.01, 10)})}).first_trials("SGD")
+10
 """
 
 from ..nets.training.trial import Result, Trial

@@ -11,19 +11,24 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
+from ..nets.training.reports import Listener, heard_by
 from ..types import Wrong
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+REPORT_SECONDS = 0.5  # A worker says this often how far its trials have come.
 CONNECT_SECONDS = 10  # The lab waits this long for an answer of a Dask scheduler.
 T = TypeVar("T")
 E = TypeVar("E", bound="Executor")
@@ -47,6 +52,14 @@ class Here:
         return future
 
 
+@dataclass
+class Heard:
+    """How far a call has come, in steps of its training."""
+
+    step: int = 0
+    most: int = 0
+
+
 class Workers:
     """An executor of processes on this machine, each at the end of a pipe; a thread waits for the answer of each.
 
@@ -56,49 +69,59 @@ class Workers:
     """
 
     def __init__(self, count: int) -> None:
-        self.threads, self.free, self.starting = ThreadPoolExecutor(count), SimpleQueue[Connection](), threading.Lock()
-        self.processes, self.closed = list[BaseProcess](), False
-        for _ in range(count):
-            self.free.put(self._start())
+        self.threads, self.starting = ThreadPoolExecutor(count), threading.Lock()
+        self.free, self.processes, self.closed = SimpleQueue[Connection](), list[BaseProcess](), False
+        self.heard: WeakKeyDictionary[Future[Any], Heard] = WeakKeyDictionary()  # How far each call has come.
 
     def submit(self, function: Callable[..., T], /, *args: object) -> Future[T]:
-        return self.threads.submit(self._ask, function, args)
+        """Call a function in a process, which is started if none is free."""
+        heard = Heard()
+        future = self.threads.submit(self._ask, function, args, heard)
+        self.heard[future] = heard
+        return future
 
     def _start(self) -> Connection:
         """Start a process and return our end of its pipe."""
         context = multiprocessing.get_context("spawn")  # A fork of a process with threads may hang.
         ours, theirs = context.Pipe()
         with self.starting, _inherited():
-            self.processes.append(context.Process(target=_serve, args=(theirs,), daemon=True))
-            self.processes[-1].start()
+            if self.closed:
+                raise BrokenExecutor("the workers have been ended")
+            process = context.Process(target=_serve, args=(theirs,), daemon=True)
+            process.start()
+            self.processes.append(process)
         theirs.close()
         return ours
 
-    def _ask(self, function: Callable[..., T], arguments: tuple[object, ...]) -> T:
-        """What the function returns or raises in a free process."""
-        pipe = self.free.get()
+    def _ask(self, function: Callable[..., T], arguments: tuple[object, ...], heard: Heard) -> T:
+        """What the function returns or raises in a free process; a process that dies is left out, and replaced when needed."""
+        try:
+            pipe = self.free.get_nowait()
+        except Empty:
+            pipe = self._start()
         try:
             pipe.send((function, arguments))
-            done, value = pipe.recv()
+            while (answer := pipe.recv())[0] == "at":
+                heard.step, heard.most = answer[1]
         except (EOFError, OSError):
-            if not self.closed:
-                pipe = self._start()
             raise BrokenExecutor("a worker ended before it had an answer") from None
-        finally:
+        except Exception:  # What cannot be sent has not reached the process.
             self.free.put(pipe)
-        if not done:
-            raise value
-        return value
+            raise
+        self.free.put(pipe)
+        if answer[0] == "failed":
+            raise answer[1]
+        return answer[1]
 
     def close(self) -> None:
         """End all processes at once; what they had not finished is lost."""
-        self.closed = True
+        with self.starting:
+            self.closed = True
         self.threads.shutdown(wait=False, cancel_futures=True)
         for process in self.processes:
             process.kill()
         self.threads.shutdown()
-        for process in self.processes:  # A process may have been started in the meantime.
-            process.kill()
+        for process in self.processes:
             process.join()
 
 
@@ -109,20 +132,31 @@ class Crew(Generic[E]):
         self, start: Callable[[], E], slots: int | None, stop: Callable[[E], None] | None = None, *, size: int = 1
     ) -> None:
         self.start, self.slots, self.stop, self.size = start, slots, stop, size
-        self.executor, self.renewable = start(), stop is not None
+        self.renewable, self.started = stop is not None, list[E]()
+
+    @property
+    def executor(self) -> E:
+        """The executor, which is started when it is first needed."""
+        if not self.started:
+            self.started.append(self.start())
+        return self.started[0]
 
     def submit(self, function: Callable[..., T], /, *args: object) -> Future[T]:
         return self.executor.submit(function, *args)
 
+    def heard(self, future: Future[Any]) -> Heard | None:
+        """How far a call has come; None if the executor does not say."""
+        return getattr(self.executor, "heard", {}).get(future)
+
     def renew(self) -> None:
         """Start again with new workers."""
         self.close()
-        self.executor = self.start()
+        self.started = [self.start()]
 
     def close(self) -> None:
         """End the workers, whatever they are doing; an executor of the user's own is left as it is."""
-        if self.stop:
-            self.stop(self.executor)
+        if self.stop and self.started:
+            self.stop(self.started.pop())
 
 
 def here() -> Crew[Here]:
@@ -152,6 +186,9 @@ class Dask:
 
         own = {"n_workers": size, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
         own |= {"silence_logs": logging.ERROR}
+        logging.getLogger("distributed.client").setLevel(
+            logging.CRITICAL
+        )  # What it logs of a lost scheduler, the lab says.
         try:
             self.client = Client(address, timeout=CONNECT_SECONDS, **({} if address else own))
         except (OSError, ValueError) as error:
@@ -243,7 +280,22 @@ def _serve(pipe: Connection) -> None:
         except (EOFError, OSError):
             return
         try:
-            pipe.send((True, function(*arguments)))
+            with heard_by(_seldom(lambda step, most: pipe.send(("at", (step, most))))):
+                found = function(*arguments)
+            pipe.send(("done", found))
         except Exception as error:
             error.add_note(traceback.format_exc())  # A traceback cannot be sent through a pipe.
-            pipe.send((False, error))
+            pipe.send(("failed", error))
+
+
+def _seldom(listener: Listener) -> Listener:
+    """A listener that passes on what it hears every `REPORT_SECONDS` at most."""
+    last = 0.0
+
+    def heard(step: int, most: int) -> None:
+        nonlocal last
+        if time.monotonic() - last > REPORT_SECONDS:
+            last = time.monotonic()
+            listener(step, most)
+
+    return heard

@@ -1,8 +1,12 @@
 """How the search of one cell goes on: which trials come next, given those that have ended.
 
-A *cell* is an optimizer at a batch size. Its trials come in rounds of quasi-random points; the trials of a round stop at
+A *cell* is one search for the best settings of an optimizer at a batch size. Its trials come in rounds: first quasi-random
+points all over the box, then points around the minimum of a fit to the trials so far (`refine`). The trials of a round stop at
 1.5 times the best steps of earlier rounds. A round follows from the results of the rounds before it and from nothing
 else. So a study has the same table on one process, on a cluster, and after any number of interruptions.
+
+A study repeats each search with other points and other seeds (`Study.searches`). What repeated searches differ by is how far
+a measured curve can be trusted.
 """
 
 from __future__ import annotations
@@ -14,9 +18,13 @@ from functools import partial
 from itertools import islice
 from statistics import median
 
+import numpy as np
+
 from ..nets.training.trial import RAW, SLACK, Result, Trial, averaged
+from ..types import Array
+from .refine import cloud, valley
 from .space import Box, edges, points, volume
-from .study import Study
+from .study import SEED_STRIDE, Study
 
 
 @dataclass(frozen=True)
@@ -69,20 +77,28 @@ class Best:
 
 
 class Cell:
-    """An optimizer at a batch size: its trials so far and those to come.
+    """One search for an optimizer at a batch size: its trials so far and those to come; ``repeat`` counts searches from 0.
 
     ``boxes`` are its search space and the wider ones that followed. When the best trial lies at an end of its range,
     ``widen`` gets the cell and a proposal, and returns the box to search next; without it a cell stays in its boxes.
     """
 
-    def __init__(self, study: Study, label: str, batch_size: int, boxes: list[Box], widen: Widen | None = None) -> None:
+    def __init__(
+        self, study: Study, label: str, batch_size: int, boxes: list[Box], widen: Widen | None = None, repeat: int = 0
+    ) -> None:  # fmt: skip
         self.study, self.label, self.batch_size, self.boxes, self.widen = study, label, batch_size, list(boxes), widen
+        self.repeat, self.seed = repeat, study.seed + SEED_STRIDE * repeat
         self.entry, self._trial = study.optimizers[label], partial(study.trial, label, batch_size)
+        self.first, self.refined = study.first_trials(label), study.refined_trials(label)
         self.done: list[tuple[Trial, Result]] = []
         self.best: dict[str, Best] = {}  # The best of each row, by its name.
         self.arrived: dict[str, list[Best]] = {}  # Every trial that reached the target.
+        self.fitted: dict[str, str] = {}  # The key of the trial at the minimum of the last fit.
         self.confirmed: dict[str, list[tuple[Trial, Result]]] = {}
-        self.quota = study.trials
+        self.fresh: dict[
+            str, Trial
+        ] = {}  # All trials with fresh seeds, by key; some are of settings that did not stand.
+        self.quota = self.first
         self.phase = "search"
         self._rounds = self._all_rounds()
         self.round: list[Trial] | None = next(self._rounds, None)
@@ -98,8 +114,8 @@ class Cell:
 
     def trials(self) -> Iterator[Trial]:
         """All trials that have ended, in search and confirmation."""
-        for pairs in (self.done, *self.confirmed.values()):
-            yield from (trial for trial, _ in pairs)
+        yield from (trial for trial, _ in self.done)
+        yield from self.fresh.values()
 
     def count(self, outcome: str) -> int:
         return sum(result.outcome == outcome for _, result in self.done)
@@ -120,7 +136,7 @@ class Cell:
     def at_edge(self, name: str) -> dict[str, str]:
         """Settings of the best trial that lie at an end of their range, and at which end."""
         best = self.best.get(name)
-        return edges(best.trial.settings, self.boxes[-1], self.study.trials) if best else {}
+        return edges(best.trial.settings, self.boxes[-1], self.first) if best else {}
 
     def extremes(self) -> Iterator[Trial]:
         """Trials just inside the ends of the search space, which a worker refuses if a range is too wide."""
@@ -138,7 +154,7 @@ class Cell:
         return {name: space.widened(ends.get(name, [])) for name, space in self.boxes[-1].items()}
 
     def _all_rounds(self) -> Rounds:
-        """Search every box, confirm the best settings, and start again with a wider box if one of them lies at an end.
+        """Search every box, refine, confirm the best settings, and start again with a wider box if one lies at an end.
 
         Ranges are widened only after the confirmation. Otherwise one lucky trial at the edge of stability would widen them to
         where nearly all trials diverge.
@@ -150,6 +166,10 @@ class Cell:
                 if self.phase == "broken":
                     return
             generation = len(self.boxes)
+            self.phase = "refine"
+            for name in self.names:
+                if name in self.best and self.refined and self.entry.box:
+                    yield from self._refine(name, generation)
             self.phase = "confirm"
             for name in self.names:
                 if name in self.best:
@@ -165,29 +185,58 @@ class Cell:
         """Rounds in one box, until enough trials are feasible or `Study.max_trials` have been tried."""
         wanted = self._wanted(generation)
         self.quota = wanted + self.feasible
-        left = math.ceil(self.study.max_trials * wanted / self.study.trials)
-        fresh = (self.batch_size,) if self.study.points == "fresh" else ()
-        source = points(self.boxes[: generation + 1], (self.study.seed, generation, *fresh))
+        left = math.ceil(self.study.most_trials(self.label) * wanted / self.first)
+        source = points(self.boxes[: generation + 1], self._stream(generation))
         while self.feasible < self.quota and left > 0:
             settings = list(islice(source, min(self.study.round, self.quota - self.feasible, left)))
             if not settings:
                 return
-            trials = [self._trial(s, limit=self._limit()) for s in settings]
-            results = yield trials
-            left -= len(trials)
-            for trial, result in zip(trials, results, strict=True):
-                self._record(trial, result)
+            results = yield from self._round(settings)
+            left -= len(settings)
             if not self.feasible and all(result.outcome == "failed" for result in results):
                 self.phase = "broken"
                 return
 
+    def _round(self, settings: list[dict[str, float]]) -> Generator[list[Trial], list[Result], list[Result]]:
+        """Try settings with the seed of the search, and return their results."""
+        trials = [self._trial(s, seed=self.seed, limit=self._limit()) for s in settings]
+        results = yield trials
+        for trial, result in zip(trials, results, strict=True):
+            self._record(trial, result)
+        return results
+
+    def _stream(self, *numbers: int) -> tuple[int, ...]:
+        """The seed of a sequence of quasi-random points."""
+        return (self.seed, *numbers, *((self.batch_size,) if self.study.points == "fresh" else ()))
+
+    def _refine(self, name: str, generation: int) -> Rounds:
+        """The second stage: rounds around the minimum of a fit to the trials so far; the last is that minimum alone."""
+        size, left, turn = len(self.entry.box), self.refined, 0
+        while left > 0:
+            centre, covariance = valley(*self._landscape(name))
+            count = min(2 * size + 2, left - 1) if left > 1 else 1
+            found = cloud(centre, covariance, count, self._stream(generation, self.names.index(name) + 1, turn))
+            yield from self._round([self._at(u) for u in np.clip(found, SEARCH.inset, 1 - SEARCH.inset)])
+            left, turn = left - count, turn + 1
+        self.fitted[name] = self.done[-1][0].key
+
+    def _landscape(self, name: str) -> tuple[Array, Array, float]:
+        """The trials as `valley` takes them: places in the box, logarithms of the steps of one row, and of the limit."""
+        box, steps = self.boxes[-1], {best.trial.key: best.steps for best in reversed(self.ranked(name))}
+        places = [[space.where(trial.settings[s]) for s, space in box.items()] for trial, _ in self.done]
+        logs = [math.log(max(1, steps[t.key])) if t.key in steps else math.inf for t, _ in self.done]
+        return np.array(places), np.array(logs), math.log(SLACK * max(1, self.best[name].steps))
+
+    def _at(self, u: Array) -> dict[str, float]:
+        return {name: space.at(float(x)) for (name, space), x in zip(self.boxes[-1].items(), u, strict=True)}
+
     def _wanted(self, generation: int) -> int:
         """Number of feasible trials wanted in a box: the new part is searched as densely as the first box, and by a round or more."""
         if generation == 0:
-            return self.study.trials
+            return self.first
         before, now = volume(self.boxes[generation - 1]), volume(self.boxes[generation])
-        dense = math.ceil(self.study.trials * (now - before) / volume(self.boxes[0]))
-        return max(dense, min(self.study.round, self.study.trials))
+        dense = math.ceil(self.first * (now - before) / volume(self.boxes[0]))
+        return max(dense, min(self.study.round, self.first))
 
     def _limit(self) -> int | None:
         """The steps after which a trial is stopped: `SLACK` times the largest of the best steps, once every row has one."""
@@ -209,11 +258,11 @@ class Cell:
                 self.best[name] = found
 
     def _confirm(self, name: str) -> Rounds:
-        """Train the best setting with fresh seeds.
+        """Train the best settings with fresh seeds, and keep the one with the smallest median.
 
         The best of many trials with one seed may have been lucky: at the edge of stability one training converges at once and
-        the next diverges. So if fresh seeds take far longer than the search did, the next best setting is tried too. The
-        setting with the smallest median is kept.
+        the next diverges. After a second stage, `StudySearchSettings.candidates` settings are tried: the minimum of the fit and
+        the best trials. Without a second stage the next setting is tried only if fresh seeds take far longer than the search did.
         """
         least = math.inf
         for best in self._candidates(name):
@@ -221,32 +270,61 @@ class Cell:
             if not trials:
                 return
             results = yield trials
+            self.fresh |= {trial.key: trial for trial in trials}
             steps = (result.steps.get(best.readout) for result in results)
             middle = median(math.inf if s is None else s for s in steps)  # A training that fails takes for ever.
             if middle < least or name not in self.confirmed:
                 least, self.best[name] = middle, best
                 self.confirmed[name] = list(zip(trials, results, strict=True))
-            if least <= SEARCH.luck * best.steps:
+            if not self.refined and least <= SEARCH.luck * best.steps:
                 return
 
+    def ahead(self) -> float:
+        """The number of trials that are still to be expected, if the share of infeasible ones stays as it is."""
+        if self.round is None:
+            return 0.0
+        if self.phase == "confirm":
+            return self.confirmations() / len(self.names) * (len(self.best) - len(self.confirmed))
+        after = self.refined * (len(self.names) - len(self.fitted)) + self.confirmations()
+        share = max(self.feasible / len(self.done), 0.2) if self.done else 1.0
+        return after + (max(self.quota - self.feasible, 0) / share if self.phase == "search" else 0.0)
+
+    def most_ahead(self) -> int:
+        """The steps that one of the trials to come takes at most."""
+        limit, most = self._limit(), self.study.steps_at(self.batch_size)
+        if limit is None:
+            return most
+        return min(most, math.ceil(limit * SEARCH.confirm_steps / SLACK) if self.phase == "confirm" else limit)
+
+    def confirmations(self) -> int:
+        """The number of trainings with fresh seeds that are to be expected."""
+        return self.study.seeds * len(self.names) * (SEARCH.candidates if self.refined and self.entry.box else 1)
+
     def _candidates(self, name: str) -> list[Best]:
-        """The best trials, each with its best read-out, the fewest steps first."""
+        """The minimum of the last fit, if it arrived, and the best trials."""
+        found = self.ranked(name)
+        fitted = [best for best in found if best.trial.key == self.fitted.get(name)]
+        return [*fitted, *(best for best in found if best not in fitted)][: SEARCH.candidates]
+
+    def ranked(self, name: str) -> list[Best]:
+        """The trials that arrived, each with its best read-out, the fewest steps first."""
         found: dict[str, Best] = {}
-        for best in sorted(self.arrived[name], key=lambda best: best.steps):
+        for best in sorted(self.arrived.get(name, ()), key=lambda best: best.steps):
             found.setdefault(best.trial.key, best)
-        return list(found.values())[: SEARCH.candidates]
+        return list(found.values())
 
     def _fresh(self, best: Best) -> list[Trial]:
         """Trials of a setting with fresh seeds, with its read-out alone."""
         limit, averages = SEARCH.confirm_steps * max(1, best.steps), () if best.decay is None else (best.decay,)
-        seeds = range(self.study.seed + 1, self.study.seed + self.study.seeds + 1)
+        seeds = range(self.seed + 1, self.seed + self.study.seeds + 1)
         return [self._trial(best.trial.settings, seed=seed, averages=averages, limit=limit) for seed in seeds]
 
 
-def cells(study: Study, boxes: Callable[[Study, str, int], list[Box]], widen: Widen | None = None) -> list[Cell]:
+def cells(study: Study, boxes: Callable[[Study, str, int, int], list[Box]], widen: Widen | None = None) -> list[Cell]:
     """The cells of a study, batch size by batch size; the smallest comes first, because it takes longest."""
     return [
-        Cell(study, label, size, boxes(study, label, size), widen)
+        Cell(study, label, size, boxes(study, label, size, repeat), widen, repeat)
         for size in study.batch_sizes
         for label in study.optimizers
+        for repeat in range(study.searches)
     ]

@@ -7,13 +7,16 @@ chosen. *Confirmed* steps are those of its setting with fresh seeds. Their media
 statistics, which assumes nothing about their law: with n seeds the median lies between the k-th smallest and the k-th
 largest with probability 1 - 2 P(Binomial(n, 1/2) < k). The largest k with at least 95% is taken. Below six seeds even the
 minimum and maximum have less: 93.75% for five. A training that does not arrive counts as later than all others.
+
+A study repeats each search. The row shows the search whose setting has the smallest median over fresh seeds; the seeds of the
+other searches are kept beside it, because what searches differ by tells how far the row can be trusted.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -25,6 +28,7 @@ from ..show.chart import Figure
 from ..show.tables import Row, Table
 from ..types import Array, Wrong
 from .plan import SEARCH, Cell, cells
+from .source import unversioned
 from .store import Kept, Store
 from .study import Study
 
@@ -57,7 +61,8 @@ class Point(Readable):
 
     ``trial`` is the best trial, None if no trial reached the target; ``steps`` are its steps. ``seeds`` are the steps of
     the same setting with fresh seeds, None where one did not arrive. ``at_edge`` names settings at an end of their range;
-    ``widened`` counts how often the range was widened.
+    ``widened`` counts how often the range was widened. ``searches`` are the steps with fresh seeds at the best setting of each
+    repeated search; a search that ended without a trial that arrived has the one value None.
     """
 
     name: str
@@ -75,6 +80,7 @@ class Point(Readable):
     widened: int
     state: str
     message: str
+    searches: tuple[tuple[int | None, ...], ...] = ()
 
     def _brief(self) -> str:
         return f"{self.name}, batch_size={self.batch_size:,}: {self.message}"
@@ -99,7 +105,7 @@ class Point(Readable):
             "optimizer": self.name, "batch_size": self.batch_size, "steps": self.steps, "examples": self.examples,
             "confirmed": number(found.value), "low": number(found.low), "high": number(found.high),
             "coverage": number(found.coverage),
-            "seeds": len(self.seeds), "arrived": sum(s is not None for s in self.seeds),
+            "seeds": len(self.seeds), "arrived": sum(s is not None for s in self.seeds), "searches": len(self.searches),
             **self.settings, **({} if self.decay is None else {"ema_decay": self.decay}),
             "feasible": self.feasible, "infeasible": self.infeasible, "failed": self.failed,
             "at_edge": ", ".join(f"{name} {end}" for name, end in self.at_edge.items()), "state": self.state,
@@ -115,6 +121,7 @@ class Results(Tabular):
     points: tuple[Point, ...]
     path: Path
     keys: frozenset[str]  # The keys of the trials of this study that have ended.
+    ahead: Mapping[str, str]  # For the key of each trial of the rounds to come, the cell and the stage in words.
 
     def _brief(self) -> str:
         done, study = sum(p.state == "done" for p in self.points), self.study
@@ -135,7 +142,7 @@ class Results(Tabular):
                 told = f"{str(path)!r} is the study {made.name!r}, not {study!r}"
                 raise Wrong(f"{told}; name the store to choose among its studies", argument="study")
             with Store.open(beside) as store:
-                return cls.of(made, store)
+                return cls.of(as_stored(made, store), store)
         with Store.open(path) as store:
             return cls.of(chosen(store, study), store)
 
@@ -146,9 +153,9 @@ class Results(Tabular):
         found = cells(study, store.boxes)
         for cell in found:
             cell.advance(known)
-        names = dict.fromkeys(name for cell in found for name in cell.names)
-        points = tuple(point(cell, name) for name in names for cell in found if name in cell.names)
-        return cls(study, points, store.path, frozenset(trial.key for cell in found for trial in cell.trials()))
+        keys = frozenset(trial.key for cell in found for trial in cell.trials())
+        ahead = {trial.key: _place(cell) for cell in found for trial in cell.round or ()}
+        return cls(study, points_of(found), store.path, keys, ahead)
 
     @property
     def names(self) -> list[str]:
@@ -218,17 +225,71 @@ def chosen(store: Store, study: str | None) -> Study:
     return matching[0]
 
 
-def point(cell: Cell, name: str) -> Point:
-    """One row of a cell, with what is known of it so far."""
+def as_stored(study: Study, store: Store) -> Study:
+    """The study of a file with the versions under which a store has it last, if the store has it.
+
+    A store of the first format has no versions, no second stage and no repeated searches.
+    """
+    plain = unversioned(study).key
+    found = next((one for one in store.studies() if unversioned(one).key == plain), None)
+    if found is None:
+        return study
+    entries = {name: replace(entry, version=found.optimizers[name].version) for name, entry in study.optimizers.items()}
+    first = {} if found.version else {"refine": found.refine, "searches": found.searches}
+    return replace(study, version=found.version, optimizers=entries, **first)
+
+
+def _place(cell: Cell) -> str:
+    again = f", search {cell.repeat + 1} of {cell.study.searches}" if cell.study.searches > 1 else ""
+    return f"{cell.label} at batch size {cell.batch_size}{again} ({cell.phase})"
+
+
+def points_of(found: Sequence[Cell]) -> tuple[Point, ...]:
+    """A point for each row and batch size, in the study's order."""
+    alike: dict[tuple[str, int], list[Cell]] = {}
+    for cell in found:
+        alike.setdefault((cell.label, cell.batch_size), []).append(cell)
+    names = dict.fromkeys(name for cell in found for name in cell.names)
+    return tuple(point(own, name) for name in names for own in alike.values() if name in own[0].names)
+
+
+def point(repeats: Sequence[Cell], name: str) -> Point:
+    """One row of the repeated searches for an optimizer at a batch size, with what is known of it so far."""
+    cell = min(repeats, key=lambda cell: standing(cell, name))
     best = cell.best.get(name)
-    readout = best.readout if best else ""
-    seeds = tuple(result.steps.get(readout) for _, result in cell.confirmed.get(name, ()))
+    seeds = fresh_steps(cell, name)
+    unfinished = [one.phase for one in repeats if one.phase != "done"]
     return Point(
-        name=name, label=cell.label, batch_size=cell.batch_size, trial=best.trial if best else None, readout=readout,
-        decay=best.decay if best else None, steps=best.steps if best else None, seeds=seeds, feasible=cell.feasible,
-        infeasible=cell.count("diverged"), failed=cell.count("failed"), at_edge=cell.at_edge(name),
-        widened=len(cell.boxes) - 1, state=cell.phase, message=sentence(cell, name),
+        name=name, label=cell.label, batch_size=cell.batch_size, trial=best.trial if best else None,
+        readout=best.readout if best else "", decay=best.decay if best else None, steps=best.steps if best else None,
+        seeds=seeds, feasible=sum(one.feasible for one in repeats),
+        infeasible=sum(one.count("diverged") for one in repeats), failed=sum(one.count("failed") for one in repeats),
+        at_edge=cell.at_edge(name), widened=max(len(one.boxes) - 1 for one in repeats),
+        state=unfinished[0] if unfinished else "done", message=sentence(cell, name),
+        searches=tuple(filter(None, (searched(one, name) for one in repeats))),
     )  # fmt: skip
+
+
+def standing(cell: Cell, name: str) -> tuple[float, float]:
+    """What decides which of repeated searches is shown: the median over fresh seeds, then the steps of the search."""
+    best = cell.best.get(name)
+    if best is None:
+        return math.inf, math.inf
+    seeds = fresh_steps(cell, name)
+    return (over_seeds(seeds).value if seeds else math.inf), best.steps
+
+
+def fresh_steps(cell: Cell, name: str) -> tuple[int | None, ...]:
+    """Steps of the best setting of a search with fresh seeds; None where one did not arrive."""
+    best = cell.best.get(name)
+    return tuple(result.steps.get(best.readout) for _, result in cell.confirmed.get(name, ())) if best else ()
+
+
+def searched(cell: Cell, name: str) -> tuple[int | None, ...]:
+    """`fresh_steps` of a search that has ended; the one value None if none of its trials arrived."""
+    if cell.phase != "done":
+        return ()
+    return fresh_steps(cell, name) if name in cell.best else (None,)
 
 
 def sentence(cell: Cell, name: str) -> str:

@@ -20,10 +20,12 @@ from . import executors, work
 from .executors import Crew, Executor
 from .plan import Cell, cells
 from .results import Results
+from .source import versioned
 from .space import Box
 from .store import LEASE_SECONDS, LabError, Store
 from .study import Study, current
 
+SHOWN_DAMAGE = 5  # A message names at most this many damaged rows.
 STACKING = ("auto", "always", "never")
 
 
@@ -55,6 +57,17 @@ class Round:
     cell: Cell
     trials: list[Trial]
     tries: int = 0
+    future: Future[list[work.Data]] | None = None
+
+
+@dataclass(frozen=True)
+class AtWork:
+    """A round that a worker trains: of which cell, how many trials, and how far it has come in steps, if that is known."""
+
+    cell: Cell
+    trials: int
+    step: int
+    most: int
 
 
 @dataclass(frozen=True)
@@ -62,7 +75,7 @@ class Snapshot:
     """How far a run has come, for a view of it.
 
     ``new`` counts the trials that this run trained itself, ``seconds`` is the time since it began, and ``spent`` the time
-    of its trials.
+    of its trials. ``rounds`` are those at work.
     """
 
     study: Study
@@ -74,6 +87,7 @@ class Snapshot:
     workers: int
     note: str = ""
     finished: bool = False
+    rounds: Sequence[AtWork] = ()
 
 
 Watch = Callable[[Snapshot], None]
@@ -94,13 +108,14 @@ def run(
     worker : function that trains, ``module:function``, instead of the study's own.
     stacking : whether workers train several trials at once: ``auto``, ``always`` or ``never``.
     widen : where a best setting lies at an end of its range, extend the range and search there.
-    retry_failed : run trials again that an exception ended.
+    retry_failed : run trials again that an exception ended, or whose rows in the store are damaged.
     watch : called with a `Snapshot` whenever something has changed.
     """
-    path = store or default_store(study)
+    path, folder = store or default_store(study), None if isinstance(study, Study) else Path(study).absolute().parent
     study = study if isinstance(study, Study) else Study.load(study)
     if worker:
         study = replace(study, worker=current(worker))
+    study = versioned(study, folder)
     if stacking not in STACKING:
         raise Wrong(f"stacking must be one of {', '.join(STACKING)}, got {stacking!r}", argument="stacking")
     crew = executors.here() if executor is None else executor
@@ -110,21 +125,27 @@ def run(
         opened.register(study)
         if retry_failed:
             opened.forget_failed(study)
+            opened.forget_damaged()
+        elif damaged := opened.damaged():
+            told = f"{len(damaged)} rows of {str(path)!r} are damaged: {', '.join(damaged[:SHOWN_DAMAGE])}"
+            raise LabError(f"{told}; the rest can be read, and --retry-failed trains them again", resumable=False)
         with _enlisted(opened, study) as name:
-            _Runner(study, opened, crew, name, stacking, widen, watch or (lambda _: None)).run()
+            _Runner(study, opened, crew, name, str(folder or ""), stacking, widen, watch or (lambda _: None)).run()
         return Results.of(study, opened)
 
 
 def _check_budget(study: Study, store: Store) -> None:
     """Refuse fewer trials than before: some stored trials were stopped early because of rivals that would be missing."""
-    for before in store.studies():
-        if before.key == study.key and before.trials > study.trials:
-            raise Wrong(
-                f"{str(store.path)!r} was searched with trials = {before.trials}, and the study now has {study.trials}: some stored "
-                f"trials were stopped early because of rivals that would be missing; set trials to {before.trials} or more, or "
-                "use another store (--store)",
-                "study.trials",
-            )
+    for before in (found for found in store.studies() if found.key == study.key):
+        for label in study.optimizers:
+            had, now = (one.first_trials(label) for one in (before, study))
+            if had > now:
+                raise Wrong(
+                    f"{str(store.path)!r} was searched with trials = {had}, and the study now has {now}: some stored "
+                    f"trials were stopped early because of rivals that would be missing; set trials to {had} or more, or "
+                    "use another store (--store)",
+                    "study.trials",
+                )
 
 
 def default_store(study: Study | str | Path) -> Path:
@@ -163,6 +184,7 @@ class _Runner:
     store: Store
     crew: Crew
     name: str
+    folder: str
     stacking: str
     widen: bool
     watch: Watch
@@ -170,7 +192,9 @@ class _Runner:
     waiting: list[Round] = field(default_factory=list)  # Rounds whose workers were lost, to be handed over again.
     given_up: dict[Cell, str] = field(default_factory=dict)
     stopping: bool = False
-    mending: bool = False  # All workers are to be started again, as soon as none of them has a round.
+    mending: BaseException | None = (
+        None  # Why all workers are to be started again, as soon as none of them has a round.
+    )
 
     def run(self) -> None:
         self.ended: queue.SimpleQueue[tuple[Round, Future[list[work.Data]]] | None] = queue.SimpleQueue()
@@ -219,23 +243,40 @@ class _Runner:
         first = [trial.to_dict() for cell in begun for trial in (*(cell.round or ())[:1], *cell.extremes())]
         if not first:
             return
+        for tried in range(1, RUNNER.tries + 1):
+            try:
+                self._checked(first)
+                return
+            except Exception as error:
+                if not executors.lost(error):
+                    raise
+                if tried == RUNNER.tries or not self.crew.renewable:
+                    script = "in a script, call run() under if __name__ == '__main__'"
+                    raise LabError(f"workers were lost {tried} times before the first round; {script}") from error
+                self._show("a worker was lost before the first round; another takes its place")
+                self._mend(error)
+
+    def _checked(self, first: list[work.Data]) -> None:
+        future, done = self.crew.submit(work.check_trials, self.study.worker, first, self.folder), threading.Event()
+        future.add_done_callback(lambda _: done.set())
+        while not done.wait(RUNNER.poll_seconds):
+            if self.stopping:
+                return
+        future.result()
+
+    def _mend(self, error: BaseException) -> None:
+        """Start all workers again, unless only one was lost, which is replaced without that."""
+        if executors.spares_others(error):
+            return
         try:
-            future, done = self.crew.submit(work.check_trials, self.study.worker, first), threading.Event()
-            future.add_done_callback(lambda _: done.set())
-            while not done.wait(RUNNER.poll_seconds):
-                if self.stopping:
-                    return
-            future.result()
-        except Exception as error:
-            if not executors.lost(error):
-                raise
-            told = "workers could not be started; in a script, call run() under if __name__ == '__main__'"
-            raise LabError(told) from error
+            self.crew.renew()
+        except (Wrong, OSError) as gone:
+            raise LabError(f"the workers are lost and cannot be started again: {gone}") from error
 
     def _widened(self, cell: Cell, box: Box) -> Box:
         generation = len(cell.boxes)
-        self.store.widen(self.study, cell.label, cell.batch_size, generation, box)
-        return self.store.boxes(self.study, cell.label, cell.batch_size)[generation]
+        self.store.widen(self.study, cell.label, cell.batch_size, cell.repeat, generation, box)
+        return self.store.boxes(self.study, cell.label, cell.batch_size, cell.repeat)[generation]
 
     def _take_in(self) -> None:
         """Take in what other runners have stored."""
@@ -263,7 +304,7 @@ class _Runner:
         return bool(self.flying or self.waiting or idle)
 
     def _free(self) -> bool:
-        if self.mending or any(flight.tries >= RUNNER.suspect for flight in self.flying):
+        if self.mending is not None or any(flight.tries >= RUNNER.suspect for flight in self.flying):
             return False
         return self.crew.slots is None or len(self.flying) < self.crew.slots
 
@@ -271,7 +312,9 @@ class _Runner:
         self.flying.add(flight)
         try:
             trials, race = [trial.to_dict() for trial in flight.trials], flight.cell.phase == "search"
-            future = self.crew.submit(work.call, self.study.worker, trials, self.stacking, race)
+            future = flight.future = self.crew.submit(
+                work.call, self.study.worker, trials, self.stacking, race, self.folder
+            )
         except Exception as error:  # The executor itself is gone.
             future = Future()
             future.set_exception(error)
@@ -296,9 +339,9 @@ class _Runner:
             self._lost(flight, error)
         else:
             self._keep(flight, data)
-        if self.mending and not self.flying:
-            self.crew.renew()
-            self.mending = False
+        if self.mending is not None and not self.flying:
+            self._mend(self.mending)
+            self.mending = None
         if time.monotonic() - self.taken_in > RUNNER.poll_seconds:
             self._take_in()
 
@@ -322,10 +365,18 @@ class _Runner:
             )
         else:
             self.waiting.append(flight)
-        self.mending = self.mending or (self.crew.renewable and not executors.spares_others(error))
+        if self.crew.renewable and not executors.spares_others(error):
+            self.mending = error
         self._show(f"a worker was lost with {what}; its trials are handed over again")
 
     def _show(self, note: str = "", finished: bool = False) -> None:
         running, seconds = sum(len(flight.trials) for flight in self.flying), time.monotonic() - self.began
-        at = Snapshot(self.study, self.cells, running, self.new, seconds, self.spent, self.crew.size, note, finished)
+        rounds = [self._at_work(flight) for flight in self.flying]
+        at = Snapshot(
+            self.study, self.cells, running, self.new, seconds, self.spent, self.crew.size, note, finished, rounds
+        )
         self.watch(at)
+
+    def _at_work(self, flight: Round) -> AtWork:
+        heard = self.crew.heard(flight.future) if flight.future else None
+        return AtWork(flight.cell, len(flight.trials), heard.step if heard else 0, heard.most if heard else 0)

@@ -4,10 +4,14 @@ Only runners write, in short transactions, and each result is written once. Howe
 trials that had ended. A runner *claims* the trials that it sends to workers. Its claims lapse when it ends, when its
 process is gone, or when it has been silent for a minute. So several runners of one machine can share the work on one file.
 Workers never open the file and may run anywhere.
+
+Every row has a checksum of what it says. A row that does not match its checksum is damaged: it is named and not read, and all
+other rows are.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -19,17 +23,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from ..nets.training.trial import Result, Trial
 from ..types import Wrong
 from .space import Box, Space
-from .study import Study, current, recorded
+from .study import BEFORE, Study, current, recorded
 
 APPLICATION = 0x6E716D4C  # The letters "nqmL" in the header of the file, by which a store is recognised.
-STORE_FORMAT = 1  # The number of the file format, kept in the file's header.
+STORE_FORMAT = 2  # The number of the file format, kept in the file's header; rows of format 1 have no checksums.
 LEASE_SECONDS = 60.0  # The claims of a runner that has been silent for this long lapse.
 LOCK_SECONDS = 60.0  # A runner waits at most this long while another runner writes.
+CHECKSUM_LENGTH = 16  # hexadecimal digits of a checksum; one in 10^19 damaged rows would go unnoticed
 CURVE_DIGITS = 6  # Curves are stored with this many significant digits.
 
 REMEDIES = {
@@ -47,9 +53,9 @@ CREATE TABLE runners(id TEXT PRIMARY KEY, study TEXT, place TEXT, pid INTEGER, s
   versions TEXT);
 CREATE TABLE claims(worker TEXT, key TEXT, runner TEXT, PRIMARY KEY(worker, key));
 CREATE TABLE trials(id INTEGER PRIMARY KEY AUTOINCREMENT, worker TEXT, key TEXT, study TEXT, label TEXT, kind TEXT,
-  trial TEXT, outcome TEXT, steps TEXT, seconds REAL, message TEXT, how TEXT, runner TEXT, finished REAL,
+  trial TEXT, outcome TEXT, steps TEXT, seconds REAL, message TEXT, how TEXT, runner TEXT, finished REAL, checksum TEXT,
   UNIQUE(worker, key));
-CREATE TABLE curves(id INTEGER PRIMARY KEY, data BLOB);
+CREATE TABLE curves(id INTEGER PRIMARY KEY, data BLOB, checksum TEXT);
 PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = {STORE_FORMAT};
 """
@@ -87,6 +93,7 @@ class Store:
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path, self.db = path, connection
+        self.format: int = connection.execute("PRAGMA user_version").fetchone()[0]
 
     @classmethod
     def open(cls, path: str | Path, *, write: bool = False) -> Store:
@@ -102,6 +109,13 @@ class Store:
             store = cls(path, _connect(path, write))
         except sqlite3.Error as error:
             raise LabError(_told(f"cannot open the store {str(path)!r}", error), resumable=False) from None
+        if write and store.format < STORE_FORMAT:
+            store.db.close()
+            raise Wrong(
+                f"{str(path)!r} was written by an earlier version of nqm, whose trials do not say which source they trained: "
+                "it can be read, and not continued; name another store with --store",
+                argument="store",
+            )
         try:
             if write:  # Only a statement that writes shows whether the file can be written, before anything is trained.
                 store._write("DELETE FROM claims WHERE 0")
@@ -144,20 +158,20 @@ class Store:
 
     def studies(self) -> list[Study]:
         """The studies that were run on this file, the latest first."""
-        rows = self.db.execute("SELECT data FROM studies ORDER BY used DESC, key")
-        return [Study.from_dict(json.loads(data)) for (data,) in rows]
+        rows = [json.loads(data) for (data,) in self.db.execute("SELECT data FROM studies ORDER BY used DESC, key")]
+        return [Study.from_dict(data | {"study": BEFORE | data["study"]}) for data in rows]
 
-    def boxes(self, study: Study, label: str, batch_size: int) -> list[Box]:
+    def boxes(self, study: Study, label: str, batch_size: int, repeat: int = 0) -> list[Box]:
         """The search space of a cell and its extensions, in order."""
         select = "SELECT box FROM boxes WHERE optimizer = ? AND batch_size = ? ORDER BY generation"
-        rows = self.db.execute(select, (study.key_of(label), batch_size))
+        rows = self.db.execute(select, (_box_key(study, label, repeat), batch_size))
         wider = [{name: Space(**space) for name, space in json.loads(box).items()} for (box,) in rows]
         return [dict(study.optimizers[label].box), *wider]
 
-    def widen(self, study: Study, label: str, batch_size: int, generation: int, box: Box) -> None:
+    def widen(self, study: Study, label: str, batch_size: int, repeat: int, generation: int, box: Box) -> None:
         """Record an extension; if another runner has recorded one already, that one is kept."""
         text = json.dumps({name: space.to_dict() for name, space in box.items()})
-        row = study.key_of(label), batch_size, generation, text
+        row = _box_key(study, label, repeat), batch_size, generation, text
         self._write("INSERT OR IGNORE INTO boxes VALUES (?, ?, ?, ?)", *row)
 
     # Results.
@@ -168,15 +182,50 @@ class Store:
         return {kept.result.key: kept.result for kept in found}, max((kept.id for kept in found), default=after)
 
     def trials(self, where: str = "", *values: int | str) -> Iterator[Kept]:
-        """Trials in the order in which they were stored; ``where`` is a condition in SQL, by default none."""
-        rows = self.db.execute(
-            "SELECT id, trial, key, outcome, steps, seconds, message, how, study, label, kind, runner, finished, worker "
-            f"FROM trials {where} ORDER BY id",
-            values,
-        )
-        for number, trial, key, outcome, s, seconds, message, how, study, label, kind, runner, finished, worker in rows:
-            result = Result(key, outcome, json.loads(s), {}, [], seconds, message, how)
-            yield Kept(number, Trial.from_json(trial), result, study, label, kind, runner, finished, current(worker))
+        """Sound trials in the order in which they were stored; ``where`` is a condition in SQL, by default none."""
+        for row in self._rows(where, *values):
+            if self._sound(row):
+                (
+                    number,
+                    worker,
+                    key,
+                    study,
+                    label,
+                    kind,
+                    trial,
+                    outcome,
+                    steps,
+                    seconds,
+                    message,
+                    how,
+                    runner,
+                    finished,
+                    _,
+                ) = row
+                result = Result(key, outcome, json.loads(steps), {}, [], seconds, message, how)
+                yield Kept(
+                    number, Trial.from_json(trial), result, study, label, kind, runner, finished, current(worker)
+                )
+
+    def damaged(self) -> list[str]:
+        """What is known of each row that does not match its checksum: its number, and the key and the label that it has now."""
+        return [f"row {row[0]} ({row[4]!s:.40} {str(row[2])[:12]})" for row in self._rows() if not self._sound(row)]
+
+    def forget_damaged(self) -> int:
+        """Delete damaged rows, so that their trials are run again; return how many there were."""
+        numbers = [(row[0],) for row in self._rows() if not self._sound(row)]
+        with self.writing():
+            for table in ("trials", "curves"):
+                self.db.executemany(f"DELETE FROM {table} WHERE id = ?", numbers)
+        return len(numbers)
+
+    def _rows(self, where: str = "", *values: int | str) -> Iterator[tuple[Any, ...]]:
+        checksum = "" if self.format >= 2 else ", NULL"
+        yield from self.db.execute(f"SELECT *{checksum} FROM trials {where} ORDER BY id", values)
+
+    def _sound(self, row: tuple[Any, ...]) -> bool:
+        """Whether a row matches its checksum; the rows of the first format have none."""
+        return self.format < 2 or row[-1] == checksum(*row[1:-1])
 
     def find(self, key: str, worker: str | None = None) -> Kept:
         """The one trial whose key begins with ``key``; if several workers have trained it, that of ``worker``."""
@@ -190,22 +239,26 @@ class Store:
 
     def curve(self, number: int) -> tuple[list[int], dict[str, list[float]]]:
         """Steps, and the metric at them for each read-out."""
-        (data,) = self.db.execute("SELECT data FROM curves WHERE id = ?", (number,)).fetchone()
-        found = json.loads(zlib.decompress(data))
+        row = self.db.execute("SELECT * FROM curves WHERE id = ?", (number,)).fetchone()
+        if row is None or (self.format >= 2 and row[2] != checksum(row[1])):
+            told = f"the curve of row {number} of {str(self.path)!r} is damaged"
+            raise LabError(f"{told}; everything else in the store can be read", resumable=False)
+        found = json.loads(zlib.decompress(row[1]))
         return found["times"], {n: [math.nan if v is None else v for v in c] for n, c in found["curves"].items()}
 
     def add(self, runner: str, study: Study, label: str, kind: str, pairs: Iterable[tuple[Trial, Result]]) -> int:
         """Store results, each once, and give up the claims on them; return how many were new."""
         worker, rows, new = recorded(study.worker), [(*pair, _packed(pair[1])) for pair in pairs], 0
-        insert = f"INSERT OR IGNORE INTO trials VALUES (NULL{', ?' * 13})"
+        insert = f"INSERT OR IGNORE INTO trials VALUES (NULL{', ?' * 14})"
         with self.writing():
             for trial, result, curve in rows:
-                done = self.db.execute(insert, (
+                row = (
                     worker, trial.key, study.key, label, kind, trial.to_json(), result.outcome, json.dumps(result.steps),
-                    result.seconds, result.message, result.how, runner, time.time(),
-                ))  # fmt: skip
+                    float(result.seconds), result.message, result.how, runner, time.time(),
+                )  # fmt: skip
+                done = self.db.execute(insert, (*row, checksum(*row)))
                 if done.rowcount == 1:
-                    self.db.execute("INSERT INTO curves VALUES (?, ?)", (done.lastrowid, curve))
+                    self.db.execute("INSERT INTO curves VALUES (?, ?, ?)", (done.lastrowid, curve, checksum(curve)))
                     new += 1
                 self.db.execute("DELETE FROM claims WHERE worker = ? AND key = ?", (worker, trial.key))
         return new
@@ -252,17 +305,28 @@ class Store:
             rows = [(recorded(worker), key) for key in keys]
             self.db.executemany("DELETE FROM claims WHERE worker = ? AND key = ?", rows)
 
-    def running(self, worker: str) -> int:
-        """The number of trials that living runners have claimed."""
-        count = "SELECT runner, COUNT(*) FROM claims WHERE worker = ? GROUP BY runner"
-        rows = self.db.execute(count, (recorded(worker),))
-        return sum(count for runner, count in rows.fetchall() if self._lives(runner))
+    def at_work(self, worker: str) -> set[str]:
+        """The keys of trials that living runners have claimed."""
+        rows = self.db.execute("SELECT runner, key FROM claims WHERE worker = ?", (recorded(worker),)).fetchall()
+        living = {runner for runner in {runner for runner, _ in rows} if self._lives(runner)}
+        return {key for runner, key in rows if runner in living}
 
     def _lives(self, runner: str) -> bool:
         row = self.db.execute("SELECT place, pid, beat, ended FROM runners WHERE id = ?", (runner,)).fetchone()
         if row is None or row[3] is not None or time.time() - row[2] > LEASE_SECONDS:
             return False
         return row[0] != place() or _alive(row[1])
+
+
+def checksum(*values: object) -> str:
+    """A hash of the values of a row, as SQLite returns them."""
+    data = json.dumps([v.hex() if isinstance(v, bytes) else v for v in values]).encode()
+    return hashlib.sha256(data).hexdigest()[:CHECKSUM_LENGTH]
+
+
+def _box_key(study: Study, label: str, repeat: int) -> str:
+    """The name under which the extensions of a search are stored."""
+    return study.key_of(label) + (f"/{repeat}" if repeat else "")
 
 
 def _told(what: str, error: sqlite3.Error) -> str:

@@ -28,10 +28,22 @@ The worker had this address when the store format was fixed. The name in stores 
 that every store can be read and continued.
 """
 POINT_SETS = ("same", "fresh")
-MAX_COUNT = 10**6  # The largest number of trials, of seeds or of a round that a study may ask for.
+MAX_COUNT = 10**6  # The largest number of trials or of a round that a study may ask for.
+SEED_STRIDE = 1000  # The seeds of repeated searches begin this far apart, so that no two of them share a seed.
+MAX_SEEDS = SEED_STRIDE - 1  # The largest number of fresh seeds of a search.
+MAX_SEARCHES = 1000  # The largest number of repeated searches.
 MAX_WHOLE = 10**15  # The largest value of any other whole number in a study.
 TRIALS_PER_FEASIBLE = 5  # A cell may try this many trials, feasible or not, for each feasible trial that is wanted.
-BUDGETS = ("name", "trials", "max_trials", "seeds", "batch_sizes")
+TRIALS_PER_SETTING = 10
+"""A search begins with this many feasible trials for each setting that it searches, unless the study says how many.
+
+With its second stage, a search of this size finds settings within 10% of the optimum as `docs/lab.md` tells, on the exact engine.
+"""
+REFINED_PER_TERM = 6
+"""Trials of the second stage for each coefficient of its quadratic, of which s settings have (s + 1) (s + 2) / 2."""
+BEFORE = {"refine": 0, "searches": 1}
+"""Values of keys in studies that were recorded before these keys existed."""
+BUDGETS = ("name", "trials", "max_trials", "refine", "searches", "seeds", "batch_sizes")
 """Keys that decide how many trials there are, but not which ones. They are not part of a study's hash."""
 
 
@@ -43,6 +55,9 @@ class Entry:
     box: Mapping[str, Space]
     fixed: Mapping[str, Setting] = field(default_factory=dict)
     averages: tuple[float, ...] = ()
+    version: str = (
+        ""  # Of an optimizer of the user's own, ``module:name``: a hash of its source, or what the study says.
+    )
 
     @classmethod
     def of(cls, label: str, table: object) -> Entry:
@@ -58,7 +73,7 @@ class Entry:
         fixed: dict[str, Setting] = {}
         for name, value in table.items():
             key = f"{where}.{name}"
-            if name in ("optimizer", "averages"):
+            if name in ("optimizer", "averages", "version"):
                 continue
             if isinstance(value, Mapping | Space):
                 box[name] = value if isinstance(value, Space) else _space(key, value, scale_of(name, optimizer))
@@ -67,11 +82,13 @@ class Entry:
             else:
                 must = f"{key} must be a range {{low = ..., high = ...}}, or a finite number, text, true or false"
                 raise Wrong(f"{must}; got {as_written(value)}", key)
-        return cls(optimizer, box, fixed, _averages(f"{where}.averages", table.get("averages", ())))
+        averages = _averages(f"{where}.averages", table.get("averages", ()))
+        return cls(optimizer, box, fixed, averages, _version(f"{where}.version", table.get("version", "")))
 
     def to_dict(self) -> dict[str, object]:
         searched = {name: space.to_dict() for name, space in self.box.items()}
-        return {"optimizer": self.optimizer, **searched, **self.fixed, "averages": list(self.averages)}
+        version = {"version": self.version} if self.version else {}
+        return {"optimizer": self.optimizer, **searched, **self.fixed, "averages": list(self.averages), **version}
 
 
 @dataclass(frozen=True)
@@ -88,10 +105,12 @@ class Study:
         label is not its name.
     metric : such as ``train_loss``, ``val_loss``, ``train_error`` or ``val_error``.
     options : options of the workload.
-    trials : number of feasible trials for each optimizer and batch size.
-    max_trials : number of trials, feasible or not, after which a search ends; a file that omits it gets five times
-        ``trials``.
-    seeds : number of trainings of the best setting with fresh seeds.
+    trials : number of feasible trials in the first stage of a search; by default 10 for each setting that is searched.
+    max_trials : number of trials, feasible or not, after which the first stage ends; by default five times ``trials``.
+    refine : number of trials in the second stage, around the best; by default 18, 36 or 60 for 1, 2 or 3 settings.
+    searches : how often a search is repeated with other points and other seeds.
+    seeds : number of trainings of a best setting with fresh seeds.
+    version : version of the workload; by default a hash of its source.
     max_steps, max_examples : limits on the steps and on the examples of one training; 0 examples mean no limit.
     growth : the metric is evaluated each time the steps have grown by this fraction, which is the resolution of steps.
     points : ``same`` tries the same settings at every batch size, ``fresh`` tries new ones at each.
@@ -117,8 +136,10 @@ class Study:
     optimizers: Mapping[str, Entry]
     metric: str = "train_loss"
     options: Mapping[str, Any] = field(default_factory=dict)
-    trials: int = 20
-    max_trials: int = TRIALS_PER_FEASIBLE * 20
+    trials: int | None = None
+    max_trials: int | None = None
+    refine: int | None = None
+    searches: int = 3
     seeds: int = 5
     max_steps: int = 10_000
     max_examples: int = 0
@@ -127,15 +148,16 @@ class Study:
     round: int = 10
     seed: int = 0
     worker: str = WORKER
+    version: str = ""
 
     def __post_init__(self) -> None:
         for name, read in READERS.items():
             key, value = _key(name), getattr(self, name)
             if (expected := read(key, value)) != value:
                 raise Wrong(f"{key} must be {expected!r:.200}, got {value!r:.80}; Study.from_dict reads both", key)
-        if self.max_trials < self.trials:
+        if self.max_trials is not None and self.max_trials < (self.trials or 1):
             key = "study.max_trials"
-            raise Wrong(f"{key} must be at least trials = {self.trials}, got {self.max_trials}", key)
+            raise Wrong(f"{key} must be at least trials = {self.trials or 1}, got {self.max_trials}", key)
 
     @classmethod
     def load(cls, path: str | Path) -> Study:
@@ -161,7 +183,7 @@ class Study:
                 raise Wrong(f"[study] needs {key}", f"study.{key}")
         given = {"name": name, **table, "optimizers": data.get("optimizers", {})}
         read: dict[str, Any] = {key: READERS[key](_key(key), value) for key, value in given.items()}
-        read["max_trials"] = read.get("max_trials") or TRIALS_PER_FEASIBLE * read.get("trials", cls.trials)
+        read["max_trials"] = read.get("max_trials") or None  # In a file, 0 is the default.
         return cls(**read)
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
@@ -171,9 +193,27 @@ class Study:
         return {"study": table, "optimizers": {label: entry.to_dict() for label, entry in self.optimizers.items()}}
 
     def record(self) -> dict[str, dict[str, Any]]:
-        """The tables as stores and hashes have them, in which the package's own worker keeps its first name."""
+        """The tables as stores and hashes have them, in which the package's own worker keeps its first name.
+
+        An empty version is omitted: the studies of the first stores had none, and their hashes stay.
+        """
         tables = self.to_dict()
-        return tables | {"study": tables["study"] | {"worker": recorded(self.worker)}}
+        table = tables["study"] | {"worker": recorded(self.worker)}
+        return tables | {"study": table if self.version else {k: v for k, v in table.items() if k != "version"}}
+
+    def first_trials(self, label: str) -> int:
+        """The number of feasible trials in the first stage of a search for one optimizer."""
+        searched = len(self.optimizers[label].box)
+        return TRIALS_PER_SETTING * max(1, searched) if self.trials is None else self.trials
+
+    def most_trials(self, label: str) -> int:
+        """The number of trials, feasible or not, after which the first stage ends."""
+        return self.max_trials or TRIALS_PER_FEASIBLE * self.first_trials(label)
+
+    def refined_trials(self, label: str) -> int:
+        """The number of trials in the second stage of a search for one optimizer."""
+        searched = len(self.optimizers[label].box)
+        return REFINED_PER_TERM * (searched + 1) * (searched + 2) // 2 if self.refine is None else self.refine
 
     @property
     def key(self) -> str:
@@ -201,6 +241,7 @@ class Study:
             averages=tuple(entry.averages if averages is None else averages), batch_size=batch_size, metric=self.metric,
             target=self.target, max_steps=most, growth=self.growth, seed=self.seed if seed is None else seed,
             limit=None if limit is None or limit >= most else limit,
+            version=", ".join(filter(None, (self.version, entry.version))),
         )  # fmt: skip
 
 
@@ -315,6 +356,17 @@ def _whole(where: str, value: object, least: int, most: int = MAX_WHOLE) -> int:
     return int(number)
 
 
+def _perhaps(where: str, value: object, least: int, most: int) -> int | None:
+    """A whole number, or None where the default is wanted."""
+    return None if value is None else _whole(where, value, least, most)
+
+
+def _version(where: str, value: object) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        value = f"{value:g}"  # A file may write version = 2.
+    return "" if value == "" else _text(where, value)
+
+
 def _number(
     where: str, value: object, least: float = -math.inf, most: float = math.inf, what: str = "a finite number"
 ) -> float:
@@ -360,10 +412,12 @@ def _key(name: str) -> str:
 
 READERS: dict[str, Callable[[str, object], object]] = {
     "name": _text, "workload": _text, "target": _number, "batch_sizes": _batch_sizes, "optimizers": _entries,
-    "metric": _text, "options": _options, "trials": partial(_whole, least=1, most=MAX_COUNT),
-    "max_trials": partial(_whole, least=0, most=TRIALS_PER_FEASIBLE * MAX_COUNT), "seeds": partial(_whole, least=0, most=MAX_COUNT),
+    "metric": _text, "options": _options, "trials": partial(_perhaps, least=1, most=MAX_COUNT),
+    "max_trials": partial(_perhaps, least=0, most=TRIALS_PER_FEASIBLE * MAX_COUNT),
+    "refine": partial(_perhaps, least=0, most=MAX_COUNT), "searches": partial(_whole, least=1, most=MAX_SEARCHES),
+    "seeds": partial(_whole, least=0, most=MAX_SEEDS),
     "max_steps": partial(_whole, least=1), "max_examples": partial(_whole, least=0),
     "growth": partial(_number, least=0, most=MAX_COUNT), "points": _point_set,
-    "round": partial(_whole, least=1, most=MAX_COUNT), "seed": partial(_whole, least=0), "worker": _worker,
+    "round": partial(_whole, least=1, most=MAX_COUNT), "seed": partial(_whole, least=0), "worker": _worker, "version": _version,
 }  # fmt: skip
 """The reader of each key of a study."""

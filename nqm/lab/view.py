@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 REFRESH_SECONDS = 0.25  # A terminal is redrawn at most this often.
 LINE_SECONDS = 10.0  # Elsewhere, a line reports the progress this often.
+SHOWN_ROUNDS = 3  # A line names at most this many rounds at work.
 RECENT_TRIALS = 10  # The time of the next trials of a cell is estimated from this many of its last ones.
 
 
@@ -58,7 +59,8 @@ class Lines:
             if cell.round is None and cell not in self.told:
                 self.told.add(cell)
                 if not first:
-                    self._say(f"{cell.label} at batch size {cell.batch_size}: {summary(cell)}")
+                    again = f", search {cell.repeat + 1}" if at.study.searches > 1 else ""
+                    self._say(f"{cell.label} at batch size {cell.batch_size}{again}: {summary(cell)}")
         if at.note:
             self._say(at.note)
         if time.monotonic() - self.shown > LINE_SECONDS:
@@ -72,11 +74,19 @@ class Lines:
 def headline(at: Snapshot) -> str:
     """The progress of all cells in one line."""
     ended, left = sum(cell.round is None for cell in at.cells), time_left(at)
-    trials = sum(len(cell.done) + sum(map(len, cell.confirmed.values())) for cell in at.cells)
+    trials = sum(len(cell.done) + len(cell.fresh) for cell in at.cells)
     infeasible = sum(cell.count("diverged") + cell.count("failed") for cell in at.cells)
     cells = f"{at.study.name}: {ended} of {len(at.cells)} cells done, {trials} trials, {at.running} running"
     rest = f", about {duration(left)} left" if left else ""
-    return f"{cells}, {infeasible} infeasible, {duration(at.seconds)} so far{rest}"
+    return f"{cells}, {infeasible} infeasible, {duration(at.seconds)} so far{rest}{rounds(at)}"
+
+
+def rounds(at: Snapshot) -> str:
+    """How far the rounds at work have come, for those that say so, the most advanced first; empty if none does."""
+    known = sorted((one for one in at.rounds if one.step), key=lambda one: -one.step / one.most)
+    told = [f"{one.cell.label} {one.cell.batch_size} at step {one.step:,} of {one.most:,} at most" for one in known]
+    more = f" and {len(told) - SHOWN_ROUNDS} more" if len(told) > SHOWN_ROUNDS else ""
+    return "; " + ", ".join(told[:SHOWN_ROUNDS]) + more if told else ""
 
 
 def summary(cell: Cell) -> str:
@@ -98,20 +108,14 @@ def time_left(at: Snapshot) -> float | None:
     if not known:
         return None
     typical = sum(known) / len(known)
-    work = sum(_ahead(cell) * (typical if cost is None else cost) for cell, cost in zip(at.cells, costs, strict=True))
+    done = {one.cell: one.trials * one.step / one.most for one in at.rounds if one.most}
+    work = sum(
+        max(0.0, cell.ahead() - done.get(cell, 0.0)) * (typical if cost is None else cost)
+        for cell, cost in zip(at.cells, costs, strict=True)
+    )
     # Trials may count processor time, and workers wait for one another, so a second of a trial may take longer.
     dilation = at.seconds * at.workers / at.spent if at.spent else 1.0
     return work / at.workers * min(max(dilation, 1.0), 10.0)
-
-
-def _ahead(cell: Cell) -> float:
-    """The number of trials that a cell has still to run, if the share of infeasible ones stays as it is."""
-    if cell.round is None:
-        return 0.0
-    if cell.phase == "confirm":
-        return cell.study.seeds * (len(cell.best) - len(cell.confirmed))
-    share = max(cell.feasible / len(cell.done), 0.2) if cell.done else 1.0
-    return max(cell.quota - cell.feasible, 0) / share + cell.study.seeds * len(cell.names)
 
 
 def duration(seconds: float) -> str:
@@ -140,16 +144,20 @@ def table(at: Snapshot) -> Group:
     for name in names:
         found.add_column(Text(name), justify="right")
     for size in at.study.batch_sizes:
-        here = {name: cell for cell in at.cells if cell.batch_size == size for name in cell.names}
+        here = {n: [c for c in at.cells if c.batch_size == size and n in c.names] for n in names}
         found.add_row(f"{size:,}", *(_shown(here[name], name) for name in names))
     return Group(Text(headline(at), style="italic"), found)  # As a title it would be folded to the table's width.
 
 
-def _shown(cell: Cell, name: str) -> str:
-    best = cell.best.get(name)
-    steps = f"{best.steps:,}" if best else "-"
-    if cell.broken:
+def _shown(repeats: Sequence[Cell], name: str) -> str:
+    """The fewest steps of repeated searches, and how far the one that is behind has come."""
+    found = [cell.best[name].steps for cell in repeats if name in cell.best]
+    steps = f"{min(found):,}" if found else "-"
+    if any(cell.broken for cell in repeats):
         return "failed"
-    if cell.round is None:
+    open_ = [cell for cell in repeats if cell.round is not None]
+    if not open_:
         return f"[bold]{steps}[/]"
-    return f"{steps} [dim]{'confirming' if cell.phase == 'confirm' else f'{cell.feasible}/{cell.quota}'}[/]"
+    behind = min(open_, key=lambda cell: len(cell.done))
+    doing = {"confirm": "confirming", "refine": "refining"}.get(behind.phase, f"{behind.feasible}/{behind.quota}")
+    return f"{steps} [dim]{doing}[/]"

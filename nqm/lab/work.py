@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -18,8 +20,12 @@ Data = dict[str, Any]
 """A trial or a result as JSON holds it."""
 
 
-def call(worker: str, trials: Sequence[Data], stacking: str, race: bool = False) -> list[Data]:
-    """Run trials and return their results, both as dictionaries: runner and worker may have different versions of nqm."""
+def call(worker: str, trials: Sequence[Data], stacking: str, race: bool = False, folder: str = "") -> list[Data]:
+    """Run trials and return their results, both as dictionaries: runner and worker may have different versions of nqm.
+
+    ``folder`` is that of the study's file, in which modules are looked for first.
+    """
+    look_in(folder)
     function, asked = load(worker), [Trial.from_dict(trial) for trial in trials]
 
     def run(some: Sequence[Trial]) -> list[Result]:
@@ -68,8 +74,15 @@ def _arrived(trial: Trial, results: Sequence[Result]) -> bool:
     return all(any(r.steps.get(name) is not None for r in results for name in group) for group in groups)
 
 
-def check_trials(worker: str, trials: Sequence[Mapping[str, Any]]) -> None:
+def look_in(folder: str) -> None:
+    """Let modules be imported from a folder, and then from the current one, before all others."""
+    first = [place for place in (folder, os.getcwd()) if place]
+    sys.path[:] = [*first, *(place for place in sys.path if place not in first)]
+
+
+def check_trials(worker: str, trials: Sequence[Mapping[str, Any]], folder: str = "") -> None:
     """Let the worker refuse trials before any is run: its module may have a ``check_trial`` that raises `Wrong`."""
+    look_in(folder)
     function = load(worker)
     home = sys.modules.get(getattr(function, "__module__", None) or "")
     checker = getattr(home, "check_trial", lambda trial: None)
@@ -78,8 +91,16 @@ def check_trials(worker: str, trials: Sequence[Mapping[str, Any]]) -> None:
             checker(Trial.from_dict(trial))
 
 
+def step_costs(worker: str, trials: Sequence[Trial]) -> list[tuple[float, float]]:
+    """For each trial the CPU seconds of a step and the megabytes of the process; NaN if the worker's module has no ``cost``."""
+    home = sys.modules.get(getattr(load(worker), "__module__", None) or "")
+    cost = getattr(home, "cost", lambda trial: (math.nan, math.nan))
+    with _theirs(worker, f"cost of the worker {worker}"):
+        return [cost(trial) for trial in trials]
+
+
 def load(worker: str) -> Callable[..., list[Result]]:
-    """The function called ``module:function``; modules of the current folder can be named, as with ``python -m``."""
+    """The function called ``module:function``; its module may be beside the study's file or in the current folder."""
     function = imported(worker, "a worker, a function that trains")
     if not callable(function):
         raise Wrong(f"the worker {worker} must be a function, and is {function!r:.60}", "worker")

@@ -6,7 +6,10 @@ import csv
 import io
 import json
 import shlex
+import shutil
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,7 +19,9 @@ from lab_studies import TOML, Table
 
 from nqm.cli import main
 from nqm.cli.options import verbs
-from nqm.lab import Results
+from nqm.lab import Results, Store, Study
+from nqm.lab.plan import cells
+from nqm.lab.source import versioned
 
 
 def call(*args: object) -> Result:
@@ -241,3 +246,57 @@ def test_what_cannot_be_printed_is_told(args: tuple[str, ...], number: int, capf
 def test_a_study_with_a_byte_order_mark_is_read(inside: Path) -> None:
     (inside / "marked.toml").write_bytes(b"\xef\xbb\xbf" + (inside / "digits.toml").read_bytes())
     assert call("run", "marked.toml", "--on", "here", "--store", "digits.db").exit_code == 0
+
+
+def test_a_dry_run_trains_nothing_and_says_what_it_would_take(inside: Path) -> None:
+    (inside / "dry.toml").write_text(TOML.format(worker="run_trials").replace("searches = 1", "searches = 2"))
+    found = json.loads(call("run", "dry.toml", "--dry-run", "--workers", "2", "--json").stdout)
+    assert not (inside / "dry.db").exists()
+    rows = {(row["optimizer"], row["batch_size"]): row for row in found["table"]}
+    # Two searches of six trials; three fresh seeds for each row, and heavy ball has a row for its averages.
+    assert rows["SGD", 4]["trials"] == 2 * (6 + 3)
+    assert rows["HeavyBall", 64]["trials"] == 2 * (6 + 2 * 3)
+    assert rows["SGD", 4]["most_steps"] == 2 * (6 + 3) * 4000
+    assert found["trials"] == sum(row["trials"] for row in found["table"])
+    text = call("run", "dry.toml", "--dry-run").stdout
+    assert "time and memory are not known: the worker's module has no function cost(trial)" in text
+    assert call("run", "dry.toml", "--on", "here").exit_code == 0
+    assert json.loads(call("run", "dry.toml", "--dry-run", "--json").stdout)["trials"] == 0  # It has ended.
+
+
+def test_a_dry_run_refuses_what_a_run_would(inside: Path) -> None:
+    text = TOML.format(worker="run_trials").replace("high = 0.99}", "high = 1.5, scale = 'linear'}")
+    (inside / "wrong.toml").write_text(text)
+    assert "momentum must be in [0, 1)" in told("run", "wrong.toml", "--dry-run")
+
+
+@pytest.mark.slow
+def test_a_dry_run_of_a_network_knows_time_and_memory(inside: Path) -> None:
+    root = Path(__file__).parents[2]
+    found = json.loads(call("run", root / "examples/studies/digits.toml", "--dry-run", "--json").stdout)
+    assert all(row["step_seconds"] > 0 and row["memory"] > 1 for row in found["table"])
+    assert found["most_seconds"] == pytest.approx(sum(row["most_seconds"] for row in found["table"]))
+
+
+def test_status_names_cells_at_work_and_damage(inside: Path) -> None:
+    (inside / "busy.toml").write_text(TOML.format(worker="run_trials").replace("seeds = 3", "seeds = 3\nseed = 5"))
+    study = versioned(Study.load("busy.toml"), inside)
+    with Store.open("busy.db", write=True) as store:
+        store.register(study)
+        store.enlist("me", study, {})
+        (cell, *_) = cells(study, store.boxes)
+        store.claim("me", study.worker, [trial.key for trial in cell.round or ()])
+    text = call("status", "busy.toml").stdout
+    assert "4 trials are running\n- at work: SGD at batch size 4 (search), 4 trials" in text
+    assert json.loads(call("status", "busy.db", "--json").stdout)["at_work"] == {"SGD at batch size 4 (search)": 4}
+    shutil.copy("digits.db", "hurt.db")
+    with closing(sqlite3.connect("hurt.db")) as db, db:
+        db.execute("UPDATE trials SET outcome = 'failed' WHERE id = 3")
+    assert "- damaged and not counted: row 3 (" in call("status", "hurt.db").stdout
+
+
+def test_export_refuses_a_missing_folder(inside: Path) -> None:
+    assert "there is no folder 'nowhere' to write some.csv in; make it" in told(
+        "export", "digits.db", "--out", "nowhere/some.csv"
+    )
+    assert not (inside / "nowhere").exists()

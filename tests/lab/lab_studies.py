@@ -18,6 +18,8 @@ target = 0.05
 batch_sizes = "4..64..4"
 trials = 6
 round = 4
+refine = 0
+searches = 1
 seeds = 3
 max_steps = 4000
 

@@ -13,11 +13,15 @@ from pathlib import Path
 from waiting import eventually
 
 from nqm.lab import Result, Trial
+from nqm.nets.training.reports import report
 from nqm.nets.training.trial import RAW, averaged
 from nqm.types import Wrong
 
 
 def check_trial(trial: Trial) -> None:
+    if "dies_in_check" in trial.workload and not (mark := Path(os.environ["NQM_TEST_LOG"])).exists():
+        mark.touch()
+        os._exit(9)
     if trial.optimizer not in ("SGD", "HeavyBall"):
         raise Wrong(f"there is no optimizer {trial.optimizer!r} here")
     if not 0 <= trial.settings.get("momentum", 0) < 1:
@@ -54,6 +58,18 @@ def dies_once(trials: Sequence[Trial], *, stacking: str) -> list[Result]:
     if not mark.exists():
         mark.touch()
         os._exit(9)
+    return run_trials(trials, stacking=stacking)
+
+
+def dies_in_check(trials: Sequence[Trial], *, stacking: str) -> list[Result]:
+    """The same; its process dies the first time that it is asked to check trials."""
+    return run_trials(trials, stacking=stacking)
+
+
+def reporting(trials: Sequence[Trial], *, stacking: str) -> list[Result]:
+    """The same, and it says how far it has come before it goes on."""
+    report(7, 4000)
+    time.sleep(1.2)
     return run_trials(trials, stacking=stacking)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from pickle import PicklingError
 
 import pytest
+from waiting import eventually
 
 import nqm
 from nqm.lab.executors import Workers
@@ -62,7 +63,9 @@ def test_answers_and_exceptions_travel() -> None:
 
 def test_a_worker_that_is_killed_breaks_what_it_did_and_is_replaced() -> None:
     with closing(Workers(2)) as pool:
+        assert pool.processes == []  # A process is started when it is needed.
         under_way = [pool.submit(time.sleep, 3600) for _ in range(2)]
+        eventually(lambda: len(pool.processes) == 2, "processes to start")
         for process in pool.processes:
             os.kill(process.pid, signal.SIGKILL)
         for future in under_way:

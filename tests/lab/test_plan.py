@@ -35,10 +35,10 @@ def finish(one: Cell, train: Any = train) -> Cell:
 def search(study: Study, label: str, size: int) -> list[tuple[Trial, Result]]:
     """The same search without any machinery: points in order, a limit for each block of them."""
     entry, done, taken = study.optimizers[label], [], 0
-    sequence = list(islice(points([dict(entry.box)], (study.seed, 0)), study.max_trials))
+    sequence = list(islice(points([dict(entry.box)], (study.seed, 0)), study.most_trials(label)))
     while True:
         feasible = sum(r.outcome in FEASIBLE for _, r in done)
-        count = min(study.round, study.trials - feasible, study.max_trials - taken)
+        count = min(study.round, study.first_trials(label) - feasible, study.most_trials(label) - taken)
         if count <= 0:
             return done
         hits: dict[str, list[int]] = {"raw": [], "ema": []}
@@ -144,7 +144,7 @@ def test_a_best_at_the_edge_is_told_and_widened() -> None:
 
 def test_a_target_that_takes_no_training_is_said() -> None:
     at_once = lambda trial: Result(trial.key, "reached", {"raw": 0}, {}, [], 0.0, "", "plain")  # noqa: E731
-    told = point(finish(cell(small()), at_once), "SGD").message
+    told = point([finish(cell(small()), at_once)], "SGD").message
     assert told == f"the metric is at {small().target:g} or below before the first step: choose a lower target"
 
 
@@ -207,7 +207,7 @@ def test_a_setting_that_was_lucky_once_does_not_stand() -> None:
 
     found = finish(cell(study), all_lucky)
     assert found.best["SGD"].steps == 10  # none is borne out, so the least median stands
-    assert len(list(found.trials())) == 6 + 3
+    assert len(list(found.trials())) == 6 + 3 * 3
 
 
 @pytest.mark.parametrize(("lucky", "widened"), [("end", False), ("inside", True)])

@@ -18,6 +18,7 @@ import pytest
 from lab_studies import TOML, Table, begun, small, stored
 from waiting import LIMIT, eventually
 
+from benchmarks.lab_kills import disturbed
 from nqm.lab import Results, Snapshot, Store, executors, run
 
 
@@ -90,7 +91,7 @@ def test_interrupted_it_says_how_to_go_on(environment: dict[str, str], log: Path
         assert "nqm lab run small.toml goes on" in err
         assert "Traceback" not in err
     with Store.open(tmp_path / "small.db", write=True) as store:
-        assert store.running("lab_workers:logged") == 0
+        assert not store.at_work("lab_workers:logged")
         assert store.claim("another", "lab_workers:logged", ["any"])
 
 
@@ -99,7 +100,7 @@ def test_interrupted_it_says_how_to_go_on(environment: dict[str, str], log: Path
 
 @contextmanager
 def cluster(folder: Path, environment: dict[str, str]) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
-    """A scheduler and two workers on the loopback interface."""
+    """A scheduler and two workers on the loopback interface, and their processes, the scheduler first."""
     file, started = folder / "scheduler.json", []
     base = [sys.executable, "-m", "distributed.cli.dask_"]
 
@@ -122,7 +123,7 @@ def cluster(folder: Path, environment: dict[str, str]) -> Iterator[tuple[str, li
         for _ in range(2):
             start("worker", "--nthreads", "1", "--no-nanny")
         eventually(lambda: bool(file.read_text().strip()), "the scheduler")
-        yield json.loads(file.read_text())["address"], started[1:]
+        yield json.loads(file.read_text())["address"], started
     finally:
         for process in started:
             process.kill()
@@ -136,7 +137,7 @@ def test_a_dask_worker_that_is_killed_loses_nothing(
 ) -> None:
     pytest.importorskip("distributed")
     path = tmp_path / "small.db"
-    with cluster(tmp_path, environment) as (address, workers):
+    with cluster(tmp_path, environment) as (address, processes):
         from distributed import Client
 
         with Client(address) as client:
@@ -144,7 +145,7 @@ def test_a_dask_worker_that_is_killed_loses_nothing(
         killed: list[int] = []
 
         def kill(at: Snapshot) -> None:
-            victim = workers[0].pid
+            victim = processes[1].pid
             if not killed and f"\n{victim} " in "\n" + (log.read_text() if log.exists() else ""):
                 os.kill(victim, signal.SIGKILL)
                 killed.append(len(stored(path)))
@@ -155,3 +156,39 @@ def test_a_dask_worker_that_is_killed_loses_nothing(
     keys = stored(path)
     assert killed[0] < len(keys)  # in the middle
     assert len(keys) == len(set(keys)) == len(set(begun(log)))  # nothing lost, nothing twice
+
+
+@pytest.mark.slow
+def test_a_lost_scheduler_is_one_sentence_and_loses_nothing(
+    undisturbed: Table, environment: dict[str, str], log: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("distributed")
+    with cluster(tmp_path, environment) as (address, processes):
+        from distributed import Client
+
+        with Client(address) as client:
+            client.wait_for_workers(2, timeout=LIMIT)
+        with command(tmp_path, environment, "--on", address) as process:
+            eventually(lambda: len(begun(log)) > 8, "trials to begin")
+            os.kill(processes[0].pid, signal.SIGKILL)
+            _, err = process.communicate(timeout=LIMIT)
+            assert process.returncode == 1, err
+    sentence = err.splitlines()[-1]
+    assert sentence.startswith("Error: ")
+    assert sentence.endswith("small.db has what had ended, and nqm lab run small.toml goes on")
+    assert "Traceback" not in err
+    kept = set(stored(tmp_path / "small.db"))
+    trace = len(begun(log))
+    with command(tmp_path, environment, "--on", "here") as process:
+        process.communicate()
+    assert Results.open(tmp_path / "small.db").table() == undisturbed
+    assert not kept & set(begun(log)[trace:])
+
+
+@pytest.mark.slow
+def test_kills_at_random_moments_of_three_runners_lose_and_double_nothing() -> None:
+    """``python -m benchmarks.lab_kills`` does the same with 50 kills."""
+    found = disturbed(6, seed=1)
+    assert found.kills == 6
+    assert (found.doubled, found.repeated) == (0, 0)
+    assert found.same_table

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from lab_studies import Table, begun, small, stored
 
 from nqm.lab import LabError, Results, Snapshot, Store, Study, executors, run
 from nqm.lab.executors import Crew
+from nqm.lab.view import headline
 from nqm.text.imports import UserCodeError
 from nqm.types import Wrong
 
@@ -50,12 +51,12 @@ def test_again_repeats_nothing_and_more_goes_on(undisturbed: Table, log: Path, t
 
 def test_another_study_lives_in_the_same_file(undisturbed: Table, study: Study, tmp_path: Path) -> None:
     path = tmp_path / "small.db"
-    run(study, store=path)
+    first = run(study, store=path).study
     other = run(small(target=0.1, name="easier"), store=path)
     assert other.table() != undisturbed
     assert Results.open(path).study.name == "easier"
     assert Results.open(path, "small").table() == undisturbed
-    assert Results.open(path, study.key).table() == undisturbed
+    assert Results.open(path, first.key).table() == undisturbed
     with pytest.raises(ValueError, match=r"has no study 'none'; there are easier \(\w+\), small"):
         Results.open(path, "none")
 
@@ -65,7 +66,9 @@ def test_a_wrong_study_is_refused_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no optimizer 'Adam' here"):
         run(small(optimizers={"Adam": {"lr": {"low": 0.1, "high": 1}}}), store=path)
     assert stored(path) == []
-    with pytest.raises(ValueError, match="cannot import 'nowhere' for nowhere:run"):
+    with pytest.raises(
+        ValueError, match=r"cannot find the module 'nowhere' of nowhere:run: looked in .*; put nowhere\.py beside"
+    ):
         run(small(), store=path, worker="nowhere:run")
     with pytest.raises(ValueError, match="no name in lab_workers called 'nothing'"):
         run(small(worker="nothing"), store=path)
@@ -91,7 +94,7 @@ def test_a_worker_that_breaks_its_contract(worker: str, error: type[Exception], 
     with pytest.raises(error, match=why):
         run(small(worker=worker), store=path)
     with Store.open(path) as store:
-        assert store.running(f"lab_workers:{worker}") == 0  # its claims are given up
+        assert not store.at_work(f"lab_workers:{worker}")  # its claims are given up
 
 
 def test_an_exception_in_a_worker_of_another_process_is_the_users_own(tmp_path: Path) -> None:
@@ -237,3 +240,76 @@ def test_a_worker_that_is_no_function_is_refused(tmp_path: Path) -> None:
     study["study"]["worker"] = "math:pi"
     with pytest.raises(ValueError, match=r"the worker math:pi must be a function, and is 3\.14"):
         run(Study.from_dict(study), store=tmp_path / "small.db")
+
+
+def test_a_worker_that_dies_before_the_first_round_is_replaced(undisturbed: Table, log: Path, tmp_path: Path) -> None:
+    notes: list[str] = []
+    found = run(
+        small(worker="dies_in_check", workload="dies_in_check"), store=tmp_path / "small.db", executor=executors.local(1),
+        watch=lambda at: notes.append(at.note) if at.note else None,
+    )  # fmt: skip
+    drop = {"key"}  # Its workload has another name.
+    assert [{k: v for k, v in row.items() if k not in drop} for row in found.table()] == [
+        {k: v for k, v in row.items() if k not in drop} for row in undisturbed
+    ]
+    assert notes[0] == "a worker was lost before the first round; another takes its place"
+
+
+def test_a_worker_that_always_dies_before_the_first_round_ends_the_run(tmp_path: Path) -> None:
+    class Lost:
+        def submit(self, function: Any, *args: Any) -> Future[Any]:
+            raise BrokenExecutor
+
+    with pytest.raises(LabError, match="workers were lost 4 times before the first round"):
+        run(small(), store=tmp_path / "small.db", executor=Crew(Lost, 1, lambda _: None))
+
+
+def test_wrong_studies_are_refused_before_workers_start(tmp_path: Path) -> None:
+    started: list[int] = []
+    crew = Crew(lambda: started.append(1) or executors.Here(), 1)  # type: ignore[func-returns-value]
+    with pytest.raises(ValueError, match="cannot find the module 'nowhere'"):
+        run(small(), store=tmp_path / "small.db", worker="nowhere:run", executor=crew)
+    run(small(), store=tmp_path / "small.db")
+    with pytest.raises(ValueError, match="was searched with trials = 6, and the study now has 5"):
+        run(small(trials=5), store=tmp_path / "small.db", executor=crew)
+    assert not started
+
+
+def test_a_run_says_how_far_its_rounds_are(log: Path, tmp_path: Path) -> None:
+    seen: list[str] = []
+    watch = lambda at: seen.append(headline(at))  # noqa: E731
+    run(
+        small(worker="reporting", batch_sizes=[4]),
+        store=tmp_path / "small.db",
+        executor=executors.local(1),
+        watch=watch,
+    )
+    assert any("; SGD 4 at step 7 of 4,000 at most" in line for line in seen), seen
+
+
+def test_a_lost_crew_that_cannot_start_again_is_one_sentence(study: Study, tmp_path: Path) -> None:
+    class Gone:
+        calls = 0
+
+        def submit(self, function: Any, *args: Any) -> Future[Any]:
+            Gone.calls += 1
+            future: Future[Any] = Future()
+            if Gone.calls > 1:
+                future.cancel()
+            else:
+                future.set_result(function(*args))
+            return future
+
+    starts: list[int] = []
+
+    def start() -> Gone:
+        starts.append(1)
+        if len(starts) > 1:
+            raise Wrong("no scheduler answers", "on")
+        return Gone()
+
+    with pytest.raises(
+        LabError, match="the workers are lost and cannot be started again: no scheduler answers"
+    ) as told:
+        run(study, store=tmp_path / "small.db", executor=Crew(start, 1, lambda _: None))
+    assert told.value.resumable

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +189,7 @@ def test_claims_are_exclusive_until_given_up(path: Path, study: Study) -> None:
         assert not two.claim("two", study.worker, ["b", "c"])  # all or none
         assert two.claim("two", study.worker, ["c"])
         assert two.claim("two", "another:worker", ["a"])
-        assert one.running(study.worker) == 3
+        assert len(one.at_work(study.worker)) == 3
         one.release(study.worker, ["b"])
         assert two.claim("two", study.worker, ["b"])
         one.discharge("one")
@@ -201,7 +202,7 @@ def test_what_is_kept_cannot_be_claimed(path: Path, study: Study) -> None:
         store.enlist("one", study, {})
         assert store.claim("one", study.worker, [trial.key])
         store.add("one", study, "HeavyBall", "search", [(trial, train(trial))])
-        assert store.running(study.worker) == 0
+        assert not store.at_work(study.worker)
         assert not store.claim("one", study.worker, [trial.key])
 
 
@@ -239,8 +240,8 @@ def test_wider_boxes_are_kept_and_the_first_stands(path: Path, study: Study) -> 
     wider = {name: space.widened(["high"]) for name, space in box.items()}
     with Store.open(path, write=True) as store:
         assert store.boxes(study, "SGD", 16) == [box]
-        store.widen(study, "SGD", 16, 1, wider)
-        store.widen(study, "SGD", 16, 1, dict(box))
+        store.widen(study, "SGD", 16, 0, 1, wider)
+        store.widen(study, "SGD", 16, 0, 1, dict(box))
         assert store.boxes(study, "SGD", 16) == [box, wider]
         assert store.boxes(study, "SGD", 64) == [box]
         assert store.boxes(small(trials=50), "SGD", 16) == [box, wider]
@@ -321,3 +322,40 @@ def test_a_log_that_went_over_in_part_is_no_damage(path: Path, study: Study, tmp
     for write in (False, True):
         with Store.open(copy, write=write) as store:
             assert len(list(store.trials())) == 200
+
+
+# Damage.
+
+
+def test_a_damaged_row_is_named_and_the_rest_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "small.db"
+    before = run(small(), store=path).table()
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE trials SET steps = replace(steps, '1', '2') WHERE id = 5")
+        db.execute("UPDATE curves SET data = zeroblob(9) WHERE id = 6")
+    with Store.open(path) as store:
+        (named,) = store.damaged()
+        assert named.startswith("row 5 (HeavyBall ")
+        assert 5 not in [kept.id for kept in store.trials()]
+        assert 6 in [kept.id for kept in store.trials()]
+        with pytest.raises(LabError, match=r"the curve of row 6 of .* is damaged; everything else"):
+            store.curve(6)
+        assert store.curve(7) == ([], {}) or store.curve(7)[0]
+    with pytest.raises(
+        LabError, match=r"1 rows of .* are damaged: row 5 \(HeavyBall .*--retry-failed trains them again"
+    ):
+        run(small(), store=path)
+    assert run(small(), store=path, retry_failed=True).table() == before
+    with Store.open(path) as store:
+        assert store.damaged() == []
+
+
+@pytest.mark.parametrize("column", ["worker", "key", "trial", "outcome", "seconds", "message", "finished", "checksum"])
+def test_every_column_is_under_the_checksum(column: str, tmp_path: Path) -> None:
+    path = tmp_path / "small.db"
+    run(small(batch_sizes=[4]), store=path)
+    with closing(sqlite3.connect(path)) as db, db:
+        value = "0" if column in ("seconds", "finished") else f"{column} || 'x'"
+        db.execute(f"UPDATE trials SET {column} = {value} WHERE id = 2")
+    with Store.open(path) as store:
+        assert len(store.damaged()) == 1

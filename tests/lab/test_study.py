@@ -28,7 +28,8 @@ def test_a_file_is_a_study(tmp_path: Path) -> None:
     found = Study.load(path)
     assert found.name == "mine"
     assert found.batch_sizes == (4, 16, 64)
-    assert found.max_trials == 30
+    assert found.max_trials is None
+    assert found.most_trials("SGD") == 30
     assert found.optimizers["HeavyBall"].box["momentum"] == Space(0.5, 0.99, "1-x")
     assert Study.from_dict(found.to_dict()) == found
 
@@ -55,7 +56,9 @@ def test_budgets_of_steps() -> None:
     assert small(max_examples=2).steps_at(4) == 1
 
 
-MORE: dict[str, Any] = {"trials": 9, "seeds": 1, "batch_sizes": [8], "max_trials": 50, "name": "other"}
+MORE: dict[str, Any] = {
+    "trials": 9, "seeds": 1, "batch_sizes": [8], "max_trials": 50, "name": "other", "refine": 3, "searches": 4,
+}  # fmt: skip
 OTHER: dict[str, Any] = {
     "workload": "two modes", "target": 0.1, "metric": "val_loss", "options": {"modes": 3}, "max_steps": 5000, "growth": 0.1,
     "points": "fresh", "round": 5, "seed": 1, "worker": "logged", "max_examples": 10**6,
@@ -141,7 +144,7 @@ def test_the_argument_of_an_error_is_the_key_in_the_file() -> None:
         ({"batch_sizes": "4..64..4"}, r"study\.batch_sizes must be \(4, 16, 64\), got '4\.\.64\.\.4'"),
         ({"optimizers": {"SGD": {"lr": 0.1}}}, "optimizers must be {'SGD': Entry"),
         ({"trials": 0}, r"study\.trials must be a whole number of 1 or more"),
-        ({"trials": 31}, r"study\.max_trials must be at least trials = 31, got 30"),
+        ({"trials": 31, "max_trials": 30}, r"study\.max_trials must be at least trials = 31, got 30"),
     ],
     ids=str,
 )

@@ -1,13 +1,24 @@
-"""Measured steps to a target against batch size, with intervals over seeds.
+"""Measured steps to a target against batch size, with intervals that hold the luck of seeds and of searches.
 
 The setting at each batch size was chosen by a search. The steps of the best trial are biased low, because that trial is the
 luckiest of many. So a curve is the median over fresh seeds at that setting, and the steps of the search are kept beside it.
+
+Another search would have found another setting, whose median differs. Repeated searches show by how much. Let y be the
+logarithm of the median over fresh seeds of a search, and V the variance of y between the R searches of a batch size, pooled
+over batch sizes, with as many degrees of freedom n as there are searches beyond the first of each. Critical batch sizes and
+verdicts use the mean of y over the searches (`Curve.typical`): unlike the least of them, it is independent of V, and all
+searches overestimate the optimum alike. A *resampled* curve adds to each mean a normal error of variance (V / R) (n / c), where
+c is drawn from the chi-squared law of n degrees of freedom, so that intervals from few searches are as wide as Student's. It
+also adds a uniform error as wide as the resolution of steps, which is one step, or the study's ``growth`` if that is more.
+
+A search that did not reach the target took infinitely many steps. In a resampled curve a batch size has infinitely many steps
+if one of its searches, drawn at random, with its seeds resampled, has an infinite median.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,7 +35,7 @@ from ...types import Array, Wrong
 from ..results import Point, over_seeds
 from ..space import Setting, optimizer_of
 
-CURVE_RESAMPLES = 1000  # Intervals of a curve come from this many resamples of its seeds.
+CURVE_RESAMPLES = 2000  # Intervals of a curve come from this many resampled curves.
 MEASURED: tuple[Definition, ...] = ("20%", "2x", "ratio")
 """The definitions of a critical batch size that need no model."""
 
@@ -34,8 +45,10 @@ class Curve(Tabular):
     """One optimizer, tuned at each batch size.
 
     ``seeds`` has the steps of each fresh seed, infinity for a seed that did not reach the target. ``searched`` has the
-    fewest steps of the search, NaN if no trial reached the target. ``label`` is the optimizer's label in the study, and
-    ``optimizer`` its own name.
+    fewest steps of the search, infinity if no trial reached the target, NaN if the search has not ended. ``label`` is the
+    optimizer's label in the study, and ``optimizer`` its own name. ``repeats`` has the same as ``seeds`` for every repeated
+    search; a search of which no trial reached the target has the one value infinity. ``growth`` is the fraction by which the
+    steps grow from one evaluation of the metric to the next.
     """
 
     name: str
@@ -46,6 +59,8 @@ class Curve(Tabular):
     at_edge: tuple[tuple[str, ...], ...]
     label: str
     optimizer: str
+    repeats: tuple[tuple[Array, ...], ...]
+    growth: float = 0.0
 
     def _brief(self) -> str:
         return f"{self.name}, {course(self.batch_sizes, self.steps)}"
@@ -57,8 +72,25 @@ class Curve(Tabular):
 
     @property
     def certain(self) -> bool:
-        """Whether there are intervals: every batch size that reached the target was tried with two fresh seeds or more."""
-        return all(len(s) > 1 for s, steps in zip(self.seeds, self.steps, strict=True) if math.isfinite(steps))
+        """Whether there are intervals: at some batch size two repeated searches or more reached the target."""
+        return self.freedom > 0
+
+    @cached_property
+    def freedom(self) -> int:
+        """The number of searches beyond the first of each batch size: the degrees of freedom of `scatter`."""
+        return sum(max(0, len(found) - 1) for found in self._repeated)
+
+    @cached_property
+    def scatter(self) -> float:
+        """Standard deviation of the logarithm of steps between repeated searches; NaN without repeated searches."""
+        squares = sum(float(np.var(logs) * len(logs)) for logs in self._repeated if len(logs) > 1)
+        return math.sqrt(squares / self.freedom) if self.freedom else math.nan
+
+    @cached_property
+    def _repeated(self) -> list[Array]:
+        """For each batch size the logarithms of the medians of those searches that reached the target."""
+        medians = [np.array([np.median(seeds) for seeds in found]) for found in self.repeats]
+        return [np.log(np.maximum(found[np.isfinite(found)], 1.0)) for found in medians]
 
     @property
     def largest(self) -> float:
@@ -68,23 +100,36 @@ class Curve(Tabular):
 
     @cached_property
     def steps(self) -> Array:
-        """Median over seeds, or the steps of the search if there are no seeds; NaN if the target was not reached."""
+        """Median over seeds, or the steps of the search if there are no seeds.
+
+        Infinity if the target was not reached, NaN if the search has not ended.
+        """
         medians = [np.median(s) if len(s) else least for s, least in zip(self.seeds, self.searched, strict=True)]
-        return np.where(np.isfinite(medians), medians, np.nan)
+        return np.array(medians, dtype=float)
 
     @property
     def examples(self) -> Array:
         return self.steps * self.batch_sizes
 
     @cached_property
+    def typical(self) -> Array:
+        """The geometric mean over repeated searches; ``steps`` where there are none, or where the target was not reached."""
+        means = [math.exp(logs.mean()) if len(logs) else math.nan for logs in self._repeated]
+        return np.where(np.isfinite(self.steps) & np.isfinite(means), means, self.steps)
+
+    @cached_property
     def resampled(self) -> Array:
-        """Steps of curves whose seeds are resampled with replacement, (resamples, batch sizes)."""
+        """Steps of resampled curves, (resamples, batch sizes), as the head of this module says."""
         n, rng = CURVE_RESAMPLES, np.random.default_rng([0xC0, *self.name.encode()])
-        drawn = [
-            np.median(s[rng.integers(len(s), size=(n, len(s)))], axis=1) if len(s) else np.full(n, least)
-            for s, least in zip(self.seeds, self.searched, strict=True)
-        ]
-        return np.stack(drawn, axis=1)
+        width = np.array([1 / math.sqrt(max(1, len(logs))) for logs in self._repeated])
+        scale = self.scatter * np.sqrt(self.freedom / rng.chisquare(self.freedom, (n, 1))) if self.freedom else math.nan
+        resolution = np.maximum(self.growth, 1 / np.maximum(self.typical, 1.0))
+        rounded = resolution * rng.uniform(-0.5, 0.5, size=(n, len(width)))
+        drawn = self.typical * np.exp(scale * width * rng.normal(size=(n, len(width))) + rounded)
+        for i, found in enumerate(self.repeats):
+            if any(np.isinf(seeds).any() for seeds in found):
+                drawn[_never(found, n, rng), i] = math.inf
+        return drawn
 
     @property
     def coverage(self) -> Array:
@@ -114,12 +159,12 @@ class Curve(Tabular):
         return np.asarray(fill(known, {name: self._setting(name, value) for name, value in given.items()}).effective_lr)
 
     def critical_batch_size(self, definition: Definition = "2x") -> Estimate:
-        """`Sweep.critical_batch_size` with its interval over seeds; infinity means beyond the largest batch size."""
+        """`Sweep.critical_batch_size` with its 90% interval; infinity means beyond the largest batch size."""
         if definition not in MEASURED:
             known = ", ".join(MEASURED)
             raise Wrong(f"definition of what was measured must be one of {known}, got {definition!r}", "definition")
         drawn = self.critical_resampled(definition) if self.certain else np.array([])
-        return estimate(critical(self.batch_sizes, self.steps, definition), drawn)
+        return estimate(critical(self.batch_sizes, self.typical, definition), drawn)
 
     def critical_resampled(self, definition: Definition) -> Array:
         """The critical batch size of each resampled curve."""
@@ -146,14 +191,32 @@ def estimate(value: float, drawn: Array) -> Estimate:
 
 
 def critical(batch_sizes: Array, steps: Array, definition: Definition) -> float:
-    """A critical batch size by definition; infinity if it is beyond the curve, NaN where there is no curve."""
-    steps = np.where(np.isfinite(steps), steps, np.nan)
-    if np.isfinite(steps).sum() < 2:
+    """A critical batch size by definition; infinity if it is beyond the curve, NaN where there is no curve.
+
+    Infinitely many steps are those of a batch size at which the target is never reached. The critical batch size then lies
+    below that batch size, and not below the one before it, at which the limit of the interpolation puts it.
+
+    >>> B = np.array([8.0, 16, 32, 64])
+    >>> [round(critical(B, np.array(steps), "2x"), 3) for steps in ([80, 40, 20, 20], [80, 40, 20, math.inf])]
+    [64.0, 32.0]
+    """
+    known = ~np.isnan(steps)
+    B, steps = batch_sizes[known], steps[known]
+    arrived = np.isfinite(steps)
+    if arrived.sum() < 2:
         return math.nan
     if definition == "ratio":
-        return float(np.nanmin(steps * batch_sizes) / np.nanmin(steps))
-    found = excess_at(batch_sizes, steps * batch_sizes, EXCESS[definition])
-    return math.inf if math.isnan(found) else found
+        return float(np.min((steps * B)[arrived]) / np.min(steps))
+    found = excess_at(B, steps * B, EXCESS[definition])
+    never = np.flatnonzero(~arrived & (B[np.argmin(steps * B)] < B))
+    last = float(B[never[0] - 1]) if len(never) else math.inf  # The last batch size before one that never arrives.
+    return last if math.isnan(found) else min(found, last)
+
+
+def _never(searches: Sequence[Array], count: int, rng: np.random.Generator) -> Array:
+    """For each of some draws, whether a search drawn at random has an infinite median over its resampled seeds."""
+    medians = np.stack([np.median(s[rng.integers(len(s), size=(count, len(s)))], axis=1) for s in searches])
+    return np.isinf(medians[rng.integers(len(searches), size=count), np.arange(count)])
 
 
 def curves_of(points: Iterable[Point]) -> list[Curve]:
@@ -168,10 +231,23 @@ def _curve(name: str, points: list[Point]) -> Curve:
     return Curve(
         name,
         np.array([point.batch_size for point in points], dtype=float),
-        np.array([math.nan if point.steps is None else point.steps for point in points], dtype=float),
-        tuple(np.array([math.inf if s is None else s for s in point.seeds], dtype=float) for point in points),
+        np.array([_searched(point) for point in points], dtype=float),
+        tuple(_arrivals(point.seeds) for point in points),
         tuple(point.settings | ({} if point.decay is None else {"ema_decay": point.decay}) for point in points),
         tuple(tuple(f"{setting} {end}" for setting, end in point.at_edge.items()) for point in points),
         points[0].label,
         next((point.trial.optimizer for point in points if point.trial), points[0].label),
+        tuple(tuple(map(_arrivals, point.searches)) for point in points),
+        next((point.trial.growth for point in points if point.trial), 0.0),
     )
+
+
+def _arrivals(seeds: Sequence[int | None]) -> Array:
+    return np.array([math.inf if steps is None else steps for steps in seeds], dtype=float)
+
+
+def _searched(point: Point) -> float:
+    """The fewest steps of a search: infinity if it ended without a trial that arrived, NaN if it has not ended."""
+    if point.steps is not None:
+        return point.steps
+    return math.inf if point.state == "done" else math.nan

@@ -35,7 +35,11 @@ class Predicted:
 
     def errors(self, curves: Sequence[Curve]) -> dict[str, float]:
         """Median over batch sizes of predicted over measured steps, by name."""
-        ratios = {c.name: self.sweeps[c.name].steps / c.steps for c in curves if c.name in self.sweeps}
+        ratios = {
+            c.name: self.sweeps[c.name].steps / np.where(np.isfinite(c.steps), c.steps, np.nan)
+            for c in curves
+            if c.name in self.sweeps
+        }
         return {name: float(np.nanmedian(ratio)) for name, ratio in ratios.items() if np.isfinite(ratio).any()}
 
 

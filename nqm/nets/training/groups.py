@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import torch
 
+from .reports import report
 from .rules import Method
 from .stacks import Draws, Plain, Slopes, Stacked
 from .tasks import Task
@@ -114,6 +115,7 @@ class Group:
             for record in self.active:
                 record.seconds += (now - clock) / len(self.active)
             clock = now
+            report(t, first.steps_allowed)
             self._leave()
             if not self.active:
                 break

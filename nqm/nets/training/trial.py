@@ -83,6 +83,7 @@ class Trial(JsonData):
     growth : the metric is evaluated at steps 1, 2, ..., then each later by this fraction, which is the resolution of steps.
     seed : seed of the start and of the order of the examples.
     limit : stop after this many steps, because a better trial of the same cell took far fewer. Not part of the key.
+    version : version of the workload, or a hash of its source; a trial without a version has the key of the first stores.
 
     >>> trial = Trial("digits", {}, "SGD", {"lr": 0.5}, (), 32, "train_loss", 0.1, 1000, 0.02, seed=0)
     >>> trial.key
@@ -103,6 +104,7 @@ class Trial(JsonData):
     growth: float
     seed: int
     limit: int | None = None
+    version: str = ""
 
     def __post_init__(self) -> None:
         for name in ("options", "settings"):
@@ -119,7 +121,8 @@ class Trial(JsonData):
     @cached_property
     def key(self) -> str:
         """Hexadecimal hash of the fields that decide the outcome; 10 and 10.0 have the same hash."""
-        return digest({name: value for name, value in self.to_dict().items() if name != "limit"})[:KEY_LENGTH]
+        unused = ("limit",) if self.version else ("limit", "version")
+        return digest({name: value for name, value in self.to_dict().items() if name not in unused})[:KEY_LENGTH]
 
     @property
     def readouts(self) -> tuple[str, ...]:

@@ -7,8 +7,9 @@ it is trained alone or in a stack with others.
 from __future__ import annotations
 
 import math
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Literal, get_args
 
@@ -16,7 +17,7 @@ import torch
 
 from ...text.imports import UserCodeError, user_failure
 from ...types import Wrong
-from .groups import Group
+from .groups import TIMED_STEPS, Group, evaluation_steps
 from .rules import method_of
 from .tasks import task_of
 from .trial import METRICS, Result, Trial
@@ -96,6 +97,34 @@ def check_trial(trial: Trial) -> None:
         advice = "take a smaller batch, or draw with replacement"
         raise Wrong(f"{given}: shuffled epochs have no such batch; {advice}", argument="batch_size")
     task.metric(trial.metric)
+
+
+def cost(trial: Trial) -> tuple[float, float]:
+    """CPU seconds of a step of this trial, metric included, and the megabytes that the process then has in memory."""
+    torch.set_num_threads(1)
+    check_trial(trial)
+    group = Group(task_of(trial.workload, trial.options), method_of(trial.optimizer), [trial], "never")
+    times = [_timed(lambda t=t: group.step(t)) for t in range(1 + TIMED_STEPS)]
+    evaluations = len(list(evaluation_steps(trial.growth, trial.max_steps))) / trial.max_steps
+    return min(times) + evaluations * _timed(
+        lambda: group.metric(group.rule.theta, trial.target, together=False)
+    ), memory()
+
+
+def _timed(work: Callable[[], object]) -> float:
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+def memory() -> float:
+    """Megabytes that this process has had in memory at most; NaN where the system does not say."""
+    try:
+        import resource
+    except ImportError:  # Windows has none.
+        return math.nan
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most / (2**20 if sys.platform == "darwin" else 2**10)  # macOS counts bytes, Linux kilobytes.
 
 
 def _groups(trials: Sequence[Trial]) -> dict[str, list[int]]:
