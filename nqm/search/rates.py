@@ -227,16 +227,23 @@ class RateSearch:
         return found._replace(loss=loss)
 
     def _descend(self, start: Rates, tolerance: float, beyond: bool = False, iterations: int | None = None) -> Rates:
-        """The schedule of least loss that L-BFGS finds from a start, at its horizon; rates may pass the edge if ``beyond``."""
+        """The schedule of least loss that L-BFGS meets from a start, at its horizon; rates may pass the edge if ``beyond``.
+
+        This need not be the one at which L-BFGS ends: beyond the edge it may end where a slope overflows.
+        """
         from scipy.optimize import minimize
         from threadpoolctl import threadpool_limits
 
         count, chain = len(start.rates), self._chain(start)
+        best = start._replace(loss=CEILING)
 
         def objective(z: Array) -> tuple[float, Array]:
+            nonlocal best
             loss, slope = chain.gradient(np.exp(z[:count]), z[count:], self.batch_size)
             if not (0 < loss < CEILING) or not np.all(np.isfinite(slope)):
                 return math.log(CEILING), np.zeros_like(z)
+            if loss < best.loss:
+                best = Rates(start.steps, np.exp(z[:count]), z[count:].copy(), loss)
             return math.log(loss), slope / loss
 
         shortest = int(chain.lengths.min())
@@ -248,8 +255,8 @@ class RateSearch:
         options |= {"ftol": tolerance, "gtol": RATE_SETTINGS.slope}
         first = np.append(np.minimum(np.log(start.rates), top), start.u)
         with threadpool_limits(1, "blas"):  # The systems of L-BFGS are tiny, and more threads only spin.
-            result = minimize(objective, first, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-        return Rates(start.steps, np.exp(result.x[:count]), result.x[count:], math.exp(float(result.fun)))
+            minimize(objective, first, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        return best
 
 
 def levels(pieces: int) -> list[int]:

@@ -176,6 +176,12 @@ def test_momentum_is_never_a_hindrance(paper: Quadratic) -> None:
     assert heavy <= 1.001 * plain
 
 
+def test_a_descent_is_not_lost_where_slopes_overflow(paper: Quadratic) -> None:
+    # Beyond the edge L-BFGS ends where a slope overflows, after it has met a good schedule; the last point gave a loss of 1.8.
+    losses = [optimal_schedule(paper, SGD(), 1024, steps=2000, pieces=n).loss for n in (10, 50)]
+    assert losses[1] < 0.95 * losses[0]
+
+
 SHARP_BASINS = [
     (SGD(), 2**14, 20, 2971),
     pytest.param(HeavyBall(), 2**10, 4, 208, marks=pytest.mark.slow),
