@@ -8,25 +8,53 @@ of itself.
 
 from __future__ import annotations
 
-import csv
-import json
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from computed import (
+    CELLS,
+    NUMBER,
+    PAPER,
+    POWERS,
+    PROBLEM,
+    additive,
+    at_the_edge,
+    batch_size_schedule,
+    carried,
+    claims_counted,
+    critical,
+    digits_fit,
+    errors,
+    exact_cg,
+    finding,
+    first_rate,
+    gap,
+    hyperbola,
+    limits,
+    measured,
+    number,
+    pieces,
+    plain_cg,
+    regression,
+    regression_row,
+    results,
+    step_errors,
+    steps,
+    swept,
+    trained,
+    tuned,
+)
 
 import nqm
-from nqm import EMA, SGD, HeavyBall, LeastSquares, Quadratic, Spectrum
+from nqm import EMA, SGD, HeavyBall, Quadratic, Spectrum
 from nqm.logs import Forecast, LeftOut, Log, forecast, read_logs
-from nqm.problems.bounds import bayes_bound, conjugate_gradient_steps, knee, paper_bound
-from nqm.text.objects import parse_optimizer
+from nqm.problems.bounds import bayes_bound, knee, paper_bound
 
 ROOT = Path(__file__).parents[1]
-NUMBER = r"-?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?"
 SEARCHED = 1e-3  # what tuning promises, in steps
 
 Numbers = float | Iterable[float]
@@ -62,193 +90,10 @@ class Prose:
             assert abs(number(text) - value) <= slack, f"{self.page}: {self.sentence!r} says {text}, it is {value:.6g}"
 
 
-def number(text: str) -> float:
-    return float(text.replace(",", ""))
-
-
 def half_unit(text: str) -> float:
     """Half a unit of the last digit that is shown."""
     mantissa, _, exponent = text.partition("e")
     return 0.5 * 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2])) * (1 + 1e-9)
-
-
-# What the functions below share.
-
-PAPER = Spectrum.power_law(10_000)
-PROBLEM = Quadratic(PAPER)
-
-
-@cache
-def steps(optimizer: str, batch_size: float, target: float = 0.01) -> float:
-    """Tuned steps on the paper's problem."""
-    return tuned(optimizer, batch_size, target).steps
-
-
-@cache
-def tuned(optimizer: str, batch_size: float, target: float = 0.01) -> Any:
-    return nqm.tune(PROBLEM, parse_optimizer(optimizer), batch_size, target)
-
-
-@cache
-def swept(optimizer: str, target: float = 0.01) -> nqm.Sweep:
-    return nqm.sweep(PROBLEM, parse_optimizer(optimizer), target=target)
-
-
-@cache
-def critical(optimizer: str, definition: Any = "20%", target: float = 0.01) -> float:
-    return swept(optimizer, target).critical_batch_size(definition)
-
-
-@cache
-def pieces(n: int, batch_size: float, optimizer: str = "SGD") -> float:
-    """Steps of the best schedule of the learning rate with n pieces."""
-    return nqm.optimal_schedule(PROBLEM, parse_optimizer(optimizer), batch_size, 0.01, pieces=n).steps
-
-
-@cache
-def results(name: str) -> dict[str, Any]:
-    return json.loads((ROOT / "docs" / "results" / f"{name}.json").read_text())
-
-
-def measured(name: str, optimizer: str, batch_size: int, field: str = "steps") -> float:
-    """A cell of a study's table."""
-    rows = results(name)["table"]
-    return next(r[field] for r in rows if (r["optimizer"], r["batch_size"]) == (optimizer, batch_size))
-
-
-def finding(name: str, statement: str) -> list[float]:
-    """The numbers in what a study found about a statement of the paper, in their order."""
-    found = next(one["measured"] for one in results(name)["findings"] if one["statement"] == statement)
-    return [number(text) for text in re.findall(NUMBER, found)]
-
-
-def step_errors() -> list[float]:
-    """By how many percent predicted steps on digits are below and above the measured ones, at most, from B = 512 on."""
-    rows = [row for row in results("digits_checkpoint")["table"] if row["batch_size"] >= 512]
-    off = [100 * row["predicted"] / row["steps"] - 100 for row in rows]
-    return [-min(off), max(off)]
-
-
-def errors(workload: str, steps: int, low: float = 0.0, high: float = 0.5, column: str = "error") -> np.ndarray:
-    """Errors of predictions in percent, as ``nqm check`` wrote them, at rates in this range over the largest curvature."""
-    with (ROOT / "docs" / "checks" / f"{workload}.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    kept = [r for r in rows if float(r["steps"]) == steps and low <= float(r["reach"]) / steps < high]
-    return np.abs([100 * float(r[column]) for r in kept])
-
-
-@cache
-def digits_fit() -> Any:
-    from nqm.nets import fit, workload
-
-    return fit(workload("digits").network())
-
-
-@cache
-def carried(batch_size: float) -> tuple[float, float, float, float]:
-    """The recipe of the choose page: fraction of the critical batch size, batch size and rate on the model, rate on digits."""
-    from nqm.nets import advise
-
-    found = advise(digits_fit(), target=0.08, batch_size=64).critical_batch_size
-    assert found is not None
-    fraction = batch_size / found.value
-    there = fraction * critical("SGD", "2x")
-    rate = tuned("SGD", there).optimizer.lr
-    return fraction, there, rate, rate / digits_fit().spectrum.h.max()
-
-
-def trained(batch_size: int, rate: float) -> list[float]:
-    """A row of the choose page: losses of the digits network after 100 steps at 1/4 to 2 times a rate; at 4 times they rise."""
-    from nqm.nets import workload
-
-    network = workload("digits").network()
-    runs = [network.run(SGD(rate * f), batch_size, steps=[100], seeds=5) for f in (0.25, 0.5, 1, 2, 4)]
-    *losses, far = (float(run.loss[-1]) for run in runs)
-    assert far > network.full_loss(), f"{far:.4g} after 100 steps at 4 times the rate"
-    return [rate, *losses]
-
-
-def exact_cg() -> list[float]:
-    """Steps of conjugate gradients in exact arithmetic, behind H^-p for each of the paper's p."""
-    return [steps for p in POWERS if (steps := conjugate_gradient_steps(PAPER, 0.01, p)) is not None]
-
-
-def plain_cg(power: float) -> int:
-    """Steps of conjugate gradients in plain float64, behind the preconditioner H^-power."""
-    h, x = PAPER.h ** (1 - power), PAPER.h ** (power / 2)
-    r = d = -h * x
-    for step in range(1000):
-        if (h * x * x).sum() / 2 <= 0.01:
-            return step
-        a = (r @ r) / (d @ (h * d))
-        x, after = x + a * d, r - a * h * d
-        r, d = after, after + (after @ after) / (r @ r) * d
-    raise AssertionError("conjugate gradients do not arrive")
-
-
-def gap(x: float, momentum: float) -> float:
-    """Percent by which heavy ball at lr (1 - momentum) and SGD at lr differ at most, on one mode with x = lr h."""
-    from nqm.paper.claims import check
-
-    return 100 * check("lr_momentum_interchangeable", settings=[(x, momentum)]).number
-
-
-def hyperbola() -> list[float]:
-    """The product (S / Smin - 1)(E / Emin - 1) at the ends of the sweep."""
-    from nqm.paper.claims import check
-
-    table = check("mccandlish_hyperbola").table
-    return [table[0]["product"], table[-1]["product"]]
-
-
-def first_rate() -> float:
-    """Rate of the first of fifty pieces of the best schedule at B = 16, behind H^-3/4."""
-    found = nqm.optimal_schedule(PROBLEM, nqm.Preconditioned(SGD(), 0.75), 16, 0.01, pieces=50)
-    optimizer: Any = found.optimizer
-    return optimizer.inner.lr * found.schedule.lr[0]
-
-
-def at_the_edge() -> float:
-    """Share of the best schedule of SGD at B = 1,024 that is spent at the largest rate."""
-    found = nqm.optimal_schedule(PROBLEM, SGD(), 1024, 0.01, pieces=10)
-    return found.schedule.lengths[0] / found.steps
-
-
-def claims_counted() -> list[int]:
-    """How many claims there are, and how many hold, hold with qualifications, and do not hold."""
-    found = re.search(r"^Of (\d+) claims,? (\d+) hold\D+(\d+)\D+(\d+)", (ROOT / "docs/claims.md").read_text(), re.M)
-    assert found is not None
-    return [int(n) for n in found.groups()]
-
-
-LEAST_SQUARES = LeastSquares(PAPER, label_noise=1.0)
-REGRESSION_SIZES = (1, 4, 16, 64, 1024)
-CELLS = "| {} | {} | {} | {} | {} |"
-
-
-@cache
-def regression(batch_size: float, target: float, optimizer: nqm.Optimizer = SGD()) -> Any:  # noqa: B008
-    return nqm.tune(LEAST_SQUARES, optimizer, batch_size, target)
-
-
-@cache
-def additive(batch_size: float, target: float, optimizer: nqm.Optimizer = SGD()) -> Any:  # noqa: B008
-    return nqm.tune(LEAST_SQUARES.additive, optimizer, batch_size, target)
-
-
-def regression_row(model: Callable[[float, float], Any], target: float) -> list[float]:
-    return [model(B, target).steps for B in REGRESSION_SIZES]
-
-
-def limits(optimizer: nqm.Optimizer) -> list[float]:
-    return [LEAST_SQUARES.stability_limit(optimizer, B) for B in REGRESSION_SIZES]
-
-
-def batch_size_schedule() -> list[float]:
-    """Of the best batch-size schedule for 10^6 examples: first and last size, loss, steps."""
-    found = nqm.optimal_schedule(PROBLEM, SGD(), 1, examples=1e6, on="batch_size")
-    sizes = found.batch_size * np.asarray(found.schedule.batch_size)
-    return [sizes[0], sizes[-1], found.loss, found.steps]
 
 
 @cache
@@ -296,7 +141,6 @@ README, CHOOSE, THEORY, DESIGN = "README.md", "docs/choose.md", "docs/theory.md"
 FORECAST = "docs/forecast.md"
 START, NETS, RESULTS = "docs/start.md", "docs/nets.md", "docs/results.md"
 MODES = Quadratic(Spectrum.power_law(10**12))
-POWERS = (0, 0.25, 0.5, 0.75)
 
 NUMBERS = [
     # README

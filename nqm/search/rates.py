@@ -49,7 +49,7 @@ class RateSearch:
     def least_loss(self, steps: int, pieces: int) -> Rates:
         """The rates of least loss after ``steps`` steps."""
         best = self._refined(self._constant(self.tuner.solve(Goal.of(self.batch_size, steps=steps)), steps), pieces)
-        return self._confirmed(self._descend(best, RATE_SETTINGS.sharp, beyond=True), math.inf)
+        return self._confirmed(self._descend(self._nudged(best), RATE_SETTINGS.sharp, beyond=True), math.inf)
 
     def fewest_steps(self, target: float, pieces: int) -> Rates | Tuned:
         """The rates that reach a target soonest; the best constant rate if that has fewer steps than pieces, or does not reach it."""
@@ -142,6 +142,28 @@ class RateSearch:
                 break
         return best
 
+    def _nudged(self, best: Rates, goal: float = 0.0) -> Rates:
+        """The best of the basins near a schedule, by descents from the best so far, moved a little, until one is at the goal.
+
+        Every other move is one of the shared parameters alone, which costs few iterations because the rates are good already.
+        """
+        rng, pieces, idle = np.random.default_rng(RATE_SETTINGS.seed), len(best.rates), 0
+        low, high = (np.array([getattr(p.kind, side) for p in self.shared]) for side in ("low", "high"))
+        patience = int(np.clip(RATE_SETTINGS.nudges // pieces, *RATE_SETTINGS.nudge_range))
+        best = self._descend(best, RATE_SETTINGS.good, beyond=True)
+        for move in range(RATE_SETTINGS.nudge_limit * patience if pieces > 1 else 0):
+            if best.loss <= goal or idle == patience:
+                break
+            width = np.exp(rng.uniform(*np.log(RATE_SETTINGS.nudge_widths)))
+            rates = (
+                best.rates if self.shared and move % 2 == 0 else best.rates * np.exp(width * rng.normal(size=pieces))
+            )
+            moved = best._replace(rates=rates, u=np.clip(best.u + width * rng.normal(size=len(low)), low, high))
+            end = self._descend(moved, RATE_SETTINGS.good, beyond=True)
+            idle = 0 if end.loss < (1 - RATE_SETTINGS.lower) * best.loss else idle + 1
+            best = min(best, end, key=lambda one: one.loss)
+        return best
+
     def _horizon(self, target: float, found: Rates, close: float) -> Rates:
         """Newton's method for the horizon T, on log loss over log T; the slope is that of the current schedule when stretched."""
         goal, T, reached = math.log(target), found.steps, found
@@ -178,6 +200,8 @@ class RateSearch:
             shorter = self._descend(
                 found._replace(steps=trial), RATE_SETTINGS.good, True, RATE_SETTINGS.iterations_beyond
             )
+            if shorter.loss > target and cut >= RATE_SETTINGS.nudge_cut:
+                shorter = self._nudged(shorter, target)
             if shorter.loss > target:
                 cut /= RATE_SETTINGS.cut_shrink
             else:
@@ -203,16 +227,23 @@ class RateSearch:
         return found._replace(loss=loss)
 
     def _descend(self, start: Rates, tolerance: float, beyond: bool = False, iterations: int | None = None) -> Rates:
-        """The schedule of least loss that L-BFGS finds from a start, at its horizon; rates may pass the edge if ``beyond``."""
+        """The schedule of least loss that L-BFGS meets from a start, at its horizon; rates may pass the edge if ``beyond``.
+
+        This need not be the one at which L-BFGS ends: beyond the edge it may end where a slope overflows.
+        """
         from scipy.optimize import minimize
         from threadpoolctl import threadpool_limits
 
         count, chain = len(start.rates), self._chain(start)
+        best = start._replace(loss=CEILING)
 
         def objective(z: Array) -> tuple[float, Array]:
+            nonlocal best
             loss, slope = chain.gradient(np.exp(z[:count]), z[count:], self.batch_size)
             if not (0 < loss < CEILING) or not np.all(np.isfinite(slope)):
                 return math.log(CEILING), np.zeros_like(z)
+            if loss < best.loss:
+                best = Rates(start.steps, np.exp(z[:count]), z[count:].copy(), loss)
             return math.log(loss), slope / loss
 
         shortest = int(chain.lengths.min())
@@ -224,8 +255,8 @@ class RateSearch:
         options |= {"ftol": tolerance, "gtol": RATE_SETTINGS.slope}
         first = np.append(np.minimum(np.log(start.rates), top), start.u)
         with threadpool_limits(1, "blas"):  # The systems of L-BFGS are tiny, and more threads only spin.
-            result = minimize(objective, first, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-        return Rates(start.steps, np.exp(result.x[:count]), result.x[count:], math.exp(float(result.fun)))
+            minimize(objective, first, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        return best
 
 
 def levels(pieces: int) -> list[int]:

@@ -26,7 +26,7 @@ from nqm.engine.basis import Basis
 from nqm.engine.kernels import loops
 from nqm.optimizers.base import fill, free_parameters
 from nqm.search.chain import Chain, split
-from nqm.search.rates import levels
+from nqm.search.rates import RateSearch, levels
 from nqm.search.schedules import share_batches
 
 FAMILIES = [SGD(), HeavyBall(), EMA(HeavyBall()), Preconditioned(Nesterov(), 0.5), EMA(Preconditioned(SGD()))]
@@ -174,6 +174,33 @@ def test_momentum_is_never_a_hindrance(paper: Quadratic) -> None:
     """SGD is heavy ball without momentum; 10 pieces of heavy ball took 310,901 steps where SGD takes 209,464."""
     plain, heavy = (optimal_schedule(paper, o, 4, 0.01, pieces=10).steps for o in (SGD(), HeavyBall()))
     assert heavy <= 1.001 * plain
+
+
+def test_a_descent_is_not_lost_where_slopes_overflow(paper: Quadratic) -> None:
+    # Beyond the edge L-BFGS ends where a slope overflows, after it has met a good schedule; the last point gave a loss of 1.8.
+    losses = [optimal_schedule(paper, SGD(), 1024, steps=2000, pieces=n).loss for n in (10, 50)]
+    assert losses[1] < 0.95 * losses[0]
+
+
+SHARP_BASINS = [
+    (SGD(), 2**14, 20, 2971),
+    pytest.param(HeavyBall(), 2**10, 4, 208, marks=pytest.mark.slow),
+]
+"""Optimizer, batch size, pieces, and the steps that one descent from a lucky start once found on a power law of 1,000 modes
+with exponent 1.5 to a loss of 0.01. One descent from the best coarse schedule ended in basins that take 3,103 and 219 steps."""
+
+
+@pytest.mark.parametrize(("optimizer", "batch_size", "pieces", "known"), SHARP_BASINS)
+def test_a_basin_beside_the_first_is_found(optimizer: SGD, batch_size: int, pieces: int, known: int) -> None:
+    problem = Quadratic(Spectrum.power_law(1000, exponent=1.5))
+    assert optimal_schedule(problem, optimizer, batch_size, 0.01, pieces=pieces).steps <= 1.01 * known
+
+
+@pytest.mark.slow
+def test_without_moves_that_basin_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RateSearch, "_nudged", lambda self, best, goal=0.0: best)
+    with pytest.raises(AssertionError):
+        test_a_basin_beside_the_first_is_found(HeavyBall(), 2**10, 4, 208)
 
 
 def test_levels_divide_each_other() -> None:

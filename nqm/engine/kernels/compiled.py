@@ -87,13 +87,13 @@ def _diagonal(out: Array, d: Array, a2: Array, d2: Array, a1: Array, d1: Array) 
 
 
 @loop
-def _copy(out: Array, a: Array) -> None:
-    """out = a, written as loops because numba takes seconds to compile each array expression."""
-    rows, columns, width = a.shape
+def _copy(out: Array, a: Array, to: int = 0, lo: int = 0) -> None:
+    """Write the modes of a from lo on into out from ``to`` on, by loops: numba takes seconds to compile each array expression."""
+    rows, columns = a.shape[0], a.shape[1]
     for i in range(rows):
         for j in range(columns):
-            for x in range(width):
-                out[i, j, x] = a[i, j, x]
+            for x in range(min(out.shape[2] - to, a.shape[2] - lo)):
+                out[i, j, to + x] = a[i, j, lo + x]
 
 
 @loop
@@ -117,10 +117,10 @@ def _move(A: Array, d: Array, Q: Array, X: Array, N: Array, t: int) -> tuple[Arr
         width = min(CHUNK, n - lo)
         a, dd, q = np.empty((k, k, width)), np.empty((k, width)), np.empty((k, k, width))
         x, cov = np.empty((k, columns, width)), np.empty((k, k, width))
-        _cut(a, A, lo)
-        _cut(q, Q, lo)
-        _cut(x, X, lo)
-        _cut(cov, N, lo)
+        _copy(a, A, 0, lo)
+        _copy(q, Q, 0, lo)
+        _copy(x, X, 0, lo)
+        _copy(cov, N, 0, lo)
         for i in range(k):
             for z in range(width):
                 dd[i, z] = d[i, lo + z]
@@ -141,29 +141,9 @@ def _move(A: Array, d: Array, Q: Array, X: Array, N: Array, t: int) -> tuple[Arr
                 _copy(q_next, q)
                 _sandwich(q_next, a, q, work)
                 a, a_next, dd, d_next, q, q_next = a_next, a, d_next, dd, q_next, q
-        _paste(X_end, x, lo)
-        _paste(N_end, cov, lo)
+        _copy(X_end, x, lo)
+        _copy(N_end, cov, lo)
     return X_end, N_end
-
-
-@loop
-def _cut(out: Array, a: Array, lo: int) -> None:
-    """out = the modes of a from lo on."""
-    rows, columns, width = out.shape
-    for i in range(rows):
-        for j in range(columns):
-            for x in range(width):
-                out[i, j, x] = a[i, j, lo + x]
-
-
-@loop
-def _paste(out: Array, a: Array, lo: int) -> None:
-    """Write a into the modes of out from lo on."""
-    rows, columns, width = a.shape
-    for i in range(rows):
-        for j in range(columns):
-            for x in range(width):
-                out[i, j, lo + x] = a[i, j, x]
 
 
 @loop

@@ -69,9 +69,8 @@ def resnet8() -> nn.Module:
         *(ResidualBlock(16, 16, 1), ResidualBlock(16, 32, 2), ResidualBlock(32, 64, 2)),
         *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10)),
     )
-    for (
-        module
-    ) in found.modules():  # He initialisation: torch's own shrinks the signal in every layer unless there is batch norm
+    # He initialisation: torch's own shrinks the signal in every layer unless there is batch norm.
+    for module in found.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
     return found

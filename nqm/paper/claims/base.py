@@ -128,11 +128,10 @@ class Claim:
         said = f"{self.name} cannot be measured with {', '.join(f'{name} = {v}' for name, v in premises.items())}"
         try:
             found = self.measure(**asked, **premises)
-        except (
-            Wrong
-        ) as error:  # It is about what the measurement made of the premise, of which the caller knows nothing.
+        except Wrong as error:
             if not premises:
                 raise
+            # It is about what the measurement made of the premise, of which the caller knows nothing.
             raise Wrong(f"{said}: {error}", "premises") from error
         if premises and math.isnan(found.number):
             raise Wrong(f"{said}: there, the {found.what} is not a number", "premises")

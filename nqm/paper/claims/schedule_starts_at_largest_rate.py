@@ -8,10 +8,9 @@ from itertools import product
 import numpy as np
 
 from ...optimizers import SGD
-from ...optimizers.base import parameters
 from ...show.chart import Figure, chart
 from ...show.numbers import percent, shown, spelled
-from ...show.tables import Table, column, rows_of
+from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ..drawing import level, schedule_panels
 from ..instance import PaperStudy, preconditioned
@@ -40,10 +39,8 @@ def measure(
     schedules = study.ask([study.to_schedule(preconditioned(SGD(), p), b, pieces) for p, b in cases])
     for (power, batch_size), found in zip(cases, schedules, strict=True):
         limit = 2 / float(np.max(study.problem.spectrum.h ** (1 - power)))
-        rates = parameters(found.optimizer)["lr"].value * found.schedule.lr / limit
-        begun = np.append(0, found.schedule.ends[:-1]) / found.schedule.ends[-1]
-        rows = rows_of({"share": begun, "rate": rates})
-        table += [{"power": power, "batch_size": batch_size, **row} for row in rows]
+        about = {"power": power, "batch_size": batch_size}
+        table += [{**about, "share": row["start"] / found.steps, "rate": row["lr"] / limit} for row in found.table()]
     first = {p: [column(table, "rate", power=p, batch_size=b)[0] for b in batch_sizes] for p in powers}
     lost = [
         f"p = {p:g} and B = {shown(b)} ({r:.2g} of the limit)"

@@ -7,7 +7,6 @@ from itertools import product
 import numpy as np
 
 from ...optimizers import SGD
-from ...optimizers.base import parameters
 from ...show.chart import Figure, chart
 from ...show.numbers import spelled
 from ...show.tables import Table, column, markdown
@@ -32,11 +31,9 @@ def data(study: PaperStudy) -> Table:
     table, cases = [], list(product(SHOWN_POWERS, BATCH_SIZES))
     schedules = study.ask([study.to_schedule(preconditioned(SGD(), p), b, PIECES) for p, b in cases])
     for (power, batch_size), found in zip(cases, schedules, strict=True):
-        lr = parameters(found.optimizer)["lr"].value * found.schedule.lr
-        ends = list(found.schedule.ends)
-        for i, (start, end, rate) in enumerate(zip([0, *ends[:-1]], ends, lr, strict=True)):
+        for i, piece in enumerate(found.table()):
             row = {"power": power, "batch_size": batch_size, "steps": found.steps, "piece": i}
-            table.append({**row, "start": int(start), "end": int(end), "lr": float(rate)})
+            table.append({**row, "start": piece["start"], "end": piece["start"] + piece["steps"], "lr": piece["lr"]})
     return table
 
 
