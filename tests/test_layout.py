@@ -134,7 +134,9 @@ def test_tests_mirror_the_rooms() -> None:
 def test_files_stay_short() -> None:
     lengths = {file.relative_to(ROOT): len(file.read_text().splitlines()) for file in FILES}
     methods = {
-        f for f in lengths if f.parts[0] == "optimizers" and f.stem not in ("base", "kinds", "checks", "__init__")
+        f
+        for f in lengths
+        if f.parts[0] == "optimizers" and f.stem not in ("base", "kinds", "checks", "nonlinear", "__init__")
     }
     assert {f: n for f, n in lengths.items() if n >= (80 if f in methods else 500)} == {}
 

@@ -133,6 +133,7 @@ class Problem(Readable):
         start: Start = "gaussian", detail: Detail = FINE_DETAIL,
     ) -> MeanField:  # fmt: skip
         """The mean field of an optimizer that is already at its horizon."""
+        self.check_optimizer(optimizer)
         if not optimizer.has_mean_field:
             refuse_moments(optimizer)
         if not self.follows(optimizer):
@@ -361,6 +362,7 @@ class Problem(Readable):
         1.0
         """
         batch_size = check_batch_size(batch_size)
+        self.check_optimizer(optimizer)
         if not optimizer.linear:
             raise Wrong(f"stability_limit needs a linear optimizer, and {optimizer} is not linear", "optimizer")
         if "lr" not in parameters(optimizer):

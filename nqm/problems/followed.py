@@ -34,6 +34,7 @@ class Followed:
     problem: Problem = field(init=False)
 
     def __post_init__(self) -> None:
+        self.whole.check_optimizer(self.optimizer)
         self.problem = self.whole.nodes.followed
 
     def field(self, detail: Detail = FINE_DETAIL, horizon: int | None = None) -> MeanField:

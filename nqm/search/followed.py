@@ -120,7 +120,7 @@ def _within(field: MeanField, state: FieldState, t0: int, t1: int, target: float
     return high, at
 
 
-class Course(NamedTuple):
+class PassEnd(NamedTuple):
     """What many settings have done until a pass ended."""
 
     steps: int  # length of the pass
@@ -129,7 +129,7 @@ class Course(NamedTuple):
     last: Array  # the last loss of each setting
 
 
-def follow_to(field: MeanField, count: int, initial: float, target: float, limit: int, longer: float) -> Course:
+def follow_to(field: MeanField, count: int, initial: float, target: float, limit: int, longer: float) -> PassEnd:
     """Follow ``count`` settings until all have come to the target, or until ``longer`` times the first hit, or have settled."""
     goal, hits = math.log(target), np.full(count, np.nan)
     before, t0, end, t, checked = np.full(count, math.log(initial)), 0, float(limit), 0, (64, np.full(count, np.inf))
@@ -150,7 +150,7 @@ def follow_to(field: MeanField, count: int, initial: float, target: float, limit
             if np.all(~np.isnan(hits) | (np.abs(now - checked[1]) < FOLLOW.settled)):
                 break
             checked = t, now
-    return Course(t, hits, lowest, last)
+    return PassEnd(t, hits, lowest, last)
 
 
 class Courses(Generic[O]):

@@ -22,7 +22,17 @@ def call(*arguments: str) -> Any:
     return CliRunner().invoke(main, [*arguments, *SMALL], catch_exceptions=False)
 
 
-def test_a_curve_of_adam_is_sampled() -> None:
+def test_a_curve_of_adam_is_its_mean_field_with_replicas_beside_it() -> None:
+    line = ["curve", "Adam(0.05, 0.9)", "-b", "16", "--steps", "20", "--json"]
+    run = Quadratic(Spectrum.power_law(30)).run(Adam(0.05, 0.9), 16, 20)
+    alone, both = json.loads(call(*line).output), json.loads(call(*line, "--replicas", "40").output)
+    assert alone["loss"] == both["loss"] == run.loss.tolist()
+    assert alone["method"] == "mean field"
+    assert "sampled" not in alone
+    assert both["sampled"]["method"] == "sampled"
+
+
+def test_a_curve_of_adam_is_sampled_under_another_law() -> None:
     line = ["curve", "Adam(0.05, 0.9)", "-b", "16", "--steps", "20", "--replicas", "50", "--seed", "3"]
     found = json.loads(call(*line, "--noise", "student_t(5)", "--json").output)
     problem = Quadratic(Spectrum.power_law(30))
@@ -32,10 +42,10 @@ def test_a_curve_of_adam_is_sampled() -> None:
     assert found["replicas"] == 50
     assert found["signal"] is None
     assert list(found["quantiles"]) == ["0.1", "0.5", "0.9"]
-    table = call(*line).output
+    table = call(*line, "--noise", "laplace").output
     assert "quantile_0.5" in table
     assert "mean of 50 replicas" in table
-    rows = list(csv.DictReader(io.StringIO(call(*line, "--csv", "-").output)))
+    rows = list(csv.DictReader(io.StringIO(call(*line, "--noise", "laplace", "--csv", "-").output)))
     assert list(rows[0]) == ["steps", "loss", "stderr", "quantile_0.1", "quantile_0.5", "quantile_0.9"]
 
 
@@ -54,7 +64,7 @@ def test_replicas_stand_beside_an_exact_run(tmp_path: Path) -> None:
 
 
 def test_a_sweep_of_adam_has_errors(tmp_path: Path) -> None:
-    line = ["sweep", "Adam(beta1=0.9)", "SGD", "--target", "0.3", "--batch-sizes", "16,64"]
+    line = ["sweep", "Adam(beta1=0.9)", "SGD", "--target", "0.3", "--batch-sizes", "16,64", "--sampled"]
     done = call(*line, "--plot", str(tmp_path / "sweep.png"))
     assert done.exit_code == 0
     assert "steps stderr" in done.output
@@ -65,7 +75,7 @@ def test_a_sweep_of_adam_has_errors(tmp_path: Path) -> None:
 
 
 def test_tune_says_its_error() -> None:
-    done = call("tune", "Sign", "-b", "16", "--steps", "30")
+    done = call("tune", "Sign", "-b", "16", "--steps", "30", "--sampled")
     assert done.exit_code == 0
     assert "+-" in done.output
     assert "stderr" in done.output
@@ -74,8 +84,14 @@ def test_tune_says_its_error() -> None:
 @pytest.mark.parametrize(
     ("line", "part"),
     [
-        (["steps", "Adam(0.1, 0.9)", "-b", "4", "--target", "0.1"], "sampled and has no exact moments"),
-        (["schedule", "Adam", "-b", "4", "--steps", "10"], "sampled and has no exact moments"),
+        (
+            ["steps", "EstimatedPreconditioned(SGD(0.1), 0.5, 4)", "-b", "4", "--target", "0.1"],
+            "neither exact moments nor a mean field",
+        ),
+        (
+            ["schedule", "EstimatedPreconditioned(SGD, 0.5, 4)", "-b", "4", "--steps", "10"],
+            "neither exact moments nor a mean field",
+        ),
         (["curve", "Adam(0.1, beta1=free)", "-b", "4", "--steps", "10"], "beta1 of Adam(lr=0.1, beta1=free) is free"),
         (["curve", "SGD(0.1)", "-b", "4", "--steps", "10", "--sample", "0"], "replicas must be"),
         (["curve", "Sign(0.1)", "-b", "4", "--steps", "10", "--noise", "gausian"], "did you mean gaussian"),
@@ -126,7 +142,7 @@ def test_a_curve_in_another_basis() -> None:
 
 
 def test_tuning_takes_a_law_a_seed_and_a_basis() -> None:
-    line = ["tune", "Sign(0.03)", "-b", "64", "--steps", "40", "--json"]
+    line = ["tune", "Sign(0.03)", "-b", "64", "--steps", "40", "--sampled", "--json"]
     plain, *others = (
         json.loads(call(*line, *more).output)["loss"]
         for more in ([], ["--noise", "student_t(2.5)"], ["--seed", "7"], ["--rotation", "3"])

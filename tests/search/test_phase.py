@@ -10,8 +10,8 @@ import pytest
 from nqm import (  # fmt: skip
     EMA,
     SGD,
-    Adam,
     Axis,
+    DriftingPreconditioned,
     HeavyBall,
     LeastSquares,
     Lookahead,
@@ -141,7 +141,7 @@ def test_best_and_table() -> None:
         ({"y": Axis("momentum", 0, 1)}, "in \\[0, 1\\)"),
         ({"optimizer": EMA(HeavyBall())}, "needs decay"),
         ({"optimizer": Polyak(HeavyBall(), 0.5)}, "alike or repeat"),
-        ({"optimizer": Adam(beta1=0.9), "y": Axis("beta2", 0.5, 0.9)}, "alike or repeat"),
+        ({"optimizer": DriftingPreconditioned(SGD(), drift=0.5), "y": Axis("power", 0.1, 0.9)}, "alike or repeat"),
         ({"problem": LeastSquares(Spectrum([1.0]))}, "Quadratic"),
         ({"target": 0}, "target must be"),
     ],

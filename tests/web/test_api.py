@@ -66,9 +66,18 @@ def test_a_curve_with_pieces_and_one_with_text() -> None:
     assert again["loss"] == answer["loss"]
 
 
+def test_a_curve_by_mean_field() -> None:
+    answer = post("curve", problem=SMALL, optimizer="Adam(0.01, 0.9)", batch_size=8, steps=30)
+    run = PROBLEM.run(nqm.Adam(0.01, 0.9), 8, 30)
+    assert answer["loss"] == pytest.approx(run.loss.tolist())
+    assert answer["method"] == "mean field"
+    assert answer["replicas"] is answer["stability_limit"] is None
+
+
 def test_a_sampled_curve() -> None:
-    answer = post("curve", problem=SMALL, optimizer="Adam(0.01, 0.9)", batch_size=8, steps=30, replicas=16, seed=3)
-    run = PROBLEM.sample(nqm.Adam(0.01, 0.9), 8, 30, replicas=16, seed=3)
+    text, rule = "EstimatedPreconditioned(SGD(0.1), 0.5, 4)", nqm.EstimatedPreconditioned(nqm.SGD(0.1), 0.5, 4)
+    answer = post("curve", problem=SMALL, optimizer=text, batch_size=8, steps=30, replicas=16, seed=3)
+    run = PROBLEM.sample(rule, 8, 30, replicas=16, seed=3)
     assert answer["loss"] == run.loss.tolist()
     assert answer["replicas"] == 16
     assert answer["signal"] is answer["noise_loss"] is answer["stability_limit"] is None

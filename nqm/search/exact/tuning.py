@@ -73,10 +73,10 @@ def tune(
 def tuner(problem: Problem, optimizer: O, sampling: Sampling = PLAIN) -> Tuner[O] | FollowedTuner[O] | RaceTuner:
     """The tuner of an optimizer: by exact losses if it is linear, by its mean field if it has one, or else by races."""
     require_problem(problem, "tune")
+    problem.check_optimizer(optimizer)
     if isinstance(optimizer, Optimizer) and not optimizer.linear:
         followed = problem.follows(optimizer) and not sampling.asked
         return FollowedTuner(problem, optimizer) if followed else RaceTuner(problem, optimizer, sampling)
-    problem.check_optimizer(optimizer)
     return Tuner(problem, optimizer)
 
 

@@ -22,6 +22,7 @@ SETTINGS: dict[str, list[dict[str, float]]] = {
     "RMSProp": [{"lr": 0.01}, {"lr": 0.02, "alpha": 0.9, "momentum": 0.5}],
     "NormalisedSGD": [{"lr": 0.1}, {"lr": 0.2, "momentum": 0.5}],
     "Sign": [{"lr": 0.01}, {"lr": 0.02, "momentum": 0.5}],
+    "Lion": [{"lr": 0.01}, {"lr": 0.02, "beta1": 0.5, "weight_decay": 0.1}],
     "ScheduleFree": [{"lr": 0.1, "momentum": 0.9}, {"lr": 0.3, "momentum": 0.5}],
 }
 THEIRS: dict[str, Any] = {

@@ -196,7 +196,7 @@ def test_wrong_calls_are_refused() -> None:
         tune(SMALL, Adam(), 64)
     for goal, name in ({"steps": 10**8}, "steps"), ({"examples": 64 * 10**8}, "examples"):
         with pytest.raises(Wrong, match="steps at most") as error:
-            tune(SMALL, Adam(), 64, **goal)  # type: ignore[arg-type]
+            tune(SMALL, Adam(), 64, sampled=True, **goal)  # type: ignore[arg-type]
         assert error.value.argument == name
     with pytest.raises(Wrong, match="tune needs a problem such as Quadratic") as error:
         tune("problem", Adam(), 64, 0.1)  # type: ignore[arg-type]
@@ -204,7 +204,7 @@ def test_wrong_calls_are_refused() -> None:
 
 
 def test_sweeps_have_error_bars() -> None:
-    found = sweep(SMALL, Adam(), [8, 64, 512], target=TARGET)
+    found = sweep(SMALL, Adam(), [8, 64, 512], target=TARGET, sampled=True)
     assert found.steps_stderr is not None
     assert (np.diff(found.steps) < 0).all()
     assert (found.steps_stderr >= 0).all()
