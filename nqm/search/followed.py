@@ -33,17 +33,25 @@ class FollowSettings:
 
     scan_points: int = 24
     """The scan of p parameters has this many settings times p."""
+    memory: float = 16.0
+    """The scan tries memories of a momentum or of an average up to 2 to this power; small batches ask for long ones."""
     wide: float = 1.5
     """Size of the first cloud of a local search from a scan."""
     near: float = 1.0
     """Size of the first cloud around the best setting at a neighbouring batch size."""
     again: float = 0.5
     """Size of the first cloud around an answer that is searched again."""
+    last: float = 0.1
+    """Size of the first cloud of the last search of very short runs, which is as fine as what is reported."""
+    polish: float = 0.25
+    """Size of the first cloud of the last search of several settings."""
+    rough: float = 0.3
+    """Size of the clouds at which several local searches end, and the best of them goes on alone."""
     sharp: float = 0.04
     """Size of the cloud at which a local search ends. An error of this size in log2 of a rate changes steps by less than 0.1%."""
-    starts: int = 2
+    starts: int = 3
     """This many local searches start from the best settings of a scan."""
-    apart: float = 2.0
+    apart: float = 1.0
     """Starts from a scan have at least this distance."""
     longer: float = 1.5
     """A pass ends when its best setting has been at the target for this many times its steps; the others count by their loss."""
@@ -56,7 +64,7 @@ class FollowSettings:
     very_short: int = 128
     """Below this many steps that search begins with a scan of its own, because the loss swings through the target,"""
     denser: int = 4
-    """with this many times as many points, starts, and parts of their distance."""
+    """with this many times as many points at as many times smaller a distance, divided by the number of parameters."""
     settled: float = 1e-4
     """A loss has settled if its log changes by less than this while time doubles."""
     within: float = 1e-3
@@ -64,9 +72,11 @@ class FollowSettings:
 
 
 FOLLOW = FollowSettings()
+LONG_DETAIL = Detail(part=1 / 32, starts=QUICK_DETAIL.starts)
+"""For the last search of several settings of a long run, over which the loss ripples with the blocks of a quick one."""
 SHORT_DETAIL = Detail(part=1 / 32, starts=12)
 """For searches of short runs, in which the loss may swing through the target."""
-VERY_SHORT_DETAIL = Detail(part=1 / 32, starts=24)
+VERY_SHORT_DETAIL = Detail(part=1 / 32, starts=16)
 """For searches of very short runs, in which few steps decide."""
 SIGNS_DETAIL = Detail(part=FINE_DETAIL.part, starts=QUICK_DETAIL.starts)
 """For searches of optimizers that take signs: their steps depend on the present alone, and need shorter blocks."""
@@ -194,7 +204,15 @@ class FollowedTuner(Generic[O]):
     def __init__(self, problem: Problem, optimizer: O) -> None:
         self.problem, self.family = problem, Family(optimizer, problem.nodes.smooth.spectrum)
         likely = [p.kind.likely or (p.kind.low, p.kind.high) for p in self.family.free]
-        self.low, self.high = (np.array([ends[i] for ends in likely]) for i in (0, 1))
+        longest = [FOLLOW.memory if p.kind.scale == "memory" else math.inf for p in self.family.free]
+        self.low = np.array([low for low, _ in likely])
+        self.high = np.array(
+            [
+                p.kind.high if p.kind.scale == "memory" else high
+                for p, (_, high) in zip(self.family.free, likely, strict=True)
+            ]
+        )
+        self.high = np.minimum(self.high, longest)
 
     def solve(self, goal: Goal, near: Tuned[O] | None = None) -> Tuned[O]:
         """The best settings for a goal; ``near`` is the answer at a neighbouring batch size, to start from."""
@@ -231,13 +249,18 @@ class FollowedTuner(Generic[O]):
         starts = self._scanned(log_hits(SCAN_DETAIL)) if start is None else [start]
         best = self._best(log_hits(self._detail()), starts, FOLLOW.wide if start is None else FOLLOW.near)
         if best.value > math.log(FOLLOW.short):
-            return best.u
+            if len(self.family) == 1:
+                return best.u
+            limit = min(goal.steps, math.ceil(FOLLOW.longer * math.exp(best.value)))
+            return self._best(log_hits(LONG_DETAIL), [best.u], FOLLOW.polish).u
         limit = min(goal.steps, 2 * math.ceil(math.exp(best.value)))
         swings = best.value < math.log(FOLLOW.very_short)
         detail, starts = VERY_SHORT_DETAIL if swings else SHORT_DETAIL, []
         if swings or start is not None:
-            starts = self._scanned(log_hits(detail if swings else QUICK_DETAIL), FOLLOW.denser if swings else 1)
-        return self._best(log_hits(detail), [*starts, best.u], FOLLOW.again).u
+            denser = max(1, FOLLOW.denser // len(self.family)) if swings else 1
+            starts = self._scanned(log_hits(detail if swings else QUICK_DETAIL), denser)
+        best = self._best(log_hits(detail), [*starts, best.u], FOLLOW.again)
+        return self._best(log_hits(FINE_DETAIL), [best.u], FOLLOW.last).u if swings else best.u
 
     def _lowest(self, goal: Goal, steps: int, start: Array | None) -> Basin:
         """The setting of least loss after some steps."""
@@ -252,7 +275,7 @@ class FollowedTuner(Generic[O]):
         points = self.low + (self.high - self.low) * family.spread(count, len(family))
         for i in np.argsort(value(points)):
             apart = all(np.abs(points[i] - s).max() > FOLLOW.apart / denser for s in starts)
-            if len(starts) < FOLLOW.starts * denser and apart:
+            if len(starts) < FOLLOW.starts and apart:
                 starts.append(points[i])
         return starts
 
@@ -260,6 +283,9 @@ class FollowedTuner(Generic[O]):
         """The point of least value that local searches from these starts find."""
         if not len(self.family):
             return Basin(np.zeros(0), float(value(np.zeros((1, 0)))[0]))
+        if len(starts) > 1:
+            best = minimise(value, starts, radius, self.family.low, self.family.high, FOLLOW.rough)[0]
+            starts, radius = [best.u], FOLLOW.rough
         return minimise(value, starts, radius, self.family.low, self.family.high, FOLLOW.sharp)[0]
 
     def _over_horizons(self, goal: Goal, start: Array | None) -> Array:
