@@ -201,6 +201,25 @@ def hyperbola() -> list[float]:
     return [table[0]["product"], table[-1]["product"]]
 
 
+def adam_ratio(batch_size: float) -> float:
+    """Steps of tuned Adam without momentum over those of H^-1/2."""
+    return steps("Adam(beta1=0)", batch_size) / steps("Preconditioned(SGD(), power=0.5)", batch_size)
+
+
+def half_life_cost() -> float:
+    """0.1 if a fixed beta2 costs less than 0.1% of the steps, and what it costs in percent otherwise."""
+    from nqm.paper.claims import check
+
+    return max(0.1, 100 * check("adam_half_life").number)
+
+
+def surge() -> float:
+    """Percent by which the best rate of one step of sign descent falls from its peak, in random axes."""
+    from nqm.paper.claims import check
+
+    return 100 * check("adam_rate_surges", axes="random").number
+
+
 def first_rate() -> float:
     """Rate of the first of fifty pieces of the best schedule at B = 16, behind H^-3/4."""
     found = nqm.optimal_schedule(PROBLEM, nqm.Preconditioned(SGD(), 0.75), 16, 0.01, pieces=50)
@@ -311,7 +330,7 @@ NUMBERS = [
         README, "averaging the weights makes SGD {} times as fast; at 1,048,576 it gains {}%.",
         lambda: [steps("SGD", 4) / steps("EMA(SGD)", 4), 100 - 100 * steps("EMA(SGD)", 2**20) / steps("SGD", 2**20)],
     ),
-    Prose(README, "of {} claims {} hold, {} hold with qualifications and {} does not", claims_counted),
+    Prose(README, "of {} claims {} hold, {} hold with qualifications and {} do not", claims_counted),
     Prose(
         README, "| median error {}%, {}% and {}%; worst setting {}% |",
         lambda: [
@@ -494,6 +513,18 @@ NUMBERS = [
     ),
     Prose(THEORY, "With p = 3/4 at B = 16 it starts at {}, where stability", first_rate, 0.01, slow=True),
     Prose(THEORY, "the product runs from {} at B = 4 to {} at B = 2^20", hyperbola, 0.02),
+    Prose(
+        THEORY, "takes {} times the steps of H^-1/2 at B = 1,024, {} times at B = 4,096, and {} times at B = 2^20.",
+        lambda: [adam_ratio(B) for B in (2**10, 2**12, 2**20)], 0.02, slow=True,
+    ),
+    Prose(
+        THEORY, "by 20% at B = {} for Adam, and at {} for heavy ball.", lambda: [critical("Adam"), critical("HeavyBall")], 0.02,
+        slow=True,
+    ),
+    Prose(THEORY, "one step of sign descent falls by {}% from its peak.", surge),
+    Prose(
+        THEORY, "from B = 1 to 256 fixed beta2 = 0.999 costs less than {}% of the steps.", half_life_cost, slow=True,
+    ),
     # nets.md and results.md, besides their tables
     Prose(
         NETS, "A fit takes {} products of G with a vector, each a pass over all the data, and {} full gradients.",
