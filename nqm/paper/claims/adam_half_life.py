@@ -28,14 +28,9 @@ TURN = (
 TOLERANCE = 0.02
 REFERENCE = 2**8
 BATCH_SIZES = (1, 4, 16, 64, 256)
-REPLICAS, MEMORIES, SEED = (
-    4000,
-    40,
-    0,
-)  # Number of sampled walks, their length in memories of an average, and their seed.
-LONGEST = (
-    0.97  # The largest beta2 that is sampled. Beyond it the cost of a noisy v is taken as proportional to 1 - beta2.
-)
+REPLICAS, SEED = 4000, 0  # Number of the walks that are sampled to see what a noisy v costs, and their seed.
+MEMORIES = 40  # Length of a walk, in memories 1 / (1 - beta) of the longer of Adam's two averages.
+LONGEST = 0.97  # Largest beta2 that is sampled; beyond it, the cost of a noisy v is taken as proportional to 1 - beta2.
 
 
 def measure(
@@ -57,16 +52,10 @@ def measure(
     asked = [(beta, size) for size, other in zip(batch_sizes, scaled, strict=True) for beta in (beta2, other)]
     found = study.ask([study.to_tune(Adam(beta1=beta1, beta2=beta), size) for beta, size in asked])
     steps = [(one.steps or math.nan) * noisy_v(beta1, beta) for (beta, _), one in zip(asked, found, strict=True)]
+    pairs = zip(batch_sizes, scaled, steps[::2], steps[1::2], strict=True)
     table = [
-        {
-            "batch_size": size,
-            "beta2": beta2,
-            "scaled_beta2": other,
-            "fixed": fixed,
-            "scaled": kept,
-            "cost": fixed / kept - 1,
-        }
-        for size, other, fixed, kept in zip(batch_sizes, scaled, steps[::2], steps[1::2], strict=True)
+        {"batch_size": B, "beta2": beta2, "scaled_beta2": other, "fixed": T, "scaled": kept, "cost": T / kept - 1}
+        for B, other, T, kept in pairs
     ]
     cost = column(table, "cost")
     worst = float(cost.max())
@@ -82,15 +71,16 @@ def measure(
 
 def draw(table: Table) -> Figure:
     sizes = column(table, "batch_size")
+    fixed, scaled = (column(table, name) * sizes / 1e6 for name in ("fixed", "scaled"))
     lines = [
-        Line(sizes, column(table, "fixed") * sizes, f"beta2 = {table[0]['beta2']:g}", PALETTE[0], marker="o"),
-        Line(sizes, column(table, "scaled") * sizes, "half-life fixed in examples", PALETTE[1], "--", marker="o"),
+        Line(sizes, fixed, f"beta2 = {table[0]['beta2']:g}", PALETTE[0], marker="o"),
+        Line(sizes, scaled, "half-life fixed in examples", PALETTE[1], "--", marker="o"),
     ]
     cost = Line(sizes, 100 * column(table, "cost"), "", PALETTE[0], marker="o")
     limit = level(sizes, 100 * TOLERANCE, "tolerance")
-    top = float(np.max(column(table, "fixed") * sizes))
+    top = 1.15 * float(np.max([fixed, scaled]))
     panels = [
-        Panel(lines, "batch size", "examples to target", "log2", legend="none", y_limits=(0.0, 1.15 * top)),
+        Panel(lines, "batch size", "examples to target, in millions", "log2", legend="none", y_limits=(0.0, top)),
         Panel([limit, cost], "batch size", "steps that a fixed beta2 costs, %", "log2", legend="none"),
     ]
     return chart(panels, key=[*lines, limit])

@@ -1,4 +1,4 @@
-"""Claim: the preconditioner H^-1/2 stands for Adam. While noise dominates, Adam divides by the root of the noise instead."""
+"""Claim: the preconditioner H^-1/2 stands for Adam. While noise dominates, Adam divides by the root of the noise."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from ...optimizers import Adam, HeavyBall
 from ...show.chart import BLACK, PALETTE, Figure, Line, Panel, chart
 from ...show.numbers import percent, spelled
-from ...show.tables import Table, column
+from ...show.tables import Row, Table, column
 from ...show.verdict import Verdict
 from ...types import Array
 from ..drawing import level
@@ -41,13 +41,9 @@ def measure(
     table = []
     for size, adam, *ideal in zip(study.batch_sizes, *(one.steps for one in found), strict=True):
         if np.isfinite([adam, *ideal]).all():  # Steps that no search reaches are omitted.
-            own = {
-                "batch_size": size,
-                "adam": adam,
-                "ratio": adam / ideal[POWERS.index(HALF)],
-                "power": _power(adam, ideal),
-            }
-            table.append({**own, **{f"p = {p:g}": steps for p, steps in zip(POWERS, ideal, strict=True)}})
+            ratio, power = adam / ideal[POWERS.index(HALF)], _power(adam, ideal)
+            row: Row = {"batch_size": size, "adam": adam, "ratio": ratio, "power": power}
+            table.append(row | {f"p = {p:g}": steps for p, steps in zip(POWERS, ideal, strict=True)})
     sizes, ratio, power = (column(table, name) for name in ("batch_size", "ratio", "power"))
     held = np.abs(ratio - 1) <= TOLERANCE
     other = "" if noise_exponent is None else f"the noise has variance i^-{noise_exponent:g} on mode i, "

@@ -41,17 +41,14 @@ def draw(table: Table) -> Figure:
     lines = []
     for name in distinct(table, "optimizer"):
         sizes, steps = (column(table, c, optimizer=name) for c in ("batch_size", "steps"))
-        label = name.replace("H^-p", "H$^{-p}$")
-        lines.append(
-            Line(sizes, steps, label, COLORS[name], "--" if name in IDEAL else "-", marker="" if name in IDEAL else "o")
-        )
+        style, marker = ("--", "") if name in IDEAL else ("-", "o")
+        lines.append(Line(sizes, steps, name.replace("H^-p", "H$^{-p}$"), COLORS[name], style, marker=marker))
     first = lines[0]
     bayes = column(table, "bayes_bound", optimizer="SGD")
     guides = [perfect_scaling(first.x, first.y), *bound_pair(first.x, bayes, bayes)]
     limits = around(np.concatenate([line.y for line in lines]), 0.6, 1.6)
-    panel = Panel(
-        [*guides, *lines], "batch size", f"steps to loss {TARGET:g}", "log2", "log2", legend="none", y_limits=limits
-    )
+    name = f"steps to loss {TARGET:g}"
+    panel = Panel([*guides, *lines], "batch size", name, "log2", "log2", legend="none", y_limits=limits)
     return chart([panel], size=(5.5, 4.1), key=[*lines, *guides])
 
 
