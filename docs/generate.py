@@ -126,10 +126,11 @@ CLAIMS_HEAD = """\
 
 # Claims
 
-`nqm claims` measures what Zhang et al. (2019) claim. For each claim it prints the statement, what was measured, the number, and the
-verdict. The verdict follows from the number and a tolerance, and the reason for the tolerance is given. Random numbers are seeded.
-`nqm claims --out claims` writes a picture of each claim and one page with all of them, as Markdown and as a single HTML file, in
-about a minute on two cores. The claims about networks need the extra `nets`. Without it they are omitted, and the summary says so:
+`nqm claims` measures what Zhang et al. (2019) claim, and what Li et al. (2024) and Marek et al. (2025) say of Adam. For each
+claim it prints the statement, what was measured, the number, and the verdict. The verdict follows from the number and a
+tolerance, and the reason for the tolerance is given. Random numbers are seeded. `nqm claims --out claims` writes a picture of
+each claim and one page with all of them, as Markdown and as a single HTML file, in one or two minutes on two cores. The claims
+about networks need the extra `nets`. Without it they are omitted, and the summary says so:
 {networks}.
 
 ```sh

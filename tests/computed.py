@@ -151,6 +151,25 @@ def hyperbola() -> list[float]:
     return [table[0]["product"], table[-1]["product"]]
 
 
+def adam_ratio(batch_size: float) -> float:
+    """Steps of tuned Adam without momentum over those of H^-1/2."""
+    return steps("Adam(beta1=0)", batch_size) / steps("Preconditioned(SGD(), power=0.5)", batch_size)
+
+
+def half_life_cost() -> float:
+    """0.1 if a fixed beta2 costs less than 0.1% of the steps, and what it costs in percent otherwise."""
+    from nqm.paper.claims import check
+
+    return max(0.1, 100 * check("adam_half_life").number)
+
+
+def surge() -> float:
+    """Percent by which the best rate of one step of sign descent falls from its peak, in random axes."""
+    from nqm.paper.claims import check
+
+    return 100 * check("adam_rate_surges", axes="random").number
+
+
 def first_rate() -> float:
     """Rate of the first of fifty pieces of the best schedule at B = 16, behind H^-3/4."""
     found = nqm.optimal_schedule(PROBLEM, nqm.Preconditioned(SGD(), 0.75), 16, 0.01, pieces=50)

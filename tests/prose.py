@@ -21,6 +21,7 @@ from computed import (
     PAPER,
     POWERS,
     PROBLEM,
+    adam_ratio,
     additive,
     at_the_edge,
     batch_size_schedule,
@@ -33,6 +34,7 @@ from computed import (
     finding,
     first_rate,
     gap,
+    half_life_cost,
     hyperbola,
     limits,
     measured,
@@ -44,6 +46,7 @@ from computed import (
     results,
     step_errors,
     steps,
+    surge,
     swept,
     trained,
     tuned,
@@ -155,7 +158,7 @@ NUMBERS = [
         README, "averaging the weights makes SGD {} times as fast; at 1,048,576 it gains {}%.",
         lambda: [steps("SGD", 4) / steps("EMA(SGD)", 4), 100 - 100 * steps("EMA(SGD)", 2**20) / steps("SGD", 2**20)],
     ),
-    Prose(README, "of {} claims {} hold, {} hold with qualifications and {} does not", claims_counted),
+    Prose(README, "of {} claims {} hold, {} hold with qualifications and {} do not", claims_counted),
     Prose(
         README, "| median error {}%, {}% and {}%; worst setting {}% |",
         lambda: [
@@ -338,6 +341,18 @@ NUMBERS = [
     ),
     Prose(THEORY, "With p = 3/4 at B = 16 it starts at {}, where stability", first_rate, 0.01, slow=True),
     Prose(THEORY, "the product runs from {} at B = 4 to {} at B = 2^20", hyperbola, 0.02),
+    Prose(
+        THEORY, "takes {} times the steps of H^-1/2 at B = 1,024, {} times at B = 4,096, and {} times at B = 2^20.",
+        lambda: [adam_ratio(B) for B in (2**10, 2**12, 2**20)], 0.02, slow=True,
+    ),
+    Prose(
+        THEORY, "by 20% at B = {} for Adam, and at {} for heavy ball.", lambda: [critical("Adam"), critical("HeavyBall")], 0.02,
+        slow=True,
+    ),
+    Prose(THEORY, "one step of sign descent falls by {}% from its peak.", surge),
+    Prose(
+        THEORY, "from B = 1 to 256 fixed beta2 = 0.999 costs less than {}% of the steps.", half_life_cost, slow=True,
+    ),
     # nets.md and results.md, besides their tables
     Prose(
         NETS, "A fit takes {} products of G with a vector, each a pass over all the data, and {} full gradients.",

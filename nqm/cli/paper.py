@@ -34,6 +34,8 @@ STARTING_SECONDS = 10  # Time in which a process loads nqm and what a figure or 
 def paper(folder: str, only: tuple[str, ...], sink: Sink) -> None:
     """Redraw every noisy-quadratic figure of Zhang et al. (2019), with data and a report that checks its statements.
 
+    The figure adam is not in the paper: it shows Adam itself beside the preconditioners that stand for it.
+
     Finished figures are kept if you interrupt the command; the same command then continues.
     """
     from ..paper import chosen, run_all
@@ -62,6 +64,8 @@ def claims(
     chosen: tuple[Claim, ...], listing: bool, folder: str | None, turn: bool, premises: tuple[str, ...], sink: Sink
 ) -> None:
     """Measure the claims of Zhang et al. (2019), and print for each the statement, the measured number and the verdict.
+
+    Two claims about Adam are those of later works, which are named with them.
 
     Without a NAME, all claims are measured, in several processes. A verdict follows from the number and a tolerance, whose
     reason is given. Random numbers are seeded. With --out, finished claims are kept if you interrupt the command; the same

@@ -16,7 +16,7 @@ from ..optimizers import EMA, SGD, HeavyBall, Optimizer, Preconditioned
 from ..optimizers.base import parameters
 from ..problems.bounds import bayes_bound, conjugate_gradient_steps, paper_bound
 from ..problems.quadratic import Quadratic
-from ..search import Scheduled, optimal_schedule
+from ..search import Scheduled, Tuned, optimal_schedule, tune
 from ..search.sweeps import Sweep, sweep
 from ..show.tables import Table, rows_of
 
@@ -32,11 +32,11 @@ T = TypeVar("T")
 
 
 @cache
-def instance(dim: int = DIM, exponent: float = EXPONENT) -> Quadratic:
-    """The paper's problem: d = 10^4, h_i = 1/i, C = H, theta_0 ~ N(0, I); or another d or decay of h."""
-    if exponent == 0:
+def instance(dim: int = DIM, exponent: float = EXPONENT, noise_exponent: float | None = None) -> Quadratic:
+    """The paper's problem: d = 10^4, h_i = 1/i, C = H, theta_0 ~ N(0, I); or another d, decay of h, or decay of c."""
+    if exponent == 0 and not noise_exponent:
         return Quadratic(Spectrum([1.0], count=dim))  # Equal modes are one mode.
-    return Quadratic(Spectrum.power_law(dim, exponent))
+    return Quadratic(Spectrum.power_law(dim, exponent, noise_exponent))
 
 
 class Question(NamedTuple, Generic[T]):
@@ -46,12 +46,20 @@ class Question(NamedTuple, Generic[T]):
     arguments: tuple[object, ...]
 
 
-def swept(dim: int, exponent: float, optimizer: Optimizer, target: float, batch_sizes: tuple[float, ...]) -> Sweep:
-    return sweep(instance(dim, exponent), optimizer, batch_sizes, target=target)
+Place = tuple[int, float, float | None]
+"""The arguments of `instance`."""
 
 
-def scheduled(dim: int, exponent: float, optimizer: Optimizer, batch_size: float, pieces: int) -> Scheduled:
-    return optimal_schedule(instance(dim, exponent), optimizer, batch_size, TARGET, pieces=pieces)
+def swept(place: Place, optimizer: Optimizer, target: float, batch_sizes: tuple[float, ...]) -> Sweep:
+    return sweep(instance(*place), optimizer, batch_sizes, target=target)
+
+
+def tuned(place: Place, optimizer: Optimizer, batch_size: float) -> Tuned[Optimizer]:
+    return tune(instance(*place), optimizer, batch_size, TARGET)
+
+
+def scheduled(place: Place, optimizer: Optimizer, batch_size: float, pieces: int) -> Scheduled:
+    return optimal_schedule(instance(*place), optimizer, batch_size, TARGET, pieces=pieces)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,26 +71,32 @@ class PaperStudy:
     batch_sizes : the batch sizes of every curve; with fewer a run is shorter.
     pool : an executor that runs the searches of one question beside each other; by default this process runs them.
     dim, exponent : the problem has curvature h_i = i^-exponent for i = 1 to dim.
+    noise_exponent : its gradient noise has variance c_i = i^-noise_exponent; if omitted, that of the paper, C = H.
     """
 
     batch_sizes: tuple[float, ...] = BATCH_SIZES
     pool: Executor | None = None
     dim: int = DIM
     exponent: float = EXPONENT
+    noise_exponent: float | None = None
     _known: dict[Question, Future] = field(default_factory=dict, repr=False)  # Answers by question.
 
     @property
     def problem(self) -> Quadratic:
-        return instance(self.dim, self.exponent)
+        return instance(*self._place)
+
+    @property
+    def _place(self) -> Place:
+        return self.dim, self.exponent, self.noise_exponent
 
     @property
     def about(self) -> tuple[object, ...]:
         """Everything besides the question that an answer depends on."""
-        return self.batch_sizes, self.dim, self.exponent, TARGET
+        return self.batch_sizes, self._place, TARGET
 
-    def on(self, exponent: float) -> PaperStudy:
-        """The same study of a problem with another decay of the curvature; the two share their answers."""
-        return replace(self, exponent=exponent)
+    def on(self, exponent: float = EXPONENT, noise_exponent: float | None = None) -> PaperStudy:
+        """The same study of a problem with another decay of the curvature, or of the noise; the two share their answers."""
+        return replace(self, exponent=exponent, noise_exponent=noise_exponent)
 
     @contextmanager
     def shared(self, workers: int) -> Iterator[PaperStudy]:
@@ -100,10 +114,13 @@ class PaperStudy:
         self, optimizer: Optimizer, target: float = TARGET, batch_sizes: Sequence[float] | None = None
     ) -> Question[Sweep]:
         sizes = self.batch_sizes if batch_sizes is None else tuple(batch_sizes)
-        return Question(swept, (self.dim, self.exponent, optimizer, target, sizes))
+        return Question(swept, (self._place, optimizer, target, sizes))
+
+    def to_tune(self, optimizer: Optimizer, batch_size: float) -> Question[Tuned[Optimizer]]:
+        return Question(tuned, (self._place, optimizer, float(batch_size)))
 
     def to_schedule(self, optimizer: Optimizer, batch_size: float, pieces: int) -> Question[Scheduled]:
-        return Question(scheduled, (self.dim, self.exponent, optimizer, float(batch_size), pieces))
+        return Question(scheduled, (self._place, optimizer, float(batch_size), pieces))
 
     def sweep(self, optimizer: Optimizer, target: float = TARGET, batch_sizes: Sequence[float] | None = None) -> Sweep:
         """Tuned steps to the target at each batch size."""

@@ -37,7 +37,7 @@ def write(parts: Mapping[str, Part], figures: Mapping[str, Drawing], study: Pape
         "# The noisy quadratic figures of Zhang et al. (2019)",
         "Every number below was computed when this file was written; none is copied. Statements are those of "
         "*Which Algorithmic Choices Matter at Which Batch Sizes? Insights From a Noisy Quadratic Model* (NeurIPS 2019, "
-        "arXiv 1907.04164), of works that it cites, or what its figures suggest, in our words.",
+        "arXiv 1907.04164), of works that it cites, of later ones about Adam, or what its figures suggest, in our words.",
         f"The instance: {spectrum.dim:,.0f} modes with curvature h_i = 1/i, gradient noise C = H, start theta_0 ~ "
         f"N(0, I), tr H = {spectrum.trace:.6f}, initial loss {spectrum.initial_loss:.6f}, target {TARGET:g}. "
         "Here the spectrum is exact, hyper-parameters are tuned continuously and steps are counted to the true first "

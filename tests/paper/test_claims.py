@@ -28,7 +28,11 @@ holds, partly, fails = JUDGED
 
 EXPECTED: dict[str, tuple[Verdict, Verdict, Callable[[float], bool]]] = {
     # the verdict, the verdict with its premise broken, and what is known of the number from elsewhere
+    "adam_half_life": (fails, holds, lambda x: abs(x) < 1e-3),
+    "adam_half_power": (partly, fails, lambda x: x < 1e-3),
+    "adam_rate_surges": (partly, holds, lambda x: x == 0),
     "critical_batch_knee": (holds, fails, lambda x: 1.2 < x < 1.6),
+    "critical_batch_order": (partly, holds, lambda x: 0.1 < x < 0.16),
     "diagonal_without_loss": (holds, fails, lambda x: x < 1e-14),
     "ema_lowers_floor": (holds, fails, lambda x: 0.5 < x < 0.8),
     "ema_small_batch": (holds, fails, lambda x: abs(x - 0.732) < 0.002),
@@ -50,6 +54,7 @@ EXPECTED: dict[str, tuple[Verdict, Verdict, Callable[[float], bool]]] = {
     "stationary_covariance": (holds, fails, lambda x: abs(x - 0.005) < 1e-12),
 }
 QUICK: dict[str, dict] = {  # premises that only make the measurement smaller
+    "adam_half_life": {"batch_sizes": (16, 256)},
     "diagonal_without_loss": {"dim": 60, "steps": 60, "replicas": 16},
     "ema_lowers_floor": {"dim": 1000},
     "experiments_in_seconds": {"batch_sizes": (2**2, 2**16)},
@@ -80,6 +85,8 @@ FACTS = {  # the authors' claims, and where each is measured; those on networks 
     "Fisher = Gauss-Newton": "fisher_is_gauss_newton",
     "Hessian of the linearised network = Gauss-Newton": "linearised_hessian",
     "Fisher stabilises after a few epochs": "fisher_stabilises",
+    "H^-1/2 stands for Adam": "adam_half_power",
+    "critical batch size of SGD below that of momentum, and that below Adam's": "critical_batch_order",
     "wide networks stay near their linearisation": "wide_networks_linear",
 }
 

@@ -36,6 +36,19 @@ def test_questions_are_told_apart_by_their_problem_and_answers_shared() -> None:
     assert other.to_sweep(SGD()) != study.to_sweep(SGD())
     assert other.sweep(SGD()).steps[0] != study.sweep(SGD()).steps[0]
     assert other.on(1.0).sweep(SGD()) is study.sweep(SGD())
+    noisier = study.on(noise_exponent=0.0)
+    assert noisier.to_sweep(SGD()) != study.to_sweep(SGD())
+    assert noisier.about != study.about
+    spectrum = noisier.problem.spectrum
+    assert np.allclose(spectrum.h, study.problem.spectrum.h)
+    assert np.all(spectrum.c == 1)
+
+
+def test_a_tuned_point_is_that_of_the_library() -> None:
+    study = PaperStudy(SIZES, dim=100)
+    (found,) = study.ask([study.to_tune(SGD(), 16)])
+    assert found.steps == tune(study.problem, SGD(), 16, 0.01).steps
+    assert study.ask([study.to_tune(SGD(), 16)])[0] is found  # not searched for again
 
 
 def test_a_pool_searches_all_of_a_table_at_once() -> None:

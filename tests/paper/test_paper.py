@@ -10,7 +10,7 @@ from matplotlib.text import Text
 
 from nqm import paper
 from nqm.paper import report
-from nqm.paper.figures import curves, fig2, fig3a, fig3b, fig4a, fig4b, schedules, thresholds
+from nqm.paper.figures import adam, curves, fig2, fig3a, fig3b, fig4a, fig4b, schedules, thresholds
 from nqm.paper.instance import PaperStudy
 from nqm.show.chart import PALETTE
 from nqm.show.tables import column, markdown
@@ -109,6 +109,19 @@ def test_figure_3b_averaging_never_loses(study):
         plain, averaged = (column(table, "steps", power=power, optimizer=o) for o in ("SGD", "SGD with EMA"))
         assert np.all(averaged <= plain * 1.001 + 1)  # no decay is plain SGD
         assert averaged[0] < 0.9 * plain[0]
+
+
+@pytest.mark.slow
+def test_figure_adam_shares_the_sweeps_of_figure_3a(study):
+    table, known = adam.data(study), fig3a.data(study)
+    assert len(table) == 7 * len(SIZES)
+    for name, p in (("heavy ball", 0.0), *((f"H^-p, p = {p:g}", p) for p in (0.25, 0.5, 0.75))):
+        steps = column(known, "steps", optimizer="heavy ball", power=p)
+        assert column(table, "steps", optimizer=name).tolist() == steps.tolist()
+    plain, tuned = (column(table, "steps", optimizer=name) for name in ("Adam", adam.TUNED_ADAM))
+    assert np.all(tuned <= plain * 1.001 + 1)
+    assert column(table, "steps", optimizer="Adam")[0] == pytest.approx(SGD_STEPS[0.5][4], rel=0.001)
+    assert "| Adam, beta1 tuned |" in adam.tables(table, study)
 
 
 @pytest.mark.slow
@@ -234,6 +247,18 @@ def test_floors_of_conjugate_gradients_have_the_colour_of_their_power():
     curve = next(line for line in figure.axes[0].get_lines() if line.get_marker() == "o")
     assert curve.get_color() == PALETTE[0]
     assert {"conjugate gradients (CG)", "lower bound (Bayes)", "CG 44", "CG 13"} <= texts(figure)
+
+
+def test_ideal_preconditioners_are_dashed_in_their_colours():
+    table = [
+        {"optimizer": name, "batch_size": B, "steps": (2.0 + i) ** 15 / B, "bayes_bound": 2.0**12 / B}
+        for i, name in enumerate((*adam.METHODS, *adam.IDEAL)) for B in (4.0, 64.0, 1024.0)
+    ]  # fmt: skip
+    figure = adam.draw(table)
+    dashed = [line.get_color() for line in figure.axes[0].get_lines() if line.get_linestyle() == "--"]
+    assert dashed == list(PALETTE[1:4])
+    assert len(set(adam.COLORS.values())) == 7
+    assert {"SGD", "heavy ball", "Adam", "Adam, beta1 tuned", "perfect scaling"} <= texts(figure)
 
 
 def test_lines_that_end_early_are_explained_in_the_picture():

@@ -1,6 +1,7 @@
-"""The claims of Zhang et al. (2019), each measured, with a verdict: `check` measures one, `run_all` measures all.
+"""The claims of Zhang et al. (2019), and later ones about Adam, each measured, with a verdict.
 
-Each file of this package that has a ``STATEMENT`` is one `Claim`; `CLAIMS` lists them.
+`check` measures one claim, `run_all` measures all. Each file of this package that has a ``STATEMENT`` is one `Claim`;
+`CLAIMS` lists them.
 
 >>> check("stationary_covariance").sentence
 'holds within 0.5% at lr h = 0.01'

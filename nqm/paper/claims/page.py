@@ -14,9 +14,9 @@ from .collect import Checked
 TITLE = "The claims of Zhang et al. (2019), measured"
 ABOUT = (
     "Each statement is that of Which Algorithmic Choices Matter at Which Batch Sizes? Insights From a Noisy Quadratic "
-    "Model (NeurIPS 2019, arXiv 1907.04164), of a work that it cites, or what its figures suggest, in our words. Every "
-    "number was measured when this page was written, every verdict follows from the number and the tolerance beside it, "
-    "and random numbers are seeded."
+    "Model (NeurIPS 2019, arXiv 1907.04164), of a work that it cites, of a later work that is named with it, or what its "
+    "figures suggest, in our words. Every number was measured when this page was written, every verdict follows from the "
+    "number and the tolerance beside it, and random numbers are seeded."
 )
 ROWS = 12  # The page shows at most this many rows of a claim's table; --json has them all.
 VERBS = (("holds", "hold"), ("holds", "hold"), ("does", "do"))  # One claim, and several, under each verdict.
