@@ -37,7 +37,6 @@ from nqm import (
     Spectrum,
 )  # fmt: skip
 from nqm.engine.mean_field import Start
-from nqm.text.objects import parse_optimizer
 from nqm.types import Array
 
 FILE = Path(__file__).parents[1] / "docs" / "checks" / "mean_field.csv"
@@ -78,7 +77,7 @@ OTHERS: tuple[Optimizer, ...] = (
 )
 OTHER_SIZES = (16, 1024, 2**16)
 OTHER_DIM = 300
-OTHER_REPLICAS = 1000
+OTHER_REPLICAS = 500
 
 
 @dataclass(frozen=True)
@@ -116,7 +115,7 @@ class Case:
 def cases() -> Iterator[Case]:
     """All runs that are sampled."""
     for (adam, size), start in product(SETTINGS, STARTS):
-        yield Case("settings", adam, 1000, size, start, Replicas(10_000, 2000), (3, 10, 30, 100, 300, 1000, 3000))
+        yield Case("settings", adam, 1000, size, start, Replicas(10_000, 1000), (3, 10, 30, 100, 300, 1000, 3000))
     few = 3, 10, 30, 100, 300, 1000
     for (dim, replicas), beta2, size, start in product(GRID_DIMS.items(), GRID_BETA2, GRID_SIZES, STARTS):
         adam = Adam(GRID_LR, beta2=beta2)
