@@ -101,6 +101,8 @@ def _cell(point: Point | None) -> str:
     if point is None:
         return ""
     text = f"{100 * point.error:+.2f}"
+    if point.stderr > 0.005:
+        text = f"{100 * point.error:+.1f} ± {100 * point.stderr:.1f}"
     return f"[{text}]" if point.doubted else text
 
 
