@@ -1,8 +1,8 @@
 """Write docs/cli.md from the commands, and what other pages have from files: ``python docs/generate.py``.
 
 With ``--check`` it fails if they have drifted. The files of docs/checks are what ``nqm check ... --csv`` wrote, and
-``nqm claims fisher_stabilises ... --csv``; ``forecast_*`` are what
-``python -m benchmarks.forecast`` wrote, ``mean_field_*`` what ``python -m benchmarks.mean_field`` wrote, and those of docs/results what ``nqm lab compare ... --json`` wrote. ``--claims``
+``nqm claims fisher_stabilises ... --csv``; ``forecast_*`` are what ``python -m benchmarks.forecast`` wrote, ``mean_field*`` what
+``python -m benchmarks.mean_field`` wrote, and those of docs/results what ``nqm lab compare ... --json`` wrote. ``--claims``
 measures every claim and writes docs/claims.md, which takes a minute; the tests measure its numbers again.
 """
 

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 RATIO = 1.1  # Steps at which a course is watched follow each other in this ratio.
 AFFECTED = 0.005  # What averages neglect matters from this part of noise in the loss on.
-SHORT_AVERAGES = ((4.0, 0.8, 0.0), (20.0, 0.15, AFFECTED), (70.0, 0.05, AFFECTED))
-"""A number of gradients, the largest error of steady losses if averages hold about that many, and the part of noise from which it is said."""
+SHORT_AVERAGES = ((4.0, 0.81, 0.0), (20.0, 0.15, AFFECTED), (70.0, 0.05, AFFECTED))
+"""Rows of a number of gradients, the largest error of steady losses if averages hold at most that many, and the part of noise in the
+loss from which it is said."""
 PHASE = 0.7
 """A loss was off by at most this number times its slope (`Course.slope`) over the number of gradients in its averages."""
 TOLD = 0.02  # An estimated error is said from this size on.
