@@ -53,7 +53,7 @@ FILE = Path(__file__).parents[1] / "docs" / "checks" / "mean_field.csv"
 COMPARED = FILE.with_name("mean_field_compared.csv")
 EQUAL = 0.01  # the accuracy at which costs are compared
 TRIED = 16  # replicas from which the cost of sampling is extrapolated
-COLUMNS = ("set", "optimizer", "dim", "batch_size", "start", "replicas", "steps", "loss", "stderr")
+COLUMNS = ("set", "optimizer", "dim", "exponent", "batch_size", "start", "replicas", "steps", "loss", "stderr")
 STARTS: tuple[Start, Start] = ("fixed", "gaussian")
 
 SETTINGS: tuple[tuple[Adam, float], ...] = (
@@ -92,6 +92,11 @@ OTHER_SIZES = (16, 1024, 2**16)
 OTHER_DIM = 300
 OTHER_REPLICAS = 500
 
+ELSEWHERE = 24  # random settings of Adam on other spectra, on which nothing was chosen
+ELSEWHERE_DIM = 200
+ELSEWHERE_EXPONENTS = (0.5, 1.5)
+ELSEWHERE_REPLICAS = 800
+
 
 @dataclass(frozen=True)
 class Case:
@@ -104,11 +109,12 @@ class Case:
     start: Start
     replicas: Replicas
     times: tuple[int, ...]
+    exponent: float = 1.0
 
     @property
     def key(self) -> tuple[str, ...]:
         """What the file says about it."""
-        return self.set, str(self.optimizer), str(self.dim), f"{self.batch_size:.10g}", self.start
+        return self.set, str(self.optimizer), str(self.dim), f"{self.exponent:g}", f"{self.batch_size:.10g}", self.start
 
     @property
     def seed(self) -> int:
@@ -117,12 +123,12 @@ class Case:
 
     @property
     def problem(self) -> Quadratic:
-        return Quadratic(Spectrum.power_law(self.dim))
+        return Quadratic(Spectrum.power_law(self.dim, self.exponent))
 
     def losses(self) -> tuple[Array, Array]:
         """Sampled losses and their standard errors. Adam has a loop of its own; others are sampled by the library."""
         seed, times = self.seed, np.array(self.times)
-        if isinstance(self.optimizer, Adam):
+        if isinstance(self.optimizer, Adam) and self.exponent == 1:
             return sampled(self.optimizer, self.dim, self.batch_size, self.start, times, self.replicas, seed)
         run = self.problem.sample(
             self.optimizer, self.batch_size, times, replicas=self.replicas.first, seed=seed, start=self.start, workers=1
@@ -141,6 +147,21 @@ def cases() -> Iterator[Case]:
         yield Case("grid", adam, dim, size, start, Replicas(replicas, replicas // 10), few)
     for optimizer, size, start in product(OTHERS, OTHER_SIZES, STARTS):
         yield Case("others", optimizer, OTHER_DIM, size, start, Replicas(OTHER_REPLICAS, OTHER_REPLICAS), few)
+    yield from elsewhere()
+
+
+def elsewhere() -> Iterator[Case]:
+    """Random settings of Adam on flatter and steeper spectra."""
+    rng, replicas = np.random.default_rng(7), Replicas(ELSEWHERE_REPLICAS, ELSEWHERE_REPLICAS)
+    for i in range(ELSEWHERE):
+        lr, beta1, beta2 = (
+            10 ** rng.uniform(-2.5, -0.8),
+            rng.choice((0.0, 0.8, 0.9, 0.95)),
+            rng.choice((0.98, 0.99, 0.999)),
+        )
+        adam, size = Adam(float(f"{lr:.3g}"), float(beta1), float(beta2)), float(2 ** rng.integers(2, 17))
+        start, exponent = STARTS[i % 2], ELSEWHERE_EXPONENTS[i // 2 % 2]
+        yield Case("elsewhere", adam, ELSEWHERE_DIM, size, start, replicas, (3, 10, 30, 100, 300), exponent)
 
 
 def kept() -> list[dict[str, str]]:
@@ -153,7 +174,7 @@ def kept() -> list[dict[str, str]]:
 
 def sample(sets: Sequence[str]) -> None:
     """Sample the cases that the file does not have yet, and append each when it is done."""
-    known = {tuple(row[name] for name in COLUMNS[:5]) for row in kept()}
+    known = {tuple(row[name] for name in COLUMNS[:6]) for row in kept()}
     with FILE.open("a", newline="") as file:
         out = csv.writer(file, lineterminator="\n")
         if not known:
@@ -171,7 +192,7 @@ def compare(sets: Sequence[str]) -> None:
     of = {case.key: case for case in cases() if case.set in sets}
     groups: dict[tuple[str, ...], list[dict[str, str]]] = {}
     for row in kept():
-        groups.setdefault(tuple(row[name] for name in COLUMNS[:5]), []).append(row)
+        groups.setdefault(tuple(row[name] for name in COLUMNS[:6]), []).append(row)
     table: list[dict[str, str]] = []
     for key, rows in groups.items():
         if key not in of:
@@ -241,7 +262,9 @@ def cost() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("verb", choices=("sample", "compare", "cost"))
-    parser.add_argument("--sets", nargs="+", default=["settings", "grid", "others"], help="which cases (default: all)")
+    parser.add_argument(
+        "--sets", nargs="+", default=["settings", "grid", "others", "elsewhere"], help="which cases (default: all)"
+    )
     asked = parser.parse_args()
     if asked.verb == "cost":
         cost()

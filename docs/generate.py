@@ -21,7 +21,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 from forecast_tables import forecast_tables
-from mean_field_tables import mean_field_grid, mean_field_others, mean_field_settings
+from mean_field_tables import mean_field_elsewhere, mean_field_grid, mean_field_others, mean_field_settings
 
 from nqm.cli.app import COMPLETION_LINES, main
 from nqm.cli.options import Verb, verbs
@@ -289,7 +289,11 @@ def forecast_page() -> str:
 
 def mean_field_page() -> str:
     return with_blocks(
-        MEAN_FIELD_PAGE, settings=mean_field_settings(), grid=mean_field_grid(), others=mean_field_others()
+        MEAN_FIELD_PAGE,
+        settings=mean_field_settings(),
+        grid=mean_field_grid(),
+        elsewhere=mean_field_elsewhere(),
+        others=mean_field_others(),
     )
 
 

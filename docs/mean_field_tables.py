@@ -86,6 +86,17 @@ def mean_field_grid() -> str:
     )  # fmt: skip
 
 
+def mean_field_elsewhere() -> str:
+    """What random settings on other spectra say about the rules, in a sentence."""
+    found = points("elsewhere")
+    said, quiet = ([p for p in found if p.doubted == told] for told in (True, False))
+    return (
+        f"Of {len(found)} losses {sum(p.close for p in found)} are within 1% or 3 standard errors. The result says nothing for "
+        f"{len(quiet)} of them, of which {sum(p.close for p in quiet)} are so. It says that it may be wrong for {len(said)}, "
+        f"of which {sum(p.close for p in said)} are so; the largest error is {_largest(said)}."
+    )
+
+
 def _by_time(found: list[Point]) -> str:
     """A row for each run and a column for each time; errors that the result warns of are in brackets."""
     runs = list(dict.fromkeys((p.optimizer, p.batch_size, p.start) for p in found))

@@ -41,6 +41,7 @@ class Sampled:
 
     optimizer: Optimizer
     dim: int
+    exponent: float
     batch_size: float
     start: Start
     steps: Array
@@ -49,7 +50,7 @@ class Sampled:
 
     @property
     def followed(self) -> Followed:
-        return Followed(power_law(self.dim), self.optimizer, self.batch_size, start=self.start)
+        return Followed(power_law(self.dim, self.exponent), self.optimizer, self.batch_size, start=self.start)
 
     def error(self, losses: Array | None = None) -> Array:
         """Relative error of the mean field, or of other losses."""
@@ -58,8 +59,8 @@ class Sampled:
 
 
 @cache
-def power_law(dim: int) -> Quadratic:
-    return Quadratic(Spectrum.power_law(dim))
+def power_law(dim: int, exponent: float = 1.0) -> Quadratic:
+    return Quadratic(Spectrum.power_law(dim, exponent))
 
 
 @cache
@@ -68,13 +69,16 @@ def sampled(which: str) -> tuple[Sampled, ...]:
     with SAMPLED.open() as file:
         for row in csv.DictReader(file):
             if row["set"] == which:
-                key = row["optimizer"], row["dim"], row["batch_size"], row["start"]
+                key = row["optimizer"], row["dim"], row["exponent"], row["batch_size"], row["start"]
                 groups.setdefault(key, []).append(tuple(float(row[name]) for name in ("steps", "loss", "stderr")))
     found = []
-    for (optimizer, dim, size, start), rows in groups.items():
+    for (optimizer, dim, exponent, size, start), rows in groups.items():
         steps, loss, stderr = np.array(rows).T
         law: Start = "fixed" if start == "fixed" else "gaussian"
-        found.append(Sampled(parse_optimizer(optimizer), int(dim), float(size), law, steps.astype(int), loss, stderr))
+        run = Sampled(
+            parse_optimizer(optimizer), int(dim), float(exponent), float(size), law, steps.astype(int), loss, stderr
+        )
+        found.append(run)
     return tuple(found)
 
 
@@ -105,6 +109,35 @@ def test_twelve_settings_of_adam_agree_with_sampling() -> None:
     assert np.mean(near) >= 0.9
     assert max(quiet) < 0.05, "outside of what the result itself calls fast"
     assert len(quiet) > 0.8 * len(near)
+
+
+def test_on_other_spectra_results_say_where_they_are_wrong() -> None:
+    """Random settings, on which no constant of a rule was chosen."""
+    runs = sampled("elsewhere")
+    assert len(runs) == 24
+    silent, told = [], []
+    for run in runs:
+        warned = np.array([bool(run.followed.doubts(int(t), int(t))) for t in run.steps])
+        near = close(run, run.error())
+        silent += near[~warned].tolist()
+        told += near[warned].tolist()
+    assert np.mean(silent) > 0.95
+    assert not all(told), "some warnings are true"
+    assert len(silent) > len(told)
+
+
+@pytest.mark.slow
+def test_the_compared_file_is_what_mean_fields_give() -> None:
+    with SAMPLED.with_name("mean_field_compared.csv").open() as file:
+        kept = {
+            (r["optimizer"], r["start"], r["steps"]): float(r["followed"])
+            for r in csv.DictReader(file)
+            if r["set"] == "settings"
+        }
+    for run in sampled("settings")[::5]:
+        found = run.followed.losses(run.steps, run.followed.resolved(run.steps)[0])
+        for t, loss in zip(run.steps, found, strict=True):
+            assert abs(loss / kept[str(run.optimizer), run.start, str(t)] - 1) < 1e-4  # Six digits are kept.
 
 
 @pytest.mark.parametrize("bug", ["uncorrected", "other start"])
