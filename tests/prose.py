@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 
 import nqm
-from nqm import EMA, SGD, HeavyBall, LeastSquares, Quadratic, Spectrum
+from nqm import EMA, SGD, Adam, HeavyBall, LeastSquares, Quadratic, Spectrum
 from nqm.logs import Forecast, LeftOut, Log, forecast, read_logs
 from nqm.problems.bounds import bayes_bound, conjugate_gradient_steps, knee, paper_bound
+from nqm.problems.doubts import averaged_gradients
 from nqm.text.objects import parse_optimizer
 
 ROOT = Path(__file__).parents[1]
@@ -543,4 +544,9 @@ NUMBERS = [
         lambda: exact_cg(),
     ),
     Prose(DESIGN, "rounding delays the first to {} and the second to {}.", lambda: [plain_cg(0), plain_cg(0.25)]),
+    # mean-field.md
+    Prose(
+        "docs/mean-field.md", "With beta2 = 0.5 the average v holds {} gradients, with 0.9 it holds {}.",
+        lambda: [float(averaged_gradients(PROBLEM.field(Adam(0.1, beta2=beta2), 4), 1e6)) for beta2 in (0.5, 0.9)],
+    ),
 ]  # fmt: skip

@@ -24,7 +24,8 @@ SHORT_AVERAGES = ((4.0, 0.81, 0.0), (20.0, 0.15, AFFECTED), (70.0, 0.05, AFFECTE
 """Rows of a number of gradients, the largest error of steady losses if averages hold at most that many, and the part of noise in the
 loss from which it is said."""
 PHASE = 0.7
-"""A loss was off by at most this number times its slope (`Course.slope`) over the number of gradients in its averages."""
+"""With beta2 of 0.97 or more losses were off by at most this number times their slope (`Course.slope`) over the gradients in
+their averages; on a flatter spectrum, where all modes pass through zero together, one was off by three times as much."""
 TOLD = 0.02  # An estimated error is said from this size on.
 SCATTER = 0.2  # A norm is uncertain if its square scatters by this part of its mean.
 NOISY = 0.03  # Remembered signs matter from this part of noise in the loss on.
@@ -106,9 +107,7 @@ def fast_losses(field: MeanField, course: Course, inside: Array) -> str:
     if not fast.any():
         return ""
     most = min(error[fast].max(), 1.0)
-    return (
-        f"{_when(course.steps[fast])} the loss moves fast while averages hold few gradients, and may be {most:.0%} off"
-    )
+    return f"{_when(course.steps[fast])} the loss moves fast while averages hold few gradients, and may be about {most:.0%} off"
 
 
 def scattered_norms(field: MeanField, course: Course, inside: Array) -> str:
