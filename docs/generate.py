@@ -1,8 +1,8 @@
 """Write docs/cli.md from the commands, and what other pages have from files: ``python docs/generate.py``.
 
 With ``--check`` it fails if they have drifted. The files of docs/checks are what ``nqm check ... --csv`` wrote, and
-``nqm claims fisher_stabilises ... --csv``; ``forecast_*`` are what
-``python -m benchmarks.forecast`` wrote, and those of docs/results what ``nqm lab compare ... --json`` wrote. ``--claims``
+``nqm claims fisher_stabilises ... --csv``; ``forecast_*`` are what ``python -m benchmarks.forecast`` wrote, ``mean_field*`` what
+``python -m benchmarks.mean_field`` wrote, and those of docs/results what ``nqm lab compare ... --json`` wrote. ``--claims``
 measures every claim and writes docs/claims.md, which takes a minute; the tests measure its numbers again.
 """
 
@@ -21,6 +21,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 from forecast_tables import forecast_tables
+from mean_field_tables import mean_field_elsewhere, mean_field_grid, mean_field_others, mean_field_settings
 
 from nqm.cli.app import COMPLETION_LINES, main
 from nqm.cli.options import Verb, verbs
@@ -36,6 +37,7 @@ PAGE = Path(__file__).with_name("cli.md")
 CLAIMS_PAGE = Path(__file__).with_name("claims.md")
 NETS_PAGE = Path(__file__).with_name("nets.md")
 FORECAST_PAGE = Path(__file__).with_name("forecast.md")
+MEAN_FIELD_PAGE = Path(__file__).with_name("mean-field.md")
 CHECKS = Path(__file__).with_name("checks")
 RESULTS_PAGE = Path(__file__).with_name("results.md")
 RESULTS = Path(__file__).with_name("results")
@@ -286,6 +288,16 @@ def forecast_page() -> str:
     return with_blocks(FORECAST_PAGE, forecast=forecast_tables())
 
 
+def mean_field_page() -> str:
+    return with_blocks(
+        MEAN_FIELD_PAGE,
+        settings=mean_field_settings(),
+        grid=mean_field_grid(),
+        elsewhere=mean_field_elsewhere(),
+        others=mean_field_others(),
+    )
+
+
 def nets_page() -> str:
     return with_blocks(NETS_PAGE, checks=checks_table(), fisher=fisher_table())
 
@@ -419,6 +431,7 @@ PAGES = (
     (RESULTS_PAGE, results_page),
     (CLAIMS_PAGE, claims_page_kept),
     (FORECAST_PAGE, forecast_page),
+    (MEAN_FIELD_PAGE, mean_field_page),
 )
 
 if __name__ == "__main__":

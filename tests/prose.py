@@ -53,9 +53,10 @@ from computed import (
 )
 
 import nqm
-from nqm import EMA, SGD, HeavyBall, Quadratic, Spectrum
+from nqm import EMA, SGD, Adam, HeavyBall, Quadratic, Spectrum
 from nqm.logs import Forecast, LeftOut, Log, forecast, read_logs
 from nqm.problems.bounds import bayes_bound, knee, paper_bound
+from nqm.problems.doubts import averaged_gradients
 
 ROOT = Path(__file__).parents[1]
 SEARCHED = 1e-3  # what tuning promises, in steps
@@ -398,4 +399,9 @@ NUMBERS = [
         lambda: exact_cg(),
     ),
     Prose(DESIGN, "rounding delays the first to {} and the second to {}.", lambda: [plain_cg(0), plain_cg(0.25)]),
+    # mean-field.md
+    Prose(
+        "docs/mean-field.md", "With beta2 = 0.5 the average v holds {} gradients, with 0.9 it holds {}.",
+        lambda: [float(averaged_gradients(PROBLEM.field(Adam(0.1, beta2=beta2), 4), 1e6)) for beta2 in (0.5, 0.9)],
+    ),
 ]  # fmt: skip

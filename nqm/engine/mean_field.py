@@ -295,6 +295,10 @@ class MeanField:
             last = loss
         return np.where(np.isfinite(last), math.nan, last)
 
+    def decays(self) -> list[Entry]:
+        """The decays of the exponential averages that the optimizer keeps, such as Adam's beta2."""
+        return [decay for decay, _ in self.optimizer.averaged(self._seen(self.start(), 0.0, 1.0))]
+
     def _reported(self, state: FieldState, t: int) -> tuple[Array, Array]:
         """Mean and variance of the weights that are reported after t steps."""
         row = self.optimizer.readout(t)

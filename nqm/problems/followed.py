@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..engine.mean_field import FINE_DETAIL, STEADY_DETAIL, Detail, MeanField, Start
+from ..engine.mean_field import FINE_DETAIL, QUICK_DETAIL, STEADY_DETAIL, Detail, MeanField, Start
 from ..engine.run import Run
 from ..engine.schedule import Schedule
 from ..optimizers.base import Optimizer
 from ..types import Array
+from .doubts import doubts
 
 if TYPE_CHECKING:
     from .base import Problem
@@ -78,15 +79,17 @@ class Followed:
 
     def note(self, run: Run, error: float) -> str:
         """The end of the message of a run: that it is a mean field, how exactly it was followed, and where it may be wrong."""
-        return self.says(f"blocks of steps change it by {_percent(error)} at most" if error > 1e-4 else "")
+        blocks = f"blocks of steps change it by {_percent(error)} at most" if error > 1e-4 else ""
+        return self.says(blocks, steps=(int(run.steps[0]), int(run.steps[-1])))
 
-    def says(self, *more: str) -> str:
-        """The end of any message about this mean field."""
-        return "; ".join(["", "by mean field", *(m for m in more if m), *self.doubts()])
+    def says(self, *more: str, steps: tuple[int, int] | None = None) -> str:
+        """The end of any message about this mean field, from a first to a last step if they are known."""
+        told = self.doubts(*steps) if steps else []
+        return "; ".join(["", "by mean field", *(m for m in more if m), *told])
 
-    def doubts(self) -> list[str]:
-        """Where the mean field of this optimizer may be wrong, by how much it was where it was measured."""
-        return []
+    def doubts(self, first: int, last: int) -> list[str]:
+        """Where the mean field may be wrong from a first to a last step, by how much it was where it was measured."""
+        return doubts(self.problem, self.field(QUICK_DETAIL, last), first, last)
 
 
 def _percent(part: float) -> str:

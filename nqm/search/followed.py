@@ -104,7 +104,7 @@ def first_hit(chase: Chase) -> Hit:
             hit = None
         seen, t0, before = (t, loss), t, state
     if hit is not None:
-        message = reached_at(hit[0], target, hit[1]) + followed.says()
+        message = reached_at(hit[0], target, hit[1]) + followed.says(steps=(hit[0], hit[0]))
         return Hit(hit[0], Outcome.reached, message, hit[1], "mean field")
     outcome = Outcome.out_of_steps if math.isfinite(seen[1]) else Outcome.diverged
     floor = followed.floor() if outcome is Outcome.out_of_steps else math.inf
@@ -332,5 +332,6 @@ class FollowedTuner(Generic[O]):
 
     def _answer(self, u: Array, goal: Goal, hit: Hit, followed: Followed) -> Tuned[O]:
         bound, optimizer = self.family.names_at_bound(u), self.family.at(u)
-        message = hit.message + (at_edge(bound) if hit.outcome.ok else "") + followed.says()
+        said = followed.says(steps=(hit.steps, hit.steps) if hit.steps else None)
+        message = hit.message + (at_edge(bound) if hit.outcome.ok else "") + said
         return Tuned(optimizer, hit.steps, hit.loss, goal.batch_size, bound, hit.outcome, message, method="mean field")

@@ -118,6 +118,25 @@ def test_rule_is_the_textbook_loop(optimizer: Optimizer, rule: Callable[..., Any
         assert np.abs(found[:, i, j] - expected).max() < SAME
 
 
+@pytest.mark.parametrize("optimizer", [o for o in BY_WEIGHT if not isinstance(o, Sign)], ids=str)
+def test_rule_is_that_of_torch(optimizer: Adam | AdamW | RMSProp) -> None:
+    torch = pytest.importorskip("torch")
+    start, gs = np.random.default_rng(1).normal(size=(3, 4)), gradients()
+    theta = torch.tensor(start, requires_grad=True)
+    if isinstance(optimizer, RMSProp):
+        theirs = torch.optim.RMSprop(
+            [theta], optimizer.lr, alpha=optimizer.alpha, eps=optimizer.eps, momentum=optimizer.momentum
+        )
+    else:
+        decay = {"weight_decay": optimizer.weight_decay} if isinstance(optimizer, AdamW) else {}
+        kind = torch.optim.AdamW if decay else torch.optim.Adam
+        theirs = kind([theta], optimizer.lr, (optimizer.beta1, optimizer.beta2), optimizer.eps, **decay)
+    for g, mine in zip(gs, moved(optimizer, start, gs), strict=True):
+        theta.grad = torch.tensor(g)
+        theirs.step()
+        assert np.abs(mine - theta.detach().numpy()).max() < SAME
+
+
 def test_rules_with_a_norm_are_their_textbook_loops() -> None:
     start, gs = np.random.default_rng(1).normal(size=(3, 4)), gradients()
     for i in range(3):
