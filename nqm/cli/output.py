@@ -181,6 +181,9 @@ def show_sweeps(sweeps: Sequence[Sweep], settings: bool = True) -> None:
         show_table(readable(rows, hidden), f"{s.label}, tuned to loss {s.target:g}")
     failed = dict.fromkeys(m for s in sweeps for m, T in zip(s.messages, s.steps, strict=True) if not T > 0)
     click.echo("".join(f"- {message}\n" for message in failed), nl=bool(failed))
+    for s in sweeps:
+        for message in dict.fromkeys(m.partition("; by mean field")[2] for m in s.messages if "; by mean field" in m):
+            click.echo(f"- {s.label}: by mean field{message}")
     critical = [{"": s.label, **{d: rounded(s.critical_batch_size(d)) for d in DEFINITIONS}} for s in sweeps]
     show_table(critical, "Critical batch size")
     click.echo("".join(f"  {name:<5}  {meaning}\n" for name, meaning in DEFINITIONS.items()))

@@ -97,7 +97,7 @@ def plot_sweeps(sweeps: Sequence[Sweep] | Sweep, path: str | Path | None = None,
         below = bound_pair(batch_sizes, *(bound(*asked, 1.0) / batch_sizes for bound in (paper_bound, bayes_bound)))
         floors = cg_floors(batch_sizes, [n for p in sorted(powers) if (n := conjugate_gradient_steps(*asked, p))])
     for s, name, color in _named(sweeps):
-        critical = s.critical_batch_size()
+        critical, name = s.critical_batch_size(), name + (" (mean field)" if s.method == "mean field" else "")
         if math.isfinite(critical):
             name += f", critical batch size {shown(rounded(critical))}"
             marks.append(Line([critical], [curve_at(critical, s.batch_sizes, s.steps)], "", color, "", marker="D"))
