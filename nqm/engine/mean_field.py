@@ -422,8 +422,8 @@ class MeanField:
         if moving:
             x, N = np.append(x, np.ones((1, x.shape[1])), axis=0), np.pad(N, ((0, 1), (0, 1), (0, 0)))
         drift = np.einsum("iix->ix", G).copy()
-        A = G + np.eye(size)[..., None]
-        x, N = loops().move(A, drift, Q, np.ascontiguousarray(x[:, None]), np.ascontiguousarray(N), length)
+        G[range(size), range(size)] += 1.0  # From here on it is A = I + G.
+        x, N = loops().move(G, drift, Q, np.ascontiguousarray(x[:, None]), np.ascontiguousarray(N), length)
         return x[:k, 0], N[:k, :k]
 
 

@@ -224,7 +224,7 @@ class FollowedTuner(Generic[O]):
         elif self.family.at((self.family.low + self.family.high) / 2).depends_on_horizon:
             u = self._over_horizons(goal, start)
         else:
-            u = self._soonest(goal, near, start)
+            u = self._soonest(goal, near)
         return self._fewest_steps(u, goal)
 
     def _detail(self) -> Detail:
@@ -233,34 +233,50 @@ class FollowedTuner(Generic[O]):
     def _courses(self, goal: Goal, detail: Detail) -> Courses[O]:
         return Courses(self.problem, self.family, goal.batch_size, detail)
 
-    def _soonest(self, goal: Goal, near: Tuned[O] | None, start: Array | None) -> Array:
-        """The setting that comes to the target first."""
+    def _log_hits(self, goal: Goal, detail: Detail, limit: float) -> Callable[[Array], Array]:
+        """What a search for the first hit minimises."""
         assert goal.target is not None
-        target, limit = goal.target, goal.steps
-        if near is not None and near.steps is not None and near.batch_size <= goal.batch_size:
-            limit = min(
-                limit, math.ceil(FOLLOW.longer * near.steps)
-            )  # What was reached with more noise is reached here.
+        courses, target, most = self._courses(goal, detail), goal.target, math.ceil(min(goal.steps, limit))
+        return lambda U: courses.log_hits(U, target, most)
 
-        def log_hits(detail: Detail) -> Callable[[Array], Array]:
-            courses = self._courses(goal, detail)
-            return lambda U: courses.log_hits(U, target, limit)
+    def _soonest(self, goal: Goal, near: Tuned[O] | None) -> Array:
+        """The setting that comes to the target first."""
+        rough = self._roughly(goal, near)
+        steps = math.exp(rough.value)
+        if steps <= FOLLOW.short:
+            return self._soonest_of_short(goal, rough, scan=near is not None)
+        if len(self.family) == 1:
+            return rough.u
+        return self._best(self._log_hits(goal, LONG_DETAIL, FOLLOW.longer * steps), [rough.u], FOLLOW.polish).u
 
-        starts = self._scanned(log_hits(SCAN_DETAIL)) if start is None else [start]
-        best = self._best(log_hits(self._detail()), starts, FOLLOW.wide if start is None else FOLLOW.near)
-        if best.value > math.log(FOLLOW.short):
-            if len(self.family) == 1:
-                return best.u
-            limit = min(goal.steps, math.ceil(FOLLOW.longer * math.exp(best.value)))
-            return self._best(log_hits(LONG_DETAIL), [best.u], FOLLOW.polish).u
-        limit = min(goal.steps, 2 * math.ceil(math.exp(best.value)))
-        swings = best.value < math.log(FOLLOW.very_short)
-        detail, starts = VERY_SHORT_DETAIL if swings else SHORT_DETAIL, []
-        if swings or start is not None:
+    def _roughly(self, goal: Goal, near: Tuned[O] | None) -> Basin:
+        """A first answer: the neighbouring one, if it is short enough to be searched again, or one by quick runs."""
+        if near is None:
+            starts = self._scanned(self._log_hits(goal, SCAN_DETAIL, math.inf))
+            return self._best(self._log_hits(goal, self._detail(), math.inf), starts, FOLLOW.wide)
+        start, limit = self.family.point(near.optimizer), math.inf
+        if (
+            near.steps is not None and near.batch_size <= goal.batch_size
+        ):  # What was reached with more noise is reached here.
+            limit = FOLLOW.longer * near.steps
+            if near.steps <= FOLLOW.short:
+                return Basin(start, math.log(near.steps))
+        return self._best(self._log_hits(goal, self._detail(), limit), [start], FOLLOW.near)
+
+    def _soonest_of_short(self, goal: Goal, rough: Basin, scan: bool) -> Array:
+        """The setting that comes to the target first, if that takes few steps, near a first answer or where a scan leads."""
+        limit, starts = 2 * math.exp(rough.value), [rough.u]
+        swings = rough.value < math.log(FOLLOW.very_short)
+        if swings or scan:
             denser = max(1, FOLLOW.denser // len(self.family)) if swings else 1
-            starts = self._scanned(log_hits(detail if swings else QUICK_DETAIL), denser)
-        best = self._best(log_hits(detail), [*starts, best.u], FOLLOW.again)
-        return self._best(log_hits(FINE_DETAIL), [best.u], FOLLOW.last).u if swings else best.u
+            starts += self._scanned(self._log_hits(goal, SHORT_DETAIL if swings else SCAN_DETAIL, limit), denser)
+        detail = VERY_SHORT_DETAIL if swings else SHORT_DETAIL
+        best = self._best(self._log_hits(goal, detail, limit), starts, FOLLOW.near if scan else FOLLOW.again)
+        if swings:
+            return self._best(self._log_hits(goal, FINE_DETAIL, limit), [best.u], FOLLOW.last).u
+        if best.value < math.log(FOLLOW.very_short):
+            return self._soonest_of_short(goal, best, scan=False)
+        return best.u
 
     def _lowest(self, goal: Goal, steps: int, start: Array | None) -> Basin:
         """The setting of least loss after some steps."""
