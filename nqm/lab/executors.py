@@ -148,6 +148,11 @@ class Crew(Generic[E]):
         """How far a call has come; None if the executor does not say."""
         return getattr(self.executor, "heard", {}).get(future)
 
+    @property
+    def answers(self) -> bool:
+        """Whether what runs the workers can be reached. What was handed to it shortly before it was lost never ends."""
+        return not self.started or getattr(self.started[0], "answers", True)
+
     def renew(self) -> None:
         """Start again with new workers."""
         self.close()
@@ -186,9 +191,8 @@ class Dask:
 
         own = {"n_workers": size, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
         own |= {"silence_logs": logging.ERROR}
-        logging.getLogger("distributed.client").setLevel(
-            logging.CRITICAL
-        )  # What it logs of a lost scheduler, the lab says.
+        # The lab itself says that a scheduler was lost.
+        logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
         try:
             self.client = Client(address, timeout=CONNECT_SECONDS, **({} if address else own))
         except (OSError, ValueError) as error:
@@ -198,9 +202,13 @@ class Dask:
     def submit(self, function: Callable[..., T], /, *args: object) -> Future[T]:
         return self.executor.submit(function, *args)
 
+    @property
+    def answers(self) -> bool:
+        return self.client.status == "running"
+
     def close(self) -> None:
         self.executor.shutdown(wait=False)
-        self.client.close()
+        self.client.close(timeout=CONNECT_SECONDS)
 
 
 def dask(address: str | None = None, workers: int | None = None) -> Crew[Dask]:

@@ -67,8 +67,8 @@ def valley(points: Array, logs: Array, limit: float) -> tuple[Array, Array]:
 
     >>> u = np.linspace(0, 1, 21)[:, None]
     >>> centre, _ = valley(u, 5 * (u[:, 0] - 0.37) ** 2, 1.0)
-    >>> round(float(centre[0]), 2)
-    0.37
+    >>> bool(abs(centre[0] - 0.37) < 0.02)  # trials 0.05 apart; the ridge of the fit moves its minimum a little
+    True
     """
     best, size = elite(points, logs), points.shape[1]
     if len(best) < size + 1:

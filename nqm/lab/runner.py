@@ -266,12 +266,20 @@ class _Runner:
 
     def _mend(self, error: BaseException) -> None:
         """Start all workers again, unless only one was lost, which is replaced without that."""
+        self.mending = None
         if executors.spares_others(error):
             return
         try:
             self.crew.renew()
         except (Wrong, OSError) as gone:
             raise LabError(f"the workers are lost and cannot be started again: {gone}") from error
+
+    def _abandon(self, error: BaseException) -> None:
+        """Give up the rounds that were handed to a scheduler shortly before it was lost, and that never end; start again."""
+        for flight in list(self.flying):
+            self.flying.discard(flight)
+            self._lost(flight, error)
+        self._mend(error)
 
     def _widened(self, cell: Cell, box: Box) -> Box:
         generation = len(cell.boxes)
@@ -325,6 +333,8 @@ class _Runner:
         try:
             item = self.ended.get(timeout=RUNNER.poll_seconds)
         except queue.Empty:
+            if self.mending is not None and not self.crew.answers:
+                self._abandon(self.mending)
             self._take_in()
             return
         if item is None:
@@ -341,7 +351,6 @@ class _Runner:
             self._keep(flight, data)
         if self.mending is not None and not self.flying:
             self._mend(self.mending)
-            self.mending = None
         if time.monotonic() - self.taken_in > RUNNER.poll_seconds:
             self._take_in()
 

@@ -41,8 +41,6 @@ class FollowSettings:
     """Size of the first cloud around the best setting at a neighbouring batch size."""
     again: float = 0.5
     """Size of the first cloud around an answer that is searched again."""
-    last: float = 0.1
-    """Size of the first cloud of the last search of very short runs, which is as fine as what is reported."""
     polish: float = 0.25
     """Size of the first cloud of the last search of several settings."""
     rough: float = 0.3
@@ -64,7 +62,7 @@ class FollowSettings:
     very_short: int = 128
     """Below this many steps that search begins with a scan of its own, because the loss swings through the target,"""
     denser: int = 4
-    """with this many times as many points at as many times smaller a distance, divided by the number of parameters."""
+    """with this many times as many points, divided by the number of parameters."""
     settled: float = 1e-4
     """A loss has settled if its log changes by less than this while time doubles."""
     within: float = 1e-3
@@ -76,7 +74,7 @@ LONG_DETAIL = Detail(part=1 / 32, starts=QUICK_DETAIL.starts)
 """For the last search of several settings of a long run, over which the loss ripples with the blocks of a quick one."""
 SHORT_DETAIL = Detail(part=1 / 32, starts=12)
 """For searches of short runs, in which the loss may swing through the target."""
-VERY_SHORT_DETAIL = Detail(part=1 / 32, starts=16)
+VERY_SHORT_DETAIL = Detail(part=1 / 32, starts=24)
 """For searches of very short runs, in which few steps decide."""
 SIGNS_DETAIL = Detail(part=FINE_DETAIL.part, starts=QUICK_DETAIL.starts)
 """For searches of optimizers that take signs: their steps depend on the present alone, and need shorter blocks."""
@@ -272,9 +270,7 @@ class FollowedTuner(Generic[O]):
             starts += self._scanned(self._log_hits(goal, SHORT_DETAIL if swings else SCAN_DETAIL, limit), denser)
         detail = VERY_SHORT_DETAIL if swings else SHORT_DETAIL
         best = self._best(self._log_hits(goal, detail, limit), starts, FOLLOW.near if scan else FOLLOW.again)
-        if swings:
-            return self._best(self._log_hits(goal, FINE_DETAIL, limit), [best.u], FOLLOW.last).u
-        if best.value < math.log(FOLLOW.very_short):
+        if not swings and best.value < math.log(FOLLOW.very_short):
             return self._soonest_of_short(goal, best, scan=False)
         return best.u
 
@@ -290,7 +286,7 @@ class FollowedTuner(Generic[O]):
         count = denser * FOLLOW.scan_points * len(family)
         points = self.low + (self.high - self.low) * family.spread(count, len(family))
         for i in np.argsort(value(points)):
-            apart = all(np.abs(points[i] - s).max() > FOLLOW.apart / denser for s in starts)
+            apart = all(np.abs(points[i] - s).max() > FOLLOW.apart for s in starts)
             if len(starts) < FOLLOW.starts and apart:
                 starts.append(points[i])
         return starts

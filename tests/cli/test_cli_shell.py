@@ -189,7 +189,16 @@ def test_nothing_of_the_help_renders_as_code():
 @pytest.mark.slow
 def test_the_check_fails_on_drift(tmp_path):
     script = tmp_path / "generate.py"
-    for name in ("generate.py", "forecast_tables.py", "nets.md", "claims.md", "results.md", "forecast.md"):
+    for name in (
+        "generate.py",
+        "forecast_tables.py",
+        "mean_field_tables.py",
+        "nets.md",
+        "claims.md",
+        "results.md",
+        "forecast.md",
+        "mean-field.md",
+    ):
         shutil.copy(ROOT / "docs" / name, tmp_path)
     for name in ("checks", "results"):
         shutil.copytree(ROOT / "docs" / name, tmp_path / name)

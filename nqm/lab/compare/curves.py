@@ -197,8 +197,8 @@ def critical(batch_sizes: Array, steps: Array, definition: Definition) -> float:
     below that batch size, and not below the one before it, at which the limit of the interpolation puts it.
 
     >>> B = np.array([8.0, 16, 32, 64])
-    >>> [round(critical(B, np.array(steps), "2x"), 3) for steps in ([80, 40, 20, 20], [80, 40, 20, math.inf])]
-    [64.0, 32.0]
+    >>> [round(critical(B, np.array(steps), "2x"), 1) for steps in ([80, 40, 20, 30], [80, 40, 20, math.inf])]
+    [49.6, 32.0]
     """
     known = ~np.isnan(steps)
     B, steps = batch_sizes[known], steps[known]
