@@ -191,8 +191,9 @@ class Dask:
 
         own = {"n_workers": size, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
         own |= {"silence_logs": logging.ERROR}
-        # The lab itself says that a scheduler was lost.
-        logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
+        # The lab itself says that a scheduler was lost. Dask and Tornado would log tracebacks of the connection that broke.
+        for name in ("distributed", "distributed.client", "tornado"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         try:
             self.client = Client(address, timeout=CONNECT_SECONDS, **({} if address else own))
         except (OSError, ValueError) as error:

@@ -37,6 +37,8 @@ class FollowSettings:
     """The scan tries memories of a momentum or of an average up to 2 to this power; small batches ask for long ones."""
     wide: float = 1.5
     """Size of the first cloud of a local search from a scan."""
+    neighbours: float = 8.0
+    """An answer at a batch size up to this many times smaller is a start for a search; further away a scan finds better ones."""
     near: float = 1.0
     """Size of the first cloud around the best setting at a neighbouring batch size."""
     again: float = 0.5
@@ -249,7 +251,7 @@ class FollowedTuner(Generic[O]):
 
     def _roughly(self, goal: Goal, near: Tuned[O] | None) -> Basin:
         """A first answer: the neighbouring one, if it is short enough to be searched again, or one by quick runs."""
-        if near is None:
+        if near is None or goal.batch_size > FOLLOW.neighbours * near.batch_size:
             starts = self._scanned(self._log_hits(goal, SCAN_DETAIL, math.inf))
             return self._best(self._log_hits(goal, self._detail(), math.inf), starts, FOLLOW.wide)
         start, limit = self.family.point(near.optimizer), math.inf
