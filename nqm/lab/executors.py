@@ -192,7 +192,7 @@ class Dask:
         own = {"n_workers": size, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
         own |= {"silence_logs": logging.ERROR}
         # The lab itself says that a scheduler was lost. Dask and Tornado would log tracebacks of the connection that broke.
-        for name in ("distributed", "distributed.client", "tornado"):
+        for name in ("distributed", "distributed.client", "tornado", "tornado.application"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
         try:
             self.client = Client(address, timeout=CONNECT_SECONDS, **({} if address else own))
