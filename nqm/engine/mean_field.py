@@ -106,7 +106,7 @@ class Seen:
     where gradients are scaled before they reach the optimizer. The last axis of arrays is the mode.
     """
 
-    slots: Callable[[], tuple[Array, Array]]  # mean and covariance of the slots, computed when they are first asked for
+    slots: Callable[[], tuple[Array, Array]]  # mean and covariance of the slots, computed when they are asked for
     h: Array
     q: Array
     curvature: Array
@@ -141,6 +141,8 @@ def reported(row: Sequence[Entry], x: Array, N: Array) -> tuple[Array, Array]:
     """Mean and variance of ``row . x``; a row may end before the last slot."""
     mean, variance = np.zeros(1), np.zeros(1)
     used = [i for i, entry in enumerate(row) if np.ndim(entry) or entry]
+    if len(used) == 1 and np.ndim(row[used[0]]) == 0 and row[used[0]] == 1:
+        return x[used[0]], N[used[0], used[0]]
     with np.errstate(all="ignore"):
         for i in used:
             mean = mean + row[i] * x[i]
@@ -304,6 +306,11 @@ class MeanField:
         row = self.optimizer.readout(t)
         return reported([np.broadcast_to(r, self.shape).ravel() if np.ndim(r) else r for r in row], state.x, state.N)
 
+    def _flat(self, entry: Entry) -> Array:
+        """An entry with one number for each mode of each setting, in the order of the state."""
+        full = np.asarray(entry)
+        return (full if full.shape == self.shape else np.broadcast_to(full, self.shape)).ravel()
+
     def _length(self, state: FieldState, t: int, to: int) -> int:
         """The number of steps of the next block."""
         length = min(int(self.detail.part * t) if t >= self.detail.single else 1, to - t, state.limit)
@@ -334,14 +341,18 @@ class MeanField:
 
     def _overshoots(self, state: FieldState, moved: FieldState) -> bool:
         """Whether the loss has risen because a mode that matters has grown too fast."""
-        before, after = ((s.x[0] ** 2 + s.N[0, 0]).reshape(self.shape) for s in (state, moved))
+        after = self._second(moved)
         now = after @ self.mass
         if not np.all(np.isfinite(now)):
             return True
-        if np.all(now <= before @ self.mass):
+        if math.isinf(self.detail.growth) or np.all(now <= (before := self._second(state)) @ self.mass):
             return False
         large = after * self.mass > self.detail.matters * now[..., None]
         return bool(np.any(large & (after > self.detail.growth * before)))
+
+    def _second(self, state: FieldState) -> Array:
+        """Second moments of the weights on each mode of each setting."""
+        return (state.x[0] ** 2 + state.N[0, 0]).reshape(self.shape)
 
     def _held(self, t: int, length: int) -> tuple[Optimizer, float]:
         """The optimizer of a block under the schedule, and the multiplier of its batch size."""
@@ -367,14 +378,18 @@ class MeanField:
         averages = self._advanced(state, averaged, length)
         at, seen = t + middle, self._seen(state, ahead, batch)
         step = optimizer.linearised(seen, averages, int(at) if at.is_integer() else at)
-        x, N = self._power(step, state, seen.q, length)
+        hold = loops().hold
+        if hold is None or len(step.b) != 2 or step.shift or step.own:
+            x, N = self._power(step, state, seen.q, length)
+        else:
+            *G, b0, b1, q = map(self._flat, (*step.G[0], *step.G[1], *step.b, seen.q))
+            x, N = hold(G, (b0, b1), q, state.x, state.N, length)
         moments = tuple(y for _, y in averaged)
         return FieldState(x, N, averages, moments, length, (state.x, state.N), 2 * state.limit)
 
     def _seen(self, state: FieldState, ahead: float, batch: float) -> Seen:
         """The moments of a state, extrapolated by a part of the block before."""
 
-        @cache
         def slots() -> tuple[Array, Array]:
             x, N = _extrapolated(state, ahead) if ahead else (state.x, state.N)
             return x.reshape(len(x), *self.shape), N.reshape(len(x), len(x), *self.shape)

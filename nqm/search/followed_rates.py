@@ -14,14 +14,14 @@ import numpy as np
 
 from ..engine.mean_field import FINE_DETAIL, QUICK_DETAIL, Detail
 from ..engine.schedule import Target
-from ..optimizers.base import Optimizer, fill, free, free_parameters, parameters
+from ..optimizers.base import Optimizer, fill
 from ..problems.base import MAX_STEPS, Problem
 from ..types import Array
 from .answer import Goal, Tuned
 from .chain import split
 from .exact.losses import CEILING
 from .followed import FollowedTuner
-from .rates import Rates, levels
+from .rates import RateFamily, Rates, levels
 
 CHANGE = 1e-4  # how much a log rate is changed for its derivative; rounding then leaves 1e-9 of it
 
@@ -78,14 +78,12 @@ class Pieces:
         return min(bisect_right(self.ends, t), len(self.ends) - 1)
 
 
-class FollowedRates:
+class FollowedRates(RateFamily):
     """The best rates of a schedule for one problem, optimizer and batch size; the questions of `RateSearch`."""
 
     def __init__(self, problem: Problem, optimizer: Optimizer, batch_size: float) -> None:
-        self.problem, self.batch_size = problem, batch_size
-        self.optimizer = fill(optimizer, {"lr": free})
+        super().__init__(problem, optimizer, batch_size)
         self.tuner = FollowedTuner(problem, self.optimizer)
-        self.shared = [p for p in free_parameters(self.optimizer).values() if p.path[-1] != "lr"]
 
     def least_loss(self, steps: int, pieces: int) -> Rates:
         """The rates of least loss after ``steps`` steps."""
@@ -100,16 +98,6 @@ class FollowedRates:
         constant = self._constant(tuned, tuned.steps)
         start = self._refined(constant._replace(steps=max(pieces, int(RATES.first_part * tuned.steps))), pieces)
         return self._confirmed(self._horizon(target, start, constant.on(pieces)), target)
-
-    def at(self, rates: Rates, lr: float) -> Optimizer:
-        """The optimizer with the shared parameters of a schedule and the learning rate ``lr``."""
-        values = {p.name: float(p.kind.value(x)) for p, x in zip(self.shared, rates.u, strict=True)}
-        return fill(self.optimizer, {**values, "lr": lr})
-
-    def _constant(self, tuned: Tuned, steps: int) -> Rates:
-        known = parameters(tuned.optimizer)
-        u = np.array([p.kind.coordinate(known[p.name].value) for p in self.shared], dtype=float)
-        return Rates(steps, np.array([float(known["lr"].value)]), u, tuned.loss)
 
     def _refined(self, constant: Rates, pieces: int) -> Rates:
         """The best rates at the horizon of a constant schedule, found over finer and finer schedules."""

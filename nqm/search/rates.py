@@ -37,14 +37,32 @@ class Rates(NamedTuple):
         return self._replace(steps=max(self.steps, pieces), rates=rates)
 
 
-class RateSearch:
-    """The best rates of a schedule for one problem, optimizer and batch size."""
+class RateFamily:
+    """The schedules of one optimizer at one batch size: a learning rate for each piece, and what all pieces share."""
 
     def __init__(self, problem: Problem, optimizer: Optimizer, batch_size: float) -> None:
         self.problem, self.batch_size = problem, batch_size
         self.optimizer = fill(optimizer, {"lr": free})
-        self.nodes, self.tuner = problem.nodes.searched(optimizer), Tuner(problem, self.optimizer)
         self.shared = [p for p in free_parameters(self.optimizer).values() if p.path[-1] != "lr"]
+
+    def at(self, rates: Rates, lr: float) -> Optimizer:
+        """The optimizer with the shared parameters of a schedule and the learning rate ``lr``."""
+        values = {p.name: float(p.kind.value(x)) for p, x in zip(self.shared, rates.u, strict=True)}
+        return fill(self.optimizer, {**values, "lr": lr})
+
+    def _constant(self, tuned: Tuned, steps: int) -> Rates:
+        """A tuned optimizer as a schedule of one piece."""
+        known = parameters(tuned.optimizer)
+        u = np.array([p.kind.coordinate(known[p.name].value) for p in self.shared], dtype=float)
+        return Rates(steps, np.array([float(known["lr"].value)]), u, tuned.loss)
+
+
+class RateSearch(RateFamily):
+    """The best rates of a schedule for one problem, optimizer and batch size."""
+
+    def __init__(self, problem: Problem, optimizer: Optimizer, batch_size: float) -> None:
+        super().__init__(problem, optimizer, batch_size)
+        self.nodes, self.tuner = problem.nodes.searched(optimizer), Tuner(problem, self.optimizer)
 
     def least_loss(self, steps: int, pieces: int) -> Rates:
         """The rates of least loss after ``steps`` steps."""
@@ -64,17 +82,6 @@ class RateSearch:
             close = RATE_SETTINGS.close if level == pieces else RATE_SETTINGS.near
             best = self._sooner(target, best.on(level), best.on(level), close)
         return self._confirmed(self._beyond_edge(target, best), target)
-
-    def at(self, rates: Rates, lr: float) -> Optimizer:
-        """The optimizer with the shared parameters of a schedule and the learning rate ``lr``."""
-        values = {p.name: float(p.kind.value(x)) for p, x in zip(self.shared, rates.u, strict=True)}
-        return fill(self.optimizer, {**values, "lr": lr})
-
-    def _constant(self, tuned: Tuned, steps: int) -> Rates:
-        """A tuned optimizer as a schedule of one piece."""
-        known = parameters(tuned.optimizer)
-        u = np.array([p.kind.coordinate(known[p.name].value) for p in self.shared], dtype=float)
-        return Rates(steps, np.array([float(known["lr"].value)]), u, tuned.loss)
 
     def _refined(self, constant: Rates, pieces: int) -> Rates:
         """The best rates at the horizon of a constant schedule, found over finer and finer schedules."""

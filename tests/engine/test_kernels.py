@@ -91,6 +91,26 @@ def test_end(seed: int, k: int, modes: int, t: int) -> None:
 
 @needs_numba
 @settings(max_examples=40)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 5, 257, 700]), st.integers(0, 99))
+def test_hold(seed: int, modes: int, t: int) -> None:
+    rng = np.random.default_rng(seed)
+    A, (b, x), q = (
+        0.45 * rng.uniform(-1, 1, (2, 2, modes)),
+        rng.standard_normal((2, 2, modes)),
+        rng.uniform(0, 2, modes),
+    )
+    _, _, N = random_map(rng, 2, 2, modes)
+    X, M = x, N
+    for _ in range(t):
+        X, M = np.einsum("ijx,jx->ix", A, X), np.einsum("ijx,jkx,lkx->ilx", A, M, A) + q * b[:, None] * b[None]
+    G = A - np.eye(2)[..., None]
+    assert compiled.hold is not None
+    for held, slow in zip(compiled.hold([*G[0], *G[1]], b, q, x, N, t), (X, M), strict=True):
+        assert np.abs(held - slow).max() <= ROUNDING * np.abs(slow).max(initial=1.0)
+
+
+@needs_numba
+@settings(max_examples=40)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.sampled_from([1, 5, 257, 700]), st.booleans())
 def test_climb_is_end_after_powers_of_two(seed: int, k: int, modes: int, one: bool) -> None:
     rng = np.random.default_rng(seed)

@@ -26,6 +26,7 @@ from nqm import (
     linear,
     step,
 )
+from nqm.engine.kernels import plain_loops
 from nqm.engine.mean_field import (
     FINE_DETAIL,
     Detail,
@@ -197,3 +198,11 @@ def test_schedules_agree_with_sampling(optimizer: Optimizer, name: str) -> None:
     assert (np.abs(followed - sampled.loss) < 4 * sampled.stderr).all()
     if name != "momentum" or optimizer != Sign(0.005):  # Plain sign descent has no momentum.
         assert np.abs(without - sampled.loss)[-1] > 10 * sampled.stderr[-1], "the schedule matters"
+
+
+def test_the_compiled_loop_of_two_slots_gives_what_maps_give() -> None:
+    problem, times = Quadratic(Spectrum.power_law(300)), np.array([1, 5, 40, 700])
+    fast = problem.run(Adam(0.01), 64, times).loss
+    with plain_loops():
+        slow = problem.run(Adam(0.01), 64, times).loss
+    np.testing.assert_allclose(fast, slow, rtol=1e-9)

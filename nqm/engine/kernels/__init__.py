@@ -7,7 +7,7 @@ numbers to rounding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Protocol
@@ -21,6 +21,7 @@ from .plain import CHUNK
 Pair = tuple[Array, Array]
 Map = tuple[Array, Array, Array]
 Ends = Callable[[Array, Array, Array, Array, int], Pair]
+Holds = Callable[[Sequence[Array], Sequence[Array], Array, Array, Array, int], Pair]
 
 
 class Loops(Protocol):
@@ -41,6 +42,15 @@ class Loops(Protocol):
     @property
     def climb(self) -> Ends | None:
         """(G, b, x, r, levels) -> what `end` gives after 1, 2, 4, ... steps, as (level, mode)."""
+        ...
+
+    @property
+    def hold(self) -> Holds | None:
+        """(G, b, q, x, N, t) -> the state (x, N) of two slots after t steps ``x <- x + G x + b eps``.
+
+        The entries of G are given row by row, each with one number for every mode, and eps has variance q. There is no NumPy
+        version: without numba, `MeanField` builds the map and moves the state with it.
+        """
         ...
 
     def compose(self, A2: Array, d2: Array, Q2: Array, A1: Array, d1: Array, Q1: Array, /) -> Map:

@@ -6,12 +6,14 @@ modes that stay in cache.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ...types import Array
 from .compiling import loop
 from .coupled import scan_coupled as scan_coupled
-from .pairs import balance_pair, climb_pairs, end_pairs, move_pairs, square_pairs
+from .pairs import balance_pair, climb_pairs, end_pairs, hold_pairs, move_pairs, square_pairs
 from .pairs import shear as shear
 from .pairs import tilts as tilts
 from .plain import CHUNK
@@ -35,6 +37,11 @@ def end(G: Array, b: Array, x: Array, r: Array, t: int) -> tuple[Array, Array]:
 
 def climb(G: Array, b: Array, x: Array, r: Array, levels: int) -> tuple[Array, Array]:
     return (climb_pairs if len(G) == 2 else _climb)(G, b, x, r, levels)
+
+
+def hold(G: Sequence[Array], b: Sequence[Array], q: Array, x: Array, N: Array, t: int) -> tuple[Array, Array]:
+    (g00, g01, g10, g11), (b0, b1) = G, b
+    return hold_pairs(g00, g01, g10, g11, b0, b1, q, x, N, t)
 
 
 @loop

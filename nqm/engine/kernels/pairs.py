@@ -115,6 +115,36 @@ def move_pairs(A: Array, d: Array, Q: Array, X: Array, N: Array, t: int) -> tupl
 
 
 @loop
+def hold_pairs(
+    g00: Array, g01: Array, g10: Array, g11: Array, b0: Array, b1: Array, q: Array, X: Array, N: Array, t: int
+) -> tuple[Array, Array]:  # fmt: skip
+    n = len(g00)
+    X_end, N_end, w = np.empty((2, n)), np.empty((2, 2, n)), np.empty(SIZE)
+    for lo in range(0, n, CHUNK):
+        width = min(CHUNK, n - lo)
+        for x in range(width):
+            i = lo + x
+            w[A00 + x], w[A01 + x], w[A10 + x], w[A11 + x] = 1 + g00[i], g01[i], g10[i], 1 + g11[i]
+            u, v = b0[i], b1[i]
+            w[D0 + x], w[D1 + x], w[Q00 + x], w[Q01 + x], w[Q11 + x] = (
+                g00[i],
+                g11[i],
+                q[i] * u * u,
+                q[i] * u * v,
+                q[i] * v * v,
+            )
+            w[X0 + x], w[X1 + x] = X[0, i], X[1, i]
+            w[N00 + x], w[N01 + x], w[N11 + x] = N[0, 0, i], N[0, 1, i], N[1, 1, i]
+        walk_pair(w, width, t)
+        for x in range(width):
+            i = lo + x
+            X_end[0, i], X_end[1, i] = w[X0 + x], w[X1 + x]
+            N_end[0, 0, i], N_end[0, 1, i], N_end[1, 0, i] = w[N00 + x], w[N01 + x], w[N01 + x]
+            N_end[1, 1, i] = w[N11 + x]
+    return X_end, N_end
+
+
+@loop
 def load_step(w: Array, G: Array, b: Array, start: Array, g: Array, lo: int, width: int) -> None:
     """Write the map of a step and the state before it, in the slots of `Basis(G)`, into w; g is a workspace for a chunk of G."""
     for x in range(width):
