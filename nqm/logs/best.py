@@ -65,9 +65,8 @@ class BestSchedule(Tabular):
         """The schedule in the words of the command line: straight lines between the corners of the curve."""
         parts = []
         for start, end, first, last in corners(self.schedule.multipliers("lr", self.steps)):
-            n = end - start
-            flat = abs(first - last) < 1e-6 * max(first, last, 1e-12)
-            parts.append(f"constant({n}, {first:.4g})" if flat else f"linear({n}, start={first:.4g}, end={last:.4g})")
+            n, a, b = end - start, f"{first:.4g}", f"{last:.4g}"
+            parts.append(f"constant({n}, {a})" if a == b else f"linear({n}, start={a}, end={b})")
         return " + ".join(parts)
 
     def torch(self) -> str:

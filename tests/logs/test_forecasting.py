@@ -283,6 +283,13 @@ def test_what_had_to_be_assumed_is_said() -> None:
         RateMetric("plain"),
         (),
     )
+    metric, said = metric_of([replace(log, optimizer="Adm")])
+    assert metric == RateMetric("plain")
+    assert said[0].startswith(
+        "'Adm' is not an optimizer that is known here: its updates are taken as proportional to gradients"
+    )
+    for name in ("signSGD", "NormalisedSGD", "SophiaG"):
+        assert metric_of([replace(log, optimizer=name)])[0] == RateMetric("half")
 
 
 @pytest.mark.parametrize("kind", ["norm", "half", "plain"])

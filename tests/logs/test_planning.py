@@ -154,6 +154,14 @@ def test_an_example_has_a_token() -> None:
         assert caught.value.argument == "tokens_per_example"
 
 
+def test_a_line_whose_ends_are_printed_alike_is_constant() -> None:
+    found = best("norm", min_lr=0.2 * PEAKS["norm"][1])
+    for part in found.text().split(" + "):
+        if part.startswith("linear"):
+            start, end = part.rstrip(")").split("start=")[1].split(", end=")
+            assert start != end
+
+
 def test_corners_are_the_corners() -> None:
     values = np.concatenate(
         [np.linspace(0, 1, 100, endpoint=False), np.ones(200), np.linspace(1, 0, 100, endpoint=False)]
