@@ -17,7 +17,7 @@ ADAPTIVE = (
 )  # fmt: skip
 """Parts of the names of optimizers whose updates have a size of their own."""
 
-PLAIN = ("sgd", "heavyball", "heavy_ball", "heavy ball", "momentum", "nesterov", "gradient descent")
+NOT_ADAPTIVE = ("sgd", "heavyball", "heavy_ball", "heavy ball", "momentum", "nesterov", "gradient descent")
 """Parts of the names of optimizers whose updates are proportional to gradients."""
 
 RISE = 0.02  # A loss that ends this share above its lowest has risen. Rates that rise again raise a loss by less.
@@ -72,7 +72,7 @@ def unknown_names(logs: Sequence[Log]) -> tuple[str, ...]:
         f"{name!r} is not an optimizer that is known here: its updates are taken as proportional to gradients, as those of SGD. "
         "If they have a size of their own, say AdamW instead."
         for name in names
-        if not any(each in name.lower() for each in PLAIN)
+        if not any(each in name.lower() for each in NOT_ADAPTIVE)
     )
 
 
