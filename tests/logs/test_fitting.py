@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ import scipy.optimize
 import scipy.signal
 from laws import METRICS, TYPICAL, law_of
 
+from nqm import HeavyBall, Quadratic, Spectrum
 from nqm.logs import Log
 from nqm.logs.course import Course
 from nqm.logs.fitting import (
@@ -250,3 +252,33 @@ def test_starts_hold_every_parameter_of_the_law() -> None:
     assert mean.shape == deviation.shape == (len(NAMES),) == (len(TYPICAL),)
     assert len(starts) == 2
     assert all(np.all(np.isfinite(start)) for start in starts)
+
+
+def test_the_noise_speed_is_adams_edge_of_stability() -> None:
+    """Adam's momentum averages gradients: its step is a heavy ball's with the rate lr (1 - beta1), whose edge the engine knows."""
+    one = Quadratic(Spectrum([1.0], [1.0]))
+    edge = one.stability_limit(HeavyBall(momentum=0.9), math.inf) / (1 - 0.9)
+    assert SETTINGS_OF_FIT.speed[0] == pytest.approx(edge, rel=1e-6)
+
+
+def test_the_exponent_is_that_of_the_papers_spectrum() -> None:
+    """Noise has a constant density over curvature: the share below h is h, up to the largest curvature, 1."""
+    h = 1 / np.arange(1.0, 100_001)
+    modes = Spectrum(h)  # c = h, as in the paper
+    share = np.cumsum(modes.noise_mass[::-1])[::-1] / modes.noise_mass.sum()  # of all modes from the i-th on
+    middle = (modes.h > 1e-3) & (modes.h < 1e-1)  # The first modes are few, and the last have no modes below them.
+    slope = np.polyfit(np.log(modes.h[middle]), np.log(share[middle]), 1)[0]
+    assert SETTINGS_OF_FIT.exponent == pytest.approx(slope, abs=0.02)
+
+
+@pytest.mark.parametrize("beta1", [0.0, 0.9, 0.95])
+def test_weights_under_adam_walk_by_lr_squared_a_step(beta1: float) -> None:
+    """Gradients that are noise alone: R^2 of a weight grows by lr^2 in a step for every beta1, so that r0 is its mean square."""
+    rng, weights, steps = np.random.default_rng(3), 4000, 1000
+    theta, m, v = np.zeros(weights), np.zeros(weights), np.zeros(weights)
+    for t in range(1, steps + 1):
+        g = rng.standard_normal(weights)
+        m, v = beta1 * m + (1 - beta1) * g, 0.999 * v + 0.001 * g * g
+        theta -= m / (1 - beta1**t) / np.sqrt(v / (1 - 0.999**t))
+    # The mean of 4,000 squares scatters by sqrt(2 / 4000) = 2.2%. The first steps, before averages have settled, add a few percent.
+    assert np.mean(theta**2) / steps == pytest.approx(1, abs=4 * 0.022 + 0.04)
