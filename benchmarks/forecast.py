@@ -207,13 +207,19 @@ def after_beginning(log: Log) -> Log:
     return replace(log, step=log.step[kept], loss=log.loss[kept], lr=np.append(log.rates, 0.0))
 
 
-def made_case(seed: int) -> list[Row]:
-    """A fit to three of four logs with known parameters, and the fourth one's forecast."""
+def made_split(seed: int) -> tuple[Truth, list[Log], Log]:
+    """Known parameters, three logs of four that have them, and the fourth."""
     rng = np.random.default_rng(seed)
     truth = Truth.random(rng)
     logs = made_logs(truth, rng)
     left = logs.pop(list(SCHEDULES)[rng.integers(len(SCHEDULES))])
-    found = forecast(list(logs.values()))
+    return truth, list(logs.values()), left
+
+
+def made_case(seed: int) -> list[Row]:
+    """A fit to three of four logs with known parameters, and the fourth one's forecast."""
+    truth, logs, left = made_split(seed)
+    found = forecast(logs)
     outlook = found.predict(left)
     rows = []
     for row in found.table():

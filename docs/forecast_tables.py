@@ -1,4 +1,4 @@
-"""The tables of docs/forecast.md from the files that ``python -m benchmarks.forecast`` wrote."""
+"""The tables of docs/forecast.md from files of docs/checks, which ``python -m benchmarks.forecast`` and its siblings wrote."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from nqm.show.numbers import percent
 from nqm.show.tables import markdown
 
 CHECKS = Path(__file__).with_name("checks")
+SCATTER = (
+    0.0005  # the unit of errors in forecast_widths.csv: two runs of one schedule differ by about this share of the loss
+)
 
 
 def forecast_rows(name: str) -> list[dict[str, str]]:
@@ -61,6 +64,7 @@ def forecast_tables() -> str:
             markdown(["run", "size", "R2", "largest relative error", "error of the last loss", "held"], left_out),
             forecast_peaks(),
             forecast_beginnings(),
+            forecast_intervals(),
             "Points of all other runs that lie in 90% intervals, for a dozen sets of fitted runs:",
             markdown(["set", "fitted", "held"], coverage),
             "Logs made by the exact engine, on quadratics with known parameters: three of four runs are fitted. Parameters count "
@@ -73,30 +77,60 @@ def forecast_tables() -> str:
 
 
 def forecast_choice() -> str:
-    """The laws that some sets choose, on the sets that had no part in the choice."""
+    """The derived law, and the laws that some sets choose, on the sets that had no part in the choice."""
     rows = forecast_rows("choice")
     small = [
         (row["set"], _chosen(row), _law(row), f"{float(row['mean_r2']):.5f}", percent(float(row["largest_relative_error"])),
-         f"{float(row['wsd_final_error']):.4f}", *_shares(row), _share(row["held_long"]))
+         f"{float(row['wsd_final_error']):.4f}")
         for row in rows if row["mean_r2"]
     ]  # fmt: skip
     figures = [
         name for name in rows[0] if name.startswith("error_") or name in ("rank_correlation", "chosen_above_best")
     ]
     large = [
-        (_chosen(row), _law(row), *(f"{float(row[name]):.4f}" for name in figures), *_shares(row))
+        (_chosen(row), _law(row), *(f"{float(row[name]):.4f}" for name in figures))
         for row in rows if row["rank_correlation"]
     ]  # fmt: skip
-    held = ["held, published split", "held, four splits"]
     errors = ["mean R2", "largest relative error", "final loss of WSD"]
     return "\n\n".join(
         [
-            "Laws that were chosen on some sets, and their figures on another. Rows with `all three` are the law that nqm has: "
-            "it has seen the runs that it is measured on.",
-            markdown(["set", "chosen on", "law", *errors, *held, "held, long runs"], small),
+            "The law of nqm, which is derived, and laws that sets of runs choose, on the published splits. Rows with `all three` "
+            "have seen the runs that they are measured on.",
+            markdown(["set", "chosen on", "law", *errors], small),
             "The same for 124M: mean absolute errors of the last losses by peak rate, the rank correlation over runs of 50,000 "
             "steps, and how far above the best measured run the run lies that the forecast would choose.",
-            markdown(["chosen on", "law", *(name.replace("_", " ") for name in figures), *held], large),
+            markdown(["chosen on", "law", *(name.replace("_", " ") for name in figures)], large),
+            "The derived law with other widths of its priors: the mean relative error of forecasts, in the median of four splits and "
+            "in brackets in the worst of them. The first width had no part in the choice.",
+            markdown(["width", "25M", "100M"], _widths()),
+        ]
+    )
+
+
+def _widths() -> list[tuple[str, ...]]:
+    """A row for each width of the priors: the median and the largest error over the splits of each set."""
+    rows, lines = forecast_rows("widths"), []
+    for width in dict.fromkeys(row["width"] for row in rows):
+        of = [
+            [SCATTER * float(r["error"]) for r in rows if (r["width"], r["set"]) == (width, s)] for s in ("25M", "100M")
+        ]
+        lines.append((width, *(f"{100 * np.median(each):.3f}% ({100 * max(each):.3f}%)" for each in of)))
+    return lines
+
+
+def forecast_intervals() -> str:
+    """How many points 90% intervals hold, with widths that other sets calibrate and with those of nqm."""
+    names = ["published split", "other splits", "long runs", "other peaks"]
+    rows = [
+        (row["set"], _calibrated(row), f"{float(row['reach']):.2f}", _share(row["held_published"]), _splits(row),
+         _share(row["held_long"]), _share(row["held_far"]))
+        for row in forecast_rows("intervals")
+    ]  # fmt: skip
+    return "\n\n".join(
+        [
+            "Shares of points within 90% intervals. Widths are calibrated without the published splits; of the two long runs, the "
+            "smaller share is given. `engine` are logs that the exact engine made.",
+            markdown(["set", "calibrated on", "deviations", *names], rows),
         ]
     )
 
@@ -105,23 +139,25 @@ def _chosen(row: dict[str, str]) -> str:
     return "all three" if row["chosen_on"].count("+") == 2 else row["chosen_on"]
 
 
+def _calibrated(row: dict[str, str]) -> str:
+    return "all of these" if row["calibrated_on"].count("+") == 3 else row["calibrated_on"]
+
+
 def _law(row: dict[str, str]) -> str:
-    """A law in short: start of the norm, saturation, exponent and speed of the noise, and what is not as usual."""
+    """A law in short: start of the norm, saturation, exponent and speed of the noise, and the width of the priors."""
     if not row["noise"]:
         return ""
-    usual = {"width": "1.0", "beginning": "0.1", "effective_points": "10.0"}
-    others = [f"{name.replace('_', ' ')} {row[name]}" for name, value in usual.items() if row[name] != value]
     exponent, speed = row["noise"].strip("()").replace("'", "").split(", ")
-    return ", ".join([f"r0 {row['norm']}", f"k {row['k']}", f"b {exponent}", f"speed {speed}", *others])
+    return ", ".join([f"r0 {row['norm']}", f"k {row['k']}", f"b {exponent}", f"speed {speed}", f"width {row['width']}"])
 
 
 def _share(value: str) -> str:
     return f"{100 * float(value):.0f}%" if value else ""
 
 
-def _shares(row: dict[str, str]) -> tuple[str, str]:
+def _splits(row: dict[str, str]) -> str:
     least, most = _share(row["held_least"]), _share(row["held_most"])
-    return _share(row["held_published"]), f"{least} to {most}" if least else ""
+    return least if least == most else f"{least} to {most}"
 
 
 def _held(rows: list[dict[str, str]], points: str = "points") -> str:

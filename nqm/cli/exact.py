@@ -106,8 +106,7 @@ def steps(
     def show() -> None:
         click.echo(hit.message)
         if hit.steps is not None:
-            # Logs without batch sizes give a forecast whose batches have no known number of examples.
-            counted = schedule is None and batch_size < float("inf") and getattr(problem, "counts_examples", True)
+            counted = schedule is None and batch_size < float("inf") and problem.counts_examples
             budget = {"examples": hit.steps * batch_size} if counted else {}
             show_pairs({"steps": hit.steps, **budget, "loss": hit.loss})
 

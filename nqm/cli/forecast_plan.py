@@ -9,19 +9,9 @@ import click
 from click import Choice
 
 from ..show.tables import Row, some
+from . import forecast_shared as shared
 from . import options
 from .forecast import forecast
-from .forecast_shared import (
-    COLUMNS_OPTION,
-    PlannedRun,
-    about_option,
-    ending_of,
-    given,
-    one_log,
-    planned,
-    show_remarks,
-    spelled,
-)  # fmt: skip
 from .options import INPUT, INTEGER, NUMBER, OptionType, Whole, flag, option, verb
 from .output import TABLE_ROWS, Sink, progress, readable, show_table
 
@@ -49,7 +39,7 @@ MIN_RATE_HELP = "Smallest learning rate after the warm-up."
     "nqm forecast best forecast.json --steps 30000 --trunk run.csv --as torch",
     "nqm forecast best forecast.json --steps 24000 --free --pieces 20 --as text",
 )
-@given
+@shared.given
 @option("--steps", "Steps of the whole run, with those of --trunk.", INTEGER, required=True)
 @option("--max-lr LR", MAX_RATE_HELP, NUMBER)
 @option("--min-lr LR", MIN_RATE_HELP, NUMBER, default=0.0)
@@ -58,7 +48,7 @@ MIN_RATE_HELP = "Smallest learning rate after the warm-up."
 @option("--warmup", "Steps of the warm-up; as in the logs if omitted.", INTEGER)
 @option("--trunk LOG", "Log of what has been trained already: plan the rest.", INPUT)
 @option("--batch-size -b B", "Batch size; that of the logs if omitted.", NUMBER)
-@COLUMNS_OPTION
+@shared.COLUMNS_OPTION
 @option("--as form", "Print the schedule alone, in this form.", Choice(("text", "csv", "torch", "megatron")))
 @options.sink(csv=True, plot=True)
 def best(
@@ -71,7 +61,7 @@ def best(
     the batch sizes of Megatron's --step-batch-size-schedule.
     """
     _only_one(form, sink)
-    begun = one_log(trunk, columns, "trunk") if trunk else None
+    begun = shared.one_log(trunk, columns, "trunk") if trunk else None
     with progress("searching the best schedule"):
         plan = found.optimal_schedule(
             steps, max_lr, min_lr, pieces=pieces, monotone=not free, warmup=warmup, trunk=begun, batch_size=batch_size
@@ -80,7 +70,7 @@ def best(
     printed = _written(plan)[form]() if form else ""
 
     def show() -> None:
-        show_remarks(found, err=bool(form))
+        shared.show_remarks(found, err=bool(form))
         if form:
             click.echo(printed.rstrip("\n"))
         else:
@@ -96,7 +86,7 @@ def best(
     "nqm forecast length forecast.json --max-lr 2e-4 --csv lengths.csv",
     "nqm forecast length forecast.json --steps 24k --json",
 )
-@given
+@shared.given
 @option(
     "--steps lengths",
     "Lengths, such as 12k,24k,48k; half to four times that of the longest log if omitted.",
@@ -107,13 +97,13 @@ def best(
 @options.sink(csv=True, plot=True)
 def length(found: Forecast, lengths: list[int] | None, max_lr: float | None, min_lr: float, sink: Sink) -> None:
     """Say which loss the best schedule of each length ends with, and what another 10% of its steps would buy."""
-    with about_option({"lengths": "lengths", "steps": "lengths"}), progress("searching the best schedules"):
+    with shared.about_option({"lengths": "lengths", "steps": "lengths"}), progress("searching the best schedules"):
         by_length = found.losses_by_length(lengths, max_lr, min_lr)
 
     def show() -> None:
-        show_remarks(found)
+        shared.show_remarks(found)
         click.echo(f"- The longest of these runs: {by_length.sentences[-1]}\n")
-        show_table(spelled(by_length.table()), "Least loss by the length of training")
+        show_table(shared.spelled(by_length.table()), "Least loss by the length of training")
         last = f"{by_length.gain[-1]:.4f} lower than after {by_length.steps[-1]:,} steps"
         click.echo(f"with 10% more steps than the longest of these runs, the loss would be {last}")
 
@@ -125,7 +115,7 @@ def length(found: Forecast, lengths: list[int] | None, max_lr: float | None, min
     "nqm forecast next forecast.json",
     "nqm forecast next forecast.json --steps 48000 --max-lr 6e-4 --json",
 )
-@given
+@shared.given
 @option(
     "--steps",
     "Steps of the run, and of the best schedule that it is for; those of the longest log if omitted.",
@@ -139,7 +129,7 @@ def next_(found: Forecast, steps: int | None, max_lr: float | None, sink: Sink) 
         advice = found.next_run(steps, max_lr)
 
     def show() -> None:
-        show_remarks(found)
+        shared.show_remarks(found)
         show_table(advice.table(), f"Half-width of the interval, now {advice.width:.4f}")
         click.echo(advice.sentence)
 
@@ -152,24 +142,29 @@ def next_(found: Forecast, steps: int | None, max_lr: float | None, sink: Sink) 
     "nqm forecast batch sizes.json --schedule 'cosine(4000)' --peak 0.1 --plot ramp.png",
     "nqm forecast batch sizes.json --as megatron",
 )
-@given
-@planned("Schedule of the run; that of the longest log if omitted.")
-@option("--tokens-per-example", "Count the ramp in tokens, of which an example has this many.", NUMBER, default=1.0)
+@shared.given
+@shared.planned("Schedule of the run; that of the longest log if omitted.")
+@option(
+    "--tokens-per-example",
+    "Tokens of an example, as in Megatron's --seq-length.",
+    NUMBER,
+    default=1.0,
+)
 @option("--as form", "Print the batch sizes alone, for --step-batch-size-schedule.", Choice(("megatron",)))
 @options.sink(csv=True, plot=True)
-def batch(found: Forecast, run: PlannedRun, tokens_per_example: float, form: str | None, sink: Sink) -> None:
+def batch(found: Forecast, run: shared.PlannedRun, tokens_per_example: float, form: str | None, sink: Sink) -> None:
     """Say along a run which batch size makes the noise as large as what is left to learn, with a 90% interval.
 
     The logs must have two or more batch sizes. The ramp of batch sizes that this suggests doubles whenever the critical batch
     size has doubled; --as megatron prints it for Megatron's --step-batch-size-schedule.
     """
     _only_one(form, sink)
-    with about_option({"logs": "path"}):
+    with shared.about_option({"logs": "path"}):
         ramp = found.critical_batch_size(run.schedule, peak=run.peak)
     ramped = ramp.megatron(tokens_per_example)
 
     def show() -> None:
-        show_remarks(found, err=bool(form))
+        shared.show_remarks(found, err=bool(form))
         if not form:
             show_table(readable(some(ramp.table(), TABLE_ROWS), ()), "Critical batch size")
         click.echo(ramped if form else f"for --step-batch-size-schedule: {ramped}")
@@ -194,6 +189,6 @@ def _written(plan: BestSchedule) -> dict[str, Callable[[], str]]:
 def _show_best(plan: BestSchedule) -> None:
     click.echo(f"- {plan.outlook.sentence}\n")
     end: Row = {"schedule": "best", "peak": plan.peak, "loss": plan.loss, "above": 0.0}
-    show_table(spelled([end, *plan.rivals]), f"Tuned schedules of {plan.steps:,} steps")
-    click.echo(ending_of(plan.steps, plan.loss, plan.low, plan.high))
+    show_table(shared.spelled([end, *plan.rivals]), f"Tuned schedules of {plan.steps:,} steps")
+    click.echo(shared.ending_of(plan.steps, plan.loss, plan.low, plan.high))
     click.echo(f"peak {plan.peak:.6g}, schedule {plan.text()}")

@@ -153,7 +153,8 @@ def show_tuned(found: Tuned) -> None:
 
     pairs = {"optimizer": str(found.optimizer)}
     pairs |= {name: p.value for name, p in parameters(found.optimizer).items()}
-    pairs |= {k: found.to_dict()[k] for k in ("effective_lr", "steps", "examples", "loss", "batch_size")}
+    shown_of = ("effective_lr", "steps", *(("examples",) if found.counts_examples else ()), "loss", "batch_size")
+    pairs |= {k: found.to_dict()[k] for k in shown_of}
     pairs |= {} if found.stderr is None else {"stderr": found.stderr}
     click.echo(found.message)
     show_pairs(pairs)
@@ -178,6 +179,7 @@ def show_sweeps(sweeps: Sequence[Sweep], settings: bool = True) -> None:
         hidden = {"optimizer", "message"}
         hidden |= {"effective_lr"} if all(row["effective_lr"] == row["lr"] for row in rows) else set()
         hidden |= set() if any(s.at_bound) else {"at_bound"}
+        hidden |= {name for name in ("examples",) if all(row[name] is None for row in rows)}
         show_table(readable(rows, hidden), f"{s.label}, tuned to loss {s.target:g}")
     failed = dict.fromkeys(m for s in sweeps for m, T in zip(s.messages, s.steps, strict=True) if not T > 0)
     click.echo("".join(f"- {message}\n" for message in failed), nl=bool(failed))

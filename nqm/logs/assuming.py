@@ -11,8 +11,14 @@ from ..types import Wrong
 from .law import RateMetric
 from .log import Log
 
-ADAPTIVE = ("adam", "lion", "adafactor", "lamb", "rmsprop", "adagrad", "shampoo", "soap", "muon")
-"""Optimizers by name whose updates have a size of their own."""
+ADAPTIVE = (
+    "adam", "adan", "lion", "adafactor", "lamb", "lars", "rmsprop", "adagrad", "shampoo", "soap", "muon", "sign", "normalis",
+    "normaliz", "sophia", "prodigy",
+)  # fmt: skip
+"""Parts of the names of optimizers whose updates have a size of their own."""
+
+NOT_ADAPTIVE = ("sgd", "heavyball", "heavy_ball", "heavy ball", "momentum", "nesterov", "gradient descent")
+"""Parts of the names of optimizers whose updates are proportional to gradients."""
 
 RISE = 0.02  # A loss that ends this share above its lowest has risen. Rates that rise again raise a loss by less.
 
@@ -25,7 +31,7 @@ def metric_of(logs: Sequence[Log]) -> tuple[RateMetric, tuple[str, ...]]:
             "the logs are of optimizers of two kinds, such as SGD and Adam; forecast each by itself", argument="logs"
         )
     if kinds == {False}:
-        return RateMetric("plain"), ()
+        return RateMetric("plain"), unknown_names(logs)
     decays = {log.weight_decay for log in logs}
     if len(decays) > 1:
         known = ", ".join(sorted("unknown" if d is None else f"{d:g}" for d in decays))
@@ -57,6 +63,17 @@ def adaptive(optimizer: Optimizer | str | None) -> bool:
     """Whether an optimizer's updates have a size of their own, by its name."""
     name = (optimizer if isinstance(optimizer, str) else type(optimizer).__name__).lower()
     return any(each in name for each in ADAPTIVE)
+
+
+def unknown_names(logs: Sequence[Log]) -> tuple[str, ...]:
+    """Sentences on optimizers that are known by a name alone, and whose name says nothing."""
+    names = sorted({log.optimizer for log in logs if isinstance(log.optimizer, str)})
+    return tuple(
+        f"{name!r} is not an optimizer that is known here: its updates are taken as proportional to gradients, as those of SGD. "
+        "If they have a size of their own, say AdamW instead."
+        for name in names
+        if not any(each in name.lower() for each in NOT_ADAPTIVE)
+    )
 
 
 def reference_of(logs: Sequence[Log]) -> tuple[float | None, tuple[str, ...]]:

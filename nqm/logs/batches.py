@@ -8,7 +8,7 @@ larger batch removes; above it most is signal, which only more steps remove. It 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,8 +21,8 @@ from ..types import Array, Wrong
 from .asking import asked
 from .best import step_batch_sizes
 from .course import Course
-from .fitting import NORMAL_90
-from .law import NAMES
+from .fitting import INTERVAL_90
+from .law import NAMES, LossLaw
 from .log import Log
 
 if TYPE_CHECKING:
@@ -99,12 +99,12 @@ def critical_batch_size(
     ratio = noise / signal
     slopes = _log_ratio_slopes(law, course)
     variance = np.einsum("ij,jk,ik->i", slopes, forecast.fitted.covariance, slopes)
-    spread = np.exp(np.minimum(NORMAL_90 * np.sqrt(np.maximum(variance, 0)), 700))
+    spread = np.exp(np.minimum(INTERVAL_90 * np.sqrt(np.maximum(variance, 0)), 700))
     value = forecast.batch_size * ratio
     return BatchRamp(times, value, value / spread, value * spread)
 
 
-def _log_ratio_slopes(law: Any, course: Course, step: float = 1e-5) -> Array:
+def _log_ratio_slopes(law: LossLaw, course: Course, step: float = 1e-5) -> Array:
     """Derivatives of log(noise / signal) by the log parameters, by central differences of two closed forms."""
     columns = []
     for i in range(len(NAMES)):
@@ -112,7 +112,7 @@ def _log_ratio_slopes(law: Any, course: Course, step: float = 1e-5) -> Array:
         for sign in (1, -1):
             theta = law.theta.copy()
             theta[i] += sign * step
-            signal, noise = type(law)(law.metric, theta).parts(course)
+            signal, noise = replace(law, theta=theta).parts(course)
             ends.append(np.log(np.maximum(noise, math.ulp(0.0))) - np.log(signal))
         columns.append((ends[0] - ends[1]) / (2 * step))
     return np.nan_to_num(np.stack(columns, axis=1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from ..engine.readable import Tabular
 from ..engine.run import number, numbers
 from ..engine.schedule import Schedule
-from ..types import Array, Wrong
+from ..types import Array, Wrong, is_number
 from .outlook import Outlook
 
 if TYPE_CHECKING:
@@ -64,9 +65,8 @@ class BestSchedule(Tabular):
         """The schedule in the words of the command line: straight lines between the corners of the curve."""
         parts = []
         for start, end, first, last in corners(self.schedule.multipliers("lr", self.steps)):
-            n = end - start
-            flat = abs(first - last) < 1e-6 * max(first, last, 1e-12)
-            parts.append(f"constant({n}, {first:.4g})" if flat else f"linear({n}, start={first:.4g}, end={last:.4g})")
+            n, a, b = end - start, f"{first:.4g}", f"{last:.4g}"
+            parts.append(f"constant({n}, {a})" if a == b else f"linear({n}, start={a}, end={b})")
         return " + ".join(parts)
 
     def torch(self) -> str:
@@ -126,16 +126,22 @@ def corners(values: Array, tolerance: float = 0.004) -> list[tuple[int, int, flo
 
 
 def step_batch_sizes(schedule: Schedule, batch_size: float, tokens_per_example: float = 1.0) -> str:
-    """Megatron's ``--step-batch-size-schedule``: pairs of what has been seen and the batch size from there on."""
+    """Megatron's ``--step-batch-size-schedule``: pairs of what has been seen and the batch size from there on.
+
+    Megatron counts in tokens and divides them by its ``--seq-length``, which ``tokens_per_example`` must be. The counts begin
+    with 0 and increase strictly.
+    """
+    if not (is_number(tokens_per_example) and 1 <= tokens_per_example < math.inf):
+        raise Wrong(f"an example must have at least one token, got {tokens_per_example!r}", "tokens_per_example")
     sizes = np.maximum(1, np.rint(batch_size * schedule.batch_size)).astype(np.int64)
     seen = np.append(0.0, np.cumsum(schedule.lengths * sizes))[:-1] * tokens_per_example
     kept = np.append(True, sizes[1:] != sizes[:-1])
-    return " ".join(f"{compact(t)}:{b}" for t, b in zip(seen[kept], sizes[kept], strict=True))
+    return " ".join(f"{compact(round(t))}:{b}" for t, b in zip(seen[kept].tolist(), sizes[kept], strict=True))
 
 
-def compact(count: float) -> str:
-    """A count as Megatron writes it: 250B, 1.5M, 300K, 12."""
-    for unit, name in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
-        if count >= unit:
-            return f"{count / unit:.6g}{name}"
-    return f"{count:.0f}"
+def compact(count: int) -> str:
+    """A count as Megatron reads it, exactly: 250B, 1500K, 12. A unit is used only for whole multiples of it."""
+    for unit, name in ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "K")):
+        if count and count % unit == 0:
+            return f"{count // unit}{name}"
+    return str(count)

@@ -11,7 +11,7 @@ from ..engine.readable import Tabular
 from ..types import Array
 from .allowance import Gaps
 from .course import Course
-from .fitting import NORMAL_90, SETTINGS_OF_FIT
+from .fitting import INTERVAL_90, SETTINGS_OF_FIT, independent_points
 
 if TYPE_CHECKING:
     from .forecasting import Forecast
@@ -101,29 +101,30 @@ def next_run(forecast: Forecast, steps: int | None = None, max_lr: float | None 
 
     def width(covariance: Array, more: Course | None = None) -> float:
         allowance = float(Gaps.of(forecast, end, more).allowance()[0])
-        return NORMAL_90 * best.loss * float(np.sqrt(goal @ covariance @ goal + allowance**2))
+        return INTERVAL_90 * best.loss * float(np.sqrt(goal @ covariance @ goal + allowance**2))
 
     runs = candidates(forecast, steps, best.peak)
     times = np.unique(np.linspace(max(1, steps // 20), steps, CANDIDATE_POINTS).astype(int))
+    free = float(np.median([independent_points(e) for e in forecast.fitted.residuals]))
     rows = []
     for name, rates in runs.items():
         course = Course.of(rates, times, decay)
         rows.append(
-            {"run": name, "width": width(narrowed(covariance, _slopes(forecast, course), forecast.error), course)}
+            {"run": name, "width": width(narrowed(covariance, _slopes(forecast, course), forecast.error, free), course)}
         )
     rows.sort(key=lambda row: row["width"])
     return NextRun(rows, width(covariance), runs[rows[0]["run"]], int(steps))
 
 
-def narrowed(covariance: Array, slopes: Array, scatter: float) -> Array:
+def narrowed(covariance: Array, slopes: Array, scatter: float, independent: float) -> Array:
     """The covariance of the parameters after one more log, whose points scatter as those of the fitted logs do.
 
-    Of its points, `ForecastSettings.independent_points` are independent, and they have an offset in common. ``slopes`` are the
-    derivatives of the logarithms of its losses by the parameters.
+    So many of its points are ``independent``, and they have an offset in common. ``slopes`` are the derivatives of the
+    logarithms of its losses by the parameters.
     """
     count = len(slopes)
     noise = np.full((count, count), SETTINGS_OF_FIT.offset**2)
-    noise += np.eye(count) * scatter**2 * max(count / SETTINGS_OF_FIT.independent_points, 1.0)
+    noise += np.eye(count) * scatter**2 * max(count / independent, 1.0)
     across = slopes @ covariance
     return covariance - across.T @ np.linalg.solve(across @ slopes.T + noise, across)
 

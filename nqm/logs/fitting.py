@@ -7,10 +7,10 @@ hold what few logs can decide near the values that other training runs had.
 The covariance is that of an estimate whose weights are not the true ones (a sandwich). With P the inverse variances of the
 priors, D the information of the logs in the units of the fit, and G_l the sum of the weighted derivatives of log l,
 
-    covariance = (P + D)^-1 (P + f D + offset^2 sum_l G_l G_l') (P + D)^-1
+    covariance = (P + D)^-1 (P + sum_l f_l D_l + offset^2 G_l G_l') (P + D)^-1
 
-f is the measured mean square of the residuals, in place of the assumed one, for `ForecastSettings.independent_points` points of a
-log; ``offset`` is what all points of a run have in common, which no residual shows.
+D_l is the part of log l in D. f_l is the measured mean square of its residuals over the assumed one, for as many independent
+points as their autocorrelation leaves; ``offset`` is what all points of a run have in common, which no residual shows.
 """
 
 from __future__ import annotations
@@ -26,24 +26,23 @@ from .course import Course
 from .law import NAMES, LossLaw, RateMetric
 from .log import Log
 
-NORMAL_90 = 1.645  # A normal variable stays within so many standard deviations in 90% of cases.
+FEWEST_POINTS = 3.0  # A log has at least so many independent points, which is what a fit needs of it.
+# A 90% interval reaches so many standard deviations to either side. The normal law has 1.645, but the parts of the variance overlap:
+# the scatter of a fit holds some of the error of the law. ``python -m benchmarks.forecast_intervals`` finds the number.
+INTERVAL_90 = 1.45
 
 
 @dataclass(frozen=True)
 class ForecastSettings:
     """The numbers that steer a fit.
 
-    ``python -m benchmarks.forecast_choice`` chose r0, k, the exponent, the priors, ``beginning`` and ``effective_points`` on three
-    sets of published runs: a model of 25 million weights, one of 100 million, and one of 124 million at several peak rates. Errors on
-    these runs are not a test of the choice; docs/forecast.md has what laws reach that are chosen without the runs in question.
+    The means of the priors of adaptive optimizers are derived. Their widths were chosen on runs of a model of 25 million weights and
+    one of 100 million; ``python -m benchmarks.forecast_choice`` compares this law with those that sets of runs choose.
     """
 
     scatter: float = 1e-3  # Relative deviation at which a residual stops counting as Gaussian (Huber's delta).
     # Independent points of a log, however many it has: what the law misses of a run is the same for neighbouring points.
     effective_points: float = 10.0
-    # Points of a log whose residuals are independent, for the covariance. The autocorrelation of the residuals leaves 3 to 112
-    # points of a log, 17 in the median of 43 logs in twelve fits to published runs.
-    independent_points: float = 15.0
     # Relative standard deviation of what all points of a run have in common, such as its seed. 16 pairs of runs of one
     # schedule (124 million weights) differ as 0.0004 does, and single pairs of 25 and 100 million weights as 0.00035 and 0.00045.
     offset: float = 0.0004
@@ -51,28 +50,23 @@ class ForecastSettings:
     exponent: float = 1.0  # b of the law: the noise of a step is forgotten as the intrinsic time to this power.
     plain_exponent: float = 1.0  # The same for SGD, of which no published runs were at hand.
     # Starts of the fit: s0 as a share of the longest intrinsic time, and a factor on the noise that the priors expect.
-    starts: tuple[tuple[float, float], ...] = (
-        (0.003, 0.3),
-        (0.003, 1.0),
-        (0.003, 3.0),
-        (0.1, 0.3),
-        (0.1, 1.0),
-        (0.1, 3.0),
-    )
+    starts: tuple[tuple[float, float], ...] = ((0.003, 1.0), (0.1, 1.0))
     beginning: float = 0.1  # Points in the first part of a run count less: the law does not know the first transient.
-    # Means and standard deviations of log parameters. Squared start of the weight norm: runs at several peak rates do not decide
-    # it, because the first transient of the network overlays that of the norm.
-    r0: tuple[float, float] = (0.0005, 0.12)
-    k: tuple[float, float] = (
-        3.3,
-        0.2,
-    )  # Saturation of noise times the least loss, which does not depend on the loss's unit.
-    alpha: tuple[float, float] = (0.6, 0.25)  # Exponent of the signal.
-    # 2 C times the mean effective rate: how many times a step the noise of the fastest curvatures is forgotten. Cosines alone do
-    # not decide it: left free it went to several hundred there, and the errors at the largest rates tripled.
-    speed: tuple[float, float] = (15.0, 0.2)
+    # Means and standard deviations of log parameters. They follow from how training works, and docs/forecast.md derives them.
+    r0: tuple[float, float] = (
+        0.0004,
+        0.25,
+    )  # Squared start of the weight norm: weights begin with a deviation of 0.02.
+    # Saturation of noise times the least loss. The cross-entropy leaves its quadratic at an excess of about one nat, and language
+    # models end near three.
+    k: tuple[float, float] = (3.0, 0.25)
+    alpha: tuple[float, float] = (0.6, 0.5)  # Exponent of the signal.
+    # 2 C times the mean effective rate: how many times a step the noise of the fastest curvatures is forgotten. The largest
+    # curvature at which Adam with beta1 = 0.9 is stable is 38 over the rate, and C is the mean of curvatures up to it.
+    speed: tuple[float, float] = (38.0, 0.25)
     plain_alpha: tuple[float, float] = (0.6, 0.5)  # Exponent of the signal for SGD, where the logs must decide it.
-    plain_speed: tuple[float, float] = (1.0, 2.0)  # The same for SGD: noise speed.
+    # The same for SGD: noise speed. A deviation of 2 drew N and C half of their deviations upwards, on logs with known laws.
+    plain_speed: tuple[float, float] = (1.0, 5.0)
 
     def exponent_of(self, metric: RateMetric) -> float:
         """The exponent b for the optimizer of a metric."""
@@ -140,11 +134,11 @@ def warmup_of(rates: Array) -> int:
 
 
 def averaged(step: Array, y: Array, most: int) -> tuple[Array, Array]:
-    """At most so many points: medians of groups of neighbours, at the middle step of each group."""
+    """At most so many points: medians of groups of neighbours, at the mean step of each group."""
     if len(step) <= most:
         return step, y
     groups = np.array_split(np.arange(len(step)), most)
-    return np.array([step[g[len(g) // 2]] for g in groups]), np.array([np.median(y[g]) for g in groups])
+    return np.array([round(step[g].mean()) for g in groups]), np.array([np.median(y[g]) for g in groups])
 
 
 def sizes_of(log: Log, reference: float | None) -> Array | float:
@@ -179,26 +173,49 @@ def fit_law(readings: list[Reading], metric: RateMetric, settings: ForecastSetti
     scatter = math.sqrt(np.mean([mean_square(e, r.weight) for e, r in zip(residuals, readings, strict=True)]))
     covariance = np.zeros((len(NAMES), len(NAMES)))
     weights = [r.weight * huber(e / settings.scatter)[1] for e, r in zip(residuals, readings, strict=True)]
-    covariance[np.ix_(free, free)] = sandwich(objective.jacobian(best.x), weights, scatter, settings)
+    squares = [mean_square(e, r.weight) / independent_points(e) for e, r in zip(residuals, readings, strict=True)]
+    covariance[np.ix_(free, free)] = sandwich(objective.jacobian(best.x), weights, squares, settings)
     return Fitted(law, covariance, deviation, float(best.cost), scatter, residuals)
 
 
-def sandwich(J: Array, weights: list[Array], scatter: float, settings: ForecastSettings = SETTINGS_OF_FIT) -> Array:
+def sandwich(
+    J: Array, weights: list[Array], squares: list[float], settings: ForecastSettings = SETTINGS_OF_FIT
+) -> Array:
     """The covariance of the free parameters, as the module's docstring has it.
 
-    J has the derivatives of the priors' residuals, then those of each log, and ``weights`` what multiplies a log's residuals.
+    J has the derivatives of the priors' residuals, then those of each log, ``weights`` what multiplies a log's residuals, and
+    ``squares`` the mean square of a log's residuals over the number of independent points.
     """
     count = J.shape[1]
     P = J[:count].T @ J[:count]
     D = J[count:].T @ J[count:]
-    f = (scatter / settings.scatter) ** 2 * settings.effective_points / settings.independent_points
-    middle = P + f * D
+    middle = P.copy()
     ends = np.cumsum([len(w) for w in weights])[:-1]
-    for rows, weight in zip(np.split(J[count:], ends), weights, strict=True):
+    for rows, weight, square in zip(np.split(J[count:], ends), weights, squares, strict=True):
+        f = square * settings.effective_points / settings.scatter**2
         G = (weight / settings.scatter) @ rows
-        middle += settings.offset**2 * np.outer(G, G)
+        middle += f * rows.T @ rows + settings.offset**2 * np.outer(G, G)
     bread = np.linalg.pinv(P + D)
     return bread @ middle @ bread
+
+
+def independent_points(residuals: Array) -> float:
+    """How many points of a log are independent: their number over the sum of their autocorrelations, after the first tenth.
+
+    The sum ends before the first correlation that a row of independent residuals would have by chance.
+    """
+    e = residuals[len(residuals) // 10 :]
+    e = e - e.mean()
+    count, square = len(e), float(e @ e)
+    if not square > 0:
+        return float(count)
+    total = 1.0
+    for lag in range(1, count // 2):
+        correlation = float(e[lag:] @ e[:-lag]) / square
+        if correlation < 1 / math.sqrt(count):
+            break
+        total += 2 * correlation
+    return max(count / total, FEWEST_POINTS)
 
 
 def mean_square(residuals: Array, weight: Array) -> float:

@@ -19,7 +19,7 @@ from .allowance import Gaps, distance_sentence, outside
 from .asking import asked
 from .assuming import metric_of, reference_of, rising
 from .course import Course
-from .fitting import NORMAL_90, Fitted, after_warmup, fit_law, reading, sizes_of, warmup_of
+from .fitting import INTERVAL_90, Fitted, after_warmup, fit_law, reading, sizes_of, warmup_of
 from .law import NAMES, LossLaw, RateMetric
 from .log import Log
 from .outlook import Outlook
@@ -109,7 +109,7 @@ class Forecast(Tabular):
         rows = []
         for name in self.metric.names:
             i = NAMES.index(name)
-            spread = math.exp(min(NORMAL_90 * deviation[i], 700))
+            spread = math.exp(min(INTERVAL_90 * deviation[i], 700))
             value = self.law[name]
             decided = bool(deviation[i] < 0.5 * self.fitted.prior[i] and deviation[i] < 1)
             interval = {"low": value / spread, "high": value * spread}
@@ -147,7 +147,7 @@ class Forecast(Tabular):
         gaps = Gaps.of(self, run.course)
         share = J / loss[:, None]
         variance = np.einsum("ij,jk,ik->i", share, self.fitted.covariance, share) + gaps.allowance() ** 2
-        spread = np.minimum(NORMAL_90 * np.sqrt(np.maximum(variance, 0)), WIDEST)
+        spread = np.minimum(INTERVAL_90 * np.sqrt(np.maximum(variance, 0)), WIDEST)
         low, high = loss * np.exp(-spread), loss * np.exp(spread)
         parts = outside(self, float(run.rates.max()), int(run.times[-1]), run.size)
         sentence = distance_sentence(parts, float(gaps.form()[-1]))

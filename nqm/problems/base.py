@@ -64,6 +64,11 @@ class Problem(Readable):
     def _brief(self) -> str:
         return self.spectrum._brief()
 
+    @property
+    def counts_examples(self) -> bool:
+        """Whether a batch size is a number of examples, so that steps times batch size count examples."""
+        return True
+
     # What a problem supplies.
 
     @property

@@ -97,7 +97,7 @@ class Tuned(Readable, Generic[O_co]):
     does not help here. ``method`` says how losses were found: "exact", by "mean field", or "sampled". ``stderr`` is None
     unless they were sampled. For an optimizer that is sampled it is the standard error
     of the steps, or of the loss after a budget, at the setting that was found. It says nothing of better settings that the
-    search may have missed.
+    search may have missed. ``counts_examples`` says whether the batch size is a number of examples.
     """
 
     optimizer: O_co
@@ -109,6 +109,12 @@ class Tuned(Readable, Generic[O_co]):
     message: str
     stderr: float | None = None
     method: Method = "exact"
+    counts_examples: bool = True
+
+    @property
+    def examples(self) -> float | None:
+        """Steps times batch size; None where the target is not reached, or where the batch size counts no examples."""
+        return self.steps * self.batch_size if self.steps is not None and self.counts_examples else None
 
     def _brief(self) -> str:
         return f"{self.optimizer}, batch_size={self.batch_size:,.10g}: {self.message}"
@@ -119,7 +125,7 @@ class Tuned(Readable, Generic[O_co]):
             **{name: number(p.value) for name, p in parameters(self.optimizer).items()},
             "effective_lr": number(self.optimizer.effective_lr),
             "steps": self.steps,
-            "examples": None if self.steps is None else number(self.steps * self.batch_size),
+            "examples": number(self.examples),
             "loss": number(self.loss),
             "batch_size": number(self.batch_size),
             "at_bound": list(self.at_bound),

@@ -42,7 +42,8 @@ DEFAULT_BATCH_SIZES = tuple(2**e for e in range(2, 21, 2))
 class Sweep(Tabular):
     """Tuned steps to a target over batch sizes.
 
-    At a batch size that did not reach the target, steps and settings are NaN and ``messages`` says why. Perfect scaling
+    At a batch size that did not reach the target, steps and settings are NaN and ``messages`` says why. ``examples`` are NaN
+    if a batch size is no number of examples, as in a forecast from logs without batch sizes. Perfect scaling
     takes the fewest examples of the sweep at every batch size. ``smallest_steps`` are the tuned steps without noise.
     ``method`` says how steps were found: "exact", by "mean field", or "sampled". ``steps_stderr`` has the standard errors of
     sampled steps, and is None otherwise.
@@ -94,7 +95,7 @@ class Sweep(Tabular):
             )
             return knee(self.spectrum, self.target, self.power) if plain and self.spectrum is not None else math.nan
         if definition == "ratio":
-            return float(np.nanmin(self.examples) / self.smallest_steps) if np.isfinite(self.steps).any() else math.nan
+            return float(np.fmin.reduce(self.examples) / self.smallest_steps)
         return excess_at(self.batch_sizes, self.examples, EXCESS[definition])
 
     def remarks(self) -> dict[Definition, str]:
@@ -110,7 +111,7 @@ class Sweep(Tabular):
                 word = "not known" if math.isnan(self.critical_batch_size(definition)) else "rough"
                 found[definition] = f"{word}: {why}"
         if math.isnan(self.critical_batch_size("knee")):
-            found["knee"] = NO_KNEE
+            found["knee"] = NO_KNEE if self.spectrum is not None else "there is no closed form for this problem"
         return found
 
     def _doubt(self, B: Array, T: Array, factor: float) -> str:
@@ -272,8 +273,9 @@ def sweep(
     # A search that is not exact may find fewer steps with noise than without.
     fewest = float(limit[0].steps) if limit and limit[0].steps is not None else math.nan
     fewest = fewest if optimizer.linear else float(np.fmin.reduce(steps, initial=fewest))
+    examples = steps * sizes if problem.counts_examples else np.full(len(sizes), math.nan)
     return Sweep(
-        family=optimizer, target=target, batch_sizes=sizes, steps=steps, examples=steps * sizes,
+        family=optimizer, target=target, batch_sizes=sizes, steps=steps, examples=examples,
         optimizers=optimizers, lr=np.array([float(of["lr"].value) if "lr" in of else math.nan for of in known]),
         effective_lr=np.array([math.nan if o is None else float(o.effective_lr) for o in optimizers]),
         at_bound=tuple(a.at_bound for a in found), messages=tuple(a.message for a in found),

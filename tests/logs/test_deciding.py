@@ -68,9 +68,9 @@ def test_one_more_log_narrows_the_covariance_as_a_fit_with_it_would() -> None:
     rng = np.random.default_rng(0)
     half, slopes = rng.standard_normal((4, 4)), 1 + 0.3 * rng.standard_normal((30, 4))
     covariance, scatter = 1e-4 * half @ half.T, 2e-3
-    noise = scatter**2 * 30 / SETTINGS_OF_FIT.independent_points * np.eye(30) + SETTINGS_OF_FIT.offset**2
+    noise = scatter**2 * 30 / 15 * np.eye(30) + SETTINGS_OF_FIT.offset**2
     expected = np.linalg.inv(np.linalg.inv(covariance) + slopes.T @ np.linalg.inv(noise) @ slopes)
-    np.testing.assert_allclose(narrowed(covariance, slopes, scatter), expected, rtol=1e-6)
+    np.testing.assert_allclose(narrowed(covariance, slopes, scatter, 15), expected, rtol=1e-6)
     # Without the offset, a run would promise nearly twice as much about what moves all of its points alike.
     apart = np.linalg.inv(np.linalg.inv(covariance) + slopes.T @ slopes / (2 * scatter**2))
     assert expected.sum() > 1.5 * apart.sum()

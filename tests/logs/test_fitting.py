@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import scipy.optimize
+import scipy.signal
 from laws import METRICS, TYPICAL, law_of
 
+from nqm import HeavyBall, Quadratic, Spectrum
 from nqm.logs import Log
 from nqm.logs.course import Course
 from nqm.logs.fitting import (
@@ -20,6 +23,7 @@ from nqm.logs.fitting import (
     fit_law,
     guesses,
     huber,
+    independent_points,
     mean_square,
     reading,
     sandwich,
@@ -94,7 +98,8 @@ def test_points_of_a_long_log_are_averaged() -> None:
     assert one.y.size == one.course.steps.size == SETTINGS_OF_FIT.most_points
     # The median of 500 points has a standard deviation of 1.25 x 0.01 / sqrt(500) = 0.00056; 200 of them stay within 4.5.
     # The first group falls by 40% over its steps, where the median is that of the curve itself.
-    np.testing.assert_allclose(one.y, np.log(loss[one.course.steps - 1]), atol=4.5 * 0.00056)
+    # The mean step of an even group lies between two steps, and half a step is 0.0002 there.
+    np.testing.assert_allclose(one.y, np.log(loss[one.course.steps - 1]), atol=4.5 * 0.00056 + 0.0002)
 
 
 def test_few_points_are_not_averaged() -> None:
@@ -103,6 +108,9 @@ def test_few_points_are_not_averaged() -> None:
     step, y = averaged(np.arange(9), np.array([1.0, 1, 9, 2, 2, 2, 3, -9, 3]), 3)
     assert step.tolist() == [1, 4, 7]
     assert y.tolist() == [1, 2, 3]
+    # Pairs are not moved to their later step: a straight line stays one on average.
+    step, y = averaged(np.arange(0, 400, 10), np.arange(0.0, 400, 10), 20)
+    assert step.tolist() == y.tolist()
 
 
 def test_a_log_counts_as_so_many_points_however_many_it_has() -> None:
@@ -190,7 +198,7 @@ def test_derivatives_of_the_objective(metric: RateMetric) -> None:
 def test_the_covariance_against_many_estimates() -> None:
     """A linear model with an offset of each log and independent errors, estimated 4,000 times as the fit would."""
     rng = np.random.default_rng(1)
-    points, settings = 15, replace(SETTINGS_OF_FIT, effective_points=15.0, independent_points=15.0, offset=2e-3)
+    points, settings = 15, replace(SETTINGS_OF_FIT, effective_points=15.0, offset=2e-3)
     slopes = [rng.standard_normal((points, 2)) + 0.5 for _ in range(3)]  # of log losses by two parameters
     weights = [np.ones(points) for _ in slopes]
     P = 1e4 * np.eye(2)  # inverse variances of the priors
@@ -201,12 +209,25 @@ def test_the_covariance_against_many_estimates() -> None:
     scatter = 7e-4
     y = truth @ stacked.T + offsets + scatter * rng.standard_normal(offsets.shape)
     found = y @ stacked @ np.linalg.inv(settings.scatter**2 * P + stacked.T @ stacked)
-    covariance = sandwich(J, weights, scatter, settings)
+    squares = [scatter**2 / points] * 3
+    covariance = sandwich(J, weights, squares, settings)
     z = (found - truth) / np.sqrt(np.diag(covariance))
     # The mean of 4,000 squares of a normal variable has a standard deviation of sqrt(2 / 4000) = 0.022.
     np.testing.assert_allclose(np.mean(z**2, axis=0), 1, atol=4 * 0.022)
-    bare = sandwich(J, weights, scatter, replace(settings, offset=0.0))  # The planted bug: no offset.
+    bare = sandwich(J, weights, squares, replace(settings, offset=0.0))  # The planted bug: no offset.
     assert np.all(np.mean((found - truth) ** 2, axis=0) / np.diag(bare) > 1.5)
+
+
+def test_independent_points_of_residuals() -> None:
+    """Residuals that forget a share 1 - a in a step have (1 - a) / (1 + a) as many independent points; an offset changes nothing."""
+    rng, count = np.random.default_rng(2), 4000
+    noise = rng.standard_normal(count)
+    assert independent_points(noise + 5) == pytest.approx(0.9 * count, rel=0.1)
+    for a in (0.5, 0.9):
+        slow = scipy.signal.lfilter([1], [1, -a], noise)
+        assert independent_points(slow) == pytest.approx(0.9 * count * (1 - a) / (1 + a), rel=0.25)
+    assert independent_points(np.linspace(-1, 1, 50)) < 5
+    assert independent_points(np.zeros(20)) == 18
 
 
 def test_parameters_that_a_metric_does_not_have_are_held(clean: Fitted) -> None:
@@ -229,5 +250,35 @@ def test_starts_hold_every_parameter_of_the_law() -> None:
     readings = [reading(log, PLAIN, None) for log in logs_of(TRUE)]
     mean, deviation, starts = guesses(readings, PLAIN, SETTINGS_OF_FIT)
     assert mean.shape == deviation.shape == (len(NAMES),) == (len(TYPICAL),)
-    assert len(starts) == 6
+    assert len(starts) == 2
     assert all(np.all(np.isfinite(start)) for start in starts)
+
+
+def test_the_noise_speed_is_adams_edge_of_stability() -> None:
+    """Adam's momentum averages gradients: its step is a heavy ball's with the rate lr (1 - beta1), whose edge the engine knows."""
+    one = Quadratic(Spectrum([1.0], [1.0]))
+    edge = one.stability_limit(HeavyBall(momentum=0.9), math.inf) / (1 - 0.9)
+    assert SETTINGS_OF_FIT.speed[0] == pytest.approx(edge, rel=1e-6)
+
+
+def test_the_exponent_is_that_of_the_papers_spectrum() -> None:
+    """Noise has a constant density over curvature: the share below h is h, up to the largest curvature, 1."""
+    h = 1 / np.arange(1.0, 100_001)
+    modes = Spectrum(h)  # c = h, as in the paper
+    share = np.cumsum(modes.noise_mass[::-1])[::-1] / modes.noise_mass.sum()  # of all modes from the i-th on
+    middle = (modes.h > 1e-3) & (modes.h < 1e-1)  # The first modes are few, and the last have no modes below them.
+    slope = np.polyfit(np.log(modes.h[middle]), np.log(share[middle]), 1)[0]
+    assert SETTINGS_OF_FIT.exponent == pytest.approx(slope, abs=0.02)
+
+
+@pytest.mark.parametrize("beta1", [0.0, 0.9, 0.95])
+def test_weights_under_adam_walk_by_lr_squared_a_step(beta1: float) -> None:
+    """Gradients that are noise alone: R^2 of a weight grows by lr^2 in a step for every beta1, so that r0 is its mean square."""
+    rng, weights, steps = np.random.default_rng(3), 4000, 1000
+    theta, m, v = np.zeros(weights), np.zeros(weights), np.zeros(weights)
+    for t in range(1, steps + 1):
+        g = rng.standard_normal(weights)
+        m, v = beta1 * m + (1 - beta1) * g, 0.999 * v + 0.001 * g * g
+        theta -= m / (1 - beta1**t) / np.sqrt(v / (1 - 0.999**t))
+    # The mean of 4,000 squares scatters by sqrt(2 / 4000) = 2.2%. The first steps, before averages have settled, add a few percent.
+    assert np.mean(theta**2) / steps == pytest.approx(1, abs=4 * 0.022 + 0.04)

@@ -17,7 +17,7 @@ from nqm.logs import Forecast, Log, forecast
 from nqm.logs.allowance import SETTINGS_OF_ERROR
 from nqm.logs.assuming import metric_of, reference_of, rising
 from nqm.logs.course import Course
-from nqm.logs.fitting import NORMAL_90, Fitted
+from nqm.logs.fitting import INTERVAL_90, Fitted
 from nqm.logs.law import NAMES, LossLaw, RateMetric
 from nqm.types import Wrong
 
@@ -188,16 +188,16 @@ def test_the_interval_is_that_of_the_covariance_and_the_residuals(plain: Forecas
     found = plain.predict(RATES, [T])
     _, J = plain.law.jacobian(Course.of(RATES, np.array([T]), 0.1))
     spread = np.sqrt(SPREAD**2 * np.sum((J / found.loss[0]) ** 2) + OWN**2)
-    np.testing.assert_allclose(np.log(found.high / found.loss), NORMAL_90 * spread, rtol=1e-9)
-    np.testing.assert_allclose(np.log(found.loss / found.low), NORMAL_90 * spread, rtol=1e-9)
+    np.testing.assert_allclose(np.log(found.high / found.loss), INTERVAL_90 * spread, rtol=1e-9)
+    np.testing.assert_allclose(np.log(found.loss / found.low), INTERVAL_90 * spread, rtol=1e-9)
 
 
 def test_the_table_of_parameters(plain: Forecast) -> None:
     rows = {row["parameter"]: row for row in plain.table()}
     assert tuple(rows) == NAMES
     assert rows["floor"]["value"] == pytest.approx(3.0)
-    assert rows["floor"]["high"] == pytest.approx(3.0 * np.exp(NORMAL_90 * SPREAD))
-    assert rows["floor"]["low"] == pytest.approx(3.0 * np.exp(-NORMAL_90 * SPREAD))
+    assert rows["floor"]["high"] == pytest.approx(3.0 * np.exp(INTERVAL_90 * SPREAD))
+    assert rows["floor"]["low"] == pytest.approx(3.0 * np.exp(-INTERVAL_90 * SPREAD))
     assert all(row["decided"] for row in rows.values())
     wide = replace(plain.fitted, covariance=0.3 * np.eye(len(NAMES)))  # deviations of 0.55, over half of the priors' 1
     assert not any(row["decided"] for row in replace(plain, fitted=wide).table())
@@ -283,6 +283,13 @@ def test_what_had_to_be_assumed_is_said() -> None:
         RateMetric("plain"),
         (),
     )
+    metric, said = metric_of([replace(log, optimizer="Adm")])
+    assert metric == RateMetric("plain")
+    assert said[0].startswith(
+        "'Adm' is not an optimizer that is known here: its updates are taken as proportional to gradients"
+    )
+    for name in ("signSGD", "NormalisedSGD", "SophiaG"):
+        assert metric_of([replace(log, optimizer=name)])[0] == RateMetric("half")
 
 
 @pytest.mark.parametrize("kind", ["norm", "half", "plain"])

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from known_laws import KINDS, PEAKS, Kind, known_forecast
 
 from nqm.engine.schedule import Schedule
@@ -96,10 +101,65 @@ def test_torch_follows_the_snippet() -> None:
 
 def test_batch_sizes_as_megatron_has_them() -> None:
     ramp = Schedule([100, 100, 50], batch_size=[1, 1, 2])
-    assert step_batch_sizes(ramp, 768, tokens_per_example=1000) == "0:768 153.6M:1536"
-    assert [compact(n) for n in (0, 999, 1.5e6, 2.5e11)] == ["0", "999", "1.5M", "250B"]
+    assert step_batch_sizes(ramp, 768, tokens_per_example=1000) == "0:768 153600K:1536"
+    assert [compact(n) for n in (0, 999, 1_500_000, 250 * 10**9)] == ["0", "999", "1500K", "250B"]
     with pytest.raises(Wrong, match="no batch size"):
         known_forecast("norm", None).optimal_schedule(STEPS, pieces=3).megatron()
+
+
+def as_megatron_reads(text: str, seq_length: int) -> list[tuple[int, int]]:
+    """(examples, batch size) by the rules of Megatron's parser, as its documentation states them.
+
+    Entries are separated by blanks or commas, a threshold and a batch size by a colon. Numbers may end with K, M, B or T; the
+    float before the letter is multiplied and cut to a whole number. Thresholds are tokens, of which whole sequences count.
+    The first is 0 and they increase strictly; batch sizes are positive.
+    """
+    units = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
+
+    def whole(number: str) -> int:
+        letter = number[-1].upper()
+        return int(float(number[:-1]) * units[letter]) if letter in units else int(float(number))
+
+    found = []
+    for entry in text.replace(",", " ").split():
+        threshold, _, size = entry.partition(":")
+        found.append((whole(threshold) // seq_length, whole(size)))
+    assert found[0][0] == 0
+    assert all(a[0] < b[0] for a, b in itertools.pairwise(found))
+    assert all(size > 0 for _, size in found)
+    return found
+
+
+@given(
+    pieces=st.lists(st.tuples(st.integers(1, 10_000), st.integers(1, 2**16)), min_size=1, max_size=12),
+    tokens=st.integers(1, 2**17),
+)
+@example(pieces=[(1, 1), (1, 2), (333_333, 7), (1, 3)], tokens=4096)
+def test_megatron_reads_the_ramp_that_was_meant(pieces: list[tuple[int, int]], tokens: int) -> None:
+    """Every batch size begins at the example at which the schedule changes it, to the example."""
+    lengths, sizes = zip(*pieces, strict=True)
+    read = as_megatron_reads(step_batch_sizes(Schedule(lengths, batch_size=sizes), 1.0, tokens), tokens)
+    seen, meant = 0, []
+    for length, size in pieces:
+        if not meant or meant[-1][1] != size:
+            meant.append((seen, size))
+        seen += length * size
+    assert read == meant
+
+
+def test_an_example_has_a_token() -> None:
+    for tokens in (0.5, math.inf, -1):
+        with pytest.raises(Wrong, match="at least one token") as caught:
+            step_batch_sizes(Schedule([10], batch_size=[2]), 1.0, tokens)
+        assert caught.value.argument == "tokens_per_example"
+
+
+def test_a_line_whose_ends_are_printed_alike_is_constant() -> None:
+    found = best("norm", min_lr=0.2 * PEAKS["norm"][1])
+    for part in found.text().split(" + "):
+        if part.startswith("linear"):
+            start, end = part.rstrip(")").split("start=")[1].split(", end=")
+            assert start != end
 
 
 def test_corners_are_the_corners() -> None:

@@ -189,11 +189,27 @@ def test_without_batch_sizes_one_stands_for_that_of_the_logs() -> None:
     forecast = known_forecast("half", None)
     run = forecast.problem.run(SGD(1e-3), 1, 5000)
     assert run.loss == pytest.approx(forecast.predict(1e-3, run.steps).loss, rel=1e-6)
-    assert tune(forecast.problem, SGD(), 1, target=3.0).steps
+    tuned = tune(forecast.problem, SGD(), 1, target=3.0)
+    assert tuned.steps
+    assert tuned.examples is tuned.to_dict()["examples"] is None
+    swept = sweep(forecast.problem, SGD(), [1], target=3.0)
+    assert swept.steps[0] == tuned.steps
+    assert swept.table()[0]["examples"] is swept.to_dict()["examples"][0] is None
+    assert all(value is None for value in swept.to_dict()["critical_batch_size"].values())
+    with pytest.raises(Wrong, match="examples cannot be counted; give steps"):
+        tune(forecast.problem, SGD(), 1, examples=1000)
     with pytest.raises(Wrong, match="these logs have no batch size: batch_size=1 stands for theirs"):
         forecast.problem.run(SGD(1e-3), 64, 5000)
     with pytest.raises(Wrong, match="these logs have no batch size"):
         sweep(forecast.problem, SGD(), [32, 64], target=3.0)
+
+
+def test_with_batch_sizes_examples_are_counted() -> None:
+    problem = known_forecast("half").problem
+    tuned = tune(problem, SGD(), 64, target=3.0)
+    assert tuned.steps is not None
+    assert tuned.examples == tuned.to_dict()["examples"] == 64 * tuned.steps
+    assert sweep(problem, SGD(), [64], target=3.0).examples.tolist() == [64 * tuned.steps]
 
 
 def test_without_noise_only_sgd_has_a_loss() -> None:

@@ -21,7 +21,7 @@ from ...engine.run import Outcome
 from ...optimizers.base import Optimizer
 from ...problems.base import MAX_STEPS, AnyLaw, Problem, require_problem
 from ...sampling.bases import Rotation
-from ...types import Array
+from ...types import Array, Wrong
 from ..answer import PLAIN, Goal, Sampling, Tuned, at_edge
 from ..followed import FollowedTuner
 from ..hits import steps_to_target
@@ -67,7 +67,12 @@ def tune(
         Goal.of(batch_size, target, steps, examples, max_steps),
         Sampling.of(optimizer, noise, seed, rotation, sampled),
     )
-    return tuner(problem, optimizer, sampling).solve(goal)
+    solver = tuner(problem, optimizer, sampling)
+    if examples is not None and not problem.counts_examples:
+        raise Wrong(
+            "the batch size of this problem is not known, so examples cannot be counted; give steps", "examples"
+        )
+    return solver.solve(goal)
 
 
 def tuner(problem: Problem, optimizer: O, sampling: Sampling = PLAIN) -> Tuner[O] | FollowedTuner[O] | RaceTuner:
@@ -108,7 +113,10 @@ class Tuner(Generic[O]):
         if self.problem.initial_loss <= target or len(self.family) == 0:
             optimizer, batch_size = self.family.at(self.scan.points[0]), basins.losses.batch_size
             hit = steps_to_target(self.problem, optimizer, batch_size, target, max_steps=max_steps)
-            return Tuned(optimizer, hit.steps, hit.loss, batch_size, (), hit.outcome, hit.message)
+            counted = self.problem.counts_examples
+            return Tuned(
+                optimizer, hit.steps, hit.loss, batch_size, (), hit.outcome, hit.message, counts_examples=counted
+            )
         begin = bracket(self.scan, basins, target, max_steps, near)
         if not begin.reached:
             return self._unreached(basins, target, max_steps, begin.u)
@@ -130,7 +138,8 @@ class Tuner(Generic[O]):
         bound, optimizer, batch_size = self.family.names_at_bound(u), self.family.at(u), basins.losses.batch_size
         message += at_edge(bound) if outcome.ok else ""
         message += self.problem.caveat(optimizer, batch_size, None, steps or 0)
-        return Tuned(optimizer, steps, loss, batch_size, bound, outcome, message)
+        counted = self.problem.counts_examples
+        return Tuned(optimizer, steps, loss, batch_size, bound, outcome, message, counts_examples=counted)
 
 
 @dataclass(frozen=True)
