@@ -1,0 +1,115 @@
+"""Predict Adam and AdamW from a fit in their metric, step by step.
+
+On a node of curvature h the state is (x, m), the weight's distance from the minimum and the momentum; x begins at g / h and m at
+what the optimizer's state brings along. With gradient noise of variance q, a step is
+
+    m <- beta1 m + (1 - beta1) clip (h x + eps),        x <- x - lr weight_decay (pull + x - g / h) - s m,
+    s = lr drift / (1 - beta1^t),        drift = mean_i sqrt(v_hat_i at the checkpoint / v_hat_i now).
+
+Gradient noise follows the loss, ``q = c / B f(L / L(0))``, and so do the gradients that v averages and that are clipped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...engine.schedule import Schedule
+from ...optimizers import Adam, AdamW, Clipped
+from ...optimizers.base import Optimizer
+from ...types import Array, Wrong
+
+if TYPE_CHECKING:
+    from .metric import Metric
+    from .model import Fit
+
+
+def inner_of(optimizer: Optimizer) -> Adam | AdamW | None:
+    """The Adam or AdamW that an optimizer is, or that it clips gradients for."""
+    inner = optimizer.inner if isinstance(optimizer, Clipped) else optimizer
+    return inner if isinstance(inner, Adam | AdamW) else None
+
+
+@dataclass(frozen=True, eq=False)
+class Course:
+    """Signal, with the offset, and noise of every probe at the reported steps; the noise is divided by the batch size."""
+
+    signal: Array
+    noise: Array
+
+
+class Nodes:
+    """The second moments (x x, x m, m m) of noise on nodes of curvature h."""
+
+    def __init__(self, h: Array) -> None:
+        self.h, self.xx, self.xm, self.mm = h, np.zeros_like(h), np.zeros_like(h), np.zeros_like(h)
+
+    def step(self, q: Array, keep: float, s: float, beta1: float, clip: float) -> None:
+        """A step with noise of variance q; x keeps the part ``keep`` of itself, besides what the momentum does."""
+        gain = (1 - beta1) * clip
+        a, b, c, d, u, v = keep - s * gain * self.h, -s * beta1, gain * self.h, beta1, -s * gain, gain
+        xx, xm, mm = self.xx, self.xm, self.mm
+        self.xx = a * a * xx + 2 * a * b * xm + b * b * mm + q * u * u
+        self.xm = a * c * xx + (a * d + b * c) * xm + b * d * mm + q * u * v
+        self.mm = c * c * xx + 2 * c * d * xm + d * d * mm + q * v * v
+
+
+class AdaptiveRun:
+    """One setting of Adam or AdamW on a fit in their metric.
+
+    ``follow`` gives the noise relative to that at the checkpoint from the loss relative to that at the checkpoint; ``bend`` the
+    loss of the network from that of the quadratic.
+    """
+
+    def __init__(
+        self, fit: Fit, optimizer: Optimizer, batch_size: float, schedule: Schedule | None = None, *,
+        follow: Callable[[float], float], bend: Callable[[Array], Array],
+    ) -> None:  # fmt: skip
+        inner = inner_of(optimizer)
+        if fit.metric is None or inner is None:
+            raise Wrong(f"{optimizer} is not predicted from a fit in this metric", argument="optimizer")
+        self.metric: Metric = fit.metric
+        self.fit, self.size, self.schedule, self.follow, self.bend = fit, batch_size, schedule, follow, bend
+        self.limit = float(optimizer.norm) if isinstance(optimizer, Clipped) else math.inf
+        self.lr, self.beta1, self.beta2 = float(inner.lr), float(inner.beta1), float(inner.beta2)
+        self.weight_decay = float(getattr(inner, "weight_decay", 0.0))
+
+    def course(self, times: Array) -> Course:
+        """Signal and noise at the reported steps."""
+        fit, metric, wanted = self.fit, self.metric, set(map(int, times))
+        least = float(fit.spectrum.h.min())
+        h, rest_h = np.maximum(metric.h, least), np.maximum(metric.rest_h, least)
+        start = metric.g / h
+        x, m, rest_x, rest_m = start.copy(), metric.m.copy(), 0 * rest_h, np.sqrt(np.maximum(metric.rest_m2, 0))
+        noise, c = Nodes(np.maximum(fit.noise.h, least)), np.maximum(fit.noise.weight, 0) / self.size
+        offset = fit.loss - float(h @ start**2) / 2
+        v, part = np.full_like(metric.drift_g2, 1 - self.beta2**metric.step), 1.0
+        signals, noises = list[float](), list[Array]()
+        for t in range(int(times[-1]) + 1):
+            signal = offset + (float(h @ x**2) + float(rest_h @ rest_x**2)) / 2
+            each = np.bincount(fit.noise.probe, noise.h * noise.xx, fit.noise.probes) / 2
+            if t in wanted:
+                signals.append(signal)
+                noises.append(each)
+            part = self.follow(float(self.bend(np.array([signal + each.mean()]))[0]) / fit.loss)
+            size, rate, clip = self._now(t, part)
+            v = self.beta2 * v + (1 - self.beta2) * clip**2 * part * (metric.drift_g2 + metric.drift_c / size)
+            seen = metric.step + t + 1
+            s = rate * float(np.mean(np.sqrt((1 - self.beta2**seen) / v))) / (1 - self.beta1**seen)
+            keep, gain = 1 - rate * self.weight_decay, (1 - self.beta1) * clip
+            m = self.beta1 * m + gain * h * x
+            x = x - rate * self.weight_decay * (metric.pull + x - start) - s * m
+            rest_m = self.beta1 * rest_m + gain * rest_h * rest_x
+            rest_x = keep * rest_x - s * rest_m
+            noise.step(part * c * (self.size / size), keep, s, self.beta1, clip)
+        return Course(np.array(signals), np.array(noises).T)
+
+    def _now(self, t: int, part: float) -> tuple[float, float, float]:
+        """The batch size, the learning rate, and the factor by which gradients are clipped in step t."""
+        lr, _, batch = self.schedule.at(t) if self.schedule else (1.0, 1.0, 1.0)
+        size, (signal, noise) = self.size * batch, self.metric.norm2
+        return size, self.lr * float(lr), min(1.0, self.limit / math.sqrt(max(part * (signal + noise / size), 1e-300)))
