@@ -6,7 +6,8 @@ what the optimizer's state brings along. With gradient noise of variance q, a st
     m <- beta1 m + (1 - beta1) clip (h x + eps),        x <- x - lr weight_decay (pull + x - g / h) - s m,
     s = lr drift / (1 - beta1^t),        drift = mean_i sqrt(v_hat_i at the checkpoint / v_hat_i now).
 
-Gradient noise follows the loss, ``q = c / B f(L / L(0))``, and so do the gradients that v averages and that are clipped.
+Gradient noise follows the loss, ``q = c / B f(L / L(0))``. The squared gradients that v averages, and the norm that is clipped, are
+those of the quadratic's own gradient and of this noise.
 """
 
 from __future__ import annotations
@@ -85,9 +86,9 @@ class AdaptiveRun:
         h, rest_h = np.maximum(metric.h, least), np.maximum(metric.rest_h, least)
         start = metric.g / h
         x, m, rest_x, rest_m = start.copy(), metric.m.copy(), 0 * rest_h, np.sqrt(np.maximum(metric.rest_m2, 0))
-        noise, c = Nodes(np.maximum(fit.noise.h, least)), np.maximum(fit.noise.weight, 0) / self.size
+        noise, c = Nodes(np.maximum(fit.noise.h, least)), np.maximum(fit.noise.weight, 0)
         offset = fit.loss - float(h @ start**2) / 2
-        v, part = np.full_like(metric.drift_g2, 1 - self.beta2**metric.step), 1.0
+        v, slope2 = np.full_like(metric.drift_g2, 1 - self.beta2**metric.step), float(metric.g @ metric.g)
         signals, noises = list[float](), list[Array]()
         for t in range(int(times[-1]) + 1):
             signal = offset + (float(h @ x**2) + float(rest_h @ rest_x**2)) / 2
@@ -95,9 +96,11 @@ class AdaptiveRun:
             if t in wanted:
                 signals.append(signal)
                 noises.append(each)
-            part = self.follow(float(self.bend(np.array([signal + each.mean()]))[0]) / fit.loss)
-            size, rate, clip = self._now(t, part)
-            v = self.beta2 * v + (1 - self.beta2) * clip**2 * part * (metric.drift_g2 + metric.drift_c / size)
+            loud = self.follow(float(self.bend(np.array([signal + each.mean()]))[0]) / fit.loss)
+            steep = float(((h * x) ** 2).sum()) / slope2
+            size, rate, clip = self._now(t, steep, loud)
+            seen2 = steep * metric.drift_g2 + loud * metric.drift_c / size
+            v = self.beta2 * v + (1 - self.beta2) * clip**2 * seen2
             seen = metric.step + t + 1
             s = rate * float(np.mean(np.sqrt((1 - self.beta2**seen) / v))) / (1 - self.beta1**seen)
             keep, gain = 1 - rate * self.weight_decay, (1 - self.beta1) * clip
@@ -105,11 +108,15 @@ class AdaptiveRun:
             x = x - rate * self.weight_decay * (metric.pull + x - start) - s * m
             rest_m = self.beta1 * rest_m + gain * rest_h * rest_x
             rest_x = keep * rest_x - s * rest_m
-            noise.step(part * c * (self.size / size), keep, s, self.beta1, clip)
+            noise.step(loud * c / size, keep, s, self.beta1, clip)
         return Course(np.array(signals), np.array(noises).T)
 
-    def _now(self, t: int, part: float) -> tuple[float, float, float]:
-        """The batch size, the learning rate, and the factor by which gradients are clipped in step t."""
+    def _now(self, t: int, steep: float, loud: float) -> tuple[float, float, float]:
+        """The batch size, the learning rate, and the factor by which gradients are clipped in step t.
+
+        ``steep`` and ``loud`` are the squared gradient and the noise, relative to those at the checkpoint.
+        """
         lr, _, batch = self.schedule.at(t) if self.schedule else (1.0, 1.0, 1.0)
         size, (signal, noise) = self.size * batch, self.metric.norm2
-        return size, self.lr * float(lr), min(1.0, self.limit / math.sqrt(max(part * (signal + noise / size), 1e-300)))
+        norm = math.sqrt(steep * signal + loud * noise / size)
+        return size, self.lr * float(lr), min(1.0, self.limit / norm) if norm else 1.0

@@ -8,7 +8,7 @@ within 2% and within 5%.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from ...problems.base import AnySchedule, check_batch_size, report_steps
 from ...problems.quadratic import Quadratic
 from ...types import Array, Wrong
 from ..estimates import bootstrap
+from .adaptive import AdaptiveRun, inner_of
 from .plots import plot_prediction
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ USUAL_HORIZON = Horizon(300.0, 300.0, "checks of the built-in workloads, whose d
 """The horizon of a fit that has not been checked itself, pooled from the files in docs/checks; a test repeats it."""
 PLAIN_HORIZON = Horizon(10.0, 30.0, "checks of the built-in workloads, without a descent,")
 """The horizon of the plain quadratic, on the workload with the largest errors."""
+DIVERGED_PREDICTION = 1e3  # a prediction of Adam says that it diverges from this many times the checkpoint's loss on
 UNKNOWN = dict.fromkeys(("band_signal", "band_noise", "band_edges", "noise_scale", "curvature_noise_scale"))
 """Fields of a `Run` that describe the quadratic's own modes, which a prediction omits."""
 PREDICTION_COLUMNS = ("steps", "loss", "low", "high", "reach")  # columns of a prediction's table
@@ -136,14 +138,14 @@ def predict(
     For a setting that is unstable on the measured curvature nothing is predicted, and the message says so.
     """
     require_set(optimizer, "predict")
-    if not optimizer.linear:
-        advice = "train it, as with `nqm lab run`, or predict SGD, HeavyBall, Nesterov and averages of them"
-        raise Wrong(f"{optimizer} is not linear, so its loss on a fit is not predicted; {advice}", argument="optimizer")
+    _check_metric(fit, optimizer)
     size = check_batch_size(batch_size)
     if not replacement:
         size = size * (fit.examples - 1) / (fit.examples - size) if size < fit.examples else math.inf
     times = report_steps(steps, "log", 100)
     fixed, shown = as_schedule(schedule, int(times[-1])), times.tolist()
+    if fit.metric is not None:
+        return _adaptive(fit, optimizer, size, check_batch_size(batch_size), times, fixed, bent)
     run = fit.problem.run(optimizer, size, shown, fixed)
     if not run.outcome.ok:
         return _refused(fit, run)
@@ -165,6 +167,51 @@ def _bent(fit: Fit, signal: Array, noise: Array, bent: bool) -> Array:
     return fit.bend(signal + noise * fit.bend(signal) / fit.loss)
 
 
+def _check_metric(fit: Fit, optimizer: Optimizer) -> None:
+    """Refuse an optimizer that the fit was not made for."""
+    adam = inner_of(optimizer)
+    if fit.metric is None and adam is not None:
+        advice = (
+            "fit(network, optimizer=...) with the torch optimizer, or `nqm fit --optimizer adamw --state checkpoint.pt`"
+        )
+        raise Wrong(f"{optimizer} is predicted from a fit in its own metric; make one: {advice}", argument="optimizer")
+    if fit.metric is not None and adam is None:
+        made = f"this fit is in the metric of {fit.metric.optimizer}"
+        raise Wrong(
+            f"{made}, and predicts Adam and AdamW; for {optimizer} fit without an optimizer", argument="optimizer"
+        )
+    if fit.metric is None and not optimizer.linear:
+        advice = "train it, as with `nqm lab run`, or predict SGD, HeavyBall, Nesterov and averages of them"
+        raise Wrong(f"{optimizer} is not linear, so its loss on a fit is not predicted; {advice}", argument="optimizer")
+
+
+def _adaptive(
+    fit: Fit, optimizer: Optimizer, size: float, shown_size: float, times: Array, schedule: Schedule | None, bent: bool
+) -> Prediction:  # fmt: skip
+    """The prediction of Adam or AdamW, from a fit in their metric."""
+    bend = fit.bend if bent and fit.bend is not None else lambda q: q
+    course = AdaptiveRun(fit, optimizer, size, schedule, follow=_followed_noise(fit, bent), bend=bend).course(times)
+    bands = [bootstrap(column) for column in np.atleast_2d(course.noise.T)]
+    noises = course.noise.mean(0), np.array([b.low for b in bands]), np.array([b.high for b in bands])
+    loss, low, high = (bend(course.signal + noise) for noise in noises)
+    fine = bool(np.all(np.isfinite(loss)) and loss[-1] < DIVERGED_PREDICTION * fit.loss)
+    outcome = Outcome.finished if fine else Outcome.diverged
+    message = outcome.value.format(steps=int(times[-1])) if fine else "diverges on the measured curvature"
+    adam = inner_of(optimizer)
+    assert adam is not None
+    reach = _reach_of(float(adam.lr), schedule, times) * float(fit.spectrum.h.max())
+    run = Run(
+        steps=times, loss=loss, signal=bend(course.signal), noise=None,
+        batch_size=shown_size, optimizer=optimizer, floor=math.nan, outcome=outcome, message=message,
+    )  # fmt: skip
+    return Prediction(run, low, high, reach, horizon_of(fit, bent))
+
+
+def _followed_noise(fit: Fit, bent: bool) -> Callable[[float], float]:
+    """The gradient noise, relative to that at the checkpoint, at a loss relative to that at the checkpoint."""
+    return (lambda part: min(part, 1.0)) if bent and fit.bend is not None else lambda part: 1.0
+
+
 def horizon_of(fit: Fit, bent: bool = True) -> Horizon:
     """The horizon of the fit's own checks, or else the usual one, limited to where the fit's descent ends."""
     if fit.descent is None or not bent:
@@ -183,7 +230,11 @@ def _probes(fit: Fit) -> list[Spectrum]:
 
 def _reach(optimizer: Optimizer, schedule: Schedule | None, times: Array) -> Array:
     """Effective learning rate summed over the steps before each reported one."""
-    rate = float(optimizer.effective_lr)
+    return _reach_of(float(optimizer.effective_lr), schedule, times)
+
+
+def _reach_of(rate: float, schedule: Schedule | None, times: Array) -> Array:
+    """A learning rate summed over the steps before each reported one."""
     if schedule is None:
         return rate * times
     ends = np.append(schedule.ends[:-1], max(schedule.steps, int(times[-1])))  # the last piece continues
