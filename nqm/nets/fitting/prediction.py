@@ -23,6 +23,7 @@ from ...problems.base import AnySchedule, check_batch_size, report_steps
 from ...problems.quadratic import Quadratic
 from ...types import Array, Wrong
 from ..estimates import bootstrap
+from .following import followed
 from .plots import plot_prediction
 
 if TYPE_CHECKING:
@@ -148,21 +149,25 @@ def predict(
     if not run.outcome.ok:
         return _refused(fit, run)
     reach = _reach(optimizer, fixed, times) * float(fit.spectrum.h.max())
-    per_probe = [Quadratic(spectrum).run(optimizer, size, shown, fixed).noise / size for spectrum in _probes(fit)]
-    table, signal = np.stack(per_probe), run.signal + fit.offset
-    bands = [bootstrap(table[:, i]) for i in range(len(times))]
-    noises = table.mean(0), np.array([band.low for band in bands]), np.array([band.high for band in bands])
-    loss, low, high = (_bent(fit, signal, noise, bent) for noise in noises)
-    floor, size = run.floor + fit.offset, check_batch_size(batch_size)
-    shifted = replace(run, loss=loss, signal=signal, floor=floor, batch_size=size, **UNKNOWN)
-    return Prediction(shifted, low, high, reach, horizon_of(fit, bent))
+    following = None if not bent else fit.bend
+    if following is None:
+        signal, noise = run.signal + fit.offset, run.noise
+    else:
+        signal, noise = followed(following, fit.spectrum, optimizer, size, times, fixed)
+    low, high = (signal + noise / size * share for share in _noise_shares(fit, optimizer, size, shown, fixed))
+    loss, floor, size = signal + noise / size, run.floor + fit.offset, check_batch_size(batch_size)
+    parts = {"loss": loss, "signal": signal, "noise": noise, "floor": floor if following is None else math.nan}
+    return Prediction(replace(run, batch_size=size, **parts, **UNKNOWN), low, high, reach, horizon_of(fit, bent))
 
 
-def _bent(fit: Fit, signal: Array, noise: Array, bent: bool) -> Array:
-    """Losses of the network from signal and noise of the quadratic, by the equation of `descent`."""
-    if fit.bend is None or not bent:
-        return signal + noise
-    return fit.bend(signal + noise * fit.bend(signal) / fit.loss)
+def _noise_shares(
+    fit: Fit, optimizer: Optimizer, size: float, times: list[int], schedule: Schedule | None
+) -> tuple[Array, Array]:
+    """The ends of the 90% interval of the quadratic's noise at each step, from the noise vectors, over its mean."""
+    table = np.stack([Quadratic(spectrum).run(optimizer, size, times, schedule).noise for spectrum in _probes(fit)])
+    mean, bands = table.mean(0), [bootstrap(column) for column in table.T]
+    ends = np.array([[band.low, band.high] for band in bands]).T
+    return tuple(np.where(mean > 0, ends / np.where(mean > 0, mean, 1), 1.0))
 
 
 def horizon_of(fit: Fit, bent: bool = True) -> Horizon:
