@@ -6,15 +6,13 @@ what the optimizer's state brings along. With gradient noise of variance q, a st
     m <- beta1 m + (1 - beta1) clip (h x + eps),        x <- x - lr weight_decay (pull + x - g / h) - s m,
     s = lr drift / (1 - beta1^t),        drift = mean_i sqrt(v_hat_i at the checkpoint / v_hat_i now).
 
-Gradient noise follows the loss, ``q = c / B f(L / L(0))``. The squared gradients that v averages, and the norm that is clipped, are
-those of the quadratic's own gradient and of this noise.
+Gradient noise follows the loss as in `following`: L = phi(signal) + noise, and q = c / B f(L). The squared gradients that v
+averages, and the norm that is clipped, are those of the quadratic's own gradient and of this noise.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,14 +33,6 @@ def inner_of(optimizer: Optimizer) -> Adam | AdamW | None:
     return inner if isinstance(inner, Adam | AdamW) else None
 
 
-@dataclass(frozen=True, eq=False)
-class Course:
-    """Signal, with the offset, and noise of every probe at the reported steps; the noise is divided by the batch size."""
-
-    signal: Array
-    noise: Array
-
-
 class Nodes:
     """The second moments (x x, x m, m m) of noise on nodes of curvature h."""
 
@@ -60,27 +50,23 @@ class Nodes:
 
 
 class AdaptiveRun:
-    """One setting of Adam or AdamW on a fit in their metric.
-
-    ``follow`` gives the noise relative to that at the checkpoint from the loss relative to that at the checkpoint; ``bend`` the
-    loss of the network from that of the quadratic.
-    """
+    """One setting of Adam or AdamW on a fit in their metric; ``bent`` is as in `predict`."""
 
     def __init__(
         self, fit: Fit, optimizer: Optimizer, batch_size: float, schedule: Schedule | None = None, *,
-        follow: Callable[[float], float], bend: Callable[[Array], Array],
+        bent: bool = True,
     ) -> None:  # fmt: skip
         inner = inner_of(optimizer)
         if fit.metric is None or inner is None:
             raise Wrong(f"{optimizer} is not predicted from a fit in this metric", argument="optimizer")
         self.metric: Metric = fit.metric
-        self.fit, self.size, self.schedule, self.follow, self.bend = fit, batch_size, schedule, follow, bend
+        self.fit, self.size, self.schedule, self.bend = fit, batch_size, schedule, fit.bend if bent else None
         self.limit = float(optimizer.norm) if isinstance(optimizer, Clipped) else math.inf
         self.lr, self.beta1, self.beta2 = float(inner.lr), float(inner.beta1), float(inner.beta2)
         self.weight_decay = float(getattr(inner, "weight_decay", 0.0))
 
-    def course(self, times: Array) -> Course:
-        """Signal and noise at the reported steps."""
+    def course(self, times: Array) -> tuple[Array, Array]:
+        """The signal, with the offset, at the reported steps, and the noise of every probe over the batch size."""
         fit, metric, wanted = self.fit, self.metric, set(map(int, times))
         least = float(fit.spectrum.h.min())
         h, rest_h = np.maximum(metric.h, least), np.maximum(metric.rest_h, least)
@@ -91,12 +77,12 @@ class AdaptiveRun:
         v, slope2 = np.full_like(metric.drift_g2, 1 - self.beta2**metric.step), float(metric.g @ metric.g)
         signals, noises = list[float](), list[Array]()
         for t in range(int(times[-1]) + 1):
-            signal = offset + (float(h @ x**2) + float(rest_h @ rest_x**2)) / 2
+            signal = self._bent(offset + (float(h @ x**2) + float(rest_h @ rest_x**2)) / 2)
             each = np.bincount(fit.noise.probe, noise.h * noise.xx, fit.noise.probes) / 2
             if t in wanted:
                 signals.append(signal)
                 noises.append(each)
-            loud = self.follow(float(self.bend(np.array([signal + each.mean()]))[0]) / fit.loss)
+            loud = 1.0 if self.bend is None else self.bend.loudness(signal + float(each.mean()))
             steep = float(((h * x) ** 2).sum()) / slope2
             size, rate, clip = self._now(t, steep, loud)
             seen2 = steep * metric.drift_g2 + loud * metric.drift_c / size
@@ -109,7 +95,10 @@ class AdaptiveRun:
             rest_m = self.beta1 * rest_m + gain * rest_h * rest_x
             rest_x = keep * rest_x - s * rest_m
             noise.step(loud * c / size, keep, s, self.beta1, clip)
-        return Course(np.array(signals), np.array(noises).T)
+        return np.array(signals), np.array(noises).T
+
+    def _bent(self, quadratic: float) -> float:
+        return quadratic if self.bend is None else float(self.bend(np.array([quadratic]))[0])
 
     def _now(self, t: int, steep: float, loud: float) -> tuple[float, float, float]:
         """The batch size, the learning rate, and the factor by which gradients are clipped in step t.

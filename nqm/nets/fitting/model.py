@@ -190,7 +190,8 @@ class Fit(Readable):
         columns = {f"{kind}_{k}": v for kind, measure in measures.items() for k, v in vars(measure).items()}
         columns |= {f"top_{k}": v for k, v in self.top.items()}
         columns |= {f"metric_{k}": v for k, v in self.metric.columns().items()} if self.metric else {}
-        columns |= {f"descent_{k}": np.atleast_1d(v) for k, v in vars(self.descent).items()} if self.descent else {}
+        measured = vars(self.descent) if self.descent else {}
+        columns |= {f"descent_{k}": np.atleast_1d(v) for k, v in measured.items() if v is not None}
         about = {"format": FIT_FORMAT, "loss": self.loss, "examples": self.examples, "note": self.note}
         if path.suffix.lower() == ".npz":
             with path.open("wb") as file:
@@ -236,7 +237,8 @@ class Fit(Readable):
         if "descent_lr" in data:
             names = ("lr", "momentum", "steps", "loss")
             lr, momentum, steps, loss = (np.asarray(data[f"descent_{name}"], float) for name in names)
-            descent = Descent(float(lr[0]), float(momentum[0]), steps.astype(int), loss)
+            noise = np.asarray(data["descent_noise"], float) if "descent_noise" in data else None
+            descent = Descent(float(lr[0]), float(momentum[0]), steps.astype(int), loss, noise)
         note = dict(data["note"])
         about = Provenance.from_dict(note), Horizon.from_dict(note["horizon"]) if "horizon" in note else None
         loss, examples, density = float(data["loss"]), int(data["examples"]), measures.get("density")

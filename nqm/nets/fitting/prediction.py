@@ -8,7 +8,7 @@ within 2% and within 5%.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from ...problems.quadratic import Quadratic
 from ...types import Array, Wrong
 from ..estimates import bootstrap
 from .adaptive import AdaptiveRun, inner_of
+from .following import followed
 from .plots import plot_prediction
 
 if TYPE_CHECKING:
@@ -150,21 +151,25 @@ def predict(
     if not run.outcome.ok:
         return _refused(fit, run)
     reach = _reach(optimizer, fixed, times) * float(fit.spectrum.h.max())
-    per_probe = [Quadratic(spectrum).run(optimizer, size, shown, fixed).noise / size for spectrum in _probes(fit)]
-    table, signal = np.stack(per_probe), run.signal + fit.offset
-    bands = [bootstrap(table[:, i]) for i in range(len(times))]
-    noises = table.mean(0), np.array([band.low for band in bands]), np.array([band.high for band in bands])
-    loss, low, high = (_bent(fit, signal, noise, bent) for noise in noises)
-    floor, size = run.floor + fit.offset, check_batch_size(batch_size)
-    shifted = replace(run, loss=loss, signal=signal, floor=floor, batch_size=size, **UNKNOWN)
-    return Prediction(shifted, low, high, reach, horizon_of(fit, bent))
+    following = None if not bent else fit.bend
+    if following is None:
+        signal, noise = run.signal + fit.offset, run.noise
+    else:
+        signal, noise = followed(following, fit.spectrum, optimizer, size, times, fixed)
+    low, high = (signal + noise / size * share for share in _noise_shares(fit, optimizer, size, shown, fixed))
+    loss, floor, size = signal + noise / size, run.floor + fit.offset, check_batch_size(batch_size)
+    parts = {"loss": loss, "signal": signal, "noise": noise, "floor": floor if following is None else math.nan}
+    return Prediction(replace(run, batch_size=size, **parts, **UNKNOWN), low, high, reach, horizon_of(fit, bent))
 
 
-def _bent(fit: Fit, signal: Array, noise: Array, bent: bool) -> Array:
-    """Losses of the network from signal and noise of the quadratic, by the equation of `descent`."""
-    if fit.bend is None or not bent:
-        return signal + noise
-    return fit.bend(signal + noise * fit.bend(signal) / fit.loss)
+def _noise_shares(
+    fit: Fit, optimizer: Optimizer, size: float, times: list[int], schedule: Schedule | None
+) -> tuple[Array, Array]:
+    """The ends of the 90% interval of the quadratic's noise at each step, from the noise vectors, over its mean."""
+    table = np.stack([Quadratic(spectrum).run(optimizer, size, times, schedule).noise for spectrum in _probes(fit)])
+    mean, bands = table.mean(0), [bootstrap(column) for column in table.T]
+    ends = np.array([[band.low, band.high] for band in bands]).T
+    return tuple(np.where(mean > 0, ends / np.where(mean > 0, mean, 1), 1.0))
 
 
 def _check_metric(fit: Fit, optimizer: Optimizer) -> None:
@@ -189,27 +194,22 @@ def _adaptive(
     fit: Fit, optimizer: Optimizer, size: float, shown_size: float, times: Array, schedule: Schedule | None, bent: bool
 ) -> Prediction:  # fmt: skip
     """The prediction of Adam or AdamW, from a fit in their metric."""
-    bend = fit.bend if bent and fit.bend is not None else lambda q: q
-    course = AdaptiveRun(fit, optimizer, size, schedule, follow=_followed_noise(fit, bent), bend=bend).course(times)
-    bands = [bootstrap(column) for column in np.atleast_2d(course.noise.T)]
-    noises = course.noise.mean(0), np.array([b.low for b in bands]), np.array([b.high for b in bands])
-    loss, low, high = (bend(course.signal + noise) for noise in noises)
+    signal, noises = AdaptiveRun(fit, optimizer, size, schedule, bent=bent).course(times)
+    bands = [bootstrap(column) for column in noises.T]
+    noise, low, high = noises.mean(0), np.array([b.low for b in bands]), np.array([b.high for b in bands])
+    loss = signal + noise
     fine = bool(np.all(np.isfinite(loss)) and loss[-1] < DIVERGED_PREDICTION * fit.loss)
     outcome = Outcome.finished if fine else Outcome.diverged
     message = outcome.value.format(steps=int(times[-1])) if fine else "diverges on the measured curvature"
     adam = inner_of(optimizer)
     assert adam is not None
     reach = _reach_of(float(adam.lr), schedule, times) * float(fit.spectrum.h.max())
+    parts = {"signal": signal, "noise": noise * shown_size if math.isfinite(shown_size) else 0 * noise}
     run = Run(
-        steps=times, loss=loss, signal=bend(course.signal), noise=None,
-        batch_size=shown_size, optimizer=optimizer, floor=math.nan, outcome=outcome, message=message,
+        steps=times, loss=loss, **parts, batch_size=shown_size, optimizer=optimizer, floor=math.nan, outcome=outcome,
+        message=message,
     )  # fmt: skip
-    return Prediction(run, low, high, reach, horizon_of(fit, bent))
-
-
-def _followed_noise(fit: Fit, bent: bool) -> Callable[[float], float]:
-    """The gradient noise, relative to that at the checkpoint, at a loss relative to that at the checkpoint."""
-    return (lambda part: min(part, 1.0)) if bent and fit.bend is not None else lambda part: 1.0
+    return Prediction(run, signal + low, signal + high, reach, horizon_of(fit, bent))
 
 
 def horizon_of(fit: Fit, bent: bool = True) -> Horizon:
