@@ -71,6 +71,33 @@ def read_state(network: Network, given: object, batch_size: float | None = None)
     return _gathered(network, name, groups, states, places)
 
 
+def load_state(path: str, name: str) -> dict[str, Any]:
+    """The ``state_dict()`` of Adam or AdamW in a file of ``torch.save``, alone or in a checkpoint.
+
+    Only tensors, numbers and names are read, so that a file cannot run code.
+    """
+    if name.lower() not in ("adam", "adamw"):
+        raise Wrong(f"--state holds the state of adam or adamw, got {name!r}", argument="optimizer")
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # whatever unpickling raises on a damaged or foreign file
+        what = "cannot be read as a file of torch.save that holds tensors and numbers alone"
+        raise Wrong(
+            f"{path!r} {what} ({type(error).__name__}); save optimizer.state_dict() in it", argument="state"
+        ) from None
+    parts = [found, *(found.values() if isinstance(found, dict) else ())]
+    for part in parts:
+        if isinstance(part, dict) and {"state", "param_groups"} <= part.keys():
+            groups = [{**group, "decoupled_weight_decay": name.lower() == "adamw"} for group in part["param_groups"]]
+            return {**part, "param_groups": groups}
+    inside = (
+        f"it has {', '.join(map(str, list(found)[:6]))}"
+        if isinstance(found, dict)
+        else f"it is a {type(found).__name__}"
+    )
+    raise Wrong(f"{path!r} has no state_dict() of an optimizer; {inside}", argument="state")
+
+
 def _measured(network: Network, optimizer: Optimizer, batch_size: float | None) -> AdamState:
     """A state that has seen no step yet, with the second moments that it will see first."""
     if not isinstance(optimizer, Adam | AdamW):
@@ -197,15 +224,15 @@ def metric_of(
     values, y = krylov.ritz()
     root = state.preconditioner.sqrt()
     pull = state.rate * state.decay * network.theta / root
-    along = [(y @ v.to(y.dtype)).double().numpy() for v in (g, root * state.momentum, pull)]
+    g_along, m_along, pull_along = ((y @ v.to(y.dtype)).double().numpy() for v in (g, root * state.momentum, pull))
     h, m2 = rest.quadrature() if rest else (np.empty(0), np.empty(0))
     signal, noise = second_moments(network, generator)
     share = state.preconditioner.double() * signal
     some = torch.multinomial(share / share.sum(), DRIFT_WEIGHTS, replacement=True, generator=generator)
     second = state.second.double().clamp(min=torch.finfo(torch.float64).tiny)
-    drift = [(part / second)[some].numpy() for part in (signal, noise)]
+    drift_g2, drift_c = ((part / second)[some].numpy() for part in (signal, noise))
     norm2 = np.array([float(signal.sum()), float(noise.sum())])
-    return Metric(state.optimizer, state.step, values, *along, h, m2, *drift, norm2)
+    return Metric(state.optimizer, state.step, values, g_along, m_along, pull_along, h, m2, drift_g2, drift_c, norm2)
 
 
 def momentum_outside(state: AdamState, krylov: Krylov) -> Tensor | None:

@@ -63,6 +63,8 @@ class Horizon:
 
 USUAL_HORIZON = Horizon(300.0, 300.0, "checks of the built-in workloads, whose descents end at 300,")
 """The horizon of a fit that has not been checked itself, pooled from the files in docs/checks; a test repeats it."""
+METRIC_HORIZON = Horizon(30.0, 60.0, "checks of AdamW on three workloads (docs/checks/adamw.csv), in the median,")
+"""The horizon of Adam and AdamW from a fit in their metric."""
 PLAIN_HORIZON = Horizon(10.0, 30.0, "checks of the built-in workloads, without a descent,")
 """The horizon of the plain quadratic, on the workload with the largest errors."""
 DIVERGED_PREDICTION = 1e3  # a prediction of Adam says that it diverges from this many times the checkpoint's loss on
@@ -218,6 +220,8 @@ def horizon_of(fit: Fit, bent: bool = True) -> Horizon:
         return PLAIN_HORIZON
     if fit.horizon is not None:
         return fit.horizon
+    if fit.metric is not None:
+        return METRIC_HORIZON
     end, usual = max(fit.descent.reach * float(fit.spectrum.h.max()), PLAIN_HORIZON.within_2), USUAL_HORIZON
     return Horizon(min(usual.within_2, end), min(usual.within_5, end), usual.source)
 
