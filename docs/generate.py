@@ -2,8 +2,9 @@
 
 With ``--check`` it fails if they have drifted. The files of docs/checks are what ``nqm check ... --csv`` wrote, and
 ``nqm claims fisher_stabilises ... --csv``; ``forecast_*`` are what ``python -m benchmarks.forecast`` wrote, ``mean_field*`` what
-``python -m benchmarks.mean_field`` wrote, and those of docs/results what ``nqm lab compare ... --json`` wrote. ``--claims``
-measures every claim and writes docs/claims.md, which takes a minute; the tests measure its numbers again.
+``python -m benchmarks.mean_field`` wrote, ``adamw`` what ``python -m benchmarks.adamw_prediction`` wrote, and those of docs/results
+what ``nqm lab compare ... --json`` wrote. ``--claims`` measures every claim and writes docs/claims.md, which takes a minute; the
+tests measure its numbers again.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import inspect
 import json
 import sys
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -201,7 +203,8 @@ def read_check(name: str) -> list[dict[str, Any]]:
     """A file of docs/checks, numbers as numbers."""
     with (CHECKS / f"{name}.csv").open() as file:
         return [
-            {k: v if k == "optimizer" else float(v or "nan") for k, v in row.items()} for row in csv.DictReader(file)
+            {k: v if k in ("optimizer", "workload") else float(v or "nan") for k, v in row.items()}
+            for row in csv.DictReader(file)
         ]
 
 
@@ -247,6 +250,18 @@ def fisher_table() -> str:
     ]
     names = ["epochs", "alignment", "overlap", "trace, over the one before", "distance", "loss"]
     return f"{markdown(names, lines)}\n\n{fisher_verdict()}"
+
+
+def adamw_table() -> str:
+    """Median and worst error over settings of AdamW on every workload that was checked."""
+    rows = read_check("adamw")
+    steps, names = ([*dict.fromkeys(row[key] for row in rows)] for key in ("steps", "workload"))
+    errors = {
+        key: [abs(r["predicted"] / r["trained"] - 1) for r in rows if (r["workload"], r["steps"]) == key]
+        for key in product(names, steps)
+    }
+    lines = [[f"`{name}`", *(_median_and_worst(errors[name, t]) for t in steps)] for name in names]
+    return markdown(["workload", *(f"{t:,.0f} steps" for t in steps)], lines)
 
 
 def checks_table() -> str:
@@ -299,7 +314,7 @@ def mean_field_page() -> str:
 
 
 def nets_page() -> str:
-    return with_blocks(NETS_PAGE, checks=checks_table(), fisher=fisher_table())
+    return with_blocks(NETS_PAGE, checks=checks_table(), adamw=adamw_table(), fisher=fisher_table())
 
 
 def claims_page_kept() -> str:

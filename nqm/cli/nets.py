@@ -83,6 +83,8 @@ network = options.bundle("source", Source, _workload, _train_steps, _examples, o
     "nqm fit digits",
     "nqm fit digits --examples 1k --out small.json --plot fit.png",
     "nqm fit mine:network --noise-vectors 16 --json",
+    "nqm fit mine:network --optimizer adamw --state checkpoint.pt",
+    "nqm fit digits --optimizer 'AdamW(1e-3)' -b 64",
 )
 @network
 @option("--lanczos-steps", "Number of Lanczos steps from the gradient.", Whole(2), default=40)
@@ -90,11 +92,16 @@ network = options.bundle("source", Source, _workload, _train_steps, _examples, o
 @option("--probes", "Number of random vectors for the spectral density.", Whole(0), default=0)
 @option("--descent", "Full gradients that follow the real loss; 0 for a plain quadratic.", Whole(0), default=150)
 @option("--curvature", "Curvature to measure; Gauss-Newton if omitted.", Choice(CURVATURE_NAMES))
+@option("--optimizer", "Measure in the metric of AdamW or Adam: adamw or adam with --state, or AdamW(1e-3) with -b.")
+@option(
+    "--state FILE", "The state_dict() of the torch optimizer, or a checkpoint with one, as torch.save writes it.", INPUT
+)
+@option("-b --batch-size", "Batch size of an optimizer that has no state yet.", options.BATCH_SIZE)
 @option("--out", "File for the fit, .json or .npz; WORKLOAD.json or FUNCTION.json if omitted.", FIT)
 @options.sink(plot=True)
 def fit(
     source: Source, lanczos_steps: int, noise_vectors: int, probes: int, descent: int, curvature: str | None,
-    out: str | None, sink: Sink,
+    optimizer: str | None, state: str | None, batch_size: float | None, out: str | None, sink: Sink,
 ) -> None:  # fmt: skip
     """Measure how the gradient's signal and noise are distributed over the curvature of a network.
 
@@ -104,15 +111,19 @@ def fit(
 
     The fit is written to --out. If that is omitted, it is written to digits.json for digits and to network.json for
     mine:network, and replaces an earlier fit there. nqm predict, nqm advise, nqm check --fit and --spectrum read the file.
+
+    AdamW and Adam are predicted from a fit in the metric of their preconditioner. It comes from the state that training has
+    brought about (--state), at the weights of that step, or is measured for an optimizer that starts here.
     """
     from ..nets.fitting.probing import fit as fit_network
 
     file = out or source.fit_file()
+    adaptive = _adaptive(optimizer, state)
     network = source.load()
     with progress("fitting") as report:
         found = fit_network(
             network, steps=lanczos_steps, noise_vectors=noise_vectors, probes=probes, descent=descent,
-            curvature=curvature, seed=source.seed, progress=report,
+            curvature=curvature, optimizer=adaptive, batch_size=batch_size, seed=source.seed, progress=report,
         )  # fmt: skip
     write(file, found.save)
     sink.deliver(found.to_dict, lambda: _show_fit(found), draw=found.plot)
@@ -229,11 +240,29 @@ def check(
     sink.deliver(found.to_dict, lambda: _show_check(found), found.table, found.plot)
 
 
+def _adaptive(optimizer: str | None, state: str | None) -> object:
+    """What ``--optimizer`` and ``--state`` ask for: the state of a torch optimizer, an optimizer without one, or nothing."""
+    if state is not None:
+        from ..nets.fitting.adam_state import load_state
+
+        return load_state(state, optimizer or "adamw")
+    if optimizer is None:
+        return None
+    if optimizer.lower() in ("adam", "adamw"):
+        advice = "give it with --state FILE, or write AdamW(1e-3) and -b for one that starts here"
+        raise Wrong(f"the state of {optimizer} is missing; {advice}", argument="state")
+    from ..text.objects import parse_optimizer
+
+    return parse_optimizer(optimizer)
+
+
 def _show_fit(fit: Fit) -> None:
     made, about = fit.provenance, fit.to_dict()
     names = ("network", "step", "parameters", "examples", "loss", "offset", "largest_curvature", "gradient_norm")
     pairs = {name: about[name] for name in names}
     pairs |= {"noise_scale": str(fit.noise_scale), "curvature_noise_scale": str(fit.curvature_noise_scale)}
+    if fit.metric is not None:
+        pairs["plain_noise_scale"] = fit.metric.plain_noise_scale
     pairs |= {name: about[name] for name in ("noise_exponent", "adam_power", "products", "seconds")}
     show_pairs(pairs)
     click.echo(
@@ -241,6 +270,11 @@ def _show_fit(fit: Fit) -> None:
         f"alone and {made.product_cost_together:.2g} with {made.noise_vectors + made.probes} together"
     )
     click.echo(f"- memory is that of passes over {made.chunk:,} examples, and fewer with several vectors")
+    if fit.metric is not None:
+        when = f"after {fit.metric.step:,} steps" if fit.metric.step else "at its first step"
+        click.echo(
+            f"- measured in the metric of {fit.metric.optimizer} {when}; plain_noise_scale is in units of the weights"
+        )
     for note in made.notes:
         click.echo(f"- {note}")
 

@@ -7,7 +7,7 @@ O(log t), whatever the optimizer. Steps that all differ are taken one by one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,9 @@ MAX_KEPT_POWERS = 256  # most steps whose powers are stored at a time
 
 Entry = float | Array
 """An entry of the system of a step: a number, or an array with one number for each setting and mode."""
+
+Stretch = tuple[Array, Array, Array, Array, Array, Array]
+"""Steps on a line, for loops that take them one by one: see `Trajectory.stretches`."""
 
 
 @dataclass(frozen=True)
@@ -204,12 +207,34 @@ class Trajectory:
         pace = lambda t, to: schedule.multipliers("lr", to - t, t)  # noqa: E731
         return _line(points, pace, optimizer.repeats_from, schedule.repeats_from)
 
+    def stretches(self, t: int, to: int) -> Iterator[tuple[int, int, Stretch]]:
+        """The steps t .. ``to`` in stretches that lie on a line, for loops that take them one by one.
+
+        Each is its first step, its end, and (G0, G1, b0, b1, pace, loud) with ``G = G0 + pace G1``; pace and loud, the noise
+        variance over that at the usual batch size, have a number for each step.
+        """
+        while t < to:
+            end = int(min(self.same_until(t), to))
+            affine = self.affine(t) if end - t == 1 and to - t > 1 else None
+            if affine:
+                end = min(to, t + SCAN)
+                G0, G1, b0, b1, pace = affine.G0, affine.G1, affine.b0, affine.b1, affine.pace(t, end)
+            else:
+                G0, b0, _ = self.system(t)
+                G1, b1, pace = np.zeros_like(G0), np.zeros_like(b0), np.zeros(end - t)
+            yield t, end, (G0, G1, b0, b1, pace, self._loud(t, end))
+            t = end
+
+    def _loud(self, t: int, to: int) -> Array:
+        """The noise variance of each of the steps t .. ``to``, over that at the usual batch size."""
+        return 1 / self.schedule.multipliers("batch_size", to - t, t) if self.schedule else np.ones(to - t)
+
     def scan(
         self, affine: Affine, state: MomentMap, t: int, to: int, ws: Array | None = None, wn: Array | None = None
     ) -> tuple[MomentMap, Array, Array]:
         """Take the steps t .. ``to``; return the last state, and after each step signal and noise summed with ws and wn."""
         X, N, modes = state.A.copy(), state.Q.copy(), self.modes
-        loud = 1 / self.schedule.multipliers("batch_size", to - t, t) if self.schedule else np.ones(to - t)
+        loud = self._loud(t, to)
         ws = np.zeros((1, modes)) if ws is None else np.ascontiguousarray(ws).reshape(-1, modes)
         wn = np.zeros(modes) if wn is None else np.ascontiguousarray(wn).ravel()
         line = (affine.G0, affine.G1, affine.b0, affine.b1, affine.pace(t, to))

@@ -27,7 +27,7 @@ from ..engine.kernels import loops
 from ..engine.moments import MomentMap, spectral_radius
 from ..engine.schedule import Schedule
 from ..engine.spectrum import Spectrum
-from ..engine.trajectory import MAX_STEPS, SCAN, STABLE, Trajectory, fade
+from ..engine.trajectory import MAX_STEPS, STABLE, Trajectory, fade
 from ..optimizers.base import Optimizer
 from ..types import Array, Wrong
 
@@ -72,25 +72,15 @@ class Coupled:
         """The state after ``to`` steps, from the state after t steps; signal and noise after each step, (settings, steps)."""
         X, N = state.A.copy(), state.Q.copy()
         signal, noise = np.empty((2, self.settings, to - t))
-        first, d = t, self.trajectory
-        while t < to:
-            end = int(min(d.same_until(t), to))
-            affine = d.affine(t) if end - t == 1 and to - t > 1 else None
-            if affine:
-                end = min(to, t + SCAN)
-                G0, G1, b0, b1, pace = affine.G0, affine.G1, affine.b0, affine.b1, affine.pace(t, end)
-            else:
-                G0, b0, _ = d.system(t)
-                G1, b1, pace = np.zeros_like(G0), np.zeros_like(b0), np.zeros(end - t)
-            loud = 1 / self.schedule.multipliers("batch_size", end - t, t) if self.schedule else np.ones(end - t)
+        d = self.trajectory
+        for begin, end, system in d.stretches(t, to):
             parts = loops().scan_coupled(
-                G0, G1, b0, b1, pace, loud, X, N, d.row(end), (self.mass * self.s / 2)[None], self.mass / 2,
-                d.gradient_point(t), self.h, self.c, self.s, self.mass, self.label_noise, self.per_example, self.nodes,
+                *system, X, N, d.row(end), (self.mass * self.s / 2)[None], self.mass / 2,
+                d.gradient_point(begin), self.h, self.c, self.s, self.mass, self.label_noise, self.per_example, self.nodes,
             )  # fmt: skip
-            seen = fade(self.optimizer, np.arange(t + 1, end + 1), end)
+            seen = fade(self.optimizer, np.arange(begin + 1, end + 1), end)
             for total, part in zip((signal, noise), parts, strict=True):
-                total[:, t - first : end - first] = part * seen
-            t = end
+                total[:, begin - t : end - t] = part * seen
         return MomentMap.matrix(X, N), signal, noise
 
     def move(self, state: MomentMap, t: int, to: int) -> MomentMap:

@@ -1,6 +1,10 @@
 """Advise what to do next with a fitted network: tuned steps to a target, over optimizers and batch sizes.
 
-The corrected model of `descent` reaches the target where ``signal + noise / B * target / L(0) <= phi^-1(target)``. That is
+The model of `following` reaches the target where ``phi(signal) + noise / B <= target``. With the noise that it has at the
+target, f(target), and with phi as a straight line near ``goal = phi^-1(target)``, this is
+
+    signal + noise f(target) / phi'(goal) / B <= goal:
+
 again a noisy quadratic, with its noise scaled, so every search of the exact engine applies.
 """
 
@@ -30,6 +34,7 @@ ADVISED_BATCH_SIZES = (4, 16, 64, 256, 1024, 4096, 16384)
 DECAY_PIECES = 5  # number of pieces of the decaying learning rate that is compared with a constant one
 CRITICAL_RANGE = 20.0  # the critical batch size is resampled on batch sizes within this factor of it
 CRITICAL_RESAMPLES = 40  # number of resamples of the noise vectors for its interval, each with its own sweep
+LEAST_SLOPE = 0.1  # smallest slope of phi by which noise is divided; a descent that has nearly stopped has none
 SWEPT: tuple[Optimizer, ...] = (SGD(), HeavyBall())
 """Families that are tuned at every batch size."""
 TUNED: tuple[Optimizer, ...] = (EMA(SGD()), Nesterov())
@@ -112,7 +117,7 @@ def quadratic_at(fit: Fit, target: float) -> tuple[Quadratic, float] | str:
     """The quadratic with its noise as at the target, and its loss there; or a sentence that says why there is none."""
     goal = target if fit.bend is None else fit.bend.inverse(target)
     if goal is not None and goal > fit.offset:
-        return _problem(fit, target), goal - fit.offset
+        return _problem(fit, target, goal), goal - fit.offset
     if goal is None and fit.descent is not None:
         ended = f"the descent that was measured, which ended at {fit.descent.loss[-1]:.4g}"
         return f"{target:g} lies beyond {ended}; fit with a longer descent, or fit again at a later checkpoint"
@@ -120,10 +125,13 @@ def quadratic_at(fit: Fit, target: float) -> tuple[Quadratic, float] | str:
     return f"{target:g} lies below {least}; fit again at a later checkpoint"
 
 
-def _problem(fit: Fit, target: float, spectrum: Spectrum | None = None) -> Quadratic:
+def _problem(fit: Fit, target: float, goal: float, spectrum: Spectrum | None = None) -> Quadratic:
     """The quadratic of the fit, or of another spectrum of its network, with its noise as at the target."""
     given = fit.spectrum if spectrum is None else spectrum
-    return Quadratic(given if fit.bend is None else Spectrum(given.h, given.c * target / fit.loss, given.s))
+    if fit.bend is None:
+        return Quadratic(given)
+    scale = fit.bend.loudness(target) / max(fit.bend.slope_at(goal), LEAST_SLOPE)
+    return Quadratic(Spectrum(given.h, given.c * scale, given.s))
 
 
 def _critical(fit: Fit, target: float, goal: float, found: Sweep) -> Estimate | None:
@@ -136,7 +144,7 @@ def _critical(fit: Fit, target: float, goal: float, found: Sweep) -> Estimate | 
     rows = np.arange(fit.noise.probes)[:, None] == fit.noise.probe
 
     def critical(noise: Array) -> float:
-        problem = _problem(fit, target, fit.spectrum_with(noise))
+        problem = _problem(fit, target, goal + fit.offset, fit.spectrum_with(noise))
         return sweep(problem, SGD(), near.tolist(), target=goal).critical_batch_size("2x")
 
     interval = bootstrap(rows * fit.noise.weight, critical, resamples=CRITICAL_RESAMPLES)

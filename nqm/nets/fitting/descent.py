@@ -1,13 +1,13 @@
-"""How the loss of a real network departs from its quadratic as it falls, measured by one descent on full gradients.
+"""How the loss and the noise of a real network depart from its quadratic, measured by one descent on full gradients.
 
-Beyond learning rate x steps x curvature = 10 or so, the curvature and the noise of a network shrink with its loss, while a
+Beyond learning rate x steps x curvature = 10 or so, the curvature and the noise of a network change with its loss, while a
 fixed quadratic does not change. This departure depends mostly on how far the training has come, and hardly on the optimizer.
 So it is measured once, along about a hundred full gradients, for every optimizer, learning rate and batch size. With q(k)
-the loss of the quadratic and L(k) that of the network after k steps of the descent,
+the loss of the quadratic, L(k) that of the network and C(k) the covariance of its gradients after k steps of the descent,
 
-    phi(q(k)) = L(k)        and a prediction is        loss(t) = phi(signal(t) + noise(t) / B  phi(signal(t)) / L(0)):
+    phi(q(k)) = L(k)        and        f(L(k)) = tr C(k) / tr C(0):
 
-the corrected ("bent") loss of the quadratic, with gradient noise in proportion to the loss.
+the corrected ("bent") loss of the quadratic, and the gradient noise at a loss. `following` predicts with both.
 
 The descent is heavy ball with lr = 1 / largest curvature and momentum 1/2. It travels twice as far as gradient descent in the
 same steps, and stays stable until the curvature is three times the measured one (gradient descent: twice). Its first steps
@@ -29,6 +29,7 @@ from ...types import Array, Progress
 
 if TYPE_CHECKING:
     from scipy.interpolate import PchipInterpolator
+    from torch import Tensor
 
     from ...problems.quadratic import Quadratic
     from ..network import Network
@@ -41,6 +42,8 @@ momentum^(step / 2). Chosen on the checks in docs/checks, where it affects error
 IDENTITY_SHARE = 0.3  # phi is the identity for this share of the way to its first point; chosen on the same checks
 PATIENCE_STEPS, PATIENCE_SHARE = 10, 0.25
 """A descent ends after this many steps without a new minimum of the loss, or this share of all steps if that is more."""
+NOISE_EVERY = 5  # gradient noise is measured at one in so many of the steps at which the loss is computed
+NOISE_EXAMPLES = 512  # number of examples whose gradients are squared for that
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +54,9 @@ class Descent:
     momentum: float
     steps: Array
     loss: Array
+    noise: Array | None = (
+        None  # tr C over that at the checkpoint, NaN at steps where it was not measured; None if nowhere
+    )
 
     @property
     def optimizer(self) -> HeavyBall:
@@ -69,17 +75,40 @@ def descend(network: Network, lr: float, steps: int, progress: Progress | None =
 
     times, optimizer = report_steps(steps, "log", DESCENT_POINTS), HeavyBall(lr, DESCENT_MOMENTUM)
     kept, losses, batches = [0], [network.full_loss()], Batches(network.examples, (0,))
+    noise, usual = [1.0], total_noise(network)
     try:
         for i, theta in walk(network, optimizer, math.inf, times, batches=batches, progress=progress):
             loss, t = network.full_loss(theta), int(times[i])
             if loss < losses[-1]:
                 kept.append(t)
                 losses.append(loss)
+                noise.append(total_noise(network, theta) / usual if len(kept) % NOISE_EVERY == 0 else math.nan)
             elif not t - kept[-1] <= max(PATIENCE_STEPS, PATIENCE_SHARE * t) or not loss < math.inf:
                 break
     except KeyboardInterrupt:
         pass
-    return Descent(lr, DESCENT_MOMENTUM, np.array(kept), np.array(losses))
+    return Descent(lr, DESCENT_MOMENTUM, np.array(kept), np.array(losses), np.array(noise))
+
+
+def total_noise(network: Network, theta: Tensor | None = None) -> float:
+    """tr C, the variance of single-example gradients summed over all weights, on examples spread evenly over the data."""
+    import torch
+
+    count = min(NOISE_EXAMPLES, network.examples)
+    index = torch.arange(count) * network.examples // count
+    squares, mean = 0.0, torch.zeros(network.dim, dtype=torch.float64)
+    for rows in network.example_gradients(theta, index):
+        squares += float((rows.double() ** 2).sum())
+        mean += rows.double().sum(0) / count
+    return max(squares / count - float((mean**2).sum()), 0.0) * count / max(count - 1, 1)
+
+
+def _noise(descent: Descent) -> tuple[Array, Array]:
+    """Losses in rising order and the gradient noise f at each; in proportion to the loss if it was not measured."""
+    if descent.noise is None:
+        return descent.loss[:1].copy(), np.ones(1)
+    known = np.flatnonzero(descent.noise > 0)[::-1]
+    return descent.loss[known], descent.noise[known]
 
 
 class Bend:
@@ -96,7 +125,8 @@ class Bend:
             near = IDENTITY_SHARE * (q[0] - q[1])
             if loss[0] - near > loss[1]:
                 q, loss = np.insert(q, 1, q[0] - near), np.insert(loss, 1, loss[0] - near)
-        self.q, self.loss = q[::-1], loss[::-1]
+        self.q, self.loss, self.offset = q[::-1], loss[::-1], offset
+        self.noise = _noise(descent)
 
     @cached_property
     def _inside(self) -> PchipInterpolator:
@@ -109,6 +139,13 @@ class Bend:
         """The slope of phi at the end of the descent, by which it is extrapolated."""
         return float((self.loss[1] - self.loss[0]) / (self.q[1] - self.q[0]))
 
+    @cached_property
+    def pieces(self) -> tuple[Array, Array, float, float]:
+        """Knots, coefficients between them, and slope and value of phi at the first knot, as compiled loops take them."""
+        if len(self.q) < 2:
+            return np.empty(0), np.empty((0, 4)), 1.0, 1.0
+        return self.q.copy(), np.ascontiguousarray(self._inside.c.T), self.slope, float(self.loss[0])
+
     def __call__(self, q: Array) -> Array:
         """The loss of the network for a loss q of the quadratic."""
         if len(self.q) < 2:
@@ -116,6 +153,16 @@ class Bend:
         inside = self._inside(np.clip(q, self.q[0], self.q[-1]))
         below = self.loss[0] * np.exp(np.minimum(self.slope / self.loss[0] * (q - self.q[0]), 0))  # stays positive
         return np.where(q > self.q[-1], self.loss[-1] + q - self.q[-1], np.where(q < self.q[0], below, inside))
+
+    def loudness(self, loss: float) -> float:
+        """f: the variance of the gradient noise at a loss, over that at the checkpoint."""
+        from ...engine.kernels.following import loudness
+
+        return float(loudness(float(loss), *self.noise))
+
+    def slope_at(self, q: float) -> float:
+        """The derivative of phi at a loss q of the quadratic, for q within the descent."""
+        return float(self._inside.derivative()(q)) if len(self.q) > 1 and q < self.q[-1] else 1.0
 
     def inverse(self, loss: float) -> float | None:
         """The loss of the quadratic for a loss of the network; None if the descent did not reach that loss."""

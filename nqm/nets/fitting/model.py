@@ -28,6 +28,7 @@ from ...problems.quadratic import Quadratic
 from ...types import Array, Wrong
 from ..estimates import Estimate, Measure, bootstrap
 from .descent import Bend, Descent
+from .metric import Metric
 from .plots import plot_fit
 from .prediction import Horizon, predict
 
@@ -78,7 +79,8 @@ class Fit(Readable):
 
     ``top`` has the largest curvatures h, and along each of them the gradient g, the noise variance c and Adam's
     preconditioner. ``density`` is the distribution of all curvatures, if random probes were asked for. ``descent`` is the real
-    loss along full gradients, by which predictions are corrected. ``horizon`` is how far checks found this fit accurate.
+    loss along full gradients, by which predictions are corrected. ``horizon`` is how far checks found this fit accurate. ``metric``
+    is that of Adam, if the fit was made for it: then everything is in units of ``w = D^-1/2 theta`` (`metric.Metric`).
     """
 
     signal: Measure
@@ -90,6 +92,7 @@ class Fit(Readable):
     descent: Descent | None = None
     provenance: Provenance = Provenance()
     horizon: Horizon | None = None
+    metric: Metric | None = None
 
     predict = predict
     plot = plot_fit
@@ -104,7 +107,8 @@ class Fit(Readable):
     def note(self) -> dict[str, object]:
         """Provenance and horizon, as in files and in ``--json``."""
         checked = {} if self.horizon is None else {"horizon": self.horizon.to_dict()}
-        return {**self.provenance.to_dict(), **checked}
+        metric = {} if self.metric is None else {"metric": self.metric.note()}
+        return {**self.provenance.to_dict(), **checked, **metric}
 
     @cached_property
     def spectrum(self) -> Spectrum:
@@ -185,7 +189,9 @@ class Fit(Readable):
         measures = {kind: getattr(self, kind) for kind in KINDS if getattr(self, kind) is not None}
         columns = {f"{kind}_{k}": v for kind, measure in measures.items() for k, v in vars(measure).items()}
         columns |= {f"top_{k}": v for k, v in self.top.items()}
-        columns |= {f"descent_{k}": np.atleast_1d(v) for k, v in vars(self.descent).items()} if self.descent else {}
+        columns |= {f"metric_{k}": v for k, v in self.metric.columns().items()} if self.metric else {}
+        measured = vars(self.descent) if self.descent else {}
+        columns |= {f"descent_{k}": np.atleast_1d(v) for k, v in measured.items() if v is not None}
         about = {"format": FIT_FORMAT, "loss": self.loss, "examples": self.examples, "note": self.note}
         if path.suffix.lower() == ".npz":
             with path.open("wb") as file:
@@ -231,11 +237,18 @@ class Fit(Readable):
         if "descent_lr" in data:
             names = ("lr", "momentum", "steps", "loss")
             lr, momentum, steps, loss = (np.asarray(data[f"descent_{name}"], float) for name in names)
-            descent = Descent(float(lr[0]), float(momentum[0]), steps.astype(int), loss)
+            noise = np.asarray(data["descent_noise"], float) if "descent_noise" in data else None
+            descent = Descent(float(lr[0]), float(momentum[0]), steps.astype(int), loss, noise)
         note = dict(data["note"])
         about = Provenance.from_dict(note), Horizon.from_dict(note["horizon"]) if "horizon" in note else None
         loss, examples, density = float(data["loss"]), int(data["examples"]), measures.get("density")
-        return cls(measures["signal"], measures["noise"], loss, examples, top, density, descent, *about)
+        metric = None
+        if "metric" in note:
+            found = {
+                k.removeprefix("metric_"): np.asarray(v, float) for k, v in data.items() if k.startswith("metric_")
+            }
+            metric = Metric.from_columns(note["metric"], found)
+        return cls(measures["signal"], measures["noise"], loss, examples, top, density, descent, *about, metric)
 
 
 def _slope(x: Array, y: Array) -> tuple[float, float]:

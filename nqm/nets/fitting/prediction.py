@@ -23,6 +23,8 @@ from ...problems.base import AnySchedule, check_batch_size, report_steps
 from ...problems.quadratic import Quadratic
 from ...types import Array, Wrong
 from ..estimates import bootstrap
+from .adaptive import AdaptiveRun, inner_of
+from .following import followed
 from .plots import plot_prediction
 
 if TYPE_CHECKING:
@@ -61,8 +63,11 @@ class Horizon:
 
 USUAL_HORIZON = Horizon(300.0, 300.0, "checks of the built-in workloads, whose descents end at 300,")
 """The horizon of a fit that has not been checked itself, pooled from the files in docs/checks; a test repeats it."""
+METRIC_HORIZON = Horizon(30.0, 60.0, "checks of AdamW on three workloads (docs/checks/adamw.csv), in the median,")
+"""The horizon of Adam and AdamW from a fit in their metric."""
 PLAIN_HORIZON = Horizon(10.0, 30.0, "checks of the built-in workloads, without a descent,")
 """The horizon of the plain quadratic, on the workload with the largest errors."""
+DIVERGED_PREDICTION = 1e3  # a prediction of Adam says that it diverges from this many times the checkpoint's loss on
 UNKNOWN = dict.fromkeys(("band_signal", "band_noise", "band_edges", "noise_scale", "curvature_noise_scale"))
 """Fields of a `Run` that describe the quadratic's own modes, which a prediction omits."""
 PREDICTION_COLUMNS = ("steps", "loss", "low", "high", "reach")  # columns of a prediction's table
@@ -136,33 +141,77 @@ def predict(
     For a setting that is unstable on the measured curvature nothing is predicted, and the message says so.
     """
     require_set(optimizer, "predict")
-    if not optimizer.linear:
-        advice = "train it, as with `nqm lab run`, or predict SGD, HeavyBall, Nesterov and averages of them"
-        raise Wrong(f"{optimizer} is not linear, so its loss on a fit is not predicted; {advice}", argument="optimizer")
+    _check_metric(fit, optimizer)
     size = check_batch_size(batch_size)
     if not replacement:
         size = size * (fit.examples - 1) / (fit.examples - size) if size < fit.examples else math.inf
     times = report_steps(steps, "log", 100)
     fixed, shown = as_schedule(schedule, int(times[-1])), times.tolist()
+    if fit.metric is not None:
+        return _adaptive(fit, optimizer, size, check_batch_size(batch_size), times, fixed, bent)
     run = fit.problem.run(optimizer, size, shown, fixed)
     if not run.outcome.ok:
         return _refused(fit, run)
     reach = _reach(optimizer, fixed, times) * float(fit.spectrum.h.max())
-    per_probe = [Quadratic(spectrum).run(optimizer, size, shown, fixed).noise / size for spectrum in _probes(fit)]
-    table, signal = np.stack(per_probe), run.signal + fit.offset
-    bands = [bootstrap(table[:, i]) for i in range(len(times))]
-    noises = table.mean(0), np.array([band.low for band in bands]), np.array([band.high for band in bands])
-    loss, low, high = (_bent(fit, signal, noise, bent) for noise in noises)
-    floor, size = run.floor + fit.offset, check_batch_size(batch_size)
-    shifted = replace(run, loss=loss, signal=signal, floor=floor, batch_size=size, **UNKNOWN)
-    return Prediction(shifted, low, high, reach, horizon_of(fit, bent))
+    following = None if not bent else fit.bend
+    if following is None:
+        signal, noise = run.signal + fit.offset, run.noise
+    else:
+        signal, noise = followed(following, fit.spectrum, optimizer, size, times, fixed)
+    low, high = (signal + noise / size * share for share in _noise_shares(fit, optimizer, size, shown, fixed))
+    loss, floor, size = signal + noise / size, run.floor + fit.offset, check_batch_size(batch_size)
+    parts = {"loss": loss, "signal": signal, "noise": noise, "floor": floor if following is None else math.nan}
+    return Prediction(replace(run, batch_size=size, **parts, **UNKNOWN), low, high, reach, horizon_of(fit, bent))
 
 
-def _bent(fit: Fit, signal: Array, noise: Array, bent: bool) -> Array:
-    """Losses of the network from signal and noise of the quadratic, by the equation of `descent`."""
-    if fit.bend is None or not bent:
-        return signal + noise
-    return fit.bend(signal + noise * fit.bend(signal) / fit.loss)
+def _noise_shares(
+    fit: Fit, optimizer: Optimizer, size: float, times: list[int], schedule: Schedule | None
+) -> tuple[Array, Array]:
+    """The ends of the 90% interval of the quadratic's noise at each step, from the noise vectors, over its mean."""
+    table = np.stack([Quadratic(spectrum).run(optimizer, size, times, schedule).noise for spectrum in _probes(fit)])
+    mean, bands = table.mean(0), [bootstrap(column) for column in table.T]
+    ends = np.array([[band.low, band.high] for band in bands]).T
+    return tuple(np.where(mean > 0, ends / np.where(mean > 0, mean, 1), 1.0))
+
+
+def _check_metric(fit: Fit, optimizer: Optimizer) -> None:
+    """Refuse an optimizer that the fit was not made for."""
+    adam = inner_of(optimizer)
+    if fit.metric is None and adam is not None:
+        advice = (
+            "fit(network, optimizer=...) with the torch optimizer, or `nqm fit --optimizer adamw --state checkpoint.pt`"
+        )
+        raise Wrong(f"{optimizer} is predicted from a fit in its own metric; make one: {advice}", argument="optimizer")
+    if fit.metric is not None and adam is None:
+        made = f"this fit is in the metric of {fit.metric.optimizer}"
+        raise Wrong(
+            f"{made}, and predicts Adam and AdamW; for {optimizer} fit without an optimizer", argument="optimizer"
+        )
+    if fit.metric is None and not optimizer.linear:
+        advice = "train it, as with `nqm lab run`, or predict SGD, HeavyBall, Nesterov and averages of them"
+        raise Wrong(f"{optimizer} is not linear, so its loss on a fit is not predicted; {advice}", argument="optimizer")
+
+
+def _adaptive(
+    fit: Fit, optimizer: Optimizer, size: float, shown_size: float, times: Array, schedule: Schedule | None, bent: bool
+) -> Prediction:  # fmt: skip
+    """The prediction of Adam or AdamW, from a fit in their metric."""
+    signal, noises = AdaptiveRun(fit, optimizer, size, schedule, bent=bent).course(times)
+    bands = [bootstrap(column) for column in noises.T]
+    noise, low, high = noises.mean(0), np.array([b.low for b in bands]), np.array([b.high for b in bands])
+    loss = signal + noise
+    fine = bool(np.all(np.isfinite(loss)) and loss[-1] < DIVERGED_PREDICTION * fit.loss)
+    outcome = Outcome.finished if fine else Outcome.diverged
+    message = outcome.value.format(steps=int(times[-1])) if fine else "diverges on the measured curvature"
+    adam = inner_of(optimizer)
+    assert adam is not None
+    reach = _reach_of(float(adam.lr), schedule, times) * float(fit.spectrum.h.max())
+    parts = {"signal": signal, "noise": noise * shown_size if math.isfinite(shown_size) else 0 * noise}
+    run = Run(
+        steps=times, loss=loss, **parts, batch_size=shown_size, optimizer=optimizer, floor=math.nan, outcome=outcome,
+        message=message,
+    )  # fmt: skip
+    return Prediction(run, signal + low, signal + high, reach, horizon_of(fit, bent))
 
 
 def horizon_of(fit: Fit, bent: bool = True) -> Horizon:
@@ -171,6 +220,8 @@ def horizon_of(fit: Fit, bent: bool = True) -> Horizon:
         return PLAIN_HORIZON
     if fit.horizon is not None:
         return fit.horizon
+    if fit.metric is not None:
+        return METRIC_HORIZON
     end, usual = max(fit.descent.reach * float(fit.spectrum.h.max()), PLAIN_HORIZON.within_2), USUAL_HORIZON
     return Horizon(min(usual.within_2, end), min(usual.within_5, end), usual.source)
 
@@ -183,7 +234,11 @@ def _probes(fit: Fit) -> list[Spectrum]:
 
 def _reach(optimizer: Optimizer, schedule: Schedule | None, times: Array) -> Array:
     """Effective learning rate summed over the steps before each reported one."""
-    rate = float(optimizer.effective_lr)
+    return _reach_of(float(optimizer.effective_lr), schedule, times)
+
+
+def _reach_of(rate: float, schedule: Schedule | None, times: Array) -> Array:
+    """A learning rate summed over the steps before each reported one."""
     if schedule is None:
         return rate * times
     ends = np.append(schedule.ends[:-1], max(schedule.steps, int(times[-1])))  # the last piece continues

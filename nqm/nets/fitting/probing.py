@@ -29,8 +29,11 @@ from ..estimates import Measure
 from ..krylov import SPENT, Krylov, lanczos
 from ..network import Network
 from ..preflight import check_measurable
+from ..rescaled import Rescaled
 from ..trees import pulled_back, pushed_forward, vmap
+from .adam_state import AdamState, metric_of, momentum_outside, read_state
 from .descent import descend
+from .metric import Metric
 from .model import Fit, Provenance
 
 BASIS_BYTES = 2**30  # memory that the Lanczos bases of a group of start vectors may take
@@ -60,7 +63,8 @@ class Signal:
 
 def fit(
     network: Network, *, steps: int = 40, noise_vectors: int = 6, noise_steps: int = 12, probes: int = 0,
-    descent: int = 150, curvature: str | None = None, seed: int = 0, progress: Progress | None = None,
+    descent: int = 150, curvature: str | None = None, optimizer: object = None, batch_size: float | None = None, seed: int = 0,
+    progress: Progress | None = None,
 ) -> Fit:  # fmt: skip
     """Measure signal and noise of a network at its checkpoint, and return them as a `Fit`.
 
@@ -74,6 +78,9 @@ def fit(
     descent : number of full gradients along which the real loss is followed; 0 for none. Each adds 2 / largest curvature to
         effective learning rate x steps, and predictions hold about as far as the descent goes: see `descent`.
     curvature : "gauss_newton" (default), "hessian", "fisher" or "empirical_fisher".
+    optimizer : a ``torch.optim.AdamW`` or ``Adam`` that has trained the network up to here, or its ``state_dict()``; then
+        everything is measured in the metric of its preconditioner, and `Fit.predict` predicts AdamW or Adam. An nqm optimizer such
+        as ``AdamW(1e-3)`` stands for one that starts here, at the given ``batch_size``.
     progress : called with (done, total). Ctrl-C keeps the Lanczos steps made so far, and the provenance says how many.
     """
     counts = {"steps": (steps, 2), "noise_vectors": (noise_vectors, 1), "noise_steps": (noise_steps, 2)}
@@ -81,6 +88,10 @@ def fit(
         check_whole(name, value, least)
     began = perf_counter()
     loss = check_measurable(network, lambda few: _tried(few, curvature, seed))
+    plain, state = network, None
+    if optimizer is not None:
+        state = read_state(network, optimizer, batch_size)
+        network = Rescaled(network, state.preconditioner.sqrt())
     operator, generator = curvature_of(network, curvature), torch.Generator().manual_seed(seed)
     total = steps + (noise_vectors + probes) * noise_steps
 
@@ -111,7 +122,17 @@ def fit(
         notes=tuple(network.notes), seconds=round(perf_counter() - began, 2),
     )  # fmt: skip
     nodes = Measure.of([signal.krylov.quadrature()])
-    return Fit(nodes, noise, loss, network.examples, signal.top, density, path, about)
+    metric = None if state is None else _metric(plain, state, operator, signal, g, noise_steps, generator)
+    return Fit(nodes, noise, loss, network.examples, signal.top, density, path, about, metric=metric)
+
+
+def _metric(
+    network: Network, state: AdamState, operator: Curvature, signal: Signal, g: Tensor, steps: int, generator: torch.Generator
+) -> Metric:  # fmt: skip
+    """The metric of an optimizer's state, whose momentum has a part outside of the gradient's Krylov space."""
+    rest = momentum_outside(state, signal.krylov)
+    spaces = [] if rest is None else krylov_spaces(operator, rest[None], steps)
+    return metric_of(network, state, signal.krylov, g, spaces[0] if spaces else None, generator)
 
 
 def signal_of(

@@ -308,9 +308,10 @@ def test_a_fit_of_an_earlier_version_is_read(tmp_path: Path) -> None:
     assert (found.provenance.network, found.provenance.step, found.provenance.noise_eigenvectors) == ("small", 7, 2)
     assert found.horizon == Horizon(30.0, 90.0, "12 checks of this fit")
     prediction = found.predict(SGD(0.1), 8, [0, 5, 20])
-    np.testing.assert_allclose(
-        prediction.loss, [1.1596997489393301, 1.1316393836388632, 1.0680150940289208], rtol=1e-12
-    )
+    # The version that wrote the file predicted these losses. Since then noise follows the loss, which changes little here.
+    np.testing.assert_allclose(prediction.loss, [1.1596997489, 1.1316393836, 1.0680150940], rtol=1e-3)
+    assert found.descent is not None
+    assert found.descent.noise is None
     found.save(tmp_path / "again.npz")
     again = Fit.load(tmp_path / "again.npz")
     assert (again.provenance, again.horizon) == (found.provenance, found.horizon)

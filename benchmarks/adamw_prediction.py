@@ -1,0 +1,103 @@
+"""How well AdamW is predicted from its state: ``python -m benchmarks.adamw_prediction [digits fashion_mlp fashion_cnn]``.
+
+Torch's own AdamW trains a workload for 200 steps of 64 examples. There the network is fitted in the metric of that state. Then it
+goes on with three learning rates and four batch sizes, predicted and for real, with two or four orders of examples. The losses
+are written to docs/checks/adamw.csv. A workload takes some minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nqm import AdamW
+from nqm.nets import Network, fit, workload
+from nqm.show.tables import to_csv
+from nqm.types import Array
+
+FILE = Path(__file__).parents[1] / "docs" / "checks" / "adamw.csv"
+WORKLOADS = {"digits": 1797, "fashion_mlp": 4000, "fashion_cnn": 2000}  # and how many of their examples
+STEPS, LR, BATCH_SIZE, DECAY = 200, 1e-3, 64, 0.01  # of the training up to the fit
+TIMES = (10, 30, 100, 300)
+SIZES = (16, 64, 256, 1024)
+STREAM = 7  # of the batches
+
+
+def train(
+    network: Network, lr: float, size: int, times: Sequence[int], seed: int, state: dict[str, Any] | None = None
+) -> tuple[list[float], Tensor, dict[str, Any]]:  # fmt: skip
+    """Losses at some steps of torch's AdamW on the flat weights, the weights at the end, and the state there."""
+    weights = torch.nn.Parameter(network.theta.clone())
+    optimizer = torch.optim.AdamW([weights], lr=lr, weight_decay=DECAY)
+    if state is not None:
+        optimizer.state[weights] = {k: v.clone() for k, v in state.items()}
+    rng, losses, t = np.random.default_rng([STREAM, seed]), list[float](), 0
+    for last in times:
+        while t < last:
+            index = torch.from_numpy(rng.integers(network.examples, size=size))
+            weights.grad = network.gradient(weights.detach(), network.take(index))
+            optimizer.step()
+            t += 1
+        losses.append(network.full_loss(weights.detach()))
+    return losses, weights.detach(), optimizer.state[weights]
+
+
+def state_dict(network: Network, state: dict[str, Any]) -> dict[str, Any]:
+    """The state of the flat weights as torch would have it for the network's parameters."""
+    parts = {name: list(network.unflatten(state[name]).values()) for name in ("exp_avg", "exp_avg_sq")}
+    numbers = list(range(len(network.shapes)))
+    group = {"params": numbers, "lr": LR, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": DECAY}
+    each = {i: {"step": state["step"], **{name: part[i] for name, part in parts.items()}} for i in numbers}
+    return {"state": each, "param_groups": [group]}
+
+
+def rows_of(name: str) -> list[dict[str, object]]:
+    """Predicted and real losses of all settings of a workload."""
+    network = workload(name).network(0, examples=WORKLOADS[name])
+    _, theta, state = train(network, LR, BATCH_SIZE, [STEPS], 99)
+    network = network.at(theta, STEPS)
+    fitted, rows = fit(network, optimizer=state_dict(network, state)), list[dict[str, object]]()
+    for lr in (LR / 3, LR, 3 * LR):
+        for size in SIZES:
+            found = fitted.predict(AdamW(lr, weight_decay=DECAY), size, TIMES)
+            seeds = range(4 if size <= BATCH_SIZE else 2)
+            real = np.array([train(network, lr, size, TIMES, seed, state)[0] for seed in seeds])
+            mean, error = real.mean(0), real.std(0, ddof=1) / len(real) ** 0.5
+            told = zip(TIMES, mean, error, found.loss, found.low, found.high, strict=True)
+            names = ("steps", "trained", "stderr", "predicted", "low", "high")
+            rows += [
+                {"workload": name, "lr": lr, "batch_size": size, **dict(zip(names, row, strict=True))} for row in told
+            ]
+            print(name, lr, size, (100 * (found.loss / mean - 1)).round(1), flush=True)
+    return rows
+
+
+def errors(rows: Sequence[dict[str, Any]], name: str) -> Array:
+    """Relative errors of a workload, (setting, step)."""
+    mine = [float(row["predicted"]) / float(row["trained"]) - 1 for row in rows if row["workload"] == name]
+    return np.array(mine).reshape(-1, len(TIMES))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "workloads", nargs="*", default=list(WORKLOADS), help=f"of {', '.join(WORKLOADS)} (default: all)"
+    )
+    names = parser.parse_args().workloads
+    kept = [row for row in csv.DictReader(FILE.open()) if row["workload"] not in names] if FILE.exists() else []
+    rows = [*kept, *(row for name in names for row in rows_of(name))]
+    FILE.write_text(to_csv(rows))
+    for name in dict.fromkeys(str(row["workload"]) for row in rows):
+        found = np.abs(errors(rows, name))
+        print(name, "median", (100 * np.median(found, 0)).round(2), "worst", (100 * found.max(0)).round(1))
+
+
+if __name__ == "__main__":
+    main()

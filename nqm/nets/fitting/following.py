@@ -1,0 +1,70 @@
+"""Gradient noise that follows the loss, step by step.
+
+The gradient noise of a network changes with its loss, so each step has the noise of the loss at which it takes its gradient.
+With phi the bend and f the noise of `descent`, both measured along the same full gradients, the loss after t steps is
+
+    L(t) = phi(signal(t)) + noise(t) / B,        noise(t) = sum over s < t of K(t, s) f(L(s))
+
+where signal(t) is the loss of the quadratic without noise, and K(t, s) the loss of the quadratic at step t per unit of
+gradient noise at step s. Noise is added to phi, because phi says how much further than its quadratic the network descends
+along small curvatures, while noise is mostly along large ones. Above the loss at the checkpoint f is constant.
+
+Signal and noise separate, as on a quadratic. Every step is a linear one, so schedules, averages and momenta need nothing
+of their own. L(s) is the loss at the point at which step s takes its gradient, also if an average is reported.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...engine.schedule import Schedule
+from ...engine.spectrum import Spectrum
+from ...engine.trajectory import Trajectory, fade
+from ...optimizers.base import Optimizer
+from ...problems.coupled import check_gradient_point
+from ...types import Array, Wrong
+
+if TYPE_CHECKING:
+    from .descent import Bend
+
+MAX_FOLLOWED_STEPS = 10**6  # longest prediction whose noise follows the loss, because its steps are taken one by one
+
+
+def followed(
+    bend: Bend, spectrum: Spectrum, optimizer: Optimizer, batch_size: float, times: Array, schedule: Schedule | None = None
+) -> tuple[Array, Array]:  # fmt: skip
+    """Signal and noise at the reported steps; the loss is ``signal + noise / batch_size``."""
+    if times[-1] > MAX_FOLLOWED_STEPS:
+        ask = f"ask for at most {MAX_FOLLOWED_STEPS:,} steps, or for the plain quadratic (bent=False, --quadratic)"
+        raise Wrong(f"a prediction of {times[-1]:,} steps takes too long; {ask}", argument="steps")
+    check_gradient_point(optimizer)
+    if optimizer.depends_on_horizon:  # a run of its own for each reported step
+        ends = [(optimizer.at_horizon(int(t)), int(t)) for t in times]
+        found = np.stack([_every_step(bend, spectrum, o, batch_size, t, schedule)[:, -1] for o, t in ends], axis=1)
+    else:
+        found = _every_step(bend, spectrum, optimizer, batch_size, int(times[-1]), schedule)[:, times]
+    return bend(found[0]), found[1]
+
+
+def _every_step(
+    bend: Bend, spectrum: Spectrum, optimizer: Optimizer, batch_size: float, steps: int, schedule: Schedule | None
+) -> Array:
+    """Signal and noise of the quadratic at steps 0, 1, ..., ``steps``, as the rows of an array."""
+    from ...engine.kernels.following import follow
+
+    path, found = Trajectory(optimizer, spectrum.h, schedule), np.zeros((2, steps + 1))
+    state = path.start()
+    x, N, mass = state.A[:, 0].copy(), state.Q.copy(), spectrum.count * spectrum.h / 2
+    ws, wn = mass * spectrum.s, mass * spectrum.c
+    found[0, 0] = ws @ path.read(state, 0)[0]
+    for t, end, system in path.stretches(0, steps):
+        parts = follow(
+            *system, x, N, path.gradient_point(t), path.row(end), ws, wn, 1 / batch_size, bend.offset,
+            *bend.pieces, *bend.noise,
+        )  # fmt: skip
+        seen = fade(optimizer, np.arange(t + 1, end + 1), end)
+        found[:, t + 1 : end + 1] = np.stack(parts) * seen
+    found[0] += bend.offset
+    return found
