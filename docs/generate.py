@@ -48,6 +48,7 @@ WORKLOADS = ("digits", "fashion_mlp", "fashion_cnn", "moby_transformer", "cifar_
 SUMMARY = ("fashion_cnn", "fashion_validation", "digits", "moby_transformer", "cifar_resnet8")  # studies of the summary
 WORDS = ("optimizer", "variant")  # columns of docs/checks that are not numbers
 FISHER = "fisher_cifar_resnet8"  # of docs/checks
+TRAININGS = "fisher_trainings"  # of docs/checks, while there is one
 RANGE = 0.5  # effective rates x curvature up to this are the range of ten that is checked everywhere
 
 HEAD = """\
@@ -252,6 +253,38 @@ def fisher_table() -> str:
     return f"{markdown(names, lines)}\n\n{fisher_verdict()}"
 
 
+def trainings_table() -> str:
+    """The same over whole trainings with several seeds and rates, as far as ``python -m benchmarks.fisher`` has come."""
+    if not (CHECKS / f"{TRAININGS}.csv").exists():
+        return "No training of this measurement has ended yet."
+    rows = read_rows(TRAININGS)
+    after = CLAIMS["fisher_stabilises"].premises["after"]
+    assert isinstance(after, (int, float))
+    runs = [[row for row in rows if (row["lr"], row["seed"]) == run] for run in _runs(rows)]
+    ended = [run for run in runs if any(row["before"] >= after for row in run)]
+    verdicts = [judged(run, after, "ResNet8").verdict.value for run in ended]
+    told = ", ".join(f'"{verdict}" for {verdicts.count(verdict)}' for verdict in dict.fromkeys(verdicts))
+    lines = []
+    for lr in distinct(rows, "lr"):
+        for epoch in distinct(rows, "epoch"):
+            own = [row for row in rows if (row["lr"], row["epoch"]) == (lr, epoch)]
+            if own:
+                shown = (_over_seeds([row[name] for row in own]) for name in ("alignment", "trace_ratio", "loss"))
+                lines.append((f"{lr:g}", f"{own[0]['before']:g} to {epoch:g}", len(own), *shown))
+    names = ["learning rate", "epochs", "seeds", "alignment", "trace, over the one before", "loss"]
+    verdict = f"The verdict is {told} of {len(ended)} trainings." if ended else "No verdict yet."
+    return f"{markdown(names, lines)}\n\n{verdict}"
+
+
+def _runs(rows: Table) -> list[tuple[float, float]]:
+    return list(dict.fromkeys((row["lr"], row["seed"]) for row in rows))
+
+
+def _over_seeds(values: list[float]) -> str:
+    ends = f" ({min(values):.2f} to {max(values):.2f})" if len(values) > 1 else ""
+    return f"{float(np.median(values)):.2f}{ends}"
+
+
 def checks_table() -> str:
     """Median and worst error over settings of every workload that was checked."""
     lines, steps = [], [10, 30, 100, 300, 1000]
@@ -302,7 +335,7 @@ def mean_field_page() -> str:
 
 
 def nets_page() -> str:
-    return with_blocks(NETS_PAGE, checks=checks_table(), fisher=fisher_table())
+    return with_blocks(NETS_PAGE, checks=checks_table(), fisher=fisher_table(), trainings=trainings_table())
 
 
 def claims_page_kept() -> str:
