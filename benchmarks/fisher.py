@@ -1,10 +1,11 @@
 """Whether the Fisher matrix of ResNet8 stabilises: ``python -m benchmarks.fisher [--folder DIR]``.
 
 ResNet8 is trained on 4,096 pictures of CIFAR-10 by SGD with batch size 32, from three seeds and with two learning rates, for 128
-epochs: with rate 0.1 the training loss is 0.002 after 64 of them. At epochs 0, 1, 2, 4, ..., 128 the Fisher matrix of the first 512 pictures is compared
-with that of the checkpoint before. Each row is written to ``docs/checks/fisher_trainings.csv`` (``--out``) once it is known. The
-weights and eigenvectors of checkpoints are kept in the folder, so that the same command continues a run that was interrupted. A
-checkpoint takes two to four minutes of CPU time, a training ten minutes, and all six trainings about four hours.
+epochs. With the rate 0.1 the training loss is 0.002 after 64 of them. At epochs 0, 1, 2, 4, ..., 128 the Fisher matrix of the first
+512 pictures is compared with that of the checkpoint before. Each row is written to ``docs/checks/fisher_trainings.csv``
+(``--out``) once it is known. The weights and eigenvectors of checkpoints are kept in the folder, so that the same command continues a
+run that was interrupted. A checkpoint takes two to four minutes of CPU time, a training ten minutes, and all six trainings about
+four hours.
 """
 
 from __future__ import annotations
