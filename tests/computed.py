@@ -88,6 +88,13 @@ def first_slopes() -> list[float]:
     return [finding(name, said.format(optimizer))[0] for name, optimizer in pairs]
 
 
+def kfac_option(name: str, batch_size: int, variant: str, field: str) -> float:
+    """What ``python -m benchmarks.kfac`` wrote of one variant of K-FAC."""
+    with (ROOT / "docs" / "checks" / f"kfac_{name}.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    return next(float(r[field]) for r in rows if (int(r["batch_size"]), r["variant"]) == (batch_size, variant))
+
+
 def step_errors() -> list[float]:
     """By how many percent predicted steps on digits are below and above the measured ones, at most, from B = 512 on."""
     rows = [row for row in table_of("digits_checkpoint") if row["batch_size"] >= 512]

@@ -37,6 +37,7 @@ from computed import (
     gap,
     half_life_cost,
     hyperbola,
+    kfac_option,
     limits,
     measured,
     measured_critical,
@@ -364,6 +365,26 @@ NUMBERS = [
     Prose(
         RESULTS, "fewer examples than all others, {} times those of Adam",
         lambda: measured("fashion_cnn", "KFAC", 16) / measured("fashion_cnn", "Adam", 16),
+    ),
+    Prose(
+        RESULTS, "{} of 16 settings of the old K-FAC diverge, and none reaches",
+        lambda: kfac_option("fashion", 1024, "neither", "diverged"),
+    ),
+    Prose(
+        RESULTS, "With fresh inverses alone {} diverge, and",
+        lambda: kfac_option("fashion", 1024, "fresh inverses", "diverged"),
+    ),
+    Prose(
+        RESULTS, "the best setting takes {} steps. With the clip alone none diverges, and the best takes {}. With both the best takes {} steps.",
+        lambda: [kfac_option("fashion", 1024, name, "steps") for name in ("fresh inverses", "clip", "both, the default")],
+    ),
+    Prose(
+        RESULTS, "found {} for K-FAC and {} for Adam at that batch size.",
+        lambda: [measured("fashion_cnn", name, 1024) for name in ("KFAC", "Adam")],
+    ),
+    Prose(
+        RESULTS, "the best of them takes {} steps instead of {}:",
+        lambda: [kfac_option("digits", 512, name, "steps") for name in ("clip", "neither")],
     ),
     Prose(RESULTS, "grew like the batch size to the power {} to {}.", lambda: [min(first_slopes()), max(first_slopes())]),
     Prose(

@@ -12,7 +12,7 @@ from ..network_studies import CLAIM_OF, TITLES, names, table_of
 
 TITLE = "Real networks beside the model"
 CAPTION = (
-    "Steps to a training loss against batch size, every optimizer tuned at every batch size by nqm lab. The studies come with "
+    "Steps to a target loss against batch size, every optimizer tuned at every batch size by nqm lab. The studies come with "
     "the package and were not run for this report."
 )
 
