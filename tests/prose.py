@@ -375,7 +375,9 @@ NUMBERS = [
         lambda: kfac_option("fashion", 1024, "fresh inverses", "diverged"),
     ),
     Prose(
-        RESULTS, "the best setting takes {} steps. With the clip alone none diverges, and the best takes {}. With both the best takes {} steps.",
+        RESULTS,
+        "the best setting takes {} steps. With the clip alone none diverges, and the best takes {}. "
+        "With both the best takes {} steps.",
         lambda: [kfac_option("fashion", 1024, name, "steps") for name in ("fresh inverses", "clip", "both, the default")],
     ),
     Prose(
