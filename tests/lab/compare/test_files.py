@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from lab_curves import SIZES, hyperbola, never_at, with_rates
+from lab_studies import small
 
-from nqm.lab.compare import Curve, findings, read_curves, read_table
+from nqm.lab import run
+from nqm.lab.compare import Curve, curves_of, findings, read_curves, read_table
 from nqm.show.tables import to_csv
 from nqm.types import Wrong
 
@@ -40,6 +42,20 @@ def test_a_file_has_all_that_a_verdict_needs(tmp_path: Path) -> None:
             assert one.critical_batch_size(definition) == other.critical_batch_size(definition)
         assert one.effective_lr == pytest.approx(other.effective_lr, rel=1e-5)
         assert [row["steps"] for row in one.table()] == [row["steps"] for row in other.table()]
+
+
+def test_the_table_of_a_study_that_was_run_is_read_as_its_results(tmp_path: Path) -> None:
+    found = run(small(searches=2), store=tmp_path / "small.db")
+    made = curves_of(found.points)
+    again = read_curves(read_table(written(made, tmp_path)))
+    assert findings(again) == findings(made)
+    assert any(one.certain and len(one.rates[0]) == 2 for one in made)
+    for one, other in zip(again, made, strict=True):
+        assert np.concatenate(one.rates) == pytest.approx(np.concatenate(other.rates), rel=1e-5)
+        # The table shows the search with the smallest median.
+        shown = [int(np.argmin([np.median(seeds) for seeds in searches])) for searches in other.repeats]
+        best = [rates[i] for rates, i in zip(other.rates, shown, strict=True)]
+        assert other.effective_lr == pytest.approx(best, rel=1e-12)
 
 
 def test_a_seed_more_or_less_would_show(tmp_path: Path) -> None:
