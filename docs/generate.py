@@ -2,16 +2,15 @@
 
 With ``--check`` it fails if they have drifted. The files of docs/checks are what ``nqm check ... --csv`` wrote, and
 ``nqm claims fisher_stabilises ... --csv``; ``forecast_*`` are what ``python -m benchmarks.forecast`` wrote, ``mean_field*`` what
-``python -m benchmarks.mean_field`` wrote, ``adamw`` what ``python -m benchmarks.adamw_prediction`` wrote, and those of docs/results
-what ``nqm lab compare ... --json`` wrote. ``--claims`` measures every claim and writes docs/claims.md, which takes a minute; the
-tests measure its numbers again.
+``python -m benchmarks.mean_field`` wrote, ``adamw`` what ``python -m benchmarks.adamw_prediction`` wrote, and ``kfac_*`` what
+``python -m benchmarks.kfac`` wrote. Tables of studies come from nqm/paper/studies, as ``nqm lab compare ... --csv`` wrote them.
+``--claims`` measures every claim and writes docs/claims.md, which takes a minute; the tests measure its numbers again.
 """
 
 from __future__ import annotations
 
 import csv
 import inspect
-import json
 import sys
 from collections.abc import Callable
 from itertools import product
@@ -27,11 +26,15 @@ from mean_field_tables import mean_field_elsewhere, mean_field_grid, mean_field_
 
 from nqm.cli.app import COMPLETION_LINES, main
 from nqm.cli.options import Verb, verbs
+from nqm.lab.compare import Curve, findings, read_curves
+from nqm.lab.compare.curves import MEASURED, critical
+from nqm.lab.compare.verdicts import beyond
 from nqm.paper.claims import CLAIMS, Checked, Measured, run_all
 from nqm.paper.claims.fisher_stabilises import judged
 from nqm.paper.claims.page import summary
+from nqm.paper.network_studies import TITLES, names, table_of
 from nqm.show.numbers import percent
-from nqm.show.tables import markdown
+from nqm.show.tables import Table, column, distinct, markdown
 from nqm.text.objects import KNOWN_OPTIMIZERS, KNOWN_SCHEDULES, KNOWN_SPECTRA
 from nqm.text.tokens import argument_names
 
@@ -42,9 +45,11 @@ FORECAST_PAGE = Path(__file__).with_name("forecast.md")
 MEAN_FIELD_PAGE = Path(__file__).with_name("mean-field.md")
 CHECKS = Path(__file__).with_name("checks")
 RESULTS_PAGE = Path(__file__).with_name("results.md")
-RESULTS = Path(__file__).with_name("results")
 WORKLOADS = ("digits", "fashion_mlp", "fashion_cnn", "moby_transformer", "cifar_resnet8")
+SUMMARY = ("fashion_cnn", "fashion_validation", "digits", "moby_transformer", "cifar_resnet8")  # studies of the summary
+WORDS = ("workload", "optimizer", "variant")  # columns of docs/checks that are not numbers
 FISHER = "fisher_cifar_resnet8"  # of docs/checks
+TRAININGS = "fisher_trainings"  # of docs/checks, while there is one
 RANGE = 0.5  # effective rates x curvature up to this are the range of ten that is checked everywhere
 
 HEAD = """\
@@ -199,25 +204,22 @@ def _turned(one: Checked) -> str:
     return f"{one.claim.turned_by}: {one.turned.sentence}"
 
 
-def read_check(name: str) -> list[dict[str, Any]]:
-    """A file of docs/checks, numbers as numbers."""
+def read_rows(name: str) -> list[dict[str, Any]]:
+    """A file of docs/checks, numbers as numbers; an empty cell is NaN."""
     with (CHECKS / f"{name}.csv").open() as file:
-        return [
-            {k: v if k in ("optimizer", "workload") else float(v or "nan") for k, v in row.items()}
-            for row in csv.DictReader(file)
-        ]
+        return [{k: v if k in WORDS else float(v or "nan") for k, v in row.items()} for row in csv.DictReader(file)]
 
 
 def checked_rows(name: str) -> list[dict[str, Any]]:
     """What ``nqm check`` wrote for a workload."""
-    return [{**row, "rate": row["reach"] / row["steps"]} for row in read_check(name)]
+    return [{**row, "rate": row["reach"] / row["steps"]} for row in read_rows(name)]
 
 
 def fisher() -> Measured:
     """What follows from the Fisher matrix of ResNet8 over its training."""
     after = CLAIMS["fisher_stabilises"].premises["after"]
     assert isinstance(after, (int, float))  # A premise may be of any type, and this one is an epoch.
-    return judged(read_check(FISHER), after, "ResNet8")
+    return judged(read_rows(FISHER), after, "ResNet8")
 
 
 def fisher_sentence() -> str:
@@ -254,7 +256,7 @@ def fisher_table() -> str:
 
 def adamw_table() -> str:
     """Median and worst error over settings of AdamW on every workload that was checked."""
-    rows = read_check("adamw")
+    rows = read_rows("adamw")
     steps, names = ([*dict.fromkeys(row[key] for row in rows)] for key in ("steps", "workload"))
     errors = {
         key: [abs(r["predicted"] / r["trained"] - 1) for r in rows if (r["workload"], r["steps"]) == key]
@@ -264,6 +266,38 @@ def adamw_table() -> str:
     return markdown(["workload", *(f"{t:,.0f} steps" for t in steps)], lines)
 
 
+def trainings_table() -> str:
+    """The same over whole trainings with several seeds and rates, as far as ``python -m benchmarks.fisher`` has come."""
+    if not (CHECKS / f"{TRAININGS}.csv").exists():
+        return "No training of this measurement has ended yet."
+    rows = read_rows(TRAININGS)
+    after = CLAIMS["fisher_stabilises"].premises["after"]
+    assert isinstance(after, (int, float))
+    runs = [[row for row in rows if (row["lr"], row["seed"]) == run] for run in _runs(rows)]
+    ended = [run for run in runs if any(row["before"] >= after for row in run)]
+    verdicts = [judged(run, after, "ResNet8").verdict.value for run in ended]
+    told = ", ".join(f'"{verdict}" for {verdicts.count(verdict)}' for verdict in dict.fromkeys(verdicts))
+    lines = []
+    for lr in distinct(rows, "lr"):
+        for epoch in distinct(rows, "epoch"):
+            own = [row for row in rows if (row["lr"], row["epoch"]) == (lr, epoch)]
+            if own:
+                shown = (_over_seeds([row[name] for row in own]) for name in ("alignment", "trace_ratio", "loss"))
+                lines.append((f"{lr:g}", f"{own[0]['before']:g} to {epoch:g}", len(own), *shown))
+    names = ["learning rate", "epochs", "seeds", "alignment", "trace, over the one before", "loss"]
+    verdict = f"The verdict is {told} of {len(ended)} trainings." if ended else "No verdict yet."
+    return f"{markdown(names, lines)}\n\n{verdict}"
+
+
+def _runs(rows: Table) -> list[tuple[float, float]]:
+    return list(dict.fromkeys((row["lr"], row["seed"]) for row in rows))
+
+
+def _over_seeds(values: list[float]) -> str:
+    ends = f" ({min(values):.2f} to {max(values):.2f})" if len(values) > 1 else ""
+    return f"{float(np.median(values)):.2f}{ends}"
+
+
 def checks_table() -> str:
     """Median and worst error over settings of every workload that was checked."""
     lines, steps = [], [10, 30, 100, 300, 1000]
@@ -271,8 +305,8 @@ def checks_table() -> str:
         rows = checked_rows(name)
         for rates, inside in (("0.03 to 0.3", True), ("1", False)):
             kept = [row for row in rows if (row["rate"] <= RANGE) == inside]
-            for model, column in (("bent", "error"), ("plain quadratic", "plain_error")) if kept else ():
-                errors = [[abs(r[column]) for r in kept if r["steps"] == t] for t in steps]
+            for model, error in (("bent", "error"), ("plain quadratic", "plain_error")) if kept else ():
+                errors = [[abs(r[error]) for r in kept if r["steps"] == t] for t in steps]
                 first = (f"`{name}`", rates) if model == "bent" else ("", "")
                 lines.append((*first, model, *map(_median_and_worst, errors)))
     return markdown(["workload", "rates", "model", *(f"{t:,} steps" for t in steps)], lines)
@@ -314,7 +348,13 @@ def mean_field_page() -> str:
 
 
 def nets_page() -> str:
-    return with_blocks(NETS_PAGE, checks=checks_table(), adamw=adamw_table(), fisher=fisher_table())
+    tables = {
+        "checks": checks_table(),
+        "adamw": adamw_table(),
+        "fisher": fisher_table(),
+        "trainings": trainings_table(),
+    }
+    return with_blocks(NETS_PAGE, **tables)
 
 
 def claims_page_kept() -> str:
@@ -324,24 +364,35 @@ def claims_page_kept() -> str:
 
 def results_page() -> str:
     """The page with a block of tables for each study."""
-    found = {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
-    return with_blocks(RESULTS_PAGE, **{name: results_tables(one) for name, one in found.items()})
+    tables = {"summary": summary_table(), "kfac": kfac_table()}
+    return with_blocks(RESULTS_PAGE, **tables, **{name: results_tables(table_of(name)) for name in names()})
 
 
-def results_tables(found: dict[str, Any]) -> str:
-    """What ``nqm lab compare`` measured: steps, critical batch sizes, the paper's findings."""
-    cells = {(row["optimizer"], row["batch_size"]): row for row in found["table"]}
-    names, sizes = (list(dict.fromkeys(key[i] for key in cells)) for i in (0, 1))
-    steps = [(f"{B:,}", *(_steps(cells[name, B]) for name in names)) for B in sizes]
-    critical = [(f"`{name}`", *_critical(found, name, max(sizes))) for name in names]
+def summary_table() -> str:
+    """Critical batch sizes of each optimizer, twice perfect scaling, on the networks that were trained from their start."""
+    found = {name: {curve.name: curve for curve in read_curves(table_of(name))} for name in names() if name in SUMMARY}
+    optimizers = dict.fromkeys(optimizer for curves in found.values() for optimizer in curves)
+    rows = [
+        (f"`{one}`", *(_critical(curves[one], [{}])[1] if one in curves else "" for curves in found.values()))
+        for one in optimizers
+    ]
+    return markdown(["critical batch size", *(TITLES[name] for name in found)], rows)
+
+
+def results_tables(table: Table) -> str:
+    """What a study measured: steps, critical batch sizes, the paper's findings."""
+    curves, sizes = read_curves(table), distinct(table, "batch_size")
+    cells = {(row["optimizer"], row["batch_size"]): row for row in table}
+    steps = [(f"{B:,.0f}", *(_steps(cells[curve.name, B]) for curve in curves)) for B in sizes]
     titles = ["optimizer", "20% over perfect scaling", "twice perfect scaling", "fewest examples / fewest steps"]
-    titles += ["predicted, twice"] * bool(found["predicted"])
-    findings = [(f["statement"], f["measured"], f["verdict"]) for f in found["findings"]]
+    titles += ["predicted, twice"] * ("predicted" in table[0])
+    critical = [(f"`{curve.name}`", *_critical(curve, table)) for curve in curves]
+    judged = [(one.says, one.measured, one.verdict.value) for one in findings(curves)]
     return "\n\n".join(
         [
-            markdown(["batch size", *(f"`{name}`" for name in names)], steps),
+            markdown(["batch size", *(f"`{curve.name}`" for curve in curves)], steps),
             markdown(titles, critical),
-            *([markdown(["the paper", "measured", "verdict"], findings)] if findings else []),
+            *([markdown(["the paper", "measured", "verdict"], judged)] if judged else []),
         ]
     )
 
@@ -356,19 +407,25 @@ def _steps(row: dict[str, Any]) -> str:
     return text + (f", {often(row['predicted'])}" if row.get("predicted") else "")
 
 
-def _critical(found: dict[str, Any], name: str, largest: float) -> list[str]:
-    def shown(value: float | None) -> str:
-        return f">{largest:,}" if value is None else f"{value:,.0f}"
+def _critical(curve: Curve, table: Table) -> list[str]:
+    """The critical batch sizes of a curve, and the one that was predicted."""
+    shown = [beyond(curve.critical_batch_size(by), curve.largest).removesuffix(" (not known)") for by in MEASURED]
+    if "predicted" in table[0]:
+        predicted = critical(curve.batch_sizes, column(table, "predicted", optimizer=curve.name), "2x")
+        shown.append(f"{predicted:,.0f}" if np.isfinite(predicted) else f">{curve.largest:,.0f}")
+    return shown
 
-    by = found["critical_batch_size"][name]
-    cells = [
-        f"{shown(d['value'])} ({shown(d['low'])} to {shown(d['high'])})" if d["certain"] else shown(d["value"])
-        for d in (by[n] for n in ("20%", "2x", "ratio"))
-    ]
-    if found["predicted"]:
-        one = found["predicted"].get(name)
-        cells.append(shown(one["critical_batch_size"]["2x"]) if one else "")
-    return cells
+
+def kfac_table() -> str:
+    """What each option of K-FAC does, on both networks."""
+    lines = []
+    for name, title in (("digits", "digits"), ("fashion", "Fashion CNN")):
+        for row in read_rows(f"kfac_{name}"):
+            tried, steps = int(row["settings"]), row["steps"]
+            known = f"{steps:.0f} ({row['low']:.0f} to {row['high']:.0f})" if steps == steps else "none"
+            shares = [f"{int(row[what])} of {tried}" for what in ("diverged", "reached")]
+            lines.append((f"{title}, {row['batch_size']:.0f}", row["variant"], *shares, known))
+    return markdown(["network, batch size", "K-FAC with", "diverged", "reached the target", "steps of the best"], lines)
 
 
 def signature(function: Callable[..., Any]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
 from collections.abc import Callable
 from functools import cache
@@ -14,7 +13,11 @@ import numpy as np
 
 import nqm
 from nqm import SGD, LeastSquares, Quadratic, Spectrum
+from nqm.lab.compare import findings, read_curves
+from nqm.lab.compare.curves import critical as critical_of
+from nqm.paper.network_studies import table_of
 from nqm.problems.bounds import conjugate_gradient_steps
+from nqm.show.tables import column
 from nqm.text.objects import parse_optimizer
 
 ROOT = Path(__file__).parents[1]
@@ -55,26 +58,46 @@ def pieces(n: int, batch_size: float, optimizer: str = "SGD") -> float:
     return nqm.optimal_schedule(PROBLEM, parse_optimizer(optimizer), batch_size, 0.01, pieces=n).steps
 
 
-@cache
-def results(name: str) -> dict[str, Any]:
-    return json.loads((ROOT / "docs" / "results" / f"{name}.json").read_text())
-
-
 def measured(name: str, optimizer: str, batch_size: int, field: str = "steps") -> float:
     """A cell of a study's table."""
-    rows = results(name)["table"]
+    rows = table_of(name)
     return next(r[field] for r in rows if (r["optimizer"], r["batch_size"]) == (optimizer, batch_size))
+
+
+def measured_critical(name: str, optimizer: str) -> float:
+    """The critical batch size of an optimizer in a study, twice perfect scaling."""
+    return next(c for c in read_curves(table_of(name)) if c.name == optimizer).critical_batch_size("2x").value
+
+
+def predicted_critical(name: str, optimizer: str) -> float:
+    """The same from the steps that were predicted."""
+    rows = [row for row in table_of(name) if row["optimizer"] == optimizer]
+    return critical_of(column(rows, "batch_size"), column(rows, "predicted"), "2x")
 
 
 def finding(name: str, statement: str) -> list[float]:
     """The numbers in what a study found about a statement of the paper, in their order."""
-    found = next(one["measured"] for one in results(name)["findings"] if one["statement"] == statement)
+    found = next(one.measured for one in findings(read_curves(table_of(name))) if one.says == statement)
     return [number(text) for text in re.findall(NUMBER, found)]
+
+
+def first_slopes() -> list[float]:
+    """Slopes of the best effective learning rate over the smallest batch sizes, on the two networks trained from their start."""
+    said = "the best effective learning rate of {} grows linearly with the batch size, then stays flat"
+    pairs = [(name, optimizer) for name in ("fashion_cnn", "digits") for optimizer in ("SGD", "HeavyBall")]
+    return [finding(name, said.format(optimizer))[0] for name, optimizer in pairs]
+
+
+def kfac_option(name: str, batch_size: int, variant: str, field: str) -> float:
+    """What ``python -m benchmarks.kfac`` wrote of one variant of K-FAC."""
+    with (ROOT / "docs" / "checks" / f"kfac_{name}.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    return next(float(r[field]) for r in rows if (int(r["batch_size"]), r["variant"]) == (batch_size, variant))
 
 
 def step_errors() -> list[float]:
     """By how many percent predicted steps on digits are below and above the measured ones, at most, from B = 512 on."""
-    rows = [row for row in results("digits_checkpoint")["table"] if row["batch_size"] >= 512]
+    rows = [row for row in table_of("digits_checkpoint") if row["batch_size"] >= 512]
     off = [100 * row["predicted"] / row["steps"] - 100 for row in rows]
     return [-min(off), max(off)]
 

@@ -33,17 +33,20 @@ from computed import (
     exact_cg,
     finding,
     first_rate,
+    first_slopes,
     gap,
     half_life_cost,
     hyperbola,
+    kfac_option,
     limits,
     measured,
+    measured_critical,
     number,
     pieces,
     plain_cg,
+    predicted_critical,
     regression,
     regression_row,
-    results,
     step_errors,
     steps,
     surge,
@@ -183,15 +186,15 @@ NUMBERS = [
     Prose(
         README, "measured {} by one search, predicted {} |",
         lambda: [
-            results("digits_checkpoint")["critical_batch_size"]["SGD"]["2x"]["value"],
-            results("digits_checkpoint")["predicted"]["SGD"]["critical_batch_size"]["2x"],
+            measured_critical("digits_checkpoint", "SGD"),
+            predicted_critical("digits_checkpoint", "SGD"),
         ],
     ),
     Prose(
         README, "On the digits checkpoint it is {}, where SGD's critical batch size was measured at {} |",
         lambda: [
             digits_fit().noise_scale.value,
-            results("digits_checkpoint")["critical_batch_size"]["SGD"]["2x"]["value"],
+            measured_critical("digits_checkpoint", "SGD"),
         ],
         0.01, slow=True, needs="torch",
     ),
@@ -363,6 +366,29 @@ NUMBERS = [
         RESULTS, "fewer examples than all others, {} times those of Adam",
         lambda: measured("fashion_cnn", "KFAC", 16) / measured("fashion_cnn", "Adam", 16),
     ),
+    Prose(
+        RESULTS, "{} of 16 settings of the old K-FAC diverge, and none reaches",
+        lambda: kfac_option("fashion", 1024, "neither", "diverged"),
+    ),
+    Prose(
+        RESULTS, "With fresh inverses alone {} diverge, and",
+        lambda: kfac_option("fashion", 1024, "fresh inverses", "diverged"),
+    ),
+    Prose(
+        RESULTS,
+        "the best setting takes {} steps. With the clip alone none diverges, and the best takes {}. "
+        "With both the best takes {} steps.",
+        lambda: [kfac_option("fashion", 1024, name, "steps") for name in ("fresh inverses", "clip", "both, the default")],
+    ),
+    Prose(
+        RESULTS, "found {} for K-FAC and {} for Adam at that batch size.",
+        lambda: [measured("fashion_cnn", name, 1024) for name in ("KFAC", "Adam")],
+    ),
+    Prose(
+        RESULTS, "the best of them takes {} steps instead of {}:",
+        lambda: [kfac_option("digits", 512, name, "steps") for name in ("clip", "neither")],
+    ),
+    Prose(RESULTS, "grew like the batch size to the power {} to {}.", lambda: [min(first_slopes()), max(first_slopes())]),
     Prose(
         RESULTS, "still seems to gain ({} of the steps)",
         lambda: finding("fashion_cnn", "an average of the weights helps SGD at small batch only")[2],

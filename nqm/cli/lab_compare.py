@@ -54,7 +54,8 @@ def compare(found: Results, fit: str | None, report: str | None, sink: Sink) -> 
     """Compare the steps that a study measured with those that a fit of the same network predicts.
 
     Critical batch sizes are compared too, with 90% intervals over repeated searches. The paper's findings are checked: the order of
-    optimizers, what momentum does at small and at large batches, and where an average helps.
+    optimizers, what momentum does at small and at large batches, where an average helps, how the best learning rate grows with the
+    batch size, and whether preconditioning extends scaling. Each verdict comes with its share of resampled curves.
     """
     from ..lab.compare import findings
     from ..lab.compare.plots import plot_steps

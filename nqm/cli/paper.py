@@ -27,14 +27,20 @@ CLAIM_SECONDS = 5.0  # Average time of a claim, measured in the same way.
 STARTING_SECONDS = 10  # Time in which a process loads nqm and what a figure or a claim needs.
 
 
-@verb("redraw the figures of Zhang et al. (2019)", "nqm paper", "nqm paper --out figures --only fig2 --only fig4a")
+@verb(
+    "redraw the figures of Zhang et al. (2019)",
+    "nqm paper",
+    "nqm paper --out figures --only fig2 --only fig4a",
+    "nqm paper --only networks",
+)
 @option("--out folder DIR", "Folder to write into.", click.Path(file_okay=False), default="nqm-paper")
 @option("--only NAME", "Draw this figure only; may be repeated.", multiple=True)
 @options.sink()
 def paper(folder: str, only: tuple[str, ...], sink: Sink) -> None:
     """Redraw every noisy-quadratic figure of Zhang et al. (2019), with data and a report that checks its statements.
 
-    The figure adam is not in the paper: it shows Adam itself beside the preconditioners that stand for it.
+    The figure adam is not in the paper: it shows Adam itself beside the preconditioners that stand for it. The figure networks
+    sets what studies of real networks measured beside the model; these studies come with the package and are not run again.
 
     Finished figures are kept if you interrupt the command; the same command then continues.
     """

@@ -62,7 +62,8 @@ class Point(Readable):
     ``trial`` is the best trial, None if no trial reached the target; ``steps`` are its steps. ``seeds`` are the steps of
     the same setting with fresh seeds, None where one did not arrive. ``at_edge`` names settings at an end of their range;
     ``widened`` counts how often the range was widened. ``searches`` are the steps with fresh seeds at the best setting of each
-    repeated search; a search that ended without a trial that arrived has the one value None.
+    repeated search; a search that ended without a trial that arrived has the one value None. ``tuned`` are these best settings,
+    empty for such a search.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Point(Readable):
     state: str
     message: str
     searches: tuple[tuple[int | None, ...], ...] = ()
+    tuned: tuple[Row, ...] = ()
 
     def _brief(self) -> str:
         return f"{self.name}, batch_size={self.batch_size:,}: {self.message}"
@@ -259,6 +261,7 @@ def point(repeats: Sequence[Cell], name: str) -> Point:
     best = cell.best.get(name)
     seeds = fresh_steps(cell, name)
     unfinished = [one.phase for one in repeats if one.phase != "done"]
+    ended = [one for one in repeats if searched(one, name)]
     return Point(
         name=name, label=cell.label, batch_size=cell.batch_size, trial=best.trial if best else None,
         readout=best.readout if best else "", decay=best.decay if best else None, steps=best.steps if best else None,
@@ -266,7 +269,8 @@ def point(repeats: Sequence[Cell], name: str) -> Point:
         infeasible=sum(one.count("diverged") for one in repeats), failed=sum(one.count("failed") for one in repeats),
         at_edge=cell.at_edge(name), widened=max(len(one.boxes) - 1 for one in repeats),
         state=unfinished[0] if unfinished else "done", message=sentence(cell, name),
-        searches=tuple(filter(None, (searched(one, name) for one in repeats))),
+        searches=tuple(searched(one, name) for one in ended),
+        tuned=tuple(dict(one.best[name].trial.settings) if name in one.best else {} for one in ended),
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Every noisy-quadratic figure of Zhang et al. (2019), redrawn, and one of Adam itself, with a report on their statements.
+"""Every noisy-quadratic figure of Zhang et al. (2019), redrawn, one of Adam itself, and a chapter on real networks, with a report.
 
 Each figure is a module of `figures`, of the form `report.Drawing`.
 """
@@ -13,14 +13,14 @@ from ..show.chart import save
 from ..show.tables import made, to_csv
 from ..types import Progress, unknown
 from . import report
-from .figures import adam, curves, fig2, fig3a, fig3b, fig4a, fig4b, schedules, thresholds
+from .figures import adam, curves, fig2, fig3a, fig3b, fig4a, fig4b, networks, schedules, thresholds
 from .instance import PaperStudy
 from .parts import Parts
 from .report import Drawing, Part
 
 FIGURES: dict[str, Drawing] = {
     "fig2": fig2, "fig3a": fig3a, "fig3b": fig3b, "fig4a": fig4a, "fig4b": fig4b,
-    "curves": curves, "thresholds": thresholds, "schedules": schedules, "adam": adam,
+    "curves": curves, "thresholds": thresholds, "schedules": schedules, "adam": adam, "networks": networks,
 }  # fmt: skip
 
 

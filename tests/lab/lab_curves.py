@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -34,3 +36,19 @@ def hyperbola(
     best = [min(own, key=np.median) if seeds else own[0] for own in found]
     settings = [{"lr": 0.01 * B, "momentum": 0.9} for B in SIZES]
     return curve(name, np.array([f.min(initial=1e9) for f in best]), best, settings, found if seeds else None)
+
+
+def with_rates(made: Curve, lr: Array, scatter: float = 0.1, searches: int = 3, luck: int = 0) -> Curve:
+    """The curve with these best learning rates, around which those of repeated searches scatter in the logarithm."""
+    rng = np.random.default_rng([11, luck])
+    rates = [one * np.exp(scatter * rng.normal(size=searches)) for one in lr]
+    return replace(made, settings=tuple({"lr": float(one[0])} for one in rates), rates=tuple(rates))
+
+
+def never_at(curve_: Curve, *places: int) -> Curve:
+    """The curve, of which no search arrives at some batch sizes."""
+    lost = np.array([math.inf])
+    seeds = tuple(lost if i in places else s for i, s in enumerate(curve_.seeds))
+    repeats = tuple((lost, lost) if i in places else found for i, found in enumerate(curve_.repeats))
+    searched = np.array([math.inf if i in places else s for i, s in enumerate(curve_.searched)])
+    return replace(curve_, seeds=seeds, repeats=repeats, searched=searched)

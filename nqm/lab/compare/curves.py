@@ -11,6 +11,8 @@ searches overestimate the optimum alike. A *resampled* curve adds to each mean a
 c is drawn from the chi-squared law of n degrees of freedom, so that intervals from few searches are as wide as Student's. It
 also adds a uniform error as wide as the resolution of steps, which is one step, or the study's ``growth`` if that is more.
 
+The best effective learning rates of the searches have a mean, a pooled variance and resampled values in the same way.
+
 A search that did not reach the target took infinitely many steps. In a resampled curve a batch size has infinitely many steps
 if one of its searches, drawn at random, with its seeds resampled, has an infinite median.
 """
@@ -48,7 +50,8 @@ class Curve(Tabular):
     fewest steps of the search, infinity if no trial reached the target, NaN if the search has not ended. ``label`` is the
     optimizer's label in the study, and ``optimizer`` its own name. ``repeats`` has the same as ``seeds`` for every repeated
     search; a search of which no trial reached the target has the one value infinity. ``growth`` is the fraction by which the
-    steps grow from one evaluation of the metric to the next.
+    steps grow from one evaluation of the metric to the next. ``rates`` has the effective learning rate that each repeated search
+    found, NaN for a search that did not reach the target.
     """
 
     name: str
@@ -61,6 +64,7 @@ class Curve(Tabular):
     optimizer: str
     repeats: tuple[tuple[Array, ...], ...]
     growth: float = 0.0
+    rates: tuple[Array, ...] = ()
 
     def _brief(self) -> str:
         return f"{self.name}, {course(self.batch_sizes, self.steps)}"
@@ -78,13 +82,12 @@ class Curve(Tabular):
     @cached_property
     def freedom(self) -> int:
         """The number of searches beyond the first of each batch size: the degrees of freedom of `scatter`."""
-        return sum(max(0, len(found) - 1) for found in self._repeated)
+        return _freedom(self._repeated)
 
     @cached_property
     def scatter(self) -> float:
         """Standard deviation of the logarithm of steps between repeated searches; NaN without repeated searches."""
-        squares = sum(float(np.var(logs) * len(logs)) for logs in self._repeated if len(logs) > 1)
-        return math.sqrt(squares / self.freedom) if self.freedom else math.nan
+        return _pooled(self._repeated)
 
     @cached_property
     def _repeated(self) -> list[Array]:
@@ -121,15 +124,35 @@ class Curve(Tabular):
     def resampled(self) -> Array:
         """Steps of resampled curves, (resamples, batch sizes), as the head of this module says."""
         n, rng = CURVE_RESAMPLES, np.random.default_rng([0xC0, *self.name.encode()])
-        width = np.array([1 / math.sqrt(max(1, len(logs))) for logs in self._repeated])
-        scale = self.scatter * np.sqrt(self.freedom / rng.chisquare(self.freedom, (n, 1))) if self.freedom else math.nan
+        errors = _errors(self._repeated, rng)
         resolution = np.maximum(self.growth, 1 / np.maximum(self.typical, 1.0))
-        rounded = resolution * rng.uniform(-0.5, 0.5, size=(n, len(width)))
-        drawn = self.typical * np.exp(scale * width * rng.normal(size=(n, len(width))) + rounded)
+        drawn = self.typical * np.exp(errors + resolution * rng.uniform(-0.5, 0.5, size=errors.shape))
         for i, found in enumerate(self.repeats):
             if any(np.isinf(seeds).any() for seeds in found):
                 drawn[_never(found, n, rng), i] = math.inf
         return drawn
+
+    @cached_property
+    def rated(self) -> Array:
+        """The places of the batch sizes at which a best learning rate is known."""
+        return np.flatnonzero(np.isfinite(self.effective_lr) & np.isfinite(self.steps))
+
+    @cached_property
+    def _log_rates(self) -> list[Array]:
+        """For each of the `rated` batch sizes, the logarithms of the best effective learning rates of its searches."""
+        logs = [np.log(self.rates[i]) if i < len(self.rates) else np.empty(0) for i in self.rated]
+        return [found[np.isfinite(found)] for found in logs]
+
+    @cached_property
+    def log_rates(self) -> Array:
+        """The mean logarithm of the best effective learning rate over repeated searches, at the `rated` batch sizes."""
+        best = np.log(self.effective_lr[self.rated])
+        return np.array([found.mean() if len(found) else one for found, one in zip(self._log_rates, best, strict=True)])
+
+    @cached_property
+    def rates_resampled(self) -> Array:
+        """Resampled values of `log_rates`, (resamples, batch sizes)."""
+        return self.log_rates + _errors(self._log_rates, np.random.default_rng([0xC1, *self.name.encode()]))
 
     @property
     def coverage(self) -> Array:
@@ -144,19 +167,12 @@ class Curve(Tabular):
 
     @property
     def lr(self) -> Array:
-        return self._setting("lr", math.nan)
-
-    def _setting(self, name: str, otherwise: float) -> Array:
-        return np.array([float(s.get(name, otherwise)) for s in self.settings])
+        return _setting(self.settings, "lr", math.nan)
 
     @property
     def effective_lr(self) -> Array:
-        """`Optimizer.effective_lr`; the learning rate itself for an optimizer that the package does not have."""
-        known = DESCENT_OF[self.optimizer]() if self.optimizer in DESCENT_OF else optimizer_of(self.optimizer)
-        if known is None:
-            return self.lr
-        given = {name: 0.0 if p.value is free else p.value for name, p in parameters(known).items()} | {"lr": math.nan}
-        return np.asarray(fill(known, {name: self._setting(name, value) for name, value in given.items()}).effective_lr)
+        """The effective learning rate of the best setting at each batch size."""
+        return effective_lr(self.optimizer, self.settings)
 
     def critical_batch_size(self, definition: Definition = "2x") -> Estimate:
         """`Sweep.critical_batch_size` with its 90% interval; infinity means beyond the largest batch size."""
@@ -179,9 +195,58 @@ class Curve(Tabular):
                 "low": number(low[i]), "high": number(high[i]), "examples": number(self.examples[i]),
                 "searched": number(self.searched[i]), "seeds": len(self.seeds[i]),
                 "effective_lr": number(self.effective_lr[i]), **self.settings[i], "at_edge": ", ".join(self.at_edge[i]),
+                **self._origin(i),
             }
             for i in range(len(self.batch_sizes))
         ]  # fmt: skip
+
+    def _origin(self, i: int) -> dict[str, object]:
+        """What `files.read_curves` needs of a batch size, besides the other columns of its row."""
+        rates = self.rates[i] if i < len(self.rates) else ()
+        return {
+            "state": "unfinished" if math.isnan(self.searched[i]) else "done", "label": self.label,
+            "rule": self.optimizer, "growth": self.growth, "fresh_seeds": in_words(self.seeds[i]),
+            "searches": "; ".join(map(in_words, self.repeats[i])), "search_rates": " ".join(f"{lr:.6g}" for lr in rates),
+        }  # fmt: skip
+
+
+def effective_lr(optimizer: str, settings: Sequence[Mapping[str, Setting]]) -> Array:
+    """`Optimizer.effective_lr` at each setting; the learning rate itself for an optimizer that the package does not have."""
+    known = DESCENT_OF[optimizer]() if optimizer in DESCENT_OF else optimizer_of(optimizer)
+    if known is None:
+        return _setting(settings, "lr", math.nan)
+    given = {name: 0.0 if p.value is free else p.value for name, p in parameters(known).items()} | {"lr": math.nan}
+    return np.asarray(
+        fill(known, {name: _setting(settings, name, value) for name, value in given.items()}).effective_lr
+    )
+
+
+def _setting(settings: Sequence[Mapping[str, Setting]], name: str, otherwise: float) -> Array:
+    return np.array([float(one.get(name, otherwise)) for one in settings])
+
+
+def in_words(steps: Array) -> str:
+    """Steps in one cell of a table; "never" is infinitely many."""
+    return " ".join("never" if math.isinf(one) else f"{one:.0f}" for one in steps)
+
+
+def _pooled(logs: Sequence[Array]) -> float:
+    """Standard deviation between repeated searches, pooled over batch sizes; NaN without repeated searches."""
+    freedom = _freedom(logs)
+    squares = sum(float(np.var(found) * len(found)) for found in logs if len(found) > 1)
+    return math.sqrt(squares / freedom) if freedom else math.nan
+
+
+def _freedom(logs: Sequence[Array]) -> int:
+    return sum(max(0, len(found) - 1) for found in logs)
+
+
+def _errors(logs: Sequence[Array], rng: np.random.Generator) -> Array:
+    """Student's errors of the means over repeated searches, (resamples, batch sizes); NaN without repeated searches."""
+    freedom, n = _freedom(logs), CURVE_RESAMPLES
+    width = np.array([1 / math.sqrt(max(1, len(found))) for found in logs])
+    scale = _pooled(logs) * np.sqrt(freedom / rng.chisquare(freedom, (n, 1))) if freedom else math.nan
+    return scale * width * rng.normal(size=(n, len(width)))
 
 
 def estimate(value: float, drawn: Array) -> Estimate:
@@ -228,6 +293,7 @@ def curves_of(points: Iterable[Point]) -> list[Curve]:
 
 
 def _curve(name: str, points: list[Point]) -> Curve:
+    optimizer = next((point.trial.optimizer for point in points if point.trial), points[0].label)
     return Curve(
         name,
         np.array([point.batch_size for point in points], dtype=float),
@@ -236,9 +302,10 @@ def _curve(name: str, points: list[Point]) -> Curve:
         tuple(point.settings | ({} if point.decay is None else {"ema_decay": point.decay}) for point in points),
         tuple(tuple(f"{setting} {end}" for setting, end in point.at_edge.items()) for point in points),
         points[0].label,
-        next((point.trial.optimizer for point in points if point.trial), points[0].label),
+        optimizer,
         tuple(tuple(map(_arrivals, point.searches)) for point in points),
         next((point.trial.growth for point in points if point.trial), 0.0),
+        tuple(effective_lr(optimizer, point.tuned) for point in points),
     )
 
 

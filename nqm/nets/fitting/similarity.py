@@ -104,39 +104,69 @@ def curvature_similarity(
     tol : residual, as a share of the largest eigenvalue, below which the Lanczos run for the eigenpairs ends.
     progress : called with (checkpoints done, number of checkpoints).
     """
-    if len(networks) < 2:
-        raise Wrong(f"networks must be two checkpoints or more, got {len(networks)}", argument="networks")
-    dim = networks[0].dim
-    if any(n.dim != dim for n in networks):
-        sizes = [n.dim for n in networks]
-        raise Wrong(f"networks must be one model at several checkpoints; they have {sizes} weights", "networks")
-    check_whole("k", k, 1, dim)
-    check_whole("probes", probes, 1)
-    check_whole("lanczos_steps", lanczos_steps, 1)
-    dtype = networks[0].theta.dtype
-    z = torch.randn(probes, dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
-    values, vectors, residuals, spectra, kind = [], [], [], [], ""
+    check_networks(networks)
+    found = []
     for i, network in enumerate(networks):
-        operator = curvature_of(network, curvature)
-        h, u, r = top_eigenpairs(operator, dim, k, dtype=dtype, seed=seed, tol=tol)
-        spectra.append(Measure.of([found.quadrature() for found in krylov_spaces(operator, z, lanczos_steps)]))
-        values.append(_filled(h, k))
-        residuals.append(_filled(r / abs(h[0]), k))
-        vectors.append(u.double().numpy())
-        kind = operator.name
+        found.append(portrait(network, k, probes, lanczos_steps, curvature, seed, tol))
         if progress:
             progress(i + 1, len(networks))
-    cosines = [[(u @ v.T) ** 2 for v in vectors] for u in vectors]
+    return similarity(found)
+
+
+def check_networks(networks: Sequence[Network]) -> None:
+    """Refuse what is not one network at two or more checkpoints."""
+    if len(networks) < 2:
+        raise Wrong(f"networks must be two checkpoints or more, got {len(networks)}", argument="networks")
+    sizes = [n.dim for n in networks]
+    if len(set(sizes)) > 1:
+        raise Wrong(f"networks must be one model at several checkpoints; they have {sizes} weights", "networks")
+
+
+@dataclass(frozen=True, eq=False)
+class Portrait:
+    """The curvature of a network at one checkpoint: its k largest eigenpairs, with errors, and its spectrum from probes."""
+
+    step: int | None
+    loss: float
+    values: Array
+    vectors: Array
+    residuals: Array
+    spectrum: Measure
+    curvature: str
+
+
+def portrait(
+    network: Network, k: int = 10, probes: int = 8, lanczos_steps: int = 20, curvature: str | None = None, seed: int = 0,
+    tol: float = 1e-3,
+) -> Portrait:  # fmt: skip
+    """What `curvature_similarity` measures at one checkpoint, with the same arguments."""
+    check_whole("k", k, 1, network.dim)
+    check_whole("probes", probes, 1)
+    check_whole("lanczos_steps", lanczos_steps, 1)
+    dtype, operator = network.theta.dtype, curvature_of(network, curvature)
+    z = torch.randn(probes, network.dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+    h, u, r = top_eigenpairs(operator, network.dim, k, dtype=dtype, seed=seed, tol=tol)
+    spectrum = Measure.of([found.quadrature() for found in krylov_spaces(operator, z, lanczos_steps)])
+    values, residuals = _filled(h, k), _filled(r / abs(h[0]), k)
+    return Portrait(network.step, network.full_loss(), values, u.double().numpy(), residuals, spectrum, operator.name)
+
+
+def similarity(portraits: Sequence[Portrait]) -> Similarity:
+    """Portraits of one network compared with each other."""
+    k, values = len(portraits[0].values), [one.values for one in portraits]
+    cosines = [[(one.vectors @ other.vectors.T) ** 2 for other in portraits] for one in portraits]
+    spectra = [one.spectrum for one in portraits]
     return Similarity(
-        steps=tuple(n.step for n in networks), loss=np.array([n.full_loss() for n in networks]),
+        steps=tuple(one.step for one in portraits), loss=np.array([one.loss for one in portraits]),
         trace=tuple(bootstrap(m.each(lambda h: h)) for m in spectra), values=np.array(values),
-        residuals=np.array(residuals), overlap=np.array([[c.sum() / k for c in row] for row in cosines]),
+        residuals=np.array([one.residuals for one in portraits]),
+        overlap=np.array([[c.sum() / k for c in row] for row in cosines]),
         alignment=np.array([
             [_alignment(a, b, cosine) for b, cosine in zip(values, row, strict=True)]
             for a, row in zip(values, cosines, strict=True)
         ]),
         distance=np.array([[spectra_distance(one, other) for other in spectra] for one in spectra]),
-        dim=dim, curvature=kind,
+        dim=portraits[0].vectors.shape[1], curvature=portraits[0].curvature,
     )  # fmt: skip
 
 

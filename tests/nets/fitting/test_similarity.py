@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,11 +12,13 @@ import torch
 from models import cnn, mlp
 from reading import check_reads_well
 
+from benchmarks import fisher
 from nqm import SGD
 from nqm.nets.curvature import GaussNewton
 from nqm.nets.estimates import Measure
 from nqm.nets.fitting.similarity import Similarity, checkpoints, curvature_similarity, spectra_distance
 from nqm.nets.network import Network
+from nqm.nets.workloads import workload
 from nqm.types import Array
 
 STEPS = (0, 3, 40)
@@ -147,3 +151,30 @@ def test_wrong_calls_say_what_to_change() -> None:
         curvature_similarity([network, network], probes=0)
     with pytest.raises(ValueError, match=r"steps must be increasing whole numbers from 0 on, got \[3, 1\]"):
         checkpoints(network, SGD(0.1), 4, [3, 1])
+
+
+def test_an_interrupted_measurement_of_trainings_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``python -m benchmarks.fisher`` on a small network: its rows are those of one call, whenever it was interrupted."""
+    small = {"RATES": (0.3,), "SEEDS": (0, 1), "EPOCHS": (0, 1, 3), "EXAMPLES": 96, "SAMPLE": 48, "EIGENPAIRS": 4}
+    for name, value in small.items():
+        monkeypatch.setattr(fisher, name, value)
+    monkeypatch.setattr(fisher, "workload", lambda _: workload("digits"))
+    folder, out = tmp_path / "kept", tmp_path / "table.csv"
+    calls = 0
+    while calls < 10 and len(list(folder.glob("*epoch*.pt"))) < 6:
+        fisher.main(["--folder", str(folder), "--out", str(out), "--checkpoints", "1"])
+        calls += 1
+    assert calls == 6  # one checkpoint in each call
+    task, expected = workload("digits"), []
+    for seed in (0, 1):
+        start = task.network(0, seed=seed, examples=96)
+        times = [epoch * 96 // task.batch_size for epoch in (0, 1, 3)]
+        networks = [n.first(48) for n in checkpoints(start, SGD(0.3), task.batch_size, times, seed=seed)]
+        expected += curvature_similarity(networks, k=4, probes=4, lanczos_steps=3, tol=0.01, seed=seed).table()
+    with out.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["seed"], row["before"], row["epoch"]) for row in rows] == [
+        ("0", "0", "1"), ("0", "1", "3"), ("1", "0", "1"), ("1", "1", "3"),
+    ]  # fmt: skip
+    for name in ("alignment", "overlap", "trace_ratio", "distance", "loss"):
+        assert [float(row[name]) for row in rows] == pytest.approx([row[name] for row in expected], rel=1e-6)

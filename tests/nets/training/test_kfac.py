@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from nqm.nets.curvature import EmpiricalFisher, GaussNewton
 from nqm.nets.network import Network
 from nqm.nets.training.kronecker import Statistics, layers_of, others, statistics
-from nqm.nets.training.rules.kfac import DEFAULTS, KFAC, inverse, kfac
+from nqm.nets.training.rules.kfac import KFAC, inverse, kfac
 from nqm.nets.training.stacks import Plain, Stacked
 
 DOUBLE = torch.float64
@@ -225,36 +225,16 @@ def test_tokens_of_a_sequence_have_their_fisher_matrix() -> None:
     assert float(torch.kron(A[0], G[0]).trace() / dense.trace()) == pytest.approx(1, abs=0.1)
 
 
-def test_a_step_is_the_damped_inverse_of_the_whole_block() -> None:
-    network = mlp()
-    settings = {"lr": 0.2, "damping": 0.03, "momentum": 0.7, "empirical": 1}
-    rule, index = KFAC(network, network.theta[None], [settings], [0]), torch.arange(12)[None]
-    theta, v = network.theta.clone(), torch.zeros_like(network.theta)
-    running: dict[str, list[Tensor]] = {}
-    for t in range(3):
-        at = network.at(theta)
-        got = found(at, index[0])
-        g, d = at.gradient(theta, at.take(index[0])), torch.zeros_like(theta)
-        share = min(1 - 1 / (t + 1), DEFAULTS["decay"])
-        for layer in layers_of(at):
-            new = [factor[0] for factor in got.factors[layer.name]]
-            old = running.get(layer.name, new)
-            A, G = running[layer.name] = [share * o + (1 - share) * n for o, n in zip(old, new, strict=True)]
-            pi = math.sqrt((A.trace() / len(A)) / (G.trace() / len(G)))
-            A = A + pi * math.sqrt(0.03) * torch.eye(len(A), dtype=DOUBLE)
-            G = G + math.sqrt(0.03) / pi * torch.eye(len(G), dtype=DOUBLE)
-            where = places(at, layer)
-            d[where] = torch.linalg.solve(torch.kron(A, G), g[where])
-        v = 0.7 * v + d
-        theta = theta - 0.2 * v
-        rule.step(Plain(network), index, t)
-        torch.testing.assert_close(rule.theta[0], theta, rtol=1e-9, atol=1e-12)
-
-
 @pytest.mark.parametrize("make", [mlp, cnn, regression], ids=["mlp", "cnn", "regression"])
 def test_stacked_steps_are_those_of_single_trials(make: object) -> None:
     network = make()  # type: ignore[operator]
-    settings = [{"lr": 0.1 * k, "damping": 0.1 / k, "momentum": 0.3 * (k - 1), "decay": 0.8} for k in (1, 2, 3)]
+    settings = [
+        {
+            "lr": 0.1 * k, "damping": 0.1 / k, "momentum": 0.3 * (k - 1), "decay": 0.8, "kl_clip": 0.01 * (k - 1),
+            "weight_decay": 0.1 * k, "damping_period": 1, "warmup": 3,
+        }
+        for k in (1, 2, 3)
+    ]  # fmt: skip
     index = torch.arange(12).reshape(3, 4)
     start = network.theta + 0.1 * torch.arange(3)[:, None]
     stack = KFAC(network, start, settings, [5, 6, 7])
@@ -348,8 +328,13 @@ def test_inverses_of_hard_matrices() -> None:
         ({"lr": 0.1, "momentum": 1.0}, r"momentum must be in \[0, 1\)"),
         ({"lr": 0.1, "factor_period": 1.5}, "a whole number, 1 or more"),
         ({"lr": 0.1, "empirical": 2}, "true or false"),
+        ({"lr": 0.1, "kl_clip": -0.01}, "kl_clip must be 0 or more, got -0.01"),
+        ({"lr": 0.1, "weight_decay": -1}, "weight_decay must be 0 or more, got -1"),
+        ({"lr": 0.1, "warmup": 2.5}, "warmup must be a whole number, 0 or more, got 2.5"),
+        ({"lr": 0.1, "damping_period": -5}, "damping_period must be a whole number, 0 or more, got -5"),
+        ({"lr": 0.1, "staleness": 1}, r"staleness must be in \[0, 1\), got 1"),
     ],
-    ids=["name", "lr", "damping", "momentum", "period", "empirical"],
+    ids=["name", "lr", "damping", "momentum", "period", "empirical", "clip", "decay", "warmup", "tests", "staleness"],
 )
 def test_wrong_settings_are_named(settings: dict[str, float], said: str) -> None:
     with pytest.raises(ValueError, match=said):

@@ -22,6 +22,8 @@ Settings = JsonObject
 RANGES: dict[str, Callable[[float], bool]] = {
     "positive": lambda v: v > 0,
     "in [0, 1)": lambda v: 0 <= v < 1,
+    "0 or more": lambda v: v >= 0,
+    "a whole number, 0 or more": lambda v: v >= 0 and v == int(v),
     "a whole number, 1 or more": lambda v: v >= 1 and v == int(v),
     "a finite number": lambda v: True,
     "true or false": lambda v: v in (0, 1),

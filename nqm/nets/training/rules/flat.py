@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
+from ....engine.schedule import Schedule
 from ....optimizers import Adam, AdamW, Optimizer
 from ....optimizers.base import Wrapper, fill, free_parameters, parameters
 from ....sampling.stepping import Stepper
@@ -24,12 +25,14 @@ USUAL_SETTINGS: dict[type[Optimizer], Mapping[str, float]] = {Adam: {"beta1": 0.
 class Flat(Rule):
     """An optimizer's ``update`` applied to the rows of theta; hyper-parameters are columns, one number for each trial."""
 
-    def __init__(self, kind: type[Optimizer], theta: Tensor, settings: Sequence[Settings]) -> None:
+    def __init__(
+        self, kind: type[Optimizer], theta: Tensor, settings: Sequence[Settings], schedule: Schedule | None = None
+    ) -> None:
         empty = kind(**USUAL_SETTINGS.get(kind, {}))
         values = [{**{n: p.value for n, p in parameters(empty).items()}, **one} for one in settings]
         self.empty, self.columns = empty, {name: _column([one[name] for one in values]) for name in values[0]}
         optimizer = fill(empty, self.columns)
-        self.stepper = Stepper(optimizer, optimizer.begin(theta.detach().clone(), Unknown()))
+        self.stepper = Stepper(optimizer, optimizer.begin(theta.detach().clone(), Unknown()), schedule=schedule)
 
     @property
     def theta(self) -> Tensor:
@@ -41,6 +44,11 @@ class Flat(Rule):
     def advance(self, g: Tensor, t: int) -> None:
         """Take step t with these gradients."""
         self.stepper.to(t + 1, lambda *_: g)
+
+    def shrink(self, factor: Column) -> None:
+        """Multiply the weights of each trial by a factor, before a step: decoupled weight decay."""
+        theta, *rest = self.stepper.state
+        self.stepper.state = (factor * theta, *rest)
 
     def keep(self, rows: Sequence[int]) -> None:
         chosen = list(rows)
