@@ -18,6 +18,7 @@ from nqm import EMA, SGD, HeavyBall, Nesterov
 from nqm.engine.run import Run
 from nqm.nets import Network, fit, workload
 from nqm.nets.fitting.model import Fit
+from nqm.nets.fitting.testing import with_test
 from nqm.nets.fitting.validation import CHECKED_STEPS, Trainings
 from nqm.nets.workloads.base import Workload
 from nqm.nets.workloads.digits import data as digits_data
@@ -89,7 +90,8 @@ def made(folder: Path, name: str) -> tuple[Fit, list[Run]]:
     """The fit of a network and its trainings, from the folder where they are there."""
     case, file = CASES[name], folder / f"{name}.npz"
     network = case.network()
-    found = Fit.load(file) if file.exists() else fit(network, descent=DESCENT)
+    found = Fit.load(file) if file.exists() else fit(network, descent=DESCENT, test=False)
+    found = found if found.tested else with_test(network, found)
     found.save(file)
     trainings = Trainings(network, folder / "trainings.jsonl")
     pairs = settings_of(found, case.batch_sizes)

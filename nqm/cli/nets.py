@@ -12,6 +12,7 @@ from click import Choice
 
 from ..show.numbers import percent
 from ..show.tables import some, with_folder
+from ..text.values import parse_number
 from ..types import Wrong, unknown
 from . import options
 from .options import FIT, INPUT, INTEGER, NUMBER, OPTIMIZER, SIZES, STORE, Whole, flag, option, verb
@@ -72,6 +73,22 @@ class WorkloadText(options.OptionType):
         return text
 
 
+class HorizonText(options.OptionType):
+    """How far predictions should hold, as the number of steps and the learning rate: ``1000,0.1``."""
+
+    name = metavar = "STEPS,LR"
+
+    def read(self, text: str) -> tuple[int, float]:
+        steps, comma, lr = text.partition(",")
+        if not comma:
+            raise Wrong(f"a horizon is a number of steps and a learning rate, such as 1000,0.1; got {text!r}")
+        count = parse_number(steps, finite=True)
+        if count < 1 or count != int(count):
+            raise Wrong(f"a horizon needs a whole number of steps, got {steps!r}")
+        return int(count), parse_number(lr, finite=True)
+
+
+HORIZON = HorizonText()
 _workload = click.argument("workload", metavar=WorkloadText.metavar, type=WorkloadText())
 _train_steps = option("--train-steps", "Steps up to the checkpoint; the workload's own if omitted.", Whole(0))
 _examples = option("--examples", "Use N examples of the data; all of them if omitted.", Whole(2))
@@ -82,6 +99,7 @@ network = options.bundle("source", Source, _workload, _train_steps, _examples, o
     "read a noisy quadratic off a real network",
     "nqm fit digits",
     "nqm fit digits --examples 1k --out small.json --plot fit.png",
+    "nqm fit digits --horizon 1000,0.1",
     "nqm fit mine:network --noise-vectors 16 --json",
     "nqm fit mine:network --optimizer adamw --state checkpoint.pt",
     "nqm fit digits --optimizer 'AdamW(1e-3)' -b 64",
@@ -90,7 +108,9 @@ network = options.bundle("source", Source, _workload, _train_steps, _examples, o
 @option("--lanczos-steps", "Number of Lanczos steps from the gradient.", Whole(2), default=40)
 @option("--noise-vectors", "Number of random noise vectors.", Whole(1), default=6)
 @option("--probes", "Number of random vectors for the spectral density.", Whole(0), default=0)
-@option("--descent", "Full gradients that follow the real loss; 0 for a plain quadratic.", Whole(0), default=150)
+@option("--descent", "Full gradients that follow the real loss; 150 if omitted, 0 for a plain quadratic.", Whole(0))
+@option("--horizon", "Steps and rate STEPS,LR up to which predictions should hold; decides the descent.", HORIZON)
+@flag("--no-test", "Omit the short real trainings by which the fit tests itself.")
 @option("--curvature", "Curvature to measure; Gauss-Newton if omitted.", Choice(CURVATURE_NAMES))
 @option("--optimizer", "Measure in the metric of AdamW or Adam: adamw or adam with --state, or AdamW(1e-3) with -b.")
 @option(
@@ -100,8 +120,9 @@ network = options.bundle("source", Source, _workload, _train_steps, _examples, o
 @option("--out", "File for the fit, .json or .npz; WORKLOAD.json or FUNCTION.json if omitted.", FIT)
 @options.sink(plot=True)
 def fit(
-    source: Source, lanczos_steps: int, noise_vectors: int, probes: int, descent: int, curvature: str | None,
-    optimizer: str | None, state: str | None, batch_size: float | None, out: str | None, sink: Sink,
+    source: Source, lanczos_steps: int, noise_vectors: int, probes: int, descent: int | None,
+    horizon: tuple[int, float] | None, no_test: bool, curvature: str | None, optimizer: str | None, state: str | None,
+    batch_size: float | None, out: str | None, sink: Sink,
 ) -> None:  # fmt: skip
     """Measure how the gradient's signal and noise are distributed over the curvature of a network.
 
@@ -122,8 +143,9 @@ def fit(
     network = source.load()
     with progress("fitting") as report:
         found = fit_network(
-            network, steps=lanczos_steps, noise_vectors=noise_vectors, probes=probes, descent=descent,
-            curvature=curvature, optimizer=adaptive, batch_size=batch_size, seed=source.seed, progress=report,
+            network, steps=lanczos_steps, noise_vectors=noise_vectors, probes=probes, descent=descent, horizon=horizon,
+            test=not no_test, curvature=curvature, optimizer=adaptive, batch_size=batch_size, seed=source.seed,
+            progress=report,
         )  # fmt: skip
     write(file, found.save)
     sink.deliver(found.to_dict, lambda: _show_fit(found), draw=found.plot)
@@ -132,6 +154,7 @@ def fit(
 @verb(
     "what a fitted network will do next",
     "nqm predict digits.json 'HeavyBall(0.01, momentum=0.9)' -b 64 --steps 1000",
+    "nqm predict digits.json 'SGD(0.3)' -b 32 --steps 200 --target 0.1 --cadence 10",
     "nqm predict digits.json 'SGD(0.1)' -b 256 --steps 500 --schedule 'linear(500)' --csv -",
 )
 @click.argument("path", metavar="FIT", type=INPUT)
@@ -140,11 +163,13 @@ def fit(
 @option("--steps", "Number of steps to predict.", INTEGER, required=True)
 @options.schedule
 @flag("--epochs", "Draw batches from shuffled epochs instead of independently.")
+@option("--target LOSS", "Also say when a training's own loss first dips below LOSS.", NUMBER)
+@option("--cadence", "Steps between two looks at the loss, for --target.", Whole(1), default=1)
 @flag("--quadratic", "Predict with the plain quadratic, without the correction that the descent gave.")
 @options.sink(csv=True, plot=True)
 def predict(
     path: str, optimizer: Optimizer, batch_size: float, steps: int, schedule: Schedule | None, epochs: bool,
-    quadratic: bool, sink: Sink,
+    target: float | None, cadence: int, quadratic: bool, sink: Sink,
 ) -> None:  # fmt: skip
     """Predict the training loss of a fitted network over the next steps of one setting, with an interval.
 
@@ -155,11 +180,18 @@ def predict(
     found = Fit.load(path)
     prediction = found.predict(optimizer, batch_size, steps, schedule, replacement=not epochs, bent=not quadratic)
 
+    hits = None if target is None else found.first_hits(optimizer, batch_size, target, schedule, cadence=cadence)
+
     def show() -> None:
         show_table(some(prediction.table(), TABLE_ROWS), f"{optimizer}, batch size {batch_size:g}")
         click.echo(prediction.message)
+        if hits is not None:
+            click.echo(hits.message)
 
-    sink.deliver(prediction.to_dict, show, prediction.table, prediction.plot)
+    def plain() -> dict[str, object]:
+        return prediction.to_dict() | ({} if hits is None else {"first_hits": hits.to_dict()})
+
+    sink.deliver(plain, show, prediction.table, prediction.plot)
     answered(prediction.run.outcome.ok)
 
 

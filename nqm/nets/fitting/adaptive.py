@@ -82,7 +82,7 @@ class AdaptiveRun:
             if t in wanted:
                 signals.append(signal)
                 noises.append(each)
-            loud = 1.0 if self.bend is None else self.bend.loudness(signal + float(each.mean()))
+            loud = 1.0 if self.bend is None else float(self.bend.loudness(signal + float(each.mean())))
             steep = float(((h * x) ** 2).sum()) / slope2
             size, rate, clip = self._now(t, steep, loud)
             seen2 = steep * metric.drift_g2 + loud * metric.drift_c / size

@@ -11,7 +11,7 @@ again a noisy quadratic, with its noise scaled, so every search of the exact eng
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -27,6 +27,8 @@ from ...search import Tuned, optimal_schedule, tune
 from ...search.sweeps import Sweep, sweep
 from ...types import Array, Progress, Wrong
 from ..estimates import Estimate, bootstrap
+from .edge import excess
+from .hits import FirstHits, tuned_for_hits
 from .model import Fit
 from .prediction import horizon_of
 
@@ -53,26 +55,54 @@ class Advice(Tabular):
     sweeps: tuple[Sweep, ...] = ()
     critical_batch_size: Estimate | None = None
     decay_steps: float | None = None
+    hits: tuple[FirstHits | None, ...] = ()
 
     @property
-    def best(self) -> Tuned | None:
-        """The tuned optimizer with the fewest steps, or None if none reaches the target."""
-        return min((t for t in self.tuned if t.steps), key=lambda t: t.steps or math.inf, default=None)
+    def best(self) -> FirstHits | None:
+        """First hits of the optimizer whose trainings arrive soonest in the median, or None if none reaches the target."""
+        reached = (hit for hit in self.hits if hit is not None and math.isfinite(hit.steps))
+        return min(reached, key=lambda hit: hit.steps, default=None)
+
+    @property
+    def optimizer(self) -> Optimizer | None:
+        """The optimizer to train with, or None if none reaches the target."""
+        return self.best and self.best.optimizer
+
+    @property
+    def steps(self) -> float | None:
+        """The median of its first hits; ``low`` and ``high`` are the ends of the 80% band."""
+        return self.best and self.best.steps
+
+    @property
+    def low(self) -> float | None:
+        return self.best and self.best.low
+
+    @property
+    def high(self) -> float | None:
+        return self.best and self.best.high
 
     def _brief(self) -> str:
         best = self.best
-        found = self.sentences[0] if best is None else f"{best.optimizer} soonest, in {best.steps:,} steps"
+        found = self.sentences[0] if best is None else f"{best.optimizer} soonest, in {best.steps:,.0f} steps"
         return f"loss {self.target:g} at batch_size={self.batch_size:,.10g}: {found}"
 
     def _notes(self) -> tuple[str, ...]:
         return self.sentences
 
     def table(self) -> list[dict[str, object]]:
-        """One row for each optimizer at the batch size asked for."""
-        return [
-            {"optimizer": str(t.optimizer), "steps": t.steps, "examples": (t.steps or math.nan) * self.batch_size}
-            for t in self.tuned
-        ]
+        """One row for each optimizer at the batch size asked for: its settings, the median first hit and the 80% band.
+
+        ``expected_steps`` is when the expected loss arrives, at the settings that are best for that.
+        """
+        rows = []
+        for t, hit in zip(self.tuned, self.hits, strict=True):
+            steps = hit.steps if hit is not None else math.nan
+            rows.append({
+                "optimizer": str(t.optimizer if hit is None else hit.optimizer), "steps": steps,
+                "low": math.nan if hit is None else hit.low, "high": math.nan if hit is None else hit.high,
+                "examples": steps * self.batch_size, "expected_steps": t.steps,
+            })  # fmt: skip
+        return rows
 
     def to_dict(self) -> dict[str, object]:
         """Plain numbers, as ``--json`` prints them."""
@@ -80,6 +110,9 @@ class Advice(Tabular):
             "target": self.target, "batch_size": number(self.batch_size), "reachable": self.reachable,
             "sentences": list(self.sentences), "tuned": [t.to_dict() for t in self.tuned],
             "sweeps": [s.to_dict() for s in self.sweeps], "decay_steps": number(self.decay_steps),
+            "optimizer": None if self.optimizer is None else str(self.optimizer), "steps": number(self.steps),
+            "low": number(self.low), "high": number(self.high),
+            "hits": [None if hit is None else hit.to_dict() for hit in self.hits],
             "critical_batch_size": None if self.critical_batch_size is None else self.critical_batch_size.to_dict(),
         }  # fmt: skip
 
@@ -109,12 +142,15 @@ def advise(
     decay = optimal_schedule(problem, SGD(), batch_size, goal, pieces=DECAY_PIECES) if tuned[0].steps else None
     critical = _critical(fit, target, goal, sweeps[0])
     steps = None if decay is None else float(decay.steps)
-    advice = Advice(target, batch_size, True, (), tuple(tuned), tuple(sweeps), critical, steps)
+    hits = tuple(tuned_for_hits(fit, t.optimizer, batch_size, target) if t.steps else None for t in tuned)
+    advice = Advice(target, batch_size, True, (), tuple(tuned), tuple(sweeps), critical, steps, hits)
     return replace(advice, sentences=tuple(_sentences(fit, advice)))
 
 
 def quadratic_at(fit: Fit, target: float) -> tuple[Quadratic, float] | str:
     """The quadratic with its noise as at the target, and its loss there; or a sentence that says why there is none."""
+    if fit.bend is None and fit.negative.told:
+        return f"{fit.negative.sentence(0.0).partition(',')[0]}, along which a quadratic has no minimum; fit with a descent"
     goal = target if fit.bend is None else fit.bend.inverse(target)
     if goal is not None and goal > fit.offset:
         return _problem(fit, target, goal), goal - fit.offset
@@ -130,7 +166,7 @@ def _problem(fit: Fit, target: float, goal: float, spectrum: Spectrum | None = N
     given = fit.spectrum if spectrum is None else spectrum
     if fit.bend is None:
         return Quadratic(given)
-    scale = fit.bend.loudness(target) / max(fit.bend.slope_at(goal), LEAST_SLOPE)
+    scale = float(fit.bend.loudness(target)) / max(fit.bend.slope_at(goal), LEAST_SLOPE)
     return Quadratic(Spectrum(given.h, given.c * scale, given.s))
 
 
@@ -162,7 +198,7 @@ def _sentences(fit: Fit, advice: Advice) -> list[str]:
     best = advice.best
     if best is None:
         return [*said, f"no optimizer reaches {advice.target:g} at batch {batch_size:g}: {plain.message}"]
-    said.append(f"{best.optimizer} reaches {advice.target:g} soonest, in {best.steps:,} steps")
+    said.append(f"{best.optimizer} reaches {advice.target:g} soonest: {best.message}")
     if plain.steps:
         for name, t in zip(("heavy ball", "an average", "Nesterov"), others, strict=True):
             said.append(_against(name, t.steps, plain.steps))
@@ -172,8 +208,15 @@ def _sentences(fit: Fit, advice: Advice) -> list[str]:
         saved = 100 * (1 - swept[2 * batch_size] / swept[batch_size])
         if np.isfinite(saved):
             said.append(f"doubling the batch saves {saved:.0f}% of SGD's steps")
-    rate, steps = float(best.optimizer.effective_lr), best.steps or 0
-    return [*said, horizon_of(fit).sentence(rate * steps * float(fit.spectrum.h.max()))]
+    reach = float(best.optimizer.effective_lr) * best.steps * float(fit.spectrum.h.max())
+    return [*said, "; ".join((horizon_of(fit).sentence(reach), *_edge(fit, best.optimizer)))]
+
+
+def _edge(fit: Fit, optimizer: Optimizer) -> Iterator[str]:
+    """A sentence if the learning rate is past the edge of stability."""
+    over = excess(fit.spectrum, optimizer, None)
+    if over > 1:
+        yield f"its learning rate is {over:.3g} times the largest stable one on the measured curvature"
 
 
 def _against(name: str, steps: float | None, base: float) -> str:

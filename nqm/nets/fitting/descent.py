@@ -154,11 +154,11 @@ class Bend:
         below = self.loss[0] * np.exp(np.minimum(self.slope / self.loss[0] * (q - self.q[0]), 0))  # stays positive
         return np.where(q > self.q[-1], self.loss[-1] + q - self.q[-1], np.where(q < self.q[0], below, inside))
 
-    def loudness(self, loss: float) -> float:
+    def loudness(self, loss: Array | float) -> Array:
         """f: the variance of the gradient noise at a loss, over that at the checkpoint."""
-        from ...engine.kernels.following import loudness
-
-        return float(loudness(float(loss), *self.noise))
+        losses, values = self.noise
+        inside = np.maximum(loss, losses[0])
+        return np.exp(np.interp(np.log(inside), np.log(losses), np.log(values))) * np.clip(loss / losses[0], 0, 1)
 
     def slope_at(self, q: float) -> float:
         """The derivative of phi at a loss q of the quadratic, for q within the descent."""

@@ -43,7 +43,7 @@ class Metric:
     drift_c: Array
     norm2: Array
 
-    def note(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, object]:
         """The optimizer and its step, as the note of a file has them."""
         return {"optimizer": str(self.optimizer), "step": self.step, "plain_noise_scale": self.plain_noise_scale}
 

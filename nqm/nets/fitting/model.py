@@ -28,9 +28,12 @@ from ...problems.quadratic import Quadratic
 from ...types import Array, Wrong
 from ..estimates import Estimate, Measure, bootstrap
 from .descent import Bend, Descent
+from .hits import first_hits
 from .metric import Metric
+from .negative import NEARLY_FLAT, Negative, negative_part
 from .plots import plot_fit
 from .prediction import Horizon, predict
+from .testing import Tested
 
 FLAT_SHARE = 1e-7  # smaller curvatures, as a share of the largest, are raised to it; they are flat for 10^5 steps
 FIT_FORMAT = "nqm fit 1"  # the entry "format" of the file of a fit
@@ -79,8 +82,9 @@ class Fit(Readable):
 
     ``top`` has the largest curvatures h, and along each of them the gradient g, the noise variance c and Adam's
     preconditioner. ``density`` is the distribution of all curvatures, if random probes were asked for. ``descent`` is the real
-    loss along full gradients, by which predictions are corrected. ``horizon`` is how far checks found this fit accurate. ``metric``
-    is that of Adam, if the fit was made for it: then everything is in units of ``w = D^-1/2 theta`` (`metric.Metric`).
+    loss along full gradients, by which predictions are corrected. ``horizon`` is how far checks found this fit accurate, and
+    ``tested`` what the short trainings found by which the fit tested itself. ``metric`` is that of Adam, if the fit was made for
+    it: then everything is in units of ``w = D^-1/2 theta`` (`metric.Metric`).
     """
 
     signal: Measure
@@ -92,9 +96,11 @@ class Fit(Readable):
     descent: Descent | None = None
     provenance: Provenance = Provenance()
     horizon: Horizon | None = None
+    tested: Tested | None = None
     metric: Metric | None = None
 
     predict = predict
+    first_hits = first_hits
     plot = plot_fit
 
     def _brief(self) -> str:
@@ -105,10 +111,9 @@ class Fit(Readable):
 
     @cached_property
     def note(self) -> dict[str, object]:
-        """Provenance and horizon, as in files and in ``--json``."""
-        checked = {} if self.horizon is None else {"horizon": self.horizon.to_dict()}
-        metric = {} if self.metric is None else {"metric": self.metric.note()}
-        return {**self.provenance.to_dict(), **checked, **metric}
+        """Provenance, horizon, test and metric, as in files and in ``--json``."""
+        found = {"horizon": self.horizon, "tested": self.tested, "metric": self.metric}
+        return {**self.provenance.to_dict(), **{k: v.to_dict() for k, v in found.items() if v is not None}}
 
     @cached_property
     def spectrum(self) -> Spectrum:
@@ -118,12 +123,21 @@ class Fit(Readable):
     def spectrum_with(self, noise: Array) -> Spectrum:
         """The spectrum with these weights on the noise nodes; nodes of equal curvature become one mode."""
         least = FLAT_SHARE * max(self.signal.h.max(), self.noise.h.max())
-        h, where = np.unique(np.maximum(np.append(self.signal.h, self.noise.h), least), return_inverse=True)
+        flat = (
+            NEARLY_FLAT / FLAT_SHARE * least
+        )  # signal on negative curvature is taken as on nearly flat modes (`negative`)
+        falling = np.where(self.signal.h < 0, flat, self.signal.h)
+        h, where = np.unique(np.maximum(np.append(falling, self.noise.h), least), return_inverse=True)
         signals = len(self.signal.h)
         g2 = np.bincount(where[:signals], np.maximum(self.signal.weight, 0), len(h))
         c = np.maximum(np.bincount(where[signals:], noise, len(h)), 0)
         note = {"fit": self.note, "offset": self.loss - float((g2 / h).sum() / 2)}
         return Spectrum(h[::-1], c[::-1], (g2 / h**2)[::-1], note=note)
+
+    @cached_property
+    def negative(self) -> Negative:
+        """The part of the signal on negative curvature, which ``spectrum`` takes as nearly flat."""
+        return negative_part(self.signal.h, self.signal.weight)
 
     @cached_property
     def problem(self) -> Quadratic:
@@ -180,7 +194,8 @@ class Fit(Readable):
             "gradient_norm": math.sqrt(self.signal.integral(np.ones_like)),
             "noise_scale": self.noise_scale.to_dict(), "curvature_noise_scale": self.curvature_noise_scale.to_dict(),
             "noise_exponent": slope, "noise_exponent_spread": spread,
-            "adam_power": power, "adam_power_spread": around, **self.note,
+            "adam_power": power, "adam_power_spread": around, "negative_share": self.negative.share,
+            "least_curvature": float(self.signal.h.min()), **self.note,
         }  # fmt: skip
 
     def save(self, path: str | Path) -> None:
@@ -241,14 +256,15 @@ class Fit(Readable):
             descent = Descent(float(lr[0]), float(momentum[0]), steps.astype(int), loss, noise)
         note = dict(data["note"])
         about = Provenance.from_dict(note), Horizon.from_dict(note["horizon"]) if "horizon" in note else None
+        tested = Tested.from_dict(note["tested"]) if "tested" in note else None
         loss, examples, density = float(data["loss"]), int(data["examples"]), measures.get("density")
         metric = None
         if "metric" in note:
-            found = {
+            arrays = {
                 k.removeprefix("metric_"): np.asarray(v, float) for k, v in data.items() if k.startswith("metric_")
             }
-            metric = Metric.from_columns(note["metric"], found)
-        return cls(measures["signal"], measures["noise"], loss, examples, top, density, descent, *about, metric)
+            metric = Metric.from_columns(note["metric"], arrays)
+        return cls(measures["signal"], measures["noise"], loss, examples, top, density, descent, *about, tested, metric)
 
 
 def _slope(x: Array, y: Array) -> tuple[float, float]:

@@ -1,14 +1,14 @@
 """Predict what a fitted network will do next: expected loss over steps, its interval, and how far to trust it.
 
-The exact engine runs on the measured spectrum, and the offset is added. How far this holds depends on how far the weights
-travel, which is the effective learning rate times the steps: `Horizon` has the product up to which past checks stayed
-within 2% and within 5%.
+The loss is that of `following`. Its interval comes from the test that the fit made of itself (`testing`). How far it holds
+depends on how far the weights travel, which is the effective learning rate times the steps: `Horizon` has the product up to
+which checks or the test stayed within 2% and within 5%. The plain quadratic is the exact engine on the measured spectrum.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +24,10 @@ from ...problems.quadratic import Quadratic
 from ...types import Array, Wrong
 from ..estimates import bootstrap
 from .adaptive import AdaptiveRun, inner_of
+from .edge import KNOWN_EXCESS, capped, excess
 from .following import followed
 from .plots import plot_prediction
+from .testing import half_width
 
 if TYPE_CHECKING:
     from .model import Fit
@@ -39,6 +41,8 @@ class Horizon:
     within_5: float
     source: str
 
+    own: bool = True  # whether it was measured on the network of the fit itself
+
     def sentence(self, reach: float) -> str:
         """How to read a prediction up to lr x steps x curvature = ``reach``."""
         if reach <= self.within_2:
@@ -47,10 +51,13 @@ class Horizon:
             level = "within 5%"
         else:
             level = "further than 5%: take what lies past it as a direction, and fit again on the way"
-        return (
+        far = (
             f"lr x steps x curvature goes to {reach:.3g}; {self.source} stayed within 2% up to {self.within_2:.3g} and "
-            f"within 5% up to {self.within_5:.3g}, so expect it {level}"
+            f"within 5% up to {self.within_5:.3g}"
         )
+        if self.own:
+            return f"{far}, so expect it {level}"
+        return f"not tested on this network: {far}, which may not hold here"
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Horizon:
@@ -61,23 +68,49 @@ class Horizon:
         return {"within_2": number(self.within_2), "within_5": number(self.within_5), "source": self.source}
 
 
-USUAL_HORIZON = Horizon(300.0, 300.0, "checks of the built-in workloads, whose descents end at 300,")
+USUAL_HORIZON = Horizon(300.0, 300.0, "checks of the built-in workloads, whose descents end at 300,", own=False)
 """The horizon of a fit that has not been checked itself, pooled from the files in docs/checks; a test repeats it."""
-METRIC_HORIZON = Horizon(30.0, 60.0, "checks of AdamW on three workloads (docs/checks/adamw.csv), in the median,")
-"""The horizon of Adam and AdamW from a fit in their metric."""
-PLAIN_HORIZON = Horizon(10.0, 30.0, "checks of the built-in workloads, without a descent,")
+METRIC_HORIZON = Horizon(30.0, 60.0, "checks of AdamW on three workloads, in the median,", own=False)
+"""The horizon of Adam and AdamW from a fit in their metric, from docs/checks/adamw.csv."""
+PLAIN_HORIZON = Horizon(10.0, 30.0, "checks of the built-in workloads, without a descent,", own=False)
 """The horizon of the plain quadratic, on the workload with the largest errors."""
 DIVERGED_PREDICTION = 1e3  # a prediction of Adam says that it diverges from this many times the checkpoint's loss on
 UNKNOWN = dict.fromkeys(("band_signal", "band_noise", "band_edges", "noise_scale", "curvature_noise_scale"))
 """Fields of a `Run` that describe the quadratic's own modes, which a prediction omits."""
+BIN_RATIO = 3.0  # errors are pooled over bins of effective lr x steps; the two ends of a bin have this ratio
+PAST_DESCENT = 1.05  # a prediction that goes further than this multiple of the descent says so
+EDGE_FACTOR = (
+    8.0  # factor for which intervals past the edge of stability allow; with it they held 89% of 120 real losses
+)
+UNSTABLE = (
+    "outside the stable region of the measured curvature, so nothing is predicted: the quadratic {message}. "
+    "Real networks often move to flatter regions there and recover, which no quadratic of this checkpoint shows"
+)
+UNBOUNDED = (
+    "nothing is predicted: curvature goes down to {h:.3g}, and along it the quadratic falls by more than the whole loss within "
+    "{steps:,} steps; ask for fewer steps, or fit with a descent, which measures what the loss does there"
+)
+UNKNOWN_RATE = (
+    "outside the stable region of the measured curvature by a factor of {over:.3g} in the learning rate, so nothing is predicted: "
+    "networks are known to move to flatter regions there up to a factor of {known:g}. Real networks often recover even beyond"
+)
+PAST_EDGE = (
+    "the learning rate is {over:.3g} times the largest stable one, so curvature is taken to come down to the edge of stability; "
+    "the interval allows for a factor of {factor:g}"
+)
+PAST_HORIZON = (
+    "this is {ratio:.2g} times as far as the descent of the fit, and past its end predictions were off by 4% in the median and "
+    "fourfold at worst; fit again with a longer horizon"
+)
 PREDICTION_COLUMNS = ("steps", "loss", "low", "high", "reach")  # columns of a prediction's table
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Prediction(Tabular):
-    """A predicted `Run`, its 90% interval from the noise vectors, and the horizon up to which to trust it.
+    """A predicted `Run`, its 90% interval, and the horizon up to which to trust it.
 
-    ``reach`` is the effective lr x steps x largest curvature at each reported step.
+    The interval comes from the test of the fit (`testing`); that of a plain quadratic from the noise vectors alone. ``reach``
+    is the effective lr x steps x largest curvature at each reported step. ``remarks`` are sentences on what limits it.
     """
 
     run: Run
@@ -85,6 +118,7 @@ class Prediction(Tabular):
     high: Array
     reach: Array
     horizon: Horizon
+    remarks: tuple[str, ...] = ()
 
     def _brief(self) -> str:
         return f"{self.run._brief()}, 90% interval {self.low[-1]:.4g} to {self.high[-1]:.4g}"
@@ -109,7 +143,7 @@ class Prediction(Tabular):
         """How the run ends, and how far to trust it."""
         if not self.run.outcome.ok:
             return self.run.message
-        return f"{self.run.message}; {self.horizon.sentence(float(self.reach[-1]))}"
+        return "; ".join((self.run.message, self.horizon.sentence(float(self.reach[-1])), *self.remarks))
 
     def to_dict(self) -> dict[str, object]:
         """Plain numbers, as ``--json`` prints them."""
@@ -138,7 +172,8 @@ def predict(
         examples has the noise of an independent batch of B (N - 1) / (N - B).
     bent : whether the loss is corrected as the fit's descent measured it; False for the plain quadratic.
 
-    For a setting that is unstable on the measured curvature nothing is predicted, and the message says so.
+    Past the edge of stability curvature is capped (`edge`). Where nothing is known, as at twice the largest stable rate or
+    for the plain quadratic past the edge, nothing is predicted, and the message says so.
     """
     require_set(optimizer, "predict")
     _check_metric(fit, optimizer)
@@ -148,20 +183,63 @@ def predict(
     times = report_steps(steps, "log", 100)
     fixed, shown = as_schedule(schedule, int(times[-1])), times.tolist()
     if fit.metric is not None:
-        return _adaptive(fit, optimizer, size, check_batch_size(batch_size), times, fixed, bent)
+        return _adaptive(fit, optimizer, (size, check_batch_size(batch_size)), times, fixed, bent)
+    reach = _reach(optimizer, fixed, times) * float(fit.spectrum.h.max())
+    if fit.bend is not None and bent:
+        return _corrected(fit, optimizer, (size, check_batch_size(batch_size)), times, fixed, reach)
     run = fit.problem.run(optimizer, size, shown, fixed)
     if not run.outcome.ok:
-        return _refused(fit, run)
-    reach = _reach(optimizer, fixed, times) * float(fit.spectrum.h.max())
-    following = None if not bent else fit.bend
-    if following is None:
-        signal, noise = run.signal + fit.offset, run.noise
-    else:
-        signal, noise = followed(following, fit.spectrum, optimizer, size, times, fixed)
-    low, high = (signal + noise / size * share for share in _noise_shares(fit, optimizer, size, shown, fixed))
-    loss, floor, size = signal + noise / size, run.floor + fit.offset, check_batch_size(batch_size)
-    parts = {"loss": loss, "signal": signal, "noise": noise, "floor": floor if following is None else math.nan}
-    return Prediction(replace(run, batch_size=size, **parts, **UNKNOWN), low, high, reach, horizon_of(fit, bent))
+        return _refused(fit, run, UNSTABLE.format(message=run.message))
+    lost = fit.negative.lost(float(optimizer.effective_lr), int(times[-1]))
+    if lost > fit.loss:
+        return _refused(fit, run, UNBOUNDED.format(h=fit.negative.least, steps=int(times[-1])))
+    signal = run.signal + fit.offset
+    low, high = (signal + run.noise / size * share for share in _noise_shares(fit, optimizer, size, shown, fixed))
+    loss, size = signal + run.noise / size, check_batch_size(batch_size)
+    found = replace(run, batch_size=size, loss=loss, signal=signal, floor=run.floor + fit.offset, **UNKNOWN)
+    remarks = (fit.negative.sentence(lost),) if fit.negative.told else ()
+    return Prediction(found, low, high, reach, PLAIN_HORIZON, remarks)
+
+
+def _corrected(
+    fit: Fit, optimizer: Optimizer, sizes: tuple[float, float], times: Array, schedule: Schedule | None, reach: Array
+) -> Prediction:
+    """A prediction by noise that follows the loss; ``sizes`` are the batch size that has its noise, and the one to show."""
+    assert fit.bend is not None
+    size, shown = sizes
+    over = excess(fit.spectrum, optimizer, schedule)
+    modes = capped(fit.spectrum, optimizer, schedule)
+    run = Quadratic(modes).run(optimizer, size, [0], schedule)
+    if over > KNOWN_EXCESS or not run.outcome.ok:
+        return _refused(fit, run, UNKNOWN_RATE.format(over=over, known=2))
+    signal, noise = followed(fit.bend, modes, optimizer, size, times, schedule)
+    message = Outcome.finished.value.format(steps=int(times[-1]))
+    unit = shown / size if math.isfinite(shown) else 1.0  # noise is shown per example of the batch that was asked for
+    parts = {"steps": times, "loss": signal + noise / size, "signal": signal, "noise": noise * unit}
+    run = replace(run, batch_size=shown, floor=math.nan, message=message, **parts, **UNKNOWN)
+    found = Prediction(run, run.loss, run.loss, reach, horizon_of(fit))
+    half = half_width(fit, found)
+    remarks = list(_remarks(fit, found, half))
+    if over > 1:
+        half = np.hypot(half, math.log(EDGE_FACTOR))
+        remarks.append(PAST_EDGE.format(over=over, factor=EDGE_FACTOR))
+    low, high = run.loss * np.exp(-half), run.loss * np.exp(half)
+    return replace(found, low=low, high=high, remarks=tuple(remarks))
+
+
+def _remarks(fit: Fit, prediction: Prediction, half: Array) -> Iterator[str]:
+    """Sentences on the test of the fit, on negative curvature and on what lies past the descent."""
+    assert fit.descent is not None
+    if fit.tested is not None:
+        errors = np.abs(fit.tested.errors)
+        within = f"up to lr x steps x curvature = {fit.tested.reach.max():.3g}"
+        off = f"off by {np.median(errors):.1%} in the median and {errors.max():.1%} at worst"
+        yield f"the fit's own test, {within}, found it {off}; the 90% interval ends at {math.expm1(half[-1]):+.1%}"
+    if fit.negative.told:
+        yield fit.negative.sentence(None)
+    end, reach = fit.descent.reach * float(fit.spectrum.h.max()), float(prediction.reach[-1])
+    if reach > end * PAST_DESCENT:
+        yield PAST_HORIZON.format(ratio=reach / end)
 
 
 def _noise_shares(
@@ -193,29 +271,33 @@ def _check_metric(fit: Fit, optimizer: Optimizer) -> None:
 
 
 def _adaptive(
-    fit: Fit, optimizer: Optimizer, size: float, shown_size: float, times: Array, schedule: Schedule | None, bent: bool
+    fit: Fit, optimizer: Optimizer, sizes: tuple[float, float], times: Array, schedule: Schedule | None, bent: bool
 ) -> Prediction:  # fmt: skip
-    """The prediction of Adam or AdamW, from a fit in their metric."""
-    signal, noises = AdaptiveRun(fit, optimizer, size, schedule, bent=bent).course(times)
-    bands = [bootstrap(column) for column in noises.T]
-    noise, low, high = noises.mean(0), np.array([b.low for b in bands]), np.array([b.high for b in bands])
-    loss = signal + noise
-    fine = bool(np.all(np.isfinite(loss)) and loss[-1] < DIVERGED_PREDICTION * fit.loss)
-    outcome = Outcome.finished if fine else Outcome.diverged
-    message = outcome.value.format(steps=int(times[-1])) if fine else "diverges on the measured curvature"
+    """The prediction of Adam or AdamW, from a fit in their metric; ``sizes`` are as in `_corrected`."""
+    size, shown = sizes
     adam = inner_of(optimizer)
     assert adam is not None
-    reach = _reach_of(float(adam.lr), schedule, times) * float(fit.spectrum.h.max())
-    parts = {"signal": signal, "noise": noise * shown_size if math.isfinite(shown_size) else 0 * noise}
+    signal, noises = AdaptiveRun(fit, optimizer, size, schedule, bent=bent).course(times)
+    noise = noises.mean(0)
+    loss = signal + noise
+    fine = bool(np.all(np.isfinite(loss)) and loss[-1] < DIVERGED_PREDICTION * fit.loss)
+    message = Outcome.finished.value.format(steps=int(times[-1])) if fine else "diverges on the measured curvature"
     run = Run(
-        steps=times, loss=loss, **parts, batch_size=shown_size, optimizer=optimizer, floor=math.nan, outcome=outcome,
-        message=message,
+        steps=times, loss=loss, signal=signal, noise=noise * (shown if math.isfinite(shown) else 0.0), batch_size=shown,
+        optimizer=optimizer, floor=math.nan, outcome=Outcome.finished if fine else Outcome.diverged, message=message,
     )  # fmt: skip
-    return Prediction(run, signal + low, signal + high, reach, horizon_of(fit, bent))
+    reach = _reach_of(float(adam.lr), schedule, times) * float(fit.spectrum.h.max())
+    found = Prediction(run, loss, loss, reach, horizon_of(fit, bent))
+    if fit.descent is None or not bent:
+        bands = [bootstrap(column) for column in noises.T]
+        return replace(found, low=signal + [band.low for band in bands], high=signal + [band.high for band in bands])
+    half = half_width(fit, found)
+    remarks = tuple(_remarks(fit, found, half))
+    return replace(found, low=loss * np.exp(-half), high=loss * np.exp(half), remarks=remarks)
 
 
 def horizon_of(fit: Fit, bent: bool = True) -> Horizon:
-    """The horizon of the fit's own checks, or else the usual one, limited to where the fit's descent ends."""
+    """The horizon of the fit's own checks or of its test, or else the usual one, limited to where the fit's descent ends."""
     if fit.descent is None or not bent:
         return PLAIN_HORIZON
     if fit.horizon is not None:
@@ -223,7 +305,35 @@ def horizon_of(fit: Fit, bent: bool = True) -> Horizon:
     if fit.metric is not None:
         return METRIC_HORIZON
     end, usual = max(fit.descent.reach * float(fit.spectrum.h.max()), PLAIN_HORIZON.within_2), USUAL_HORIZON
-    return Horizon(min(usual.within_2, end), min(usual.within_5, end), usual.source)
+    if fit.tested is None:
+        return replace(usual, within_2=min(usual.within_2, end), within_5=min(usual.within_5, end))
+    points = list(zip(fit.tested.reach.tolist(), np.abs(fit.tested.errors).tolist(), strict=True))
+    last = float(fit.tested.reach.max())
+
+    def within(tol: float) -> float:
+        reach = furthest(points, tol)
+        return end if reach >= last * (1 - 1e-9) else reach  # the test held as far as it went
+
+    return Horizon(within(0.02), within(0.05), "the test of this fit, continued to the end of its descent,")
+
+
+def furthest(points: list[tuple[float, float]], tol: float) -> float:
+    """The largest x up to which every bin of points (x, error) has a median error within ``tol``.
+
+    It is 0 if the first bin has not, or if there is no point because nothing was predicted.
+    """
+    if not points:
+        return 0.0
+    x, error = np.array(points).T
+    edge, found = x.min(), 0.0
+    while edge <= x.max():
+        inside = (x >= edge) & (x < BIN_RATIO * edge)
+        if inside.any():
+            if not np.median(error[inside]) <= tol:
+                break
+            found = float(x[inside].max())
+        edge *= BIN_RATIO
+    return found
 
 
 def _probes(fit: Fit) -> list[Spectrum]:
@@ -246,12 +356,8 @@ def _reach_of(rate: float, schedule: Schedule | None, times: Array) -> Array:
     return rate * np.interp(times, np.append(0, ends), np.append(0.0, total))
 
 
-def _refused(fit: Fit, run: Run) -> Prediction:
+def _refused(fit: Fit, run: Run, message: str) -> Prediction:
     """A prediction of the checkpoint alone, with the reason."""
-    message = (
-        f"outside the stable region of the measured curvature, so nothing is predicted: the quadratic {run.message}. "
-        "Real networks often move to flatter regions there and recover, which no model of this checkpoint shows"
-    )
     one = np.array([fit.loss])
     parts = {"steps": np.array([0]), "loss": one, "signal": one, "noise": np.zeros(1)}
     stopped = replace(run, **parts, message=message, outcome=Outcome.diverged, **UNKNOWN)

@@ -15,7 +15,8 @@ is computed exactly, by a forward-mode pass over the examples, and the probes me
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 import numpy as np
@@ -32,10 +33,15 @@ from ..preflight import check_measurable
 from ..rescaled import Rescaled
 from ..trees import pulled_back, pushed_forward, vmap
 from .adam_state import AdamState, metric_of, momentum_outside, read_state
-from .descent import descend
+from .descent import DESCENT_MOMENTUM, descend
 from .metric import Metric
 from .model import Fit, Provenance
+from .testing import with_test
 
+USUAL_DESCENT = (
+    150  # full gradients of a descent without a horizon; predictions then hold to lr x steps x curvature = 300
+)
+LEAST_DESCENT = 20  # fewest full gradients of a descent with a horizon; phi needs some points after its first ten steps
 BASIS_BYTES = 2**30  # memory that the Lanczos bases of a group of start vectors may take
 SQUARED_EXAMPLES = 512  # number of examples whose gradients are squared for Adam's second moment
 ADAM_EPS = 1e-8  # the eps of Adam, which bounds its preconditioner
@@ -63,8 +69,8 @@ class Signal:
 
 def fit(
     network: Network, *, steps: int = 40, noise_vectors: int = 6, noise_steps: int = 12, probes: int = 0,
-    descent: int = 150, curvature: str | None = None, optimizer: object = None, batch_size: float | None = None, seed: int = 0,
-    progress: Progress | None = None,
+    descent: int | None = None, horizon: tuple[int, float] | None = None, test: bool = True, curvature: str | None = None,
+    optimizer: object = None, batch_size: float | None = None, seed: int = 0, progress: Progress | None = None,
 ) -> Fit:  # fmt: skip
     """Measure signal and noise of a network at its checkpoint, and return them as a `Fit`.
 
@@ -75,8 +81,11 @@ def fit(
         curvatures, where it is computed exactly; their scatter gives the intervals.
     noise_steps : Lanczos steps from each noise vector, and from each probe.
     probes : number of random vectors for the density of eigenvalues; predictions do not need them.
-    descent : number of full gradients along which the real loss is followed; 0 for none. Each adds 2 / largest curvature to
-        effective learning rate x steps, and predictions hold about as far as the descent goes: see `descent`.
+    descent : number of full gradients along which the real loss is followed; 0 for none, 150 if omitted. Each adds
+        2 / largest curvature to effective learning rate x steps, and predictions hold about as far: see `descent`.
+    horizon : (steps, lr) up to which predictions should hold, with the effective learning rate lr / (1 - momentum) of heavy
+        ball. The descent is as long as that needs.
+    test : whether the fit tests itself by short real trainings, from which the intervals of its predictions come.
     curvature : "gauss_newton" (default), "hessian", "fisher" or "empirical_fisher".
     optimizer : a ``torch.optim.AdamW`` or ``Adam`` that has trained the network up to here, or its ``state_dict()``; then
         everything is measured in the metric of its preconditioner, and `Fit.predict` predicts AdamW or Adam. An nqm optimizer such
@@ -84,8 +93,10 @@ def fit(
     progress : called with (done, total). Ctrl-C keeps the Lanczos steps made so far, and the provenance says how many.
     """
     counts = {"steps": (steps, 2), "noise_vectors": (noise_vectors, 1), "noise_steps": (noise_steps, 2)}
-    for name, (value, least) in {**counts, "probes": (probes, 0), "descent": (descent, 0)}.items():
+    for name, (value, least) in {**counts, "probes": (probes, 0), "descent": (descent or 0, 0)}.items():
         check_whole(name, value, least)
+    if horizon is not None:
+        _check_horizon(horizon, descent)
     began = perf_counter()
     loss = check_measurable(network, lambda few: _tried(few, curvature, seed))
     plain, state = network, None
@@ -111,7 +122,8 @@ def fit(
     for _ in range(TIMED_GRADIENTS):
         network.gradient()
     gradient = (perf_counter() - start) / TIMED_GRADIENTS
-    path = descend(network, 1 / float(signal.top["h"].max()), descent, progress) if descent else None
+    gradients = descent_steps(float(signal.top["h"].max()), descent, horizon)
+    path = descend(network, 1 / float(signal.top["h"].max()), gradients, progress) if gradients else None
     about = Provenance(
         network=network.name, step=network.step, parameters=network.dim, curvature=operator.name, seed=seed,
         lanczos_steps=len(signal.krylov), noise_vectors=noise.probes, noise_steps=noise_made,
@@ -122,8 +134,34 @@ def fit(
         notes=tuple(network.notes), seconds=round(perf_counter() - began, 2),
     )  # fmt: skip
     nodes = Measure.of([signal.krylov.quadrature()])
-    metric = None if state is None else _metric(plain, state, operator, signal, g, noise_steps, generator)
-    return Fit(nodes, noise, loss, network.examples, signal.top, density, path, about, metric=metric)
+    found = Fit(nodes, noise, loss, network.examples, signal.top, density, path, about)
+    if test and path is not None:
+        found = with_test(network, found, seed=seed, progress=progress)  # in the units of the metric, if there is one
+    if state is not None:
+        found = replace(found, metric=_metric(plain, state, operator, signal, g, noise_steps, generator))
+    return replace(found, provenance=replace(about, seconds=round(perf_counter() - began, 2)))
+
+
+def descent_steps(largest_curvature: float, descent: int | None, horizon: tuple[int, float] | None) -> int:
+    """The number of full gradients of a descent: as given, as many as a horizon (steps, lr) needs, or `USUAL_DESCENT`.
+
+    >>> descent_steps(5.0, None, (1000, 0.1))
+    250
+    """
+    if horizon is None:
+        return USUAL_DESCENT if descent is None else descent
+    steps, lr = horizon
+    return max(LEAST_DESCENT, math.ceil(steps * lr * largest_curvature * (1 - DESCENT_MOMENTUM)))
+
+
+def _check_horizon(horizon: tuple[int, float], descent: int | None) -> None:
+    """Refuse a horizon that is not (steps, lr), or that comes with a length of the descent."""
+    if descent is not None:
+        raise Wrong(f"horizon {horizon} decides how long the descent is; omit descent or horizon", argument="horizon")
+    steps, lr = horizon
+    check_whole("horizon", steps, 1)
+    if not 0 < lr < math.inf:
+        raise Wrong(f"the learning rate of a horizon (steps, lr) must be positive and finite, got {lr!r}", "horizon")
 
 
 def _metric(

@@ -22,13 +22,12 @@ from ..training.loop import losses, mean_run, part_of
 from ..trees import leaves
 from .model import Fit
 from .plots import plot_check
-from .prediction import Horizon, Prediction, predict
+from .prediction import Horizon, Prediction, furthest, predict
 
 CHECKED_STEPS = (10, 30, 100, 300, 1000)
 CHECKED_BATCH_SIZES = (16, 64, 256, 1024, 4096)
 CHECKED_RATES = (0.03, 0.1, 0.3)  # effective learning rates, as multiples of 1 / largest curvature
 QUIET_BATCH = 2048  # larger batches get fewer seeds: their noise is small, and they cost most
-BIN_RATIO = 3.0  # errors are pooled over bins of effective lr x steps; the two ends of a bin have this ratio
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +38,18 @@ class Row:
     trained: Run
     error: Array
     plain_error: Array
+
+    @property
+    def interval(self) -> Array:
+        """The ends of the 90% interval, (end, step); NaN if nothing was predicted."""
+        ahead = self.prediction
+        return np.stack([ahead.low, ahead.high]) if ahead.run.outcome.ok else np.full((2, len(self.error)), np.nan)
+
+    @property
+    def inside(self) -> Array:
+        """Whether the real loss is inside the interval, at each step."""
+        low, high = self.interval
+        return (low <= self.trained.loss) & (self.trained.loss <= high)
 
 
 def relative_error(prediction: Prediction, trained: Run) -> Array:
@@ -73,12 +84,20 @@ class Check(Tabular):
         """Median of the absolute relative error over the settings that were predicted, at each step."""
         return _over_settings(np.nanmedian, self.errors)
 
+    @property
+    def coverage(self) -> Array:
+        """Share of the settings whose real loss is inside the 90% interval, at each step; one that is not predicted is outside."""
+        rows = self.rows
+        return np.mean(
+            [row.inside if row.prediction.run.outcome.ok else np.zeros(len(row.error)) for row in rows], axis=0
+        )
+
     def summary(self) -> list[dict[str, float]]:
-        """A row for each step: median and largest absolute error over the settings, corrected and plain."""
+        """A row for each step: median and largest absolute error over the settings, corrected and plain, and the coverage."""
         plain = np.stack([row.plain_error for row in self.rows])
         columns = {
             "steps": self.steps, "median_error": self.median_error,
-            "largest_error": _over_settings(np.nanmax, self.errors),
+            "largest_error": _over_settings(np.nanmax, self.errors), "covered": self.coverage,
             "plain_median_error": _over_settings(np.nanmedian, plain),
             "plain_largest_error": _over_settings(np.nanmax, plain),
         }  # fmt: skip
@@ -105,6 +124,7 @@ class Check(Tabular):
                 "reach": float(row.trained.optimizer.effective_lr * top * t), "trained": float(row.trained.loss[i]),
                 "stderr": math.nan if row.trained.stderr is None else float(row.trained.stderr[i]),
                 "predicted": float(row.trained.loss[i] * (1 + row.error[i])),
+                "low": float(row.interval[0, i]), "high": float(row.interval[1, i]),
                 "error": float(row.error[i]), "plain_error": float(row.plain_error[i]),
             }
             for row in self.rows
@@ -173,25 +193,6 @@ def _over_settings(function: Callable[..., Array], errors: Array) -> Array:
     seen = np.isfinite(errors).any(0)
     found = np.full(errors.shape[1], np.nan)
     found[seen] = function(np.abs(errors[:, seen]), axis=0)
-    return found
-
-
-def furthest(points: list[tuple[float, float]], tol: float) -> float:
-    """The largest x up to which every bin of points (x, error) has a median error within ``tol``.
-
-    It is 0 if the first bin has not, or if there is no point because nothing was predicted.
-    """
-    if not points:
-        return 0.0
-    x, error = np.array(points).T
-    edge, found = x.min(), 0.0
-    while edge <= x.max():
-        inside = (x >= edge) & (x < BIN_RATIO * edge)
-        if inside.any():
-            if np.median(error[inside]) > tol:
-                break
-            found = float(x[inside].max())
-        edge *= BIN_RATIO
     return found
 
 

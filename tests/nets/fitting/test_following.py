@@ -114,6 +114,14 @@ def test_noise_between_and_beyond_measured_losses() -> None:
     assert old.loudness(0.25) == 0.25  # in a file of an earlier version noise was not measured
 
 
+def test_the_compiled_noise_is_that_of_numpy() -> None:
+    from nqm.engine.kernels.following import loudness
+
+    phi = bend()
+    losses = np.linspace(-0.1, 2.0, 40) * phi.loss[-1]
+    np.testing.assert_allclose([loudness(float(x), *phi.noise) for x in losses], phi.loudness(losses), rtol=1e-12)
+
+
 def test_too_many_steps_are_refused() -> None:
     with pytest.raises(Wrong, match="takes too long; ask for at most 1,000,000 steps"):
         followed(bend(), SPECTRUM, SGD(0.1), 8, np.array([MAX_FOLLOWED_STEPS + 1]))

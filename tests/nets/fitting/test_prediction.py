@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cache
 from html import escape
 
@@ -45,7 +46,7 @@ def test_fits_and_what_they_say_read_well() -> None:
     check_reads_well(found, "Fit(digits", f"loss {found.loss:.4g}, largest curvature", "noise scale", pictures=1)
     ahead = found.predict(SGD(0.01), 64, 100)
     html = check_reads_well(ahead, "90% interval", "100 steps: loss", rows=len(ahead.steps), pictures=1)
-    assert "so expect it within 2%" in html
+    assert "the test of this fit" in html
     check_reads_well(ahead.run, "finished", rows=len(ahead.steps), pictures=1)
     refused = found.predict(SGD(100.0), 64, 100)
     html = check_reads_well(refused, "diverged", rows=1, pictures=1)
@@ -81,21 +82,25 @@ def test_the_horizon_follows_the_errors() -> None:
     assert "within 2%" in Horizon(50, 90, "checks").sentence(40)
     assert "within 5%" in Horizon(50, 90, "checks").sentence(60)
     assert "direction" in Horizon(50, 90, "checks").sentence(100)
-    usual = digits()[1].predict(SGD(0.01), 64, 10).horizon
-    assert (usual.within_2, usual.source) == (pytest.approx(120), USUAL_HORIZON.source)  # as far as the descent went
+    untested = replace(digits()[1], tested=None).predict(SGD(0.01), 64, 10)
+    assert untested.horizon.within_2 == pytest.approx(120)  # as far as the descent went
+    assert untested.horizon.source == USUAL_HORIZON.source
+    assert "not tested on this network" in untested.message
     assert digits()[1].predict(SGD(0.01), 64, 10, bent=False).horizon is PLAIN_HORIZON
 
 
-def test_outside_stability_nothing_is_predicted() -> None:
+def test_far_outside_stability_nothing_is_predicted() -> None:
     network, found = digits()
-    prediction = found.predict(SGD(3.0 / float(found.spectrum.h.max())), 64, 100)
-    assert not prediction.run.outcome.ok
-    assert prediction.steps.tolist() == [0]
-    assert prediction.loss[0] == found.loss
-    assert "outside the stable region" in prediction.message
-    assert "Real networks often" in prediction.message
-    row = check(network, found, [(SGD(3.0 / float(found.spectrum.h.max())), 64)], steps=[5], seeds=1)
+    top = float(found.spectrum.h.max())
+    for prediction in (found.predict(SGD(5.0 / top), 64, 100), found.predict(SGD(3.0 / top), 64, 100, bent=False)):
+        assert not prediction.run.outcome.ok
+        assert prediction.steps.tolist() == [0]
+        assert prediction.loss[0] == found.loss
+        assert "outside the stable region" in prediction.message
+        assert "Real networks often" in prediction.message
+    row = check(network, found, [(SGD(5.0 / top), 64)], steps=[5], seeds=1)
     assert np.isnan(row.errors).all()
+    assert row.coverage.tolist() == [0]
 
 
 def test_intervals_and_schedules() -> None:

@@ -1,0 +1,160 @@
+"""First hits: when a training's own loss first dips below a target.
+
+A training arrives when its own loss is first below the target, not when the expected loss is, and near the target losses
+fluctuate. So many trainings are sampled on the modes of the fit. With x_s the deterministic path of a mode, and x_n what
+noise has added to it in one training,
+
+    L = phi(signal) + sum h (x_s x_n + x_n^2 / 2),        noise of the next step: (c / B) f(L),
+
+the model of `following` with random numbers in place of their variances. Losses are looked at every ``cadence`` steps, as a
+training that evaluates its loss every ``cadence`` steps would.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...engine.readable import Readable
+from ...engine.run import number
+from ...engine.schedule import as_schedule
+from ...engine.trajectory import Trajectory
+from ...optimizers.base import Optimizer, assign, parameters, require_set
+from ...problems.base import AnySchedule, check_batch_size, check_target
+from ...sampling.replicas import check_whole
+from ...types import Array, Wrong
+from .edge import KNOWN_EXCESS, capped, excess
+
+if TYPE_CHECKING:
+    from .model import Fit
+
+REPLICAS = 64  # trainings that are sampled
+MAX_SAMPLED_STEPS = 10_000  # steps after which a sampled training counts as one that does not arrive
+BAND = (0.1, 0.5, 0.9)  # quantiles of first hits: the ends of the 80% band, and the median between them
+RATE_FACTORS = (
+    0.7,
+    1.0,
+    1.4,
+    2.0,
+)  # multiples of a learning rate tuned for the expected loss that are tried for first hits
+SAMPLED_STREAM = 0xF125  # stream of the random numbers of first hits
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FirstHits(Readable):
+    """The steps at which sampled trainings first were below a target; infinite for those that did not arrive."""
+
+    optimizer: Optimizer
+    batch_size: float
+    target: float
+    cadence: int
+    hits: Array
+
+    def _quantile(self, level: float) -> float:
+        return float(np.quantile(self.hits, level, method="higher"))
+
+    @property
+    def low(self) -> float:
+        """One training in ten arrives by this step."""
+        return self._quantile(BAND[0])
+
+    @property
+    def steps(self) -> float:
+        """The median; infinite if fewer than half of the trainings arrive."""
+        return self._quantile(BAND[1])
+
+    @property
+    def high(self) -> float:
+        """Nine trainings in ten arrive by this step."""
+        return self._quantile(BAND[2])
+
+    @property
+    def message(self) -> str:
+        """The distribution in words."""
+        look = "every step" if self.cadence == 1 else f"every {self.cadence} steps"
+        if math.isinf(self.steps):
+            share = np.isfinite(self.hits).mean()
+            return f"{share:.0%} of trainings dip below {self.target:g} within {MAX_SAMPLED_STEPS:,} steps, looked at {look}"
+        end = f"{self.high:,.0f}" if math.isfinite(self.high) else f"more than {MAX_SAMPLED_STEPS:,}"
+        band = f"80% of trainings between {self.low:,.0f} and {end}"
+        return f"a training's own loss, looked at {look}, first dips below {self.target:g} after {self.steps:,.0f} steps ({band})"
+
+    def _brief(self) -> str:
+        return f"{self.optimizer}, batch_size={self.batch_size:,.10g}: {self.message}"
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain numbers, as ``--json`` prints them."""
+        return {
+            "optimizer": str(self.optimizer), "batch_size": number(self.batch_size), "target": self.target,
+            "cadence": self.cadence, "steps": number(self.steps), "low": number(self.low), "high": number(self.high),
+        }  # fmt: skip
+
+
+def first_hits(
+    fit: Fit, optimizer: Optimizer, batch_size: float, target: float, schedule: AnySchedule = None, *, cadence: int = 1,
+    replicas: int = REPLICAS, seed: int = 0,
+) -> FirstHits:  # fmt: skip
+    """When trainings from the checkpoint of a fit first have a loss below the target, with an 80% band."""
+    require_set(optimizer, "first_hits")
+    if not optimizer.linear or optimizer.depends_on_horizon:
+        advice = "take SGD, HeavyBall, Nesterov or an EMA of them"
+        raise Wrong(f"first hits of {optimizer} are not predicted; {advice}", argument="optimizer")
+    size, target = check_batch_size(batch_size), check_target(target)
+    check_whole("cadence", cadence, 1)
+    plan = as_schedule(schedule, MAX_SAMPLED_STEPS)
+    hits = np.full(check_whole("replicas", replicas, 1), np.inf)
+    if excess(fit.spectrum, optimizer, plan) <= KNOWN_EXCESS:
+        walk = Sampled(fit, Trajectory(optimizer, capped(fit.spectrum, optimizer, plan).h, plan), size, replicas, seed)
+        for t in range(1, MAX_SAMPLED_STEPS + 1):
+            walk.step()
+            if t % cadence == 0:
+                hits[np.isinf(hits) & (walk.losses(walk.path.row(t)) <= target)] = t
+                if np.isfinite(hits).all():
+                    break
+    return FirstHits(optimizer, size, target, cadence, hits)
+
+
+class Sampled:
+    """Trainings on the modes of a fit: the deterministic path x, and for each training what noise has added to it."""
+
+    def __init__(self, fit: Fit, path: Trajectory, batch_size: float, replicas: int, seed: int) -> None:
+        modes, self.fit, self.path, self.t = fit.spectrum, fit, path, 0
+        self.rng = np.random.Generator(np.random.SFC64([SAMPLED_STREAM, seed]))
+        self.loud = modes.c > 0  # most modes have signal or noise, not both
+        self.scale = np.sqrt(modes.c[self.loud] / batch_size)
+        self.h = path.h
+        self.root = np.sqrt(modes.s * modes.h / path.h)  # the loss along a capped mode is kept
+        self.x = path.start().A[:, 0].copy()
+        self.noise = np.zeros((len(self.x), replicas, int(self.loud.sum())))
+
+    def losses(self, row: Array) -> Array:
+        """The loss of each training at the weights with this row of slots."""
+        path = (row * self.x).sum(0) * self.root
+        q = self.fit.offset + float((self.h * path**2).sum() / 2)
+        signal = q if self.fit.bend is None else float(self.fit.bend(np.array(q)))
+        added = np.einsum("ax,arx->rx", row[:, self.loud], self.noise)
+        return signal + (self.h[self.loud] * added * (path[self.loud] + added / 2)).sum(1)
+
+    def step(self) -> None:
+        """Take one step in every training."""
+        G, b, batch = self.path.system(self.t)
+        bend = self.fit.bend
+        here = 1.0 if bend is None else bend.loudness(self.losses(self.path.gradient_point(self.t)))
+        size = np.sqrt(np.broadcast_to(here, self.noise.shape[1:2]) / batch)
+        drawn = self.rng.standard_normal(self.noise.shape[1:]) * self.scale * size[:, None]
+        change = np.einsum("abx,brx->arx", G[..., self.loud], self.noise)
+        self.noise += change + b[:, None, self.loud] * drawn
+        self.x = self.x + np.einsum("abx,bx->ax", G, self.x)
+        self.t += 1
+
+
+def tuned_for_hits(fit: Fit, optimizer: Optimizer, batch_size: float, target: float, cadence: int = 1) -> FirstHits:
+    """First hits at the best of a few multiples of the learning rate; every multiple sees the same random numbers."""
+    (path,) = (p.path for p in parameters(optimizer).values() if p.path[-1] == "lr")
+    lr = next(p.value for p in parameters(optimizer).values() if p.path == path)
+    tried = [assign(optimizer, path, factor * lr) for factor in RATE_FACTORS]
+    found = [first_hits(fit, one, batch_size, target, cadence=cadence) for one in tried]
+    return min(found, key=lambda hit: (hit.steps, hit.high))

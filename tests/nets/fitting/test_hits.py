@@ -1,0 +1,91 @@
+"""First hits: sampled trainings against exact moments, a plain loop, and the words about them."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+
+from nqm import EMA, SGD, Adam, HeavyBall, Polyak, linear
+from nqm.engine.trajectory import Trajectory
+from nqm.nets.estimates import Measure
+from nqm.nets.fitting.descent import Descent
+from nqm.nets.fitting.following import followed
+from nqm.nets.fitting.hits import FirstHits, Sampled, first_hits, tuned_for_hits
+from nqm.nets.fitting.model import Fit
+from nqm.optimizers import Optimizer
+from nqm.types import Wrong
+
+REPLICAS = 4000
+
+
+@cache
+def given() -> Fit:
+    """A fit with signal and noise on the largest curvature, signal alone and noise alone on others."""
+    h, g2 = np.array([2.0, 0.5, 0.05]), np.array([0.5, 0.2, 0.05])
+    signal, noise = Measure.of([(h, g2)]), Measure.of([(np.array([2.0, 1.0]), np.array([1.5, 0.8]))])
+    plain = Fit(signal, noise, 1.0, 100)
+    steps = np.array([0, 10, 20, 40, 80])
+    q = plain.problem.run(HeavyBall(0.5, 0.5), math.inf, steps.tolist()).signal + plain.offset
+    descent = Descent(0.5, 0.5, steps, (q / q[0]) ** 1.5, np.array([1.0, 0.7, 0.5, 0.4, 0.2]))
+    return Fit(signal, noise, 1.0, 100, descent=descent)
+
+
+@pytest.mark.parametrize("optimizer", [SGD(0.3), HeavyBall(0.1, 0.8), EMA(SGD(0.3), 0.9)], ids=str)
+def test_the_mean_over_trainings_is_the_expected_loss(optimizer: Optimizer) -> None:
+    """Exact only while the noise hardly depends on the loss, so the batch is large; a noise 10% too loud is seen."""
+    fit, plan = given(), linear(60, end=0.5)
+    assert fit.bend is not None
+    path = Trajectory(optimizer, fit.spectrum.h, plan)
+    walk = Sampled(fit, path, 64, REPLICAS, 1)
+    for _ in range(30):
+        walk.step()
+    losses = walk.losses(path.row(30))
+    signal, noise = (float(part[0]) for part in followed(fit.bend, fit.spectrum, optimizer, 64, np.array([30]), plan))
+    error = losses.std() / math.sqrt(REPLICAS)
+    assert abs(losses.mean() - signal - noise / 64) < 4 * error
+    assert abs(losses.mean() - signal - 1.1 * noise / 64) > 4 * error if isinstance(optimizer, SGD) else True
+
+
+def test_hits_are_those_of_a_plain_loop() -> None:
+    """Without noise every training arrives when the loss of the descent by hand does, at the cadence."""
+    fit = given()
+    assert fit.bend is not None
+    theta, step, loss = np.sqrt(fit.spectrum.s), 0, 1.0
+    while loss > 0.9:
+        theta, step = theta * (1 - 0.01 * fit.spectrum.h), step + 1
+        loss = float(fit.bend(np.array(fit.offset + (fit.spectrum.h * theta**2).sum() / 2)))
+    found = first_hits(fit, SGD(0.01), math.inf, 0.9, replicas=3)
+    assert found.hits.tolist() == [step] * 3
+    assert first_hits(fit, SGD(0.01), math.inf, 0.9, replicas=2, cadence=7).steps == 7 * math.ceil(step / 7)
+
+
+def test_first_hits_come_before_the_expected_loss_arrives() -> None:
+    fit = given()
+    assert fit.bend is not None
+    signal, noise = followed(fit.bend, fit.spectrum, SGD(0.1), 4, np.arange(400))
+    losses = signal + noise / 4
+    target = float(losses[100])
+    expected = int(np.argmax(losses <= target))
+    found = first_hits(fit, SGD(0.1), 4, target)
+    assert 0 < found.low <= found.steps <= found.high
+    assert found.steps < expected
+    assert first_hits(fit, SGD(0.1), 4, target).hits.tolist() == found.hits.tolist()
+    assert tuned_for_hits(fit, SGD(0.1), 4, target).steps <= found.steps
+
+
+def test_what_is_said() -> None:
+    hits = FirstHits(SGD(0.1), 64, 0.5, 10, np.array([10.0, 20, 20, 30, 40, 50, 60, 70, 80, 90]))
+    assert (hits.low, hits.steps, hits.high) == (20, 50, 90)
+    assert "looked at every 10 steps, first dips below 0.5 after 50 steps (80% of trainings between 20 and 90)" in str(
+        hits
+    )
+    never = first_hits(given(), SGD(100.0), 64, 0.5, replicas=4)
+    assert math.isinf(never.steps)
+    assert never.to_dict()["steps"] is None
+    assert "0% of trainings dip below 0.5" in never.message
+    for wrong in (Adam(0.1), Polyak(SGD(0.1), 0.5)):
+        with pytest.raises(Wrong, match=r"first hits of .* are not predicted"):
+            first_hits(given(), wrong, 64, 0.5)
