@@ -39,8 +39,10 @@ TRIALS_PER_SETTING = 10
 
 With its second stage, a search of this size finds settings within 10% of the optimum as `docs/lab.md` tells, on the exact engine.
 """
-REFINED_PER_TERM = 6
-"""Trials of the second stage for each coefficient of its quadratic, of which s settings have (s + 1) (s + 2) / 2."""
+REFINED_PER_SETTING = 24
+"""Trials of the second stage for each setting that a search has, less `REFINED_LESS`: 12, 36 and 60 for 1, 2 and 3 settings."""
+REFINED_LESS = 12
+"""The trials by which the second stage is shorter: one setting needs 12 of them, and each further setting 24 more."""
 BEFORE = {"refine": 0, "searches": 1}
 """Values of keys in studies that were recorded before these keys existed."""
 BUDGETS = ("name", "trials", "max_trials", "refine", "searches", "seeds", "batch_sizes")
@@ -107,7 +109,7 @@ class Study:
     options : options of the workload.
     trials : number of feasible trials in the first stage of a search; by default 10 for each setting that is searched.
     max_trials : number of trials, feasible or not, after which the first stage ends; by default five times ``trials``.
-    refine : number of trials in the second stage, around the best; by default 18, 36 or 60 for 1, 2 or 3 settings.
+    refine : number of trials in the second stage, around the best; by default 12, 36 or 60 for 1, 2 or 3 settings.
     searches : how often a search is repeated with other points and other seeds.
     seeds : number of trainings of a best setting with fresh seeds.
     version : version of the workload; by default a hash of its source.
@@ -213,7 +215,7 @@ class Study:
     def refined_trials(self, label: str) -> int:
         """The number of trials in the second stage of a search for one optimizer."""
         searched = len(self.optimizers[label].box)
-        return REFINED_PER_TERM * (searched + 1) * (searched + 2) // 2 if self.refine is None else self.refine
+        return max(0, REFINED_PER_SETTING * searched - REFINED_LESS) if self.refine is None else self.refine
 
     @property
     def key(self) -> str:
