@@ -57,9 +57,7 @@ class Entry:
     box: Mapping[str, Space]
     fixed: Mapping[str, Setting] = field(default_factory=dict)
     averages: tuple[float, ...] = ()
-    version: str = (
-        ""  # Of an optimizer of the user's own, ``module:name``: a hash of its source, or what the study says.
-    )
+    version: str = ""  # A hash of the source of the optimizer's rule, or what the study says.
 
     @classmethod
     def of(cls, label: str, table: object) -> Entry:
@@ -112,7 +110,7 @@ class Study:
     refine : number of trials in the second stage, around the best; by default 12, 36 or 60 for 1, 2 or 3 settings.
     searches : how often a search is repeated with other points and other seeds.
     seeds : number of trainings of a best setting with fresh seeds.
-    version : version of the workload; by default a hash of its source.
+    version : version of the workload and of the training loop; by default a hash of their source.
     max_steps, max_examples : limits on the steps and on the examples of one training; 0 examples mean no limit.
     growth : the metric is evaluated each time the steps have grown by this fraction, which is the resolution of steps.
     points : ``same`` tries the same settings at every batch size, ``fresh`` tries new ones at each.
