@@ -45,7 +45,7 @@ class RefinementSettings:
     near: float = 3.0
     """Trials further than this many standard deviations from the mean are not part of a fit."""
     late: float = 0.1
-    """A trial that was stopped, diverged or took longer counts in a fit as if it had taken the limit's steps times exp(this)."""
+    """A trial that was stopped or diverged counts in a fit as if it had taken the limit's steps times exp(this)."""
     late_weight: float = 0.3
     """The weight of such a trial in a fit: its steps are not known, so it counts less than one that arrived."""
     ridge: float = 0.2
@@ -103,7 +103,7 @@ def _quadratic(x: Array, logs: Array, limit: float) -> tuple[Array, Array]:
     near, size = (np.abs(x) < REFINE.near).all(axis=1), x.shape[1]
     pairs = list(combinations_with_replacement(range(size), 2))
     terms = np.stack([np.ones(len(x)), *x.T, *(x[:, i] * x[:, j] * (0.5 if i == j else 1) for i, j in pairs)], axis=1)
-    arrived = logs < limit + REFINE.late
+    arrived = np.isfinite(logs)
     weights = near * np.where(arrived, 1.0, REFINE.late_weight) * np.exp(-np.sum(x**2, axis=1) / 8)
     y = np.where(arrived, logs, limit + REFINE.late)
     bowl = np.array([0.0] * (size + 1) + [REFINE.bowl if i == j else 0.0 for i, j in pairs])
