@@ -144,10 +144,7 @@ def study_of(family: str, batch_sizes: tuple[int, ...], seed: int = 0, **budget:
 
 
 def raced(results: list[Result]) -> list[Result]:
-    """The results of a round in which trials stop at `SLACK` times the steps of the first that arrives.
-
-    Only a first round has no limit of its own; in later rounds it may stop a trial a little early.
-    """
+    """The results of a first round, whose trials stop at `SLACK` times the steps of the first that arrives."""
     arrived = [steps for result in results if (steps := result.steps[RAW]) is not None]
     limit = math.ceil(SLACK * min(arrived, default=MAX_STEPS))
     stopped = {"outcome": "stopped", "steps": {RAW: None}, "message": "stopped"}
@@ -158,7 +155,9 @@ def finished(cell: Cell, landscape: Landscape, scatter: float, luck: int) -> Cel
     """The cell, brought to its end by simulated trainings; the first round races as that of a real worker does."""
     known: dict[str, Result] = {}
     while cell.round:
-        results = raced([trained(landscape, trial, scatter, luck) for trial in cell.round])
+        results = [trained(landscape, trial, scatter, luck) for trial in cell.round]
+        if not cell.done:
+            results = raced(results)
         known |= {result.key: result for result in results}
         cell.advance(known)
     return cell

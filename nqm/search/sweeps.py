@@ -223,6 +223,7 @@ def excess_at(batch_sizes: Array, examples: Array, factor: float) -> Array:
     >>> excess_at(B, np.array([[1.0, 1, 4], [1, 2, 4]]), 2).round(1).tolist()
     [22.6, 16.0]
     """
+    examples = np.asarray(examples, dtype=float)
     known = np.isfinite(examples)
     least = np.min(examples, axis=-1, initial=math.inf, where=known)
     first = np.argmin(np.where(known, examples, math.inf), axis=-1)

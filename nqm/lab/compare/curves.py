@@ -8,9 +8,8 @@ logarithm of the median over fresh seeds of a search, and V the variance of y be
 over batch sizes, with as many degrees of freedom n as there are searches beyond the first of each. Critical batch sizes and
 verdicts use the mean of y over the searches (`Curve.typical`): unlike the least of them, it is independent of V, and all
 searches overestimate the optimum alike. A *resampled* curve adds to each mean a normal error of variance (V / R) (n / c), where
-c is drawn from the chi-squared law of n degrees of freedom, so that intervals from few searches are as wide as Student's. Its
-standard deviation is at least that of a uniform error as wide as the resolution of steps, which is one step, or the study's
-``growth`` if that is more: searches that end at the same evaluation do not show this error.
+c is drawn from the chi-squared law of n degrees of freedom, so that intervals from few searches are as wide as Student's. It
+also adds a uniform error as wide as the resolution of steps, which is one step, or the study's ``growth`` if that is more.
 
 A search that did not reach the target took infinitely many steps. In a resampled curve a batch size has infinitely many steps
 if one of its searches, drawn at random, with its seeds resampled, has an infinite median.
@@ -128,8 +127,9 @@ class Curve(Tabular):
         n, rng = CURVE_RESAMPLES, np.random.default_rng([0xC0, *self.name.encode()])
         width = np.array([1 / math.sqrt(max(1, len(logs))) for logs in self._repeated])
         scale = self.scatter * np.sqrt(self.freedom / rng.chisquare(self.freedom, (n, 1))) if self.freedom else math.nan
-        resolution = np.maximum(self.growth, 1 / np.maximum(self.typical, 1.0)) / math.sqrt(12)
-        drawn = self.typical * np.exp(np.maximum(scale * width, resolution) * rng.normal(size=(n, len(width))))
+        resolution = np.maximum(self.growth, 1 / np.maximum(self.typical, 1.0))
+        rounded = resolution * rng.uniform(-0.5, 0.5, size=(n, len(width)))
+        drawn = self.typical * np.exp(scale * width * rng.normal(size=(n, len(width))) + rounded)
         for i, found in enumerate(self.repeats):
             if any(np.isinf(seeds).any() for seeds in found):
                 drawn[_never(found, n, rng), i] = math.inf
@@ -200,6 +200,7 @@ def estimate(value: float, drawn: Array) -> Estimate:
     >>> [(round(e.low), round(e.high)) for e in (estimate(500, draws), estimate(700, draws))]
     [(50, 950), (50, 996)]
     """
+    drawn = drawn[~np.isnan(drawn)]  # Resampled curves of which too few batch sizes arrive have no value.
     if not len(drawn):
         return Estimate(float(value), math.nan, math.nan)
     normal = NormalDist()
@@ -221,6 +222,7 @@ def critical(batch_sizes: Array, steps: Array, definition: Definition) -> Array:
     >>> critical(B, np.array([[80, 40, 20, 30], [80, 40, 20, math.inf]]), "2x").round(1).tolist()
     [49.6, 32.0]
     """
+    steps = np.asarray(steps, dtype=float)
     arrived, examples = np.isfinite(steps), steps * batch_sizes
     least, fewest = (np.min(x, axis=-1, initial=math.inf, where=arrived) for x in (examples, steps))
     if definition == "ratio":

@@ -48,7 +48,7 @@ def ratio(a: Curve, b: Curve, batch_size: float) -> Estimate:
     i, j = (int(np.flatnonzero(c.batch_sizes == batch_size)[0]) for c in (a, b))
     with np.errstate(invalid="ignore"):
         drawn = a.resampled[:, i] / b.resampled[:, j]
-    return estimate(a.typical[i] / b.typical[j], drawn[~np.isnan(drawn)])
+    return estimate(a.typical[i] / b.typical[j], drawn)
 
 
 def shown(found: Estimate) -> str:

@@ -80,6 +80,7 @@ def test_without_noise_it_is_the_critical_batch_size_of_a_sweep(definition: str)
 
 def test_a_curve_that_scales_perfectly_has_no_critical_batch_size_here() -> None:
     assert critical(SIZES, 4096 / SIZES, "2x") == math.inf
+    assert critical(SIZES, np.full(len(SIZES), 40), "ratio") == SIZES[0]  # whole numbers of steps
     assert math.isnan(critical(SIZES, np.full(len(SIZES), math.inf), "2x"))
     steps = tuple(np.array([4096.0 / B]) for B in SIZES)
     found = curve("KFAC", 4096 / SIZES, steps)
