@@ -7,7 +7,7 @@ optimizer that differ in their luck alone are two equal optimizers, of which "ho
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,7 +16,6 @@ from benchmarks.lab_simulated import FAMILIES, SPECTRA, landscape_of, simulated,
 from nqm.lab.compare.curves import MEASURED, Curve, critical, curves_of
 from nqm.lab.compare.verdicts import order
 from nqm.lab.results import points_of
-from nqm.search.sweeps import Definition
 from nqm.show.verdict import Verdict
 
 SIZES = {4: (64, 256, 1024, 4096), 6: (64, 128, 256, 512, 1024, 2048), 8: tuple(2**k for k in range(5, 13))}
@@ -59,7 +58,7 @@ def direct(hyperbola: tuple[float, float], sizes: tuple[int, ...], scatter: floa
     return _counted(truth, ([_scattered(B, steps, scatter, 2 * luck + i) for i in (0, 1)] for luck in range(studies)))
 
 
-def _counted(truth: dict[Definition, np.ndarray], pairs: Iterable[list[Curve]]) -> Coverage:
+def _counted(truth: Mapping[str, np.ndarray], pairs: Iterable[list[Curve]]) -> Coverage:
     """How often the intervals of curves hold the truth, and how often the two of a pair are told apart."""
     covered, scatters, holds = {name: [] for name in MEASURED}, [], []
     for pair in pairs:
