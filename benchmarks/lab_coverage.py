@@ -7,6 +7,7 @@ optimizer that differ in their luck alone are two equal optimizers, of which "ho
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,10 +21,12 @@ from nqm.show.verdict import Verdict
 SIZES = {4: (64, 256, 1024, 4096), 6: (64, 128, 256, 512, 1024, 2048), 8: tuple(2**k for k in range(5, 13))}
 """Batch sizes of simulated studies, by their number."""
 
-HYPERBOLA = (
-    150.0,
-    520.0,
-)  # Fewest steps, and the batch size at which the steps are twice that, of curves with a given scatter.
+HYPERBOLAS = {
+    "chosen on": ((150.0, 520.0), (400.0, 150.0), (60.0, 1500.0)),
+    "others": ((250.0, 300.0), (100.0, 900.0), (80.0, 60.0)),
+}
+"""Curves with a given scatter: fewest steps, and the batch size at which the steps are twice that. The first three chose the form
+of the intervals; the others only measure it."""
 
 
 @dataclass(frozen=True)
@@ -41,38 +44,44 @@ def coverage(
     """Simulate pairs of studies; both count for coverage, and each pair for the verdict on equal optimizers."""
     tuned = np.array([landscape_of(spectrum, family, size).optimum() for size in sizes])
     truth = {name: critical(np.array(sizes, dtype=float), tuned, name) for name in MEASURED}
-    covered, scatters, holds = {name: [] for name in MEASURED}, [], []
-    for luck in range(0, 2 * studies, 2):
-        pair = [_curve(family, spectrum, sizes, scatter, luck + i, budget) for i in (0, 1)]
-        for curve in pair:
-            scatters.append(curve.scatter)
-            for name in MEASURED:
-                found = curve.critical_batch_size(name)
-                covered[name].append(found.low <= truth[name] <= found.high)
-        holds.append(order(*pair, "2x").verdict is Verdict.holds)
-    return Coverage({name: np.array(hits) for name, hits in covered.items()}, np.array(scatters), np.array(holds))
+    return _counted(
+        truth,
+        ([_curve(family, spectrum, sizes, scatter, 2 * luck + i, budget) for i in (0, 1)] for luck in range(studies)),
+    )
 
 
-def direct(sizes: tuple[int, ...], scatter: float, studies: int) -> Coverage:
+def direct(hyperbola: tuple[float, float], sizes: tuple[int, ...], scatter: float, studies: int) -> Coverage:
     """The same for curves of which the scatter of tuned steps between searches is given, and nothing is searched."""
     B = np.array(sizes, dtype=float)
-    truth = {name: critical(B, HYPERBOLA[0] * (1 + HYPERBOLA[1] / B), name) for name in MEASURED}
+    steps = hyperbola[0] * (1 + hyperbola[1] / B)
+    truth = {name: critical(B, steps, name) for name in MEASURED}
+    return _counted(truth, ([_scattered(B, steps, scatter, 2 * luck + i) for i in (0, 1)] for luck in range(studies)))
+
+
+def _counted(truth: Mapping[str, np.ndarray], pairs: Iterable[list[Curve]]) -> Coverage:
+    """How often the intervals of curves hold the truth, and how often the two of a pair are told apart."""
     covered, scatters, holds = {name: [] for name in MEASURED}, [], []
-    for luck in range(0, 2 * studies, 2):
-        pair = [_scattered(B, scatter, luck + i) for i in (0, 1)]
+    for pair in pairs:
         for curve in pair:
             scatters.append(curve.scatter)
             for name in MEASURED:
                 found = curve.critical_batch_size(name)
                 covered[name].append(found.low <= truth[name] <= found.high)
-        holds.append(order(*pair, "2x").verdict is Verdict.holds)
+        holds.append(order(pair[0], pair[1], "2x").verdict is Verdict.holds)
     return Coverage({name: np.array(hits) for name, hits in covered.items()}, np.array(scatters), np.array(holds))
 
 
-def _scattered(batch_sizes: np.ndarray, scatter: float, luck: int) -> Curve:
-    """A curve of three searches whose tuned steps scatter around a hyperbola."""
+def joined(parts: Sequence[Coverage]) -> Coverage:
+    """Several kinds of studies, counted as one."""
+    covered = {name: np.concatenate([part.covered[name] for part in parts]) for name in MEASURED}
+    scatters, holds = (np.concatenate([getattr(part, field) for part in parts]) for field in ("scatter", "holds"))
+    return Coverage(covered, scatters, holds)
+
+
+def _scattered(batch_sizes: np.ndarray, tuned: np.ndarray, scatter: float, luck: int) -> Curve:
+    """A curve of three searches whose steps scatter around the tuned ones."""
     rng, count, name = np.random.default_rng([luck, len(batch_sizes)]), len(batch_sizes), f"optimizer {luck}"
-    steps = HYPERBOLA[0] * (1 + HYPERBOLA[1] / batch_sizes[:, None]) * np.exp(scatter * rng.normal(size=(count, 3)))
+    steps = tuned[:, None] * np.exp(scatter * rng.normal(size=(count, 3)))
     repeats = tuple(tuple(np.array([one]) for one in own) for own in steps)
     best = tuple(np.array([one]) for one in steps.min(axis=1))
     return Curve(name, batch_sizes, steps.min(axis=1), best, ({},) * count, ((),) * count, name, name, repeats)
@@ -104,11 +113,13 @@ def main() -> None:
     parser.add_argument("--scatter", type=float, action="append")
     parser.add_argument("--sizes", type=int, choices=SIZES, action="append")
     asked = parser.parse_args()
-    scatters = asked.scatter or (0.0, 0.1, 0.2)
+    scatters = asked.scatter or ((0.05, 0.1, 0.2) if asked.direct else (0.0, 0.1, 0.2))
     kinds = [(count, scatter) for count in asked.sizes or SIZES for scatter in scatters]
     if asked.direct:
-        for count, scatter in kinds:
-            print(f"{count} batch sizes, {shown(direct(SIZES[count], scatter, asked.studies))}", flush=True)
+        for what, hyperbolas in HYPERBOLAS.items():
+            for count, scatter in kinds:
+                found = joined([direct(one, SIZES[count], scatter, asked.studies) for one in hyperbolas])
+                print(f"{what:9} {count} batch sizes, given scatter {scatter:.2f}, {shown(found)}", flush=True)
         return
     for family in asked.family or FAMILIES:
         for spectrum in asked.spectrum or SPECTRA:

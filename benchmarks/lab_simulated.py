@@ -17,7 +17,7 @@ import numpy as np
 from nqm import EMA, SGD, HeavyBall, Nesterov, Optimizer, Quadratic, Spectrum, steps_to_target, tune
 from nqm.lab import Entry, Result, Space, Study, Trial
 from nqm.lab.plan import Cell, cells
-from nqm.nets.training.trial import RAW
+from nqm.nets.training.trial import RAW, SLACK
 
 MAX_STEPS = 100_000  # No simulated training takes more steps.
 MODES = np.arange(1.0, 41)
@@ -143,11 +143,21 @@ def study_of(family: str, batch_sizes: tuple[int, ...], seed: int = 0, **budget:
     return replace(plain, **changes)
 
 
+def raced(results: list[Result]) -> list[Result]:
+    """The results of a first round, whose trials stop at `SLACK` times the steps of the first that arrives."""
+    arrived = [steps for result in results if (steps := result.steps[RAW]) is not None]
+    limit = math.ceil(SLACK * min(arrived, default=MAX_STEPS))
+    stopped = {"outcome": "stopped", "steps": {RAW: None}, "message": "stopped"}
+    return [replace(result, **stopped) if (result.steps[RAW] or 0) > limit else result for result in results]
+
+
 def finished(cell: Cell, landscape: Landscape, scatter: float, luck: int) -> Cell:
     """The cell, brought to its end by simulated trainings; the first round races as that of a real worker does."""
     known: dict[str, Result] = {}
     while cell.round:
         results = [trained(landscape, trial, scatter, luck) for trial in cell.round]
+        if not cell.done:
+            results = raced(results)
         known |= {result.key: result for result in results}
         cell.advance(known)
     return cell

@@ -261,8 +261,8 @@ class Cell:
         """Train the best settings with fresh seeds, and keep the one with the smallest median.
 
         The best of many trials with one seed may have been lucky: at the edge of stability one training converges at once and
-        the next diverges. After a second stage, `StudySearchSettings.candidates` settings are tried: the minimum of the fit and
-        the best trials. Without a second stage the next setting is tried only if fresh seeds take far longer than the search did.
+        the next diverges. The first setting is the minimum of the fit, and without a second stage the best trial. The next
+        best trial is tried only if fresh seeds take far longer than the search did.
         """
         least = math.inf
         for best in self._candidates(name):
@@ -276,7 +276,7 @@ class Cell:
             if middle < least or name not in self.confirmed:
                 least, self.best[name] = middle, best
                 self.confirmed[name] = list(zip(trials, results, strict=True))
-            if not self.refined and least <= SEARCH.luck * best.steps:
+            if least <= SEARCH.luck * best.steps:
                 return
 
     def ahead(self) -> float:
@@ -298,7 +298,7 @@ class Cell:
 
     def confirmations(self) -> int:
         """The number of trainings with fresh seeds that are to be expected."""
-        return self.study.seeds * len(self.names) * (SEARCH.candidates if self.refined and self.entry.box else 1)
+        return self.study.seeds * len(self.names)
 
     def _candidates(self, name: str) -> list[Best]:
         """The minimum of the last fit, if it arrived, and the best trials."""

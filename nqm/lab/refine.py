@@ -2,10 +2,12 @@
 
 Near its minimum the logarithm of the steps is nearly a quadratic of the settings, each on its own scale. A quadratic that is
 fitted to all trials nearby averages over the luck of each of them, which the best trial alone does not. So a round of the
-second stage lies around the minimum of that fit.
+second stage lies around the minimum of that fit, and further from it where the fit is flatter. Where steps hardly change, as
+along a line of equal lr / (1 - momentum), the luck of a few trials would otherwise decide where a search contracts to.
 
 In letters: u is a setting as a fraction of its range, y the logarithm of steps, m and C the mean and the covariance of the
-best trials, x = C^(-1/2) (u - m), and y ~ a + g.x + x.Hx / 2 with x weighted by exp(-x.x / 8).
+best trials, x = C^(-1/2) (u - m), and y ~ a + g.x + x.Hx / 2 with x weighted by exp(-x.x / 8). A round has the covariance
+(2 rise / s) H^-1 in x, for s settings, so that its trials take exp(rise) times the steps of the minimum on average.
 """
 
 from __future__ import annotations
@@ -24,13 +26,20 @@ class RefinementSettings:
     """Numbers that steer the second stage of a search; stored trials depend on them, so a change needs new stores.
 
     They were chosen on the exact engine with SGD, heavy ball and averaged heavy ball on four spectra, with seeds that scatter
-    steps by 10%; ``python -m benchmarks.lab_search`` measures what they give.
+    steps by 10%; ``python -m benchmarks.lab_search`` measures what they give. The three of a round's width were chosen with heavy
+    ball on three of these spectra.
     """
 
     spread: float = 0.12
     """Standard deviation of a round, as a fraction of each range, while too few trials have arrived for a fit."""
     least_spread: float = 0.02
-    """No round has a smaller standard deviation than this, so that a fit always has a slope to find."""
+    """This, squared, is added to the variance of the best trials, so that a fit always has a slope to find."""
+    rise: float = 0.15
+    """How much the logarithm of steps rises from the minimum of a fit to the trials of the next round, on average."""
+    narrowest: float = 0.3
+    """A round is at least this wide in every direction, in standard deviations of the best trials."""
+    widest: float = 2.0
+    """A round is at most this wide in every direction, in standard deviations of the best trials."""
     reach: float = 1.5
     """The minimum of a fit is trusted this many standard deviations of the best trials from their mean, and no further."""
     near: float = 3.0
@@ -79,12 +88,18 @@ def valley(points: Array, logs: Array, limit: float) -> tuple[Array, Array]:
     apart = points[best] - mean
     covariance = (apart.T * weights) @ apart + np.eye(size) * REFINE.least_spread**2
     root = np.linalg.cholesky(covariance)
-    x = np.linalg.solve(root, (points - mean).T).T
-    return mean + root @ _minimum(x, logs, limit), covariance
+    slope, hessian = _quadratic(np.linalg.solve(root, (points - mean).T).T, logs, limit)
+    values, vectors = np.linalg.eigh(hessian)
+    values = np.maximum(values, REFINE.flattest)
+    step = -vectors @ ((vectors.T @ slope) / values)
+    step *= min(1.0, REFINE.reach / max(float(np.linalg.norm(step)), 1e-12))
+    variances = np.clip(2 * REFINE.rise / (size * values), REFINE.narrowest**2, REFINE.widest**2)
+    wide = root @ vectors * np.sqrt(variances)
+    return mean + root @ step, wide @ wide.T
 
 
-def _minimum(x: Array, logs: Array, limit: float) -> Array:
-    """The minimum of the fitted quadratic, at most `RefinementSettings.reach` from the origin."""
+def _quadratic(x: Array, logs: Array, limit: float) -> tuple[Array, Array]:
+    """The slope at the origin and the second derivatives of a quadratic that is fitted to the trials around the origin."""
     near, size = (np.abs(x) < REFINE.near).all(axis=1), x.shape[1]
     pairs = list(combinations_with_replacement(range(size), 2))
     terms = np.stack([np.ones(len(x)), *x.T, *(x[:, i] * x[:, j] * (0.5 if i == j else 1) for i, j in pairs)], axis=1)
@@ -98,9 +113,7 @@ def _minimum(x: Array, logs: Array, limit: float) -> Array:
     hessian = np.empty((size, size))
     for (i, j), value in zip(pairs, found[size + 1 :], strict=True):
         hessian[i, j] = hessian[j, i] = value
-    values, vectors = np.linalg.eigh(hessian)
-    step = -vectors @ ((vectors.T @ found[1 : size + 1]) / np.maximum(values, REFINE.flattest))
-    return step * min(1.0, REFINE.reach / max(float(np.linalg.norm(step)), 1e-12))
+    return found[1 : size + 1], hessian
 
 
 def cloud(centre: Array, covariance: Array, count: int, seed: tuple[int, ...]) -> Array:

@@ -1,7 +1,8 @@
 """Versions of what a study trains: hashes of source code, so that a changed model never returns the results of the old one.
 
-The version of a workload is a hash of the file that defines it and of the files beside it that it imports. Comments,
-docstrings and blank lines do not count. A study may name a version of its own instead, and the hash is then not taken.
+The version of a workload is a hash of the file that defines it, of the files beside it that it imports, and of the package's
+training loop. The version of an optimizer is a hash of the files that hold its rule. Comments, docstrings and blank lines do not
+count. A study may name a version of its own instead, and the hash is then not taken.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import hashlib
 import io
 import sys
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,19 +26,25 @@ from .study import WORKER, Study
 if TYPE_CHECKING:
     from .results import Results
 
-WORKLOAD_FOLDER = Path(__file__).parents[1] / "nets" / "workloads"
+PACKAGE = Path(__file__).parents[1]
+WORKLOAD_FOLDER = PACKAGE / "nets" / "workloads"
+TRAINING_FOLDER = PACKAGE / "nets" / "training"
+RULE_FOLDER = TRAINING_FOLDER / "rules"
+LOOP_PLACES = (TRAINING_FOLDER, PACKAGE / "nets")
+"""The folders in which the training loop lies; what is in folders below them is not part of it."""
+RULE_PLACES = (RULE_FOLDER, TRAINING_FOLDER, PACKAGE / "optimizers", PACKAGE / "sampling" / "stepping.py")
+"""The folders in which the rules of the package's optimizers lie, and the file that applies them."""
 VERSION_LENGTH = 12  # hexadecimal digits of a version that is a hash
 
 
 def versioned(study: Study, folder: Path | None = None) -> Study:
-    """The study with the version of its workload, and of optimizers of the user's own; versions that it has already stay.
+    """The study with the versions of its workload and of its optimizers; versions that it has already stay.
 
-    ``folder`` is that of the study's file, in which modules are looked for first.
+    ``folder`` is that of the study's file, in which modules are looked for first. A worker of the user's own trains as it likes,
+    so the rules of the package are no part of its versions.
     """
     entries = {
-        label: replace(entry, version=entry.version or _hashed(_files(entry.optimizer, folder)))
-        if ":" in entry.optimizer
-        else entry
+        label: replace(entry, version=entry.version or _hashed(_rule(entry.optimizer, study.worker, folder)))
         for label, entry in study.optimizers.items()
     }
     version = study.version or _hashed(_trained(study, folder))
@@ -54,13 +62,19 @@ def changed(results: Results) -> str:
     study = results.study
     if not study.version:
         return ""
+    entries = {label: replace(entry, version=_own(entry.version)) for label, entry in study.optimizers.items()}
     try:
-        now = versioned(unversioned(study), results.path.absolute().parent)
+        now = versioned(replace(study, version=_own(study.version), optimizers=entries), results.path.absolute().parent)
     except Wrong:
         return ""  # The source is on another machine.
-    if now == study or len(study.version) != VERSION_LENGTH:  # A version of another length is the user's own.
+    if now == study:
         return ""
     return "the source of what is trained has changed since: nqm lab run trains the new one, beside these results"
+
+
+def _own(version: str) -> str:
+    """The version if the user has set it, which shows in its length; empty if it is a hash."""
+    return "" if len(version) == VERSION_LENGTH else version
 
 
 def _trained(study: Study, folder: Path | None) -> list[Path]:
@@ -68,10 +82,50 @@ def _trained(study: Study, folder: Path | None) -> list[Path]:
     if study.worker != WORKER:
         return _files(study.worker, folder)
     if ":" in study.workload:
-        return _files(study.workload, folder)
-    assigned = f"\n{study.workload.upper()} = "
-    own = [path for path in sorted(WORKLOAD_FOLDER.glob("*.py")) if assigned in path.read_text(encoding="utf-8")]
-    return _closure(own[0], WORKLOAD_FOLDER) if own else []  # The worker refuses a workload that does not exist.
+        return [*_files(study.workload, folder), *_loop()]
+    own = _defining(f"{study.workload.upper()} = ", WORKLOAD_FOLDER)
+    return (
+        [*_closure(own, WORKLOAD_FOLDER), *_loop()] if own else []
+    )  # The worker refuses a workload that does not exist.
+
+
+@cache
+def _loop() -> list[Path]:
+    """The files of the package's training loop."""
+    return _closure(TRAINING_FOLDER / "worker.py", PACKAGE.parent, places=LOOP_PLACES)
+
+
+def _rule(optimizer: str, worker: str, folder: Path | None) -> list[Path]:
+    """The files that hold the rule of an optimizer; none for an optimizer of the package in a worker of the user's own.
+
+    An optimizer of the user's own is trained by the package's rule for optimizers of the package or of PyTorch.
+    """
+    own = _files(optimizer, folder) if ":" in optimizer else []
+    return own if worker != WORKER else [*own, *_package_rule("" if own else optimizer)]
+
+
+@cache
+def _package_rule(optimizer: str) -> list[Path]:
+    """The files of the package that hold the rule of an optimizer by name; without a name, all that may train another's."""
+    described = _defining(f"class {optimizer}(", PACKAGE / "optimizers")
+    alone, flat, foreign = (RULE_FOLDER / f"{name}.py" for name in (optimizer.lower(), "flat", "torch_optim"))
+    first = (
+        [flat, foreign]
+        if not optimizer
+        else [alone]
+        if alone.is_file()
+        else [flat, described]
+        if described
+        else [foreign]
+    )
+    found = {path for one in first for path in _closure(one, PACKAGE.parent, places=RULE_PLACES)}
+    return sorted(found - set(_loop()))
+
+
+def _defining(line: str, folder: Path) -> Path | None:
+    """The file of a folder in which a line begins with this text."""
+    files = sorted(folder.glob("*.py"))
+    return next((path for path in files if f"\n{line}" in path.read_text(encoding="utf-8")), None)
 
 
 def _files(reference: str, folder: Path | None) -> list[Path]:
@@ -102,14 +156,18 @@ def _file(root: Path, parts: list[str]) -> Path | None:
     return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if parts and path.is_file()), None)
 
 
-def _closure(path: Path, root: Path, package: str | None = None) -> list[Path]:
-    """A file and all files that it imports under a folder, directly or not; with a package, those of the package alone."""
+def _closure(path: Path, root: Path, package: str | None = None, places: Sequence[Path] = ()) -> list[Path]:
+    """A file and all files that it imports under a folder, directly or not.
+
+    With a package, only files of the package count; with places, only those files, and modules in those folders.
+    """
     found, todo = dict[Path, None](), [path]
     while todo:
         one = todo.pop()
         if one not in found:
             found[one] = None
-            todo += [p for p in _imports(one, root) if package is None or p.relative_to(root).parts[0] == package]
+            named = [p for p in _imports(one, root) if package is None or p.relative_to(root).parts[0] == package]
+            todo += [p for p in named if not places or p in places or (p.parent in places and p.name != "__init__.py")]
     return sorted(found)
 
 

@@ -39,8 +39,10 @@ TRIALS_PER_SETTING = 10
 
 With its second stage, a search of this size finds settings within 10% of the optimum as `docs/lab.md` tells, on the exact engine.
 """
-REFINED_PER_TERM = 6
-"""Trials of the second stage for each coefficient of its quadratic, of which s settings have (s + 1) (s + 2) / 2."""
+REFINED_PER_SETTING = 24
+"""Trials of the second stage for each setting that a search has, less `REFINED_LESS`: 12, 36 and 60 for 1, 2 and 3 settings."""
+REFINED_LESS = 12
+"""The trials by which the second stage is shorter: one setting needs 12 of them, and each further setting 24 more."""
 BEFORE = {"refine": 0, "searches": 1}
 """Values of keys in studies that were recorded before these keys existed."""
 BUDGETS = ("name", "trials", "max_trials", "refine", "searches", "seeds", "batch_sizes")
@@ -55,9 +57,7 @@ class Entry:
     box: Mapping[str, Space]
     fixed: Mapping[str, Setting] = field(default_factory=dict)
     averages: tuple[float, ...] = ()
-    version: str = (
-        ""  # Of an optimizer of the user's own, ``module:name``: a hash of its source, or what the study says.
-    )
+    version: str = ""  # A hash of the source of the optimizer's rule, or what the study says.
 
     @classmethod
     def of(cls, label: str, table: object) -> Entry:
@@ -107,10 +107,10 @@ class Study:
     options : options of the workload.
     trials : number of feasible trials in the first stage of a search; by default 10 for each setting that is searched.
     max_trials : number of trials, feasible or not, after which the first stage ends; by default five times ``trials``.
-    refine : number of trials in the second stage, around the best; by default 18, 36 or 60 for 1, 2 or 3 settings.
+    refine : number of trials in the second stage, around the best; by default 12, 36 or 60 for 1, 2 or 3 settings.
     searches : how often a search is repeated with other points and other seeds.
     seeds : number of trainings of a best setting with fresh seeds.
-    version : version of the workload; by default a hash of its source.
+    version : version of the workload and of the training loop; by default a hash of their source.
     max_steps, max_examples : limits on the steps and on the examples of one training; 0 examples mean no limit.
     growth : the metric is evaluated each time the steps have grown by this fraction, which is the resolution of steps.
     points : ``same`` tries the same settings at every batch size, ``fresh`` tries new ones at each.
@@ -213,7 +213,7 @@ class Study:
     def refined_trials(self, label: str) -> int:
         """The number of trials in the second stage of a search for one optimizer."""
         searched = len(self.optimizers[label].box)
-        return REFINED_PER_TERM * (searched + 1) * (searched + 2) // 2 if self.refine is None else self.refine
+        return max(0, REFINED_PER_SETTING * searched - REFINED_LESS) if self.refine is None else self.refine
 
     @property
     def key(self) -> str:

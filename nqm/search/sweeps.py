@@ -96,7 +96,7 @@ class Sweep(Tabular):
             return knee(self.spectrum, self.target, self.power) if plain and self.spectrum is not None else math.nan
         if definition == "ratio":
             return float(np.fmin.reduce(self.examples) / self.smallest_steps)
-        return excess_at(self.batch_sizes, self.examples, EXCESS[definition])
+        return float(excess_at(self.batch_sizes, self.examples, EXCESS[definition]))
 
     def remarks(self) -> dict[Definition, str]:
         """For each definition whose critical batch size is missing or rough: why, and which batch sizes to add."""
@@ -142,7 +142,7 @@ class Sweep(Tabular):
         if not len(sizes):
             return dict.fromkeys(("perfect", "diminishing", "maximal"), (math.nan, math.nan))
         first, last = float(sizes[0]), float(sizes[-1])
-        leave = excess_at(self.batch_sizes, self.examples, EXCESS["20%"])
+        leave = float(excess_at(self.batch_sizes, self.examples, EXCESS["20%"]))
         leave = last if math.isnan(leave) else leave
         near = np.flatnonzero(self.steps <= EXCESS["20%"] * self.smallest_steps)
         arrive = max(float(self.batch_sizes[near[0]]), leave) if len(near) else last
@@ -215,17 +215,28 @@ def course(batch_sizes: Array, steps: Array) -> str:
     return f"{ends}: {found[0]:,.0f} -> {found[-1]:,.0f} steps{missed}"
 
 
-def excess_at(batch_sizes: Array, examples: Array, factor: float) -> float:
-    """The batch size at which examples first exceed ``factor`` times their minimum, interpolated in logs; NaN if nowhere."""
-    ok = np.isfinite(examples)
-    B, excess = batch_sizes[ok], examples[ok] / np.min(examples[ok], initial=math.inf)
-    above = np.flatnonzero(excess > factor)
-    above = above[above > np.argmin(excess)] if len(excess) else above
-    if not len(above):
-        return math.nan
-    i = int(above[0])
-    part = math.log(factor / excess[i - 1]) / math.log(excess[i] / excess[i - 1])
-    return float(math.exp(math.log(B[i - 1]) + part * math.log(B[i] / B[i - 1])))
+def excess_at(batch_sizes: Array, examples: Array, factor: float) -> Array:
+    """The batch size at which examples first exceed ``factor`` times their minimum, interpolated in logs; NaN if nowhere.
+
+    Curves lie along the last axis of ``examples``, and what is not finite is omitted.
+
+    >>> B = np.array([8.0, 16, 32])
+    >>> excess_at(B, np.array([[1.0, 1, 4], [1, 2, 4]]), 2).round(1).tolist()
+    [22.6, 16.0]
+    """
+    examples = np.asarray(examples, dtype=float)
+    known = np.isfinite(examples)
+    least = np.min(examples, axis=-1, initial=math.inf, where=known)
+    first = np.argmin(np.where(known, examples, math.inf), axis=-1)
+    found, before, place = (np.full(examples.shape[:-1], math.nan) for _ in range(3))
+    with np.errstate(all="ignore"):  # What is not above the factor is computed as well, and not taken.
+        for i, B in enumerate(batch_sizes):
+            excess = examples[..., i] / least
+            part = np.log(factor / before) / np.log(excess / before)
+            above = known[..., i] & (excess > factor) & (first < i) & np.isnan(found)
+            found = np.where(above, place * (B / place) ** part, found)
+            before, place = (np.where(known[..., i], now, old) for now, old in ((excess, before), (B, place)))
+    return found
 
 
 def sweep(

@@ -25,10 +25,24 @@ def test_the_minimum_of_a_quadratic_is_found_under_luck(size: int) -> None:
         limit = logs.min() + np.log(1.5)
         logs = np.where(logs <= limit, logs, np.inf)
         centre, covariance = valley(points, logs, limit)
-        assert np.all(np.linalg.eigvalsh(covariance) >= REFINE.least_spread**2 * (1 - 1e-9))
+        least = (REFINE.least_spread * REFINE.narrowest) ** 2
+        assert np.all(np.linalg.eigvalsh(covariance) >= least * (1 - 1e-9))
         ends = bowl(np.array([centre, points[np.argmin(logs)]]), at, 2.0)
         gains.append(ends[1] - ends[0])
     assert np.mean(gains) > 3 * np.std(gains) / np.sqrt(len(gains))
+
+
+def test_a_round_rises_alike_in_all_directions() -> None:
+    """In a valley that is nine times steeper across than along, without luck: the standard deviations differ by a factor of three.
+
+    The mean rise of a round is that of the settings, which a round as wide as the best trials does not have.
+    """
+    grid = np.stack(np.meshgrid(*[np.linspace(0, 1, 21)] * 2), axis=-1).reshape(-1, 2)
+    curvature = np.array([18.0, 2.0])
+    logs = ((grid - 0.5) ** 2 @ curvature) / 2
+    centre, covariance = valley(grid, logs, 10.0)
+    assert centre == pytest.approx([0.5, 0.5], abs=0.01)
+    assert np.sqrt(covariance[1, 1] / covariance[0, 0]) == pytest.approx(3, rel=0.35)
 
 
 def test_a_fit_does_not_run_away() -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from lab_studies import small
 
+import nqm
 from nqm.lab import Results, Study, Trial, run
-from nqm.lab.source import changed, essence, unversioned, versioned
+from nqm.lab.source import VERSION_LENGTH, changed, essence, unversioned, versioned
 from nqm.types import Wrong
 
 WORKER = '''
@@ -123,6 +126,60 @@ def test_an_optimizer_of_ones_own_has_a_version(mine: Path) -> None:
     after = versioned(Study.load(mine), mine.parent)
     assert before.trial("own", 8, {"lr": 1}).key != after.trial("own", 8, {"lr": 1}).key
     assert before.trial("SGD", 8, {"lr": 1}).key == after.trial("SGD", 8, {"lr": 1}).key
+
+
+KEYS = """
+from nqm.lab import Study
+from nqm.lab.source import versioned
+rates = {"lr": {"low": 0.1, "high": 1}}
+table = {"workload": "digits", "target": 1, "batch_sizes": [8]}
+optimizers = {name: rates for name in ("SGD", "Adam", "KFAC", "Muon", "RAdam")}
+study = versioned(Study.from_dict({"study": table, "optimizers": optimizers}))
+print(*(study.trial(name, 8, {"lr": 1}).key for name in study.optimizers))
+"""
+EVERY = {"SGD", "Adam", "KFAC", "Muon", "RAdam"}
+
+
+@pytest.mark.parametrize(
+    ("file", "concerned"),
+    [
+        ("nets/training/rules/kfac.py", {"KFAC"}),
+        ("nets/training/kronecker.py", {"KFAC"}),
+        ("optimizers/adam.py", {"Adam"}),
+        ("nets/training/rules/muon.py", {"Muon"}),
+        ("nets/training/rules/torch_optim.py", {"Muon", "RAdam"}),
+        ("nets/training/groups.py", EVERY),
+        ("nets/training/stacks.py", EVERY),
+        ("show/chart.py", set[str]()),
+    ],
+)
+def test_a_changed_rule_concerns_the_trials_of_its_optimizer(tmp_path: Path, file: str, concerned: set[str]) -> None:
+    """In a copy of the package: the keys of trials before a line of code is added to a file, and after."""
+    shutil.copytree(Path(nqm.__file__).parent, tmp_path / "nqm", ignore=shutil.ignore_patterns("__pycache__"))
+
+    def keys() -> list[str]:
+        env = os.environ | {"PYTHONPATH": str(tmp_path)}
+        call = [sys.executable, "-c", KEYS]
+        return subprocess.run(call, env=env, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.split()
+
+    before = keys()
+    with (tmp_path / "nqm" / file).open("a") as opened:
+        opened.write("\nADDED = 1\n")
+    names = ("SGD", "Adam", "KFAC", "Muon", "RAdam")
+    changes = {name for name, one, two in zip(names, before, keys(), strict=True) if one != two}
+    assert changes == concerned
+
+
+def test_a_change_is_said_also_where_the_workload_has_a_version_of_its_own(tmp_path: Path) -> None:
+    """A version that the user set stays; one that is a hash, and is not that of the source now, is told."""
+    table = {"workload": "digits", "target": 1, "batch_sizes": [8], "version": "mine"}
+    study = versioned(Study.from_dict({"study": table, "optimizers": {"SGD": {"lr": {"low": 0.1, "high": 1}}}}))
+    assert study.version == "mine"
+    assert len(study.optimizers["SGD"].version) == VERSION_LENGTH
+    results = Results(study, (), tmp_path / "x.db", frozenset(), {})
+    assert changed(results) == ""
+    other = replace(study.optimizers["SGD"], version="0" * VERSION_LENGTH)
+    assert "has changed since" in changed(replace(results, study=replace(study, optimizers={"SGD": other})))
 
 
 def test_essence_keeps_strings_that_are_no_docstrings() -> None:

@@ -46,7 +46,7 @@ def test_a_page_without_its_block_is_refused(tmp_path: Path) -> None:
 
 def test_the_fisher_matrix_of_resnet8_over_its_training() -> None:
     """The verdict in the documentation follows from the table beside it."""
-    table = generate().read_check("fisher_cifar_resnet8")
+    table = generate().read_rows("fisher_cifar_resnet8")
     assert [row["epoch"] for row in table] == [1, 2, 4, 8, 16, 32]
     found = generate().fisher()
     assert found.verdict is Verdict.fails

@@ -113,7 +113,7 @@ def test_intervals_and_schedules() -> None:
     assert 0.3 < prediction.reach[-1] / constant.reach[-1] < 0.7
     full = found.predict(SGD(0.3), 1797, [100], replacement=False)
     assert full.loss[0] == pytest.approx(found.predict(SGD(0.3), math.inf, [100]).loss[0])
-    with pytest.raises(ValueError, match="not linear"):
+    with pytest.raises(ValueError, match="in its own metric"):
         found.predict(Adam(0.01, 0.9), 16, 10)
 
 
