@@ -385,6 +385,10 @@ NUMBERS = [
         lambda: [measured("fashion_cnn", name, 1024) for name in ("KFAC", "Adam")],
     ),
     Prose(
+        RESULTS, "on the Fashion network {} instead of {}.",
+        lambda: [kfac_option("fashion", 1024, f"both{name}", "steps") for name in (" and warm-up", ", the default")],
+    ),
+    Prose(
         RESULTS, "the best of them takes {} steps instead of {}:",
         lambda: [kfac_option("digits", 512, name, "steps") for name in ("clip", "neither")],
     ),
