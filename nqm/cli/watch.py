@@ -14,7 +14,7 @@ from .options import INPUT, NUMBER, flag, option, verb
 from .output import TABLE_ROWS, Sink, readable, show_table
 
 if TYPE_CHECKING:
-    from ..nets.monitoring.watching import Watch
+    from ..nets.monitoring.watching import Watched
 
 
 @verb(
@@ -45,7 +45,7 @@ def watch(path: str, once: bool, seconds: float, sink: Sink) -> None:
             _show(found, clear=True)
 
 
-def _show(found: Watch, clear: bool) -> None:
+def _show(found: Watched, clear: bool) -> None:
     if clear:
         click.clear()
     show_table(readable(some(found.table(), TABLE_ROWS), ()), "Noise scale over the training")

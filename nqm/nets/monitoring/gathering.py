@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 
 from ...types import Wrong
 from .preconditioning import roots_of_metric
-from .ratios import Parts
+from .ratios import GradientParts
 
 WITNESSES = 3  # number of smallest parameters whose gradients are kept, to find the factor of the whole gradient
 WITNESS_ERROR = 1e-2  # relative error of the witnesses above which the gradient was changed by more than a factor
@@ -91,7 +91,7 @@ class Gatherer:
             if x is not None:
                 self.kept[parameter] = self.kept[parameter] + x if parameter in self.kept else x.clone()
 
-    def parts(self, weights: Sequence[float], sizes: Sequence[int]) -> tuple[list[Parts], int]:
+    def parts(self, weights: Sequence[float], sizes: Sequence[int]) -> tuple[list[GradientParts], int]:
         """The sums of this step in the plain metric and in the optimizer's, and the examples of all ranks.
 
         ``weights`` has the a_i and ``sizes`` the b_i of the backward passes of this rank.
@@ -114,7 +114,7 @@ class Gatherer:
         unit = loss_scale(factor * ranks) / ranks
         kinds = 2 if self.roots is not None else 1
         pairs = zip(squares[:kinds], wholes[:kinds], strict=True)
-        return [Parts(x * unit**2, whole * unit**2, a1, a2, d) for x, whole in pairs], round(examples)
+        return [GradientParts(x * unit**2, whole * unit**2, a1, a2, d) for x, whole in pairs], round(examples)
 
     def _factor(self, added: Tensor, ranks: int) -> float:
         """The number by which ``.grad`` is the sum of the parts that backward passes added."""

@@ -22,8 +22,8 @@ from ..trees import leaves
 from .gathering import Changed, Gatherer, sum_over_ranks, trained
 from .passes import LossOf, OwnPass, unnoticed
 from .preconditioning import roots_of_metric
-from .ratios import Parts, SmoothedRatio
-from .seeing import Seen
+from .ratios import GradientParts, SmoothedRatio
+from .seeing import Calls
 
 if TYPE_CHECKING:
     from .lightning import LightningMonitor as LightningCallback
@@ -96,7 +96,7 @@ class Monitor:
         check_whole("memory", memory, 1)
         self._ratios = {kind: SmoothedRatio(memory) for kind in KINDS_OF_SCALE}
         fixed = None if batch_size is None else check_whole("batch_size", batch_size, 1)
-        self._seen = Seen(model, fixed, reduction)
+        self._seen = Calls(model, fixed, reduction)
         self._gatherer = None if loss_of else Gatherer(optimizer)
         self._warned: set[str] = set()
         self.batch_size: int | None = None
@@ -208,7 +208,7 @@ class Monitor:
         found = self._ratios[kind].estimate()
         return {kind: number(found.value), f"{kind}_low": number(found.low), f"{kind}_high": number(found.high)}
 
-    def _gathered(self) -> tuple[list[Parts], int]:
+    def _gathered(self) -> tuple[list[GradientParts], int]:
         """The parts that hooks have seen, and the examples of the step."""
         assert self._gatherer
         weights, sizes = self._seen.passes(self._gatherer.count)
@@ -219,7 +219,7 @@ class Monitor:
             raise Wrong(f"{alone}; {remedy}", argument="loss_of")
         return parts, examples
 
-    def _own(self, batch: object) -> tuple[list[Parts], int]:
+    def _own(self, batch: object) -> tuple[list[GradientParts], int]:
         """The parts of a pass of its own; on several ranks the mean of their estimates is that of their parts."""
         work = self._pass(batch)
         with self._seen.away(), unnoticed(self.model):
@@ -229,7 +229,7 @@ class Monitor:
         ranks = sum_over_ranks(sums)
         counted = self._seen.examples or len(leaves(work.pieces[0])[0]) * len(work.pieces)
         rows = zip(parts, (sums / ranks).tolist(), strict=True)
-        return [Parts(x, whole, p.a1, p.a2, p.d) for p, (x, whole) in rows], counted * ranks
+        return [GradientParts(x, whole, p.a1, p.a2, p.d) for p, (x, whole) in rows], counted * ranks
 
     def _curvature(self, batch: object) -> dict[str, object]:
         with self._seen.away(), unnoticed(self.model):

@@ -20,7 +20,7 @@ from ..krylov import lanczos
 from ..network import attention
 from ..trees import Tree, count, indexed, tree_map
 from .gathering import norms, sum_of_squares
-from .ratios import Parts
+from .ratios import GradientParts
 
 LossOf = Callable[[nn.Module, Tree], Tensor]
 """The loss of a model on a batch, as training computes it."""
@@ -76,7 +76,7 @@ class OwnPass:
             torch.autograd.grad(loss, self.parameters, create_graph=create_graph, materialize_grads=True)  # type: ignore[arg-type]
         )
 
-    def parts(self) -> list[Parts]:
+    def parts(self) -> list[GradientParts]:
         """Sums over the pieces, in the plain metric and in the optimizer's if it has one."""
         share, total = 1 / len(self.pieces), [torch.zeros_like(p) for p in self.parameters]
         squares = 0.0
@@ -89,15 +89,15 @@ class OwnPass:
         kinds = 1 if self.roots is None else 2
         return [self._of(x, whole) for x, whole in both][:kinds]
 
-    def _of(self, squares: float, whole: float) -> Parts:
+    def _of(self, squares: float, whole: float) -> GradientParts:
         share, size = 1 / len(self.pieces), count(self.pieces[0])
-        return Parts(squares, whole, 1.0, share, share / size)
+        return GradientParts(squares, whole, 1.0, share, share / size)
 
     def _norms(self, gradient: list[Tensor]) -> Tensor:
         lengths = [norms(g, self.roots, p) for g, p in zip(gradient, self.parameters, strict=True)]
         return sum_of_squares(lengths, self.parameters[0].device).cpu().double()
 
-    def curvature(self) -> tuple[float, Parts]:
+    def curvature(self) -> tuple[float, GradientParts]:
         """The largest eigenvalue of the batch's Hessian H, and the sums over pieces with the inner product x'Hy."""
         with attention():
             self._check_mean()

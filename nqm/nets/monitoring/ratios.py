@@ -30,7 +30,7 @@ DIFFERENCE_FREEDOM = (
 
 
 @dataclass(frozen=True)
-class Parts:
+class GradientParts:
     """The sums over the parts of one step: ``squares`` is sum |x_i|^2, ``whole`` is |sum x_i|^2, and a1, a2, d as above."""
 
     squares: float
@@ -42,7 +42,7 @@ class Parts:
     def estimates(self, examples: int | None = None) -> tuple[float, float]:
         """Unbiased estimates (tr C, |g|^2), in units in which the a_i sum to 1; ``examples`` is N, if it is finite.
 
-        >>> Parts(squares=1.0, whole=1.25, a1=1.0, a2=0.5, d=0.25).estimates()
+        >>> GradientParts(squares=1.0, whole=1.25, a1=1.0, a2=0.5, d=0.25).estimates()
         (3.0, 0.5)
         """
         share = self.a2 / self.a1**2

@@ -15,7 +15,7 @@ from ..trees import leaves
 IGNORED_LABEL = -100  # the target of tokens that torch's and Hugging Face's losses omit
 
 
-class Seen:
+class Calls:
     """The sizes, weights and losses of the calls of a model under a gradient, until the next `clear`."""
 
     def __init__(self, model: nn.Module, batch_size: int | None, reduction: str) -> None:

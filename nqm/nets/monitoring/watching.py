@@ -34,7 +34,7 @@ WATCHED_SCALES = ("noise_scale", "metric_noise_scale")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Watch(Tabular):
+class Watched(Tabular):
     """A training as its monitor saw it: columns over the measured steps, and what follows from the last of them.
 
     ``scale`` is the kind of noise scale that is used: "noise_scale" or "metric_noise_scale".
@@ -139,7 +139,7 @@ class Watch(Tabular):
         return self.sentences()
 
 
-def watch(file: str | Path) -> Watch:
+def watch(file: str | Path) -> Watched:
     """Read the file that a `Monitor` writes; a last line that is still being written is omitted."""
     path = Path(file)
     if not path.is_file():
@@ -155,7 +155,7 @@ def watch(file: str | Path) -> Watch:
     order = _last_run(columns["step"])
     columns = {name: column[order] for name, column in columns.items()}
     metric = int(WATCHED_SCALES[1] in columns and np.isfinite(columns[WATCHED_SCALES[1]][-1]))
-    return Watch(
+    return Watched(
         columns, WATCHED_SCALES[metric], _latest(sheet, "largest_curvature"), int(_latest(sheet, "skipped", 0))
     )
 

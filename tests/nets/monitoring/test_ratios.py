@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from nqm.nets.monitoring.ratios import Parts, SmoothedRatio, fieller
+from nqm.nets.monitoring.ratios import GradientParts, SmoothedRatio, fieller
 from nqm.types import Array, Wrong
 
 MEAN = np.array([1.0, -0.5, 0.25, 0.0])
@@ -15,13 +15,13 @@ ROOT = np.diag([2.0, 1.0, 3.0, 0.5]) + 0.3
 NOISE, SIGNAL = float((ROOT @ ROOT.T).trace()), float(MEAN @ MEAN)
 
 
-def parts(rng: np.random.Generator, weights: Array, sizes: Array, count: int) -> list[Parts]:
+def parts(rng: np.random.Generator, weights: Array, sizes: Array, count: int) -> list[GradientParts]:
     """Sums over microbatches whose gradients have the mean MEAN and the covariance ROOT ROOT' / size."""
     draws = rng.standard_normal((count, len(sizes), 4)) @ ROOT.T / np.sqrt(sizes)[:, None]
     x = weights[:, None] * (MEAN + draws)
     a = weights.sum(), (weights**2).sum(), (weights**2 / sizes).sum()
     squares, wholes = (x**2).sum((1, 2)), (x.sum(1) ** 2).sum(1)
-    return [Parts(s, w, *a) for s, w in zip(squares, wholes, strict=True)]
+    return [GradientParts(s, w, *a) for s, w in zip(squares, wholes, strict=True)]
 
 
 @pytest.mark.parametrize(("weights", "sizes"), [([0.25] * 4, [8] * 4), ([0.5, 0.5], [4, 12]), ([0.25, 0.75], [4, 12])])
@@ -32,7 +32,7 @@ def test_estimates_are_unbiased(weights: list[float], sizes: list[int]) -> None:
     assert np.abs(z).max() < 4
     wrong = np.array(
         [
-            Parts(p.squares, p.whole, p.a1, p.a2, 2 * p.d).estimates()
+            GradientParts(p.squares, p.whole, p.a1, p.a2, 2 * p.d).estimates()
             for p in parts(rng, np.array(weights), np.array(sizes, float), 20_000)
         ]
     )
@@ -47,7 +47,7 @@ def test_batches_without_replacement() -> None:
     found = []
     for order in permutations(range(6), 4):
         x = np.stack([rows[list(order[:2])].mean(0), rows[list(order[2:])].mean(0)]) / 2
-        found.append(Parts((x**2).sum(), (x.sum(0) ** 2).sum(), 1.0, 0.5, 0.25).estimates(6))
+        found.append(GradientParts((x**2).sum(), (x.sum(0) ** 2).sum(), 1.0, 0.5, 0.25).estimates(6))
     mean = rows.mean(0)
     exact = ((rows - mean) ** 2).sum() / 6, (mean**2).sum()
     np.testing.assert_allclose(np.mean(found, axis=0), exact, rtol=1e-12)
@@ -55,7 +55,7 @@ def test_batches_without_replacement() -> None:
 
 def test_one_part_is_refused() -> None:
     with pytest.raises(Wrong, match="one part alone"):
-        Parts(1.0, 1.0, 1.0, 1.0, 0.1).estimates()
+        GradientParts(1.0, 1.0, 1.0, 1.0, 0.1).estimates()
 
 
 def test_smoothing_is_the_weighted_ratio() -> None:
