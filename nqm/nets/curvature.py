@@ -8,7 +8,8 @@ With outputs f(theta; x), their Jacobian J, the loss L of one example and means 
     EmpiricalFisher  E = mean g g',  g the gradient of L at the data's targets
 
 Each multiplies several vectors at once, (vectors, parameters), in passes over pieces of the data whose size bounds memory.
-A product with G is one forward-mode and one reverse-mode pass, and costs about as much as three gradients.
+A product with G is one forward-mode and one reverse-mode pass, and costs about as much as three gradients. Where a model lacks
+forward mode or cannot be vectorised, a slower way is taken (`derivatives`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from torch import Tensor
 from ..text.imports import user_code
 from ..types import Wrong
 from .network import Likelihood, Network
-from .trees import Tree, grad, pulled_back, pushed_forward, vmap
+from .trees import Tree
 
 FISHER_SEED = 0x0F15  # offset of the seeds of drawn targets, so that they differ from the seeds of probes
 
@@ -81,18 +82,17 @@ class GaussNewton(Curvature):
         def outputs(theta: Tensor) -> Tensor:
             return network.output(theta, batch)
 
-        out, pull = pulled_back(outputs, network.theta)
-        pushed = vmap(lambda one: pushed_forward(outputs, network.theta, one)[1])(v)
-        _, bend = pulled_back(grad(lambda o: network.loss(o, batch[1])), out)
-        return vmap(pull)(vmap(bend)(pushed))
+        ways = network.ways
+        out, pull = ways.pulled(outputs, network.theta)
+        pushed = ways.pushed(outputs, network.theta, v)
+        return pull(ways.bent(lambda o: network.loss(o, batch[1]), out, pushed))
 
 
 class Hessian(Curvature):
     """``H v`` by reverse mode over reverse mode, which every operation of torch supports."""
 
     def _product(self, batch: Tree, v: Tensor) -> Tensor:
-        _, pull = pulled_back(grad(lambda theta: self.network.batch_loss(theta, batch)), self.network.theta)
-        return vmap(pull)(v)
+        return self.network.ways.bent(lambda theta: self.network.batch_loss(theta, batch), self.network.theta, v)
 
 
 class EmpiricalFisher(Curvature):
@@ -102,9 +102,9 @@ class EmpiricalFisher(Curvature):
         def losses(theta: Tensor) -> Tensor:
             return self.network.losses(theta, batch)
 
-        found, pull = pulled_back(losses, self.network.theta)
-        along = vmap(lambda one: pushed_forward(losses, self.network.theta, one)[1])(v)
-        return vmap(pull)(along / len(found))
+        ways = self.network.ways
+        found, pull = ways.pulled(losses, self.network.theta)
+        return pull(ways.pushed(losses, self.network.theta, v) / len(found))
 
 
 class Fisher(EmpiricalFisher):

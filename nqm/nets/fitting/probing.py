@@ -29,7 +29,6 @@ from ..estimates import Measure
 from ..krylov import SPENT, Krylov, lanczos
 from ..network import Network
 from ..preflight import check_measurable
-from ..trees import pulled_back, pushed_forward, vmap
 from .descent import descend
 from .model import Fit, Provenance
 
@@ -166,7 +165,7 @@ def _along_top(
     k = min(TOP_VECTORS, len(found))
     y, second = vectors[:k].to(g.dtype), np.zeros(k)
     for batch, share in network.batches(k):
-        along = vmap(lambda v, b=batch: pushed_forward(lambda t: network.losses(t, b), network.theta, v)[1])(y)
+        along = network.ways.pushed(lambda t, b=batch: network.losses(t, b), network.theta, y)
         second += share * (along.double() ** 2).mean(1).numpy()
     c = second - ((y @ g).double() ** 2).numpy()
     some = torch.randperm(network.examples, generator=generator)[:SQUARED_EXAMPLES]
@@ -183,9 +182,9 @@ def random_noise(network: Network, count: int, generator: torch.Generator) -> tu
     e = torch.cat([e, torch.ones_like(e[:1])])  # the last row gives the sum of the gradients themselves
     total, low = torch.zeros(count + 1, network.dim, dtype=theta.dtype), 0
     for batch, _ in network.batches():
-        found, pull = pulled_back(lambda t, b=batch: network.losses(t, b), theta)
+        found, pull = network.ways.pulled(lambda t, b=batch: network.losses(t, b), theta)
         high = low + len(found)
-        total += vmap(pull, chunk_size=8)(e[:, low:high]).detach()
+        total += pull(e[:, low:high]).detach()
         low = high
     g = total[-1] / network.examples
     rows = total[:-1] - e[:-1].sum(1, keepdim=True) * g

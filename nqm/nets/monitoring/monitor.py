@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from ...engine.run import number
 from ...sampling.replicas import check_whole
 from ...types import Wrong, is_number
+from ..adapting import SHARDED
 from ..estimates import Estimate
 from ..trees import leaves
 from .gathering import Changed, Gatherer, sum_over_ranks, trained
@@ -35,8 +36,6 @@ GATHERED_EVERY = (
 )
 OWN_EVERY = 20  # steps from one pass of the monitor's own to the next; a pass costs about as much as a step
 PIECES = 8  # pieces of a batch in a pass of its own: with fewer, the signal scatters more; 8 cost 7% of the precision
-FULLY_SHARDED = ("FullyShardedDataParallel", "FSDPModule")
-"""Wrappers that split the gradient of a parameter over ranks, so that no rank sees it whole."""
 KINDS_OF_SCALE = ("noise_scale", "metric_noise_scale", "curvature_noise_scale")
 
 
@@ -271,7 +270,7 @@ def _check(model: nn.Module, optimizer: Optimizer, reduction: str) -> None:
     if reduction not in ("mean", "sum"):
         raise Wrong(f"reduction must be 'mean' or 'sum', got {reduction!r}", argument="reduction")
     names = {base.__name__ for module in model.modules() for base in type(module).__mro__}
-    if found := names & set(FULLY_SHARDED):
+    if found := names & set(SHARDED):
         remedy = "use DistributedDataParallel, or monitor a smaller copy of the run"
         raise Wrong(f"{found.pop()} splits gradients over ranks, and no rank sees them whole; {remedy}", "model")
     own, theirs = {id(p) for p in model.parameters()}, trained(optimizer)
