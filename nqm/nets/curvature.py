@@ -24,6 +24,7 @@ from torch import Tensor
 
 from ..text.imports import user_code
 from ..types import Wrong
+from .krylov import standard_normal
 from .network import Likelihood, Network
 from .trees import Tree
 
@@ -65,7 +66,8 @@ class Curvature(ABC):
 
     def dense(self) -> Tensor:
         """The whole matrix, for small networks."""
-        return self(torch.eye(self.network.dim, dtype=self.network.theta.dtype))
+        theta = self.network.theta
+        return self(torch.eye(self.network.dim, dtype=theta.dtype, device=theta.device))
 
 
 class GaussNewton(Curvature):
@@ -146,13 +148,14 @@ def draw_targets(likelihood: Likelihood, out: Tensor, generator: torch.Generator
     """Draw targets from the model, for a loss that is a mean of negative log-likelihoods."""
     if likelihood == "categorical":
         classes = out if out.ndim == 2 else out.movedim(1, -1)
-        flat = torch.multinomial(classes.softmax(-1).reshape(-1, classes.shape[-1]), 1, generator=generator)
-        return flat.reshape(classes.shape[:-1])
+        flat = torch.multinomial(classes.softmax(-1).reshape(-1, classes.shape[-1]).cpu(), 1, generator=generator)
+        return flat.reshape(classes.shape[:-1]).to(out.device)
     if likelihood == "gaussian":  # (o - y)^2 averaged over the outputs of an example: variance half their number
         width = math.sqrt(out[0].numel() / 2)
-        return out + width * torch.randn(out.shape, generator=generator, dtype=out.dtype)
+        return out + width * standard_normal(tuple(out.shape), generator, out.dtype, out.device)
     if likelihood == "bernoulli":
-        return (torch.rand(out.shape, generator=generator, dtype=out.dtype) < out.sigmoid()).to(out.dtype)
+        uniform = torch.rand(out.shape, generator=generator, dtype=out.dtype, device="cpu").to(out.device)
+        return (uniform < out.sigmoid()).to(out.dtype)
     if callable(likelihood):
         with user_code("drawing targets by the likelihood"):
             return likelihood(out, generator)

@@ -243,7 +243,7 @@ class Network:
 
     def take(self, index: slice | Tensor) -> Tree:
         """Some of the examples, by slice or index tensor."""
-        return indexed(self.data, index)
+        return indexed(self.data, index if isinstance(index, slice) else index.to(self.theta.device))
 
     @torch.no_grad()
     def full_loss(self, theta: Tensor | None = None) -> float:
@@ -270,7 +270,7 @@ class Network:
     def example_gradients(self, theta: Tensor | None = None, index: Tensor | None = None) -> Iterator[Tensor]:
         """Gradients of single examples (all, or those of an index), in pieces (examples, parameters) of bounded size."""
         theta = (self.theta if theta is None else theta).detach()
-        index = torch.arange(self.examples) if index is None else index
+        index = torch.arange(self.examples, device=theta.device) if index is None else index
         rows = max(1, min(self.chunk, GRADIENT_BYTES // (theta.element_size() * self.dim)))
 
         def one(theta: Tensor, example: Tree) -> Tensor:

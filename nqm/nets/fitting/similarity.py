@@ -27,7 +27,7 @@ from ...sampling.replicas import check_whole
 from ...types import Array, Progress, Wrong
 from ..curvature import curvature_of
 from ..estimates import Estimate, Measure, bootstrap
-from ..krylov import top_eigenpairs
+from ..krylov import standard_normal, top_eigenpairs
 from ..network import Network
 from ..training.loop import Batches, walk
 from .probing import krylov_spaces
@@ -114,15 +114,16 @@ def curvature_similarity(
     check_whole("probes", probes, 1)
     check_whole("lanczos_steps", lanczos_steps, 1)
     dtype = networks[0].theta.dtype
-    z = torch.randn(probes, dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+    device, draws = networks[0].theta.device, torch.Generator().manual_seed(seed)
+    z = standard_normal((probes, dim), draws, torch.float64, "cpu").to(dtype).to(device)
     values, vectors, residuals, spectra, kind = [], [], [], [], ""
     for i, network in enumerate(networks):
         operator = curvature_of(network, curvature)
-        h, u, r = top_eigenpairs(operator, dim, k, dtype=dtype, seed=seed, tol=tol)
+        h, u, r = top_eigenpairs(operator, dim, k, dtype=dtype, seed=seed, tol=tol, device=device)
         spectra.append(Measure.of([found.quadrature() for found in krylov_spaces(operator, z, lanczos_steps)]))
         values.append(_filled(h, k))
         residuals.append(_filled(r / abs(h[0]), k))
-        vectors.append(u.double().numpy())
+        vectors.append(u.cpu().double().numpy())
         kind = operator.name
         if progress:
             progress(i + 1, len(networks))

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ...text.imports import user_code
 from ...types import Wrong
-from ..krylov import lanczos
+from ..krylov import lanczos, standard_normal
 from ..network import attention
 from ..trees import Tree, count, indexed, tree_map
 from .gathering import norms, sum_of_squares
@@ -103,7 +103,7 @@ class OwnPass:
             self._check_mean()
             rows = torch.stack([_flat(self.gradient(piece)) for piece in self.pieces])
             generator = torch.Generator().manual_seed(CURVATURE_SEED)
-            start = torch.randn(rows.shape[1], generator=generator).to(rows)
+            start = standard_normal((rows.shape[1],), generator, rows.dtype, rows.device)
             (found,) = lanczos(self.product, start[None], CURVATURE_STEPS)
             share = 1 / len(rows)
             along = self.product(rows)
