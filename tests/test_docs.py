@@ -92,7 +92,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=name_of)
 def test_python_and_commands_run(page: Path, folder: Path) -> None:
-    if page.name in ("nets.md", "lab-training.md"):
+    if page.name in ("nets.md", "monitor.md", "lab-training.md"):
         pytest.importorskip("torch")
     run_python(page, folder)
     if page.name not in ("cli.md", "choose.md"):  # those have tests of their own
@@ -240,7 +240,8 @@ def test_commands_on_the_choose_page_are_valid(folder: Path) -> None:
 
 def test_commands_in_the_readme_are_valid(folder: Path) -> None:
     """Those of the table of questions, but for the ones that need a study or a class of the reader's own."""
-    (folder / "digits.json").touch()
+    for name in ("digits.json", "run.jsonl"):
+        (folder / name).touch()
     commands = re.findall(r"`(nqm \w+ [^`]+)`", (ROOT / "README.md").read_text())
     assert len(commands) > 10
     for command in commands:

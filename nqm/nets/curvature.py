@@ -8,7 +8,8 @@ With outputs f(theta; x), their Jacobian J, the loss L of one example and means 
     EmpiricalFisher  E = mean g g',  g the gradient of L at the data's targets
 
 Each multiplies several vectors at once, (vectors, parameters), in passes over pieces of the data whose size bounds memory.
-A product with G is one forward-mode and one reverse-mode pass, and costs about as much as three gradients.
+A product with G is one forward-mode and one reverse-mode pass, and costs about as much as three gradients. Where a model lacks
+forward mode or cannot be vectorised, a slower way is taken (`derivatives`).
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from torch import Tensor
 
 from ..text.imports import user_code
 from ..types import Wrong
+from .krylov import standard_normal
 from .network import Likelihood, Network
-from .trees import Tree, grad, pulled_back, pushed_forward, vmap
+from .trees import Tree
 
 FISHER_SEED = 0x0F15  # offset of the seeds of drawn targets, so that they differ from the seeds of probes
 
@@ -64,7 +66,8 @@ class Curvature(ABC):
 
     def dense(self) -> Tensor:
         """The whole matrix, for small networks."""
-        return self(torch.eye(self.network.dim, dtype=self.network.theta.dtype))
+        theta = self.network.theta
+        return self(torch.eye(self.network.dim, dtype=theta.dtype, device=theta.device))
 
 
 class GaussNewton(Curvature):
@@ -81,18 +84,17 @@ class GaussNewton(Curvature):
         def outputs(theta: Tensor) -> Tensor:
             return network.output(theta, batch)
 
-        out, pull = pulled_back(outputs, network.theta)
-        pushed = vmap(lambda one: pushed_forward(outputs, network.theta, one)[1])(v)
-        _, bend = pulled_back(grad(lambda o: network.loss(o, batch[1])), out)
-        return vmap(pull)(vmap(bend)(pushed))
+        ways = network.ways
+        out, pull = ways.pulled(outputs, network.theta)
+        pushed = ways.pushed(outputs, network.theta, v)
+        return pull(ways.bent(lambda o: network.loss(o, batch[1]), out, pushed))
 
 
 class Hessian(Curvature):
     """``H v`` by reverse mode over reverse mode, which every operation of torch supports."""
 
     def _product(self, batch: Tree, v: Tensor) -> Tensor:
-        _, pull = pulled_back(grad(lambda theta: self.network.batch_loss(theta, batch)), self.network.theta)
-        return vmap(pull)(v)
+        return self.network.ways.bent(lambda theta: self.network.batch_loss(theta, batch), self.network.theta, v)
 
 
 class EmpiricalFisher(Curvature):
@@ -102,9 +104,9 @@ class EmpiricalFisher(Curvature):
         def losses(theta: Tensor) -> Tensor:
             return self.network.losses(theta, batch)
 
-        found, pull = pulled_back(losses, self.network.theta)
-        along = vmap(lambda one: pushed_forward(losses, self.network.theta, one)[1])(v)
-        return vmap(pull)(along / len(found))
+        ways = self.network.ways
+        found, pull = ways.pulled(losses, self.network.theta)
+        return pull(ways.pushed(losses, self.network.theta, v) / len(found))
 
 
 class Fisher(EmpiricalFisher):
@@ -146,13 +148,14 @@ def draw_targets(likelihood: Likelihood, out: Tensor, generator: torch.Generator
     """Draw targets from the model, for a loss that is a mean of negative log-likelihoods."""
     if likelihood == "categorical":
         classes = out if out.ndim == 2 else out.movedim(1, -1)
-        flat = torch.multinomial(classes.softmax(-1).reshape(-1, classes.shape[-1]), 1, generator=generator)
-        return flat.reshape(classes.shape[:-1])
+        flat = torch.multinomial(classes.softmax(-1).reshape(-1, classes.shape[-1]).cpu(), 1, generator=generator)
+        return flat.reshape(classes.shape[:-1]).to(out.device)
     if likelihood == "gaussian":  # (o - y)^2 averaged over the outputs of an example: variance half their number
         width = math.sqrt(out[0].numel() / 2)
-        return out + width * torch.randn(out.shape, generator=generator, dtype=out.dtype)
+        return out + width * standard_normal(tuple(out.shape), generator, out.dtype, out.device)
     if likelihood == "bernoulli":
-        return (torch.rand(out.shape, generator=generator, dtype=out.dtype) < out.sigmoid()).to(out.dtype)
+        uniform = torch.rand(out.shape, generator=generator, dtype=out.dtype, device="cpu").to(out.device)
+        return (uniform < out.sigmoid()).to(out.dtype)
     if callable(likelihood):
         with user_code("drawing targets by the likelihood"):
             return likelihood(out, generator)

@@ -25,13 +25,13 @@ SPENT = {torch.float64: 1e-11, torch.float32: 1e-5}
 class Krylov:
     """What Lanczos found from one start vector: the diagonal alpha and off-diagonal beta of T, and |v|.
 
-    ``basis`` is Q', (steps, parameters), if it was kept. ``last`` is the next off-diagonal entry of T.
+    ``basis`` has the rows of Q', if they were kept. ``last`` is the next off-diagonal entry of T.
     """
 
     alpha: Array
     beta: Array
     norm: float
-    basis: Tensor | None = None
+    basis: list[Tensor] | None = None
     last: float = 0.0
 
     def __len__(self) -> int:
@@ -45,14 +45,25 @@ class Krylov:
         values, vectors = self._eigen()
         return values, self.norm**2 * vectors[0] ** 2
 
-    def ritz(self) -> tuple[Array, Tensor]:
-        """Ritz values, largest first, and Ritz vectors as rows."""
+    def ritz(self, k: int | None = None) -> tuple[Array, Tensor]:
+        """All Ritz values, largest first, and the k first Ritz vectors as rows."""
         if self.basis is None:
             raise Wrong("the basis was not kept; call lanczos with keep=True", argument="keep")
         values, vectors = self._eigen()
         order = np.argsort(-values)
-        turn = torch.as_tensor(vectors[:, order].T.copy(), dtype=self.basis.dtype)
-        return values[order], turn @ self.basis
+        turn = torch.as_tensor(vectors[:, order[:k]].T.copy(), dtype=self.basis[0].dtype, device=self.basis[0].device)
+        found = torch.zeros(len(turn), len(self.basis[0]), dtype=turn.dtype, device=turn.device)
+        for column, row in zip(turn.T, self.basis, strict=True):
+            found.addr_(column, row)
+        return values[order], found
+
+    def along(self, v: Tensor) -> Array:
+        """The parts of a vector along the Ritz vectors, largest value first, without forming these."""
+        if self.basis is None:
+            raise Wrong("the basis was not kept; call lanczos with keep=True", argument="keep")
+        values, vectors = self._eigen()
+        parts = np.array([float((row * v).sum()) for row in self.basis])
+        return vectors[:, np.argsort(-values)].T @ parts
 
     def residuals(self) -> Array:
         """``|G y - value y|`` of each Ritz pair, largest value first."""
@@ -78,17 +89,16 @@ def lanczos(
     Every new vector is orthogonalised twice against all earlier ones; otherwise copies of the largest eigenvalues appear.
     """
     start = start.detach().reshape(-1, start.shape[-1])
-    norms = torch.linalg.vector_norm(start.double(), dim=1)
+    norms = torch.linalg.vector_norm(start, dim=1, dtype=torch.float64).cpu()
     if not bool((norms > 0).all()) or not bool(torch.isfinite(norms).all()):
         raise Wrong("lanczos needs start vectors that are finite and not zero", argument="start")
     k, steps = len(start), min(steps, start.shape[1])
-    basis = torch.empty(k, steps + 1, start.shape[1], dtype=start.dtype)
-    basis[:, 0] = start / norms.to(start.dtype)[:, None]
+    basis = [start / norms.to(start.dtype).to(start.device)[:, None]]
     alpha, beta = np.zeros((k, steps)), np.zeros((k, steps))
     length, made = np.full(k, steps), 0
     try:
         for j in range(steps):
-            _advance(product, basis, alpha, beta, j)
+            _advance(product, basis, alpha, beta, last=made + 1 == steps)
             made = j + 1
             scale = np.abs(alpha[:, :made]).max(1) + np.abs(beta[:, :made]).max(1)
             spent = beta[:, j] <= SPENT.get(start.dtype, 1e-3) * scale
@@ -103,35 +113,41 @@ def lanczos(
     return _found(alpha, beta, norms, np.minimum(length, made), basis if keep else None)
 
 
-def _found(alpha: Array, beta: Array, norms: Tensor, length: Array, basis: Tensor | None = None) -> list[Krylov]:
-    """The results after ``length`` steps from each start vector."""
-    kept = [None if basis is None else basis[i, :n].clone() for i, n in enumerate(length)]
-    rows = zip(alpha, beta, norms.tolist(), kept, length, strict=True)
-    return [Krylov(a[:n], b[: n - 1], norm, vectors, b[n - 1]) for a, b, norm, vectors, n in rows]
+def _found(alpha: Array, beta: Array, norms: Tensor, length: Array, basis: list[Tensor] | None = None) -> list[Krylov]:
+    """The results after ``length`` steps from each start vector; bases share the memory of the rows."""
+    kept = [None if basis is None else [rows[i] for rows in basis[:n]] for i, n in enumerate(length)]
+    parts = zip(alpha, beta, norms.tolist(), kept, length, strict=True)
+    return [Krylov(a[:n], b[: n - 1], norm, vectors, b[n - 1]) for a, b, norm, vectors, n in parts]
 
 
-def _advance(product: Callable[[Tensor], Tensor], basis: Tensor, alpha: Array, beta: Array, j: int) -> None:
-    """Take one step: multiply the newest vectors, orthogonalise against all earlier ones, and store the next vectors."""
-    v = product(basis[:, j])
-    alpha[:, j] = (v * basis[:, j]).sum(1).double().numpy()
-    old = basis[:, : j + 1]
-    for _ in range(2):
-        v = v - torch.einsum("kj,kjp->kp", torch.einsum("kjp,kp->kj", old, v), old)
+def _advance(product: Callable[[Tensor], Tensor], basis: list[Tensor], alpha: Array, beta: Array, last: bool) -> None:
+    """Take one step: multiply the newest vectors, orthogonalise against all earlier ones, and append the next vectors.
+
+    ``basis`` has one tensor (vectors, parameters) for each step. After the ``last`` step no vectors are appended.
+    """
+    v, j = product(basis[-1]), len(basis) - 1
+    alpha[:, j] = (v * basis[-1]).sum(1).cpu().double().numpy()
+    for again in range(2):
+        shares = [(old * v).sum(1, keepdim=True) for old in basis]
+        v = v if again else v.clone()  # which a product may have returned as it was given
+        for share, old in zip(shares, basis, strict=True):
+            v.addcmul_(share, old, value=-1.0)
     left = torch.linalg.vector_norm(v, dim=1)
-    beta[:, j] = left.double().numpy()
-    basis[:, j + 1] = v / left.clamp(min=torch.finfo(v.dtype).tiny)[:, None]
+    beta[:, j] = left.cpu().double().numpy()
+    if not last:
+        basis.append(v.div_(left.clamp(min=torch.finfo(v.dtype).tiny)[:, None]))
 
 
 def top_eigenpairs(
     product: Callable[[Tensor], Tensor], dim: int, k: int, *, dtype: torch.dtype, seed: int = 0, tol: float = 1e-3,
-    most: int = 200, progress: Progress | None = None,
+    most: int = 200, progress: Progress | None = None, device: torch.device | str = "cpu",
 ) -> tuple[Array, Tensor, Array]:  # fmt: skip
     """The k largest eigenvalues, their vectors as rows, and the residual norm of each.
 
     Lanczos continues until every residual is below ``tol`` of the largest value, or until ``most`` products are made. Its
     own estimate of the residuals, which costs nothing, decides; the residuals that are returned are computed by products.
     """
-    start = torch.randn(dim, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+    start = standard_normal((dim,), torch.Generator().manual_seed(seed), dtype, device)
     least = max(2 * k + 10, 20)  # an eigenvector with a small part in the start vector appears late
 
     def enough(found: list[Krylov]) -> bool:
@@ -139,7 +155,14 @@ def top_eigenpairs(
         return len(one) >= least and bool(one.residuals()[:k].max() <= tol * abs(one.quadrature()[0].max()))
 
     (found,) = lanczos(product, start, max(least, most), keep=True, enough=enough, progress=progress)
-    values, vectors = found.ritz()
-    top, largest = vectors[:k], torch.as_tensor(values[:k], dtype=dtype)
+    values, top = found.ritz(k)
+    largest = torch.as_tensor(values[:k], dtype=dtype, device=top.device)
     residual = torch.linalg.vector_norm(product(top) - largest[:, None] * top, dim=1)
-    return values[:k], top, residual.double().numpy()
+    return values[:k], top, residual.cpu().double().numpy()
+
+
+def standard_normal(
+    shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype, device: torch.device | str
+) -> Tensor:
+    """Normal numbers that are the same on every device: they are drawn on the CPU."""
+    return torch.randn(shape, generator=generator, dtype=dtype, device="cpu").to(device)

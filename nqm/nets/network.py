@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,9 @@ from torch.nn import functional as F
 from ..sampling.replicas import check_whole
 from ..text.imports import user_code
 from ..types import Wrong
-from .preflight import check_network
+from .adapting import CAST_UP, as_mean, by_name, loss_in, output_of, unwrapped
+from .derivatives import Ways, chosen_ways
+from .preflight import FIRST_EXAMPLES, check_network
 from .training.loop import train
 from .trees import Tree, collect, count, grad, indexed, pushed_forward, tree_map, vmap
 
@@ -39,9 +41,14 @@ class Network:
 
     Parameters
     ----------
-    model : an ``nn.Module``. It is copied, put in eval mode and never changed.
-    loss : a function (output, target) -> mean over the batch; with ``of="model"`` a function (model, batch).
-    data : tensors (inputs, targets), a Dataset or a DataLoader; all examples are held in memory.
+    model : an ``nn.Module``, also wrapped by DataParallel, DistributedDataParallel or ``torch.compile``. It is copied, put in eval
+        mode and never changed. Its output is a tensor, or the first of a tuple, or the ``logits`` of a dict or an object.
+    loss : a function (output, target) -> mean over the batch; with ``of="model"`` a function (model, batch). If omitted, the model
+        is called with the whole batch and returns its loss, as models of Hugging Face do. Torch's cross-entropy may ignore or
+        weight targets, and torch's losses may be sums: they are made means over examples.
+    data : tensors (inputs, targets), a Dataset, a DataLoader or any iterable of batches; all examples are held in memory.
+        Inputs may be a dict, whose parts are given to the model by name; of one dict, ``labels`` are the targets.
+    examples : number of examples to take from the data, from the first on; all of them if omitted.
     of : what the loss is a function of. A loss of the model has no outputs and therefore no Gauss-Newton matrix; its
         curvature is the Hessian or the empirical Fisher matrix.
     parameters : names or patterns (``"head.*"``) of the parameters that are trained; all that require a gradient if omitted.
@@ -60,31 +67,82 @@ class Network:
     """
 
     def __init__(
-        self, model: nn.Module, loss: Callable[..., Tensor], data: object, *, of: Literal["output", "model"] = "output",
-        parameters: str | Sequence[str] | None = None, dtype: torch.dtype | None = None, chunk: int = PASS_EXAMPLES,
-        likelihood: Likelihood = None, name: str = "", step: int | None = None,
+        self, model: nn.Module, loss: Callable[..., Tensor] | None, data: object, *,
+        of: Literal["output", "model"] = "output", parameters: str | Sequence[str] | None = None,
+        dtype: torch.dtype | None = None, chunk: int = PASS_EXAMPLES, likelihood: Likelihood = None,
+        examples: int | None = None, name: str = "", step: int | None = None,
     ) -> None:  # fmt: skip
         if not isinstance(model, nn.Module):
             raise Wrong(f"model must be a torch.nn.Module, got {type(model).__name__}", argument="model")
         if of not in ("output", "model"):
             raise Wrong(f"of must be 'output' or 'model', got {of!r}", argument="of")
         check_whole("chunk", chunk, 1)
+        model, said = unwrapped(model)
+        if loss is None:
+            loss, of = _own_loss, "model"
         self.loss, self.of, self.chunk, self.step = loss, of, chunk, step
         self.name = name or type(model).__name__
-        self.data, self.notes = collect(data)
+        self.data, self.notes = collect(data, None if examples is None else check_whole("examples", examples, 1))
+        self.notes += said
         self.examples = count(self.data)
         self.model = copy.deepcopy(model).eval()
-        if dtype is not None:
-            self.model = self.model.to(dtype)
-            self.data = tree_map(lambda t: t.to(dtype) if t.is_floating_point() else t, self.data)
+        self._to(dtype)
+        if of == "output" and isinstance(self.data, dict) and "labels" in self.data:
+            inputs = {name: part for name, part in self.data.items() if name != "labels"}
+            self.data = inputs, self.data["labels"]
         self._module, self._prefix = (self.model, "") if of == "output" else (_Whole(self.model, loss), "model.")
         moving = _chosen(self.model, parameters)
         self.shapes = {name: tuple(p.shape) for name, p in moving.items()}
         rest = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
         self._fixed = {self._prefix + k: v.detach() for k, v in rest.items() if k not in moving}
         self.theta = torch.cat([p.detach().reshape(-1) for p in moving.values()])
-        self.likelihood = likelihood or _likelihood(loss)
+        self.notes += self._made_mean()
+        # A loss that was made a mean weights its targets, so that targets drawn from the model do not give its curvature.
+        self.likelihood = likelihood or (_likelihood(loss) if self.loss is loss else None)
         self.notes += check_network(self)
+
+    def _to(self, dtype: torch.dtype | None) -> None:
+        """Put the copy of the model in the precision of the measurement, and the data in its precision and on its device."""
+        own = next((p.dtype for p in self.model.parameters() if p.is_floating_point()), torch.float32)
+        if dtype is None and own in CAST_UP:
+            dtype = torch.float32
+            self.notes.append(f"the weights are {str(own).removeprefix('torch.')} and are measured in float32")
+        if dtype is not None:
+            self.model = self.model.to(dtype)
+            self.data = tree_map(lambda t: t.to(dtype) if t.is_floating_point() else t, self.data)
+        device = next((p.device for p in self.model.parameters()), torch.device("cpu"))
+        self.data = tree_map(lambda t: t.to(device), self.data)
+
+    def _made_mean(self) -> list[str]:
+        """Make a known loss a mean over examples, if it is not, and return what is to be said of it."""
+        if self.of == "model" or not (isinstance(self.data, tuple) and len(self.data) == 2):
+            return []
+        with torch.no_grad(), user_code(f"running the model on the first {FIRST_EXAMPLES} examples"):
+            out = self.output(self.theta, self.take(slice(FIRST_EXAMPLES)))
+        if not isinstance(out, Tensor):
+            return []  # which `check_network` says
+        self.loss, notes = as_mean(self.loss, self.data[1], out)
+        return notes
+
+    @cached_property
+    def ways(self) -> Ways:
+        """How derivatives of this model are computed: fast if that gives what the slow way gives, by a trial on two examples."""
+        few = self.first(min(2, self.examples))
+        few.ways = Ways()
+        of = few.losses if self.of == "model" else few.output
+        found, note = chosen_ways(
+            lambda theta: of(theta, few.data), lambda theta: few.batch_loss(theta, few.data),
+            few._each, few.theta,
+        )  # fmt: skip
+        self.notes += [note] if note else []
+        return found
+
+    def _each(self, ways: Ways) -> Tensor:
+        """The losses of all examples and the sum of their gradients, computed in a given way."""
+        other = copy.copy(self)
+        other.ways = ways
+        gradients = torch.cat(list(other.example_gradients())).sum(0)
+        return torch.cat([other.losses(self.theta, self.data).detach(), gradients])
 
     @property
     def dim(self) -> int:
@@ -123,14 +181,22 @@ class Network:
     def output(self, theta: Tensor, batch: Tree) -> Tensor:
         """The model's output on a batch at theta; for a loss of the model, the loss itself. torch.func can transform it."""
         named = {self._prefix + name: value for name, value in self.unflatten(theta).items()}
+        arguments, keywords = self._arguments(batch)
         with attention():
-            return functional_call(self._module, {**self._fixed, **named}, self._arguments(batch))
+            found = functional_call(self._module, {**self._fixed, **named}, arguments, keywords)
+        return cast(Tensor, output_of(found) if self.of == "output" else found)
 
     def loaded(self, theta: Tensor) -> Callable[[Tree], Tensor]:
         """`output` as a function of the batch, at the speed of the plain module; the next call changes its weights."""
         module, _, flat = self._bound
         flat.copy_(theta.detach())
-        return lambda batch: module(*self._arguments(batch))
+
+        def output(batch: Tree) -> Tensor:
+            arguments, keywords = self._arguments(batch)
+            found = module(*arguments, **keywords)
+            return output_of(found) if self.of == "output" else found  # type: ignore[return-value]
+
+        return output
 
     @cached_property
     def _bound(self) -> tuple[nn.Module, list[Tensor], Tensor]:
@@ -142,10 +208,12 @@ class Network:
             parameter.data = value
         return module, moving, flat
 
-    def _arguments(self, batch: Tree) -> tuple[Tree, ...]:
-        """What the module is called with: the inputs, or the whole batch for a loss of the model."""
+    def _arguments(self, batch: Tree) -> tuple[tuple[Tree, ...], dict[str, Tree]]:
+        """What the module is called with: the inputs, in order or by name, or the whole batch for a loss of the model."""
         inputs = (batch,) if self.of == "model" else batch[0]
-        return inputs if isinstance(inputs, tuple) else (inputs,)
+        if isinstance(inputs, dict) and by_name(self.model, inputs):
+            return (), inputs
+        return (inputs if isinstance(inputs, tuple) else (inputs,)), {}
 
     def _mean_loss(self, out: Tensor, batch: Tree) -> Tensor:
         return self.loss(out, batch[1]) if self.of == "output" else out
@@ -158,13 +226,13 @@ class Network:
         """The loss of each example of a batch."""
         if self.of == "output":
             return self.example_losses(self.output(theta, batch), batch[1])
-        return vmap(lambda one: self.output(theta, indexed(one, None)))(batch)
+        return self.ways.over_examples(lambda one: self.output(theta, one), batch)
 
     def example_losses(self, out: Tensor, target: Tree) -> Tensor:
         """The loss of each example, from outputs and targets."""
         if self.loss in BY_EXAMPLE:
             return self.loss(out, target, reduction="none").reshape(len(out), -1).mean(1)
-        return vmap(lambda o, y: self.loss(o[None], indexed(y, None)))(out, target)
+        return self.ways.over_examples(lambda pair: self.loss(pair[0], pair[1]), (out, target))
 
     def batches(self, vectors: int = 1) -> Iterator[tuple[Tree, float]]:
         """The data in pieces small enough for a pass with several vectors, each with its share of the examples."""
@@ -175,7 +243,7 @@ class Network:
 
     def take(self, index: slice | Tensor) -> Tree:
         """Some of the examples, by slice or index tensor."""
-        return indexed(self.data, index)
+        return indexed(self.data, index if isinstance(index, slice) else index.to(self.theta.device))
 
     @torch.no_grad()
     def full_loss(self, theta: Tensor | None = None) -> float:
@@ -202,14 +270,17 @@ class Network:
     def example_gradients(self, theta: Tensor | None = None, index: Tensor | None = None) -> Iterator[Tensor]:
         """Gradients of single examples (all, or those of an index), in pieces (examples, parameters) of bounded size."""
         theta = (self.theta if theta is None else theta).detach()
-        index = torch.arange(self.examples) if index is None else index
+        index = torch.arange(self.examples, device=theta.device) if index is None else index
         rows = max(1, min(self.chunk, GRADIENT_BYTES // (theta.element_size() * self.dim)))
 
         def one(theta: Tensor, example: Tree) -> Tensor:
             return self.batch_loss(theta, indexed(example, None))
 
         for piece in index.split(rows):
-            yield vmap(grad(one), in_dims=(None, 0))(theta, self.take(piece)).detach()
+            if self.ways.together:
+                yield vmap(grad(one), in_dims=(None, 0))(theta, self.take(piece)).detach()
+            else:
+                yield torch.stack([self.gradient(theta, self.take(piece[i : i + 1])) for i in range(len(piece))])
 
     def linearised(self) -> Network:
         """The network whose output is ``f(theta_0) + J (theta - theta_0)``, with theta_0 the checkpoint.
@@ -227,6 +298,13 @@ class Network:
         return linear
 
     run = train  # so that `network.run(optimizer, batch_size, steps)` trains it
+
+
+def _own_loss(model: nn.Module, batch: Tree) -> Tensor:
+    """The loss that a model returns."""
+    if isinstance(batch, dict) and by_name(model, batch):
+        return loss_in(model(**batch))
+    return loss_in(model(*batch) if isinstance(batch, tuple) else model(batch))
 
 
 class _Whole(nn.Module):

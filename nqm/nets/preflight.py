@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .network import Network
 
 FIRST_EXAMPLES = 8  # number of examples in the first checks
+IGNORED_TARGET = -100  # the target that torch's cross-entropy ignores
 MEAN_ERROR = {torch.float64: 1e-9, torch.float32: 1e-4}
 """Relative rounding error that the mean of eight losses may have, by precision; 1e-2 for any other precision."""
 
@@ -75,7 +76,7 @@ def check_measurable(network: Network, trial: Callable[[Network], object]) -> fl
         trial(network.first(min(FIRST_EXAMPLES, network.examples)))
     except (RuntimeError, NotImplementedError) as error:  # torch raises these for operations without a rule
         sentence = " ".join(str(error).split()).split(". ")[0].rstrip(".")  # the first sentence of torch's paragraphs
-        needed = "it must run under torch.func (forward-mode derivatives, and vmap over examples)"
+        needed = "it must be differentiable twice"
         raise Wrong(f"the model or its loss cannot be measured, as {needed}: {sentence}", argument="network") from error
     loss = network.full_loss()
     if not math.isfinite(loss):
@@ -133,7 +134,8 @@ def _check_labels(network: Network, out: Tensor) -> None:
     target = network.data[1]
     if network.likelihood != "categorical" or not isinstance(target, Tensor) or target.is_floating_point():
         return
-    low, high = int(target.min()), int(target.max())
+    counted = target[target != getattr(network.loss, "ignore_index", IGNORED_TARGET)]
+    low, high = int(counted.min()), int(counted.max())
     classes = out.shape[1] if target.ndim == 1 else max(out.shape[1:])
     if low < 0 or high >= classes:
         allowed = f"from 0 to {classes - 1}, as the model has {classes} outputs"

@@ -5,7 +5,7 @@ The derivatives of functions of one tensor are here too: torch's transforms, wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
 
 import torch
@@ -49,29 +49,54 @@ def leaves(tree: object) -> list[Tensor]:
     return found
 
 
-def collect(data: object) -> tuple[Tree, list[str]]:
-    """Return all examples of tensors, a Dataset or a DataLoader as one tree, and notes for the user."""
-    from torch.utils.data import DataLoader, Dataset, TensorDataset
+def collect(data: object, examples: int | None = None) -> tuple[Tree, list[str]]:
+    """Return the examples of tensors, a Dataset, a DataLoader or an iterable of batches as one tree, and notes for the user.
+
+    ``examples`` is how many are taken, from the first on; of an iterable no more batches are drawn than that needs.
+    """
+    from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
     if isinstance(data, TensorDataset):
-        return tuple(data.tensors), []
+        return _some_of(tuple(data.tensors), examples), []
     if isinstance(data, DataLoader):
         note = "the examples of the DataLoader were drawn once, and its order and augmentation are fixed from then on"
-        return _all_of(data), [note]
-    if isinstance(data, Dataset):
-        return _all_of(DataLoader(data, batch_size=256)), []
+        return _all_of(data, examples), [note]
+    if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
+        return _all_of(DataLoader(data, batch_size=256), examples), []
+    if isinstance(data, Mapping):
+        data = dict(data)
     if isinstance(data, (tuple, list, dict, Tensor)):
-        return tree_map(torch.as_tensor, cast(Tree, data)), []
+        return _some_of(tree_map(torch.as_tensor, cast(Tree, data)), examples), []
+    if isinstance(data, Iterable) and not isinstance(data, (str, bytes)):
+        note = "the batches of the data were drawn once, and their order and augmentation are fixed from then on"
+        return _all_of(data, examples), [note]
     got = type(data).__name__
-    raise Wrong(f"data must be tensors (inputs, targets), a Dataset or a DataLoader, got {got}", argument="data")
+    kinds = "tensors (inputs, targets), a Dataset, a DataLoader or an iterable of batches"
+    raise Wrong(f"data must be {kinds}, got {got}", argument="data")
 
 
-def _all_of(batches: Any) -> Tree:
-    """Join the batches of a DataLoader."""
-    found = [tree_map(torch.as_tensor, batch) for batch in batches]
+def _some_of(tree: Tree, examples: int | None) -> Tree:
+    return tree if examples is None else indexed(tree, slice(examples))
+
+
+def _all_of(batches: Iterable[Any], examples: int | None) -> Tree:
+    """Join batches until there are enough examples."""
+    found: list[Tree] = []
+    taken = 0
+    for batch in batches:
+        plain = dict(batch) if isinstance(batch, Mapping) else batch
+        found.append(tree_map(torch.as_tensor, plain))
+        taken += count(found[-1])
+        if examples is not None and taken >= examples:
+            break
     if not found:
         raise Wrong(EMPTY, argument="data")
-    return joined(found, torch.cat)
+    shapes = {tuple(tuple(t.shape[1:]) for t in leaves(tree)) for tree in found}
+    if len(shapes) > 1:
+        one, other = sorted(map(str, shapes))[:2]
+        remedy = "pad them to one shape in collate_fn, with targets that the loss ignores"
+        raise Wrong(f"batches of data have examples of different shapes, {one} and {other}; {remedy}", argument="data")
+    return _some_of(joined(found, torch.cat), examples)
 
 
 def count(tree: Tree) -> int:

@@ -209,8 +209,8 @@ def _assignments(
 
 def second_moments(network: Network, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """The square of the gradient and the variance of the gradients of single examples, for each weight."""
-    some = torch.randperm(network.examples, generator=generator)[:DRIFT_EXAMPLES]
-    squares = torch.zeros(network.dim, dtype=torch.float64)
+    some = torch.randperm(network.examples, generator=generator, device="cpu")[:DRIFT_EXAMPLES]
+    squares = torch.zeros_like(network.theta, dtype=torch.float64)
     for rows in network.example_gradients(index=some):
         squares += (rows.double() ** 2).sum(0)
     signal = network.gradient().double() ** 2
@@ -221,16 +221,16 @@ def metric_of(
     network: Network, state: AdamState, krylov: Krylov, g: Tensor, rest: Krylov | None, generator: torch.Generator
 ) -> Metric:  # fmt: skip
     """The metric of a state, with the gradient g in its units, the Krylov space of g, and that of the momentum outside of it."""
-    values, y = krylov.ritz()
+    values = np.sort(krylov.quadrature()[0])[::-1]
     root = state.preconditioner.sqrt()
     pull = state.rate * state.decay * network.theta / root
-    g_along, m_along, pull_along = ((y @ v.to(y.dtype)).double().numpy() for v in (g, root * state.momentum, pull))
+    g_along, m_along, pull_along = map(krylov.along, (g, root * state.momentum, pull))
     h, m2 = rest.quadrature() if rest else (np.empty(0), np.empty(0))
     signal, noise = second_moments(network, generator)
-    share = state.preconditioner.double() * signal
+    share = (state.preconditioner.double() * signal).cpu()
     some = torch.multinomial(share / share.sum(), DRIFT_WEIGHTS, replacement=True, generator=generator)
     second = state.second.double().clamp(min=torch.finfo(torch.float64).tiny)
-    drift_g2, drift_c = ((part / second)[some].numpy() for part in (signal, noise))
+    drift_g2, drift_c = ((part / second).cpu()[some].numpy() for part in (signal, noise))
     norm2 = np.array([float(signal.sum()), float(noise.sum())])
     return Metric(state.optimizer, state.step, values, g_along, m_along, pull_along, h, m2, drift_g2, drift_c, norm2)
 
@@ -238,6 +238,8 @@ def metric_of(
 def momentum_outside(state: AdamState, krylov: Krylov) -> Tensor | None:
     """The part of the momentum, in the units of the metric, outside of a Krylov space; None if there is none."""
     assert krylov.basis is not None
-    m, basis = state.preconditioner.sqrt() * state.momentum, krylov.basis
-    rest = m - basis.T.to(m.dtype) @ (basis.to(m.dtype) @ m)
+    m = state.preconditioner.sqrt() * state.momentum
+    rest = m.clone()
+    for row in krylov.basis:
+        rest -= (row @ m) * row
     return rest if float(rest.norm()) > 1e-6 * float(m.norm()) and math.isfinite(float(rest.norm())) else None

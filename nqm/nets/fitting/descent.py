@@ -95,8 +95,8 @@ def total_noise(network: Network, theta: Tensor | None = None) -> float:
     import torch
 
     count = min(NOISE_EXAMPLES, network.examples)
-    index = torch.arange(count) * network.examples // count
-    squares, mean = 0.0, torch.zeros(network.dim, dtype=torch.float64)
+    index = torch.arange(count, device="cpu") * network.examples // count
+    squares, mean = 0.0, torch.zeros_like(network.theta, dtype=torch.float64)
     for rows in network.example_gradients(theta, index):
         squares += float((rows.double() ** 2).sum())
         mean += rows.double().sum(0) / count

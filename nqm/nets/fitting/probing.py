@@ -27,11 +27,10 @@ from ...sampling.replicas import check_whole
 from ...types import Array, Progress, Wrong
 from ..curvature import Curvature, curvature_of
 from ..estimates import Measure
-from ..krylov import SPENT, Krylov, lanczos
+from ..krylov import SPENT, Krylov, lanczos, standard_normal
 from ..network import Network
 from ..preflight import check_measurable
 from ..rescaled import Rescaled
-from ..trees import pulled_back, pushed_forward, vmap
 from .adam_state import AdamState, metric_of, momentum_outside, read_state
 from .descent import DESCENT_MOMENTUM, descend
 from .metric import Metric
@@ -42,7 +41,9 @@ USUAL_DESCENT = (
     150  # full gradients of a descent without a horizon; predictions then hold to lr x steps x curvature = 300
 )
 LEAST_DESCENT = 20  # fewest full gradients of a descent with a horizon; phi needs some points after its first ten steps
-BASIS_BYTES = 2**30  # memory that the Lanczos bases of a group of start vectors may take
+BASIS_BYTES = 2**30  # memory that the Lanczos bases of a group of start vectors may take, at most
+SMALL_BASIS_BYTES = 2**26  # memory that the bases of a group may take whatever the size of the network
+BASIS_NUMBERS = 40  # numbers for each parameter that the bases of a group may hold in a large network
 SQUARED_EXAMPLES = 512  # number of examples whose gradients are squared for Adam's second moment
 ADAM_EPS = 1e-8  # the eps of Adam, which bounds its preconditioner
 RITZ_RESIDUAL = 0.02  # a Ritz vector with a residual below this share of its curvature counts as an eigenvector
@@ -110,13 +111,14 @@ def fit(
         if progress:
             progress(operator.products, total)
 
-    vectors, g = random_noise(network, noise_vectors, generator)
+    draws, g = noise_draws(network, noise_vectors, generator), network.gradient()
     if not bool((g != 0).any()):
         raise Wrong("the gradient is zero at this checkpoint: there is nothing to train", argument="network")
-    if not bool((g.double() ** 2).sum().isfinite()):
+    if not bool(torch.linalg.vector_norm(g, dtype=torch.float64).isfinite()):
         raise Wrong("the gradient is not finite at this checkpoint; scale the inputs, or load a sound one", "network")
     signal = signal_of(network, operator, g, steps, generator, show)
     made, alone = operator.products, operator.seconds
+    vectors = random_noise(network, draws, g)
     noise, density, noise_made = noise_of(operator, signal, vectors, probes, noise_steps, generator, show)
     start = perf_counter()
     for _ in range(TIMED_GRADIENTS):
@@ -182,7 +184,7 @@ def signal_of(
     if not top["h"].max() > 0:
         largest = f"the largest curvature along the gradient is {top['h'].max():g}, as if every softmax were saturated"
         raise Wrong(f"{largest}; scale the inputs, or take another checkpoint", argument="network")
-    return Signal(found, top, vectors)
+    return Signal(replace(found, basis=None), top, vectors)  # the basis is the largest thing in memory
 
 
 def noise_of(
@@ -194,11 +196,12 @@ def noise_of(
     Lanczos starts at the noise vectors, without their parts along eigenvectors, and at random probes.
     """
     exact = signal.converged
-    known = signal.vectors[torch.as_tensor(exact)]
-    rest = vectors - (vectors @ known.T) @ known
+    rest = vectors.clone()
+    for y in signal.vectors[: len(exact)][torch.as_tensor(exact, device=vectors.device)]:
+        rest -= torch.outer(vectors @ y, y)
     if rest.norm() <= SPENT.get(rest.dtype, 1e-3) * vectors.norm():  # the eigenvectors span all of the noise
         rest = rest[:0]
-    starts = torch.cat([rest, torch.randn(probes, rest.shape[1], generator=generator, dtype=rest.dtype)])
+    starts = torch.cat([rest, standard_normal((probes, rest.shape[1]), generator, rest.dtype, rest.device)])
     spaces = krylov_spaces(operator, starts, steps, progress=progress)
     parts = [space.quadrature() for space in spaces]
     apart = parts[: len(rest)] if len(rest) else [(np.empty(0), np.empty(0))] * len(vectors)
@@ -211,8 +214,8 @@ def noise_of(
 def _tried(few: Network, curvature: str | None, seed: int) -> None:
     """Pass a few examples through every derivative that a fit computes."""
     generator = torch.Generator().manual_seed(seed)
-    _, g = random_noise(few, 1, generator)
-    start = torch.randn(1, few.dim, generator=generator, dtype=g.dtype)
+    random_noise(few, noise_draws(few, 1, generator), g := few.gradient())
+    start = standard_normal((1, few.dim), generator, g.dtype, g.device)
     (found,) = krylov_spaces(curvature_of(few, curvature), start, 2, keep=True)
     _along_top(few, found, g, generator)
 
@@ -221,43 +224,55 @@ def _along_top(
     network: Network, found: Krylov, g: Tensor, generator: torch.Generator
 ) -> tuple[dict[str, Array], Tensor]:
     """Signal, noise variance and Adam's preconditioner along the largest Ritz vectors, and these vectors."""
-    values, vectors = found.ritz()
     k = min(TOP_VECTORS, len(found))
-    y, second = vectors[:k].to(g.dtype), np.zeros(k)
+    (values, y), second = found.ritz(k), np.zeros(k)
     for batch, share in network.batches(k):
-        along = vmap(lambda v, b=batch: pushed_forward(lambda t: network.losses(t, b), network.theta, v)[1])(y)
-        second += share * (along.double() ** 2).mean(1).numpy()
-    c = second - ((y @ g).double() ** 2).numpy()
-    some = torch.randperm(network.examples, generator=generator)[:SQUARED_EXAMPLES]
-    squares = sum((rows.double() ** 2).sum(0) for rows in network.example_gradients(index=some)) / len(some)
-    adam = (y.double() ** 2 / (torch.as_tensor(squares) ** 0.5 + ADAM_EPS)).sum(1).numpy()
-    columns = {"h": values[:k], "c": c, "g": (y @ g).double().numpy(), "adam": adam, "residual": found.residuals()[:k]}
+        along = network.ways.pushed(lambda t, b=batch: network.losses(t, b), network.theta, y)
+        second += share * (along**2).mean(1).cpu().double().numpy()
+    slope = (y @ g).cpu().double().numpy()
+    some = torch.randperm(network.examples, generator=generator, device="cpu")[:SQUARED_EXAMPLES]
+    squares = torch.zeros_like(g)
+    for rows in network.example_gradients(index=some.to(g.device)):
+        squares += torch.linalg.vector_norm(rows, dim=0) ** 2 / len(some)
+    scale = 1 / (squares.sqrt_() + ADAM_EPS)
+    adam = np.array([float((row**2 * scale).sum()) for row in y])
+    columns = {"h": values[:k], "c": second - slope**2, "g": slope, "adam": adam, "residual": found.residuals()[:k]}
     return columns, y
 
 
-def random_noise(network: Network, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Random combinations of centred per-example gradients, as rows, and the gradient; no per-example gradient is formed."""
-    theta = network.theta
-    e = torch.randn(count, network.examples, generator=generator, dtype=torch.float64).to(theta.dtype)
-    e = torch.cat([e, torch.ones_like(e[:1])])  # the last row gives the sum of the gradients themselves
-    total, low = torch.zeros(count + 1, network.dim, dtype=theta.dtype), 0
+def noise_draws(network: Network, count: int, generator: torch.Generator) -> Tensor:
+    """Random weights of the examples, one row for each noise vector."""
+    draws = standard_normal((count, network.examples), generator, torch.float64, "cpu")
+    return draws.to(network.theta.dtype).to(network.theta.device)
+
+
+def random_noise(network: Network, draws: Tensor, g: Tensor) -> Tensor:
+    """Random combinations of per-example gradients, centred by the gradient g, as rows; none of them is formed."""
+    theta, low = network.theta, 0
+    total = torch.zeros(len(draws), network.dim, dtype=theta.dtype, device=theta.device)
     for batch, _ in network.batches():
-        found, pull = pulled_back(lambda t, b=batch: network.losses(t, b), theta)
+        found, pull = network.ways.pulled(lambda t, b=batch: network.losses(t, b), theta)
         high = low + len(found)
-        total += vmap(pull, chunk_size=8)(e[:, low:high]).detach()
+        total += pull(draws[:, low:high]).detach()
         low = high
-    g = total[-1] / network.examples
-    rows = total[:-1] - e[:-1].sum(1, keepdim=True) * g
-    return rows / network.examples**0.5, g
+    for row, weight in zip(total, draws.sum(1), strict=True):
+        row.sub_(weight * g).div_(network.examples**0.5)
+    return total
 
 
 def krylov_spaces(
-    curvature: Curvature, starts: Tensor, steps: int, *, keep: bool = False, progress: Progress | None = None
-) -> list[Krylov]:
-    """Run Lanczos from every row, in groups whose bases fit in memory; an interrupt keeps the groups that are done."""
+    curvature: Curvature, starts: Tensor, steps: int, *, keep: bool = False, progress: Progress | None = None,
+    memory: int | None = None,
+) -> list[Krylov]:  # fmt: skip
+    """Run Lanczos from every row, in groups whose bases fit in memory; an interrupt keeps the groups that are done.
+
+    ``memory`` is in bytes; if omitted, that of 40 numbers for each parameter, between 64 MB and 1 GB.
+    """
     if len(starts) == 0:
         return []
-    group = max(1, BASIS_BYTES // ((steps + 1) * starts.shape[1] * starts.element_size()))
+    one = (steps + 1) * starts.shape[1] * starts.element_size()
+    most = BASIS_NUMBERS * starts.shape[1] * starts.element_size() if memory is None else memory
+    group = max(1, min(BASIS_BYTES, max(most, SMALL_BASIS_BYTES if memory is None else 0)) // one)
     found: list[Krylov] = []
     try:
         for rows in starts.split(group):

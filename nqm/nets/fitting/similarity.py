@@ -27,7 +27,7 @@ from ...sampling.replicas import check_whole
 from ...types import Array, Progress, Wrong
 from ..curvature import curvature_of
 from ..estimates import Estimate, Measure, bootstrap
-from ..krylov import top_eigenpairs
+from ..krylov import standard_normal, top_eigenpairs
 from ..network import Network
 from ..training.loop import Batches, walk
 from .probing import krylov_spaces
@@ -143,12 +143,15 @@ def portrait(
     check_whole("k", k, 1, network.dim)
     check_whole("probes", probes, 1)
     check_whole("lanczos_steps", lanczos_steps, 1)
-    dtype, operator = network.theta.dtype, curvature_of(network, curvature)
-    z = torch.randn(probes, network.dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
-    h, u, r = top_eigenpairs(operator, network.dim, k, dtype=dtype, seed=seed, tol=tol)
+    dtype, device, operator = network.theta.dtype, network.theta.device, curvature_of(network, curvature)
+    draws = torch.Generator().manual_seed(seed)
+    z = standard_normal((probes, network.dim), draws, torch.float64, "cpu").to(dtype).to(device)
+    h, u, r = top_eigenpairs(operator, network.dim, k, dtype=dtype, seed=seed, tol=tol, device=device)
     spectrum = Measure.of([found.quadrature() for found in krylov_spaces(operator, z, lanczos_steps)])
     values, residuals = _filled(h, k), _filled(r / abs(h[0]), k)
-    return Portrait(network.step, network.full_loss(), values, u.double().numpy(), residuals, spectrum, operator.name)
+    return Portrait(
+        network.step, network.full_loss(), values, u.cpu().double().numpy(), residuals, spectrum, operator.name
+    )
 
 
 def similarity(portraits: Sequence[Portrait]) -> Similarity:

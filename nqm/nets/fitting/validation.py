@@ -206,9 +206,9 @@ class Trainings:
 
     def __init__(self, network: Network, path: str | Path | None = None) -> None:
         self.network, self.path = network, None if path is None else Path(path)
-        digest = hashlib.sha256(network.theta.contiguous().numpy().tobytes())
+        digest = hashlib.sha256(network.theta.contiguous().cpu().numpy().tobytes())
         for tensor in leaves(network.data):
-            digest.update(tensor.contiguous().numpy().tobytes())
+            digest.update(tensor.contiguous().cpu().numpy().tobytes())
         self.checkpoint = f"{network.name} {digest.hexdigest()[:16]}"
         self.kept = {} if self.path is None else kept_in(self.path)
 

@@ -93,7 +93,9 @@ class Group:
         theta = torch.stack([task.start(trial.seed) for trial in trials])
         self.rule = method.start(task.network, theta, [t.settings for t in trials], [t.seed for t in trials])
         self.draws = Draws(task.network.examples, [t.seed for t in trials], task.replacement)
-        self.gains = torch.tensor([1 - d for d in first.averages], dtype=theta.dtype)[:, None, None]
+        self.gains = torch.tensor([1 - d for d in first.averages], dtype=theta.dtype, device=theta.device)[
+            :, None, None
+        ]
         self.averages = theta.repeat(len(first.averages), 1, 1)  # the average starts where the weights do
         self.metric = task.metric(first.metric)
         self.slopes = self._choose()

@@ -72,7 +72,7 @@ class KroneckerLayer:
         (trials, examples), m = x.shape[:2], self.module
         if isinstance(m, nn.Embedding):
             symbols = x.reshape(trials, -1)
-            counts = torch.zeros(trials, m.num_embeddings, dtype=m.weight.dtype)
+            counts = torch.zeros(trials, m.num_embeddings, dtype=m.weight.dtype, device=m.weight.device)
             return counts.scatter_add_(1, symbols, torch.ones_like(symbols, dtype=counts.dtype)) / examples
         if isinstance(m, nn.Conv2d):
             kernel, dilation, stride = (tuple[int, ...](pair) for pair in (m.kernel_size, m.dilation, m.stride))
@@ -161,7 +161,10 @@ def _piece(
 ) -> Statistics:  # fmt: skip
     network, size = slopes.network, (len(theta), index.shape[1])
     theta = theta.detach().requires_grad_()
-    shifts = {layer.name: torch.zeros(*size, *layer.shape, dtype=theta.dtype, requires_grad=True) for layer in layers}
+    shifts = {
+        layer.name: torch.zeros(*size, *layer.shape, dtype=theta.dtype, device=theta.device, requires_grad=True)
+        for layer in layers
+    }
 
     def passed(batch: Tree, row: Tensor, moved: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         inputs: dict[str, Tensor] = {}

@@ -50,14 +50,14 @@ class Batches:
 
     def __call__(self, size: int) -> Tensor:
         if self.replacement:
-            return torch.from_numpy(self.rng.integers(self.examples, size=size))
+            return torch.as_tensor(self.rng.integers(self.examples, size=size), device="cpu")
         if size > self.examples:
             needed = f"a batch of {size:,} without replacement needs as many examples"
             raise Wrong(f"{needed}; data has {self.examples:,}", argument="batch_size")
         if len(self.left) < size:  # the rest of an epoch is dropped if it does not fill a batch
             self.left = self.rng.permutation(self.examples)
         taken, self.left = self.left[:size], self.left[size:]
-        return torch.from_numpy(taken)
+        return torch.as_tensor(taken, device="cpu")
 
 
 def walk(

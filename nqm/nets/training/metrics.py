@@ -31,7 +31,8 @@ ORDER_SEED = 0x5F1E  # seed of the order in which examples are seen
 
 def shuffled(data: Tree) -> Tree:
     """The examples in a random order, so that the first ones are a fair sample."""
-    return indexed(data, torch.from_numpy(np.random.default_rng(ORDER_SEED).permutation(count(data))))
+    order = np.random.default_rng(ORDER_SEED).permutation(count(data))
+    return indexed(data, torch.as_tensor(order, device="cpu"))
 
 
 class Metric:

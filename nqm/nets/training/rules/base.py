@@ -100,11 +100,11 @@ class Column:
     """
 
     def __init__(self, values: Sequence[float] | Tensor) -> None:
-        self.values = torch.as_tensor(values, dtype=torch.float64)
+        self.values = torch.as_tensor(values, dtype=torch.float64, device="cpu")
 
     def like(self, tensor: Tensor) -> Tensor:
         """The values in the precision of a tensor, along its first axis."""
-        return self.values.to(tensor.dtype).view(-1, *(1,) * (tensor.ndim - 1))
+        return self.values.to(tensor.dtype).to(tensor.device).view(-1, *(1,) * (tensor.ndim - 1))
 
     def keep(self, rows: Sequence[int]) -> Column:
         """The numbers of the trials in these rows."""

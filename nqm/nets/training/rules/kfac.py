@@ -172,7 +172,7 @@ def _mean_diagonal(M: Tensor) -> Tensor:
 
 
 def _eye(M: Tensor, scale: Tensor) -> Tensor:
-    return scale[:, None, None] * torch.eye(M.shape[-1], dtype=M.dtype)
+    return scale[:, None, None] * torch.eye(M.shape[-1], dtype=M.dtype, device=M.device)
 
 
 def inverse(M: Tensor) -> Tensor:

@@ -1,0 +1,177 @@
+"""The callbacks of the monitor in the real trainers: the numbers of a plain loop, and the same weights as without them."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from nqm.nets import Monitor
+
+
+def data() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(128, 6, generator=generator), torch.randint(3, (128,), generator=generator)
+
+
+def model_of() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def plain_loop(file: Path, clip: float | None) -> nn.Module:
+    """Eight steps of two microbatches of 8."""
+    model, (x, y) = model_of(), data()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with Monitor(model, optimizer, file=file, every=1) as monitor:
+        for t in range(0, 128, 16):
+            optimizer.zero_grad()
+            losses = [F.cross_entropy(model(x[i : i + 8]), y[i : i + 8]) / 2 for i in (t, t + 8)]
+            for loss in losses:
+                loss.backward()
+            monitor.step(float(sum(loss.detach() for loss in losses)))
+            if clip:
+                nn.utils.clip_grad_norm_(model.parameters(), clip)
+            optimizer.step()
+    return model
+
+
+def rows(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def same(one: Path, other: Path) -> None:
+    here, there = rows(one), rows(other)
+    assert len(here) == len(there) == 8
+    for a, b in zip(here, there, strict=True):
+        for name in ("step", "loss", "lr", "batch_size", "noise", "signal"):
+            np.testing.assert_allclose(a[name], b[name], rtol=1e-4, atol=1e-7, err_msg=name)
+
+
+@pytest.mark.slow
+def test_lightning(tmp_path: Path) -> None:
+    lightning = pytest.importorskip("lightning.pytorch")
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model_of()
+
+        def training_step(self, batch: Any, index: int) -> Tensor:
+            return F.cross_entropy(self.model(batch[0]), batch[1])
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), 0.1)
+
+    def train(*callbacks: Any) -> nn.Module:
+        module = Module()
+        trainer = lightning.Trainer(
+            max_epochs=1, accumulate_grad_batches=2, gradient_clip_val=0.2, callbacks=list(callbacks), accelerator="cpu",
+            logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+        )  # fmt: skip
+        trainer.fit(module, DataLoader(TensorDataset(*data()), batch_size=8))
+        return module.model
+
+    callback = Monitor.lightning(file=tmp_path / "lightning.jsonl", every=1)
+    watched, alone = train(callback), train()
+    looped = plain_loop(tmp_path / "plain.jsonl", 0.2)
+    same(tmp_path / "plain.jsonl", tmp_path / "lightning.jsonl")
+    assert callback.monitor is not None
+    assert callback.monitor.noise_scale.value > 0
+    for one, other, third in zip(watched.parameters(), alone.parameters(), looped.parameters(), strict=True):
+        assert torch.equal(one, other)
+        torch.testing.assert_close(one, third)
+
+
+class Rows(Dataset[dict[str, Tensor]]):
+    """The examples as Hugging Face's Trainer takes them."""
+
+    def __init__(self) -> None:
+        self.x, self.y = data()
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        return {"x": self.x[index], "labels": self.y[index]}
+
+
+class WithLoss(nn.Module):
+    """A model that returns its loss, as those of Hugging Face do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = model_of()
+
+    def forward(self, x: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        logits = self.model(x)
+        return {"loss": F.cross_entropy(logits, labels), "logits": logits}
+
+
+@pytest.mark.slow
+def test_trainer_of_hugging_face(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    transformers = pytest.importorskip("transformers")
+
+    class Ordered(transformers.Trainer):
+        def _get_train_sampler(self, *_: object) -> Any:
+            return torch.utils.data.SequentialSampler(self.train_dataset)
+
+    def train(*callbacks: Any) -> nn.Module:
+        model = WithLoss()
+        arguments = transformers.TrainingArguments(
+            str(tmp_path), per_device_train_batch_size=8, gradient_accumulation_steps=2, num_train_epochs=1, max_grad_norm=0.2,
+            report_to=[], save_strategy="no", use_cpu=True, disable_tqdm=True, learning_rate=0.1,
+            lr_scheduler_type="constant",
+        )  # fmt: skip
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        schedule = torch.optim.lr_scheduler.ConstantLR(optimizer, 1.0)
+        trainer = Ordered(
+            model, arguments, train_dataset=Rows(), callbacks=list(callbacks), optimizers=(optimizer, schedule)
+        )
+        trainer.train()
+        return model.model
+
+    callback = Monitor.trainer(file=tmp_path / "trainer.jsonl", every=1)
+    watched, alone = train(callback), train()
+    plain_loop(tmp_path / "plain.jsonl", 0.2)
+    same(tmp_path / "plain.jsonl", tmp_path / "trainer.jsonl")
+    for one, other in zip(watched.parameters(), alone.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.slow
+def test_trainer_of_hugging_face_with_ragged_sequences(tmp_path: Path) -> None:
+    """Each token has the same weight there, so a microbatch has the weight of its tokens."""
+    pytest.importorskip("accelerate")
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(
+        vocab_size=11, n_positions=12, n_embd=8, n_layer=1, n_head=2, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0
+    )
+    torch.manual_seed(0)
+    model = transformers.GPT2LMHeadModel(config)
+    tokens = torch.randint(11, (64, 12), generator=torch.Generator().manual_seed(2))
+    labels = tokens.clone()
+    for i, row in enumerate(labels):
+        row[4 + i // 4 % 8 :] = -100
+
+    examples = [{"input_ids": t, "labels": l} for t, l in zip(tokens, labels, strict=True)]
+    arguments = transformers.TrainingArguments(
+        str(tmp_path), per_device_train_batch_size=4, gradient_accumulation_steps=4, num_train_epochs=1, report_to=[],
+        save_strategy="no", use_cpu=True, disable_tqdm=True, learning_rate=0.0,
+    )  # fmt: skip
+    callback = Monitor.trainer(file=tmp_path / "run.jsonl", every=1)
+    transformers.Trainer(model, arguments, train_dataset=examples, callbacks=[callback]).train()
+    found = rows(tmp_path / "run.jsonl")
+    assert [row["batch_size"] for row in found] == [16] * 4
+    assert not callback.monitor.skipped  # type: ignore[union-attr]
+    assert all(0.5 < row["loss"] / np.log(11) < 1.5 for row in found)
