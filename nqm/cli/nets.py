@@ -61,6 +61,30 @@ class Source:
         return str(path)
 
 
+class Bytes(options.OptionType):
+    """A number of bytes, with K, M, G or T for powers of 1,000."""
+
+    name = metavar = "BYTES"
+
+    def read(self, text: str) -> int:
+        from ..text.values import parse_number
+
+        units = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+        plain = text.strip().upper().removesuffix("B")
+        number = parse_number(plain[:-1]) * units[plain[-1]] if plain[-1:] in units else parse_number(plain)
+        if not 0 < number < math.inf:
+            raise Wrong(f"it must be a number of bytes, such as 8G or 500M, got {text!r:.40}")
+        return int(number)
+
+
+BYTES = Bytes()
+
+
+def _announced(sentence: str) -> None:
+    """Say on standard error what a fit will take."""
+    click.echo(sentence, err=True)
+
+
 class WorkloadText(options.OptionType):
     """The name of a workload, or MODULE:FUNCTION. A name that does not exist is refused before torch is imported."""
 
@@ -82,7 +106,7 @@ network = options.bundle("source", Source, _workload, _train_steps, _examples, o
     "read a noisy quadratic off a real network",
     "nqm fit digits",
     "nqm fit digits --examples 1k --out small.json --plot fit.png",
-    "nqm fit mine:network --noise-vectors 16 --json",
+    "nqm fit mine:network --noise-vectors 16 --memory 8G --json",
 )
 @network
 @option("--lanczos-steps", "Number of Lanczos steps from the gradient.", Whole(2), default=40)
@@ -90,11 +114,14 @@ network = options.bundle("source", Source, _workload, _train_steps, _examples, o
 @option("--probes", "Number of random vectors for the spectral density.", Whole(0), default=0)
 @option("--descent", "Full gradients that follow the real loss; 0 for a plain quadratic.", Whole(0), default=150)
 @option("--curvature", "Curvature to measure; Gauss-Newton if omitted.", Choice(CURVATURE_NAMES))
+@option(
+    "--memory", "Memory of the fit beside activations, such as 8G; fewer Lanczos steps are taken if need be.", BYTES
+)
 @option("--out", "File for the fit, .json or .npz; WORKLOAD.json or FUNCTION.json if omitted.", FIT)
 @options.sink(plot=True)
 def fit(
     source: Source, lanczos_steps: int, noise_vectors: int, probes: int, descent: int, curvature: str | None,
-    out: str | None, sink: Sink,
+    memory: int | None, out: str | None, sink: Sink,
 ) -> None:  # fmt: skip
     """Measure how the gradient's signal and noise are distributed over the curvature of a network.
 
@@ -112,7 +139,7 @@ def fit(
     with progress("fitting") as report:
         found = fit_network(
             network, steps=lanczos_steps, noise_vectors=noise_vectors, probes=probes, descent=descent,
-            curvature=curvature, seed=source.seed, progress=report,
+            curvature=curvature, seed=source.seed, memory=memory, announce=_announced, progress=report,
         )  # fmt: skip
     write(file, found.save)
     sink.deliver(found.to_dict, lambda: _show_fit(found), draw=found.plot)

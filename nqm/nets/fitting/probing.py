@@ -15,6 +15,7 @@ is computed exactly, by a forward-mode pass over the examples, and the probes me
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from time import perf_counter
 
@@ -25,16 +26,18 @@ from torch import Tensor
 from ...sampling.replicas import check_whole
 from ...types import Array, Progress, Wrong
 from ..curvature import Curvature, curvature_of
+from ..derivatives import rows_within
 from ..estimates import Measure
 from ..krylov import SPENT, Krylov, lanczos, standard_normal
 from ..network import Network
 from ..preflight import check_measurable
+from .budget import planned
 from .descent import descend
 from .model import Fit, Provenance
 
 BASIS_BYTES = 2**30  # memory that the Lanczos bases of a group of start vectors may take, at most
 SMALL_BASIS_BYTES = 2**26  # memory that the bases of a group may take whatever the size of the network
-BASIS_NUMBERS = 40  # numbers for each parameter that the bases of a group may hold in a large network
+BASIS_NUMBERS = 30  # numbers for each parameter that the bases of a group may hold in a large network
 SQUARED_EXAMPLES = 512  # number of examples whose gradients are squared for Adam's second moment
 ADAM_EPS = 1e-8  # the eps of Adam, which bounds its preconditioner
 RITZ_RESIDUAL = 0.02  # a Ritz vector with a residual below this share of its curvature counts as an eigenvector
@@ -58,10 +61,15 @@ class Signal:
         """Which of the vectors count as eigenvectors."""
         return self.top["residual"] <= RITZ_RESIDUAL * self.top["h"]
 
+    def release(self) -> None:
+        """Free the memory of the vectors, once the noise along them is known."""
+        object.__setattr__(self, "vectors", self.vectors[:0].clone())
+
 
 def fit(
     network: Network, *, steps: int = 40, noise_vectors: int = 6, noise_steps: int = 12, probes: int = 0,
-    descent: int = 150, curvature: str | None = None, seed: int = 0, progress: Progress | None = None,
+    descent: int = 150, curvature: str | None = None, seed: int = 0, memory: int | None = None,
+    announce: Callable[[str], object] | None = None, progress: Progress | None = None,
 ) -> Fit:  # fmt: skip
     """Measure signal and noise of a network at its checkpoint, and return them as a `Fit`.
 
@@ -75,6 +83,9 @@ def fit(
     descent : number of full gradients along which the real loss is followed; 0 for none. Each adds 2 / largest curvature to
         effective learning rate x steps, and predictions hold about as far as the descent goes: see `descent`.
     curvature : "gauss_newton" (default), "hessian", "fisher" or "empirical_fisher".
+    memory : bytes that the fit may take, beside the activations of a pass; if need be, fewer Lanczos steps are taken, and a note
+        says so.
+    announce : called with a sentence on memory, passes and time before the measurement starts, measured on one product.
     progress : called with (done, total). Ctrl-C keeps the Lanczos steps made so far, and the provenance says how many.
     """
     counts = {"steps": (steps, 2), "noise_vectors": (noise_vectors, 1), "noise_steps": (noise_steps, 2)}
@@ -83,21 +94,26 @@ def fit(
     began = perf_counter()
     loss = check_measurable(network, lambda few: _tried(few, curvature, seed))
     operator, generator = curvature_of(network, curvature), torch.Generator().manual_seed(seed)
-    total = steps + (noise_vectors + probes) * noise_steps
 
     def show(done: int, _: int) -> None:
         if progress:
-            progress(operator.products, total)
+            progress(operator.products, budget.products)
 
     draws, g = noise_draws(network, noise_vectors, generator), network.gradient()
     if not bool((g != 0).any()):
         raise Wrong("the gradient is zero at this checkpoint: there is nothing to train", argument="network")
     if not bool(torch.linalg.vector_norm(g, dtype=torch.float64).isfinite()):
         raise Wrong("the gradient is not finite at this checkpoint; scale the inputs, or load a sound one", "network")
-    signal = signal_of(network, operator, g, steps, generator, show)
+    sizes = {"noise_vectors": noise_vectors, "noise_steps": noise_steps, "probes": probes, "descent": descent}
+    budget = planned(operator, g, steps=steps, **sizes, memory=memory)
+    operator.products, operator.seconds = 0, 0.0  # without the product that was timed
+    if announce:
+        announce(str(budget))
+    signal = signal_of(network, operator, g, budget.steps, generator, show)
     made, alone = operator.products, operator.seconds
-    vectors = random_noise(network, draws, g)
-    noise, density, noise_made = noise_of(operator, signal, vectors, probes, noise_steps, generator, show)
+    noise, density, noise_made = noise_of(
+        operator, signal, random_noise(network, draws, g), probes, noise_steps, generator, show, budget.group_bytes
+    )
     start = perf_counter()
     for _ in range(TIMED_GRADIENTS):
         network.gradient()
@@ -110,7 +126,7 @@ def fit(
         products=operator.products, full_gradients=0 if path is None else int(path.steps[-1]), chunk=network.chunk,
         gradient_seconds=gradient, product_cost=alone / made / gradient,
         product_cost_together=(operator.seconds - alone) / max(operator.products - made, 1) / gradient,
-        notes=tuple(network.notes), seconds=round(perf_counter() - began, 2),
+        notes=(*network.notes, *budget.notes), seconds=round(perf_counter() - began, 2),
     )  # fmt: skip
     nodes = Measure.of([signal.krylov.quadrature()])
     return Fit(nodes, noise, loss, network.examples, signal.top, density, path, about)
@@ -130,26 +146,36 @@ def signal_of(
 
 def noise_of(
     operator: Curvature, signal: Signal, vectors: Tensor, probes: int, steps: int, generator: torch.Generator,
-    progress: Progress,
+    progress: Progress, memory: int | None = None,
 ) -> tuple[Measure, Measure | None, int]:  # fmt: skip
     """Gradient noise over curvature, the density of curvatures if there are probes, and the number of Lanczos steps.
 
     Lanczos starts at the noise vectors, without their parts along eigenvectors, and at random probes.
     """
     exact = signal.converged
-    rest = vectors.clone()
-    for y in signal.vectors[: len(exact)][torch.as_tensor(exact, device=vectors.device)]:
-        rest -= torch.outer(vectors @ y, y)
-    if rest.norm() <= SPENT.get(rest.dtype, 1e-3) * vectors.norm():  # the eigenvectors span all of the noise
+    whole, count = vectors.norm(), len(vectors)
+    rest = _without(vectors, signal.vectors, exact)
+    signal.release()
+    if rest.norm() <= SPENT.get(rest.dtype, 1e-3) * whole:  # the eigenvectors span all of the noise
         rest = rest[:0]
-    starts = torch.cat([rest, standard_normal((probes, rest.shape[1]), generator, rest.dtype, rest.device)])
-    spaces = krylov_spaces(operator, starts, steps, progress=progress)
+    starts = rest
+    if probes:
+        starts = torch.cat([rest, standard_normal((probes, rest.shape[1]), generator, rest.dtype, rest.device)])
+    spaces = krylov_spaces(operator, starts, steps, progress=progress, memory=memory)
     parts = [space.quadrature() for space in spaces]
-    apart = parts[: len(rest)] if len(rest) else [(np.empty(0), np.empty(0))] * len(vectors)
+    apart = parts[: len(rest)] if len(rest) else [(np.empty(0), np.empty(0))] * count
     h, c = signal.top["h"][exact], np.maximum(signal.top["c"][exact], 0)
     measure = Measure.of([(np.append(h, nodes), np.append(c, weights)) for nodes, weights in apart])
     density = parts[len(rest) :]
     return measure, Measure.of(density) if density else None, max(map(len, spaces), default=0)
+
+
+def _without(rows: Tensor, vectors: Tensor, which: Array) -> Tensor:
+    """The rows, in their own memory, without their parts along some orthonormal vectors."""
+    for vector, known in zip(vectors, which, strict=True):
+        if known:
+            rows.addr_(rows @ vector, vector, alpha=-1)
+    return rows
 
 
 def _tried(few: Network, curvature: str | None, seed: int) -> None:
@@ -166,7 +192,7 @@ def _along_top(
 ) -> tuple[dict[str, Array], Tensor]:
     """Signal, noise variance and Adam's preconditioner along the largest Ritz vectors, and these vectors."""
     k = min(TOP_VECTORS, len(found))
-    (values, y), second = found.ritz(k), np.zeros(k)
+    (values, y), second = found.into_ritz(k), np.zeros(k)
     for batch, share in network.batches(k):
         along = network.ways.pushed(lambda t, b=batch: network.losses(t, b), network.theta, y)
         second += share * (along**2).mean(1).cpu().double().numpy()
@@ -194,7 +220,8 @@ def random_noise(network: Network, draws: Tensor, g: Tensor) -> Tensor:
     for batch, _ in network.batches():
         found, pull = network.ways.pulled(lambda t, b=batch: network.losses(t, b), theta)
         high = low + len(found)
-        total += pull(draws[:, low:high]).detach()
+        for rows, weights in zip(total.split(rows_within(theta)), draws.split(rows_within(theta)), strict=True):
+            rows += pull(weights[:, low:high]).detach()
         low = high
     for row, weight in zip(total, draws.sum(1), strict=True):
         row.sub_(weight * g).div_(network.examples**0.5)
@@ -207,7 +234,7 @@ def krylov_spaces(
 ) -> list[Krylov]:  # fmt: skip
     """Run Lanczos from every row, in groups whose bases fit in memory; an interrupt keeps the groups that are done.
 
-    ``memory`` is in bytes; if omitted, that of 40 numbers for each parameter, between 64 MB and 1 GB.
+    ``memory`` is in bytes; if omitted, that of 30 numbers for each parameter, between 64 MB and 1 GB.
     """
     if len(starts) == 0:
         return []
