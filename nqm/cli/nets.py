@@ -62,6 +62,30 @@ class Source:
         return str(path)
 
 
+class Bytes(options.OptionType):
+    """A number of bytes, with K, M, G or T for powers of 1,000."""
+
+    name = metavar = "BYTES"
+
+    def read(self, text: str) -> int:
+        from ..text.values import parse_number
+
+        units = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+        plain = text.strip().upper().removesuffix("B")
+        number = parse_number(plain[:-1]) * units[plain[-1]] if plain[-1:] in units else parse_number(plain)
+        if not 0 < number < math.inf:
+            raise Wrong(f"it must be a number of bytes, such as 8G or 500M, got {text!r:.40}")
+        return int(number)
+
+
+BYTES = Bytes()
+
+
+def _announced(sentence: str) -> None:
+    """Say on standard error what a fit will take."""
+    click.echo(sentence, err=True)
+
+
 class WorkloadText(options.OptionType):
     """The name of a workload, or MODULE:FUNCTION. A name that does not exist is refused before torch is imported."""
 
@@ -100,7 +124,7 @@ network = options.bundle("source", Source, _workload, _train_steps, _examples, o
     "nqm fit digits",
     "nqm fit digits --examples 1k --out small.json --plot fit.png",
     "nqm fit digits --horizon 1000,0.1",
-    "nqm fit mine:network --noise-vectors 16 --json",
+    "nqm fit mine:network --noise-vectors 16 --memory 8G --json",
     "nqm fit mine:network --optimizer adamw --state checkpoint.pt",
     "nqm fit digits --optimizer 'AdamW(1e-3)' -b 64",
 )
@@ -117,12 +141,15 @@ network = options.bundle("source", Source, _workload, _train_steps, _examples, o
     "--state FILE", "The state_dict() of the torch optimizer, or a checkpoint with one, as torch.save writes it.", INPUT
 )
 @option("-b --batch-size", "Batch size of an optimizer that has no state yet.", options.BATCH_SIZE)
+@option(
+    "--memory", "Memory of the fit beside activations, such as 8G; fewer Lanczos steps are taken if need be.", BYTES
+)
 @option("--out", "File for the fit, .json or .npz; WORKLOAD.json or FUNCTION.json if omitted.", FIT)
 @options.sink(plot=True)
 def fit(
     source: Source, lanczos_steps: int, noise_vectors: int, probes: int, descent: int | None,
     horizon: tuple[int, float] | None, no_test: bool, curvature: str | None, optimizer: str | None, state: str | None,
-    batch_size: float | None, out: str | None, sink: Sink,
+    batch_size: float | None, memory: int | None, out: str | None, sink: Sink,
 ) -> None:  # fmt: skip
     """Measure how the gradient's signal and noise are distributed over the curvature of a network.
 
@@ -145,7 +172,7 @@ def fit(
         found = fit_network(
             network, steps=lanczos_steps, noise_vectors=noise_vectors, probes=probes, descent=descent, horizon=horizon,
             test=not no_test, curvature=curvature, optimizer=adaptive, batch_size=batch_size, seed=source.seed,
-            progress=report,
+            memory=memory, announce=_announced, progress=report,
         )  # fmt: skip
     write(file, found.save)
     sink.deliver(found.to_dict, lambda: _show_fit(found), draw=found.plot)

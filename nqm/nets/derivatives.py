@@ -22,7 +22,8 @@ UNSUPPORTED = (RuntimeError, NotImplementedError, ValueError, TypeError, Asserti
 """What torch raises for an operation that lacks a rule for forward mode or vectorising."""
 ROUNDING_OF_WAYS = {torch.float64: 1e-8, torch.float32: 1e-3}
 """Relative difference that fast and slow derivatives may have by rounding, by precision; 1e-2 for any other."""
-ROWS_TOGETHER = 8  # rows that are pulled back together
+ROWS_TOGETHER = 8  # rows that are pulled back together, at most
+ROWS_BYTES = 2**26  # memory that the rows of weights may take that are pulled back or pushed forward together
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Ways:
         """The value, and the map from rows u to rows J' u."""
         if self.fast:
             value, pull = pulled_back(function, at)
-            return value, lambda rows: vmap(pull, chunk_size=ROWS_TOGETHER)(rows)
+            return value, lambda rows: vmap(pull, chunk_size=min(ROWS_TOGETHER, rows_within(at)))(rows)
         x = at.detach().requires_grad_()
         with torch.enable_grad():
             value = function(x)
@@ -45,7 +46,7 @@ class Ways:
     def pushed(self, function: Function, at: Tensor, rows: Tensor) -> Tensor:
         """The rows J v."""
         if self.fast:
-            return vmap(lambda v: pushed_forward(function, at, v)[1])(rows)
+            return vmap(lambda v: pushed_forward(function, at, v)[1], chunk_size=rows_within(at))(rows)
         x = at.detach().requires_grad_()
         with torch.enable_grad():
             value = function(x)
@@ -73,6 +74,11 @@ class Ways:
 
 
 SLOWEST = Ways(fast=False, together=False)
+
+
+def rows_within(at: Tensor) -> int:
+    """How many rows as long as ``at`` a pass may hold."""
+    return max(1, ROWS_BYTES // (at.numel() * at.element_size()))
 
 
 def chosen_ways(

@@ -20,18 +20,20 @@ from ..types import Array, Progress, Wrong
 SPENT = {torch.float64: 1e-11, torch.float32: 1e-5}
 """A residual below this share of |T| is rounding: the Krylov space is complete. By precision; 1e-3 for any other."""
 
+TURNED_TOGETHER = 2**16  # entries of the basis that are turned into Ritz vectors at a time
+
 
 @dataclass(frozen=True, eq=False)
 class Krylov:
     """What Lanczos found from one start vector: the diagonal alpha and off-diagonal beta of T, and |v|.
 
-    ``basis`` has the rows of Q', if they were kept. ``last`` is the next off-diagonal entry of T.
+    ``basis`` is Q', (steps, parameters), if it was kept. ``last`` is the next off-diagonal entry of T.
     """
 
     alpha: Array
     beta: Array
     norm: float
-    basis: list[Tensor] | None = None
+    basis: Tensor | None = None
     last: float = 0.0
 
     def __len__(self) -> int:
@@ -47,15 +49,24 @@ class Krylov:
 
     def ritz(self, k: int | None = None) -> tuple[Array, Tensor]:
         """All Ritz values, largest first, and the k first Ritz vectors as rows."""
+        values, basis, turn = self._turn(k)
+        return values, turn @ basis
+
+    def into_ritz(self, k: int) -> tuple[Array, Tensor]:
+        """All Ritz values, largest first, and the k first Ritz vectors, which take the place of the basis in memory."""
+        values, basis, turn = self._turn(k)
+        for piece in basis.split(TURNED_TOGETHER, dim=1):
+            piece[: len(turn)] = turn @ piece
+        return values, basis[: len(turn)]
+
+    def _turn(self, k: int | None) -> tuple[Array, Tensor, Tensor]:
+        """Ritz values, the basis, and the matrix that makes Ritz vectors of it."""
         if self.basis is None:
             raise Wrong("the basis was not kept; call lanczos with keep=True", argument="keep")
         values, vectors = self._eigen()
         order = np.argsort(-values)
-        turn = torch.as_tensor(vectors[:, order[:k]].T.copy(), dtype=self.basis[0].dtype, device=self.basis[0].device)
-        found = torch.zeros(len(turn), len(self.basis[0]), dtype=turn.dtype, device=turn.device)
-        for column, row in zip(turn.T, self.basis, strict=True):
-            found.addr_(column, row)
-        return values[order], found
+        turn = torch.as_tensor(vectors[:, order[:k]].T.copy(), dtype=self.basis.dtype, device=self.basis.device)
+        return values[order], self.basis, turn
 
     def along(self, v: Tensor) -> Array:
         """The parts of a vector along the Ritz vectors, largest value first, without forming these."""
@@ -93,12 +104,13 @@ def lanczos(
     if not bool((norms > 0).all()) or not bool(torch.isfinite(norms).all()):
         raise Wrong("lanczos needs start vectors that are finite and not zero", argument="start")
     k, steps = len(start), min(steps, start.shape[1])
-    basis = [start / norms.to(start.dtype).to(start.device)[:, None]]
+    basis = torch.empty(k, steps, start.shape[1], dtype=start.dtype, device=start.device)
+    basis[:, 0] = start / norms.to(start.dtype).to(start.device)[:, None]
     alpha, beta = np.zeros((k, steps)), np.zeros((k, steps))
     length, made = np.full(k, steps), 0
     try:
         for j in range(steps):
-            _advance(product, basis, alpha, beta, last=made + 1 == steps)
+            _advance(product, basis, alpha, beta, j)
             made = j + 1
             scale = np.abs(alpha[:, :made]).max(1) + np.abs(beta[:, :made]).max(1)
             spent = beta[:, j] <= SPENT.get(start.dtype, 1e-3) * scale
@@ -113,29 +125,24 @@ def lanczos(
     return _found(alpha, beta, norms, np.minimum(length, made), basis if keep else None)
 
 
-def _found(alpha: Array, beta: Array, norms: Tensor, length: Array, basis: list[Tensor] | None = None) -> list[Krylov]:
-    """The results after ``length`` steps from each start vector; bases share the memory of the rows."""
-    kept = [None if basis is None else [rows[i] for rows in basis[:n]] for i, n in enumerate(length)]
-    parts = zip(alpha, beta, norms.tolist(), kept, length, strict=True)
-    return [Krylov(a[:n], b[: n - 1], norm, vectors, b[n - 1]) for a, b, norm, vectors, n in parts]
+def _found(alpha: Array, beta: Array, norms: Tensor, length: Array, basis: Tensor | None = None) -> list[Krylov]:
+    """The results after ``length`` steps from each start vector; their bases are views of one tensor."""
+    kept = [None if basis is None else basis[i, :n] for i, n in enumerate(length)]
+    rows = zip(alpha, beta, norms.tolist(), kept, length, strict=True)
+    return [Krylov(a[:n], b[: n - 1], norm, vectors, b[n - 1]) for a, b, norm, vectors, n in rows]
 
 
-def _advance(product: Callable[[Tensor], Tensor], basis: list[Tensor], alpha: Array, beta: Array, last: bool) -> None:
-    """Take one step: multiply the newest vectors, orthogonalise against all earlier ones, and append the next vectors.
-
-    ``basis`` has one tensor (vectors, parameters) for each step. After the ``last`` step no vectors are appended.
-    """
-    v, j = product(basis[-1]), len(basis) - 1
-    alpha[:, j] = (v * basis[-1]).sum(1).cpu().double().numpy()
-    for again in range(2):
-        shares = [(old * v).sum(1, keepdim=True) for old in basis]
-        v = v if again else v.clone()  # which a product may have returned as it was given
-        for share, old in zip(shares, basis, strict=True):
-            v.addcmul_(share, old, value=-1.0)
+def _advance(product: Callable[[Tensor], Tensor], basis: Tensor, alpha: Array, beta: Array, j: int) -> None:
+    """Take one step: multiply the newest vectors, orthogonalise against all earlier ones, and store the next if it has a place."""
+    v = product(basis[:, j])
+    alpha[:, j] = (v * basis[:, j]).sum(1).cpu().double().numpy()
+    old = basis[:, : j + 1]
+    for _ in range(2):
+        v = v - torch.einsum("kj,kjp->kp", torch.einsum("kjp,kp->kj", old, v), old)
     left = torch.linalg.vector_norm(v, dim=1)
     beta[:, j] = left.cpu().double().numpy()
-    if not last:
-        basis.append(v.div_(left.clamp(min=torch.finfo(v.dtype).tiny)[:, None]))
+    if j + 1 < basis.shape[1]:
+        torch.div(v, left.clamp(min=torch.finfo(v.dtype).tiny)[:, None], out=basis[:, j + 1])
 
 
 def top_eigenpairs(

@@ -29,7 +29,7 @@ from .training.loop import train
 from .trees import Tree, collect, count, grad, indexed, pushed_forward, tree_map, vmap
 
 PASS_EXAMPLES = 2048  # examples in a pass with one vector; a pass with several vectors takes fewer
-GRADIENT_BYTES = 2**28  # memory that the gradients of single examples may take at once
+GRADIENT_BYTES = 2**26  # memory that the gradients of single examples may take at once
 BY_EXAMPLE: tuple[Callable[..., Tensor], ...] = (F.cross_entropy, F.mse_loss, F.binary_cross_entropy_with_logits)
 """Losses that PyTorch computes for every example at once, with ``reduction="none"``."""
 Likelihood = str | Callable[[Tensor, torch.Generator], Tensor] | None

@@ -27,8 +27,7 @@ def test_all_steps_give_the_whole_spectrum() -> None:
         np.testing.assert_allclose(nodes, values, atol=1e-12)
         np.testing.assert_allclose(weights, (vectors.T @ v.numpy()) ** 2, rtol=1e-4, atol=1e-10)
         assert found.basis is not None
-        Q = torch.stack(found.basis)
-        torch.testing.assert_close(Q @ Q.T, torch.eye(60, dtype=torch.float64), atol=1e-12, rtol=0)
+        torch.testing.assert_close(found.basis @ found.basis.T, torch.eye(60, dtype=torch.float64), atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("steps", [3, 10, 25])

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,13 +12,14 @@ from torch import Tensor
 
 from ...optimizers import Adam, AdamW
 from ...optimizers.base import Optimizer
-from ...types import Wrong
+from ...types import Array, Wrong
 from ..krylov import Krylov
 from ..network import Network
 from .metric import Metric
 
 ADAPTIVE = {"Adam": Adam, "AdamW": AdamW}
 """The optimizers whose metric is known, by the name of their class, which is the same in torch and here."""
+OUTSIDE = 1e-6  # a smaller share of the momentum outside of the gradient's Krylov space is rounding
 DRIFT_EXAMPLES = 512  # number of examples whose gradients are squared, to tell how v will drift
 DRIFT_WEIGHTS = 256
 """Number of weights whose v is followed, drawn in proportion to D g^2, the share of a weight in how the loss falls. Their mean
@@ -217,29 +217,39 @@ def second_moments(network: Network, generator: torch.Generator) -> tuple[Tensor
     return signal, (squares / len(some) - signal).clamp(min=0)
 
 
-def metric_of(
-    network: Network, state: AdamState, krylov: Krylov, g: Tensor, rest: Krylov | None, generator: torch.Generator
-) -> Metric:  # fmt: skip
-    """The metric of a state, with the gradient g in its units, the Krylov space of g, and that of the momentum outside of it."""
-    values = np.sort(krylov.quadrature()[0])[::-1]
+class Brought(NamedTuple):
+    """What a state brings along, on the Ritz vectors of the gradient's Krylov space, and the momentum outside of that space."""
+
+    h: Array
+    g: Array
+    m: Array
+    pull: Array
+    outside: Tensor | None
+
+
+def brought_along(theta: Tensor, state: AdamState, krylov: Krylov, g: Tensor) -> Brought:
+    """What a state brings along at the weights theta, with the gradient g in the units of the metric, and its Krylov space."""
+    assert krylov.basis is not None
     root = state.preconditioner.sqrt()
-    pull = state.rate * state.decay * network.theta / root
-    g_along, m_along, pull_along = map(krylov.along, (g, root * state.momentum, pull))
-    h, m2 = rest.quadrature() if rest else (np.empty(0), np.empty(0))
+    m, pull = root * state.momentum, state.rate * state.decay * theta / root
+    outside = m.clone()
+    for row in krylov.basis:
+        outside -= (row @ m) * row
+    kept = outside if float(outside.norm()) > OUTSIDE * float(m.norm()) else None
+    h = np.sort(krylov.quadrature()[0])[::-1]
+    return Brought(h, krylov.along(g), krylov.along(m), krylov.along(pull), kept)
+
+
+def metric_of(
+    network: Network, state: AdamState, brought: Brought, outside: Krylov | None, generator: torch.Generator
+) -> Metric:
+    """The metric of a state; ``outside`` is the Krylov space of the momentum outside of the gradient's."""
+    h, m2 = outside.quadrature() if outside else (np.empty(0), np.empty(0))
     signal, noise = second_moments(network, generator)
     share = (state.preconditioner.double() * signal).cpu()
     some = torch.multinomial(share / share.sum(), DRIFT_WEIGHTS, replacement=True, generator=generator)
     second = state.second.double().clamp(min=torch.finfo(torch.float64).tiny)
     drift_g2, drift_c = ((part / second).cpu()[some].numpy() for part in (signal, noise))
     norm2 = np.array([float(signal.sum()), float(noise.sum())])
-    return Metric(state.optimizer, state.step, values, g_along, m_along, pull_along, h, m2, drift_g2, drift_c, norm2)
-
-
-def momentum_outside(state: AdamState, krylov: Krylov) -> Tensor | None:
-    """The part of the momentum, in the units of the metric, outside of a Krylov space; None if there is none."""
-    assert krylov.basis is not None
-    m = state.preconditioner.sqrt() * state.momentum
-    rest = m.clone()
-    for row in krylov.basis:
-        rest -= (row @ m) * row
-    return rest if float(rest.norm()) > 1e-6 * float(m.norm()) and math.isfinite(float(rest.norm())) else None
+    parts = brought.h, brought.g, brought.m, brought.pull
+    return Metric(state.optimizer, state.step, *parts, h, m2, drift_g2, drift_c, norm2)

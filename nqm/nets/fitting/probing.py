@@ -16,6 +16,7 @@ is computed exactly, by a forward-mode pass over the examples, and the probes me
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from time import perf_counter
 
@@ -26,12 +27,14 @@ from torch import Tensor
 from ...sampling.replicas import check_whole
 from ...types import Array, Progress, Wrong
 from ..curvature import Curvature, curvature_of
+from ..derivatives import rows_within
 from ..estimates import Measure
 from ..krylov import SPENT, Krylov, lanczos, standard_normal
 from ..network import Network
 from ..preflight import check_measurable
 from ..rescaled import Rescaled
-from .adam_state import AdamState, metric_of, momentum_outside, read_state
+from .adam_state import AdamState, Brought, brought_along, metric_of, read_state
+from .budget import planned
 from .descent import DESCENT_MOMENTUM, descend
 from .metric import Metric
 from .model import Fit, Provenance
@@ -43,7 +46,7 @@ USUAL_DESCENT = (
 LEAST_DESCENT = 20  # fewest full gradients of a descent with a horizon; phi needs some points after its first ten steps
 BASIS_BYTES = 2**30  # memory that the Lanczos bases of a group of start vectors may take, at most
 SMALL_BASIS_BYTES = 2**26  # memory that the bases of a group may take whatever the size of the network
-BASIS_NUMBERS = 40  # numbers for each parameter that the bases of a group may hold in a large network
+BASIS_NUMBERS = 30  # numbers for each parameter that the bases of a group may hold in a large network
 SQUARED_EXAMPLES = 512  # number of examples whose gradients are squared for Adam's second moment
 ADAM_EPS = 1e-8  # the eps of Adam, which bounds its preconditioner
 RITZ_RESIDUAL = 0.02  # a Ritz vector with a residual below this share of its curvature counts as an eigenvector
@@ -61,17 +64,23 @@ class Signal:
     krylov: Krylov
     top: dict[str, Array]
     vectors: Tensor
+    brought: Brought | None = None
 
     @property
     def converged(self) -> Array:
         """Which of the vectors count as eigenvectors."""
         return self.top["residual"] <= RITZ_RESIDUAL * self.top["h"]
 
+    def release(self) -> None:
+        """Free the memory of the vectors, once the noise along them is known."""
+        object.__setattr__(self, "vectors", self.vectors[:0].clone())
+
 
 def fit(
     network: Network, *, steps: int = 40, noise_vectors: int = 6, noise_steps: int = 12, probes: int = 0,
     descent: int | None = None, horizon: tuple[int, float] | None = None, test: bool = True, curvature: str | None = None,
-    optimizer: object = None, batch_size: float | None = None, seed: int = 0, progress: Progress | None = None,
+    optimizer: object = None, batch_size: float | None = None, seed: int = 0, memory: int | None = None,
+    announce: Callable[[str], object] | None = None, progress: Progress | None = None,
 ) -> Fit:  # fmt: skip
     """Measure signal and noise of a network at its checkpoint, and return them as a `Fit`.
 
@@ -91,6 +100,9 @@ def fit(
     optimizer : a ``torch.optim.AdamW`` or ``Adam`` that has trained the network up to here, or its ``state_dict()``; then
         everything is measured in the metric of its preconditioner, and `Fit.predict` predicts AdamW or Adam. An nqm optimizer such
         as ``AdamW(1e-3)`` stands for one that starts here, at the given ``batch_size``.
+    memory : bytes that the fit may take, beside the activations of a pass; if need be, fewer Lanczos steps are taken, and a note
+        says so.
+    announce : called with a sentence on memory, passes and time before the measurement starts, measured on one product.
     progress : called with (done, total). Ctrl-C keeps the Lanczos steps made so far, and the provenance says how many.
     """
     counts = {"steps": (steps, 2), "noise_vectors": (noise_vectors, 1), "noise_steps": (noise_steps, 2)}
@@ -105,21 +117,28 @@ def fit(
         state = read_state(network, optimizer, batch_size)
         network = Rescaled(network, state.preconditioner.sqrt())
     operator, generator = curvature_of(network, curvature), torch.Generator().manual_seed(seed)
-    total = steps + (noise_vectors + probes) * noise_steps
 
     def show(done: int, _: int) -> None:
         if progress:
-            progress(operator.products, total)
+            progress(operator.products, budget.products)
 
     draws, g = noise_draws(network, noise_vectors, generator), network.gradient()
     if not bool((g != 0).any()):
         raise Wrong("the gradient is zero at this checkpoint: there is nothing to train", argument="network")
     if not bool(torch.linalg.vector_norm(g, dtype=torch.float64).isfinite()):
         raise Wrong("the gradient is not finite at this checkpoint; scale the inputs, or load a sound one", "network")
-    signal = signal_of(network, operator, g, steps, generator, show)
+    sizes = {"noise_vectors": noise_vectors, "noise_steps": noise_steps, "probes": probes}
+    budget = planned(
+        operator, g, steps=steps, **sizes, descent=USUAL_DESCENT if descent is None else descent, memory=memory
+    )
+    operator.products, operator.seconds = 0, 0.0  # without the product that was timed
+    if announce:
+        announce(str(budget))
+    signal = signal_of(network, operator, g, budget.steps, generator, show, (plain.theta, state) if state else None)
     made, alone = operator.products, operator.seconds
-    vectors = random_noise(network, draws, g)
-    noise, density, noise_made = noise_of(operator, signal, vectors, probes, noise_steps, generator, show)
+    noise, density, noise_made = noise_of(
+        operator, signal, random_noise(network, draws, g), probes, noise_steps, generator, show, budget.group_bytes
+    )
     start = perf_counter()
     for _ in range(TIMED_GRADIENTS):
         network.gradient()
@@ -133,14 +152,14 @@ def fit(
         products=operator.products, full_gradients=0 if path is None else int(path.steps[-1]), chunk=network.chunk,
         gradient_seconds=gradient, product_cost=alone / made / gradient,
         product_cost_together=(operator.seconds - alone) / max(operator.products - made, 1) / gradient,
-        notes=tuple(network.notes), seconds=round(perf_counter() - began, 2),
+        notes=(*network.notes, *budget.notes), seconds=round(perf_counter() - began, 2),
     )  # fmt: skip
     nodes = Measure.of([signal.krylov.quadrature()])
     found = Fit(nodes, noise, loss, network.examples, signal.top, density, path, about)
     if test and path is not None:
         found = with_test(network, found, seed=seed, progress=progress)  # in the units of the metric, if there is one
-    if state is not None:
-        found = replace(found, metric=_metric(plain, state, operator, signal, g, noise_steps, generator))
+    if state is not None and signal.brought is not None:
+        found = replace(found, metric=_metric(plain, state, operator, signal.brought, noise_steps, generator))
     return replace(found, provenance=replace(about, seconds=round(perf_counter() - began, 2)))
 
 
@@ -167,48 +186,62 @@ def _check_horizon(horizon: tuple[int, float], descent: int | None) -> None:
 
 
 def _metric(
-    network: Network, state: AdamState, operator: Curvature, signal: Signal, g: Tensor, steps: int, generator: torch.Generator
+    network: Network, state: AdamState, operator: Curvature, brought: Brought, steps: int, generator: torch.Generator
 ) -> Metric:  # fmt: skip
     """The metric of an optimizer's state, whose momentum has a part outside of the gradient's Krylov space."""
-    rest = momentum_outside(state, signal.krylov)
-    spaces = [] if rest is None else krylov_spaces(operator, rest[None], steps)
-    return metric_of(network, state, signal.krylov, g, spaces[0] if spaces else None, generator)
+    spaces = [] if brought.outside is None else krylov_spaces(operator, brought.outside[None], steps)
+    return metric_of(network, state, brought, spaces[0] if spaces else None, generator)
 
 
 def signal_of(
-    network: Network, operator: Curvature, g: Tensor, steps: int, generator: torch.Generator, progress: Progress
-) -> Signal:
-    """Run Lanczos from the gradient, and measure signal and noise along the vectors of the largest curvatures."""
+    network: Network, operator: Curvature, g: Tensor, steps: int, generator: torch.Generator, progress: Progress,
+    adam: tuple[Tensor, AdamState] | None = None,
+) -> Signal:  # fmt: skip
+    """Run Lanczos from the gradient, and measure signal and noise along the vectors of the largest curvatures.
+
+    ``adam`` are the weights in their own units and the state of Adam, if that is the metric.
+    """
     (found,) = krylov_spaces(operator, g[None], steps, keep=True, progress=progress)
+    brought = brought_along(*adam, found, g) if adam else None
     top, vectors = _along_top(network, found, g, generator)
     if not top["h"].max() > 0:
         largest = f"the largest curvature along the gradient is {top['h'].max():g}, as if every softmax were saturated"
         raise Wrong(f"{largest}; scale the inputs, or take another checkpoint", argument="network")
-    return Signal(replace(found, basis=None), top, vectors)  # the basis is the largest thing in memory
+    return Signal(replace(found, basis=None), top, vectors, brought)  # the basis is the largest thing in memory
 
 
 def noise_of(
     operator: Curvature, signal: Signal, vectors: Tensor, probes: int, steps: int, generator: torch.Generator,
-    progress: Progress,
+    progress: Progress, memory: int | None = None,
 ) -> tuple[Measure, Measure | None, int]:  # fmt: skip
     """Gradient noise over curvature, the density of curvatures if there are probes, and the number of Lanczos steps.
 
     Lanczos starts at the noise vectors, without their parts along eigenvectors, and at random probes.
     """
     exact = signal.converged
-    rest = vectors.clone()
-    for y in signal.vectors[: len(exact)][torch.as_tensor(exact, device=vectors.device)]:
-        rest -= torch.outer(vectors @ y, y)
-    if rest.norm() <= SPENT.get(rest.dtype, 1e-3) * vectors.norm():  # the eigenvectors span all of the noise
+    whole, count = vectors.norm(), len(vectors)
+    rest = _without(vectors, signal.vectors, exact)
+    signal.release()
+    if rest.norm() <= SPENT.get(rest.dtype, 1e-3) * whole:  # the eigenvectors span all of the noise
         rest = rest[:0]
-    starts = torch.cat([rest, standard_normal((probes, rest.shape[1]), generator, rest.dtype, rest.device)])
-    spaces = krylov_spaces(operator, starts, steps, progress=progress)
+    starts = rest
+    if probes:
+        starts = torch.cat([rest, standard_normal((probes, rest.shape[1]), generator, rest.dtype, rest.device)])
+    spaces = krylov_spaces(operator, starts, steps, progress=progress, memory=memory)
     parts = [space.quadrature() for space in spaces]
-    apart = parts[: len(rest)] if len(rest) else [(np.empty(0), np.empty(0))] * len(vectors)
+    apart = parts[: len(rest)] if len(rest) else [(np.empty(0), np.empty(0))] * count
     h, c = signal.top["h"][exact], np.maximum(signal.top["c"][exact], 0)
     measure = Measure.of([(np.append(h, nodes), np.append(c, weights)) for nodes, weights in apart])
     density = parts[len(rest) :]
     return measure, Measure.of(density) if density else None, max(map(len, spaces), default=0)
+
+
+def _without(rows: Tensor, vectors: Tensor, which: Array) -> Tensor:
+    """The rows, in their own memory, without their parts along some orthonormal vectors."""
+    for vector, known in zip(vectors, which, strict=True):
+        if known:
+            rows.addr_(rows @ vector, vector, alpha=-1)
+    return rows
 
 
 def _tried(few: Network, curvature: str | None, seed: int) -> None:
@@ -225,7 +258,7 @@ def _along_top(
 ) -> tuple[dict[str, Array], Tensor]:
     """Signal, noise variance and Adam's preconditioner along the largest Ritz vectors, and these vectors."""
     k = min(TOP_VECTORS, len(found))
-    (values, y), second = found.ritz(k), np.zeros(k)
+    (values, y), second = found.into_ritz(k), np.zeros(k)
     for batch, share in network.batches(k):
         along = network.ways.pushed(lambda t, b=batch: network.losses(t, b), network.theta, y)
         second += share * (along**2).mean(1).cpu().double().numpy()
@@ -253,7 +286,8 @@ def random_noise(network: Network, draws: Tensor, g: Tensor) -> Tensor:
     for batch, _ in network.batches():
         found, pull = network.ways.pulled(lambda t, b=batch: network.losses(t, b), theta)
         high = low + len(found)
-        total += pull(draws[:, low:high]).detach()
+        for rows, weights in zip(total.split(rows_within(theta)), draws.split(rows_within(theta)), strict=True):
+            rows += pull(weights[:, low:high]).detach()
         low = high
     for row, weight in zip(total, draws.sum(1), strict=True):
         row.sub_(weight * g).div_(network.examples**0.5)
@@ -266,7 +300,7 @@ def krylov_spaces(
 ) -> list[Krylov]:  # fmt: skip
     """Run Lanczos from every row, in groups whose bases fit in memory; an interrupt keeps the groups that are done.
 
-    ``memory`` is in bytes; if omitted, that of 40 numbers for each parameter, between 64 MB and 1 GB.
+    ``memory`` is in bytes; if omitted, that of 30 numbers for each parameter, between 64 MB and 1 GB.
     """
     if len(starts) == 0:
         return []
