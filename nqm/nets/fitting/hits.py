@@ -41,7 +41,7 @@ RATE_FACTORS = (
     2.0,
 )  # multiples of a learning rate tuned for the expected loss that are tried for first hits
 LATENESS = 3.0  # sampled trainings end after this multiple of the steps after which the expected loss arrives
-SHORTEST = 64  # but not before this step
+FEWEST_SAMPLED_STEPS = 64  # but not before this step
 SAMPLED_STREAM = 0xF125  # stream of the random numbers of first hits
 
 
@@ -168,6 +168,6 @@ def tuned_for_hits(fit: Fit, tuned: Optimizer, expected: float, batch_size: floa
     tried = [assign(tuned, rate.path, factor * rate.value) for factor in RATE_FACTORS]
     if isinstance(tuned, Averaging) or fit.bend is None:
         tried = [one for one in tried if excess(fit.spectrum, one, None) <= 1] or [tuned]
-    most = int(min(max(LATENESS * expected, SHORTEST), MAX_SAMPLED_STEPS))
+    most = int(min(max(LATENESS * expected, FEWEST_SAMPLED_STEPS), MAX_SAMPLED_STEPS))
     found = [first_hits(fit, one, batch_size, target, most=most) for one in tried]
     return min(found, key=lambda hit: (hit.steps, hit.high))
