@@ -47,13 +47,14 @@ def rows_of(name: str, fit: Fit, runs: Sequence[Run]) -> Iterator[Row]:
             ahead = given.predict(run.optimizer, run.batch_size, run.steps.tolist())
             old = given.predict(run.optimizer, run.batch_size, run.steps.tolist(), bent=False)
             for i, t in enumerate(run.steps.tolist()):
-                yield {
+                row = {
                     "network": name, "chosen_on": int(CASES[name].chosen_on), "descent": int(given.descent.steps[-1]),
                     "short": int(length > 0), "optimizer": str(run.optimizer), "batch_size": run.batch_size, "steps": t,
                     "excess": excess(fit.spectrum, run.optimizer, None), "past": float(ahead.reach[i] / end),
                     "trained": run.loss[i], "stderr": run.stderr[i], "predicted": ahead.loss[i], "low": ahead.low[i],
                     "high": ahead.high[i], "plain": old.loss[i] if old.run.outcome.ok else np.nan,
                 }  # fmt: skip
+                yield {k: float(f"{v:.6g}") if isinstance(v, float) else v for k, v in row.items()}
 
 
 def told(title: str, rows: list[Row], part: Callable[[Row], bool]) -> None:

@@ -47,7 +47,8 @@ CHECKS = Path(__file__).with_name("checks")
 RESULTS_PAGE = Path(__file__).with_name("results.md")
 WORKLOADS = ("digits", "fashion_mlp", "fashion_cnn", "moby_transformer", "cifar_resnet8")
 SUMMARY = ("fashion_cnn", "fashion_validation", "digits", "moby_transformer", "cifar_resnet8")  # studies of the summary
-WORDS = ("workload", "optimizer", "variant")  # columns of docs/checks that are not numbers
+WORDS = ("workload", "network", "optimizer", "variant")  # columns of docs/checks that are not numbers
+NEAR_EDGE = 0.74  # settings of prediction.csv at this multiple of the largest stable rate or more are near the edge
 FISHER = "fisher_cifar_resnet8"  # of docs/checks
 TRAININGS = "fisher_trainings"  # of docs/checks, while there is one
 RANGE = 0.5  # effective rates x curvature up to this are the range of ten that is checked everywhere
@@ -312,6 +313,31 @@ def checks_table() -> str:
     return markdown(["workload", "rates", "model", *(f"{t:,} steps" for t in steps)], lines)
 
 
+def predictions_table() -> str:
+    """Errors and coverage on each network of docs/checks/prediction.csv, and past the edge of stability."""
+    rows = read_rows("prediction")
+    for row in rows:
+        row["error"] = abs(row["predicted"] / row["trained"] - 1)
+        row["held"] = row["low"] <= row["trained"] <= row["high"]
+    usual = [row for row in rows if row["excess"] < NEAR_EDGE and not row["short"]]
+    parts = {
+        name: [row for row in usual if row["network"] == name] for name in dict.fromkeys(r["network"] for r in usual)
+    }
+    names = {n: f"`{n}`{', chosen on' if some[0]['chosen_on'] else ''}" for n, some in parts.items()}
+    parts = {names[n]: some for n, some in parts.items()}
+    parts["past the end of a descent of 150 steps"] = [
+        row for row in rows if row["short"] and row["past"] > 1 and row["excess"] < NEAR_EDGE
+    ]
+    parts["past the edge of stability"] = [row for row in rows if row["excess"] > 1 and not row["short"]]
+    steps = sorted({row["steps"] for row in rows})
+    lines = []
+    for name, some in parts.items():
+        errors = [[row["error"] for row in some if row["steps"] == t] for t in steps]
+        held = sum(row["held"] for row in some)
+        lines.append((name, *map(_median_and_worst, errors), f"{held / len(some):.0%} of {len(some)}"))
+    return markdown(["network", *(f"{t:,.0f} steps" for t in steps), "interval holds"], lines)
+
+
 def _median_and_worst(errors: list[float]) -> str:
     return f"{percent(float(np.median(errors)))} ({percent(max(errors))})" if errors else ""
 
@@ -350,6 +376,7 @@ def mean_field_page() -> str:
 def nets_page() -> str:
     tables = {
         "checks": checks_table(),
+        "predictions": predictions_table(),
         "adamw": adamw_table(),
         "fisher": fisher_table(),
         "trainings": trainings_table(),

@@ -1,18 +1,20 @@
 """What the fit of a network says about a study of it: tuned steps to the study's target, by the exact engine.
 
-SGD, heavy ball, Nesterov and averages of them are predicted as they are. Adam is predicted as heavy ball with the
-preconditioner H^-p, with the p that the fit measured. For K-FAC and others a fit knows no such p, and they are not predicted.
+The steps are medians of first hits, as those of a study are. SGD, heavy ball, Nesterov and averages of them are predicted as
+they are. Adam is predicted as heavy ball with the preconditioner H^-p, with the p that the fit measured. For K-FAC and others
+a fit knows no such p, and they are not predicted.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ...nets.fitting.advice import quadratic_at
+from ...nets.fitting.hits import FirstHits, tuned_for_hits
 from ...nets.fitting.model import Fit
 from ...optimizers import EMA, SGD, Adam, AdamW, HeavyBall, Optimizer, Preconditioned, RMSProp
 from ...optimizers.base import fill, parameters
@@ -70,10 +72,30 @@ def predicted(fit: Fit, study: Study, curves: Sequence[Curve], progress: Progres
         if isinstance(family, str):
             notes.append(family)
         else:
-            sweeps[curve.name] = sweep(problem, family, curve.batch_sizes.tolist(), target=goal)
+            swept = sweep(problem, family, curve.batch_sizes.tolist(), target=goal)
+            sweeps[curve.name] = by_first_hits(fit, swept, target)
         if progress:
             progress(i + 1, len(curves))
     return Predicted(sweeps, tuple(notes))
+
+
+def by_first_hits(fit: Fit, swept: Sweep, target: float) -> Sweep:
+    """The sweep with steps that compare with those of a study: medians of first hits, at learning rates tuned for them.
+
+    A training of a study arrives when its own loss does, which is before the expected loss.
+    """
+    found: list[FirstHits | None] = []
+    for tuned, steps, size in zip(swept.optimizers, swept.steps, swept.batch_sizes, strict=True):
+        found.append(None if tuned is None else tuned_for_hits(fit, tuned, float(steps), float(size), target))
+    arrived = [hit if hit is not None and math.isfinite(hit.steps) else None for hit in found]
+    steps = np.array([math.nan if hit is None else hit.steps for hit in arrived])
+    chosen = tuple(None if hit is None else hit.optimizer for hit in arrived)
+    rates = [math.nan if one is None else float(parameters(one)["lr"].value) for one in chosen]
+    effective = [math.nan if one is None else float(one.effective_lr) for one in chosen]
+    return replace(
+        swept, steps=steps, examples=steps * swept.batch_sizes, optimizers=chosen, lr=np.array(rates),
+        effective_lr=np.array(effective), method="sampled",
+    )  # fmt: skip
 
 
 def family_of(curve: Curve, fit: Fit, fixed: Mapping[str, Setting]) -> Optimizer | str:

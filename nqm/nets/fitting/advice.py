@@ -142,7 +142,7 @@ def advise(
     decay = optimal_schedule(problem, SGD(), batch_size, goal, pieces=DECAY_PIECES) if tuned[0].steps else None
     critical = _critical(fit, target, goal, sweeps[0])
     steps = None if decay is None else float(decay.steps)
-    hits = tuple(tuned_for_hits(fit, t.optimizer, batch_size, target) if t.steps else None for t in tuned)
+    hits = tuple(tuned_for_hits(fit, t.optimizer, t.steps, batch_size, target) if t.steps else None for t in tuned)
     advice = Advice(target, batch_size, True, (), tuple(tuned), tuple(sweeps), critical, steps, hits)
     return replace(advice, sentences=tuple(_sentences(fit, advice)))
 

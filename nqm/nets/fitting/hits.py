@@ -22,7 +22,7 @@ from ...engine.readable import Readable
 from ...engine.run import number
 from ...engine.schedule import as_schedule
 from ...engine.trajectory import Trajectory
-from ...optimizers.base import Optimizer, assign, parameters, require_set
+from ...optimizers.base import Averaging, Optimizer, assign, parameters, require_set
 from ...problems.base import AnySchedule, check_batch_size, check_target
 from ...sampling.replicas import check_whole
 from ...types import Array, Wrong
@@ -31,7 +31,7 @@ from .edge import KNOWN_EXCESS, capped, excess
 if TYPE_CHECKING:
     from .model import Fit
 
-REPLICAS = 64  # trainings that are sampled
+HIT_REPLICAS = 64  # trainings that are sampled
 MAX_SAMPLED_STEPS = 10_000  # steps after which a sampled training counts as one that does not arrive
 BAND = (0.1, 0.5, 0.9)  # quantiles of first hits: the ends of the 80% band, and the median between them
 RATE_FACTORS = (
@@ -40,6 +40,8 @@ RATE_FACTORS = (
     1.4,
     2.0,
 )  # multiples of a learning rate tuned for the expected loss that are tried for first hits
+LATENESS = 3.0  # sampled trainings end after this multiple of the steps after which the expected loss arrives
+FEWEST_SAMPLED_STEPS = 64  # but not before this step
 SAMPLED_STREAM = 0xF125  # stream of the random numbers of first hits
 
 
@@ -52,6 +54,7 @@ class FirstHits(Readable):
     target: float
     cadence: int
     hits: Array
+    most: int = MAX_SAMPLED_STEPS  # steps after which a training counts as one that does not arrive
 
     def _quantile(self, level: float) -> float:
         return float(np.quantile(self.hits, level, method="higher"))
@@ -77,8 +80,8 @@ class FirstHits(Readable):
         look = "every step" if self.cadence == 1 else f"every {self.cadence} steps"
         if math.isinf(self.steps):
             share = np.isfinite(self.hits).mean()
-            return f"{share:.0%} of trainings dip below {self.target:g} within {MAX_SAMPLED_STEPS:,} steps, looked at {look}"
-        end = f"{self.high:,.0f}" if math.isfinite(self.high) else f"more than {MAX_SAMPLED_STEPS:,}"
+            return f"{share:.0%} of trainings dip below {self.target:g} within {self.most:,} steps, looked at {look}"
+        end = f"{self.high:,.0f}" if math.isfinite(self.high) else f"more than {self.most:,}"
         band = f"80% of trainings between {self.low:,.0f} and {end}"
         return f"a training's own loss, looked at {look}, first dips below {self.target:g} after {self.steps:,.0f} steps ({band})"
 
@@ -95,26 +98,29 @@ class FirstHits(Readable):
 
 def first_hits(
     fit: Fit, optimizer: Optimizer, batch_size: float, target: float, schedule: AnySchedule = None, *, cadence: int = 1,
-    replicas: int = REPLICAS, seed: int = 0,
+    replicas: int = HIT_REPLICAS, most: int = MAX_SAMPLED_STEPS, seed: int = 0,
 ) -> FirstHits:  # fmt: skip
-    """When trainings from the checkpoint of a fit first have a loss below the target, with an 80% band."""
+    """When trainings from the checkpoint of a fit first have a loss below the target, with an 80% band.
+
+    A training that has not arrived after ``most`` steps counts as one that does not arrive.
+    """
     require_set(optimizer, "first_hits")
     if not optimizer.linear or optimizer.depends_on_horizon:
         advice = "take SGD, HeavyBall, Nesterov or an EMA of them"
         raise Wrong(f"first hits of {optimizer} are not predicted; {advice}", argument="optimizer")
     size, target = check_batch_size(batch_size), check_target(target)
     check_whole("cadence", cadence, 1)
-    plan = as_schedule(schedule, MAX_SAMPLED_STEPS)
+    plan = as_schedule(schedule, most)
     hits = np.full(check_whole("replicas", replicas, 1), np.inf)
-    if excess(fit.spectrum, optimizer, plan) <= KNOWN_EXCESS:
+    if excess(fit.spectrum, optimizer, plan) <= (1.0 if fit.bend is None else KNOWN_EXCESS):
         walk = Sampled(fit, Trajectory(optimizer, capped(fit.spectrum, optimizer, plan).h, plan), size, replicas, seed)
-        for t in range(1, MAX_SAMPLED_STEPS + 1):
+        for t in range(1, check_whole("most", most, 1) + 1):
             walk.step()
             if t % cadence == 0:
                 hits[np.isinf(hits) & (walk.losses(walk.path.row(t)) <= target)] = t
                 if np.isfinite(hits).all():
                     break
-    return FirstHits(optimizer, size, target, cadence, hits)
+    return FirstHits(optimizer, size, target, cadence, hits, most)
 
 
 class Sampled:
@@ -151,10 +157,17 @@ class Sampled:
         self.t += 1
 
 
-def tuned_for_hits(fit: Fit, optimizer: Optimizer, batch_size: float, target: float, cadence: int = 1) -> FirstHits:
-    """First hits at the best of a few multiples of the learning rate; every multiple sees the same random numbers."""
-    (path,) = (p.path for p in parameters(optimizer).values() if p.path[-1] == "lr")
-    lr = next(p.value for p in parameters(optimizer).values() if p.path == path)
-    tried = [assign(optimizer, path, factor * lr) for factor in RATE_FACTORS]
-    found = [first_hits(fit, one, batch_size, target, cadence=cadence) for one in tried]
+def tuned_for_hits(fit: Fit, tuned: Optimizer, expected: float, batch_size: float, target: float) -> FirstHits:
+    """First hits at the best of a few multiples of the learning rate; every multiple sees the same random numbers.
+
+    ``tuned`` is tuned for the expected loss, which arrives after ``expected`` steps. Neither a plain quadratic nor an average is
+    tried past the edge of stability. There a network swings, and the model's average of these swings arrives long before the
+    real one: on digits after 36 steps where trainings took 103.
+    """
+    rate = next(p for p in parameters(tuned).values() if p.path[-1] == "lr")
+    tried = [assign(tuned, rate.path, factor * rate.value) for factor in RATE_FACTORS]
+    if isinstance(tuned, Averaging) or fit.bend is None:
+        tried = [one for one in tried if excess(fit.spectrum, one, None) <= 1] or [tuned]
+    most = int(min(max(LATENESS * expected, FEWEST_SAMPLED_STEPS), MAX_SAMPLED_STEPS))
+    found = [first_hits(fit, one, batch_size, target, most=most) for one in tried]
     return min(found, key=lambda hit: (hit.steps, hit.high))

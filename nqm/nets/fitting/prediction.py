@@ -43,12 +43,10 @@ class Horizon:
 
     own: bool = True  # whether it was measured on the network of the fit itself
 
-    def sentence(self, reach: float) -> str:
-        """How to read a prediction up to lr x steps x curvature = ``reach``."""
-        if reach <= self.within_2:
-            level = "within 2%"
-        elif reach <= self.within_5:
-            level = "within 5%"
+    def sentence(self, reach: float, half: float = 0.0) -> str:
+        """How to read a prediction up to lr x steps x curvature = ``reach``, whose interval ends at +``half`` of the loss."""
+        if reach <= self.within_5:
+            level = f"within {100 * max(0.02 if reach <= self.within_2 else 0.05, half):.2g}%"
         else:
             level = "further than 5%: take what lies past it as a direction, and fit again on the way"
         far = (
@@ -80,7 +78,7 @@ UNKNOWN = dict.fromkeys(("band_signal", "band_noise", "band_edges", "noise_scale
 BIN_RATIO = 3.0  # errors are pooled over bins of effective lr x steps; the two ends of a bin have this ratio
 PAST_DESCENT = 1.05  # a prediction that goes further than this multiple of the descent says so
 EDGE_FACTOR = (
-    8.0  # factor for which intervals past the edge of stability allow; with it they held 89% of 120 real losses
+    8.0  # factor for which intervals past the edge of stability allow; with it they held 89% of 180 real losses
 )
 UNSTABLE = (
     "outside the stable region of the measured curvature, so nothing is predicted: the quadratic {message}. "
@@ -143,7 +141,8 @@ class Prediction(Tabular):
         """How the run ends, and how far to trust it."""
         if not self.run.outcome.ok:
             return self.run.message
-        return "; ".join((self.run.message, self.horizon.sentence(float(self.reach[-1])), *self.remarks))
+        half = max(float(self.high[-1] / self.loss[-1]) - 1, 0.0) if self.loss[-1] > 0 else 0.0
+        return "; ".join((self.run.message, self.horizon.sentence(float(self.reach[-1]), half), *self.remarks))
 
     def to_dict(self) -> dict[str, object]:
         """Plain numbers, as ``--json`` prints them."""
@@ -219,7 +218,7 @@ def _corrected(
     run = replace(run, batch_size=shown, floor=math.nan, message=message, **parts, **UNKNOWN)
     found = Prediction(run, run.loss, run.loss, reach, horizon_of(fit))
     half = half_width(fit, found)
-    remarks = list(_remarks(fit, found, half))
+    remarks = list(_remarks(fit, found))
     if over > 1:
         half = np.hypot(half, math.log(EDGE_FACTOR))
         remarks.append(PAST_EDGE.format(over=over, factor=EDGE_FACTOR))
@@ -227,14 +226,14 @@ def _corrected(
     return replace(found, low=low, high=high, remarks=tuple(remarks))
 
 
-def _remarks(fit: Fit, prediction: Prediction, half: Array) -> Iterator[str]:
+def _remarks(fit: Fit, prediction: Prediction) -> Iterator[str]:
     """Sentences on the test of the fit, on negative curvature and on what lies past the descent."""
     assert fit.descent is not None
     if fit.tested is not None:
         errors = np.abs(fit.tested.errors)
         within = f"up to lr x steps x curvature = {fit.tested.reach.max():.3g}"
         off = f"off by {np.median(errors):.1%} in the median and {errors.max():.1%} at worst"
-        yield f"the fit's own test, {within}, found it {off}; the 90% interval ends at {math.expm1(half[-1]):+.1%}"
+        yield f"the fit's own test, {within}, found it {off}"
     if fit.negative.told:
         yield fit.negative.sentence(None)
     end, reach = fit.descent.reach * float(fit.spectrum.h.max()), float(prediction.reach[-1])

@@ -39,14 +39,16 @@ def to(target: float, **more: Any) -> Study:
     return Study("study", "digits", target, (8,), optimizers, **more)
 
 
-def test_a_fitted_quadratic_is_predicted_as_the_engine_sweeps_it() -> None:
+def test_a_fitted_quadratic_is_predicted_by_first_hits() -> None:
+    """Trainings arrive before the expected loss that the engine sweeps does, and with it where there is hardly any noise."""
     curves = [hyperbola(name, 64, 100) for name in ("SGD", "EMA(SGD)", "HeavyBall", "Adam")]
     found = predicted(made(), to(OFFSET + 0.1), curves)
     exact = Quadratic(Spectrum(H))
     for name, family in (("SGD", SGD()), ("EMA(SGD)", EMA(SGD())), ("Adam", Preconditioned(HeavyBall(), 0.4))):
-        assert found.sweeps[name].steps == pytest.approx(
-            sweep(exact, family, SIZES.tolist(), target=0.1).steps, rel=2e-3, abs=1
-        )
+        expected = sweep(exact, family, SIZES.tolist(), target=0.1).steps
+        assert (found.sweeps[name].steps <= expected + 1).all()
+        assert (found.sweeps[name].steps > 0.3 * expected).all()
+        assert found.sweeps[name].steps[-1] == pytest.approx(expected[-1], rel=0.15)
     assert found.notes == ()
     ratio = found.sweeps["SGD"].steps / curves[0].steps
     assert found.errors(curves)["SGD"] == pytest.approx(float(np.median(ratio)))

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nqm.nets.fitting.prediction import PLAIN_HORIZON, USUAL_HORIZON
-from nqm.nets.fitting.validation import furthest
+from nqm.nets.fitting.prediction import PAST_HORIZON, PLAIN_HORIZON, USUAL_HORIZON, furthest
 from nqm.show.verdict import Verdict
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -76,3 +75,27 @@ def test_the_usual_horizon_is_that_of_the_checks() -> None:
     least = [(row["reach"], abs(row["plain_error"])) for row in rows("digits")]
     assert PLAIN_HORIZON.within_2 <= furthest(least, 0.02)
     assert PLAIN_HORIZON.within_5 <= furthest(least, 0.05)
+
+
+def test_intervals_hold_on_networks_that_they_were_not_chosen_on() -> None:
+    """docs/checks/prediction.csv: 90% intervals hold 80 to 97% of the real losses, pooled, and three in four on each network."""
+    found = [row for row in generate().read_check("prediction") if row["excess"] < 0.74 and not row["short"]]
+    held = {row["network"]: list[bool]() for row in found}
+    for row in found:
+        held[row["network"]].append(row["low"] <= row["trained"] <= row["high"])
+    checked = {row["network"] for row in found if not row["chosen_on"]}
+    assert len(checked) >= 5
+    assert 0.8 <= np.mean([inside for name in checked for inside in held[name]]) <= 0.97
+    assert min(np.mean(inside) for inside in held.values()) >= 0.75
+
+
+def test_what_messages_say_about_the_edge_and_past_the_descent_is_measured() -> None:
+    every = generate().read_check("prediction")
+    past = [row for row in every if row["excess"] > 1 and not row["short"]]
+    inside = np.mean([row["low"] <= row["trained"] <= row["high"] for row in past])
+    assert (len(past), inside) == (180, pytest.approx(0.89, abs=0.005))
+    beyond = [row for row in every if row["short"] and row["past"] > 1 and row["excess"] < 0.74]
+    errors = [abs(row["predicted"] / row["trained"] - 1) for row in beyond]
+    assert np.median(errors) == pytest.approx(0.04, abs=0.005)
+    assert max(errors) == pytest.approx(3, abs=0.5)
+    assert "off by 4% in the median and fourfold at worst" in PAST_HORIZON

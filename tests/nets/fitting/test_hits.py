@@ -12,6 +12,7 @@ from nqm import EMA, SGD, Adam, HeavyBall, Polyak, linear
 from nqm.engine.trajectory import Trajectory
 from nqm.nets.estimates import Measure
 from nqm.nets.fitting.descent import Descent
+from nqm.nets.fitting.edge import excess
 from nqm.nets.fitting.following import followed
 from nqm.nets.fitting.hits import FirstHits, Sampled, first_hits, tuned_for_hits
 from nqm.nets.fitting.model import Fit
@@ -73,7 +74,15 @@ def test_first_hits_come_before_the_expected_loss_arrives() -> None:
     assert 0 < found.low <= found.steps <= found.high
     assert found.steps < expected
     assert first_hits(fit, SGD(0.1), 4, target).hits.tolist() == found.hits.tolist()
-    assert tuned_for_hits(fit, SGD(0.1), 4, target).steps <= found.steps
+    assert tuned_for_hits(fit, SGD(0.1), expected, 4, target).steps <= found.steps
+
+
+def test_averages_stay_inside_the_edge() -> None:
+    fit = given()
+    edge = fit.problem.stability_limit(SGD(1.0))
+    found = tuned_for_hits(fit, EMA(SGD(0.9 * edge), 0.9), 50, 64, 0.8)
+    assert excess(fit.spectrum, found.optimizer, None) <= 1
+    assert (found.most, tuned_for_hits(fit, SGD(0.1), 1, 64, 0.8).most) == (150, 64)
 
 
 def test_what_is_said() -> None:
