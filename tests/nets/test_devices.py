@@ -15,6 +15,8 @@ from nqm import SGD, Adam, HeavyBall
 from nqm.nets import Monitor, checkpoints, curvature_of, curvature_similarity, fit, predict, train
 from nqm.nets.krylov import standard_normal
 from nqm.nets.network import Network
+from nqm.nets.training.kronecker import layers_of, statistics
+from nqm.nets.training.stacks import Plain
 from nqm.text.imports import UserCodeError
 
 
@@ -39,6 +41,15 @@ def compared() -> None:
     curvature_similarity(checkpoints(mlp(), SGD(0.1), 4, [0, 3]), k=2, probes=2, lanczos_steps=3)
 
 
+def kronecker_factors() -> None:
+    for make in (mlp, NETWORKS["cnn"]):
+        network = make()
+        index = torch.arange(network.examples)
+        for generators in (None, [torch.Generator().manual_seed(0)]):
+            found = statistics(Plain(network), layers_of(network), network.theta[None], index[None], generators)
+            assert found.factors
+
+
 def monitored() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3))
@@ -61,7 +72,7 @@ def monitored() -> None:
 
 data = torch.randn(10, 4), torch.arange(10) % 3
 WORK: dict[str, Callable[[], None]] = {
-    "fit": fitted, "products": products, "train": trained, "similarity": compared, "monitor": monitored,
+    "fit": fitted, "products": products, "train": trained, "similarity": compared, "kfac": kronecker_factors, "monitor": monitored,
 }  # fmt: skip
 
 
