@@ -79,7 +79,7 @@ def test_the_usual_horizon_is_that_of_the_checks() -> None:
 
 def test_intervals_hold_on_networks_that_they_were_not_chosen_on() -> None:
     """docs/checks/prediction.csv: 90% intervals hold 80 to 97% of the real losses, pooled, and three in four on each network."""
-    found = [row for row in generate().read_check("prediction") if row["excess"] < 0.74 and not row["short"]]
+    found = [row for row in generate().read_rows("prediction") if row["excess"] < 0.74 and not row["short"]]
     held = {row["network"]: list[bool]() for row in found}
     for row in found:
         held[row["network"]].append(row["low"] <= row["trained"] <= row["high"])
@@ -90,7 +90,7 @@ def test_intervals_hold_on_networks_that_they_were_not_chosen_on() -> None:
 
 
 def test_what_messages_say_about_the_edge_and_past_the_descent_is_measured() -> None:
-    every = generate().read_check("prediction")
+    every = generate().read_rows("prediction")
     past = [row for row in every if row["excess"] > 1 and not row["short"]]
     inside = np.mean([row["low"] <= row["trained"] <= row["high"] for row in past])
     assert (len(past), inside) == (180, pytest.approx(0.89, abs=0.005))
