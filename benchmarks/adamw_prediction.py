@@ -70,8 +70,8 @@ def rows_of(name: str) -> list[dict[str, object]]:
             seeds = range(4 if size <= BATCH_SIZE else 2)
             real = np.array([train(network, lr, size, TIMES, seed, state)[0] for seed in seeds])
             mean, error = real.mean(0), real.std(0, ddof=1) / len(real) ** 0.5
-            told = zip(TIMES, mean, error, found.loss, found.low, found.high, strict=True)
-            names = ("steps", "trained", "stderr", "predicted", "low", "high")
+            told = zip(TIMES, mean, error, found.loss, strict=True)
+            names = ("steps", "trained", "stderr", "predicted")
             rows += [
                 {"workload": name, "lr": lr, "batch_size": size, **dict(zip(names, row, strict=True))} for row in told
             ]

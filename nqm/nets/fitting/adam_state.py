@@ -17,7 +17,7 @@ from ..krylov import Krylov
 from ..network import Network
 from .metric import Metric
 
-ADAPTIVE = {"Adam": Adam, "AdamW": AdamW}
+WITH_METRIC = {"Adam": Adam, "AdamW": AdamW}
 """The optimizers whose metric is known, by the name of their class, which is the same in torch and here."""
 OUTSIDE = 1e-6  # a smaller share of the momentum outside of the gradient's Krylov space is rounding
 DRIFT_EXAMPLES = 512  # number of examples whose gradients are squared, to tell how v will drift
@@ -66,8 +66,10 @@ def read_state(network: Network, given: object, batch_size: float | None = None)
             f"optimizer must be a torch.optim.AdamW or Adam, its state_dict(), or nqm's AdamW(lr), got {type(given).__name__}",
             argument="optimizer",
         )
-    if name not in ADAPTIVE:
-        raise Wrong(f"the metric of {name} is not known; those of {' and '.join(ADAPTIVE)} are", argument="optimizer")
+    if name not in WITH_METRIC:
+        raise Wrong(
+            f"the metric of {name} is not known; those of {' and '.join(WITH_METRIC)} are", argument="optimizer"
+        )
     return _gathered(network, name, groups, states, places)
 
 
@@ -144,7 +146,7 @@ def _gathered(
     largest = float(decay.max())
     decays = {"weight_decay": largest} if name == "AdamW" else {}
     relative = decay / largest if largest else torch.ones_like(decay)
-    return AdamState(ADAPTIVE[name](**settings, **decays), max(steps), second, momentum, rate, relative)
+    return AdamState(WITH_METRIC[name](**settings, **decays), max(steps), second, momentum, rate, relative)
 
 
 def _by_value(network: Network, given: Sequence[Tensor]) -> list[str]:

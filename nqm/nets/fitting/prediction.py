@@ -291,7 +291,7 @@ def _adaptive(
         bands = [bootstrap(column) for column in noises.T]
         return replace(found, low=signal + [band.low for band in bands], high=signal + [band.high for band in bands])
     half = half_width(fit, found)
-    remarks = tuple(_remarks(fit, found, half))
+    remarks = tuple(_remarks(fit, found))
     return replace(found, low=loss * np.exp(-half), high=loss * np.exp(half), remarks=remarks)
 
 
