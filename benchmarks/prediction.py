@@ -44,6 +44,7 @@ def rows_of(name: str, fit: Fit, runs: Sequence[Run]) -> Iterator[Row]:
         assert isinstance(given.descent, Descent)
         end = given.descent.reach * float(fit.spectrum.h.max())
         for run in runs:
+            assert run.stderr is not None
             ahead = given.predict(run.optimizer, run.batch_size, run.steps.tolist())
             old = given.predict(run.optimizer, run.batch_size, run.steps.tolist(), bent=False)
             for i, t in enumerate(run.steps.tolist()):

@@ -69,7 +69,6 @@ CASES = {
     "digits_0": Case(lambda: workload("digits").network(0), FEW, seeds=2),
     "digits_1": Case(lambda: workload("digits").network(1), FEW, seeds=2),
     "digits_100": Case(lambda: workload("digits").network(100), FEW, seeds=2),
-    "relu_mlp_100": Case(lambda: RELU.network(100), FEW, seeds=2),
     "mnist_cnn": Case(lambda: workload("mnist_cnn").network(examples=2000), FEW, seeds=2),
 }
 

@@ -1,4 +1,4 @@
-"""Read the state of Adam or AdamW off a torch optimizer, or measure what it would be, and find what a `Metric` keeps of it."""
+"""Read the state of Adam or AdamW off a torch optimizer, or measure what it would be, and find what a `AdamMetric` keeps of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...optimizers.base import Optimizer
 from ...types import Array, Wrong
 from ..krylov import Krylov
 from ..network import Network
-from .metric import Metric
+from .metric import AdamMetric
 
 WITH_METRIC = {"Adam": Adam, "AdamW": AdamW}
 """The optimizers whose metric is known, by the name of their class, which is the same in torch and here."""
@@ -244,7 +244,7 @@ def brought_along(theta: Tensor, state: AdamState, krylov: Krylov, g: Tensor) ->
 
 def metric_of(
     network: Network, state: AdamState, brought: Brought, outside: Krylov | None, generator: torch.Generator
-) -> Metric:
+) -> AdamMetric:
     """The metric of a state; ``outside`` is the Krylov space of the momentum outside of the gradient's."""
     h, m2 = outside.quadrature() if outside else (np.empty(0), np.empty(0))
     signal, noise = second_moments(network, generator)
@@ -254,4 +254,4 @@ def metric_of(
     drift_g2, drift_c = ((part / second).cpu()[some].numpy() for part in (signal, noise))
     norm2 = np.array([float(signal.sum()), float(noise.sum())])
     parts = brought.h, brought.g, brought.m, brought.pull
-    return Metric(state.optimizer, state.step, *parts, h, m2, drift_g2, drift_c, norm2)
+    return AdamMetric(state.optimizer, state.step, *parts, h, m2, drift_g2, drift_c, norm2)

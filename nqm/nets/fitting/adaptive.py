@@ -23,7 +23,7 @@ from ...optimizers.base import Optimizer
 from ...types import Array, Wrong
 
 if TYPE_CHECKING:
-    from .metric import Metric
+    from .metric import AdamMetric
     from .model import Fit
 
 
@@ -33,7 +33,7 @@ def inner_of(optimizer: Optimizer) -> Adam | AdamW | None:
     return inner if isinstance(inner, Adam | AdamW) else None
 
 
-class Nodes:
+class NodeMoments:
     """The second moments (x x, x m, m m) of noise on nodes of curvature h."""
 
     def __init__(self, h: Array) -> None:
@@ -59,7 +59,7 @@ class AdaptiveRun:
         inner = inner_of(optimizer)
         if fit.metric is None or inner is None:
             raise Wrong(f"{optimizer} is not predicted from a fit in this metric", argument="optimizer")
-        self.metric: Metric = fit.metric
+        self.metric: AdamMetric = fit.metric
         self.fit, self.size, self.schedule, self.bend = fit, batch_size, schedule, fit.bend if bent else None
         self.limit = float(optimizer.norm) if isinstance(optimizer, Clipped) else math.inf
         self.lr, self.beta1, self.beta2 = float(inner.lr), float(inner.beta1), float(inner.beta2)
@@ -72,7 +72,7 @@ class AdaptiveRun:
         h, rest_h = np.maximum(metric.h, least), np.maximum(metric.rest_h, least)
         start = metric.g / h
         x, m, rest_x, rest_m = start.copy(), metric.m.copy(), 0 * rest_h, np.sqrt(np.maximum(metric.rest_m2, 0))
-        noise, c = Nodes(np.maximum(fit.noise.h, least)), np.maximum(fit.noise.weight, 0)
+        noise, c = NodeMoments(np.maximum(fit.noise.h, least)), np.maximum(fit.noise.weight, 0)
         offset = fit.loss - float(h @ start**2) / 2
         v, slope2 = np.full_like(metric.drift_g2, 1 - self.beta2**metric.step), float(metric.g @ metric.g)
         signals, noises = list[float](), list[Array]()

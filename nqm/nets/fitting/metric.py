@@ -23,7 +23,7 @@ from ...types import Array, Wrong
 
 
 @dataclass(frozen=True, eq=False)
-class Metric:
+class AdamMetric:
     """What a fit in the metric of Adam keeps beside curvature, signal and noise; a file of the fit has it all.
 
     ``h``, ``g``, ``m`` and ``pull`` belong to the nodes of the signal: curvature, gradient, momentum, and the change per unit of
@@ -52,7 +52,7 @@ class Metric:
         return {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
 
     @classmethod
-    def from_columns(cls, note: Mapping[str, Any], columns: Mapping[str, Array]) -> Metric:
+    def from_columns(cls, note: Mapping[str, Any], columns: Mapping[str, Array]) -> AdamMetric:
         """The metric in a file."""
         optimizer = parse_optimizer(str(note["optimizer"]))
         if not isinstance(optimizer, Adam | AdamW):

@@ -29,7 +29,7 @@ from ...types import Array, Wrong
 from ..estimates import Estimate, Measure, bootstrap
 from .descent import Bend, Descent
 from .hits import first_hits
-from .metric import Metric
+from .metric import AdamMetric
 from .negative import NEARLY_FLAT, Negative, negative_part
 from .plots import plot_fit
 from .prediction import Horizon, predict
@@ -84,7 +84,7 @@ class Fit(Readable):
     preconditioner. ``density`` is the distribution of all curvatures, if random probes were asked for. ``descent`` is the real
     loss along full gradients, by which predictions are corrected. ``horizon`` is how far checks found this fit accurate, and
     ``tested`` what the short trainings found by which the fit tested itself. ``metric`` is that of Adam, if the fit was made for
-    it: then everything is in units of ``w = D^-1/2 theta`` (`metric.Metric`).
+    it: then everything is in units of ``w = D^-1/2 theta`` (`metric.AdamMetric`).
     """
 
     signal: Measure
@@ -97,7 +97,7 @@ class Fit(Readable):
     provenance: Provenance = Provenance()
     horizon: Horizon | None = None
     tested: Tested | None = None
-    metric: Metric | None = None
+    metric: AdamMetric | None = None
 
     predict = predict
     first_hits = first_hits
@@ -263,7 +263,7 @@ class Fit(Readable):
             arrays = {
                 k.removeprefix("metric_"): np.asarray(v, float) for k, v in data.items() if k.startswith("metric_")
             }
-            metric = Metric.from_columns(note["metric"], arrays)
+            metric = AdamMetric.from_columns(note["metric"], arrays)
         return cls(measures["signal"], measures["noise"], loss, examples, top, density, descent, *about, tested, metric)
 
 

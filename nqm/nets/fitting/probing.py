@@ -36,7 +36,7 @@ from ..rescaled import Rescaled
 from .adam_state import AdamState, Brought, brought_along, metric_of, read_state
 from .budget import planned
 from .descent import DESCENT_MOMENTUM, descend
-from .metric import Metric
+from .metric import AdamMetric
 from .model import Fit, Provenance
 from .testing import with_test
 
@@ -187,7 +187,7 @@ def _check_horizon(horizon: tuple[int, float], descent: int | None) -> None:
 
 def _metric(
     network: Network, state: AdamState, operator: Curvature, brought: Brought, steps: int, generator: torch.Generator
-) -> Metric:  # fmt: skip
+) -> AdamMetric:  # fmt: skip
     """The metric of an optimizer's state, whose momentum has a part outside of the gradient's Krylov space."""
     spaces = [] if brought.outside is None else krylov_spaces(operator, brought.outside[None], steps)
     return metric_of(network, state, brought, spaces[0] if spaces else None, generator)

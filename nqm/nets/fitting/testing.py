@@ -7,7 +7,7 @@ points give one number, the ``spread``
     sigma^2 = mean of (log predicted - log real)^2 / (m + M0)^2
 
 and the 90% interval of any prediction is ``L(t) exp(+- WIDTH sqrt(sigma^2 + LEAST^2) (m(t) + M0))``. WIDTH and LEAST were
-chosen on three networks, and hold on others: docs/nets.md has the coverage of each.
+chosen on five networks, and hold on others: docs/nets.md has the coverage of each.
 """
 
 from __future__ import annotations

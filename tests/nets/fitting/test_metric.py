@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from nqm import SGD, Adam, AdamW, Clipped, step
 from nqm.nets import Fit, Network, fit
 from nqm.nets.fitting.adam_state import read_state
-from nqm.nets.fitting.metric import Metric
+from nqm.nets.fitting.metric import AdamMetric
 from nqm.types import Array, Wrong
 
 Trained = tuple[nn.Module, torch.optim.Optimizer, tuple[Tensor, Tensor]]
@@ -86,7 +86,7 @@ def test_what_the_state_brings_along_is_needed(planted: dict[str, float]) -> Non
     found = measured(trained)
     assert found.metric is not None
     wrong = {name: factor * getattr(found.metric, name) for name, factor in planted.items()}
-    spoiled = Metric(**{**vars(found.metric), **wrong})
+    spoiled = AdamMetric(**{**vars(found.metric), **wrong})
     object.__setattr__(found, "metric", spoiled)
     predicted = found.predict(AdamW(0.02, beta2=0.9999999, weight_decay=0.1), math.inf, times, bent=False)
     assert np.abs(predicted.loss / real_losses(trained, times, 0.02) - 1).max() > 1e-3
@@ -144,7 +144,7 @@ def test_second_moments_drift_to_those_of_the_batch_size(drift: bool) -> None:
     assert found.metric is not None
     if not drift:
         still = {"drift_g2": 0 * found.metric.drift_g2, "drift_c": 8 + 0 * found.metric.drift_c}
-        object.__setattr__(found, "metric", Metric(**{**vars(found.metric), **still}))
+        object.__setattr__(found, "metric", AdamMetric(**{**vars(found.metric), **still}))
     predicted = found.predict(AdamW(0.03, beta2=0.97, weight_decay=0.1), 8, times, bent=False).loss
     mean, _ = many_trainings(trained, 0.03, 8, times)
     error = abs((predicted[0] - found.loss) / (mean[0] - found.loss) - 1)  # of what noise has added, known to 3%
