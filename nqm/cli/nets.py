@@ -126,7 +126,7 @@ network = options.bundle("source", Source, _workload, _train_steps, _examples, o
     "nqm fit digits --horizon 1000,0.1",
     "nqm fit mine:network --noise-vectors 16 --memory 8G --json",
     "nqm fit mine:network --optimizer adamw --state checkpoint.pt",
-    "nqm fit digits --optimizer 'AdamW(1e-3)' -b 64",
+    "nqm fit digits --optimizer 'AdamW(1e-3)' -b 64 --out adamw.json",
 )
 @network
 @option("--lanczos-steps", "Number of Lanczos steps from the gradient.", Whole(2), default=40)

@@ -104,7 +104,16 @@ def test_examples_run(line, elsewhere):
 @pytest.mark.parametrize(("verb", "line"), EXAMPLES)
 def test_every_example_is_a_call_that_its_verb_reads(verb, line, elsewhere):
     """Also of verbs whose examples need a network, a scheduler or minutes: arguments are read, and nothing is run."""
-    for name in ("digits.json", "digits.toml", "digits.db", "forecast.json", "sizes.json", "run.csv", "run.jsonl"):
+    for name in (
+        "digits.json",
+        "digits.toml",
+        "digits.db",
+        "forecast.json",
+        "sizes.json",
+        "run.csv",
+        "run.jsonl",
+        "checkpoint.pt",
+    ):
         (elsewhere / name).write_text("")
     words = shlex.split(line)
     lead = ["nqm", *verb.split()]

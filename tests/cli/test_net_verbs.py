@@ -56,6 +56,17 @@ def announced(stderr: str) -> str:
     return rest
 
 
+def save_adamw(path: Path) -> None:
+    """A checkpoint with the state of an AdamW that has made a step with the parameters of ``mine:network``."""
+    import torch
+
+    model = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(2, 4)).square().sum().backward()
+    optimizer.step()
+    torch.save({"step": 1, "optimizer": optimizer.state_dict()}, path)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("verbs")
@@ -68,6 +79,7 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (folder / "mine.py").write_text(MINE)
     (folder / "halted.py").write_text("y = x\n")
     (folder / "bytes.jsonl").write_bytes(b"\x93\xff\x00")
+    save_adamw(folder / "checkpoint.pt")
     if not (folder / "digits.json").exists():
         result = call("fit", "digits")
         assert result.exit_code == 0, result.output

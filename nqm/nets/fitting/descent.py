@@ -96,11 +96,12 @@ def total_noise(network: Network, theta: Tensor | None = None) -> float:
 
     count = min(NOISE_EXAMPLES, network.examples)
     index = torch.arange(count, device="cpu") * network.examples // count
-    squares, mean = 0.0, torch.zeros_like(network.theta, dtype=torch.float64)
+    squares, mean = 0.0, torch.zeros_like(network.theta)
     for rows in network.example_gradients(theta, index):
-        squares += float((rows.double() ** 2).sum())
-        mean += rows.double().sum(0) / count
-    return max(squares / count - float((mean**2).sum()), 0.0) * count / max(count - 1, 1)
+        squares += float(torch.linalg.vector_norm(rows, dtype=torch.float64) ** 2)
+        mean += rows.sum(0) / count
+    total = float(torch.linalg.vector_norm(mean, dtype=torch.float64) ** 2)
+    return max(squares / count - total, 0.0) * count / max(count - 1, 1)
 
 
 def _noise(descent: Descent) -> tuple[Array, Array]:
