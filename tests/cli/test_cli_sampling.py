@@ -141,6 +141,7 @@ def test_a_curve_in_another_basis() -> None:
     assert abs(losses[1] / losses[0] - 1) > 0.01
 
 
+@pytest.mark.slow
 def test_tuning_takes_a_law_a_seed_and_a_basis() -> None:
     line = ["tune", "Sign(0.03)", "-b", "64", "--steps", "40", "--sampled", "--json"]
     plain, *others = (

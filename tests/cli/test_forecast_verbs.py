@@ -99,7 +99,7 @@ FORECASTS = [
     (("predict", "forecast.json", "--schedule", WSD, "--peak", "3e-4"), "sentence"),
     (("predict", "forecast.json", "--log", "run.csv"), "measured"),
     (("best", "forecast.json", "--steps", "6000", "--pieces", "5"), "rivals"),
-    (("length", "forecast.json", "--steps", "3k,6k,9k"), "gain"),
+    (("length", "forecast.json", "--steps", "3k"), "gain"),
     (("next", "forecast.json", "--steps", "6000"), "width"),
     (("batch", "sizes.json"), "megatron"),
     (("check", "forecast.json"), "rows"),
@@ -115,7 +115,7 @@ def test_every_verb_writes_json_and_csv(args: tuple[str, ...], field: str) -> No
     as_csv = call("forecast", *args, "--csv", "-")
     assert as_csv.exit_code == 0, as_csv.output
     assert as_csv.stdout == Path("table.csv").read_text()
-    assert len(rows_of(as_csv.stdout)) >= 3
+    assert len(rows_of(as_csv.stdout)) >= (1 if args[0] == "length" else 3)
 
 
 @pytest.mark.parametrize(
@@ -243,6 +243,7 @@ def test_best_goes_on_from_a_trunk_and_may_rise(found: Forecast) -> None:
     assert free == found.optimal_schedule(30_000, 2e-4, pieces=4, monotone=False, warmup=100).to_dict()
 
 
+@pytest.mark.slow
 def test_length_is_that_of_the_library(found: Forecast) -> None:
     args = ("forecast", "length", "forecast.json", "--steps", "6k,12000", "--min-lr", "3e-5", "--max-lr", "2e-4")
     by_length = found.losses_by_length([6000, 12_000], 2e-4, 3e-5)
@@ -265,6 +266,7 @@ def test_batch_sizes_of_megatron(here: Path) -> None:
     assert plan.stdout == "0:32\n"
 
 
+@pytest.mark.slow
 def test_check_next_and_plot_are_those_of_the_library(found: Forecast, tmp_path: Path) -> None:
     assert strict(call("forecast", "check", "forecast.json", "--json").stdout) == found.check().to_dict()
     assert strict(call("forecast", "next", "forecast.json", "--json").stdout) == found.next_run().to_dict()

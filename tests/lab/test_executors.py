@@ -82,6 +82,7 @@ def test_what_cannot_be_sent_is_refused_and_takes_no_worker_along() -> None:
         assert pool.submit(divmod, 7, 2).result(PATIENCE) == (3, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not SEMAPHORES.is_dir(), reason="named semaphores are not files here")
 @pytest.mark.parametrize(
     ("name", "group"), [("SIGINT", True), ("SIGTERM", True), ("SIGTERM", False), ("SIGKILL", False)]

@@ -170,6 +170,7 @@ def test_an_executor_that_takes_no_more_calls_ends_the_run(tmp_path: Path) -> No
     assert run(small(), store=tmp_path / "small.db").finished
 
 
+@pytest.mark.slow
 def test_a_round_that_kills_its_workers_is_given_up_alone(undisturbed: Table, tmp_path: Path) -> None:
     path = tmp_path / "small.db"
     with pytest.raises(LabError, match=r"lost 4 times while they trained (SGD|HeavyBall) at batch size 4"):
@@ -275,6 +276,7 @@ def test_wrong_studies_are_refused_before_workers_start(tmp_path: Path) -> None:
     assert not started
 
 
+@pytest.mark.slow
 def test_a_run_says_how_far_its_rounds_are(log: Path, tmp_path: Path) -> None:
     seen: list[str] = []
     watch = lambda at: seen.append(headline(at))  # noqa: E731

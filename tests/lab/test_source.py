@@ -78,6 +78,7 @@ def test_a_version_of_ones_own_stands_for_the_source(mine: Path) -> None:
     assert unversioned(versioned(Study.load(mine), mine.parent)).version == ""
 
 
+@pytest.mark.slow
 def test_a_changed_model_does_not_return_old_results(mine: Path) -> None:
     """In processes of their own, because a process imports a module once; the study is run from another folder."""
     call = [sys.executable, "-m", "nqm", "lab", "run", str(mine), "--on", "here", "--json"]
@@ -140,6 +141,7 @@ print(*(study.trial(name, 8, {"lr": 1}).key for name in study.optimizers))
 EVERY = {"SGD", "Adam", "KFAC", "Muon", "RAdam"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "concerned"),
     [

@@ -78,6 +78,7 @@ def test_intervals_of_both_sizes_hold_most_points(own) -> None:
         assert 0.85 <= inside / points <= 0.97
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 def test_the_multi_power_law_is_that_of_its_authors(size: str, own) -> None:
     """With their parameters, our code gives their mean R2 of 0.9988 and 0.9983, to the digits of rates and parameters."""

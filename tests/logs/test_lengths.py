@@ -17,6 +17,7 @@ def found() -> Forecast:
     return known_forecast("norm")
 
 
+@pytest.mark.slow
 def test_each_length_is_its_best_schedule(found: Forecast) -> None:
     by_length = found.losses_by_length([8000, 4000, 8000], min_lr=1e-4)
     assert by_length.steps.tolist() == [4000, 8000]
@@ -51,6 +52,7 @@ def test_the_gain_is_the_slope_of_the_power_law() -> None:
     np.testing.assert_allclose(by_length.gain, [loss(n) - loss(n * 11 // 10) for n in lengths], rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_lengths_by_default_and_in_every_form(found: Forecast, tmp_path: Path) -> None:
     by_length = found.losses_by_length()
     assert by_length.steps.tolist() == [LAST // 2, LAST, 2 * LAST, 4 * LAST]

@@ -99,6 +99,7 @@ def test_a_walk_is_interpolated_far_beyond_the_logs(kind: Kind) -> None:
     assert walked[times - 1] == pytest.approx(exact, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_the_first_hit_is_where_the_loss_crosses_the_target(kind: Kind, name: str) -> None:
@@ -158,6 +159,7 @@ def test_searches_go_no_further_than_twice_the_logged_rates_and_say_so() -> None
     assert "3 times as long as the longest log" in problem.run(SGD(2e-3), 64, 30_000).message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_sweep_tunes_at_each_batch_size(kind: Kind) -> None:
     problem, target = known_forecast(kind).problem, 2.8

@@ -182,6 +182,7 @@ def test_workers_change_nothing_but_the_time(tmp_path):
         assert (tmp_path / "1" / file).read_bytes() == (tmp_path / "2" / file).read_bytes()
 
 
+@pytest.mark.slow
 def test_one_figure_alone_and_its_csv_redraws_it(tmp_path):
     written = paper.run_all(tmp_path, only=["fig2"])
     assert sorted(path.name for path in written) == ["fig2.csv", "fig2.pdf", "fig2.png", "report.md"]

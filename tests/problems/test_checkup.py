@@ -75,6 +75,7 @@ def test_every_linear_optimizer_passes(row: Optimizer) -> None:
     assert skipped == ([] if row.at_horizon(100).cycle else ["stability"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", SAMPLED.values(), ids=SAMPLED.keys())
 def test_every_sampled_optimizer_passes(row: Optimizer) -> None:
     found = check_optimizer(row)

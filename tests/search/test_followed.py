@@ -168,6 +168,7 @@ def test_small_batches_make_adam_the_preconditioner_of_power_one_half() -> None:
     assert abs(adam.steps / ideal.steps - 1) < 2e-3
 
 
+@pytest.mark.slow
 def test_a_schedule_gains_what_random_ones_do_not() -> None:
     best = optimal_schedule(PROBLEM, Adam(), 64, steps=400, pieces=4)
     again = PROBLEM.run(best.optimizer, 64, [400], best.schedule)

@@ -28,6 +28,7 @@ api.ENDPOINTS["curve"] = broken
 """  # Python imports a module of this name in every process that it starts.
 
 
+@pytest.mark.slow
 def test_a_bug_has_an_id_that_is_in_the_log(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(PLANTED)
     log = tmp_path / "log"

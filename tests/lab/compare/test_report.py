@@ -39,6 +39,7 @@ def to(target: float, **more: Any) -> Study:
     return Study("study", "digits", target, (8,), optimizers, **more)
 
 
+@pytest.mark.slow
 def test_a_fitted_quadratic_is_predicted_by_first_hits() -> None:
     """Trainings arrive before the expected loss that the engine sweeps does, and with it where there is hardly any noise."""
     curves = [hyperbola(name, 64, 100) for name in ("SGD", "EMA(SGD)", "HeavyBall", "Adam")]

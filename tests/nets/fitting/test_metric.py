@@ -122,6 +122,7 @@ def many_trainings(trained: Trained, lr: float, size: int, times: list[int]) -> 
     return np.mean(rows, 0), np.std(rows, 0, ddof=1) / math.sqrt(len(rows))
 
 
+@pytest.mark.slow
 def test_noise_is_that_of_many_trainings() -> None:
     trained, times = regression(steps=500), [5, 20, 60]
     adam = AdamW(0.02, beta2=0.9999999, weight_decay=0.1)
@@ -131,6 +132,7 @@ def test_noise_is_that_of_many_trainings() -> None:
     assert mean[-1] > 1.02 * mean[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drift", [True, False])
 def test_second_moments_drift_to_those_of_the_batch_size(drift: bool) -> None:
     """A state from batches of two examples, whose v is too large for batches of eight."""

@@ -41,6 +41,7 @@ def checked() -> Check:
     return check(network, found, pairs, steps=[30, 100, 300], seeds=2)
 
 
+@pytest.mark.slow
 def test_fits_and_what_they_say_read_well() -> None:
     _, found = digits()
     check_reads_well(found, "Fit(digits", f"loss {found.loss:.4g}, largest curvature", "noise scale", pictures=1)
@@ -53,6 +54,7 @@ def test_fits_and_what_they_say_read_well() -> None:
     assert escape(refused.message) in html
 
 
+@pytest.mark.slow
 def test_checks_and_advice_read_well() -> None:
     check_reads_well(checked(), "Check(4 settings to step 300: median error ", rows=12, pictures=1)
     fit, target = digits()[1], 0.9 * digits()[1].loss

@@ -106,6 +106,7 @@ def test_a_planted_bug_would_show() -> None:
     assert abs(row["noise"] / direct(gradients(model, batches), 5)[0] - 1) > 0.1  # type: ignore[operator]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_microbatches_of_different_sizes(reduction: str) -> None:
     """The mean over many draws of ragged microbatches is that of equal ones."""

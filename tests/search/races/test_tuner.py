@@ -203,6 +203,7 @@ def test_wrong_calls_are_refused() -> None:
     assert error.value.argument == "problem"
 
 
+@pytest.mark.slow
 def test_sweeps_have_error_bars() -> None:
     found = sweep(SMALL, Adam(), [8, 64, 512], target=TARGET, sampled=True)
     assert found.steps_stderr is not None
