@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from ..types import Wrong
 from . import options, output
-from .options import AXIS, FIT, INTEGER, NUMBER, PICTURE, SPECTRUM, GoalOptions, LawOptions, Whole, option, verb
+from .options import AXIS, FIT, INTEGER, NUMBER, PICTURE, SPECTRUM, GoalOptions, LawOptions, Whole, flag, option, verb
 from .output import Sink, answered, progress, show_pairs, write
 
 if TYPE_CHECKING:
@@ -153,6 +153,7 @@ def tune(
     "nqm schedule SGD -b 64 --target 0.01 --pieces 10 --plot schedule.png",
     "nqm schedule Adam -b 256 --target 0.05 --pieces 2 --spectrum 'power_law(100)'",
     "nqm schedule 'HeavyBall(momentum=0.9)' -b 1024 --steps 2000 --pieces 5",
+    "nqm schedule SGD -b 2^18 --steps 60 --pieces 6 --stable",
     "nqm schedule SGD -b 1 --examples 1e5 --on batch_size --pieces 4",
 )
 @options.optimizer
@@ -160,11 +161,12 @@ def tune(
 @options.goal
 @option("--pieces", "Number of pieces of equal length.", Whole(1, 1000), default=10)
 @option("--on", "What to schedule; batch_size needs --examples, and is a multiple of -b.", ("lr", "batch_size"))
+@flag("--stable", "Keep every learning rate below the edge of stability.")
 @options.spectrum
 @options.sink(csv=True, plot=True)
 def schedule(
     optimizer: Optimizer, batch_size: float, goal: GoalOptions, pieces: int, on: Literal["lr", "batch_size"],
-    spectrum: Spectrum, sink: Sink,
+    stable: bool, spectrum: Spectrum, sink: Sink,
 ) -> None:  # fmt: skip
     """Best piecewise-constant schedule of the learning rate or of the batch size, by exact gradients."""
     if on == "batch_size" and goal["examples"] is None:
@@ -173,7 +175,9 @@ def schedule(
     from ..search import optimal_schedule
 
     with progress(f"{pieces} pieces for {optimizer}"):
-        found = optimal_schedule(Quadratic(spectrum), optimizer, batch_size, pieces=pieces, on=on, **goal)
+        found = optimal_schedule(
+            Quadratic(spectrum), optimizer, batch_size, pieces=pieces, on=on, stable=stable, **goal
+        )
     sink.deliver(found.to_dict, lambda: output.show_schedule(found), found.table, found.plot)
     answered(found.outcome.ok)
 

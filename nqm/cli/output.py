@@ -165,6 +165,8 @@ def show_tuned(found: Tuned) -> None:
 def show_schedule(found: Scheduled) -> None:
     show_table(found.table(), f"{found.optimizer}")
     click.echo(f"{found.message}; loss {shown(found.loss)}")
+    if found.warning:
+        click.echo(f"- {found.warning}")
 
 
 def show_sweeps(sweeps: Sequence[Sweep], settings: bool = True) -> None:

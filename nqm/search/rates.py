@@ -60,8 +60,9 @@ class RateFamily:
 class RateSearch(RateFamily):
     """The best rates of a schedule for one problem, optimizer and batch size."""
 
-    def __init__(self, problem: Problem, optimizer: Optimizer, batch_size: float) -> None:
+    def __init__(self, problem: Problem, optimizer: Optimizer, batch_size: float, stable: bool = False) -> None:
         super().__init__(problem, optimizer, batch_size)
+        self.stable = stable
         self.nodes, self.tuner = problem.nodes.searched(optimizer), Tuner(problem, self.optimizer)
 
     def least_loss(self, steps: int, pieces: int) -> Rates:
@@ -81,7 +82,7 @@ class RateSearch(RateFamily):
         for level in finer or [pieces]:
             close = RATE_SETTINGS.close if level == pieces else RATE_SETTINGS.near
             best = self._sooner(target, best.on(level), best.on(level), close)
-        return self._confirmed(self._beyond_edge(target, best), target)
+        return self._confirmed(best if self.stable else self._beyond_edge(target, best), target)
 
     def _refined(self, constant: Rates, pieces: int) -> Rates:
         """The best rates at the horizon of a constant schedule, found over finer and finer schedules."""
@@ -236,7 +237,8 @@ class RateSearch(RateFamily):
     def _descend(self, start: Rates, tolerance: float, beyond: bool = False, iterations: int | None = None) -> Rates:
         """The schedule of least loss that L-BFGS meets from a start, at its horizon; rates may pass the edge if ``beyond``.
 
-        This need not be the one at which L-BFGS ends: beyond the edge it may end where a slope overflows.
+        This need not be the one at which L-BFGS ends: beyond the edge it may end where a slope overflows. If rates must be
+        stable, they are cut at the edge of the momentum that was found with them.
         """
         from scipy.optimize import minimize
         from threadpoolctl import threadpool_limits
@@ -254,8 +256,9 @@ class RateSearch(RateFamily):
             return math.log(loss), slope / loss
 
         shortest = int(chain.lengths.min())
-        passes = beyond or shortest < RATE_SETTINGS.short
-        most = min(RATE_SETTINGS.beyond, (1 + RATE_SETTINGS.growth ** (1 / shortest)) / 2) if passes else 1.0
+        passes = not self.stable and (beyond or shortest < RATE_SETTINGS.short)
+        inside = RATE_SETTINGS.inside if self.stable else 1.0
+        most = min(RATE_SETTINGS.beyond, (1 + RATE_SETTINGS.growth ** (1 / shortest)) / 2) if passes else inside
         top = math.log(chain.edge(start.u) * most)
         bounds = [(top - RATE_SETTINGS.depth, top)] * count + [(p.kind.low, p.kind.high) for p in self.shared]
         options = {"maxiter": iterations or RATE_SETTINGS.iterations, "maxcor": RATE_SETTINGS.corrections}
@@ -263,6 +266,9 @@ class RateSearch(RateFamily):
         first = np.append(np.minimum(np.log(start.rates), top), start.u)
         with threadpool_limits(1, "blas"):  # The systems of L-BFGS are tiny, and more threads only spin.
             minimize(objective, first, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        if self.stable and best.rates.max() > (most := RATE_SETTINGS.inside * chain.edge(best.u)):
+            best = best._replace(rates=np.minimum(best.rates, most))
+            best = best._replace(loss=self._loss(best, self.nodes))
         return best
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_PIECES = 1000  # Largest number of pieces that a user may ask for.
+SURVIVED = 2.0  # A schedule on which the loss rises to more than this many times its start carries a warning.
 
 
 @dataclass(frozen=True, repr=False)
@@ -46,6 +47,18 @@ class Scheduled(Tabular):
     batch_size: float
     outcome: Outcome
     message: str
+    rise: float = 1.0
+    """Largest loss at the end of a piece, over the loss at the start; 1 if it never rises above that."""
+
+    @property
+    def warning(self) -> str:
+        """A sentence if the loss rises so far on the way that a network would not survive it; else empty."""
+        if not self.rise > SURVIVED:
+            return ""
+        return (
+            f"on the way the loss rises to {self.rise:.3g} times its start; a quadratic comes back from there, a network would "
+            "not: stable=True (--stable) keeps every rate below the edge of stability"
+        )
 
     def _brief(self) -> str:
         size = f"batch_size={self.batch_size:,.10g}"
@@ -62,6 +75,7 @@ class Scheduled(Tabular):
     def to_dict(self) -> dict[str, Any]:
         asked = {"optimizer": str(self.optimizer), "batch_size": number(self.batch_size)}
         found = {"steps": self.steps, "loss": number(self.loss), "outcome": self.outcome.name, "message": self.message}
+        found |= {"rise": number(self.rise), "warning": self.warning}
         return {**asked, **found, "schedule": self.schedule.to_dict()}
 
     def plot(self, path: str | None = None) -> Figure:
@@ -81,6 +95,7 @@ def optimal_schedule(
     examples: float | None = None,
     pieces: int = 10,
     on: Literal["lr", "batch_size"] = "lr",
+    stable: bool = False,
 ) -> Scheduled:
     """Best schedule of ``pieces`` pieces of equal length, of the learning rate or of the batch size.
 
@@ -93,6 +108,8 @@ def optimal_schedule(
     target : reach this loss in the fewest steps.
     steps, examples : reach the least loss in this many steps or examples.
     on : ``"batch_size"`` needs ``examples``, the budget; the learning rate and the number of steps are tuned with it.
+    stable : keep every rate below the edge of stability. Without it some pieces may pass the edge, which saves a quadratic
+        some steps; `Scheduled.rise` says how far the loss rises then.
 
     >>> from nqm import SGD, Quadratic, Spectrum
     >>> problem = Quadratic(Spectrum.power_law(10_000))
@@ -113,11 +130,20 @@ def optimal_schedule(
                 f"on='batch_size' needs a budget, examples=, of at least one for each piece, got {examples!r}",
                 "examples",
             )
+        if stable:
+            raise Wrong(
+                "stable=True is about learning rates; with on='batch_size' the rate is one, and stable", "stable"
+            )
         return _best_batches(problem, optimizer, check_batch_size(batch_size), float(examples), int(pieces))
     goal = Goal.of(batch_size, target, steps, examples)
     if goal.target is None and goal.steps < pieces:
         raise Wrong(f"{pieces} pieces need at least one step each, got {goal.steps} steps", goal.argument)
-    return _best_rates(problem, optimizer, goal, int(pieces))
+    if stable and not optimizer.linear:
+        raise Wrong(
+            f"stable=True needs a linear optimizer, whose edge of stability is known; {optimizer} is not linear",
+            "stable",
+        )
+    return _best_rates(problem, optimizer, goal, int(pieces), stable)
 
 
 def _check(problem: Problem, optimizer: Optimizer, pieces: int) -> None:
@@ -138,10 +164,13 @@ def _check(problem: Problem, optimizer: Optimizer, pieces: int) -> None:
         )
 
 
-def _best_rates(problem: Problem, optimizer: Optimizer, goal: Goal, pieces: int) -> Scheduled:
+def _best_rates(problem: Problem, optimizer: Optimizer, goal: Goal, pieces: int, stable: bool) -> Scheduled:
     """The schedule of learning rates that serves a goal best."""
     target, batch_size = goal.target, goal.batch_size
-    search = (RateSearch if optimizer.linear else FollowedRates)(problem, optimizer, batch_size)
+    linear = optimizer.linear
+    search = (
+        RateSearch(problem, optimizer, batch_size, stable) if linear else FollowedRates(problem, optimizer, batch_size)
+    )
     found = search.fewest_steps(target, pieces) if target else search.least_loss(goal.steps, pieces)
     if isinstance(found, Tuned):  # The steps are too few to be divided, or the target is not reached.
         T, few = found.steps or 0, f", fewer than {pieces} pieces: constant" if found.steps else ""
@@ -151,9 +180,22 @@ def _best_rates(problem: Problem, optimizer: Optimizer, goal: Goal, pieces: int)
     base = float(found.rates.max() if lr is free else lr)
     outcome = Outcome.reached if target else Outcome.finished
     message = outcome.value.format(steps=found.steps, target=target) + f" with {pieces} pieces"
-    message += "" if optimizer.linear else "; by mean field"
+    message += "" if linear else "; by mean field"
     schedule = Schedule(split(found.steps, pieces), found.rates / base)
-    return Scheduled(schedule, found.steps, found.loss, search.at(found, base), batch_size, outcome, message)
+    chosen = search.at(found, base)
+    rise = _rise(problem, chosen, batch_size, schedule) if linear else 1.0
+    return Scheduled(schedule, found.steps, found.loss, chosen, batch_size, outcome, message, rise)
+
+
+def _rise(problem: Problem, optimizer: Optimizer, batch_size: float, schedule: Schedule) -> float:
+    """The largest loss at the end of a piece over that at the start, and at least 1.
+
+    A piece beyond the edge of stability makes the loss grow until it ends, so its end is where the loss is largest.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        signal, noise = problem.losses(optimizer, np.append(0, schedule.ends), batch_size, schedule)
+        losses = signal + noise / batch_size
+    return float(np.nanmax(np.append(1.0, losses / losses[0])))
 
 
 def _best_batches(problem: Problem, optimizer: Optimizer, unit: float, examples: float, pieces: int) -> Scheduled:

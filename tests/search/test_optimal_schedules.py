@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import mpmath as mp
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from nqm import (
     EMA,
     SGD,
+    Adam,
     HeavyBall,
     Lookahead,
     Nesterov,
@@ -24,10 +26,11 @@ from nqm import (
 )
 from nqm.engine.basis import Basis
 from nqm.engine.kernels import loops
-from nqm.optimizers.base import fill, free_parameters
+from nqm.optimizers.base import Optimizer, fill, free_parameters, parameters
 from nqm.search.chain import Chain, split
 from nqm.search.rates import RateSearch, levels
 from nqm.search.schedules import share_batches
+from nqm.types import Wrong
 
 FAMILIES = [SGD(), HeavyBall(), EMA(HeavyBall()), Preconditioned(Nesterov(), 0.5), EMA(Preconditioned(SGD()))]
 
@@ -260,3 +263,48 @@ def test_steps_that_are_not_alike_are_refused(small: Quadratic) -> None:
 
 def test_an_unreachable_target_is_said(small: Quadratic) -> None:
     assert optimal_schedule(small, SGD(), 16, 10.0).outcome is Outcome.reached  # nothing to do
+
+
+# What the loss does on the way.
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "batch_size", "goal"),
+    [(SGD(), 64, {"target": 0.05}), (HeavyBall(momentum=0.9), 4096, {"target": 0.02}), (SGD(), 2**18, {"steps": 60})],
+)
+def test_stable_rates_stay_below_the_edge_and_the_loss_does_not_rise(
+    optimizer: Optimizer, batch_size: float, goal: dict[str, Any]
+) -> None:
+    problem = Quadratic(Spectrum.power_law(1000))
+    free_, kept = (optimal_schedule(problem, optimizer, batch_size, pieces=5, stable=s, **goal) for s in (False, True))
+    values = {name: parameter.value for name, parameter in parameters(kept.optimizer).items()}
+    assert values["lr"] * kept.schedule.lr.max() < 2 * (1 + values.get("momentum", 0.0))  # The largest curvature is 1.
+    assert kept.rise <= 2
+    assert not kept.warning
+    assert (free_.steps, free_.loss) <= (kept.steps, kept.loss)
+
+
+def test_a_rise_is_that_of_a_plain_loop_and_is_told() -> None:
+    problem, batch_size = Quadratic(Spectrum.power_law(300)), 2.0**18
+    found = optimal_schedule(problem, SGD(), batch_size, steps=60, pieces=6)
+    h, c, s = problem.spectrum.h, problem.spectrum.c, problem.spectrum.s.copy()
+    start = largest = 0.5 * float((h * s).sum())
+    lr = parameters(found.optimizer)["lr"].value
+    for length, multiplier in zip(found.schedule.lengths, found.schedule.lr, strict=True):
+        for _ in range(int(length)):
+            s = (1 - lr * multiplier * h) ** 2 * s + (lr * multiplier) ** 2 * c / batch_size
+        largest = max(largest, 0.5 * float((h * s).sum()))
+    assert found.rise == pytest.approx(largest / start, rel=1e-9)
+    assert found.rise > 1e6
+    assert found.to_dict()["warning"] == found.warning
+    assert "--stable" in found.warning
+
+
+def test_stable_is_refused_where_it_means_nothing() -> None:
+    problem = Quadratic(Spectrum.power_law(30))
+    with pytest.raises(Wrong, match="not linear") as error:
+        optimal_schedule(problem, Adam(beta1=0.9), 64, steps=100, pieces=2, stable=True)
+    assert error.value.argument == "stable"
+    with pytest.raises(Wrong, match="about learning rates") as error:
+        optimal_schedule(problem, SGD(), 1, examples=1000, pieces=2, on="batch_size", stable=True)
+    assert error.value.argument == "stable"
