@@ -113,7 +113,7 @@ def status(found: Results, sink: Sink) -> None:
 
     with Store.open(found.path) as store:
         claimed, studies, damaged = store.at_work(found.study.worker), store.studies(), store.damaged()
-    cells = Counter(found.ahead[key] for key in claimed if key in found.ahead)
+    cells, uncounted = Counter(found.ahead[key] for key in claimed if key in found.ahead), len(found.uncounted())
 
     def show() -> None:
         _show_results(found)
@@ -124,11 +124,14 @@ def status(found: Results, sink: Sink) -> None:
             click.echo(f"- damaged and not counted: {row}; nqm lab run --retry-failed trains it again")
         if remark := changed(found):
             click.echo(f"- {remark}")
+        if uncounted:
+            why = "a search of another length, or by the rule of another version, asked for them"
+            click.echo(f"- {uncounted:,} stored trials are kept and not counted: {why}")
         if len(studies) > 1:
             names = ", ".join(f"{s.name} ({s.key})" for s in studies)
             click.echo(f"studies in {found.path}: {names}; shown is {found.study.key}")
 
-    told = {"running": len(claimed), "at_work": dict(cells), "damaged": damaged}
+    told = {"running": len(claimed), "at_work": dict(cells), "damaged": damaged, "uncounted": uncounted}
     sink.deliver(lambda: found.to_dict() | told, show, found.table)
 
 
@@ -209,6 +212,30 @@ def export(found: Results, what: str, out: str | None, as_json: bool) -> None:
         write(out, lambda path: _write_parquet(path, rows))
     csv = None if parquet else out or (None if as_json else "-")
     Sink(as_json, csv).deliver(lambda: rows, lambda: None, lambda: rows)
+
+
+@verb(
+    "save what can be read of a damaged store",
+    "nqm lab salvage digits.db --out saved.db",
+)
+@click.argument("store", metavar="STORE.db", type=INPUT)
+@option("--out", "File of the new store.", STORE, required=True)
+@options.sink()
+def salvage(store: str, out: str, sink: Sink) -> None:
+    """Copy every sound row of a store whose file is damaged into a new store; the damaged file is not changed.
+
+    nqm lab run STUDY.toml --store NEW.db then goes on with the new store, and trains the trials that are lost.
+    """
+    from ..lab.salvage import salvage as saved_from
+
+    found = saved_from(store, out)
+
+    def show() -> None:
+        click.echo(
+            f"{out} has {found.saved['trials']:,} trials; {found.lost:,} are lost, and nqm lab run trains them again"
+        )
+
+    sink.deliver(lambda: {"store": out, "saved": found.saved, "lost": found.lost}, show)
 
 
 def _show_costs(study: str, store: Path, workers: int | None, sink: Sink) -> None:
@@ -303,5 +330,5 @@ def _show_results(found: Results) -> None:
         click.echo(f"- {sentence}")
 
 
-for command in (run, status, list_, show, export):
+for command in (run, status, list_, show, export, salvage):
     lab.add_command(command)

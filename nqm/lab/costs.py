@@ -11,6 +11,7 @@ from ..engine.run import number
 from ..show.tables import Row
 from . import work
 from .plan import Cell, cells
+from .results import ruled
 from .source import versioned
 from .store import Store
 from .study import Study
@@ -68,6 +69,7 @@ def _cells(study: Study, store: Path | None) -> list[Cell]:
     if store is None or not store.exists():
         return cells(study, lambda study, label, size, repeat: [dict(study.optimizers[label].box)])
     with Store.open(store) as opened:
+        study = ruled(study, opened)
         found, (known, _) = cells(study, opened.boxes), opened.results(study.worker)
     for cell in found:
         cell.advance(known)

@@ -13,6 +13,7 @@ import signal
 import threading
 import time
 import traceback
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from ..nets.training.reports import Listener, heard_by
 from ..types import Wrong
@@ -199,9 +200,23 @@ class Dask:
         except (OSError, ValueError) as error:
             raise Wrong(f"no Dask scheduler answers at {address}: {error}", argument="on") from None
         self.executor = self.client.get_executor(pure=False)
+        self.topic = f"nqm-{uuid.uuid4().hex}"  # Workers report under this name, which no other runner has.
+        self.heard: WeakKeyDictionary[Future[Any], Heard] = WeakKeyDictionary()  # How far each call has come.
+        self.calls: WeakValueDictionary[str, Heard] = WeakValueDictionary()  # The same, by the name of the call.
+        self.client.subscribe_topic(self.topic, self._hear)
 
     def submit(self, function: Callable[..., T], /, *args: object) -> Future[T]:
-        return self.executor.submit(function, *args)
+        heard, call = Heard(), uuid.uuid4().hex
+        self.calls[call] = heard
+        future = self.executor.submit(_reporting, self.topic, call, function, args)
+        self.heard[future] = heard
+        return future
+
+    def _hear(self, event: tuple[float, dict[str, Any]]) -> None:
+        """Take in a report of a worker; one that comes after its call has ended is ignored."""
+        told = event[1]
+        if (heard := self.calls.get(told["call"])) is not None:
+            heard.step, heard.most = told["step"], told["most"]
 
     @property
     def answers(self) -> bool:
@@ -210,6 +225,20 @@ class Dask:
     def close(self) -> None:
         self.executor.shutdown(wait=False)
         self.client.close(timeout=CONNECT_SECONDS)
+
+
+def _reporting(topic: str, call: str, function: Callable[..., T], arguments: tuple[object, ...]) -> T:
+    """Call a function in a Dask worker, and let the runner hear how far its trainings have come."""
+    from distributed import get_worker
+
+    worker, ours = get_worker(), threading.get_ident()
+
+    def tell(step: int, most: int) -> None:
+        if threading.get_ident() == ours:  # A worker with several threads has other calls in them.
+            worker.log_event(topic, {"call": call, "step": int(step), "most": int(most)})
+
+    with heard_by(_seldom(tell)):
+        return function(*arguments)
 
 
 def dask(address: str | None = None, workers: int | None = None) -> Crew[Dask]:

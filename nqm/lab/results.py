@@ -8,8 +8,8 @@ statistics, which assumes nothing about their law: with n seeds the median lies 
 largest with probability 1 - 2 P(Binomial(n, 1/2) < k). The largest k with at least 95% is taken. Below six seeds even the
 minimum and maximum have less: 93.75% for five. A training that does not arrive counts as later than all others.
 
-A study repeats each search. The row shows the search whose setting has the smallest median over fresh seeds; the seeds of the
-other searches are kept beside it, because what searches differ by tells how far the row can be trusted.
+A study repeats each search. The row shows the search whose setting is fastest over fresh seeds, by their `midmean`; the seeds of
+the other searches are kept beside it, because what searches differ by tells how far the row can be trusted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..types import Array, Wrong
 from .plan import SEARCH, Cell, cells
 from .source import unversioned
 from .store import Kept, Store
-from .study import Study
+from .study import RULE, Study
 
 COVERAGE = 0.95  # An interval holds the median with at least this probability, if there are enough seeds.
 
@@ -48,6 +48,20 @@ def over_seeds(steps: Sequence[float | None] | Array) -> Estimate:
         return Estimate(math.nan, math.nan, math.nan, math.nan)
     k = max((k for k in range(1, n // 2 + 1) if _coverage(n, k) >= COVERAGE), default=1)
     return Estimate(median(ordered), ordered[k - 1], ordered[n - k], _coverage(n, k))
+
+
+def midmean(steps: Sequence[float | None]) -> float:
+    """Geometric mean of steps over seeds without the fastest and the slowest quarter; None is a training that did not arrive.
+
+    It tells settings apart better than the median does: over five seeds with normal logarithms its variance is smaller by a fifth.
+
+    >>> midmean([10, 20, 20, 20, None]), midmean([10, None, None])
+    (20.0, inf)
+    """
+    ordered = sorted(math.inf if s is None else float(s) for s in steps)
+    cut = len(ordered) // 4
+    kept = ordered[cut : len(ordered) - cut]
+    return math.exp(sum(math.log(max(1.0, s)) for s in kept) / len(kept)) if kept else math.inf
 
 
 def _coverage(n: int, k: int) -> float:
@@ -202,6 +216,11 @@ class Results(Tabular):
             ours = (kept for kept in store.trials() if kept.worker == self.study.worker)
             return [kept for kept in ours if kept.trial.key in self.keys or kept.study == self.study.key]
 
+    def uncounted(self) -> list[Kept]:
+        """Stored trials of this study, at its batch sizes, that its search as it is planned now has no place for."""
+        sizes, planned = self.study.batch_sizes, self.keys | set(self.ahead)
+        return [one for one in self.trials() if one.trial.key not in planned and one.trial.batch_size in sizes]
+
     def curve(self, point: Point) -> tuple[list[int], list[float]]:
         """Steps, and the metric at them, of the best trial."""
         if point.trial is None:
@@ -232,13 +251,24 @@ def as_stored(study: Study, store: Store) -> Study:
 
     A store of the first format has no versions, no second stage and no repeated searches.
     """
-    plain = unversioned(study).key
-    found = next((one for one in store.studies() if unversioned(one).key == plain), None)
+    found = last_stored(study, store)
     if found is None:
         return study
     entries = {name: replace(entry, version=found.optimizers[name].version) for name, entry in study.optimizers.items()}
     first = {} if found.version else {"refine": found.refine, "searches": found.searches}
-    return replace(study, version=found.version, optimizers=entries, **first)
+    return replace(study, version=found.version, optimizers=entries, rule=study.rule or found.rule, **first)
+
+
+def ruled(study: Study, store: Store) -> Study:
+    """The study with the rule of its search: its own, else that by which the store was begun, else the latest."""
+    found = last_stored(study, store)
+    return replace(study, rule=study.rule or (found.rule if found else None) or RULE)
+
+
+def last_stored(study: Study, store: Store) -> Study | None:
+    """The study as the store has it last, whatever its versions; None if the store does not have it."""
+    plain = unversioned(study).key
+    return next((one for one in store.studies() if unversioned(one).key == plain), None)
 
 
 def _place(cell: Cell) -> str:
@@ -275,12 +305,12 @@ def point(repeats: Sequence[Cell], name: str) -> Point:
 
 
 def standing(cell: Cell, name: str) -> tuple[float, float]:
-    """What decides which of repeated searches is shown: the median over fresh seeds, then the steps of the search."""
+    """What decides which of repeated searches is shown: the `midmean` over fresh seeds, then the steps of the search."""
     best = cell.best.get(name)
     if best is None:
         return math.inf, math.inf
     seeds = fresh_steps(cell, name)
-    return (over_seeds(seeds).value if seeds else math.inf), best.steps
+    return midmean(seeds), best.steps
 
 
 def fresh_steps(cell: Cell, name: str) -> tuple[int | None, ...]:

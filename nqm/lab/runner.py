@@ -19,7 +19,7 @@ from ..types import Wrong
 from . import executors, work
 from .executors import Crew, Executor
 from .plan import Cell, cells
-from .results import Results
+from .results import Results, ruled
 from .source import versioned
 from .space import Box
 from .store import LEASE_SECONDS, LabError, Store
@@ -121,6 +121,7 @@ def run(
     crew = executors.here() if executor is None else executor
     crew = crew if isinstance(crew, Crew) else executors.given(crew)
     with Store.open(path, write=True) as opened:
+        study = ruled(study, opened)
         _check_budget(study, opened)
         opened.register(study)
         if retry_failed:

@@ -15,6 +15,7 @@ import hashlib
 import json
 import math
 import os
+import shlex
 import socket
 import sqlite3
 import time
@@ -379,8 +380,8 @@ def _recognise(path: Path) -> None:
         raise Wrong(why, argument="store")
     if found != "ok":
         raise LabError(
-            f"the store {name} is damaged ({' '.join(found.split())}); it was left as it is: "
-            "restore a copy, or move it away to begin again",
+            f"the store {name} is damaged ({' '.join(found.split())}); it was left as it is: restore a copy, or let "
+            f"nqm lab salvage {shlex.quote(str(path))} --out saved.db save what can still be read, and go on with --store saved.db",
             resumable=False,
         )
 
@@ -408,6 +409,11 @@ def _header(path: Path, how: str) -> tuple[int | None, int, str]:
             raise  # The file is locked or not readable, and not damaged.
         found = str(error)
     return application, version, found
+
+
+def read_only(path: Path) -> sqlite3.Connection:
+    """A connection that writes nothing, neither into the file nor beside it, and that does not ask whether the file is sound."""
+    return _at(path, _untouched(path))
 
 
 def _connect(path: Path, write: bool) -> sqlite3.Connection:

@@ -277,14 +277,16 @@ def test_wrong_studies_are_refused_before_workers_start(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_says_how_far_its_rounds_are(log: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["local", "dask"])
+def test_a_run_says_how_far_its_rounds_are(how: str, log: Path, tmp_path: Path) -> None:
+    if how == "dask":
+        pytest.importorskip("distributed")
     seen: list[str] = []
-    watch = lambda at: seen.append(headline(at))  # noqa: E731
     run(
         small(worker="reporting", batch_sizes=[4]),
         store=tmp_path / "small.db",
-        executor=executors.local(1),
-        watch=watch,
+        executor=executors.crew(how, 1),
+        watch=lambda at: seen.append(headline(at)),
     )
     assert any("; SGD 4 at step 7 of 4,000 at most" in line for line in seen), seen
 
