@@ -112,7 +112,20 @@ class HorizonText(options.OptionType):
         return int(count), parse_number(lr, finite=True)
 
 
+class SecondsText(options.OptionType):
+    """Seconds per step: one number, or numbers by batch size such as ``64:0.1,1024:0.5``."""
+
+    name = metavar = "SECONDS"
+
+    def read(self, text: str) -> float | dict[float, float]:
+        if ":" not in text:
+            return parse_number(text, finite=True)
+        pairs = [part.partition(":") for part in text.split(",")]
+        return {parse_number(size, finite=True): parse_number(seconds, finite=True) for size, _, seconds in pairs}
+
+
 HORIZON = HorizonText()
+SECONDS = SecondsText()
 _workload = click.argument("workload", metavar=WorkloadText.metavar, type=WorkloadText())
 _train_steps = option("--train-steps", "Steps up to the checkpoint; the workload's own if omitted.", Whole(0))
 _examples = option("--examples", "Use N examples of the data; all of them if omitted.", Whole(2))
@@ -226,27 +239,80 @@ def predict(
     "how to train a fitted network to a target",
     "nqm advise digits.json -b 64 --target 0.08",
     "nqm advise digits.json -b 256 --target 0.1 --json",
+    "nqm advise digits.json -b 64 --target 0.1 --optimizer 'HeavyBall(momentum=0.9)' --cadence 10",
+    "nqm advise digits.json -b 64 --target 0.1 --optimizer SGD --seconds-per-step 64:0.02,1024:0.1",
+    "nqm advise digits.json -b 64 --target 0.1 --optimizer SGD --verify digits",
 )
 @click.argument("path", metavar="FIT", type=INPUT)
 @options.batch_size
 @option("--target LOSS", "Training loss to reach, below that of the checkpoint.", NUMBER, required=True)
+@option(
+    "--optimizer",
+    "Tune this one alone; what is set in it stays. The optimizer of a fit made for AdamW, if omitted.",
+    OPTIMIZER,
+)
+@option("--batch-sizes", "Batch sizes to compare, up to the number of examples.", SIZES, default="4..16384")
+@option("--cadence", "Steps between two looks at the loss of a training.", Whole(1), default=1)
+@option("--seconds-per-step SECONDS", "Time of a step: 0.1, or by batch size 64:0.1,1024:0.5.", SECONDS)
+@option(
+    "--verify WORKLOAD",
+    "Train the recommended setting of this network for real, and report; times its steps too.",
+    WorkloadText(),
+)
+@option("--state FILE", "For --verify: the state of AdamW from which the fit was made.", INPUT)
+@option("--seeds", "Trainings for --verify.", Whole(1), default=5)
 @options.sink(csv=True)
-def advise(path: str, batch_size: float, target: float, sink: Sink) -> None:
-    """Say which optimizer, learning rate, batch size and decay take a fitted network to a training loss soonest."""
-    from ..nets.fitting.advice import advise as search
+def advise(
+    path: str, batch_size: float, target: float, optimizer: Optimizer | None, batch_sizes: list[float], cadence: int,
+    seconds_per_step: float | dict[float, float] | None, verify: str | None, state: str | None, seeds: int, sink: Sink,
+) -> None:  # fmt: skip
+    """Say which optimizer, learning rate, batch size and decay take a fitted network to a training loss soonest.
+
+    A training arrives when its own loss, looked at every --cadence steps, first dips below the target. low and high are an 80%
+    band over trainings; expected_steps is when the mean over trainings arrives. With --verify, the recommended setting is trained
+    from the checkpoint of the fit, which is the workload or your MODULE:FUNCTION that was fitted.
+    """
     from ..nets.fitting.model import Fit
 
     fit = Fit.load(path)
+    network = None if verify is None else _same_network(fit, verify)
+    if network is not None and seconds_per_step is None:
+        from ..nets.fitting.verifying import measured_seconds
+
+        seconds_per_step = measured_seconds(network, [*batch_sizes, batch_size])
     with progress("tuning") as report:
-        advice = search(fit, target, batch_size, progress=report)
+        asked = {"batch_sizes": batch_sizes, "cadence": cadence, "seconds_per_step": seconds_per_step}
+        advice = fit.advise(batch_size, target, optimizer, **asked, progress=report)  # type: ignore[arg-type]
+    verified = None
+    if network is not None and advice.best is not None:
+        from ..nets.fitting.adam_state import load_state
+        from ..nets.fitting.verifying import verify as train
+
+        name = "adamw" if fit.metric is None else type(fit.metric.optimizer).__name__
+        with progress("training") as report:
+            given = None if state is None else load_state(state, name)
+            verified = train(network, fit, advice, seeds=seeds, state=given, progress=report)
 
     def show() -> None:
-        if advice.tuned:
-            show_table(advice.table(), f"From {fit.loss:.4g} to {target:g} at batch {batch_size:g}")
+        if advice.arrivals:
+            show_table(advice.alternatives(), f"From {fit.loss:.4g} to {target:g} at batch {batch_size:g}")
+            show_table(advice.soonest(), "Soonest at each batch size")
         click.echo("\n".join(f"- {sentence}" for sentence in advice.sentences))
+        if verified is not None:
+            click.echo(f"- {verified.message}")
 
-    sink.deliver(advice.to_dict, show, advice.table)
-    answered(advice.reachable)
+    def plain() -> dict[str, object]:
+        return advice.to_dict() | ({} if verified is None else {"verified": verified.to_dict()})
+
+    sink.deliver(plain, show, advice.table)
+    answered(advice.best is not None)
+
+
+def _same_network(fit: Fit, text: str) -> Network:
+    """The network that a fit was made of, at its checkpoint."""
+    made = fit.provenance
+    steps = made.step if ":" not in text else None
+    return Source(text, steps, fit.examples, made.seed).load()
 
 
 @verb(

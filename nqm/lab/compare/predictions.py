@@ -1,24 +1,24 @@
 """What the fit of a network says about a study of it: tuned steps to the study's target, by the exact engine.
 
-The steps are medians of first hits, as those of a study are. SGD, heavy ball, Nesterov and averages of them are predicted as
-they are. Adam is predicted as heavy ball with the preconditioner H^-p, with the p that the fit measured. For K-FAC and others
-a fit knows no such p, and they are not predicted.
+The steps are medians of first hits, looked at as often as the study looks at its own. SGD, heavy ball, Nesterov and averages
+of them are predicted as they are. Adam and AdamW are predicted by a fit in their metric, which predicts nothing else; by any other
+fit Adam is predicted as heavy ball with the preconditioner H^-p, with the p that the fit measured. For K-FAC and others a fit knows
+no such p, and they are not predicted.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from ...nets.fitting.advice import quadratic_at
-from ...nets.fitting.hits import FirstHits, tuned_for_hits
+from ...nets.fitting.arrivals import arrivals_of, quadratic_at
 from ...nets.fitting.model import Fit
 from ...optimizers import EMA, SGD, Adam, AdamW, HeavyBall, Optimizer, Preconditioned, RMSProp
 from ...optimizers.base import fill, parameters
-from ...search.sweeps import Sweep, sweep
+from ...search.sweeps import Sweep
 from ...types import Progress, Wrong
 from ..space import Setting, optimizer_of
 from ..study import Study
@@ -61,7 +61,6 @@ def predicted(fit: Fit, study: Study, curves: Sequence[Curve], progress: Progres
     found = quadratic_at(fit, target)
     if isinstance(found, str):
         return Predicted({}, (found,))
-    problem, goal = found
     notes, step = [], fit.provenance.step or 0
     if step != start:
         apart = f"the study's trainings begin at step {start} and the fit was made at step {step}"
@@ -72,35 +71,19 @@ def predicted(fit: Fit, study: Study, curves: Sequence[Curve], progress: Progres
         if isinstance(family, str):
             notes.append(family)
         else:
-            swept = sweep(problem, family, curve.batch_sizes.tolist(), target=goal)
-            sweeps[curve.name] = by_first_hits(fit, swept, target)
+            sweeps[curve.name] = arrivals_of(fit, family, curve.batch_sizes.tolist(), target, growth=study.growth).first
         if progress:
             progress(i + 1, len(curves))
     return Predicted(sweeps, tuple(notes))
 
 
-def by_first_hits(fit: Fit, swept: Sweep, target: float) -> Sweep:
-    """The sweep with steps that compare with those of a study: medians of first hits, at learning rates tuned for them.
-
-    A training of a study arrives when its own loss does, which is before the expected loss.
-    """
-    found: list[FirstHits | None] = []
-    for tuned, steps, size in zip(swept.optimizers, swept.steps, swept.batch_sizes, strict=True):
-        found.append(None if tuned is None else tuned_for_hits(fit, tuned, float(steps), float(size), target))
-    arrived = [hit if hit is not None and math.isfinite(hit.steps) else None for hit in found]
-    steps = np.array([math.nan if hit is None else hit.steps for hit in arrived])
-    chosen = tuple(None if hit is None else hit.optimizer for hit in arrived)
-    rates = [math.nan if one is None else float(parameters(one)["lr"].value) for one in chosen]
-    effective = [math.nan if one is None else float(one.effective_lr) for one in chosen]
-    return replace(
-        swept, steps=steps, examples=steps * swept.batch_sizes, optimizers=chosen, lr=np.array(rates),
-        effective_lr=np.array(effective), method="sampled",
-    )  # fmt: skip
-
-
 def family_of(curve: Curve, fit: Fit, fixed: Mapping[str, Setting]) -> Optimizer | str:
     """The optimizer of the exact engine that predicts a measured one, or a sentence that says why there is none."""
     known = optimizer_of(curve.optimizer)
+    if fit.metric is not None:
+        if type(known) is not type(fit.metric.optimizer) or curve.averaged:
+            return f"{curve.name} is not predicted: the fit is in the metric of {fit.metric.optimizer}"
+        return type(fit.metric.optimizer)(**{name: float(value) for name, value in fixed.items()})
     if known is not None and known.linear:
         found = fill(known, {setting: float(fixed[setting]) for setting in parameters(known) if setting in fixed})
     elif known is None or type(known) not in BEHIND_POWER:

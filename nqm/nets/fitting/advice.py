@@ -1,61 +1,77 @@
-"""Advise what to do next with a fitted network: tuned steps to a target, over optimizers and batch sizes.
+"""Advise what to do next with a fitted network: tuned steps to a target, over optimizers and batch sizes, and how sure they are.
 
-The model of `following` reaches the target where ``phi(signal) + noise / B <= target``. With the noise that it has at the
-target, f(target), and with phi as a straight line near ``goal = phi^-1(target)``, this is
-
-    signal + noise f(target) / phi'(goal) / B <= goal:
-
-again a noisy quadratic, with its noise scaled, so every search of the exact engine applies.
+`arrivals` has the tuned steps of each family, by the expected loss and by first hits. The band of a recommendation holds the
+scatter of trainings and the error of the fit: if the 90% interval of the prediction lets the expected loss arrive between the
+steps a and b instead of at c, the 80% band of first hits, from l to u, becomes l a / c to u b / c.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...engine.readable import Tabular
 from ...engine.run import number
-from ...engine.spectrum import Spectrum
 from ...optimizers import EMA, SGD, HeavyBall, Nesterov
 from ...optimizers.base import Optimizer
 from ...problems.base import check_batch_size, check_target
-from ...problems.quadratic import Quadratic
-from ...search import Tuned, optimal_schedule, tune
+from ...sampling.replicas import check_whole
+from ...search import optimal_schedule
 from ...search.sweeps import Sweep, sweep
 from ...types import Array, Progress, Wrong
 from ..estimates import Estimate, bootstrap
+from .adaptive import inner_of
+from .arrivals import Arrivals, arrivals_of, decayed_steps, own_family, problem_at, quadratic_at
 from .edge import excess
-from .hits import FirstHits, tuned_for_hits
-from .model import Fit
-from .prediction import horizon_of
+from .hits import LATENESS, MAX_SAMPLED_STEPS, FirstHits
+from .prediction import check_metric, horizon_of, predict
+
+if TYPE_CHECKING:
+    from .model import Fit
 
 ADVISED_BATCH_SIZES = (4, 16, 64, 256, 1024, 4096, 16384)
+ADVISED_FAMILIES: tuple[Optimizer, ...] = (SGD(), HeavyBall(), Nesterov(), EMA(SGD()))
+"""Families that are compared if no optimizer is asked for; the first is the one that the others are compared with."""
 DECAY_PIECES = 5  # number of pieces of the decaying learning rate that is compared with a constant one
 CRITICAL_RANGE = 20.0  # the critical batch size is resampled on batch sizes within this factor of it
 CRITICAL_RESAMPLES = 40  # number of resamples of the noise vectors for its interval, each with its own sweep
-LEAST_SLOPE = 0.1  # smallest slope of phi by which noise is divided; a descent that has nearly stopped has none
-SWEPT: tuple[Optimizer, ...] = (SGD(), HeavyBall())
-"""Families that are tuned at every batch size."""
-TUNED: tuple[Optimizer, ...] = (EMA(SGD()), Nesterov())
-"""Families that are tuned only at the batch size asked for."""
+SAME_STEPS = 0.02  # a smaller difference in steps, as a fraction, is called none
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Advice(Tabular):
-    """Tuned steps to a target at one batch size and over several, and the sentences that follow from them."""
+    """Tuned steps to a target for several families over batch sizes, and the sentences that follow from them.
+
+    ``critical_batch_size`` is that of the first family by its expected loss, ``critical_by_hits`` that by its first hits.
+    ``seconds_per_step`` has the seconds of a step by batch size, if they are known. ``decay_steps`` are the steps until the
+    expected loss of the first family arrives with a decaying learning rate. ``error`` has the factors by which the error of the
+    fit may move the steps of the recommended setting.
+    """
 
     target: float
     batch_size: float
     reachable: bool
     sentences: tuple[str, ...]
-    tuned: tuple[Tuned, ...] = ()
-    sweeps: tuple[Sweep, ...] = ()
+    arrivals: tuple[Arrivals, ...] = ()
     critical_batch_size: Estimate | None = None
+    critical_by_hits: Estimate | None = None
     decay_steps: float | None = None
-    hits: tuple[FirstHits | None, ...] = ()
+    error: tuple[float, float] = (1.0, 1.0)
+    seconds_per_step: Mapping[float, float] = field(default_factory=dict)
+
+    @property
+    def hits(self) -> tuple[FirstHits | None, ...]:
+        """First hits of each family at the batch size asked for."""
+        return tuple(one.hits[self._here(one)] for one in self.arrivals)
+
+    @property
+    def sweeps(self) -> tuple[Sweep, ...]:
+        """When the expected loss of each family arrives, over batch sizes."""
+        return tuple(one.expected for one in self.arrivals)
 
     @property
     def best(self) -> FirstHits | None:
@@ -70,16 +86,22 @@ class Advice(Tabular):
 
     @property
     def steps(self) -> float | None:
-        """The median of its first hits; ``low`` and ``high`` are the ends of the 80% band."""
+        """The median of its first hits."""
         return self.best and self.best.steps
 
     @property
     def low(self) -> float | None:
-        return self.best and self.best.low
+        """The first end of the band in which four of five trainings arrive, with the error of the fit."""
+        return self.best and max(1.0, math.floor(self.best.low * self.error[0]))
 
     @property
     def high(self) -> float | None:
-        return self.best and self.best.high
+        """The last end of that band; infinite if the error of the fit is too large to tell."""
+        end = self.best and self.best.high * self.error[1]
+        return end if end is None or math.isinf(end) else float(math.ceil(end))
+
+    def _here(self, one: Arrivals) -> int:
+        return int(np.flatnonzero(one.expected.batch_sizes == self.batch_size)[0])
 
     def _brief(self) -> str:
         best = self.best
@@ -90,88 +112,131 @@ class Advice(Tabular):
         return self.sentences
 
     def table(self) -> list[dict[str, object]]:
-        """One row for each optimizer at the batch size asked for: its settings, the median first hit and the 80% band.
+        """One row for each family and batch size: its settings, the median first hit and its 80% band, examples and seconds.
 
         ``expected_steps`` is when the expected loss arrives, at the settings that are best for that.
         """
-        rows = []
-        for t, hit in zip(self.tuned, self.hits, strict=True):
-            steps = hit.steps if hit is not None else math.nan
-            rows.append({
-                "optimizer": str(t.optimizer if hit is None else hit.optimizer), "steps": steps,
-                "low": math.nan if hit is None else hit.low, "high": math.nan if hit is None else hit.high,
-                "examples": steps * self.batch_size, "expected_steps": t.steps,
-            })  # fmt: skip
+        rows = [row for one in self.arrivals for row in one.table()]
+        for row in rows if self.seconds_per_step else ():
+            row["seconds"] = float(row["steps"]) * self.seconds_per_step.get(float(row["batch_size"]), math.nan)  # type: ignore[arg-type]
         return rows
+
+    def alternatives(self) -> list[dict[str, object]]:
+        """The rows of the table at the batch size asked for, one for each family."""
+        return [row for row in self.table() if row["batch_size"] == self.batch_size]
+
+    def soonest(self) -> list[dict[str, object]]:
+        """The rows of the table that arrive soonest, one for each batch size."""
+        found: dict[object, dict[str, object]] = {}
+        for row in self.table():
+            known = found.get(row["batch_size"])
+            if known is None or not float(known["steps"]) <= float(row["steps"]):  # type: ignore[arg-type]
+                found[row["batch_size"]] = row
+        return list(found.values())
 
     def to_dict(self) -> dict[str, object]:
         """Plain numbers, as ``--json`` prints them."""
+        plain = [{k: number(v) if isinstance(v, float) else v for k, v in row.items()} for row in self.table()]
+        criticals = {"critical_batch_size": self.critical_batch_size, "critical_by_hits": self.critical_by_hits}
         return {
             "target": self.target, "batch_size": number(self.batch_size), "reachable": self.reachable,
-            "sentences": list(self.sentences), "tuned": [t.to_dict() for t in self.tuned],
-            "sweeps": [s.to_dict() for s in self.sweeps], "decay_steps": number(self.decay_steps),
-            "optimizer": None if self.optimizer is None else str(self.optimizer), "steps": number(self.steps),
-            "low": number(self.low), "high": number(self.high),
-            "hits": [None if hit is None else hit.to_dict() for hit in self.hits],
-            "critical_batch_size": None if self.critical_batch_size is None else self.critical_batch_size.to_dict(),
+            "sentences": list(self.sentences), "optimizer": None if self.optimizer is None else str(self.optimizer),
+            "steps": number(self.steps), "low": number(self.low), "high": number(self.high), "table": plain,
+            "decay_steps": number(self.decay_steps), **{k: v and v.to_dict() for k, v in criticals.items()},
         }  # fmt: skip
 
 
 def advise(
-    fit: Fit, target: float, batch_size: float, *, batch_sizes: Sequence[float] = ADVISED_BATCH_SIZES,
-    progress: Progress | None = None,
+    fit: Fit, batch_size: float, target: float, optimizer: Optimizer | None = None, *,
+    batch_sizes: Sequence[float] = ADVISED_BATCH_SIZES, cadence: int = 1,
+    seconds_per_step: float | Mapping[float, float] | None = None, progress: Progress | None = None,
 ) -> Advice:  # fmt: skip
-    """Advise how to reach a training loss soonest from a fit's checkpoint: optimizer, learning rate, batch size, decay."""
+    """Advise how to reach a training loss soonest from a fit's checkpoint: optimizer, learning rate, batch size, decay.
+
+    Parameters
+    ----------
+    optimizer : the family to tune, such as ``SGD()`` or ``HeavyBall(momentum=0.9)``. If omitted, SGD, heavy ball, Nesterov and
+        an average of SGD are compared; on a fit in the metric of Adam or AdamW, the optimizer of the fit.
+    batch_sizes : at which the steps are found, beside ``batch_size`` and twice that; those above the number of examples are omitted.
+    cadence : a training's loss is looked at every so many steps.
+    seconds_per_step : the seconds of a step at any batch size, or by batch size; between these, on straight lines.
+    """
     target, batch_size = check_target(target), check_batch_size(batch_size)
+    check_whole("cadence", cadence, 1)
     if target >= fit.loss:
         raise Wrong(f"target {target:g} is not below the loss at the checkpoint, {fit.loss:.4g}", argument="target")
+    own = optimizer or own_family(fit)
+    families = ADVISED_FAMILIES if own is None else (own,)
+    for family in families:
+        check_metric(fit, family)
     found = quadratic_at(fit, target)
     if isinstance(found, str):
         return Advice(target, batch_size, False, (found,))
-    problem, goal = found
-    sizes = sorted({*batch_sizes, batch_size, 2 * batch_size})
-    sweeps, tuned, here = [], [], sizes.index(batch_size)
-    for kind in (*SWEPT, *TUNED):
-        start = kind
-        if kind in SWEPT:
-            sweeps.append(sweep(problem, kind, sizes, target=goal))
-            start = sweeps[-1].optimizers[here] or kind
-        tuned.append(tune(problem, start, batch_size, goal))
+    asked = (float(size) for size in batch_sizes if size <= fit.examples)
+    sizes, arrivals = sorted({*asked, batch_size, 2 * batch_size}), list[Arrivals]()
+    for family in families:
+        arrivals.append(arrivals_of(fit, family, sizes, target, cadence=cadence))
         if progress:
-            progress(len(tuned), len(SWEPT) + len(TUNED) + 1)
-    decay = optimal_schedule(problem, SGD(), batch_size, goal, pieces=DECAY_PIECES) if tuned[0].steps else None
-    critical = _critical(fit, target, goal, sweeps[0])
-    steps = None if decay is None else float(decay.steps)
-    hits = tuple(tuned_for_hits(fit, t.optimizer, t.steps, batch_size, target) if t.steps else None for t in tuned)
-    advice = Advice(target, batch_size, True, (), tuple(tuned), tuple(sweeps), critical, steps, hits)
+            progress(len(arrivals), len(families) + 1)
+    advice = Advice(
+        target, batch_size, True, (), tuple(arrivals), critical_by_hits=arrivals[0].critical_by_hits(),
+        seconds_per_step=_seconds(seconds_per_step, sizes),
+    )  # fmt: skip
+    if fit.metric is None:
+        problem, goal = found
+        plain = arrivals[0].expected.steps[sizes.index(batch_size)]
+        critical = _critical(fit, target, goal, arrivals[0].expected)
+        decayed = isinstance(families[0], SGD) and math.isfinite(plain)
+        decay = optimal_schedule(problem, SGD(), batch_size, goal, pieces=DECAY_PIECES) if decayed else None
+        advice = replace(advice, critical_batch_size=critical, decay_steps=decay and float(decay.steps))
+    else:
+        value, tuned = arrivals[0].expected.critical_batch_size("2x"), arrivals[0].expected
+        told = Estimate(value, math.nan, math.nan) if math.isfinite(value) else None
+        here = sizes.index(batch_size)
+        decay = decayed_steps(fit, tuned.optimizers[here], float(tuned.steps[here]), batch_size, target)
+        advice = replace(advice, critical_batch_size=told, decay_steps=decay)
+    advice = replace(advice, error=_moved(fit, advice))
     return replace(advice, sentences=tuple(_sentences(fit, advice)))
 
 
-def quadratic_at(fit: Fit, target: float) -> tuple[Quadratic, float] | str:
-    """The quadratic with its noise as at the target, and its loss there; or a sentence that says why there is none."""
-    if fit.bend is None and fit.negative.told:
-        return f"{fit.negative.sentence(0.0).partition(',')[0]}, along which a quadratic has no minimum; fit with a descent"
-    goal = target if fit.bend is None else fit.bend.inverse(target)
-    if goal is not None and goal > fit.offset:
-        return _problem(fit, target, goal), goal - fit.offset
-    if goal is None and fit.descent is not None:
-        ended = f"the descent that was measured, which ended at {fit.descent.loss[-1]:.4g}"
-        return f"{target:g} lies beyond {ended}; fit with a longer descent, or fit again at a later checkpoint"
-    least = f"{fit.offset:.4g}, the minimum of the quadratic at this checkpoint"
-    return f"{target:g} lies below {least}; fit again at a later checkpoint"
+def _seconds(given: float | Mapping[float, float] | None, sizes: Sequence[float]) -> dict[float, float]:
+    """The seconds of a step at each batch size."""
+    if given is None:
+        return {}
+    known = dict(given) if isinstance(given, Mapping) else {1.0: given}
+    if not known or not all(0 < value < math.inf for value in known.values()):
+        raise Wrong(f"seconds_per_step must be positive numbers, got {given!r}", argument="seconds_per_step")
+    at = sorted(known)
+    if len(at) == 1:
+        return dict.fromkeys(sizes, known[at[0]])
+    found = np.interp(sizes, at, [known[size] for size in at])
+    slope = (known[at[-1]] - known[at[-2]]) / (at[-1] - at[-2])
+    beyond = known[at[-1]] + np.maximum(slope, 0.0) * (np.array(sizes) - at[-1])
+    return dict(zip(sizes, np.where(np.array(sizes) > at[-1], beyond, found).tolist(), strict=True))
 
 
-def _problem(fit: Fit, target: float, goal: float, spectrum: Spectrum | None = None) -> Quadratic:
-    """The quadratic of the fit, or of another spectrum of its network, with its noise as at the target."""
-    given = fit.spectrum if spectrum is None else spectrum
-    if fit.bend is None:
-        return Quadratic(given)
-    scale = float(fit.bend.loudness(target)) / max(fit.bend.slope_at(goal), LEAST_SLOPE)
-    return Quadratic(Spectrum(given.h, given.c * scale, given.s))
+def _moved(fit: Fit, advice: Advice) -> tuple[float, float]:
+    """The factors by which the 90% interval of the prediction lets the steps of the best setting be fewer and more."""
+    best = advice.best
+    if best is None:
+        return 1.0, 1.0
+    last = int(min(max(LATENESS * LATENESS * best.steps, 64), MAX_SAMPLED_STEPS))
+    ahead = predict(fit, best.optimizer, best.batch_size, list(range(last + 1)))
+    if not ahead.run.outcome.ok:
+        return 0.0, math.inf
+    early, usual, late = (_first(curve, advice.target) for curve in (ahead.low, ahead.loss, ahead.high))
+    if math.isinf(usual):  # single trainings dip below the target, but their mean does not
+        return early / best.steps if early < best.steps else 1.0, math.inf
+    return early / usual, late / usual
+
+
+def _first(curve: Array, target: float) -> float:
+    below = np.flatnonzero(curve <= target)
+    return float(below[0]) if len(below) else math.inf
 
 
 def _critical(fit: Fit, target: float, goal: float, found: Sweep) -> Estimate | None:
-    """The batch size at which SGD needs twice the steps of perfect scaling; its interval is from resampled noise vectors."""
+    """The batch size at which a family needs twice the steps of perfect scaling; its interval is from resampled noise vectors."""
     value = found.critical_batch_size("2x")
     if not math.isfinite(value):
         return None
@@ -180,50 +245,98 @@ def _critical(fit: Fit, target: float, goal: float, found: Sweep) -> Estimate | 
     rows = np.arange(fit.noise.probes)[:, None] == fit.noise.probe
 
     def critical(noise: Array) -> float:
-        problem = _problem(fit, target, goal + fit.offset, fit.spectrum_with(noise))
-        return sweep(problem, SGD(), near.tolist(), target=goal).critical_batch_size("2x")
+        problem = problem_at(fit, target, goal + fit.offset, fit.spectrum_with(noise))
+        return sweep(problem, found.family, near.tolist(), target=goal).critical_batch_size("2x")
 
     interval = bootstrap(rows * fit.noise.weight, critical, resamples=CRITICAL_RESAMPLES)
     return Estimate(value, min(interval.low, value), max(interval.high, value))
 
 
-def _sentences(fit: Fit, advice: Advice) -> list[str]:
-    """The advice in words."""
-    said, (plain, *others), batch_size, critical = [], advice.tuned, advice.batch_size, advice.critical_batch_size
-    if critical is not None:
-        said.append(
-            f"at batch {batch_size:g} you are at {batch_size / critical.value:.2g} of the critical size {critical.value:.3g} "
-            f"({critical.low:.3g} to {critical.high:.3g}) at which SGD needs twice the steps of perfect scaling"
-        )
-    best = advice.best
+def _sentences(fit: Fit, advice: Advice) -> Iterator[str]:
+    """The advice in words, the recommendation first."""
+    best, plain, B = advice.best, advice.arrivals[0], advice.batch_size
     if best is None:
-        return [*said, f"no optimizer reaches {advice.target:g} at batch {batch_size:g}: {plain.message}"]
-    said.append(f"{best.optimizer} reaches {advice.target:g} soonest: {best.message}")
-    if plain.steps:
-        for name, t in zip(("heavy ball", "an average", "Nesterov"), others, strict=True):
-            said.append(_against(name, t.steps, plain.steps))
-        if advice.decay_steps is not None:
-            said.append(_against(f"a decaying learning rate ({DECAY_PIECES} pieces)", advice.decay_steps, plain.steps))
-        swept = dict(zip(advice.sweeps[0].batch_sizes, advice.sweeps[0].steps, strict=True))
-        saved = 100 * (1 - swept[2 * batch_size] / swept[batch_size])
-        if np.isfinite(saved):
-            said.append(f"doubling the batch saves {saved:.0f}% of SGD's steps")
-    reach = float(best.optimizer.effective_lr) * best.steps * float(fit.spectrum.h.max())
-    return [*said, "; ".join((horizon_of(fit).sentence(reach), *_edge(fit, best.optimizer)))]
+        why = next((m for m in plain.expected.messages if m), "its trainings stay above it")
+        yield f"no optimizer reaches {advice.target:g} at batch {B:g}: {why}"
+        yield from _about_critical(advice)
+        return
+    yield f"{best.optimizer} reaches {advice.target:g} soonest: {best.message}"
+    if advice.seconds_per_step:
+        each = advice.seconds_per_step[B]
+        quickest = min(advice.soonest(), key=lambda row: _known(row["seconds"]))
+        yield (
+            f"at {each:.3g} s per step this takes {best.steps * each:.3g} s; of these batch sizes the quickest is "
+            f"{quickest['batch_size']:g}, with {_known(quickest['seconds']):.3g} s"
+        )
+    yield from _about_critical(advice)
+    yield from _savings(advice)
+    yield _how_sure(fit, advice, best)
 
 
-def _edge(fit: Fit, optimizer: Optimizer) -> Iterator[str]:
-    """A sentence if the learning rate is past the edge of stability."""
-    over = excess(fit.spectrum, optimizer, None)
-    if over > 1:
-        yield f"its learning rate is {over:.3g} times the largest stable one on the measured curvature"
+def _known(value: object) -> float:
+    """A number, or infinity if it is not known."""
+    return float(value) if isinstance(value, float) and math.isfinite(value) else math.inf
 
 
-def _against(name: str, steps: float | None, base: float) -> str:
-    """A sentence that compares steps with those of tuned SGD."""
-    if not steps:
+def _about_critical(advice: Advice) -> Iterator[str]:
+    critical, family, B = advice.critical_batch_size, advice.arrivals[0].family, advice.batch_size
+    name = type(family).__name__
+    if critical is not None:
+        yield (
+            f"at batch {B:g} you are at {B / critical.value:.2g} of the critical size {critical.value:.3g}{_between(critical)}, at "
+            f"which the expected loss of {name} needs twice the steps of perfect scaling"
+        )
+    if advice.critical_by_hits is not None:
+        hits = advice.critical_by_hits
+        yield f"by first hits the critical size is {hits.value:.3g}{_between(hits)}"
+
+
+def _between(estimate: Estimate) -> str:
+    return f" ({estimate.low:.3g} to {estimate.high:.3g})" if math.isfinite(estimate.low) else ""
+
+
+def _savings(advice: Advice) -> Iterator[str]:
+    """What other optimizers, decay and a larger batch would save of the steps of the first family."""
+    (plain, *others), hits = advice.arrivals, advice.hits
+    here, name, base = advice._here(plain), type(plain.family).__name__, hits[0]
+    if base is None or not math.isfinite(base.steps):
+        return
+    names = {HeavyBall: "heavy ball", Nesterov: "Nesterov", EMA: "an average"}
+    for one, hit in zip(others, hits[1:], strict=True):
+        yield _against(names.get(type(one.family), str(one.family)), hit and hit.steps, base.steps, name)
+    expected = float(plain.expected.steps[here])
+    if advice.decay_steps is not None and math.isfinite(expected):
+        course = f"{DECAY_PIECES} pieces" if inner_of(plain.family) is None else "a straight line to zero"
+        what = f"by expected loss, a decaying learning rate ({course})"
+        yield _against(what, advice.decay_steps, expected, name)
+    sizes, steps = plain.first.batch_sizes, plain.first.steps
+    saved = 100 * (1 - float(steps[sizes == 2 * advice.batch_size][0]) / base.steps)
+    if math.isfinite(saved):
+        yield f"doubling the batch saves {saved:.0f}% of the steps of {name}"
+
+
+def _against(name: str, steps: float | None, base: float, plain: str) -> str:
+    """A sentence that compares steps with those of the tuned first family."""
+    if not steps or not math.isfinite(steps):
         return f"{name} does not reach it"
     gain = 1 - steps / base
-    if abs(gain) < 0.02:
-        return f"{name} takes as many steps as tuned SGD ({base:,.0f})"
-    return f"{name} {'saves' if gain > 0 else 'costs'} {100 * abs(gain):.0f}% of SGD's {base:,.0f} steps"
+    if abs(gain) < SAME_STEPS:
+        return f"{name} takes as many steps as tuned {plain} ({base:,.0f})"
+    return f"{name} {'saves' if gain > 0 else 'costs'} {100 * abs(gain):.0f}% of the {base:,.0f} steps of {plain}"
+
+
+def _how_sure(fit: Fit, advice: Advice, best: FirstHits) -> str:
+    """How far the fit was found accurate, and what its error does to the steps."""
+    reach = float(best.optimizer.effective_lr) * best.steps * float(fit.spectrum.h.max())
+    said = [horizon_of(fit).sentence(reach)]
+    over = excess(fit.spectrum, best.optimizer, None) if fit.metric is None else 0.0
+    if over > 1:
+        said.append(f"its learning rate is {over:.3g} times the largest stable one on the measured curvature")
+    low, high = advice.low, advice.high
+    assert low is not None
+    assert high is not None
+    end = f"{high:,.0f}" if math.isfinite(high) else "an unknown number of"
+    said.append(
+        f"with the error that the fit allows for, four of five trainings arrive after {low:,.0f} to {end} steps"
+    )
+    return "; ".join(said)

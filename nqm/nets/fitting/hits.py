@@ -7,12 +7,13 @@ noise has added to it in one training,
     L = phi(signal) + sum h (x_s x_n + x_n^2 / 2),        noise of the next step: (c / B) f(L),
 
 the model of `following` with random numbers in place of their variances. Losses are looked at every ``cadence`` steps, as a
-training that evaluates its loss every ``cadence`` steps would.
+training that evaluates its loss every ``cadence`` steps would. Adam and AdamW are sampled likewise (`adaptive`).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,12 +21,13 @@ import numpy as np
 
 from ...engine.readable import Readable
 from ...engine.run import number
-from ...engine.schedule import as_schedule
+from ...engine.schedule import Schedule, as_schedule
 from ...engine.trajectory import Trajectory
 from ...optimizers.base import Averaging, Optimizer, assign, parameters, require_set
 from ...problems.base import AnySchedule, check_batch_size, check_target
 from ...sampling.replicas import check_whole
 from ...types import Array, Wrong
+from .adaptive import AdaptiveTrainings, inner_of
 from .edge import KNOWN_EXCESS, capped, excess
 
 if TYPE_CHECKING:
@@ -34,12 +36,8 @@ if TYPE_CHECKING:
 HIT_REPLICAS = 64  # trainings that are sampled
 MAX_SAMPLED_STEPS = 10_000  # steps after which a sampled training counts as one that does not arrive
 BAND = (0.1, 0.5, 0.9)  # quantiles of first hits: the ends of the 80% band, and the median between them
-RATE_FACTORS = (
-    0.7,
-    1.0,
-    1.4,
-    2.0,
-)  # multiples of a learning rate tuned for the expected loss that are tried for first hits
+RATE_FACTORS = (0.7, 1.0, 1.4, 2.0)
+"""Multiples of a learning rate tuned for the expected loss that are tried for first hits."""
 LATENESS = 3.0  # sampled trainings end after this multiple of the steps after which the expected loss arrives
 FEWEST_SAMPLED_STEPS = 64  # but not before this step
 SAMPLED_STREAM = 0xF125  # stream of the random numbers of first hits
@@ -55,6 +53,7 @@ class FirstHits(Readable):
     cadence: int
     hits: Array
     most: int = MAX_SAMPLED_STEPS  # steps after which a training counts as one that does not arrive
+    growth: float = 0.0  # fraction by which the steps at which the loss is looked at grow, as in a study
 
     def _quantile(self, level: float) -> float:
         return float(np.quantile(self.hits, level, method="higher"))
@@ -78,6 +77,7 @@ class FirstHits(Readable):
     def message(self) -> str:
         """The distribution in words."""
         look = "every step" if self.cadence == 1 else f"every {self.cadence} steps"
+        look = f"at steps that grow by {self.growth:.0%}" if self.growth else look
         if math.isinf(self.steps):
             share = np.isfinite(self.hits).mean()
             return f"{share:.0%} of trainings dip below {self.target:g} within {self.most:,} steps, looked at {look}"
@@ -92,43 +92,69 @@ class FirstHits(Readable):
         """Plain numbers, as ``--json`` prints them."""
         return {
             "optimizer": str(self.optimizer), "batch_size": number(self.batch_size), "target": self.target,
-            "cadence": self.cadence, "steps": number(self.steps), "low": number(self.low), "high": number(self.high),
+            "cadence": self.cadence, "growth": self.growth, "steps": number(self.steps), "low": number(self.low),
+            "high": number(self.high),
         }  # fmt: skip
 
 
 def first_hits(
     fit: Fit, optimizer: Optimizer, batch_size: float, target: float, schedule: AnySchedule = None, *, cadence: int = 1,
-    replicas: int = HIT_REPLICAS, most: int = MAX_SAMPLED_STEPS, seed: int = 0,
+    growth: float = 0.0, replicas: int = HIT_REPLICAS, most: int = MAX_SAMPLED_STEPS, seed: int = 0,
 ) -> FirstHits:  # fmt: skip
     """When trainings from the checkpoint of a fit first have a loss below the target, with an 80% band.
 
-    A training that has not arrived after ``most`` steps counts as one that does not arrive.
+    Losses are looked at every ``cadence`` steps; or, with ``growth``, at steps that each are later by this fraction, as a study
+    of `nqm lab` does. A training that has not arrived after ``most`` steps counts as one that does not arrive.
     """
     require_set(optimizer, "first_hits")
-    if not optimizer.linear or optimizer.depends_on_horizon:
-        advice = "take SGD, HeavyBall, Nesterov or an EMA of them"
-        raise Wrong(f"first hits of {optimizer} are not predicted; {advice}", argument="optimizer")
     size, target = check_batch_size(batch_size), check_target(target)
     check_whole("cadence", cadence, 1)
-    plan = as_schedule(schedule, most)
     hits = np.full(check_whole("replicas", replicas, 1), np.inf)
-    if excess(fit.spectrum, optimizer, plan) <= (1.0 if fit.bend is None else KNOWN_EXCESS):
-        walk = Sampled(fit, Trajectory(optimizer, capped(fit.spectrum, optimizer, plan).h, plan), size, replicas, seed)
-        for t in range(1, check_whole("most", most, 1) + 1):
+    walk = trainings(fit, optimizer, size, as_schedule(schedule, most), replicas, seed)
+    last, t = check_whole("most", most, 1), 0
+    for look in looks(cadence, growth, last):
+        if walk is None or np.isfinite(hits).all():
+            break
+        while t < look:
             walk.step()
-            if t % cadence == 0:
-                hits[np.isinf(hits) & (walk.losses(walk.path.row(t)) <= target)] = t
-                if np.isfinite(hits).all():
-                    break
-    return FirstHits(optimizer, size, target, cadence, hits, most)
+            t += 1
+        hits[np.isinf(hits) & (walk.losses() <= target)] = t
+    return FirstHits(optimizer, size, target, cadence, hits, last, growth)
+
+
+def looks(cadence: int, growth: float, last: int) -> Iterable[int]:
+    """The steps up to ``last`` at which the loss is looked at.
+
+    >>> list(looks(4, 0.0, 10))
+    [4, 8]
+    """
+    if not growth:
+        return range(cadence, last + 1, cadence)
+    from ..training.groups import evaluation_steps
+
+    return evaluation_steps(growth, last)
+
+
+def trainings(
+    fit: Fit, optimizer: Optimizer, size: float, plan: Schedule | None, replicas: int, seed: int
+) -> Sampled | AdaptiveTrainings | None:
+    """Sampled trainings at the checkpoint of a fit, or None if the learning rate is further past the edge than is known."""
+    rng = np.random.Generator(np.random.SFC64([SAMPLED_STREAM, seed]))
+    if fit.metric is not None and inner_of(optimizer) is not None:
+        return AdaptiveTrainings(fit, optimizer, size, plan, replicas, rng)
+    if fit.metric is not None or not optimizer.linear or optimizer.depends_on_horizon:
+        metric = "Adam or AdamW" if fit.metric else "SGD, HeavyBall, Nesterov or an EMA of them"
+        raise Wrong(f"first hits of {optimizer} are not predicted from this fit; take {metric}", argument="optimizer")
+    if excess(fit.spectrum, optimizer, plan) > (1.0 if fit.bend is None else KNOWN_EXCESS):
+        return None
+    return Sampled(fit, Trajectory(optimizer, capped(fit.spectrum, optimizer, plan).h, plan), size, replicas, rng)
 
 
 class Sampled:
     """Trainings on the modes of a fit: the deterministic path x, and for each training what noise has added to it."""
 
-    def __init__(self, fit: Fit, path: Trajectory, batch_size: float, replicas: int, seed: int) -> None:
-        modes, self.fit, self.path, self.t = fit.spectrum, fit, path, 0
-        self.rng = np.random.Generator(np.random.SFC64([SAMPLED_STREAM, seed]))
+    def __init__(self, fit: Fit, path: Trajectory, batch_size: float, replicas: int, rng: np.random.Generator) -> None:
+        modes, self.fit, self.path, self.t, self.rng = fit.spectrum, fit, path, 0, rng
         self.loud = modes.c > 0  # most modes have signal or noise, not both
         self.scale = np.sqrt(modes.c[self.loud] / batch_size)
         self.h = path.h
@@ -136,7 +162,11 @@ class Sampled:
         self.x = path.start().A[:, 0].copy()
         self.noise = np.zeros((len(self.x), replicas, int(self.loud.sum())))
 
-    def losses(self, row: Array) -> Array:
+    def losses(self) -> Array:
+        """The loss of each training at the weights that are reported now."""
+        return self.losses_at(self.path.row(self.t))
+
+    def losses_at(self, row: Array) -> Array:
         """The loss of each training at the weights with this row of slots."""
         path = (row * self.x).sum(0) * self.root
         q = self.fit.offset + float((self.h * path**2).sum() / 2)
@@ -148,7 +178,7 @@ class Sampled:
         """Take one step in every training."""
         G, b, batch = self.path.system(self.t)
         bend = self.fit.bend
-        here = 1.0 if bend is None else bend.loudness(self.losses(self.path.gradient_point(self.t)))
+        here = 1.0 if bend is None else bend.loudness(self.losses_at(self.path.gradient_point(self.t)))
         size = np.sqrt(np.broadcast_to(here, self.noise.shape[1:2]) / batch)
         drawn = self.rng.standard_normal(self.noise.shape[1:]) * self.scale * size[:, None]
         change = np.einsum("abx,brx->arx", G[..., self.loud], self.noise)
@@ -157,7 +187,10 @@ class Sampled:
         self.t += 1
 
 
-def tuned_for_hits(fit: Fit, tuned: Optimizer, expected: float, batch_size: float, target: float) -> FirstHits:
+def tuned_for_hits(
+    fit: Fit, tuned: Optimizer, expected: float, batch_size: float, target: float, *, cadence: int = 1,
+    growth: float = 0.0, factors: Sequence[float] = RATE_FACTORS,
+) -> FirstHits:  # fmt: skip
     """First hits at the best of a few multiples of the learning rate; every multiple sees the same random numbers.
 
     ``tuned`` is tuned for the expected loss, which arrives after ``expected`` steps. Neither a plain quadratic nor an average is
@@ -165,9 +198,9 @@ def tuned_for_hits(fit: Fit, tuned: Optimizer, expected: float, batch_size: floa
     real one: on digits after 36 steps where trainings took 103.
     """
     rate = next(p for p in parameters(tuned).values() if p.path[-1] == "lr")
-    tried = [assign(tuned, rate.path, factor * rate.value) for factor in RATE_FACTORS]
-    if isinstance(tuned, Averaging) or fit.bend is None:
+    tried = [assign(tuned, rate.path, factor * rate.value) for factor in factors]
+    if isinstance(tuned, Averaging) or (fit.bend is None and fit.metric is None):
         tried = [one for one in tried if excess(fit.spectrum, one, None) <= 1] or [tuned]
-    most = int(min(max(LATENESS * expected, FEWEST_SAMPLED_STEPS), MAX_SAMPLED_STEPS))
-    found = [first_hits(fit, one, batch_size, target, most=most) for one in tried]
+    most = int(min(max(LATENESS * expected, FEWEST_SAMPLED_STEPS, cadence), MAX_SAMPLED_STEPS))
+    found = [first_hits(fit, one, batch_size, target, cadence=cadence, growth=growth, most=most) for one in tried]
     return min(found, key=lambda hit: (hit.steps, hit.high))

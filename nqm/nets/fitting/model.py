@@ -27,6 +27,7 @@ from ...engine.spectrum import Spectrum
 from ...problems.quadratic import Quadratic
 from ...types import Array, Wrong
 from ..estimates import Estimate, Measure, bootstrap
+from .advice import advise
 from .descent import Bend, Descent
 from .hits import first_hits
 from .metric import AdamMetric
@@ -101,6 +102,7 @@ class Fit(Readable):
 
     predict = predict
     first_hits = first_hits
+    advise = advise
     plot = plot_fit
 
     def _brief(self) -> str:

@@ -175,7 +175,7 @@ def predict(
     for the plain quadratic past the edge, nothing is predicted, and the message says so.
     """
     require_set(optimizer, "predict")
-    _check_metric(fit, optimizer)
+    check_metric(fit, optimizer)
     size = check_batch_size(batch_size)
     if not replacement:
         size = size * (fit.examples - 1) / (fit.examples - size) if size < fit.examples else math.inf
@@ -251,7 +251,7 @@ def _noise_shares(
     return tuple(np.where(mean > 0, ends / np.where(mean > 0, mean, 1), 1.0))
 
 
-def _check_metric(fit: Fit, optimizer: Optimizer) -> None:
+def check_metric(fit: Fit, optimizer: Optimizer) -> None:
     """Refuse an optimizer that the fit was not made for."""
     adam = inner_of(optimizer)
     if fit.metric is None and adam is not None:
@@ -276,9 +276,8 @@ def _adaptive(
     size, shown = sizes
     adam = inner_of(optimizer)
     assert adam is not None
-    signal, noises = AdaptiveRun(fit, optimizer, size, schedule, bent=bent).course(times)
-    noise = noises.mean(0)
-    loss = signal + noise
+    signal, loss, probes = AdaptiveRun(fit, optimizer, size, schedule, bent=bent).course(times)
+    noise = loss - signal
     fine = bool(np.all(np.isfinite(loss)) and loss[-1] < DIVERGED_PREDICTION * fit.loss)
     message = Outcome.finished.value.format(steps=int(times[-1])) if fine else "diverges on the measured curvature"
     run = Run(
@@ -288,8 +287,8 @@ def _adaptive(
     reach = _reach_of(float(adam.lr), schedule, times) * float(fit.spectrum.h.max())
     found = Prediction(run, loss, loss, reach, horizon_of(fit, bent))
     if fit.descent is None or not bent:
-        bands = [bootstrap(column) for column in noises.T]
-        return replace(found, low=signal + [band.low for band in bands], high=signal + [band.high for band in bands])
+        bands = [bootstrap(column) for column in probes.T]
+        return replace(found, low=np.array([band.low for band in bands]), high=np.array([band.high for band in bands]))
     half = half_width(fit, found)
     remarks = tuple(_remarks(fit, found))
     return replace(found, low=loss * np.exp(-half), high=loss * np.exp(half), remarks=remarks)

@@ -23,6 +23,7 @@ from ..trees import leaves
 from .model import Fit
 from .plots import plot_check
 from .prediction import Horizon, Prediction, furthest, predict
+from .verifying import check_same
 
 CHECKED_STEPS = (10, 30, 100, 300, 1000)
 CHECKED_BATCH_SIZES = (16, 64, 256, 1024, 4096)
@@ -164,10 +165,7 @@ def check(
     training is made twice: see `Trainings`. A batch size B above 2,048 gets a share 2,048 / B of the ``seeds``, at least
     one, because its noise is small and it costs most.
     """
-    here = network.full_loss()
-    if abs(here - fit.loss) > 1e-3 * abs(fit.loss):
-        both = f"the network's loss is {here:.6g}, the fit's {fit.loss:.6g}"
-        raise Wrong(f"{both}: they are not of the same checkpoint", argument="fit")
+    check_same(network, fit)
     pairs = list(settings(fit) if chosen is None else chosen)
     if not pairs:
         raise Wrong("check needs at least one setting (optimizer, batch size)", argument="chosen")

@@ -40,10 +40,10 @@ def test_the_mean_over_trainings_is_the_expected_loss(optimizer: Optimizer) -> N
     fit, plan = given(), linear(60, end=0.5)
     assert fit.bend is not None
     path = Trajectory(optimizer, fit.spectrum.h, plan)
-    walk = Sampled(fit, path, 64, REPLICAS, 1)
+    walk = Sampled(fit, path, 64, REPLICAS, np.random.default_rng(1))
     for _ in range(30):
         walk.step()
-    losses = walk.losses(path.row(30))
+    losses = walk.losses()
     signal, noise = (float(part[0]) for part in followed(fit.bend, fit.spectrum, optimizer, 64, np.array([30]), plan))
     error = losses.std() / math.sqrt(REPLICAS)
     assert abs(losses.mean() - signal - noise / 64) < 4 * error

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from models import Trained, advance, regression
+from torch import nn
 from torch.nn import functional as F
 
 from nqm import SGD, Adam, AdamW, Clipped, step
@@ -17,36 +18,6 @@ from nqm.nets import Fit, Network, fit
 from nqm.nets.fitting.adam_state import read_state
 from nqm.nets.fitting.metric import AdamMetric
 from nqm.types import Array, Wrong
-
-Trained = tuple[nn.Module, torch.optim.Optimizer, tuple[Tensor, Tensor]]
-
-
-def regression(groups: bool = False, lr: float = 0.01, beta2: float = 0.9999999, steps: int = 30) -> Trained:
-    """A linear model, whose loss is a quadratic, with an AdamW that has a momentum and a v that hardly moves."""
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(200, 6, generator=generator, dtype=torch.float64) * torch.tensor([3.0, 2, 1, 1, 0.5, 0.3])
-    clean = x @ torch.randn(6, 2, generator=generator, dtype=torch.float64)
-    y = clean + 0.5 * torch.randn(200, 2, generator=generator, dtype=torch.float64)
-    torch.manual_seed(0)
-    model = nn.Linear(6, 2).double()
-    parts = [
-        {"params": [model.weight], "weight_decay": 0.1},
-        {"params": [model.bias], "weight_decay": 0.0, "lr": lr / 2},
-    ]
-    optimizer = torch.optim.AdamW(parts if groups else model.parameters(), lr=lr, weight_decay=0.1, betas=(0.9, beta2))
-    for _ in range(steps):
-        advance(model, optimizer, x, y)
-    for state in optimizer.state.values():  # as after a long training
-        state["step"] += 10**7
-        state["exp_avg_sq"] = 1.0 + torch.rand(state["exp_avg_sq"].shape, generator=generator, dtype=torch.float64)
-    return model, optimizer, (x, y)
-
-
-def advance(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor, norm: float = math.inf) -> None:
-    optimizer.zero_grad()
-    F.mse_loss(model(x), y).backward()
-    nn.utils.clip_grad_norm_(model.parameters(), norm)
-    optimizer.step()
 
 
 def real_losses(trained: Trained, times: list[int], lr: float, norm: float = math.inf) -> list[float]:

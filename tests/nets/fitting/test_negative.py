@@ -80,6 +80,6 @@ def test_the_plain_quadratic_says_what_it_lacks_and_ends_where_it_has_no_minimum
     long = found.predict(SGD(0.1), 64, 2000)
     assert not long.run.outcome.ok
     assert "falls by more than the whole loss within 2,000 steps" in long.message
-    advice = advise(found, 0.98 * found.loss, 16)
+    advice = advise(found, 16, 0.98 * found.loss)
     assert not advice.reachable
     assert "has no minimum; fit with a descent" in advice.sentences[0]

@@ -1,4 +1,4 @@
-"""Predictions on the digits: against real training, outside stability, their horizon, and the way to a target."""
+"""Predictions on the digits: against real training, outside stability, and their horizon."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from models import mlp
 from reading import check_reads_well
 
 from nqm import EMA, SGD, Adam, HeavyBall, Nesterov, linear
-from nqm.nets.fitting.advice import advise
 from nqm.nets.fitting.descent import Bend, Descent, descend
 from nqm.nets.fitting.model import Fit
 from nqm.nets.fitting.prediction import PLAIN_HORIZON, USUAL_HORIZON, Horizon
@@ -54,15 +53,8 @@ def test_fits_and_what_they_say_read_well() -> None:
     assert escape(refused.message) in html
 
 
-@pytest.mark.slow
-def test_checks_and_advice_read_well() -> None:
+def test_checks_read_well() -> None:
     check_reads_well(checked(), "Check(4 settings to step 300: median error ", rows=12, pictures=1)
-    fit, target = digits()[1], 0.9 * digits()[1].loss
-    advice = advise(fit, target, 64)
-    html = check_reads_well(advice, f"loss {target:g} at batch_size=64: ", " soonest, in ", rows=4)
-    assert all(escape(sentence) in html for sentence in advice.sentences)
-    hopeless = advise(fit, 1e-9, 64)
-    assert hopeless.sentences[0] in repr(hopeless)
 
 
 @pytest.mark.slow
@@ -156,37 +148,6 @@ def test_a_descent_stops_where_the_loss_rises() -> None:
     short = Descent(0.1, 0.5, np.array([0]), np.array([network.full_loss()]))
     problem = fit(network, steps=4, noise_steps=2, descent=0).problem
     assert Bend(short, problem, 0.0)(0.3) == 0.3
-
-
-@pytest.mark.slow
-def test_advice_is_what_the_engine_finds() -> None:
-    network, found = digits()
-    advice = advise(found, 0.1, 64, batch_sizes=[16, 256, 1024])
-    assert advice.reachable
-    assert advice.critical_batch_size is not None
-    critical = advice.critical_batch_size
-    assert 20 < critical.low <= critical.value <= critical.high < 1.2 * critical.low
-    text = " ".join(advice.sentences)
-    for phrase in ("of the critical size", "soonest", "heavy ball", "Nesterov", "decaying", "doubling the batch saves"):
-        assert phrase in text
-    sgd = advice.tuned[0]
-    assert sgd.steps is not None
-    predicted = found.predict(sgd.optimizer, 64, [sgd.steps])
-    assert 0.092 < predicted.loss[0] < 0.1005  # linearised at the target, where there is more noise: on the safe side
-    real = train(network, sgd.optimizer, 64, [sgd.steps], seeds=4)
-    assert real.stderr is not None
-    assert abs(real.loss[0] - predicted.loss[0]) < 0.05 * predicted.loss[0] + 3 * real.stderr[0]
-
-
-def test_targets_out_of_reach() -> None:
-    _, found = digits()
-    beyond = advise(found, 1e-4, 64)
-    assert not beyond.reachable
-    assert "beyond the descent" in beyond.sentences[0]
-    plain = Fit(found.signal, found.noise, found.loss, found.examples, found.top)
-    assert "the minimum of the quadratic" in advise(plain, 1e-4, 64).sentences[0]
-    with pytest.raises(ValueError, match="not below the loss"):
-        advise(found, 1.0, 64)
 
 
 def test_settings_cover_the_range() -> None:

@@ -1,0 +1,254 @@
+"""When an optimizer reaches a target, over batch sizes: by the expected loss, and by first hits, each with tuned settings.
+
+The model of `following` reaches the target where ``phi(signal) + noise / B <= target``. With the noise that it has at the
+target, f(target), and with phi as a straight line near ``goal = phi^-1(target)``, this is
+
+    signal + noise f(target) / phi'(goal) / B <= goal:
+
+again a noisy quadratic, with its noise scaled, so every search of the exact engine applies. Adam and AdamW are not linear, and
+the search over their learning rate follows each of them step by step (`adaptive`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...engine.schedule import linear
+from ...engine.spectrum import Spectrum
+from ...optimizers import Adam, AdamW
+from ...optimizers.base import Optimizer, fill, free_parameters, parameters
+from ...problems.quadratic import Quadratic
+from ...search.sweeps import Sweep, excess_at, sweep
+from ...types import Array, Progress, Wrong
+from ..estimates import Estimate
+from .adaptive import AdaptiveRun, inner_of
+from .hits import BAND, MAX_SAMPLED_STEPS, RATE_FACTORS, FirstHits, tuned_for_hits
+
+if TYPE_CHECKING:
+    from .model import Fit
+
+LEAST_SLOPE = 0.1  # smallest slope of phi by which noise is divided; a descent that has nearly stopped has none
+RATE_RATIOS = (4.0, 2.0, 1.4, 1.2)  # a learning rate of Adam is tried this many times larger and smaller, in turn
+FARTHEST_RATE = (
+    64.0  # a learning rate of Adam is tried up to this multiple of the one it has in the fit, and down to its inverse
+)
+DECAYED_FACTORS = (1.0, 1.5, 2.2)  # multiples of the best constant learning rate of Adam that are tried with decay
+CRITICAL_EXCESS = 2.0  # steps over perfect scaling at the critical batch size
+LATE = f"its expected loss does not arrive within {MAX_SAMPLED_STEPS:,} steps at any learning rate that was tried"
+HIT_RESAMPLES = 200  # number of resamples of the sampled trainings for the interval of a critical batch size
+
+
+@dataclass(frozen=True, eq=False)
+class Arrivals:
+    """One family over batch sizes: when its expected loss arrives, and when its trainings first hit the target.
+
+    ``expected`` is tuned for the expected loss. ``hits`` are tuned for the median first hit; None at a batch size at which the
+    expected loss does not arrive.
+    """
+
+    expected: Sweep
+    hits: tuple[FirstHits | None, ...]
+
+    @property
+    def family(self) -> Optimizer:
+        return self.expected.family
+
+    @cached_property
+    def first(self) -> Sweep:
+        """The sweep by first hits: medians, at the settings that are tuned for them."""
+        arrived = [hit if hit is not None and math.isfinite(hit.steps) else None for hit in self.hits]
+        steps = np.array([math.nan if hit is None else hit.steps for hit in arrived])
+        chosen = tuple(None if hit is None else hit.optimizer for hit in arrived)
+        rates = [math.nan if one is None else float(_rate(one)) for one in chosen]
+        effective = [math.nan if one is None else float(one.effective_lr) for one in chosen]
+        return replace(
+            self.expected, steps=steps, examples=steps * self.expected.batch_sizes, optimizers=chosen, lr=np.array(rates),
+            effective_lr=np.array(effective), method="sampled",
+        )  # fmt: skip
+
+    def critical_by_hits(self) -> Estimate | None:
+        """The batch size at which median first hits take twice the steps of perfect scaling; None if there is none.
+
+        Its 90% interval comes from resampling the sampled trainings, and holds no error of the model.
+        """
+        value = self.first.critical_batch_size("2x")
+        known = [(hit, size) for hit, size in zip(self.hits, self.expected.batch_sizes, strict=True) if hit is not None]
+        if not math.isfinite(value) or not known:
+            return None
+        rng, sizes, found = np.random.default_rng(0xC817), np.array([size for _, size in known]), list[float]()
+        for _ in range(HIT_RESAMPLES):
+            drawn = [rng.choice(hit.hits, len(hit.hits)) for hit, _ in known]
+            steps = np.array([np.quantile(one, BAND[1], method="higher") for one in drawn])
+            steps = np.where(np.isfinite(steps), steps, np.nan)
+            found.append(float(excess_at(sizes, steps * sizes, CRITICAL_EXCESS)))
+        low, high = np.nanquantile(found, (0.05, 0.95))
+        return Estimate(value, min(float(low), value), max(float(high), value))
+
+    def table(self) -> list[dict[str, object]]:
+        """A row for each batch size: settings, median first hit, its 80% band, examples, and when the expected loss arrives."""
+        rows = []
+        for i, (hit, size) in enumerate(zip(self.hits, self.expected.batch_sizes.tolist(), strict=True)):
+            steps = math.nan if hit is None else hit.steps
+            shown = self.family if hit is None else hit.optimizer
+            rows.append({
+                "batch_size": size, "optimizer": str(shown), "steps": steps, "low": math.nan if hit is None else hit.low,
+                "high": math.nan if hit is None else hit.high, "examples": steps * size,
+                "expected_steps": float(self.expected.steps[i]),
+            })  # fmt: skip
+        return rows
+
+
+def arrivals_of(
+    fit: Fit, family: Optimizer, batch_sizes: Sequence[float], target: float, *, cadence: int = 1,
+    growth: float = 0.0, progress: Progress | None = None,
+) -> Arrivals:  # fmt: skip
+    """When a family, whose free parameters are tuned, reaches a target that the fit supports (`quadratic_at`).
+
+    ``cadence`` and ``growth`` are as in `first_hits`.
+    """
+    expected = _expected(fit, family, batch_sizes, target)
+    factors = RATE_FACTORS if _rate_name(family) in free_parameters(family) else (1.0,)
+    hits = list[FirstHits | None]()
+    for tuned, steps, size in zip(expected.optimizers, expected.steps, expected.batch_sizes, strict=True):
+        hits.append(
+            None
+            if tuned is None
+            else tuned_for_hits(
+                fit, tuned, float(steps), float(size), target, cadence=cadence, growth=growth, factors=factors
+            )
+        )
+        if progress:
+            progress(len(hits), len(batch_sizes))
+    return Arrivals(expected, tuple(hits))
+
+
+def quadratic_at(fit: Fit, target: float) -> tuple[Quadratic, float] | str:
+    """The quadratic with its noise as at the target, and its loss there; or a sentence that says why there is none."""
+    if fit.bend is None and fit.negative.told:
+        return f"{fit.negative.sentence(0.0).partition(',')[0]}, along which a quadratic has no minimum; fit with a descent"
+    goal = target if fit.bend is None else fit.bend.inverse(target)
+    if goal is not None and goal > fit.offset:
+        return problem_at(fit, target, goal), goal - fit.offset
+    if goal is None and fit.descent is not None:
+        ended = f"the descent that was measured, which ended at {fit.descent.loss[-1]:.4g}"
+        return f"{target:g} lies beyond {ended}; fit with a longer descent, or fit again at a later checkpoint"
+    least = f"{fit.offset:.4g}, the minimum of the quadratic at this checkpoint"
+    return f"{target:g} lies below {least}; fit again at a later checkpoint"
+
+
+def problem_at(fit: Fit, target: float, goal: float, spectrum: Spectrum | None = None) -> Quadratic:
+    """The quadratic of the fit, or of another spectrum of its network, with its noise as at the target."""
+    given = fit.spectrum if spectrum is None else spectrum
+    if fit.bend is None:
+        return Quadratic(given)
+    scale = float(fit.bend.loudness(target)) / max(fit.bend.slope_at(goal), LEAST_SLOPE)
+    return Quadratic(Spectrum(given.h, given.c * scale, given.s))
+
+
+def _expected(fit: Fit, family: Optimizer, batch_sizes: Sequence[float], target: float) -> Sweep:
+    """Tuned steps until the expected loss arrives."""
+    if inner_of(family) is not None:
+        return _adaptive_sweep(fit, family, batch_sizes, target)
+    found = quadratic_at(fit, target)
+    if isinstance(found, str):
+        raise Wrong(found, argument="target")
+    problem, goal = found
+    return sweep(problem, family, list(batch_sizes), target=goal)
+
+
+def _adaptive_sweep(fit: Fit, family: Optimizer, batch_sizes: Sequence[float], target: float) -> Sweep:
+    """The sweep of Adam or AdamW, whose learning rate alone is tuned; the search at a batch size starts from the last one's."""
+    assert fit.metric is not None
+    sizes, name = np.array(batch_sizes, float), _rate_name(family)
+    tunable = name in free_parameters(family)
+    if others := [other for other in free_parameters(family) if other != name]:
+        raise Wrong(f"only the learning rate of {family} is tuned; set {', '.join(others)}", argument="optimizer")
+    usual = float(fit.metric.optimizer.lr) if tunable else float(_rate(family))
+    steps, chosen, rate = list[float](), list[Optimizer | None](), usual
+    for size in sizes:
+        found, rate_here = _best_rate(fit, family, name, float(size), target, rate, usual if tunable else None)
+        steps.append(found)
+        chosen.append(fill(family, {name: rate_here}) if math.isfinite(found) else None)
+        rate = rate_here if math.isfinite(found) else rate
+    T = np.array(steps)
+    rates = np.array([math.nan if one is None else float(_rate(one)) for one in chosen])
+    messages = tuple("" if math.isfinite(one) else LATE for one in T)
+    return Sweep(
+        family=family, target=target, batch_sizes=sizes, steps=T, examples=T * sizes, optimizers=tuple(chosen), lr=rates,
+        effective_lr=rates, at_bound=((),) * len(sizes), messages=messages, smallest_steps=math.nan,
+        spectrum=None, method="mean field",
+    )  # fmt: skip
+
+
+def _best_rate(
+    fit: Fit, family: Optimizer, name: str, size: float, target: float, start: float, usual: float | None
+) -> tuple[float, float]:
+    """The fewest steps until the expected loss arrives, NaN if it does not, and the learning rate; no search if ``usual`` is None."""
+
+    def arrival(rate: float, most: float) -> float:
+        run = AdaptiveRun(fit, fill(family, {name: rate}), size)
+        while run.t < most:
+            run.step()
+            loss = run.loss
+            if loss <= target:
+                return float(run.t)
+            if not loss < math.inf:
+                break
+        return math.inf
+
+    best, rate = arrival(start, MAX_SAMPLED_STEPS), start
+    for ratio in RATE_RATIOS if usual is not None else ():
+        for factor in (ratio, 1 / ratio):
+            while usual is not None and 1 / FARTHEST_RATE <= rate * factor / usual <= FARTHEST_RATE:
+                found = arrival(rate * factor, min(best - 1, MAX_SAMPLED_STEPS))
+                if not found < best:
+                    break
+                best, rate = found, rate * factor
+    return (best if math.isfinite(best) else math.nan), float(f"{rate:.4g}")
+
+
+def decayed_steps(fit: Fit, tuned: Optimizer | None, expected: float, size: float, target: float) -> float | None:
+    """The fewest steps after which Adam's expected loss arrives if the learning rate decays to zero on a straight line.
+
+    ``tuned`` is the setting whose expected loss arrives after ``expected`` steps at a constant rate. A few multiples of its rate
+    are tried. None if no run of at most ``expected`` steps arrives.
+    """
+    if tuned is None:
+        return None
+    name, rate = _rate_name(tuned), float(_rate(tuned))
+    tried = [fill(tuned, {name: factor * rate}) for factor in DECAYED_FACTORS]
+
+    def arrives(steps: int) -> bool:
+        last = np.array([steps])
+        return any(AdaptiveRun(fit, one, size, linear(steps)).course(last)[1][0] <= target for one in tried)
+
+    low, high = 0, int(expected)
+    if not arrives(high):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if arrives(middle) else (middle, high)
+    return float(high)
+
+
+def own_family(fit: Fit) -> Optimizer | None:
+    """The family of a fit in the metric of Adam: the settings of its state, with the learning rate free."""
+    if fit.metric is None:
+        return None
+    held = fit.metric.optimizer
+    kind = AdamW if isinstance(held, AdamW) else Adam
+    return kind(**{k: v for k, v in vars(held).items() if k != "lr"})
+
+
+def _rate_name(optimizer: Optimizer) -> str:
+    return next(name for name, p in parameters(optimizer).items() if p.path[-1] == "lr")
+
+
+def _rate(optimizer: Optimizer) -> float | Array:
+    return parameters(optimizer)[_rate_name(optimizer)].value
