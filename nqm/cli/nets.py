@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from ..nets import Network
     from ..nets.fitting.model import Fit
     from ..nets.fitting.validation import Check
+    from ..nets.krylov import Store
     from ..optimizers import Optimizer
 
 CURVATURE_NAMES = ("gauss_newton", "hessian", "fisher", "empirical_fisher")
+BASIS_STORES = ("working", "host", "bf16", "host-bf16")
 WORKLOAD_NAMES = ("digits", "fashion_mlp", "fashion_cnn", "mnist_cnn", "cifar_resnet8", "moby_transformer")
 FOUR = "SGD, heavy ball, Nesterov and EMA"  # `nqm check` checks these if no optimizer is given.
 
@@ -138,6 +140,7 @@ network = options.bundle("source", Source, _workload, _train_steps, _examples, o
     "nqm fit digits --examples 1k --out small.json --plot fit.png",
     "nqm fit digits --horizon 1000,0.1",
     "nqm fit mine:network --noise-vectors 16 --memory 8G --json",
+    "nqm fit digits --sample 400 --descent 20 --out sampled.json",
     "nqm fit mine:network --optimizer adamw --state checkpoint.pt",
     "nqm fit digits --optimizer 'AdamW(1e-3)' -b 64 --out adamw.json",
 )
@@ -157,12 +160,19 @@ network = options.bundle("source", Source, _workload, _train_steps, _examples, o
 @option(
     "--memory", "Memory of the fit beside activations, such as 8G; fewer Lanczos steps are taken if need be.", BYTES
 )
+@option(
+    "--basis",
+    "Where the Lanczos basis is kept: beside the network, in host memory, in bfloat16, or both.",
+    Choice(BASIS_STORES),
+    default="working",
+)
+@option("--sample", "Measure on N random examples, and state the sampling error.", Whole(2))
 @option("--out", "File for the fit, .json or .npz; WORKLOAD.json or FUNCTION.json if omitted.", FIT)
 @options.sink(plot=True)
 def fit(
     source: Source, lanczos_steps: int, noise_vectors: int, probes: int, descent: int | None,
     horizon: tuple[int, float] | None, no_test: bool, curvature: str | None, optimizer: str | None, state: str | None,
-    batch_size: float | None, memory: int | None, out: str | None, sink: Sink,
+    batch_size: float | None, memory: int | None, basis: Store, sample: int | None, out: str | None, sink: Sink,
 ) -> None:  # fmt: skip
     """Measure how the gradient's signal and noise are distributed over the curvature of a network.
 
@@ -185,7 +195,7 @@ def fit(
         found = fit_network(
             network, steps=lanczos_steps, noise_vectors=noise_vectors, probes=probes, descent=descent, horizon=horizon,
             test=not no_test, curvature=curvature, optimizer=adaptive, batch_size=batch_size, seed=source.seed,
-            memory=memory, announce=_announced, progress=report,
+            memory=memory, basis=basis, sample=sample, announce=_announced, progress=report,
         )  # fmt: skip
     write(file, found.save)
     sink.deliver(found.to_dict, lambda: _show_fit(found), draw=found.plot)

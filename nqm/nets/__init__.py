@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from .monitoring.monitor import Monitor
     from .monitoring.watching import Watched, watch
     from .network import Network
+    from .streaming import streamed
     from .training.loop import train
     from .workloads import network_of, workload
 
 _HOME = {
-    "network": ("Network",), "curvature": ("curvature_of",), "krylov": ("lanczos", "top_eigenpairs"),
+    "network": ("Network",), "streaming": ("streamed",), "curvature": ("curvature_of",), "krylov": ("lanczos", "top_eigenpairs"),
     "workloads": ("network_of", "workload"), "training.loop": ("train",), "fitting.model": ("Fit",),
     "fitting.probing": ("fit",), "fitting.prediction": ("Prediction", "predict"), "fitting.advice": ("Advice", "advise"),
     "fitting.validation": ("Check", "check"), "fitting.similarity": ("Similarity", "checkpoints", "curvature_similarity"),
@@ -30,8 +31,8 @@ _HOME = {
 _HOME_OF = {name: module for module, names in _HOME.items() for name in names}
 __all__ = [
     "Advice", "Check", "Fit", "Monitor", "Network", "Prediction", "Similarity", "Watched", "advise", "check", "checkpoints",
-    "curvature_of", "curvature_similarity", "fit", "lanczos", "network_of", "predict", "top_eigenpairs", "train", "watch",
-    "workload",
+    "curvature_of", "curvature_similarity", "fit", "lanczos", "network_of", "predict", "streamed", "top_eigenpairs", "train",
+    "watch", "workload",
 ]  # fmt: skip
 
 

@@ -46,7 +46,7 @@ class Network:
     loss : a function (output, target) -> mean over the batch; with ``of="model"`` a function (model, batch). If omitted, the model
         is called with the whole batch and returns its loss, as models of Hugging Face do. Torch's cross-entropy may ignore or
         weight targets, and torch's losses may be sums: they are made means over examples.
-    data : tensors (inputs, targets), a Dataset, a DataLoader or any iterable of batches; all examples are held in memory.
+    data : tensors (inputs, targets), a Dataset, a DataLoader or any iterable of batches; all are held (`streamed` holds few).
         Inputs may be a dict, whose parts are given to the model by name; of one dict, ``labels`` are the targets.
     examples : number of examples to take from the data, from the first on; all of them if omitted.
     of : what the loss is a function of. A loss of the model has no outputs and therefore no Gauss-Newton matrix; its

@@ -8,7 +8,8 @@ import torch
 from models import mlp
 
 from nqm.nets.curvature import GaussNewton
-from nqm.nets.krylov import lanczos, top_eigenpairs
+from nqm.nets.krylov import STORES, Store, lanczos, top_eigenpairs
+from nqm.types import Array, Wrong
 
 
 def matrix(n: int = 60, seed: int = 0) -> torch.Tensor:
@@ -114,3 +115,53 @@ def test_eigenpairs_take_no_product_that_is_not_needed() -> None:
     start = torch.randn(120, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     (sooner,) = lanczos(lambda v: v @ A, start, len(steps) - 1)
     assert sooner.residuals()[:2].max() > 1e-4 * values[0]
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_where_the_basis_is_kept(store: Store) -> None:
+    """The stated error of the basis is that of its Gram matrix, and nodes are close to those in working precision."""
+    A = matrix(200).float()
+    start = torch.randn(2, 200, generator=torch.Generator().manual_seed(1))
+    exact = lanczos(lambda v: v @ A, start, 30, keep=True)
+    found = lanczos(lambda v: v @ A, start, 30, keep=True, store=store)
+    for one, other in zip(found, exact, strict=True):
+        assert one.basis is not None
+        assert one.basis.dtype == (torch.bfloat16 if store.endswith("bf16") else torch.float32)
+        Q = one.basis.double()
+        off = float((Q @ Q.T - torch.eye(len(Q), dtype=torch.float64)).abs().max())
+        assert one.error == (0.0 if store == "working" else pytest.approx(off, abs=1e-6))
+        assert off < (1e-2 if store.endswith("bf16") else 1e-5)
+        np.testing.assert_allclose(one.quadrature()[0][-5:], other.quadrature()[0][-5:], rtol=1e-3)
+        values, vectors = one.ritz(3)
+        rest = torch.linalg.vector_norm(vectors @ A - torch.as_tensor(values[:3]).float()[:, None] * vectors, dim=1)
+        assert float(rest.max()) < 1e-2 * values[0]
+
+
+def test_no_copies_of_eigenvalues_from_a_rounded_basis() -> None:
+    """Without reorthogonalisation copies of the largest eigenvalue appear; against a rounded basis they do not."""
+    A = torch.diag(torch.cat([torch.tensor([100.0, 10.0]), torch.linspace(0, 1, 1998)]))
+    start = torch.randn(2000, generator=torch.Generator().manual_seed(3))
+    nodes = lanczos(lambda v: v @ A, start, 60, store="bf16")[0].quadrature()[0]
+    assert int((nodes > 50).sum()) == 1
+    assert int((nodes > 5).sum()) == 2
+    plain = _unorthogonalised(A, start, 60)
+    assert int((plain > 50).sum()) > 1  # the planted bug
+
+
+def _unorthogonalised(A: torch.Tensor, start: torch.Tensor, steps: int) -> Array:
+    """Ritz values of Lanczos by its three-term recurrence alone."""
+    alpha, beta, v, before, b = [], [], start / start.norm(), torch.zeros_like(start), 0.0
+    for _ in range(steps):
+        w = A @ v
+        a = float(w @ v)
+        w = w - a * v - b * before
+        alpha.append(a)
+        b = float(w.norm())
+        beta.append(b)
+        v, before = w / b, v
+    return np.linalg.eigvalsh(np.diag(alpha) + np.diag(beta[:-1], 1) + np.diag(beta[:-1], -1))
+
+
+def test_an_unknown_store_is_refused() -> None:
+    with pytest.raises(Wrong, match="store must be one of working, host, bf16, host-bf16, got 'disk'"):
+        lanczos(lambda v: v, torch.ones(3), 2, store="disk")  # type: ignore[arg-type]

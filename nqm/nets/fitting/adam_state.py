@@ -235,11 +235,12 @@ def brought_along(theta: Tensor, state: AdamState, krylov: Krylov, g: Tensor) ->
     root = state.preconditioner.sqrt()
     m, pull = root * state.momentum, state.rate * state.decay * theta / root
     outside = m.clone()
-    for row in krylov.basis:
+    for kept in krylov.basis:
+        row = kept.to(m)
         outside -= (row @ m) * row
-    kept = outside if float(outside.norm()) > OUTSIDE * float(m.norm()) else None
+    left = outside if float(outside.norm()) > OUTSIDE * float(m.norm()) else None
     h = np.sort(krylov.quadrature()[0])[::-1]
-    return Brought(h, krylov.along(g), krylov.along(m), krylov.along(pull), kept)
+    return Brought(h, krylov.along(g), krylov.along(m), krylov.along(pull), left)
 
 
 def metric_of(

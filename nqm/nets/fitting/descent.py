@@ -94,10 +94,12 @@ def total_noise(network: Network, theta: Tensor | None = None) -> float:
     """tr C, the variance of single-example gradients summed over all weights, on examples spread evenly over the data."""
     import torch
 
+    from .budget import in_small_pieces
+
     count = min(NOISE_EXAMPLES, network.examples)
     index = torch.arange(count, device="cpu") * network.examples // count
     squares, mean = 0.0, torch.zeros_like(network.theta)
-    for rows in network.example_gradients(theta, index):
+    for rows in in_small_pieces(network).example_gradients(theta, index):
         squares += float(torch.linalg.vector_norm(rows, dtype=torch.float64) ** 2)
         mean += rows.sum(0) / count
     total = float(torch.linalg.vector_norm(mean, dtype=torch.float64) ** 2)

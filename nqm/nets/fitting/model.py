@@ -34,6 +34,7 @@ from .metric import AdamMetric
 from .negative import NEARLY_FLAT, Negative, negative_part
 from .plots import plot_fit
 from .prediction import Horizon, predict
+from .sampled import Subsample
 from .testing import Tested
 
 FLAT_SHARE = 1e-7  # smaller curvatures, as a share of the largest, are raised to it; they are flat for 10^5 steps
@@ -85,7 +86,8 @@ class Fit(Readable):
     preconditioner. ``density`` is the distribution of all curvatures, if random probes were asked for. ``descent`` is the real
     loss along full gradients, by which predictions are corrected. ``horizon`` is how far checks found this fit accurate, and
     ``tested`` what the short trainings found by which the fit tested itself. ``metric`` is that of Adam, if the fit was made for
-    it: then everything is in units of ``w = D^-1/2 theta`` (`metric.AdamMetric`).
+    it: then everything is in units of ``w = D^-1/2 theta`` (`metric.AdamMetric`). ``sampled`` has numbers of all the data with their
+    sampling errors, if the fit was made on a sample of the examples.
     """
 
     signal: Measure
@@ -99,6 +101,7 @@ class Fit(Readable):
     horizon: Horizon | None = None
     tested: Tested | None = None
     metric: AdamMetric | None = None
+    sampled: Subsample | None = None
 
     predict = predict
     first_hits = first_hits
@@ -113,8 +116,8 @@ class Fit(Readable):
 
     @cached_property
     def note(self) -> dict[str, object]:
-        """Provenance, horizon, test and metric, as in files and in ``--json``."""
-        found = {"horizon": self.horizon, "tested": self.tested, "metric": self.metric}
+        """Provenance, horizon, test, metric and sampling errors, as in files and in ``--json``."""
+        found = {"horizon": self.horizon, "tested": self.tested, "metric": self.metric, "sampled": self.sampled}
         return {**self.provenance.to_dict(), **{k: v.to_dict() for k, v in found.items() if v is not None}}
 
     @cached_property
@@ -266,7 +269,9 @@ class Fit(Readable):
                 k.removeprefix("metric_"): np.asarray(v, float) for k, v in data.items() if k.startswith("metric_")
             }
             metric = AdamMetric.from_columns(note["metric"], arrays)
-        return cls(measures["signal"], measures["noise"], loss, examples, top, density, descent, *about, tested, metric)
+        sampled = Subsample.from_dict(note["sampled"]) if "sampled" in note else None
+        given = (loss, examples, top, density, descent, *about, tested, metric, sampled)
+        return cls(measures["signal"], measures["noise"], *given)
 
 
 def _slope(x: Array, y: Array) -> tuple[float, float]:

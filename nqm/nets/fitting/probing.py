@@ -16,7 +16,7 @@ is computed exactly, by a forward-mode pass over the examples, and the probes me
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from time import perf_counter
 
@@ -25,19 +25,21 @@ import torch
 from torch import Tensor
 
 from ...sampling.replicas import check_whole
+from ...show.numbers import brief
 from ...types import Array, Progress, Wrong
 from ..curvature import Curvature, curvature_of
-from ..derivatives import rows_within
 from ..estimates import Measure
-from ..krylov import SPENT, Krylov, lanczos, standard_normal
+from ..krylov import SPENT, Krylov, Store, lanczos, standard_normal, stored_bytes
 from ..network import Network
 from ..preflight import check_measurable
 from ..rescaled import Rescaled
 from .adam_state import AdamState, Brought, brought_along, metric_of, read_state
-from .budget import planned
+from .budget import in_small_pieces, planned, together
 from .descent import DESCENT_MOMENTUM, descend
 from .metric import AdamMetric
 from .model import Fit, Provenance
+from .sampled import Subsample
+from .subsampling import SPANNING_VECTORS, sample_of, sampling_errors
 from .testing import with_test
 
 USUAL_DESCENT = (
@@ -50,6 +52,7 @@ BASIS_NUMBERS = 30  # numbers for each parameter that the bases of a group may h
 SQUARED_EXAMPLES = 512  # number of examples whose gradients are squared for Adam's second moment
 ADAM_EPS = 1e-8  # the eps of Adam, which bounds its preconditioner
 RITZ_RESIDUAL = 0.02  # a Ritz vector with a residual below this share of its curvature counts as an eigenvector
+VECTORS_TOGETHER = 8  # vectors that are multiplied together, at most
 TOP_VECTORS = 16  # number of largest curvatures along which signal and noise are computed exactly
 TIMED_GRADIENTS = 3  # number of full gradients that are timed, to report the cost of a product
 
@@ -80,7 +83,8 @@ def fit(
     network: Network, *, steps: int = 40, noise_vectors: int = 6, noise_steps: int = 12, probes: int = 0,
     descent: int | None = None, horizon: tuple[int, float] | None = None, test: bool = True, curvature: str | None = None,
     optimizer: object = None, batch_size: float | None = None, seed: int = 0, memory: int | None = None,
-    announce: Callable[[str], object] | None = None, progress: Progress | None = None,
+    basis: Store = "working", sample: int | None = None, announce: Callable[[str], object] | None = None,
+    progress: Progress | None = None,
 ) -> Fit:  # fmt: skip
     """Measure signal and noise of a network at its checkpoint, and return them as a `Fit`.
 
@@ -102,6 +106,10 @@ def fit(
         as ``AdamW(1e-3)`` stands for one that starts here, at the given ``batch_size``.
     memory : bytes that the fit may take, beside the activations of a pass; if need be, fewer Lanczos steps are taken, and a note
         says so.
+    basis : where the one copy of the Lanczos basis is kept: "working" beside the network, "host" in host memory, in "bf16", or
+        "host-bf16". A note says how far the vectors that were kept elsewhere are from orthonormal.
+    sample : number of examples on which everything is measured, drawn at random without replacement; all of them if omitted.
+        `Fit.sampled` then has the loss, |g|^2, tr C, the noise scale and the largest curvature of all the data, with intervals.
     announce : called with a sentence on memory, passes and time before the measurement starts, measured on one product.
     progress : called with (done, total). Ctrl-C keeps the Lanczos steps made so far, and the provenance says how many.
     """
@@ -110,13 +118,16 @@ def fit(
         check_whole(name, value, least)
     if horizon is not None:
         _check_horizon(horizon, descent)
-    began = perf_counter()
+    began, population = perf_counter(), network.examples
+    if sample is not None:
+        network = sample_of(network, sample, seed)
     loss = check_measurable(network, lambda few: _tried(few, curvature, seed))
     plain, state = network, None
     if optimizer is not None:
         state = read_state(network, optimizer, batch_size)
         network = Rescaled(network, state.preconditioner.sqrt())
-    operator, generator = curvature_of(network, curvature), torch.Generator().manual_seed(seed)
+    operator = curvature_of(network, curvature, vectors=together(network.theta, VECTORS_TOGETHER))
+    generator = torch.Generator().manual_seed(seed)
 
     def show(done: int, _: int) -> None:
         if progress:
@@ -129,15 +140,34 @@ def fit(
         raise Wrong("the gradient is not finite at this checkpoint; scale the inputs, or load a sound one", "network")
     sizes = {"noise_vectors": noise_vectors, "noise_steps": noise_steps, "probes": probes}
     budget = planned(
-        operator, g, steps=steps, **sizes, descent=USUAL_DESCENT if descent is None else descent, memory=memory
+        operator,
+        g,
+        steps=steps,
+        **sizes,
+        descent=USUAL_DESCENT if descent is None else descent,
+        memory=memory,
+        basis=basis,
     )
     operator.products, operator.seconds = 0, 0.0  # without the product that was timed
     if announce:
         announce(str(budget))
-    signal = signal_of(network, operator, g, budget.steps, generator, show, (plain.theta, state) if state else None)
+    adam = (plain.theta, state) if state else None
+    signal = signal_of(network, operator, g, budget.steps, generator, show, adam, store=basis)
     made, alone = operator.products, operator.seconds
+    sampled = None
+    if sample is not None:
+        some = signal.vectors[:SPANNING_VECTORS].to(g)
+        sampled = sampling_errors(network, population, g, some, curvature=curvature, seed=seed)
     noise, density, noise_made = noise_of(
-        operator, signal, random_noise(network, draws, g), probes, noise_steps, generator, show, budget.group_bytes
+        operator,
+        signal,
+        random_noise(network, draws, g),
+        probes,
+        noise_steps,
+        generator,
+        show,
+        budget.group_bytes,
+        basis,
     )
     start = perf_counter()
     for _ in range(TIMED_GRADIENTS):
@@ -152,10 +182,10 @@ def fit(
         products=operator.products, full_gradients=0 if path is None else int(path.steps[-1]), chunk=network.chunk,
         gradient_seconds=gradient, product_cost=alone / made / gradient,
         product_cost_together=(operator.seconds - alone) / max(operator.products - made, 1) / gradient,
-        notes=(*network.notes, *budget.notes), seconds=round(perf_counter() - began, 2),
+        notes=(*network.notes, *budget.notes, *_told(signal, basis, sampled)), seconds=round(perf_counter() - began, 2),
     )  # fmt: skip
     nodes = Measure.of([signal.krylov.quadrature()])
-    found = Fit(nodes, noise, loss, network.examples, signal.top, density, path, about)
+    found = Fit(nodes, noise, loss, network.examples, signal.top, density, path, about, sampled=sampled)
     if test and path is not None:
         found = with_test(network, found, seed=seed, progress=progress)  # in the units of the metric, if there is one
     if state is not None and signal.brought is not None:
@@ -195,13 +225,13 @@ def _metric(
 
 def signal_of(
     network: Network, operator: Curvature, g: Tensor, steps: int, generator: torch.Generator, progress: Progress,
-    adam: tuple[Tensor, AdamState] | None = None,
+    adam: tuple[Tensor, AdamState] | None = None, *, store: Store = "working",
 ) -> Signal:  # fmt: skip
     """Run Lanczos from the gradient, and measure signal and noise along the vectors of the largest curvatures.
 
     ``adam`` are the weights in their own units and the state of Adam, if that is the metric.
     """
-    (found,) = krylov_spaces(operator, g[None], steps, keep=True, progress=progress)
+    (found,) = krylov_spaces(operator, g[None], steps, keep=True, progress=progress, store=store)
     brought = brought_along(*adam, found, g) if adam else None
     top, vectors = _along_top(network, found, g, generator)
     if not top["h"].max() > 0:
@@ -212,7 +242,7 @@ def signal_of(
 
 def noise_of(
     operator: Curvature, signal: Signal, vectors: Tensor, probes: int, steps: int, generator: torch.Generator,
-    progress: Progress, memory: int | None = None,
+    progress: Progress, memory: int | None = None, store: Store = "working",
 ) -> tuple[Measure, Measure | None, int]:  # fmt: skip
     """Gradient noise over curvature, the density of curvatures if there are probes, and the number of Lanczos steps.
 
@@ -227,7 +257,7 @@ def noise_of(
     starts = rest
     if probes:
         starts = torch.cat([rest, standard_normal((probes, rest.shape[1]), generator, rest.dtype, rest.device)])
-    spaces = krylov_spaces(operator, starts, steps, progress=progress, memory=memory)
+    spaces = krylov_spaces(operator, starts, steps, progress=progress, memory=memory, store=store)
     parts = [space.quadrature() for space in spaces]
     apart = parts[: len(rest)] if len(rest) else [(np.empty(0), np.empty(0))] * count
     h, c = signal.top["h"][exact], np.maximum(signal.top["c"][exact], 0)
@@ -240,8 +270,19 @@ def _without(rows: Tensor, vectors: Tensor, which: Array) -> Tensor:
     """The rows, in their own memory, without their parts along some orthonormal vectors."""
     for vector, known in zip(vectors, which, strict=True):
         if known:
-            rows.addr_(rows @ vector, vector, alpha=-1)
+            along = vector.to(rows)
+            rows.addr_(rows @ along, along, alpha=-1)
     return rows
+
+
+def _told(signal: Signal, basis: Store, sampled: Subsample | None) -> Iterator[str]:
+    """What is to be said of where the basis was kept, and of a sample."""
+    if basis != "working":
+        kept = {"host": "in host memory", "bf16": "in bfloat16", "host-bf16": "in bfloat16 in host memory"}[basis]
+        off = f"its vectors are orthonormal to {brief(signal.krylov.error)}"
+        yield f"the Lanczos basis was kept {kept}; {off}, by their largest inner product"
+    if sampled:
+        yield sampled.sentence()
 
 
 def _tried(few: Network, curvature: str | None, seed: int) -> None:
@@ -260,15 +301,16 @@ def _along_top(
     k = min(TOP_VECTORS, len(found))
     (values, y), second = found.into_ritz(k), np.zeros(k)
     for batch, share in network.batches(k):
-        along = network.ways.pushed(lambda t, b=batch: network.losses(t, b), network.theta, y)
-        second += share * (along**2).mean(1).cpu().double().numpy()
-    slope = (y @ g).cpu().double().numpy()
+        pieces = y.split(together(g, k))
+        pushed = [network.ways.pushed(lambda t, b=batch: network.losses(t, b), network.theta, p.to(g)) for p in pieces]
+        second += share * (torch.cat(pushed) ** 2).mean(1).cpu().double().numpy()
+    slope = np.array([float((row.to(g) * g).sum()) for row in y])
     some = torch.randperm(network.examples, generator=generator, device="cpu")[:SQUARED_EXAMPLES]
     squares = torch.zeros_like(g)
-    for rows in network.example_gradients(index=some.to(g.device)):
+    for rows in in_small_pieces(network).example_gradients(index=some.to(g.device)):
         squares += torch.linalg.vector_norm(rows, dim=0) ** 2 / len(some)
     scale = 1 / (squares.sqrt_() + ADAM_EPS)
-    adam = np.array([float((row**2 * scale).sum()) for row in y])
+    adam = np.array([float((row.to(g) ** 2 * scale).sum()) for row in y])
     columns = {"h": values[:k], "c": second - slope**2, "g": slope, "adam": adam, "residual": found.residuals()[:k]}
     return columns, y
 
@@ -286,7 +328,8 @@ def random_noise(network: Network, draws: Tensor, g: Tensor) -> Tensor:
     for batch, _ in network.batches():
         found, pull = network.ways.pulled(lambda t, b=batch: network.losses(t, b), theta)
         high = low + len(found)
-        for rows, weights in zip(total.split(rows_within(theta)), draws.split(rows_within(theta)), strict=True):
+        some = together(theta, VECTORS_TOGETHER)
+        for rows, weights in zip(total.split(some), draws.split(some), strict=True):
             rows += pull(weights[:, low:high]).detach()
         low = high
     for row, weight in zip(total, draws.sum(1), strict=True):
@@ -296,7 +339,7 @@ def random_noise(network: Network, draws: Tensor, g: Tensor) -> Tensor:
 
 def krylov_spaces(
     curvature: Curvature, starts: Tensor, steps: int, *, keep: bool = False, progress: Progress | None = None,
-    memory: int | None = None,
+    memory: int | None = None, store: Store = "working",
 ) -> list[Krylov]:  # fmt: skip
     """Run Lanczos from every row, in groups whose bases fit in memory; an interrupt keeps the groups that are done.
 
@@ -304,13 +347,13 @@ def krylov_spaces(
     """
     if len(starts) == 0:
         return []
-    one = (steps + 1) * starts.shape[1] * starts.element_size()
+    one = steps * starts.shape[1] * stored_bytes(starts, store) + starts.shape[1] * starts.element_size()
     most = BASIS_NUMBERS * starts.shape[1] * starts.element_size() if memory is None else memory
     group = max(1, min(BASIS_BYTES, max(most, SMALL_BASIS_BYTES if memory is None else 0)) // one)
     found: list[Krylov] = []
     try:
         for rows in starts.split(group):
-            found += lanczos(curvature, rows, steps, keep=keep, progress=progress)
+            found += lanczos(curvature, rows, steps, keep=keep, progress=progress, store=store)
     except KeyboardInterrupt:
         if not found:
             raise

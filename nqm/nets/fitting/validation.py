@@ -18,6 +18,7 @@ from ...optimizers.base import Optimizer
 from ...problems.base import report_steps
 from ...types import Array, Progress, Wrong
 from ..network import Network
+from ..streaming import Stream
 from ..training.loop import losses, mean_run, part_of
 from ..trees import leaves
 from .model import Fit
@@ -205,8 +206,10 @@ class Trainings:
     def __init__(self, network: Network, path: str | Path | None = None) -> None:
         self.network, self.path = network, None if path is None else Path(path)
         digest = hashlib.sha256(network.theta.contiguous().cpu().numpy().tobytes())
-        for tensor in leaves(network.data):
-            digest.update(tensor.contiguous().cpu().numpy().tobytes())
+        held = not isinstance(network.data, Stream)
+        for data in [network.data] if held else (batch for batch, _ in network.batches()):
+            for tensor in leaves(data):
+                digest.update(tensor.contiguous().cpu().numpy().tobytes())
         self.checkpoint = f"{network.name} {digest.hexdigest()[:16]}"
         self.kept = {} if self.path is None else kept_in(self.path)
 

@@ -7,46 +7,28 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from models import mlp
 
 from nqm.nets import fit
-from nqm.nets.krylov import lanczos
+from nqm.nets.krylov import Store, lanczos
 from nqm.types import Wrong
 
 ROOT = Path(__file__).parents[3]
-SCRIPT = """
-import re, sys, torch
-from torch import nn
-from nqm.nets import Network, fit
-
-
-def peak():  # of this program alone, in kB: ru_maxrss begins with that of the program that started it
-    return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
-
-
-torch.set_num_threads(1)
-torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(1000, 5000), nn.Tanh(), nn.Linear(5000, 1000), nn.Tanh(), nn.Linear(1000, 10))
-network = Network(model, nn.functional.cross_entropy, (torch.randn(16, 1000), torch.arange(16) % 10), chunk=16)
-warm = Network(nn.Linear(4, 2), nn.functional.cross_entropy, (torch.randn(8, 4), torch.arange(8) % 2))
-fit(warm, steps=3, noise_steps=2, descent=2)
-before = peak()
-memory = int(sys.argv[1]) * network.dim if len(sys.argv) > 1 else None
-fit(network, descent=3, noise_steps=6, memory=memory)
-print((peak() - before) * 1024 / network.dim + 8)
-"""  # of which 8 bytes are the model and the weights of the network, which are there before
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("asked", "most"), [(None, 220), (90, 100)])
-def test_peak_memory(asked: int | None, most: float) -> None:
+@pytest.mark.parametrize(
+    ("size", "asked", "most"), [("1M", [], 220), ("6M", [], 220), ("6M", ["90"], 100), ("6M", ["90", "bf16"], 100)]
+)
+def test_peak_memory(size: str, asked: list[str], most: float) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    words = [sys.executable, "-c", SCRIPT, *([] if asked is None else [str(asked)])]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=500)
+    words = [sys.executable, "-m", "benchmarks.fit_memory", size, *asked]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=500, cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    assert 20 < float(done.stdout) < most
+    assert 20 < float(done.stdout.split()[0]) < most, done.stdout
 
 
 def test_fewer_steps_are_taken_and_said() -> None:
@@ -60,6 +42,24 @@ def test_fewer_steps_are_taken_and_said() -> None:
     with pytest.raises(Wrong, match=r"66 weights needs .* and memory is") as told:
         fit(mlp(), memory=1000)
     assert told.value.argument == "memory"
+
+
+def test_a_basis_in_half_precision_takes_half_the_memory() -> None:
+    network = mlp()  # of float64: a step takes 8 bytes for each weight, in bfloat16 2
+    sizes = {"steps": 20, "noise_steps": 3, "descent": 2, "memory": 8 * network.dim * 16}
+    assert fit(network, **sizes).provenance.lanczos_steps == 2
+    assert fit(network, **sizes, basis="bf16").provenance.lanczos_steps == 8
+
+
+@pytest.mark.parametrize("store", ["host", "bf16", "host-bf16"])
+def test_a_fit_says_how_precise_its_basis_is(store: Store) -> None:
+    sizes = {"steps": 8, "noise_vectors": 3, "noise_steps": 4, "descent": 0}
+    kept, exact = fit(mlp(), **sizes, basis=store), fit(mlp(), **sizes)
+    assert any("the Lanczos basis was kept" in note and "orthonormal to" in note for note in kept.provenance.notes)
+    close = 1e-9 if store == "host" else 0.02  # of 2^-9, the rounding of bfloat16, few multiples
+    np.testing.assert_allclose(kept.signal.h.max(), exact.signal.h.max(), rtol=close)
+    assert kept.noise_scale.value == pytest.approx(exact.noise_scale.value, rel=close)
+    assert kept.curvature_noise_scale.value == pytest.approx(exact.curvature_noise_scale.value, rel=close)
 
 
 def test_ritz_vectors_in_place_are_those_of_a_copy() -> None:
