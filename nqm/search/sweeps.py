@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ from ..problems.base import MAX_STEPS, AnyLaw, Problem, check_batch_size, check_
 from ..problems.bounds import bayes_bound, conjugate_gradient_steps, knee, paper_bound
 from ..sampling.bases import Rotation
 from ..types import Array, Progress, Wrong
-from .answer import Goal, Sampling, Tuned
+from .answer import PLAIN, Goal, Sampling, Tuned
 from .exact.tuning import tuner
 from .races.ladder import RaceTuner
 
@@ -259,24 +259,55 @@ def sweep(
     >>> [round(T, -2) for T in result.steps.tolist()]
     [5000.0, 1300.0]
     """
-    target = check_target(target)
+    target, sizes = check_target(target), sorted_sizes(batch_sizes)
+    sampling = Sampling.of(optimizer, noise, seed, rotation, sampled)
+    answers: list[Tuned[Optimizer]] = []
+    for found, total in tuned_points(problem, optimizer, sizes, target, max_steps, sampling):
+        if progress:
+            progress(len(answers), total)
+        answers.append(found)
+    if progress:
+        progress(len(answers), len(answers))
+    answers.sort(key=lambda found: found.batch_size)
+    return assembled(problem, optimizer, target, sizes, answers)
+
+
+def sorted_sizes(batch_sizes: Sequence[float] | Array | None) -> Array:
+    """Batch sizes in rising order and without duplicates; the default ones for None."""
     given = DEFAULT_BATCH_SIZES if batch_sizes is None else batch_sizes
     sizes = np.array(sorted({check_batch_size(B) for B in given}))
     if not len(sizes):
         raise Wrong("batch_sizes must not be empty", "batch_sizes")
-    solver = tuner(problem, optimizer, Sampling.of(optimizer, noise, seed, rotation, sampled))
-    # A target reached at one batch size is reached at larger ones. Races are shortest without noise, and begin there.
+    return sizes
+
+
+def tuned_points(
+    problem: Problem,
+    optimizer: Optimizer,
+    sizes: Array,
+    target: float,
+    max_steps: int = MAX_STEPS,
+    sampling: Sampling = PLAIN,
+) -> Iterator[tuple[Tuned[Optimizer], int]]:
+    """The points of a sweep as they are found, each with the number of points of the whole sweep.
+
+    A target reached at one batch size is reached at larger ones, so each point starts from the one before. Races are
+    shortest without noise, and begin there.
+    """
+    solver = tuner(problem, optimizer, sampling)
     races = isinstance(solver, RaceTuner)
     order = [math.inf, *sizes[::-1]] if races else [*sizes, *([math.inf] if problem.noiseless else [])]
-    answers: list[Tuned[Optimizer]] = []
-    for done, B in enumerate(order):
-        if progress:
-            progress(done, len(order))
-        near = answers[-1] if answers and answers[-1].steps is not None else None
-        answers.append(solver.solve(Goal.of(B, target, max_steps=max_steps), near))
-    if progress:
-        progress(len(order), len(order))
-    answers = answers[::-1] if races else answers
+    last: Tuned[Optimizer] | None = None
+    for B in order:
+        near = last if last is not None and last.steps is not None else None
+        last = solver.solve(Goal.of(B, target, max_steps=max_steps), near)
+        yield last, len(order)
+
+
+def assembled(
+    problem: Problem, optimizer: Optimizer, target: float, sizes: Array, answers: Sequence[Tuned[Optimizer]]
+) -> Sweep:
+    """The sweep of these answers: one for each batch size, and at the end one without noise if the problem has one."""
     found, limit = answers[: len(sizes)], answers[len(sizes) :]
     optimizers = tuple(None if a.steps is None else a.optimizer for a in found)
     known = [{} if o is None else parameters(o) for o in optimizers]

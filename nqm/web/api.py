@@ -16,17 +16,20 @@ from ..logs import Forecast
 from ..nets.fitting.model import Fit
 from ..optimizers import SGD, Optimizer
 from ..optimizers.base import parameters
+from ..problems.base import Problem
 from ..problems.quadratic import Quadratic
 from ..search import Axis, optimal_schedule, phase_map, steps_to_target
 from ..search import tune as run_tune
-from ..search.sweeps import Sweep
-from ..search.sweeps import sweep as run_sweep
+from ..search.answer import Sampling
+from ..search.preview import preview_sweep
+from ..search.sweeps import Sweep, assembled, sorted_sizes, tuned_points
 from ..show.tables import plain
 from ..types import Array, Wrong
 from .bodies import BODIES, Given, PlannedSchedule
 from .fields import Refused, told
 from .files import SHELF
 from .limits import SERVER
+from .parts import PARTS
 from .recipes import recipe
 
 Answer = dict[str, object]
@@ -93,8 +96,33 @@ def tune(
 
 def sweep(problem: Given, target: float, seed: int, optimizers: list[Optimizer], batch_sizes: list[float]) -> Answer:
     """Tuned steps to a target at each batch size, for each optimizer."""
-    found = [run_sweep(problem.problem, o, batch_sizes, target=target, seed=seed) for o in optimizers]
+    found = [_told_sweep(problem.problem, o, batch_sizes, target, seed) for o in optimizers]
     return {"sweeps": [_swept(one) for one in found], "optimizer": ", ".join(str(o) for o in optimizers)}
+
+
+def _told_sweep(problem: Problem, optimizer: Optimizer, batch_sizes: list[float], target: float, seed: int) -> Sweep:
+    """The sweep of an optimizer; each of its points is told as a part of the answer when it is found."""
+    sizes, answers = sorted_sizes(batch_sizes), []
+    for found, _ in tuned_points(
+        problem, optimizer, sizes, target, sampling=Sampling.of(optimizer, "gaussian", seed, None)
+    ):
+        answers.append(found)
+        if math.isfinite(found.batch_size):
+            told = {"batch_size": found.batch_size, "steps": found.steps, "optimizer": str(found.optimizer)}
+            PARTS.add({"label": str(optimizer), **told})
+    return assembled(problem, optimizer, target, sizes, sorted(answers, key=lambda found: found.batch_size))
+
+
+def preview(
+    problem: Given, target: float, optimizers: list[Optimizer], batch_sizes: list[float], near: list[Optimizer],
+    near_steps: list[float],
+) -> Answer:  # fmt: skip
+    """A sweep to about 1%, from settings near the answer: what the page shows while a slider moves."""
+    if len(optimizers) != 1 or len(near) != len(near_steps):
+        raise Wrong("a preview has one optimizer, and as many near_steps as near", argument="near")
+    pairs = list(zip(near, near_steps, strict=True))
+    found = preview_sweep(problem.problem, optimizers[0], sorted_sizes(batch_sizes).tolist(), target, pairs)
+    return {"sweeps": [_swept(found)], "optimizer": str(optimizers[0])}
 
 
 def _swept(found: Sweep) -> Answer:
@@ -185,7 +213,7 @@ def predict(
 
 ENDPOINTS: dict[str, Callable[..., Answer]] = {
     "curve": curve, "steps": steps, "tune": tune, "sweep": sweep, "schedule": schedule, "map": phases,
-    "spectrum": spectrum, "predict": predict,
+    "spectrum": spectrum, "predict": predict, "preview": preview,
 }  # fmt: skip
 
 

@@ -161,6 +161,12 @@ BODIES: dict[str, ObjectValue] = {
         **given, **target, "seed": seed, "optimizers": Field(ListValue(TextValue(_optimizer), REQUEST.optimizers)),
         "batch_sizes": Field(sizes, list(DEFAULT_BATCH_SIZES)),
     }),
+    "preview": ObjectValue({
+        **given, **target, "optimizers": Field(ListValue(TextValue(_optimizer), REQUEST.optimizers)),
+        "batch_sizes": Field(sizes, list(DEFAULT_BATCH_SIZES)),
+        "near": Field(ListValue(TextValue(_optimizer), REQUEST.batch_sizes + 1)),
+        "near_steps": Field(ListValue(positive, REQUEST.batch_sizes + 1)),
+    }),
     "schedule": ObjectValue({
         **given, **optimizer, **at, **goals, "pieces": Field(NumberValue(1, REQUEST.pieces, whole=True), 10),
         "on": Field(ChoiceValue(("lr", "batch_size")), "lr"),

@@ -35,7 +35,11 @@ class RequestLimits:
 class ServerLimits:
     """What the server spends on requests."""
 
-    time: float = 30.0  # A request may take this many seconds, unless `nqm serve --time-limit` says otherwise.
+    time: float = (
+        30.0  # A part of an answer may take this many seconds, unless `nqm serve --time-limit` says otherwise.
+    )
+    parts: float = 20.0  # A request that sends its answer in parts may take this many time limits in all.
+    read: float = 30.0  # A client has this many seconds to send the head of a request, and as many for its body.
     memory_bytes: int = 2**31  # A worker may allocate this many bytes in addition to those it starts with.
     drain_bytes: int = 2**25  # Of a body that is too long, this many bytes are read before the connection is closed.
     waiting: int = 256  # At most this many requests may wait for a worker.

@@ -15,7 +15,7 @@ import os
 import secrets
 import signal
 import traceback
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -25,15 +25,18 @@ from .fields import told
 from .limits import REQUEST, SERVER, Recent
 
 WARM = "nqm.web.warm"
-QUICK_ENDPOINTS = frozenset({"curve", "steps", "spectrum", "upload", "predict"})
+QUICK_ENDPOINTS = frozenset({"curve", "steps", "spectrum", "upload", "predict", "preview"})
 """Endpoints that may use every worker; requests to the others leave one free."""
 ATTEMPTS = 5  # If a worker does not start, it is started this many times more.
 GRACE = 0.3  # Seconds that an abandoned computation may still take: most curves end sooner than a new worker starts.
 STARTING = 300.0  # Seconds for a worker to start; the first worker of an installation compiles the inner loops.
 ASKED_BYTES = 2_000  # The log quotes this many bytes of a request that met a bug.
 Context = ForkServerContext | SpawnContext
+Heard = Callable[[bytes], object]
+"""Takes a part of an answer, as JSON."""
 Uploads = Recent[str, tuple[bytes, str]]
 """Content and name of the files that were uploaded, by id."""
+KILLED = "the process that computed this was ended twice, perhaps for want of memory; ask for less, or try again"
 LOG = logging.getLogger("nqm.web")
 
 
@@ -71,8 +74,8 @@ class Worker:
         except (EOFError, OSError):
             return False
 
-    def ask(self, job: Job, uploads: Uploads) -> Reply | None:
-        """The answer to a request; None if the process ended first."""
+    def ask(self, job: Job, uploads: Uploads, heard: Heard) -> Reply | None:
+        """The answer to a request; None if the process ended first. ``heard`` is called with each part of it before."""
         try:
             self.pipe.send(job)
             while isinstance(reply := self.pipe.recv(), tuple):
@@ -81,6 +84,8 @@ class Worker:
                         self.pipe.send(uploads.get(key))
                     case "keep", key, name:
                         uploads.keep(key, (job.body, name))
+                    case "part", content:
+                        heard(content)
             if reply.log:
                 LOG.error(reply.log)
             return reply
@@ -130,8 +135,11 @@ class Pool:
         """Process ids of the workers."""
         return [worker.process.pid for worker in self._workers if worker.process.pid]
 
-    async def run(self, job: Job) -> Reply:
-        """The answer to a request; a sentence with status 503 if it took too long, or if too many requests wait."""
+    async def run(self, job: Job, heard: Heard = bytes) -> Reply:
+        """The answer to a request; a sentence with status 503 if it took too long, or if too many requests wait.
+
+        ``heard`` is called with each part of the answer, as soon as it is there.
+        """
         if self.waiting >= self.most_waiting:
             return Reply(503, told(f"{self.most_waiting} requests are waiting already; try again"))
         self.waiting += 1
@@ -142,19 +150,41 @@ class Pool:
                 worker = await self._free.get()
             finally:
                 self.waiting -= 1
-            return await self._ask(worker, job)
+            reply = await self._ask(worker, job, heard)
+            if (
+                reply is None
+            ):  # Its process was killed, by the system or by somebody; the request itself may be harmless.
+                reply = await self._ask(await self._free.get(), job, heard)
+            return reply or Reply(503, told(KILLED))
 
-    async def _ask(self, worker: Worker, job: Job) -> Reply:
-        asked = asyncio.get_running_loop().run_in_executor(self._threads, worker.ask, job, self.uploads)
+    async def _ask(self, worker: Worker, job: Job, heard: Heard) -> Reply | None:
+        """The answer, or the sentence that it took too long; None if the process ended before either."""
+        loop = asyncio.get_running_loop()
+        began = last = loop.time()
+
+        def note(content: bytes) -> None:
+            nonlocal last
+            last = loop.time()
+            heard(content)
+
+        asked = loop.run_in_executor(
+            self._threads, worker.ask, job, self.uploads, lambda content: loop.call_soon_threadsafe(note, content)
+        )
         try:
-            await asyncio.wait({asked}, timeout=self.time_limit)
+            while not asked.done() and (left := self._left(loop.time(), began, last)) > 0:
+                await asyncio.wait({asked}, timeout=left)
         except asyncio.CancelledError:  # The client has gone.
             self._task(self._abandon(worker, asked))
             raise
+        ended = asked.done()
         late = (
             f"this took more than {self.time_limit:g} s and was stopped; ask for less, or run the command in a terminal"
         )
-        return self._release(worker, asked) or Reply(503, told(late))
+        return self._release(worker, asked) or (None if ended else Reply(503, told(late)))
+
+    def _left(self, now: float, began: float, last: float) -> float:
+        """Seconds until a request has taken too long since its last part, or in all."""
+        return self.time_limit - max(now - last, (now - began) / SERVER.parts)
 
     async def _abandon(self, worker: Worker, asked: asyncio.Future[Reply | None]) -> None:
         await asyncio.wait({asked}, timeout=GRACE)
@@ -220,6 +250,7 @@ def serve(pipe: Connection) -> None:
     from . import warm  # noqa: F401 - a worker from the fork server has it already
     from .api import respond
     from .files import SHELF, identity
+    from .parts import PARTS
 
     _bound_memory()
     np.seterr(all="ignore")  # The outcome of a run says that it overflowed.
@@ -229,6 +260,7 @@ def serve(pipe: Connection) -> None:
         return pipe.recv()
 
     SHELF.ask = ask
+    PARTS.tell = lambda content: pipe.send(("part", content))
     with contextlib.suppress(EOFError, OSError, BrokenPipeError):
         pipe.send("ready")
         while True:

@@ -32,6 +32,8 @@ def recipe(endpoint: str, values: Mapping[str, Any], quick: bool = False) -> dic
 
     ``quick`` says that the answer was computed on quadrature nodes.
     """
+    if endpoint == "preview":  # Its answer is about that of the sweep, which is what to run.
+        endpoint, values = "sweep", {k: v for k, v in values.items() if not k.startswith("near")}
     given, usual = values["problem"], BODIES[endpoint].fields
     if endpoint == "spectrum":
         command = shlex.join(["nqm", "spectrum", _spectrum(given), "--json"])

@@ -15,8 +15,9 @@ from pathlib import Path
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -24,9 +25,12 @@ from .bodies import BODIES, schemas
 from .describe import describe
 from .guard import Guard, refusal
 from .limits import REQUEST, SERVER, Recent
-from .pool import LOG, Job, Pool, Reply, failure
+from .pool import LOG, Heard, Job, Pool, Reply, failure
 
 STATIC = Path(__file__).with_name("static")
+COMPRESSED_BYTES = 1_000  # Answers and files of at least this size are compressed for clients that accept it.
+COMPRESSION = 5  # zlib's level: on a curve of 200 steps it is half as long as level 1 leaves it, in a millisecond.
+EVENTS = "text/event-stream"  # A client that accepts this is sent an answer in parts.
 RETRY_SECONDS = "2"  # A client that got no answer for want of time or of a free worker may ask again after this long.
 
 
@@ -38,14 +42,20 @@ class Desk:
         self.answers: Recent[bytes, Reply] = Recent(math.inf, lambda reply: len(reply.content))
         self._asked: dict[bytes, tuple[asyncio.Task[Reply], list[None]]] = {}
 
-    async def reply(self, job: Job) -> Reply:
-        """The answer to a request. The computation is cancelled when every client that waits for it has gone."""
+    async def reply(self, job: Job, heard: Heard = bytes) -> Reply:
+        """The answer to a request. The computation is cancelled when every client that waits for it has gone.
+
+        ``heard`` is called with each part of the answer, unless another client has asked for the same before.
+        """
         if job.endpoint == "upload":  # The pool itself keeps uploaded files.
             return await self.pool.run(job)
         key = hashlib.sha256(job.endpoint.encode() + b"\n" + job.body).digest()
         if known := self.answers.get(key):
             return known
-        task, waiters = self._asked.get(key) or (asyncio.get_running_loop().create_task(self.pool.run(job)), [])
+        task, waiters = self._asked.get(key) or (
+            asyncio.get_running_loop().create_task(self.pool.run(job, heard)),
+            [],
+        )
         self._asked[key] = (task, waiters)
         waiters.append(None)
         try:
@@ -90,12 +100,17 @@ def endpoint(name: str, desk: Desk) -> Callable[[Request], Awaitable[Response]]:
         if request.headers.get("content-type", "").split(";")[0].strip().lower() != kind:
             return refusal(415, f"the body must be {kind}")
         try:
-            body = await read_body(request, most)
+            async with asyncio.timeout(SERVER.read):
+                body = await read_body(request, most)
+        except TimeoutError:
+            return refusal(408, f"the body did not arrive within {SERVER.read:g} s", connection="close")
         except (ClientDisconnect, ValueError):
             return refusal(400, "the body did not arrive")
         if body is None:
             return refusal(413, f"the body may have at most {most:,} bytes", connection="close")
         job = Job(name, body, request.query_params.get("name", "")[:200] if raw else "")
+        if EVENTS in request.headers.get("accept", ""):
+            return StreamingResponse(parts(desk, job), media_type=EVENTS)
         asked = asyncio.ensure_future(desk.reply(job))
         gone = asyncio.ensure_future(disconnected(request))
         try:
@@ -106,6 +121,20 @@ def endpoint(name: str, desk: Desk) -> Callable[[Request], Awaitable[Response]]:
             asked.cancel()
 
     return handle
+
+
+async def parts(desk: Desk, job: Job) -> AsyncIterator[bytes]:
+    """An answer as events: its parts as they are found, and at the end its status and the whole."""
+    told: asyncio.Queue[bytes | None] = asyncio.Queue()
+    asked = asyncio.ensure_future(desk.reply(job, told.put_nowait))
+    asked.add_done_callback(lambda _: told.put_nowait(None))
+    try:
+        while (part := await told.get()) is not None:
+            yield b"data: " + part + b"\n\n"
+        reply = asked.result()
+        yield b'data: {"status":%d,"answer":%s}\n\n' % (reply.status, reply.content)
+    finally:
+        asked.cancel()
 
 
 def answered(reply: Reply) -> Response:
@@ -148,7 +177,10 @@ def create_app(host: str = "127.0.0.1", time_limit: float = SERVER.time, workers
     page = StaticFiles(directory=STATIC, html=True, check_dir=False)
     app = Starlette(
         routes=[Mount("/api", routes=routes), Mount("/", page)],
-        middleware=[Middleware(Guard, host=host)],
+        middleware=[
+            Middleware(Guard, host=host),
+            Middleware(GZipMiddleware, minimum_size=COMPRESSED_BYTES, compresslevel=COMPRESSION),
+        ],
         exception_handlers={HTTPException: on_http_error, Exception: on_bug},
         lifespan=lifespan,
     )
@@ -170,8 +202,12 @@ def run(listening: socket.socket, host: str, time_limit: float = SERVER.time) ->
     """Serve until Ctrl-C."""
     import uvicorn
 
+    from .connections import PatientProtocol
+
     quiet = {"log_level": "warning", "access_log": False, "server_header": False}
-    config = uvicorn.Config(create_app(host, time_limit), **quiet, timeout_keep_alive=30, timeout_graceful_shutdown=1)
+    config = uvicorn.Config(
+        create_app(host, time_limit), **quiet, http=PatientProtocol, timeout_keep_alive=30, timeout_graceful_shutdown=1
+    )
     with suppress(KeyboardInterrupt):
         uvicorn.Server(config).run([listening])
 

@@ -45,7 +45,7 @@ MAP = "view=map&run=SGD(lr=0.5)&y=batch_size&cells=8"
 
 
 def test_downloads(open_page, tmp_path):
-    page = open_page(f"view=steps&o=SGD()&o=HeavyBall()&{SIZES}")
+    page = open_page(f"view=steps&limits=shown&o=SGD()&o=HeavyBall()&{SIZES}")
     figure = page.shown("figure")
     picture = download(page, "png", tmp_path).read_bytes()
     assert picture.startswith(b"\x89PNG")

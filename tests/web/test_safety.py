@@ -270,7 +270,7 @@ class Counting:
         self.cancelled = 0
         self.now = asyncio.Event()
 
-    async def run(self, one: Job) -> Reply:
+    async def run(self, one: Job, heard: Any = None) -> Reply:
         self.asked.append(one)
         try:
             await self.now.wait()

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_steps_against_batch_size(open_page):
-    page = open_page(f"view=steps&o=SGD()&o=HeavyBall()&{SIZES}")
+    page = open_page(f"view=steps&limits=shown&o=SGD()&o=HeavyBall()&{SIZES}")
     for optimizer in (SGD(), HeavyBall()):
         exact = sweep(PAPER, optimizer, [4, 64, 1024, 16384], target=0.01)
         close(page.line(str(optimizer)), exact.steps)

@@ -38,6 +38,38 @@ export async function post(path, body, signal) {
   return answer;
 }
 
+/** Send a request whose answer comes in parts; `heard(part)` is called with each, and the whole is returned. */
+export async function stream(path, body, signal, heard) {
+  const text = JSON.stringify(body);
+  const key = `${path} ${text}`;
+  if (answers.has(key)) return answers.get(key);
+  const headers = { "Content-Type": "application/json", Accept: "text/event-stream" };
+  const response = await reach(path, { method: "POST", headers, body: text, signal });
+  if (!response.ok || !response.headers.get("Content-Type")?.startsWith("text/event-stream")) return read(response);
+  const { status, answer } = await lastOf(response.body, heard);
+  if (status !== 200) throw new Refused(answer?.error ?? "The answer broke off.", status, answer?.field, answer?.argument);
+  answers.set(key, answer);
+  if (answers.size > REMEMBERED) answers.delete(answers.keys().next().value);
+  return answer;
+}
+
+/** The last event of a stream; the others are told. */
+async function lastOf(body, heard) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return { status: 0 };
+    const events = (rest + value).split("\n\n");
+    rest = events.pop();
+    for (const event of events) {
+      const told = JSON.parse(event.replace(/^data: /, ""));
+      if (told.status !== undefined) return told;
+      heard(told);
+    }
+  }
+}
+
 /** Send a file unchanged. */
 export async function send(path, file, headers = {}) {
   return read(await reach(path, { method: "POST", body: file, headers }));

@@ -48,7 +48,7 @@ export function start(parameter) {
 
 /** The sentence that explains a term of the page, or null. */
 export function sentence(term) {
-  if (described?.terms?.[term]) return described.terms[term];
+  if (Object.hasOwn(described?.terms ?? {}, term)) return described.terms[term]; // not what every object has, such as constructor
   if (byName.has(term)) return byName.get(term).sentence;
   for (const one of described?.optimizers ?? []) {
     for (const parameter of one.parameters) if (parameter.name === term) return parameter.sentence;

@@ -100,7 +100,7 @@ export class PanelChart {
     return {
       width: this.width(),
       height: this.height(),
-      padding: [14, 26, 0, 0],
+      padding: [14, this.painter.room(), 0, 0],
       legend: { show: false },
       scales: { x: this.scale("x"), y: this.scale("y") },
       axes: [this.axis("x"), this.axis("y")],
@@ -108,12 +108,13 @@ export class PanelChart {
       cursor: {
         drag: { x: false, y: false },
         y: Boolean(this.panel.heat),
-        points: { size: 8 },
-        dataIdx: (chart, series, at) => (series === 0 ? at : nearestKnown(chart.data[series], at)),
+        points: { size: 7, width: 0, fill: (chart, at) => this.painter.paint(this.panel.lines[this.kept[at - 1]].role) },
+        move: (chart, left, top) => [this.snapped(chart, left), top],
+        dataIdx: (chart, series, at) => (series === 0 || chart.data[series][at] !== undefined ? at : null),
       },
       hooks: {
         drawClear: [(chart) => this.painter.under(chart)],
-        draw: [(chart) => this.painter.over(chart, this.cell)],
+        draw: [(chart) => this.painter.over(chart, this.cell, this.hidden)],
         setCursor: [(chart) => this.follow(chart)],
       },
     };
@@ -176,23 +177,33 @@ export class PanelChart {
     this.readout.textContent = text || this.hint;
   }
 
-  /** Show the values at the mouse in the legend. */
+  /** The place of the nearest point of a line, so that the crosshair stands where the values are read. */
+  snapped(chart, left) {
+    if (this.panel.heat || left < 0 || !this.kept.length) return left;
+    return chart.valToPos(chart.data[0][chart.posToIdx(left)], "x");
+  }
+
+  /** Show the values at the mouse: all of them below the chart, and those of listed lines in the legend. */
   follow(chart) {
     const { left, top, idx } = chart.cursor;
+    this.readout.setAttribute("aria-live", "off"); // the mouse is no reader; keys say what they read
     if (left < 0 || left === null || left === undefined) {
       this.values?.forEach((node) => (node.textContent = ""));
+      this.say("");
       return;
     }
     if (this.panel.heat) {
       this.sayCell(this.cellAt(chart.posToVal(left, "x"), chart.posToVal(top, "y")));
       return;
     }
+    const read = [];
     this.kept.forEach((i, at) => {
-      const known = chart.cursor.idxs?.[at + 1] ?? idx;
-      const value = known === null ? null : chart.data[at + 1][known];
+      const value = idx === null || this.hidden.has(i) ? null : (chart.data[at + 1][idx] ?? null);
       const node = this.values.get(i);
-      if (node) node.textContent = value === null || value === undefined ? "" : valueText(value);
+      if (node) node.textContent = value === null ? "" : valueText(value);
+      else if (value !== null && !this.panel.lines[i].unlisted) read.push(`${this.panel.lines[i].end ?? this.panel.lines[i].label} ${valueText(value)}`);
     });
+    if (idx !== null && this.kept.length) this.say([`${this.panel.x.label} ${this.across(chart.data[0][idx])}`, ...read].join(" · "));
   }
 
   click() {
@@ -259,15 +270,19 @@ export class PanelChart {
   }
 
   moveAlong(across, up) {
-    const { lines, x } = this.panel;
+    const { lines } = this.panel;
     if (!lines.length) return;
     this.active = (this.active + lines.length - up) % lines.length;
     const line = lines[this.active];
     this.at = clamp((this.at ?? (across > 0 ? -1 : line.x.length)) + across, line.x.length);
     const [value, height] = [line.x[this.at], line.y[this.at]];
     this.chart.setCursor({ left: this.chart.valToPos(value, "x"), top: height === null ? 0 : this.chart.valToPos(height, "y") });
-    const shown = x.scale === "log2" ? batchText(value) : valueText(value);
-    this.say(`${line.label}: ${valueText(height)} at ${x.label} ${shown}`);
+    this.readout.setAttribute("aria-live", "polite");
+    this.say(`${line.label}: ${valueText(height)} at ${x.label} ${this.across(value)}`);
+  }
+
+  across(value) {
+    return this.panel.x.scale === "log2" ? batchText(value) : valueText(value);
   }
 }
 
@@ -282,13 +297,4 @@ function closest(values, wanted, scale) {
     if (Math.abs(to(value) - to(wanted)) < Math.abs(to(values[best]) - to(wanted))) best = i;
   });
   return best;
-}
-
-/** One table for all lines; a line has no entry at x values of other lines. */
-function nearestKnown(column, at) {
-  for (let far = 0; far < column.length; far += 1) {
-    if (column[at - far] !== undefined && at - far >= 0) return at - far;
-    if (column[at + far] !== undefined && at + far < column.length) return at + far;
-  }
-  return at;
 }

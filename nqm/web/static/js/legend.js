@@ -17,7 +17,7 @@ export function legendEntries(panel, colour, hidden, toggle) {
   // What can be chosen comes first; on paper it is drawn last, above the rest.
   const order = lines.map((line, i) => [line, i]).sort(([a], [b]) => Boolean(b.pick) - Boolean(a.pick));
   order.forEach(([line, i]) => {
-    if (!line.label || line.unlisted) return;
+    if (!line.label || line.unlisted || line.end) return; // a line that is named at its end needs no entry
     const value = element("span", { class: "value" });
     values.set(i, value);
     items.push(element("li", {}, lineEntry(line, paint, value, !hidden.has(i), () => toggle(i))));

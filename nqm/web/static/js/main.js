@@ -2,11 +2,12 @@
 
 import { Latest, get, isAbort } from "./api.js";
 import { learn } from "./catalogue.js";
-import { DEFAULTS, link, state, subscribe, update } from "./state.js";
+import { DEFAULTS, link, redo, state, subscribe, undo, undoable, update } from "./state.js";
 import { byId, element } from "./dom.js";
 import { drawFigure } from "./figure.js";
 import { showCode, showErrors, showFacts, showTables } from "./report.js";
 import { save } from "./save.js";
+import { showAbout, showHeadline } from "./explain.js";
 import { startTerms } from "./terms.js";
 import { startTheme } from "./theme.js";
 import { startTours } from "./tour.js";
@@ -24,9 +25,9 @@ import { network } from "./views/network.js";
 
 const VIEWS = [steps, loss, settings, schedule, map, network];
 const FORMATS = ["png", "svg", "csv", "json", "html"];
-const CHOICES = ["kind", "x", "y", "run", "critical", "rate", "pieces", "cells", "grid"]; // state that the controls above a figure show
+const CHOICES = ["kind", "x", "y", "run", "critical", "limits", "rate", "pieces", "cells", "grid"]; // state that the controls above a figure show
 const SETTLE = 250; // ms between the last move of a slider and the exact request
-const PATIENCE = 400; // ms that a quick answer may take before a newer request replaces it
+const PATIENCE = 2000; // ms that a quick answer may take before a newer request replaces it
 
 // What the page shows at the moment; downloads and tests read it.
 const nqm = { shown: null, timings: [], busy: true, state, update };
@@ -47,6 +48,7 @@ async function start() {
   startTheme(byId("theme"), () => nqm.shown && draw(nqm.shown.answers, nqm.shown.state));
   byId("share").addEventListener("click", share);
   byId("reset").addEventListener("click", () => update({ ...DEFAULTS, o: [...DEFAULTS.o], view: state().view }));
+  startUndo();
   if (matchMedia("(max-width: 980px)").matches) byId("drawer").open = false;
   buildTabs();
   buildDownloads();
@@ -80,20 +82,46 @@ function change(changes) {
 }
 
 function onChange(next, changed) {
-  const view = viewOf(next);
-  const adapted = view.adapt?.(next, changed);
-  if (adapted) return update(adapted); // this function is then called again with all changes
-  if (changed.has("view")) showView();
+  // Views keep their parts of the state consistent even while they are not shown. This function is then called again.
+  const adapted = Object.assign({}, ...VIEWS.map((one) => one.adapt?.(next, changed)));
+  if (Object.keys(adapted).length) update(adapted);
+  next = state();
+  if (changed.has("view")) {
+    showView();
+    scrollTo(0, 0);
+  }
   else if (CHOICES.some((key) => changed.has(key))) showControls(next);
   showCards(next);
-  if (view.edit) view.edit(byId("editor"), next, change);
-  if (changed.has("view") || [...changed].some((key) => view.uses.includes(key))) refresh(changed);
+  viewOf(next).edit?.(byId("editor"), next, change);
+  refreshed(changed);
+}
+
+function refreshed(changed) {
+  if (changed.has("view") || [...changed].some((key) => viewOf(state()).uses.includes(key))) refresh(changed);
+}
+
+/** Buttons and keys that take changes back; inside a text field the keys belong to the field. */
+function startUndo() {
+  byId("undo").addEventListener("click", undo);
+  byId("redo").addEventListener("click", redo);
+  const show = () => {
+    byId("undo").disabled = !undoable().undo;
+    byId("redo").disabled = !undoable().redo;
+  };
+  subscribe(show);
+  show();
+  addEventListener("keydown", (event) => {
+    if (!(event.ctrlKey || event.metaKey) || event.key.toLowerCase() !== "z" || event.target.matches?.('input[type="text"], textarea')) return;
+    event.preventDefault();
+    if (event.shiftKey) redo();
+    else undo();
+  });
 }
 
 function showView() {
   const view = viewOf(state());
   byId("figure-heading").textContent = view.title;
-  byId("blurb").textContent = view.blurb;
+  showAbout(view.about, change);
   document.title = `${view.tab} – nqm explorer`;
   for (const tab of byId("tabs").children) {
     const on = tab.dataset.view === view.id;
@@ -126,7 +154,7 @@ function showCards(of) {
 /** Send the requests of the view. While a slider moves, quick views send quick requests, and an exact one when it rests. */
 function refresh(changed = new Set(["view"])) {
   const view = viewOf(state());
-  const moving = Boolean(view.quick) && !changed.has("view");
+  const moving = Boolean(view.quick?.(state())) && !["view", "o", "sizes", "critical", "limits", "rate"].some((key) => changed.has(key));
   clearTimeout(settling);
   if (moving) settling = setTimeout(() => run(view, false), SETTLE);
   if (moving && asked && performance.now() - asked < PATIENCE) {
@@ -145,8 +173,9 @@ async function run(view, moving) {
   again = false;
   nqm.busy = true;
   if (!moving) {
-    say("Computing …", true);
-    byId("figure").classList.toggle("stale", nqm.shown?.state.view !== of.view);
+    const stale = Boolean(nqm.shown) && link(nqm.shown.state) !== link(of);
+    say(stale ? "Computing … what is dimmed is the last answer." : "Computing …", true);
+    byId("view").classList.toggle("stale", stale);
   }
   const progress = (answers) => !signal.aborted && answers.some(Boolean) && draw(answers, of);
   try {
@@ -164,9 +193,11 @@ async function run(view, moving) {
 }
 
 function finished(view, answers, { began, since, answered }, moving) {
-  showErrors(view.errors?.(answers) ?? []);
+  const errors = view.errors?.(answers) ?? [];
+  showErrors(errors);
   const now = performance.now();
-  say(moving ? "" : `${method(answers)}, in ${Math.round(now - began)} ms.`, moving);
+  const done = errors.length ? "Not everything was answered." : `${method(answers)}, in ${Math.round(now - began)} ms.`;
+  say(moving ? "Following …" : done, moving);
   nqm.busy = moving;
   // The picture is on the screen after the next frame.
   requestAnimationFrame(() => nqm.timings.push({ view: view.id, moving, server: answered - began, draw: now - answered, ms: performance.now() - since }));
@@ -182,17 +213,18 @@ function failed(error) {
   showErrors([error]);
   say("No answer.", false);
   nqm.busy = false;
-  if (nqm.shown?.view === viewOf(state()).id) return byId("figure").classList.add("stale");
+  if (nqm.shown?.view === viewOf(state()).id) return byId("view").classList.add("stale");
   figure?.destroy(); // it belongs to another view
   figure = nqm.shown = null;
   byId("figure").replaceChildren();
-  byId("figure").classList.remove("stale");
+  byId("view").classList.remove("stale");
   blank(true);
 }
 
 /** Hide or show everything below the figure, which is empty without a figure. */
 function blank(nothing) {
   for (const id of ["facts", "downloads", "code", "numbers"]) byId(id).hidden = nothing;
+  if (nothing) showHeadline("");
 }
 
 function draw(answers, of) {
@@ -201,9 +233,10 @@ function draw(answers, of) {
   figure?.destroy();
   byId("figure").classList.toggle("pair", Boolean(view.pair) && model.panels.length !== 3);
   byId("figure").classList.toggle("triple", Boolean(view.pair) && model.panels.length === 3);
-  byId("figure").classList.remove("stale");
+  byId("view").classList.remove("stale");
   figure = drawFigure(byId("figure"), { ...model, panels: model.panels.filter((panel) => !panel.edited) }, view.pick ? (...at) => pick(view, answers, model, at) : null);
   const commands = (view.commands?.(answers) ?? answers).filter((answer) => answer?.command);
+  showHeadline(view.headline?.(answers, of) ?? "");
   showFacts(view.facts?.(answers, of) ?? [], view.summary?.(answers));
   showTables(() => view.tables?.(answers, of) ?? []);
   showCode(commands);

@@ -3,7 +3,7 @@
 // figure: {title, panels: [panel], notes: [text]}
 // panel:  {title, x: axis, y: axis, lines, marks, strips, heat, paths, height, edited}; an edited panel is in the schedule editor
 // axis:   {label, scale: "linear" | "log" | "log2" | "memory", min, max}
-// line:   {label, x: [], y: [], role, dash: "solid" | "dash" | "dot", width, points, stairs, pick}
+// line:   {label, x: [], y: [], role, dash: "solid" | "dash" | "dot", width, points, stairs, pick, end}; end is its name on paper
 // mark:   {kind: "v" | "h", at, role, label, dash, inside, side, below} or {kind: "point", x, y, role, label}
 // strip:  {label, role, parts: [{from, to, label, opacity}]}, a row of intervals along the bottom
 // heat:   {xs, ys, rows, kinds, label, missing}, rows[j][i] belongs to xs[i], ys[j]; where there is no number it is null, and
@@ -53,6 +53,33 @@ export function visiblePoints(line, panel) {
     y.push(showable(height, panel.y.scale) ? height : null);
   });
   return { x, y };
+}
+
+export const LETTER = 6.6; // width of a letter at 12 px, on average
+const END_GAP = 15; // px between the names of two lines
+const LONGEST_END = 24; // letters
+
+/** The name at the end of a line, not too long for a margin. */
+const endText = (line) => (line.end.length > LONGEST_END ? `${line.end.slice(0, LONGEST_END - 1)}…` : line.end);
+
+/** The width of the margin in which lines are named. */
+export function endRoom(panel, least) {
+  return Math.max(least, ...panel.lines.filter((line) => line.end).map((line) => 14 + LETTER * endText(line).length));
+}
+
+/** Names of lines at their last points, moved apart where they would overlap; `up(y)` is a height in px. */
+export function endNames(panel, hidden, up, top, bottom) {
+  const names = [];
+  panel.lines.forEach((line, i) => {
+    if (!line.end || hidden.has(i)) return;
+    const { x, y } = visiblePoints(line, panel);
+    const last = y.findLastIndex((value) => value !== null);
+    if (last >= 0) names.push({ text: endText(line), role: line.role, x: x[last], at: Math.min(bottom, Math.max(top, up(y[last]))) });
+  });
+  names.sort((a, b) => a.at - b.at);
+  for (let i = 1; i < names.length; i += 1) names[i].at = Math.max(names[i].at, names[i - 1].at + END_GAP);
+  const over = names.length ? Math.max(0, names.at(-1).at - bottom) : 0;
+  return names.map((name) => ({ ...name, at: name.at - over }));
 }
 
 /** All numbers of a figure as rows of text for CSV: panel, series, x, y. */

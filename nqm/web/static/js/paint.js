@@ -1,7 +1,7 @@
 // Parts of a chart that uPlot does not draw, painted on its canvas: cells of a map, boundaries, marks and their labels.
 
 import { colourAt, extentOf } from "./colormap.js";
-import { DASHES, STRIP_HEIGHT, cellEdges } from "./model.js";
+import { DASHES, STRIP_HEIGHT, cellEdges, endNames, endRoom } from "./model.js";
 
 export const FONT = '12px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
 const ratio = () => window.devicePixelRatio || 1;
@@ -58,7 +58,7 @@ export class Painter {
   }
 
   /** In front of the lines: boundaries, marks and their labels. */
-  over(chart, cell) {
+  over(chart, cell, hidden = new Set()) {
     const { ctx, bbox } = chart;
     ctx.save();
     ctx.beginPath();
@@ -71,6 +71,27 @@ export class Painter {
       else this.paintPoint(chart, mark);
     }
     if (cell) this.paintCell(chart, cell);
+    ctx.restore();
+    this.paintEnds(chart, hidden);
+  }
+
+  /** The width of the right margin. */
+  room() {
+    return endRoom(this.panel, 26);
+  }
+
+  paintEnds(chart, hidden) {
+    const { ctx, bbox } = chart;
+    const r = ratio();
+    const up = (value) => chart.valToPos(value, "y", true) / r;
+    ctx.save();
+    ctx.font = FONT.replace("12px", `600 ${12 * r}px`);
+    ctx.textAlign = "left";
+    ctx.textBaseline = "middle";
+    for (const name of endNames(this.panel, hidden, up, bbox.top / r, (bbox.top + bbox.height) / r)) {
+      ctx.fillStyle = this.paint(name.role);
+      ctx.fillText(name.text, chart.valToPos(name.x, "x", true) + 8 * r, name.at * r);
+    }
     ctx.restore();
   }
 

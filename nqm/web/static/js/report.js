@@ -55,17 +55,14 @@ export function showCode(answers) {
 /** Show errors in one place, and mark the fields that they are about. */
 export function showErrors(errors) {
   for (const node of document.querySelectorAll('[aria-invalid="true"]')) node.removeAttribute("aria-invalid");
-  for (const node of document.querySelectorAll(".problem-text")) node.hidden = true;
+  for (const node of document.querySelectorAll(".problem-text")) node.remove();
   const box = byId("error");
   box.hidden = !errors.length;
   box.textContent = errors.map((error) => sentence(error.message)).join(" ");
   for (const error of errors) {
-    inputOf(error)?.setAttribute("aria-invalid", "true");
-    const own = error.input ? byId(error.input.replace("-text", "-problem")) : null;
-    if (own) {
-      own.textContent = sentence(error.message);
-      own.hidden = false;
-    }
+    const input = inputOf(error);
+    input?.setAttribute("aria-invalid", "true");
+    input?.closest(".field, .slider, .family-head")?.after(element("p", { class: "problem-text" }, sentence(error.message)));
   }
 }
 

@@ -1,5 +1,7 @@
 // The state of the page, which is kept in its address, so that a link reproduces a figure.
 
+import { Trail } from "./trail.js";
+
 export const DEFAULTS = {
   view: "steps",
   spectrum: "power_law(10000)",
@@ -9,6 +11,7 @@ export const DEFAULTS = {
   sizes: "2^2..2^20",
   o: ["SGD()", "HeavyBall()", "EMA(SGD())"],
   critical: "20%",
+  limits: "", // "shown" if bounds and regimes are drawn
   rate: "effective_lr",
   run: "HeavyBall(lr=0.05, momentum=0.9)",
   batch: "256",
@@ -31,6 +34,7 @@ const MOST = 6; // optimizers side by side: as many as there are colours
 let current = fromHash(location.hash);
 const listeners = new Set();
 let writing = null;
+const trail = new Trail(current);
 
 export const state = () => current;
 
@@ -42,12 +46,34 @@ export function subscribe(listener) {
 /** Change the state. A change of view is an entry in the browser's history; the move of a slider is not. */
 export function update(changes) {
   const next = { ...current, ...changes };
-  const changed = Object.keys(next).filter((key) => JSON.stringify(next[key]) !== JSON.stringify(current[key]));
+  const changed = differences(next);
   if (!changed.length) return;
+  trail.record(next, changed, performance.now());
+  become(next, changed);
+}
+
+function differences(next) {
+  return Object.keys(next).filter((key) => JSON.stringify(next[key]) !== JSON.stringify(current[key]));
+}
+
+function become(next, changed) {
   current = next;
   remember(changed.includes("view"));
   for (const listener of listeners) listener(current, new Set(changed));
 }
+
+/** Take the last change back, whatever made it; and make it again. */
+export function undo() {
+  const next = trail.undo();
+  if (next) become(next, differences(next));
+}
+
+export function redo() {
+  const next = trail.redo();
+  if (next) become(next, differences(next));
+}
+
+export const undoable = () => ({ undo: trail.past.length > 0, redo: trail.future.length > 0 });
 
 export function link(of = current) {
   return `${location.origin}${location.pathname}${toHash(of)}`;
@@ -94,8 +120,20 @@ function remember(place) {
   else writing = setTimeout(write, 150); // browsers refuse hundreds of addresses a second
 }
 
-addEventListener("popstate", () => update(fromHash(location.hash)));
-addEventListener("hashchange", () => update(fromHash(location.hash)));
+/** Back, Forward, or an address that was typed: the address is there already, and is not written again. */
+function visit() {
+  clearTimeout(writing);
+  const next = fromHash(location.hash);
+  const changed = differences(next);
+  if (!changed.length) return;
+  trail.record(next, changed, performance.now());
+  current = next;
+  for (const listener of listeners) listener(current, new Set(changed));
+}
+
+history.scrollRestoration = "manual"; // another view begins at its top
+addEventListener("popstate", visit);
+addEventListener("hashchange", visit);
 
 /** Text compressed for an address, and back. */
 export async function pack(text) {
@@ -107,6 +145,14 @@ export async function pack(text) {
 }
 
 export async function unpack(packed) {
+  try {
+    return await inflated(packed);
+  } catch {
+    throw new Error("The link is damaged: the file in it cannot be read. Ask for the link again, or open the file itself");
+  }
+}
+
+function inflated(packed) {
   const binary = atob(packed.replace(/-/g, "+").replace(/_/g, "/"));
   const bytes = Uint8Array.from(binary, (c) => c.charCodeAt(0));
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"))).text();

@@ -2,14 +2,13 @@
 
 import { ticksOf, forward, valueText } from "./format.js";
 import { colourAt, extentOf } from "./colormap.js";
-import { DASHES, STRIP_HEIGHT, cellEdges, limits, visiblePoints } from "./model.js";
+import { DASHES, LETTER, STRIP_HEIGHT, cellEdges, endNames, endRoom, limits, visiblePoints } from "./model.js";
 
 const WIDTH = 860;
 const LEFT = 78;
 const RIGHT = 24;
 const TOP = 34;
 const BELOW = 46;
-const LETTER = 6.6; // width of a letter at 12 px, on average
 const FONT = "system-ui, 'Segoe UI', Helvetica, Arial, 'DejaVu Sans', sans-serif";
 
 const escape = (text) =>
@@ -38,7 +37,7 @@ export function svgOf(figure, colour) {
 
 function panelOf(panel, start, colour) {
   const height = panel.height ?? 380;
-  const frame = { left: LEFT, top: start + (panel.title ? TOP : 12), width: WIDTH - LEFT - RIGHT, height: height - BELOW };
+  const frame = { left: LEFT, top: start + (panel.title ? TOP : 12), width: WIDTH - LEFT - endRoom(panel, RIGHT), height: height - BELOW };
   const place = placer(panel, frame);
   const paint = (role) => colour[role] ?? role;
   const clip = `clip${Math.round(start)}`;
@@ -53,7 +52,7 @@ function panelOf(panel, start, colour) {
   const title = panel.title ? text(LEFT, start + 22, panel.title, { size: 13, weight: 600, fill: colour.ink }) : "";
   const svg =
     `<clipPath id="${clip}"><rect x="${frame.left}" y="${frame.top}" width="${frame.width}" height="${frame.height}"/></clipPath>` +
-    `${title}${axesOf(panel, place, frame, colour)}<g clip-path="url(#${clip})">${body.join("")}</g>${legend.svg}`;
+    `${title}${axesOf(panel, place, frame, colour)}<g clip-path="url(#${clip})">${body.join("")}</g>${endsOf(panel, place, frame, paint)}${legend.svg}`;
   return { svg, bottom: legend.bottom };
 }
 
@@ -175,9 +174,14 @@ function marksOf(panel, place, frame, paint, colour) {
   });
 }
 
+function endsOf(panel, place, frame, paint) {
+  const names = endNames(panel, new Set(), (y) => place(undefined, y)[1], frame.top, frame.top + frame.height);
+  return names.map((name) => text(place(name.x)[0] + 8, name.at + 4, name.text, { weight: 600, fill: paint(name.role) })).join("");
+}
+
 function legendOf(panel, start, colour, paint) {
   const items = [
-    ...panel.lines.filter((line) => line.label && !line.unlisted).sort((a, b) => Boolean(b.pick) - Boolean(a.pick)),
+    ...panel.lines.filter((line) => line.label && !line.unlisted && !line.end).sort((a, b) => Boolean(b.pick) - Boolean(a.pick)),
     ...(panel.paths ?? []),
     ...(panel.heat ? Object.values(panel.heat.missing).map((kind) => ({ ...kind, width: 9 })) : []),
     ...(panel.marks ?? []).filter((mark) => mark.listed).map((mark) => ({ dash: "dash", ...mark, label: mark.listed })),

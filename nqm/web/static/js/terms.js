@@ -20,7 +20,7 @@ const OWN = {
 };
 
 export function explain(term) {
-  return sentence(term) ?? OWN[term] ?? null;
+  return sentence(term) ?? (Object.hasOwn(OWN, term) ? OWN[term] : null);
 }
 
 /** One box shows all explanations: of an element with data-term on hover, and of a label when its control has the focus. */

@@ -6,6 +6,8 @@ import { openExample } from "./upload.js";
 
 const SWEEP = { spectrum: DEFAULTS.spectrum, data: "", name: "", target: "0.01", sizes: "2^2..2^20" };
 
+const QUARTER = "0.029"; // of the loss that the sample can still lose
+
 const TOURS = [
   {
     name: "Momentum and batch size",
@@ -13,7 +15,7 @@ const TOURS = [
     steps: [
       ["SGD, tuned at every batch size. Up to a few hundred examples, twice the batch halves the steps: this is perfect scaling. Beyond the critical batch size the curve flattens, because the learning rate has reached the edge of stability.", { ...SWEEP, view: "steps", o: ["SGD()"] }],
       ["SGD beside heavy ball. At small batches the two nearly agree; at large batches heavy ball still scales where SGD has stopped. The dashed lines mark where each leaves perfect scaling.", { ...SWEEP, view: "steps", o: ["SGD()", "HeavyBall()"] }],
-      ["The reason: the best effective learning rate of SGD levels off at the edge of stability. Momentum allows larger effective rates, and the best momentum rises with the batch size.", { ...SWEEP, view: "settings", o: ["SGD()", "HeavyBall()"] }],
+      ["The reason: the best effective learning rate of SGD levels off at the edge of stability. Momentum allows larger effective rates. Its best value falls as the batch grows: less noise needs less memory.", { ...SWEEP, view: "settings", o: ["SGD()", "HeavyBall()"] }],
       ["One batch size in detail: a map over learning rate and momentum. The best cells lie along an edge, beyond which noise keeps the loss above the target. Along this edge a smaller learning rate can be replaced by a larger momentum. Choose a cell to see its loss.", { ...SWEEP, view: "map", run: "HeavyBall(lr=0.5, momentum=0.9)", batch: "4096", x: "lr", y: "momentum", xrange: "", yrange: "" }],
     ],
   },
@@ -32,7 +34,7 @@ const TOURS = [
     what: "From a checkpoint to its critical batch size, for a small network on handwritten digits.",
     steps: [
       ["nqm fit measures how the signal and the noise of the gradient are distributed over the curvature of a network at a checkpoint. This is the sample; open your own file under Problem. The noise scale is a first guess at a useful batch size.", { view: "network", run: "HeavyBall(lr=0.05, momentum=0.9)", batch: "32", steps: "1000" }, true],
-      ["The measured problem in place of the paper's: tuned steps to a quarter of the remaining loss. The critical batch sizes show how large the batch can get before returns diminish.", { view: "steps", o: ["SGD()", "HeavyBall()", "EMA(SGD())"], sizes: "2^0..2^14" }],
+      ["The measured problem in place of the paper's: tuned steps to a quarter of the remaining loss. The critical batch sizes show how large the batch can get before returns diminish.", { view: "steps", o: ["SGD()", "HeavyBall()", "EMA(SGD())"], sizes: "2^0..2^14", target: QUARTER }],
       ["One setting on the measured problem. Move the learning rate, or press Tune. The command and the lines of Python below give the same numbers in your own scripts.", { view: "loss", run: "HeavyBall(lr=0.05, momentum=0.9)", batch: "32", steps: "5000" }],
     ],
   },

@@ -1,6 +1,6 @@
 // Files of measured networks. A file is sent to the server once, and is part of the link in compressed form.
 
-import { get, post, send } from "./api.js";
+import { get, post, send as give, stream } from "./api.js";
 import { DEFAULTS, pack, state, unpack } from "./state.js";
 
 const FORGOTTEN = "problem.spectrum";
@@ -41,7 +41,7 @@ function logged({ lr, batch_size, steps, loss, floor }) {
 }
 
 function submit(file, name) {
-  return send(`/api/upload?name=${encodeURIComponent(name)}`, file, { "Content-Type": "application/octet-stream" });
+  return give(`/api/upload?name=${encodeURIComponent(name)}`, file, { "Content-Type": "application/octet-stream" });
 }
 
 export async function openExample(update) {
@@ -66,8 +66,9 @@ function noiseOf({ kind, label_noise }) {
 }
 
 /** Ask about the problem. If the server does not have the file, or has dropped it, it is sent again. */
-export async function ask(path, of, body, signal) {
-  const about = (spectrum) => post(path, { problem: { spectrum, ...noiseOf(of) }, ...body }, signal);
+export async function ask(path, of, body, signal, heard = null) {
+  const send = heard ? (text) => stream(path, text, signal, heard) : (text) => post(path, text, signal);
+  const about = (spectrum) => send({ problem: { spectrum, ...noiseOf(of) }, ...body });
   if (!of.data) return about(of.spectrum);
   const kept = of.data.startsWith(KEPT);
   let id = kept ? of.data.slice(KEPT.length) : ids.get(of.data);

@@ -32,7 +32,7 @@ export class FamiliesCard {
     drop.disabled = all.length < 2;
     const menus = element("details", { class: "compose", id: `family-${i}-menus` }, element("summary", {}, "Compose"), composer(text, set, { prefix: `family-${i}` }));
     const head = element("div", { class: "family-head" }, element("span", { class: `dot c${i}`, "aria-hidden": "true" }), field, drop);
-    return element("div", { class: "family" }, head, element("p", { class: "problem-text", id: `family-${i}-problem`, hidden: true }), menus);
+    return element("div", { class: "family" }, head, menus);
   }
 
   add(all) {

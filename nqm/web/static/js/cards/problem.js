@@ -4,6 +4,7 @@ import { element, labelled, menu, rebuild, textField } from "../dom.js";
 import { argument, parseCall, printCall, withArgument, withNames } from "../grammar.js";
 import { slider } from "../slider.js";
 import { plain } from "../format.js";
+import { PRESETS, presetOf } from "../presets.js";
 import { DEFAULTS } from "../state.js";
 import { askSpectrum, openFile, openExample } from "../upload.js";
 
@@ -50,7 +51,26 @@ export class ProblemCard {
     }
     this.shape = shape;
     this.parts = [];
-    rebuild(this.box, element("h2", { id: "problem-heading" }, "Problem"), this.chooser(kind), ...this.inside(kind, state), ...this.noise(state), ...this.goal(state, views));
+    rebuild(this.box, element("h2", { id: "problem-heading" }, "Problem"), this.presets(state), this.chooser(kind), ...this.inside(kind, state), ...this.noise(state), ...this.goal(state, views));
+  }
+
+  /** Buttons for problems to begin with, and what the chosen one stands for. */
+  presets(state) {
+    const line = element("p", { class: "note" });
+    const buttons = PRESETS.map(({ id, name, changes }) => element("button", { class: "chip", type: "button", id: `preset-${id}`, onclick: () => this.begin(changes) }, name));
+    const sync = (next) => {
+      const chosen = presetOf(next);
+      buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(PRESETS[i] === chosen)));
+      line.textContent = chosen?.line ?? "";
+    };
+    sync(state);
+    this.parts.push(sync);
+    return element("div", { class: "presets", role: "group", "aria-label": "Problems to begin with" }, ...buttons, line);
+  }
+
+  begin(changes) {
+    this.wish = null;
+    this.update(changes);
   }
 
   chooser(kind) {
@@ -108,13 +128,13 @@ export class ProblemCard {
   }
 
   fileField(state) {
-    const input = element("input", { type: "file", accept: ".json,.npz", id: "file", "aria-label": "A file made by nqm fit, nqm spectrum or nqm forecast" });
+    const input = element("input", { type: "file", accept: ".json,.npz", id: "file", class: "offscreen", "aria-label": "A file made by nqm fit, nqm spectrum or nqm forecast" });
     input.addEventListener("change", () => input.files[0] && openFile(input.files[0], this.update));
     const box = element(
       "div",
       { class: "drop" },
       state.name ? element("p", {}, element("strong", {}, state.name)) : "Drop a file made by nqm fit, nqm spectrum or nqm forecast, or choose one.",
-      input,
+      element("p", {}, input, element("label", { class: "quiet", for: "file" }, state.name ? "Choose another file" : "Choose a file")),
       element("p", {}, element("button", { class: "quiet", type: "button", id: "sample", onclick: () => openExample(this.update) }, "Use the sample: digits.json")),
     );
     box.addEventListener("dragover", (event) => {

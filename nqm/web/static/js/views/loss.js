@@ -1,6 +1,7 @@
 // View (b): loss over steps of one setting, split into signal, noise and bands of curvature.
 
 import { valueText } from "../format.js";
+import { capital } from "../words.js";
 import { ask } from "../upload.js";
 import { lossAxis } from "./axes.js";
 import { labelled, menu } from "../dom.js";
@@ -9,10 +10,14 @@ export const loss = {
   id: "loss",
   tab: "Loss over steps",
   title: "Loss over steps of one setting",
-  blurb: "The loss is the signal, which remains from the starting point, plus the gradient noise divided by the batch size. Noise keeps the loss above a floor.",
+  about: {
+    see: "The loss of one setting, split into the signal, what is left of the start, and the noise that gradients add.",
+    why: "The signal falls in steep directions first. Noise grows to a floor in proportion to the learning rate, and in inverse proportion to the batch size.",
+    tries: [["A batch four times as large", { batch: "1024" }], ["Half the learning rate", { run: "HeavyBall(lr=0.025, momentum=0.9)" }], ["Average the weights", { run: "EMA(HeavyBall(lr=0.05, momentum=0.9), decay=0.9999)" }]],
+  },
   cards: { setting: true, steps: true },
   uses: ["spectrum", "data", "kind", "label_noise", "run", "batch", "steps", "grid", "target"],
-  quick: true,
+  quick: () => true,
   pair: true,
 
   controls(state, update) {
@@ -32,14 +37,22 @@ export const loss = {
     const x = { label: "step", scale: state.grid === "log" ? "log" : "linear" };
     const marks = [{ kind: "h", at: Number(state.target), role: "c2", dash: "dot", label: `target ${state.target}`, side: "left", inside: true }];
     if (curve.floor !== null) marks.push({ kind: "h", at: curve.floor, role: "muted", dash: "dash", label: `floor ${valueText(curve.floor)}`, side: "left", below: true, inside: true });
-    const lines = [{ label: "loss", x: curve.steps, y: curve.loss, role: "c0", width: 3 }];
-    if (curve.signal) lines.push({ label: "signal", x: curve.steps, y: curve.signal, role: "c4", dash: "dash", width: 1.8, loose: true });
-    if (curve.noise_loss) lines.push({ label: "noise / batch size", x: curve.steps, y: curve.noise_loss, role: "c1", dash: "dash", width: 1.8, loose: true });
+    const lines = [{ label: "loss", x: curve.steps, y: curve.loss, role: "c0", width: 3, end: "loss" }];
+    if (curve.signal) lines.push({ label: "signal", x: curve.steps, y: curve.signal, role: "c4", dash: "dash", width: 1.8, loose: true, end: "signal" });
+    if (curve.noise_loss) lines.push({ label: "noise / batch size", x: curve.steps, y: curve.noise_loss, role: "c1", dash: "dash", width: 1.8, loose: true, end: "noise" });
     for (const [level, band] of Object.entries(curve.quantiles ?? {})) {
       lines.push({ label: `${valueText(100 * level)}% quantile of single runs`, x: curve.steps, y: band, role: "muted", dash: "dot", width: 1.2 });
     }
     const total = { title: "Loss = signal + noise / batch size", x, y: lossAxis(curve), lines, marks, height: 400 };
     return { title: `${curve.optimizer} at batch size ${valueText(curve.batch_size)}`, panels: [total, ...bands(curve, x)], notes: [curve.message] };
+  },
+
+  headline([curve, hit], state) {
+    const end = `the loss ends at ${valueText(curve.loss.at(-1))}`;
+    if (curve.outcome === "diverged") return "This setting diverges: its learning rate is beyond the edge of stability.";
+    if (!hit) return `${capital(end)}.`;
+    if (hit.steps !== null) return `The loss reaches ${state.target} after ${valueText(hit.steps)} steps.`;
+    return hit.outcome === "above_floor" ? `Noise keeps the loss above ${valueText(curve.floor)}, so it never reaches ${state.target}.` : `${capital(end)} and does not reach ${state.target}.`;
   },
 
   facts([curve, hit]) {

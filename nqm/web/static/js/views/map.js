@@ -19,7 +19,11 @@ export const map = {
   id: "map",
   tab: "Phase map",
   title: "Phase map: steps to the target over two settings",
-  blurb: "Each cell is one setting. Choose a cell to open it under Loss over steps. All values but those on the two axes are those of the setting.",
+  about: {
+    see: "Each cell is one setting, coloured by its steps to the target. All values but those on the two axes are those of the setting.",
+    why: "Too small a rate is slow, too large a rate is noisy, and beyond the line it diverges. Along the valley a smaller rate and a larger momentum trade off.",
+    tries: [["Batch size against learning rate", { y: "batch_size", yrange: "" }], ["A noisier problem: batch size 64", { batch: "64" }]],
+  },
   cards: { setting: true },
   uses: ["spectrum", "data", "kind", "label_noise", "run", "batch", "target", "x", "y", "xrange", "yrange", "cells"],
 
@@ -66,6 +70,12 @@ export const map = {
         },
       ], // prettier-ignore
     };
+  },
+
+  headline([answer]) {
+    if (!answer.best) return "No setting of this map reaches the target.";
+    const value = (axis, at) => `${axis.name.replace("_", " ")} ${valueText(at)}`;
+    return `The best of these settings takes ${valueText(answer.best.steps)} steps: ${value(answer.x, answer.best.x)} and ${value(answer.y, answer.best.y)}.`;
   },
 
   facts([answer]) {

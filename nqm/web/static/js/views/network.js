@@ -1,6 +1,7 @@
 // View (f): signal and noise over curvature, of a measured network or of any spectrum.
 
 import { valueText } from "../format.js";
+import { about } from "../words.js";
 import { askSpectrum } from "../upload.js";
 import { isAbort } from "../api.js";
 
@@ -11,7 +12,11 @@ export const network = {
   id: "network",
   tab: "Your network",
   title: "The spectrum of the problem",
-  blurb: "Open a file of nqm fit, and its curvature, gradient signal and gradient noise become the problem of every other view. Built-in spectra are shown here too.",
+  about: {
+    see: "Where the signal and the noise of the gradient sit over curvature: of a network that nqm fit has measured, or of a built-in spectrum.",
+    why: "These two measures are all that the model needs. They become the problem of every other view.",
+    tries: [["Its critical batch sizes", { view: "steps" }], ["Its loss over steps", { view: "loss" }]],
+  },
   cards: { setting: true, steps: true },
   uses: ["spectrum", "data", "kind", "run", "batch", "steps"],
   pair: true,
@@ -35,6 +40,13 @@ export const network = {
     const panels = answer.fit ? fitPanels(answer.fit) : plainPanels(answer);
     if (predicted?.loss) panels.push(prediction(predicted));
     return { title: state.name && state.data ? state.name : state.spectrum, panels };
+  },
+
+  headline([answer]) {
+    const scale = answer.fit?.noise_scale ?? { value: answer.noise_scale };
+    if (!scale.value) return "";
+    const range = scale.low === undefined ? "" : ` (90%: ${about(scale.low)} to ${about(scale.high)})`;
+    return `Signal and noise of a gradient are equal at batch size ${about(scale.value)}${range}, the noise scale.`;
   },
 
   facts([answer, predicted], state) {
@@ -122,8 +134,11 @@ function prediction(run) {
   }; // prettier-ignore
 }
 
-/** Nodes sorted by rising curvature, as a chart needs them. */
-function sorted(nodes) {
-  const order = nodes.h.map((h, i) => i).sort((a, b) => nodes.h[a] - nodes.h[b]);
+const ROUND_OFF = 1e-12; // of the largest: what is smaller is rounding, and would stretch an axis
+
+/** Nodes sorted by rising curvature, as a chart needs them, without those that are rounding errors. */
+export function sorted(nodes) {
+  const columns = ["h", "weight", "c"].filter((name) => Array.isArray(nodes[name])).map((name) => [nodes[name], ROUND_OFF * Math.max(...nodes[name])]);
+  const order = nodes.h.map((h, i) => i).filter((i) => columns.every(([values, least]) => values[i] > least)).sort((a, b) => nodes.h[a] - nodes.h[b]);
   return Object.fromEntries(Object.entries(nodes).filter(([, column]) => Array.isArray(column)).map(([key, column]) => [key, order.map((i) => column[i])]));
 }

@@ -1,6 +1,7 @@
 // View (d): a schedule of the learning rate that the user drags piece by piece, beside the constant rate.
 
 import { valueText } from "../format.js";
+import { change, times } from "../words.js";
 import { ask } from "../upload.js";
 import { lossAxis } from "./axes.js";
 import { state as now } from "../state.js";
@@ -16,10 +17,14 @@ export const schedule = {
   id: "schedule",
   tab: "Schedule",
   title: "A schedule of the learning rate",
-  blurb: "Factors that multiply the learning rate of the setting, piece by piece. The exact loss follows as you drag; one button finds the best schedule.",
+  about: {
+    see: "Factors that multiply the learning rate of the setting, piece by piece, and the exact loss under them beside that of the constant rate.",
+    why: "A large rate removes the signal quickly and leaves noise; a small one at the end removes the noise.",
+    tries: [["A short cooldown", { schedule: "Schedule([80000, 20000], [1, 0.1])", steps: "100000" }], ["One constant rate", { schedule: "", pieces: "1" }]],
+  },
   cards: { setting: true, steps: true },
   uses: ["spectrum", "data", "kind", "label_noise", "run", "batch", "steps", "schedule", "pieces", "target"],
-  quick: true,
+  quick: () => true,
 
   controls(state, update, run) {
     const text = textField(state.schedule || printPieces(piecesOf(state)), (next) => update({ schedule: next }), { class: "code", size: "26" });
@@ -88,6 +93,14 @@ export const schedule = {
     const edited = Boolean(piecesOf(state));
     const shape = { title: "Schedule", edited, x: { label: "step", scale: "linear" }, y: { label: "× learning rate", scale: "linear" }, lines: [rate], height: 220 };
     return { title: `${scheduled.optimizer} with a schedule, batch size ${valueText(scheduled.batch_size)}`, panels: [shape, loss] };
+  },
+
+  headline([scheduled, constant]) {
+    if (scheduled.outcome === "diverged") return "This schedule diverges: a piece lies beyond the edge of stability.";
+    const [to, from] = [scheduled.loss.at(-1), constant.loss.at(-1)];
+    const part = constant.outcome === "diverged" ? null : change(from, to, ["lower", "higher"]);
+    const than = part === null ? "" : part === "as many" ? ", as at the constant rate" : part.endsWith("many") ? `, ${times(to / from)} that of the constant rate` : `, ${part} than at the constant rate`;
+    return `With this schedule the loss ends at ${valueText(to)}${than}.`;
   },
 
   facts([scheduled, constant, hit]) {

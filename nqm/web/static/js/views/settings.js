@@ -2,9 +2,11 @@
 
 import { optimizer } from "../catalogue.js";
 import { labelled, menu } from "../dom.js";
+import { valueText } from "../format.js";
+import { about, capital, short, spoken, times } from "../words.js";
 import { layers } from "../grammar.js";
 import { readTree } from "../composer.js";
-import { USES, askSweeps, commandsOf, errorsOf, opened, sweepTables, sweepsOf } from "./sweeps.js";
+import { USES, askSweeps, commandsOf, errorsOf, followable, opened, sweepTables, sweepsOf } from "./sweeps.js";
 
 const RATES = [
   ["effective_lr", "effective"],
@@ -16,10 +18,15 @@ export const settings = {
   id: "settings",
   tab: "Best settings",
   title: "Best settings against batch size",
-  blurb: "The tuned values behind the steps. Learning rates grow with the batch size and level off at the edge of stability; momentum still grows.",
+  about: {
+    see: "The tuned values behind the steps. Effective rates, lr / (1 - momentum), grow with the batch size and level off.",
+    why: "Noise allows only small rates at small batches. At large ones the edge of stability ends the growth of SGD's rate; momentum lets the effective rate grow further.",
+    tries: [["See learning rates as they are set", { rate: "lr" }], ["Compare averages", { o: ["EMA(SGD())", "EMA(HeavyBall())"] }]],
+  },
   cards: { families: true, sizes: true },
   uses: [...USES, "rate"],
   pair: true,
+  quick: followable,
   ask: askSweeps,
   errors: errorsOf,
   commands: commandsOf,
@@ -37,16 +44,31 @@ export const settings = {
     return { title: `Best settings for loss ${state.target} against batch size`, panels };
   },
 
+  headline(answers) {
+    const [sweep] = sweepsOf(answers).sort((a, b) => growth(b) - growth(a));
+    const rates = (sweep?.effective_lr ?? []).filter((value) => value !== null);
+    if (rates.length < 2) return "";
+    const ends = [sweep.batch_sizes[0], sweep.batch_sizes.at(-1)].map(about);
+    const rate = `From batch size ${ends[0]} to ${ends[1]}, the best effective rate of ${spoken(sweep.label)} changes by ${times(growth(sweep))}`;
+    const momenta = (sweep.settings.momentum ?? []).filter((value) => value !== null);
+    return momenta.length ? `${capital(rate)}, and its best momentum goes from ${valueText(momenta[0])} to ${valueText(momenta.at(-1))}.` : `${rate}.`;
+  },
+
   pick(answers, figure, at, line, index) {
     const sweep = sweepsOf(answers).find((one) => one.role === figure.panels[at].lines[line].role);
     return sweep?.optimizers[index] ? opened(sweep, index) : null;
   },
 };
 
+function growth(sweep) {
+  const rates = sweep.effective_lr.filter((value) => value !== null);
+  return rates.length ? Math.max(...rates) / Math.min(...rates) : 0;
+}
+
 function panel(sweeps, label, scale, column) {
   const lines = sweeps
     .filter((sweep) => column(sweep)?.some((value) => value !== null))
-    .map((sweep) => ({ label: sweep.label, x: sweep.batch_sizes, y: column(sweep), role: sweep.role, points: true, pick: true }));
+    .map((sweep) => ({ label: sweep.label, x: sweep.batch_sizes, y: column(sweep), role: sweep.role, points: true, pick: true, end: short(sweep.label) }));
   const y = { label, scale, ...(scale === "memory" ? { min: 0 } : {}) };
   return { title: label[0].toUpperCase() + label.slice(1), x: { label: "batch size", scale: "log2" }, y, lines, height: 340 };
 }

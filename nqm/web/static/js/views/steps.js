@@ -1,9 +1,10 @@
 // View (a): steps to the target against batch size, optimizers side by side.
 
 import { rounded, roundedText, valueText } from "../format.js";
+import { about, capital, short, spoken, times } from "../words.js";
 import { known } from "../catalogue.js";
-import { labelled, menu } from "../dom.js";
-import { USES, askSweeps, commandsOf, errorsOf, opened, sweepTables, sweepsOf } from "./sweeps.js";
+import { element, labelled, menu } from "../dom.js";
+import { USES, askSweeps, commandsOf, errorsOf, followable, opened, sweepTables, sweepsOf } from "./sweeps.js";
 
 const OPACITY = { perfect: 0.9, diminishing: 0.5, maximal: 0.2 };
 
@@ -11,9 +12,14 @@ export const steps = {
   id: "steps",
   tab: "Steps × batch size",
   title: "Steps to the target against batch size",
-  blurb: "Each optimizer is tuned at every batch size. Up to its critical batch size, twice the batch halves the steps; beyond it, returns diminish.",
+  about: {
+    see: "The fewest steps that each optimizer needs at each batch size, with every number tuned. A dashed line marks where it takes 20% more steps than perfect scaling.",
+    why: "While noise dominates, twice the batch halves the steps. Once the noise is averaged away, curvature decides, and only a better optimizer helps.",
+    tries: [["Add preconditioning", { o: ["SGD()", "HeavyBall()", "Preconditioned(SGD(), power=0.5)"] }], ["Ask for ten times less loss", { target: "0.001" }], ["Show the limits of any method", { limits: "shown" }]],
+  },
   cards: { families: true, sizes: true },
-  uses: [...USES, "critical"],
+  uses: [...USES, "critical", "limits"],
+  quick: followable,
   ask: askSweeps,
   errors: errorsOf,
   commands: commandsOf,
@@ -21,13 +27,15 @@ export const steps = {
   controls(state, update) {
     const options = Object.keys(known().definitions).map((name) => [name, name]);
     const choose = menu(options, state.critical, (critical) => update({ critical }));
-    return [labelled("Critical batch size by", choose, "critical_batch_size", "critical")];
+    const limits = element("input", { type: "checkbox", id: "limits", checked: state.limits === "shown", onchange: () => update({ limits: limits.checked ? "shown" : "" }) });
+    return [labelled("Critical batch size by", choose, "critical_batch_size", "critical"), element("label", { class: "check", for: "limits" }, limits, "Show limits")];
   },
 
   figure(answers, state) {
     const sweeps = sweepsOf(answers);
-    const lines = [...sweeps.map(scaling), ...bounds(sweeps[0]), ...sweeps.map(curve)];
-    const marks = [...floors(sweeps), ...sweeps.flatMap((sweep) => critical(sweep, state.critical))];
+    const limits = state.limits === "shown";
+    const lines = [...(limits ? [...sweeps.map(scaling), ...bounds(sweeps[0])] : []), ...sweeps.map(curve)];
+    const marks = [...(limits ? floors(sweeps) : []), ...sweeps.flatMap((sweep) => critical(sweep, state.critical))];
     const name = marks.find((mark) => mark.kind === "v");
     if (name) marks.push({ kind: "none", role: "muted", listed: `critical batch size: ${known().definitions[state.critical]}` });
     for (const sweep of sweeps) {
@@ -39,19 +47,21 @@ export const steps = {
       panels: [
         {
           x: { label: "batch size", scale: "log2" },
-          y: { label: `steps to loss ${state.target}`, scale: "log2", air: 0.06, below: 0.035 * sweeps.length },
-          lines, marks, strips: sweeps.map(regimes), height: 460,
+          y: { label: `steps to loss ${state.target}`, scale: "log2", air: 0.06, ...(limits ? { below: 0.035 * sweeps.length } : {}) },
+          lines, marks, strips: limits ? sweeps.map(regimes) : [], height: 430,
         },
       ], // prettier-ignore
     };
   },
+
+  headline: (answers, state) => said(sweepsOf(answers), state),
 
   summary(answers) {
     const names = Object.keys(known().definitions);
     return {
       caption: "Critical batch size by definition",
       columns: ["optimizer", ...names, "fewest steps"],
-      rows: sweepsOf(answers).map((sweep) => [sweep.label, ...names.map((name) => rounded(sweep.critical_batch_size[name])), sweep.smallest_steps]),
+      rows: sweepsOf(answers).map((sweep) => [sweep.label, ...names.map((name) => rounded(sweep.critical_batch_size[name] ?? null)), sweep.smallest_steps]),
       remarks: sweepsOf(answers).map((sweep) => [null, ...names.map((name) => sweep.remarks?.[name]), null]),
       roles: sweepsOf(answers).map((sweep) => sweep.role),
     };
@@ -65,7 +75,7 @@ export const steps = {
   },
 };
 
-const curve = (sweep) => ({ label: sweep.label, x: sweep.batch_sizes, y: sweep.steps, role: sweep.role, points: true, width: 2.4, pick: true });
+const curve = (sweep) => ({ label: sweep.label, x: sweep.batch_sizes, y: sweep.steps, role: sweep.role, points: true, width: 2.4, pick: true, end: short(sweep.label) });
 
 const scaling = (sweep, i) => ({
   label: "perfect scaling", x: sweep.batch_sizes, y: sweep.perfect_scaling, role: sweep.role, dash: "dot", width: 1.1, loose: true, unlisted: i > 0,
@@ -73,7 +83,8 @@ const scaling = (sweep, i) => ({
 
 function bounds(sweep) {
   if (!sweep) return [];
-  const line = (label, y, dash) => ({ label, x: sweep.batch_sizes, y, role: "muted", dash, width: 1.3, loose: true });
+  // A bound below one step says nothing, and may be as small as 1e-61.
+  const line = (label, y, dash) => ({ label, x: sweep.batch_sizes, y: y.map((steps) => (steps >= 1 ? steps : null)), role: "muted", dash, width: 1.3, loose: true });
   const lines = [line("paper's bound d/(2CB)", sweep.bounds.paper, "dash"), line("Bayes bound", sweep.bounds.bayes, "solid")];
   return lines.filter((one) => one.y.some((value) => value !== null)); // a measured problem has no bound where it has no signal
 }
@@ -85,8 +96,40 @@ function floors(sweeps) {
 }
 
 function critical(sweep, definition) {
-  const at = sweep.critical_batch_size[definition];
-  return at === null ? [] : [{ kind: "v", at, role: sweep.role, dash: "dash", label: roundedText(at) }];
+  const at = sweep.critical_batch_size[definition] ?? null;
+  return at === null ? [] : [{ kind: "v", at, role: sweep.role, dash: "dash", label: `${short(sweep.label)}: critical at ${roundedText(at)}` }];
+}
+
+const REFERENCE = "SGD()";
+const SAME = 1.05; // steps within this factor are the same steps
+
+/** The sentence that the figure amounts to. */
+export function said(sweeps, { critical: definition }) {
+  if (sweeps.some((sweep) => sweep.unfinished)) return "";
+  const known = sweeps.filter((sweep) => sweep.critical_batch_size[definition] !== null && sweep.steps.some((steps) => steps !== null));
+  if (!known.length) return sweeps.length ? "None of these batch sizes shows where scaling ends." : "";
+  if (known.every(flat)) return flatly(known);
+  const bent = known.filter((sweep) => !flat(sweep)).sort((a, b) => b.critical_batch_size[definition] - a.critical_batch_size[definition]);
+  const [first] = bent;
+  const last = bent.find((sweep) => sweep.label === REFERENCE) ?? bent.at(-1); // what most people know
+  const at = (sweep) => about(sweep.critical_batch_size[definition]);
+  const scaling = `${capital(spoken(first.label))} keeps scaling to batch size ${at(first)}`;
+  if (first === last) return `${scaling}; beyond it, returns diminish.`;
+  const ratio = first.critical_batch_size[definition] / last.critical_batch_size[definition];
+  return `${scaling}; ${spoken(last.label)} stops at ${at(last)}: ${times(ratio)} further.`;
+}
+
+/** Whether the batch size makes no difference. */
+function flat(sweep) {
+  const steps = sweep.steps.filter((value) => value !== null);
+  return sweep.batch_sizes.length > 1 && Math.max(...steps) <= SAME * Math.min(...steps);
+}
+
+function flatly(sweeps) {
+  const sorted = [...sweeps].sort((a, b) => a.smallest_steps - b.smallest_steps);
+  const [first, last] = [sorted[0], sorted.at(-1)];
+  const same = `The batch size makes no difference here. ${capital(spoken(first.label))} takes ${valueText(first.smallest_steps)} steps`;
+  return first === last ? `${same}.` : `${same}, ${spoken(last.label)} ${times(last.smallest_steps / first.smallest_steps)} as many.`;
 }
 
 function regimes(sweep) {

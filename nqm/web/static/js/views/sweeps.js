@@ -10,12 +10,25 @@ export const USES = ["spectrum", "data", "kind", "label_noise", "target", "sizes
 
 const SHARED = ["problem", "target", "batch_sizes"]; // what is wrong with these is wrong for all
 
+const PATIENCE = 1500; // ms after which points are drawn one by one
+const last = new Map(); // the last sweep of each optimizer at these batch sizes, from which a preview starts
+
 /** One answer for each optimizer. If an optimizer is wrong or takes too long, an error takes its place. */
-export async function askSweeps(state, signal, progress) {
+export async function askSweeps(state, signal, progress, moving) {
+  if (moving) return preview(state, signal);
   const found = state.o.map(() => null);
+  const began = performance.now();
   const one = async (text, i) => {
+    const parts = [];
+    const heard = (part) => {
+      parts.push(part);
+      if (performance.now() - began < PATIENCE) return;
+      found[i] = unfinished(parts, state);
+      progress([...found]);
+    };
     try {
-      found[i] = await ask("/api/sweep", state, { optimizers: [text], target: state.target, batch_sizes: state.sizes }, signal);
+      found[i] = await ask("/api/sweep", state, { optimizers: [text], target: state.target, batch_sizes: state.sizes }, signal, heard);
+      last.set(keyOf(text, state), found[i].sweeps[0]);
     } catch (error) {
       if (isAbort(error) || error.status === 0 || SHARED.some((name) => error.field?.startsWith(name))) throw error;
       error.input = `family-${i}-text`;
@@ -25,6 +38,43 @@ export async function askSweeps(state, signal, progress) {
   };
   await Promise.all(state.o.map(one));
   return found;
+}
+
+const keyOf = (text, state) => `${text} ${state.sizes} ${state.kind}`;
+
+/** Whether every optimizer has a sweep from which a preview can start. */
+export function followable(state) {
+  return state.kind === "quadratic" && state.o.every((text) => {
+    const known = last.get(keyOf(text, state));
+    return known?.method === "exact" && known.smallest_steps !== null && known.steps.every((steps) => steps !== null);
+  });
+}
+
+/** Sweeps to about 1%, each from the last one of its optimizer. */
+async function preview(state, signal) {
+  return Promise.all(state.o.map(async (text) => {
+    const key = keyOf(text, state);
+    const known = last.get(key);
+    const body = {
+      optimizers: [text], target: state.target, batch_sizes: known.batch_sizes,
+      near: [...known.optimizers, known.optimizers.at(-1)], near_steps: [...known.steps, known.smallest_steps],
+    }; // prettier-ignore
+    const found = await ask("/api/preview", state, body, signal);
+    const [sweep] = found.sweeps;
+    if (sweep.smallest_steps !== null && sweep.steps.every((steps) => steps !== null)) last.set(key, sweep);
+    return found;
+  }));
+}
+
+/** The points of a sweep that have arrived, in the form of an answer. */
+function unfinished(parts, state) {
+  const rows = [...parts].sort((a, b) => a.batch_size - b.batch_size);
+  const sweep = {
+    label: parts[0].label, target: Number(state.target), unfinished: true, batch_sizes: rows.map((row) => row.batch_size), steps: rows.map((row) => row.steps),
+    optimizers: rows.map((row) => row.optimizer), settings: {}, lr: [], effective_lr: [], examples: [], messages: [], critical_batch_size: {}, regimes: {},
+    perfect_scaling: [], bounds: { paper: [], bayes: [], conjugate_gradients: null }, smallest_steps: null,
+  }; // prettier-ignore
+  return { sweeps: [sweep] };
 }
 
 /** The sweeps that have arrived, each with the index of its optimizer, which decides its colour. */
