@@ -11,9 +11,9 @@ searches overestimate the optimum alike. A *resampled* curve adds to each mean a
 c is drawn from the chi-squared law of n degrees of freedom, so that intervals from few searches are as wide as Student's. It
 also adds a uniform error as wide as the resolution of steps, which is one step, or the study's ``growth`` if that is more.
 
-Repeated searches can miss the optimum alike, which their differences do not show: at large batch the best rate of SGD lies at an
-edge beyond which trainings diverge, and all searches stay on one side of it. "ratio" divides by the steps of one batch size, so
-its resampled values have a uniform error of `SHARED_ERROR` besides. The other definitions interpolate, and hold without it.
+Repeated searches can miss the optimum alike, and their differences do not show it: at large batch the best rate of SGD lies at an
+edge beyond which trainings diverge, and all searches stay on one side of it. So resampled critical batch sizes have a uniform
+error of up to `SHARED_ERROR` besides.
 
 The best effective learning rates of the searches have a mean, a pooled variance and resampled values in the same way.
 
@@ -192,11 +192,11 @@ class Curve(Tabular):
         return estimate(float(critical(self.batch_sizes, self.typical, definition)), drawn)
 
     def critical_resampled(self, definition: Definition) -> Array:
-        """The critical batch size of each resampled curve; that by "ratio" has the error that searches share as well."""
-        found = critical(self.batch_sizes, self.resampled, definition)
-        if definition != "ratio":
-            return found
-        rng = np.random.default_rng([0xC2, *self.name.encode()])
+        """The critical batch size of each resampled curve, with the error that searches share."""
+        found, rng = (
+            critical(self.batch_sizes, self.resampled, definition),
+            np.random.default_rng([0xC2, *self.name.encode()]),
+        )
         return found * np.exp(SHARED_ERROR * rng.uniform(-1, 1, size=found.shape))
 
     def table(self) -> Table:

@@ -70,17 +70,15 @@ def test_without_noise_it_is_the_critical_batch_size_of_a_sweep(definition: str)
     (curve,) = curves_of(reversed(points))
     estimate = curve.critical_batch_size(definition)  # type: ignore[arg-type]
     assert estimate.low <= estimate.value <= estimate.high
-    shared = math.exp(2 * SHARED_ERROR) if definition == "ratio" else 1.0
-    assert (
-        estimate.high < 1.1 * shared * estimate.low
-    )  # The resolution of whole steps is left, and what searches miss alike.
+    # The resolution of whole steps is left, and what searches miss alike.
+    assert estimate.high < 1.1 * math.exp(2 * SHARED_ERROR) * estimate.low
     if definition == "ratio":  # a study has no batch without end: its largest stands for it
         assert estimate.value == pytest.approx(np.min(found.examples) / np.min(found.steps))
     else:
         assert estimate.value == pytest.approx(found.critical_batch_size(definition))  # type: ignore[arg-type]
 
 
-def test_an_interval_by_ratio_holds_what_all_searches_miss_alike() -> None:
+def test_an_interval_holds_what_all_searches_miss_alike() -> None:
     """Three equal searches that overestimate the fewest steps by 7%: without the shared error the interval would be empty."""
     true = 60 * (1 + 500 / SIZES)
     missed = np.where(SIZES[-1] == SIZES, 1.07, 1.0) * true
