@@ -98,6 +98,11 @@ class Landscape:
         return self.known[key]
 
 
+def _whole(steps: float) -> float:
+    """Steps as a training takes them: a whole number, and one at least."""
+    return steps if math.isinf(steps) else max(1.0, round(steps))
+
+
 def evaluated(steps: float, growth: float) -> float:
     """The first step of these or more at which a training evaluates its metric; infinity if there is none."""
     grid = evaluations(growth)
@@ -126,7 +131,7 @@ def trained(landscape: Landscape, trial: Trial, scatter: float, luck: int) -> Re
     if diverged:
         return Result(trial.key, "diverged", {RAW: None}, {}, [], 0.0, "diverged", "simulated")
     z = np.random.default_rng([luck, trial.seed, int(trial.key[:12], 16)]).normal()
-    late = evaluated(steps * math.exp(scatter * z), trial.growth)
+    late = evaluated(_whole(steps * math.exp(scatter * z)), trial.growth)
     found = int(late) if late <= trial.steps_allowed else None
     outcome = "reached" if found else "out_of_steps" if trial.limit is None else "stopped"
     return Result(trial.key, outcome, {RAW: found}, {}, [], 0.0, outcome, "simulated")

@@ -231,9 +231,8 @@ def salvage(store: str, out: str, sink: Sink) -> None:
     found = saved_from(store, out)
 
     def show() -> None:
-        click.echo(
-            f"{out} has {found.saved['trials']:,} trials; {found.lost:,} are lost, and nqm lab run trains them again"
-        )
+        lost = f"{found.lost:,} are lost, and nqm lab run trains them again" if found.lost else "none is lost"
+        click.echo(f"{out} has {found.saved['trials']:,} trials; {lost}")
 
     sink.deliver(lambda: {"store": out, "saved": found.saved, "lost": found.lost}, show)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..types import Wrong
-from .store import Store, checksum, read_only
+from .store import STORE_FORMAT, Store, checksum, read_only
 
 COPIED = ("studies", "boxes", "trials", "curves")
 """Tables of a store that are saved; runners and their claims are not."""
@@ -40,6 +40,9 @@ def salvage(path: str | Path, to: str | Path) -> Salvaged:
         last = {table: _last(source, table) for table in COPIED}
         if not any(last.values()):
             raise Wrong(f"nothing of {str(path)!r} can be read as a store of nqm lab", argument="store")
+        if source.execute("PRAGMA user_version").fetchone()[0] != STORE_FORMAT:
+            told = f"{str(path)!r} was written by another version of nqm, whose rows this version cannot check"
+            raise Wrong(f"{told}: salvage it with that version", argument="store")
         with Store.open(to, write=True) as new:
             saved = {table: _copied(source, new, table, last[table]) for table in COPIED}
     return Salvaged(saved, last["trials"] - saved["trials"])

@@ -34,13 +34,10 @@ MAX_SEEDS = SEED_STRIDE - 1  # The largest number of fresh seeds of a search.
 MAX_SEARCHES = 1000  # The largest number of repeated searches.
 MAX_WHOLE = 10**15  # The largest value of any other whole number in a study.
 TRIALS_PER_FEASIBLE = 5  # A cell may try this many trials, feasible or not, for each feasible trial that is wanted.
-TRIALS_PER_SETTING = 10
-"""A search begins with this many feasible trials for each setting that it searches, unless the study says how many.
-
-With its second stage, a search of this size finds settings within 10% of the optimum as `docs/lab.md` tells, on the exact engine.
-"""
-REFINED = {1: (12, 36, 60), 2: (12, 60, 60)}
-"""Trials of the second stage for 1, 2, and 3 or more searched settings, by the rule of the search.
+FIRST = {1: (10, 20, 30), 2: (10, 30, 30)}
+"""Feasible trials of the first stage for 1, 2 and 3 searched settings, by the rule of the search."""
+REFINED = {1: (12, 36, 60), 2: (12, 60, 108)}
+"""Trials of the second stage for 1, 2 and 3 searched settings, by the rule of the search.
 
 With rule 1, the settings that searches of heavy ball found came within 10% of the optimum in 84% of cells. `docs/lab.md` has what
 rule 2 gives, and what it costs.
@@ -108,9 +105,9 @@ class Study:
         label is not its name.
     metric : such as ``train_loss``, ``val_loss``, ``train_error`` or ``val_error``.
     options : options of the workload.
-    trials : number of feasible trials in the first stage of a search; by default 10 for each setting that is searched.
+    trials : number of feasible trials in the first stage of a search; by default 10 for one setting, and 30 for more.
     max_trials : number of trials, feasible or not, after which the first stage ends; by default five times ``trials``.
-    refine : number of trials in the second stage, around the best; by default 12 for one setting, and 60 for more.
+    refine : number of trials in the second stage, around the best; by default 12, 60 or 108 for 1, 2 or 3 settings.
     searches : how often a search is repeated with other points and other seeds.
     seeds : number of trainings of a best setting with fresh seeds.
     version : version of the workload and of the training loop; by default a hash of their source.
@@ -210,8 +207,7 @@ class Study:
 
     def first_trials(self, label: str) -> int:
         """The number of feasible trials in the first stage of a search for one optimizer."""
-        searched = len(self.optimizers[label].box)
-        return TRIALS_PER_SETTING * max(1, searched) if self.trials is None else self.trials
+        return self._default(FIRST, label) if self.trials is None else self.trials
 
     def most_trials(self, label: str) -> int:
         """The number of trials, feasible or not, after which the first stage ends."""
@@ -221,8 +217,13 @@ class Study:
         """The number of trials in the second stage of a search for one optimizer."""
         if self.refine is not None:
             return self.refine
-        refined, searched = REFINED[self.rule or RULE], len(self.optimizers[label].box)
-        return refined[min(searched, len(refined)) - 1] if searched else 0
+        return self._default(REFINED, label) if self.optimizers[label].box else 0
+
+    def _default(self, trials: Mapping[int, Sequence[int]], label: str) -> int:
+        """The default number of trials by the rule of the search, for as many settings as one optimizer has in it."""
+        counts, searched = trials[self.rule or RULE], max(1, len(self.optimizers[label].box))
+        more = max(0, searched - len(counts))  # Settings beyond the last count add as much as the last one does.
+        return counts[min(searched, len(counts)) - 1] + more * (counts[-1] - counts[-2])
 
     @property
     def key(self) -> str:

@@ -32,13 +32,15 @@ def finished(
 
 
 def test_trials_grow_with_the_settings() -> None:
-    """Ten in the first stage for each setting; in the second 12 for one setting and 60 for more, or as rule 1 has them."""
-    box = {name: {"low": 0.1, "high": 1, "scale": "log"} for name in ("lr", "damping", "eps")}
-    entries = {str(n): dict(list(box.items())[:n]) for n in (1, 2, 3)}
+    """The counts of the docs for one, two, three and more settings, and those of rule 1, which are fewer."""
+    box = {name: {"low": 0.1, "high": 1, "scale": "log"} for name in ("lr", "damping", "eps", "rho")}
+    entries = {str(n): dict(list(box.items())[:n]) for n in (1, 2, 3, 4)}
     study = Study.from_dict({"study": {"workload": "x", "target": 1, "batch_sizes": [8]}, "optimizers": entries})
-    assert [study.first_trials(n) for n in "123"] == [10, 20, 30]
-    assert [study.refined_trials(n) for n in "123"] == [12, 60, 60]
-    assert [replace(study, rule=1).refined_trials(n) for n in "123"] == [12, 36, 60]
+    before = replace(study, rule=1)
+    assert [study.first_trials(n) for n in "1234"] == [10, 30, 30, 30]
+    assert [study.refined_trials(n) for n in "1234"] == [12, 60, 108, 156]
+    assert [before.first_trials(n) for n in "1234"] == [10, 20, 30, 40]
+    assert [before.refined_trials(n) for n in "1234"] == [12, 36, 60, 84]
     assert [replace(study, refine=7).refined_trials(n) for n in "123"] == [7, 7, 7]
 
 

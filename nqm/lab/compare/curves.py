@@ -11,6 +11,10 @@ searches overestimate the optimum alike. A *resampled* curve adds to each mean a
 c is drawn from the chi-squared law of n degrees of freedom, so that intervals from few searches are as wide as Student's. It
 also adds a uniform error as wide as the resolution of steps, which is one step, or the study's ``growth`` if that is more.
 
+Repeated searches can miss the optimum alike, and their differences do not show it: at large batch the best rate of SGD lies at an
+edge beyond which trainings diverge, and all searches stay on one side of it. So resampled critical batch sizes have a uniform
+error of up to `SHARED_ERROR` besides.
+
 The best effective learning rates of the searches have a mean, a pooled variance and resampled values in the same way.
 
 A search that did not reach the target took infinitely many steps. In a resampled curve a batch size has infinitely many steps
@@ -42,6 +46,7 @@ CURVE_RESAMPLES = 2000  # Intervals of a curve come from this many resampled cur
 MOST_SHARE = (
     0.98  # The correction for bias takes no larger share of resampled values on one side, of which too few are beyond.
 )
+SHARED_ERROR = 0.1  # Repeated searches may all miss the optimum by this share at one batch size, and hardly at another.
 MEASURED: tuple[Definition, ...] = ("20%", "2x", "ratio")
 """The definitions of a critical batch size that need no model."""
 
@@ -187,8 +192,12 @@ class Curve(Tabular):
         return estimate(float(critical(self.batch_sizes, self.typical, definition)), drawn)
 
     def critical_resampled(self, definition: Definition) -> Array:
-        """The critical batch size of each resampled curve."""
-        return critical(self.batch_sizes, self.resampled, definition)
+        """The critical batch size of each resampled curve, with the error that searches share."""
+        found, rng = (
+            critical(self.batch_sizes, self.resampled, definition),
+            np.random.default_rng([0xC2, *self.name.encode()]),
+        )
+        return found * np.exp(SHARED_ERROR * rng.uniform(-1, 1, size=found.shape))
 
     def table(self) -> Table:
         """One row for each batch size."""

@@ -14,7 +14,7 @@ from benchmarks.lab_coverage import direct
 from nqm import SGD, Quadratic, Spectrum, sweep
 from nqm.lab import Point, Trial
 from nqm.lab.compare import curves_of
-from nqm.lab.compare.curves import critical
+from nqm.lab.compare.curves import SHARED_ERROR, critical
 from nqm.lab.compare.verdicts import beyond, ratio
 from nqm.search.sweeps import Definition
 
@@ -70,11 +70,22 @@ def test_without_noise_it_is_the_critical_batch_size_of_a_sweep(definition: str)
     (curve,) = curves_of(reversed(points))
     estimate = curve.critical_batch_size(definition)  # type: ignore[arg-type]
     assert estimate.low <= estimate.value <= estimate.high
-    assert estimate.high < 1.1 * estimate.low  # Only the resolution of whole steps is left.
+    # The resolution of whole steps is left, and what searches miss alike.
+    assert estimate.high < 1.1 * math.exp(2 * SHARED_ERROR) * estimate.low
     if definition == "ratio":  # a study has no batch without end: its largest stands for it
         assert estimate.value == pytest.approx(np.min(found.examples) / np.min(found.steps))
     else:
         assert estimate.value == pytest.approx(found.critical_batch_size(definition))  # type: ignore[arg-type]
+
+
+def test_an_interval_holds_what_all_searches_miss_alike() -> None:
+    """Three equal searches that overestimate the fewest steps by 7%: without the shared error the interval would be empty."""
+    true = 60 * (1 + 500 / SIZES)
+    missed = np.where(SIZES[-1] == SIZES, 1.07, 1.0) * true
+    repeats = [[np.array([steps])] * 3 for steps in missed]
+    found = curve("SGD", missed, [np.array([steps]) for steps in missed], repeats=repeats).critical_batch_size("ratio")
+    truth = float(critical(SIZES, true, "ratio"))
+    assert found.low < found.value < 0.95 * truth < truth < found.high
 
 
 def test_a_curve_that_scales_perfectly_has_no_critical_batch_size_here() -> None:
