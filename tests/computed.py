@@ -82,10 +82,14 @@ def finding(name: str, statement: str) -> list[float]:
 
 
 def first_slopes() -> list[float]:
-    """Slopes of the best effective learning rate over the smallest batch sizes, on the two networks trained from their start."""
+    """Slopes of the best effective learning rate over the smallest batch sizes on digits, of SGD and of heavy ball."""
     said = "the best effective learning rate of {} grows linearly with the batch size, then stays flat"
-    pairs = [(name, optimizer) for name in ("fashion_cnn", "digits") for optimizer in ("SGD", "HeavyBall")]
-    return [finding(name, said.format(optimizer))[0] for name, optimizer in pairs]
+    return [finding("digits", said.format(optimizer))[0] for optimizer in ("SGD", "HeavyBall")]
+
+
+def adam_over_heavy_ball() -> list[float]:
+    """Steps of Adam over those of heavy ball on digits, from batch size 256 on."""
+    return [measured("digits", "Adam", B) / measured("digits", "HeavyBall", B) for B in (256, 512, 1024)]
 
 
 def kfac_option(name: str, batch_size: int, variant: str, field: str) -> float:
