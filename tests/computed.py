@@ -15,6 +15,7 @@ import nqm
 from nqm import SGD, LeastSquares, Quadratic, Spectrum
 from nqm.lab.compare import findings, read_curves
 from nqm.lab.compare.curves import critical as critical_of
+from nqm.lab.compare.verdicts import order
 from nqm.paper.network_studies import table_of
 from nqm.problems.bounds import conjugate_gradient_steps
 from nqm.show.tables import column
@@ -85,6 +86,16 @@ def first_slopes() -> list[float]:
     """Slopes of the best effective learning rate over the smallest batch sizes on digits, of SGD and of heavy ball."""
     said = "the best effective learning rate of {} grows linearly with the batch size, then stays flat"
     return [finding("digits", said.format(optimizer))[0] for optimizer in ("SGD", "HeavyBall")]
+
+
+def variants_compared() -> list[float]:
+    """Adam with beta1 searched and heavy ball on digits: critical batch sizes with intervals, and how often Adam's is larger."""
+    heavy_ball, adam = (
+        next(curve for curve in read_curves(table_of(name)) if curve.name == optimizer)
+        for name, optimizer in (("digits", "HeavyBall"), ("digits_variants", "Adam"))
+    )
+    found = [number(text) for text in re.findall(NUMBER, order(heavy_ball, adam, "2x").measured)]
+    return [*found[3:6], *found[:3], found[6]]
 
 
 def adam_over_heavy_ball() -> list[float]:
