@@ -21,16 +21,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 from command_page import page
 from forecast_tables import forecast_tables
 from mean_field_tables import mean_field_elsewhere, mean_field_grid, mean_field_others, mean_field_settings
+from results_tables import kfac_table, results_tables, summary_table, verdict_table
 
-from nqm.lab.compare import Curve, findings, read_curves
-from nqm.lab.compare.curves import MEASURED, critical
-from nqm.lab.compare.verdicts import beyond
 from nqm.paper.claims import CLAIMS, Checked, Measured, run_all
 from nqm.paper.claims.fisher_stabilises import judged
 from nqm.paper.claims.page import summary
-from nqm.paper.network_studies import TITLES, names, table_of
+from nqm.paper.network_studies import names, table_of
 from nqm.show.numbers import percent
-from nqm.show.tables import Table, column, distinct, markdown
+from nqm.show.tables import Table, distinct, markdown
 
 PAGE = Path(__file__).with_name("cli.md")
 CLAIMS_PAGE = Path(__file__).with_name("claims.md")
@@ -40,7 +38,6 @@ MEAN_FIELD_PAGE = Path(__file__).with_name("mean-field.md")
 CHECKS = Path(__file__).with_name("checks")
 RESULTS_PAGE = Path(__file__).with_name("results.md")
 WORKLOADS = ("digits", "fashion_mlp", "fashion_cnn", "moby_transformer", "cifar_resnet8")
-SUMMARY = ("fashion_cnn", "fashion_validation", "digits", "moby_transformer", "cifar_resnet8")  # studies of the summary
 WORDS = ("workload", "network", "optimizer", "variant")  # columns of docs/checks that are not numbers
 NEAR_EDGE = 0.74  # settings of prediction.csv at this multiple of the largest stable rate or more are near the edge
 FISHER = "fisher_cifar_resnet8"  # of docs/checks
@@ -307,68 +304,8 @@ def claims_page_kept() -> str:
 
 def results_page() -> str:
     """The page with a block of tables for each study."""
-    tables = {"summary": summary_table(), "kfac": kfac_table()}
+    tables = {"summary": summary_table(), "verdicts": verdict_table(), "kfac": kfac_table(read_rows)}
     return with_blocks(RESULTS_PAGE, **tables, **{name: results_tables(table_of(name)) for name in names()})
-
-
-def summary_table() -> str:
-    """Critical batch sizes of each optimizer, twice perfect scaling, on the networks that were trained from their start."""
-    found = {name: {curve.name: curve for curve in read_curves(table_of(name))} for name in names() if name in SUMMARY}
-    optimizers = dict.fromkeys(optimizer for curves in found.values() for optimizer in curves)
-    rows = [
-        (f"`{one}`", *(_critical(curves[one], [{}])[1] if one in curves else "" for curves in found.values()))
-        for one in optimizers
-    ]
-    return markdown(["critical batch size", *(TITLES[name] for name in found)], rows)
-
-
-def results_tables(table: Table) -> str:
-    """What a study measured: steps, critical batch sizes, the paper's findings."""
-    curves, sizes = read_curves(table), distinct(table, "batch_size")
-    cells = {(row["optimizer"], row["batch_size"]): row for row in table}
-    steps = [(f"{B:,.0f}", *(_steps(cells[curve.name, B]) for curve in curves)) for B in sizes]
-    titles = ["optimizer", "20% over perfect scaling", "twice perfect scaling", "fewest examples / fewest steps"]
-    titles += ["predicted, twice"] * ("predicted" in table[0])
-    critical = [(f"`{curve.name}`", *_critical(curve, table)) for curve in curves]
-    judged = [(one.says, one.measured, one.verdict.value) for one in findings(curves)]
-    return "\n\n".join(
-        [
-            markdown(["batch size", *(f"`{curve.name}`" for curve in curves)], steps),
-            markdown(titles, critical),
-            *([markdown(["the paper", "measured", "verdict"], judged)] if judged else []),
-        ]
-    )
-
-
-def _steps(row: dict[str, Any]) -> str:
-    """Median over seeds with its interval, or what the search alone found; then the prediction, if there is one."""
-    often = lambda steps: "never" if steps is None else f"{steps:,.0f}"  # noqa: E731
-    if row["steps"] is None:
-        text = f"none (search: {often(row['searched'])})"
-    else:
-        text = f"{often(row['steps'])} ({often(row['low'])} to {often(row['high'])})"
-    return text + (f", {often(row['predicted'])}" if row.get("predicted") else "")
-
-
-def _critical(curve: Curve, table: Table) -> list[str]:
-    """The critical batch sizes of a curve, and the one that was predicted."""
-    shown = [beyond(curve.critical_batch_size(by), curve.largest).removesuffix(" (not known)") for by in MEASURED]
-    if "predicted" in table[0]:
-        predicted = critical(curve.batch_sizes, column(table, "predicted", optimizer=curve.name), "2x")
-        shown.append(f"{predicted:,.0f}" if np.isfinite(predicted) else f">{curve.largest:,.0f}")
-    return shown
-
-
-def kfac_table() -> str:
-    """What each option of K-FAC does, on both networks."""
-    lines = []
-    for name, title in (("digits", "digits"), ("fashion", "Fashion CNN")):
-        for row in read_rows(f"kfac_{name}"):
-            tried, steps = int(row["settings"]), row["steps"]
-            known = f"{steps:.0f} ({row['low']:.0f} to {row['high']:.0f})" if steps == steps else "none"
-            shares = [f"{int(row[what])} of {tried}" for what in ("diverged", "reached")]
-            lines.append((f"{title}, {row['batch_size']:.0f}", row["variant"], *shares, known))
-    return markdown(["network, batch size", "K-FAC with", "diverged", "reached the target", "steps of the best"], lines)
 
 
 PAGES = (

@@ -15,6 +15,7 @@ import nqm
 from nqm import SGD, LeastSquares, Quadratic, Spectrum
 from nqm.lab.compare import findings, read_curves
 from nqm.lab.compare.curves import critical as critical_of
+from nqm.lab.compare.verdicts import order
 from nqm.paper.network_studies import table_of
 from nqm.problems.bounds import conjugate_gradient_steps
 from nqm.show.tables import column
@@ -82,10 +83,24 @@ def finding(name: str, statement: str) -> list[float]:
 
 
 def first_slopes() -> list[float]:
-    """Slopes of the best effective learning rate over the smallest batch sizes, on the two networks trained from their start."""
+    """Slopes of the best effective learning rate over the smallest batch sizes on digits, of SGD and of heavy ball."""
     said = "the best effective learning rate of {} grows linearly with the batch size, then stays flat"
-    pairs = [(name, optimizer) for name in ("fashion_cnn", "digits") for optimizer in ("SGD", "HeavyBall")]
-    return [finding(name, said.format(optimizer))[0] for name, optimizer in pairs]
+    return [finding("digits", said.format(optimizer))[0] for optimizer in ("SGD", "HeavyBall")]
+
+
+def variants_compared() -> list[float]:
+    """Adam with beta1 searched and heavy ball on digits: critical batch sizes with intervals, and how often Adam's is larger."""
+    heavy_ball, adam = (
+        next(curve for curve in read_curves(table_of(name)) if curve.name == optimizer)
+        for name, optimizer in (("digits", "HeavyBall"), ("digits_variants", "Adam"))
+    )
+    found = [number(text) for text in re.findall(NUMBER, order(heavy_ball, adam, "2x").measured)]
+    return [*found[3:6], *found[:3], found[6]]
+
+
+def adam_over_heavy_ball() -> list[float]:
+    """Steps of Adam over those of heavy ball on digits, from batch size 256 on."""
+    return [measured("digits", "Adam", B) / measured("digits", "HeavyBall", B) for B in (256, 512, 1024)]
 
 
 def kfac_option(name: str, batch_size: int, variant: str, field: str) -> float:

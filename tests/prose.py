@@ -21,6 +21,7 @@ from computed import (
     PAPER,
     POWERS,
     PROBLEM,
+    adam_over_heavy_ball,
     adam_ratio,
     additive,
     at_the_edge,
@@ -53,6 +54,7 @@ from computed import (
     swept,
     trained,
     tuned,
+    variants_compared,
 )
 
 import nqm
@@ -363,11 +365,37 @@ NUMBERS = [
         lambda: [digits_fit().provenance.products, digits_fit().provenance.full_gradients], slow=True, needs="torch",
     ),
     Prose(
-        RESULTS, "fewer examples than all others, {} times those of Adam",
-        lambda: measured("fashion_cnn", "KFAC", 16) / measured("fashion_cnn", "Adam", 16),
+        RESULTS, "{} ({} to {}) for Adam and {} ({} to {}) for K-FAC. It is larger in {}% of resampled searches.",
+        lambda: finding("fashion_cnn", "the critical batch size of KFAC is larger than that of Adam"),
     ),
     Prose(
-        RESULTS, "{} of 16 settings of the old K-FAC diverge, and none reaches",
+        RESULTS, "{} times the steps of Adam at batch size 32, and {} times at 2,048.",
+        lambda: [measured("fashion_cnn", "KFAC", B) / measured("fashion_cnn", "Adam", B) for B in (32, 2048)],
+    ),
+    Prose(
+        RESULTS, "critical batch size on the CNN was {} times that of Adam",
+        lambda: measured_critical("fashion_cnn", "KFAC") / measured_critical("fashion_cnn", "Adam"),
+    ),
+    Prose(
+        RESULTS,
+        "its critical batch size is {} ({} to {}), where heavy ball has {} ({} to {}). "
+        "It is larger in {}% of resampled curves",
+        variants_compared,
+    ),
+    Prose(
+        RESULTS, "batch size of this K-FAC is {} ({} to {}).",
+        lambda: finding("digits_variants", "the critical batch size of KFAC is larger than that of Adam")[3:6],
+    ),
+    Prose(
+        RESULTS, "takes {} of its steps at batch size 16, and {} times its steps at 1,024.",
+        lambda: finding("digits_variants", "an average of the weights helps SGD at small batch only")[0::4][:2],
+    ),
+    Prose(
+        RESULTS, "From batch size 256 on Adam takes {} to {} times the steps of heavy ball",
+        lambda: [limit(adam_over_heavy_ball()) for limit in (min, max)],
+    ),
+    Prose(
+        RESULTS, "{} of 16 settings of K-FAC without its safeguards diverge, and none reaches",
         lambda: kfac_option("fashion", 1024, "neither", "diverged"),
     ),
     Prose(
@@ -381,10 +409,6 @@ NUMBERS = [
         lambda: [kfac_option("fashion", 1024, name, "steps") for name in ("fresh inverses", "clip", "both, the default")],
     ),
     Prose(
-        RESULTS, "found {} for K-FAC and {} for Adam at that batch size.",
-        lambda: [measured("fashion_cnn", name, 1024) for name in ("KFAC", "Adam")],
-    ),
-    Prose(
         RESULTS, "on the Fashion network {} instead of {}.",
         lambda: [kfac_option("fashion", 1024, f"both{name}", "steps") for name in (" and warm-up", ", the default")],
     ),
@@ -392,11 +416,7 @@ NUMBERS = [
         RESULTS, "the best of them takes {} steps instead of {}:",
         lambda: [kfac_option("digits", 512, name, "steps") for name in ("clip", "neither")],
     ),
-    Prose(RESULTS, "grew like the batch size to the power {} to {}.", lambda: [min(first_slopes()), max(first_slopes())]),
-    Prose(
-        RESULTS, "still seems to gain ({} of the steps)",
-        lambda: finding("fashion_cnn", "an average of the weights helps SGD at small batch only")[2],
-    ),
+    Prose(RESULTS, "to the power {} (SGD) and {} (heavy ball) over the smallest batch sizes", first_slopes),
     # forecast.md, and the README on forecasts
     Prose(
         FORECAST, "The forecast is a loss of {}, and 90% of such runs should end between {} and {}.",

@@ -10,9 +10,9 @@ from ..show.tables import Table
 FOLDER = Path(__file__).parent / "studies"
 TITLES = {
     "fashion_cnn": "CNN on Fashion-MNIST",
-    "fashion_large": "the same CNN, larger batches",
     "fashion_validation": "the same CNN, validation loss",
     "digits": "MLP on digits",
+    "digits_variants": "MLP on digits, variants",
     "digits_checkpoint": "MLP on digits, from a checkpoint",
     "moby_transformer": "Transformer on Moby-Dick",
     "cifar_resnet8": "ResNet8 on CIFAR-10",

@@ -7,7 +7,6 @@ that version said of it. The worker is recorded there as ``nqm.nets.trials:run_t
 from __future__ import annotations
 
 import csv
-import html
 import json
 import math
 import shutil
@@ -18,7 +17,7 @@ import pytest
 from nqm.lab import Results, Study, run
 from nqm.lab.compare import curves_of, findings
 from nqm.lab.compare.curves import MEASURED
-from nqm.lab.compare.report import finding_rows, toml
+from nqm.lab.compare.report import finding_rows
 from nqm.lab.study import RECORDED_WORKER, WORKER
 from nqm.show.verdict import Verdict
 from nqm.types import Wrong
@@ -95,13 +94,3 @@ def test_a_study_that_names_the_first_address_is_the_same_study(tmp_path: Path) 
     path = tmp_path / "digits.toml"
     path.write_text(text.replace("[study]", f'[study]\nworker = "{RECORDED_WORKER}"'))
     assert Study.load(path) == Study.load(DATA / "digits.toml")
-
-
-def test_the_report_in_the_documentation_shows_the_study_as_it_was() -> None:
-    root = Path(__file__).parents[2]
-    shown = (root / "docs" / "results" / "digits.html").read_text()
-    study = Study.load(DATA / "studies" / "digits.toml").to_dict()
-    later = ("refine", "searches", "version", "rule")  # The report is of one search without a second stage.
-    study["study"] = {k: v for k, v in study["study"].items() if k not in later} | {"trials": 20, "max_trials": 100}
-    written = toml(study)
-    assert html.escape(written.strip()) in shown

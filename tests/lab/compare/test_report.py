@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -140,3 +142,11 @@ def test_the_study_of_a_report_can_be_run_again() -> None:
     again = Study.from_dict(tomllib.loads(toml(study.to_dict())))
     assert again == study
     assert again.key == study.key
+
+
+def test_the_report_in_the_documentation_is_that_of_the_example_study() -> None:
+    root = Path(__file__).parents[3]
+    study = toml(Study.load(root / "examples" / "studies" / "digits.toml").to_dict())
+    shown = unescape((root / "docs" / "results" / "digits.html").read_text())
+    without_versions = re.compile('^version = ".*"\n', re.MULTILINE)  # They change with every change of the training.
+    assert without_versions.sub("", study).strip() in without_versions.sub("", shown)
