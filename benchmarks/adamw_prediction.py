@@ -3,7 +3,8 @@
 Torch's own AdamW trains a workload for 200 steps of 64 examples. There the network is fitted in the metric of that state, with
 a descent for 600 steps of the largest rate: twice the steps that are predicted, because steps grow as v falls. Then it goes on with
 three learning rates and four batch sizes, predicted and for real, with two or four orders of examples. The losses are written to
-docs/checks/adamw.csv. A workload takes some minutes. The share of noise inside the bend was chosen on the first three workloads.
+docs/checks/adamw.csv, and trainings that are in it are not made again. A workload takes some minutes. The share of noise inside the
+bend and the width of intervals were chosen on the first three workloads.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor
 
 from nqm import AdamW
-from nqm.nets import Network, fit, workload
+from nqm.nets import Fit, Network, fit, workload
 from nqm.show.tables import to_csv
 from nqm.types import Array
 
@@ -65,24 +66,36 @@ def state_dict(network: Network, state: dict[str, Any]) -> dict[str, Any]:
     return {"state": each, "param_groups": [group]}
 
 
-def rows_of(name: str) -> list[dict[str, object]]:
-    """Predicted and real losses of all settings of a workload."""
+def rows_of(name: str, kept: Sequence[dict[str, Any]], folder: Path | None) -> list[dict[str, object]]:
+    """Predicted and real losses of all settings of a workload; trainings that were kept are not made again."""
     network = workload(name).network(0, examples=WORKLOADS[name])
     _, theta, state = train(network, LR, BATCH_SIZE, [STEPS], 99)
-    network = network.at(theta, STEPS)
-    fitted, rows = fit(network, optimizer=state_dict(network, state), horizon=HORIZON), list[dict[str, object]]()
+    network, rows = network.at(theta, STEPS), list[dict[str, object]]()
+    file = folder and folder / f"adamw_{name}.npz"
+    found = (
+        fit(network, optimizer=state_dict(network, state), horizon=HORIZON)
+        if not (file and file.exists())
+        else Fit.load(file)
+    )
+    if file:
+        found.save(file)
     for lr in (LR / 3, LR, 3 * LR):
         for size in SIZES:
-            found = fitted.predict(AdamW(lr, weight_decay=DECAY), size, TIMES)
-            seeds = range(4 if size <= BATCH_SIZE else 2)
-            real = np.array([train(network, lr, size, TIMES, seed, state)[0] for seed in seeds])
-            mean, error = real.mean(0), real.std(0, ddof=1) / len(real) ** 0.5
-            told = zip(TIMES, mean, error, found.loss, found.low, found.high, strict=True)
+            ahead = found.predict(AdamW(lr, weight_decay=DECAY), size, TIMES)
+            real = [
+                row for row in kept if (row["workload"], float(row["lr"]), float(row["batch_size"])) == (name, lr, size)
+            ]
+            mean, error = ([float(row[k]) for row in real] for k in ("trained", "stderr"))
+            if not real:
+                seeds = range(4 if size <= BATCH_SIZE else 2)
+                losses = np.array([train(network, lr, size, TIMES, seed, state)[0] for seed in seeds])
+                mean, error = losses.mean(0).tolist(), (losses.std(0, ddof=1) / len(losses) ** 0.5).tolist()
+            told = zip(TIMES, mean, error, ahead.loss, ahead.low, ahead.high, strict=True)
             names = ("steps", "trained", "stderr", "predicted", "low", "high")
             rows += [
                 {"workload": name, "lr": lr, "batch_size": size, **dict(zip(names, row, strict=True))} for row in told
             ]
-            print(name, lr, size, (100 * (found.loss / mean - 1)).round(1), flush=True)
+            print(name, lr, size, (100 * (ahead.loss / mean - 1)).round(1), flush=True)
     return rows
 
 
@@ -97,9 +110,13 @@ def main() -> None:
     parser.add_argument(
         "workloads", nargs="*", default=list(WORKLOADS), help=f"of {', '.join(WORKLOADS)} (default: all)"
     )
-    names = parser.parse_args().workloads
-    kept = [row for row in csv.DictReader(FILE.open()) if row["workload"] not in names] if FILE.exists() else []
-    rows = [*kept, *(row for name in names for row in rows_of(name))]
+    parser.add_argument("--folder", type=Path, help="folder that keeps fits; those in it are not made again")
+    parser.add_argument("--again", action="store_true", help="make trainings again that are in the file")
+    given = parser.parse_args()
+    names, old = given.workloads, list(csv.DictReader(FILE.open())) if FILE.exists() else []
+    kept = [] if given.again else old
+    rows = [row for row in old if row["workload"] not in names]
+    rows += [row for name in names for row in rows_of(name, kept, given.folder)]
     FILE.write_text(to_csv(rows))
     for name in dict.fromkeys(str(row["workload"]) for row in rows):
         found = np.abs(errors(rows, name))

@@ -2,7 +2,8 @@
 
 With ``--check`` it fails if they have drifted. The files of docs/checks are what ``nqm check ... --csv`` wrote, and
 ``nqm claims fisher_stabilises ... --csv``; ``forecast_*`` are what ``python -m benchmarks.forecast`` wrote, ``mean_field*`` what
-``python -m benchmarks.mean_field`` wrote, ``adamw`` what ``python -m benchmarks.adamw_prediction`` wrote, and ``kfac_*`` what
+``python -m benchmarks.mean_field`` wrote, ``advice`` and ``predicted`` what ``python -m benchmarks.advice`` and
+``python -m benchmarks.predicted`` wrote, ``adamw`` what ``python -m benchmarks.adamw_prediction`` wrote, and ``kfac_*`` what
 ``python -m benchmarks.kfac`` wrote. Tables of studies come from nqm/paper/studies, as ``nqm lab compare ... --csv`` wrote them.
 ``--claims`` measures every claim and writes docs/claims.md, which takes a minute; the tests measure its numbers again.
 """
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
+from advice_tables import advice_table, critical_table, predicted_table
 from command_page import page
 from forecast_tables import forecast_tables
 from mean_field_tables import mean_field_elsewhere, mean_field_grid, mean_field_others, mean_field_settings
@@ -35,6 +37,7 @@ CLAIMS_PAGE = Path(__file__).with_name("claims.md")
 NETS_PAGE = Path(__file__).with_name("nets.md")
 FORECAST_PAGE = Path(__file__).with_name("forecast.md")
 MEAN_FIELD_PAGE = Path(__file__).with_name("mean-field.md")
+PREDICTED_PAGE = Path(__file__).with_name("predicted.md")
 CHECKS = Path(__file__).with_name("checks")
 RESULTS_PAGE = Path(__file__).with_name("results.md")
 WORKLOADS = ("digits", "fashion_mlp", "fashion_cnn", "moby_transformer", "cifar_resnet8")
@@ -176,8 +179,10 @@ def adamw_table() -> str:
         key: [abs(r["predicted"] / r["trained"] - 1) for r in rows if (r["workload"], r["steps"]) == key]
         for key in product(names, steps)
     }
-    lines = [[f"`{name}`", *(_median_and_worst(errors[name, t]) for t in steps)] for name in names]
-    return markdown(["workload", *(f"{t:,.0f} steps" for t in steps)], lines)
+    held = {name: [r["low"] <= r["trained"] <= r["high"] for r in rows if r["workload"] == name] for name in names}
+    shares = {name: f"{np.mean(inside):.0%} of {len(inside)}" for name, inside in held.items()}
+    lines = [[f"`{name}`", *(_median_and_worst(errors[name, t]) for t in steps), shares[name]] for name in names]
+    return markdown(["workload", *(f"{t:,.0f} steps" for t in steps), "interval holds"], lines)
 
 
 def trainings_table() -> str:
@@ -286,6 +291,10 @@ def mean_field_page() -> str:
     )
 
 
+def predicted_page() -> str:
+    return with_blocks(PREDICTED_PAGE, advice=advice_table(), predicted=predicted_table(), critical=critical_table())
+
+
 def nets_page() -> str:
     tables = {
         "checks": checks_table(),
@@ -311,6 +320,7 @@ def results_page() -> str:
 PAGES = (
     (PAGE, page),
     (NETS_PAGE, nets_page),
+    (PREDICTED_PAGE, predicted_page),
     (RESULTS_PAGE, results_page),
     (CLAIMS_PAGE, claims_page_kept),
     (FORECAST_PAGE, forecast_page),

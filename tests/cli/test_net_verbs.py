@@ -99,6 +99,20 @@ def test_examples_run(line: str) -> None:
     assert result.stdout
 
 
+def test_advice_is_verified_and_timed(here: Path) -> None:
+    """The promise, the real steps and the seconds are in the JSON, and the sentence is in the text."""
+    line = ("advise", "digits.json", "-b", "64", "--target", "0.14", "--optimizer", "SGD", "--batch-sizes", "64")
+    result = call(*line, "--verify", "digits", "--seeds", "2", "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["verified"]["promised"] == found["steps"]
+    assert len(found["verified"]["hits"]) == 2
+    assert all(row["seconds"] > 0 for row in found["table"])
+    text = call(*line, "--verify", "digits", "--seeds", "2", "--cadence", "5").stdout
+    assert "trained: 2 trainings first dipped below 0.14 after" in text
+    assert "looked at every 5 steps" in text
+
+
 def test_a_fit_of_a_users_own_function(here: Path) -> None:
     result = call("fit", "mine:network", "--out", "mine.npz", "--json", "--descent", "5")
     assert result.exit_code == 0, result.output
@@ -128,6 +142,15 @@ def test_a_fit_of_a_users_own_function(here: Path) -> None:
         (("predict", "digits.json", "SGD(0.1)", "-b", "64"), "Missing option '--steps'"),
         (("advise", "digits.json", "-b", "64"), "Missing option '--target'"),
         (("advise", "digits.json", "-b", "64", "--target", "1k"), "target 1000 is not below the loss"),
+        (
+            ("advise", "digits.json", "-b", "64", "--target", "0.1", "--optimizer", "Adam"),
+            "'--optimizer': Adam() is predicted from",
+        ),
+        (
+            ("advise", "digits.json", "-b", "64", "--target", "0.1", "--seconds-per-step", "64:x"),
+            "'--seconds-per-step'",
+        ),
+        (("advise", "digits.json", "-b", "64", "--target", "0.1", "--verify", "mnist"), "there is no workload 'mnist'"),
         (("advise", "mine.py", "-b", "64", "--target", "0.1"), "is not a fit"),
         (("check", "digits", "--store", "-"), "must be the name of a file"),
         (("check", "digits", "SGD(0.1)", "--fit", "mine.py"), "is not a fit"),

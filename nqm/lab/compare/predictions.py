@@ -71,7 +71,8 @@ def predicted(fit: Fit, study: Study, curves: Sequence[Curve], progress: Progres
         if isinstance(family, str):
             notes.append(family)
         else:
-            sweeps[curve.name] = arrivals_of(fit, family, curve.batch_sizes.tolist(), target, growth=study.growth).first
+            sizes = curve.batch_sizes.tolist()
+            sweeps[curve.name] = arrivals_of(fit, family, sizes, target, growth=study.growth, past_edge=True).first
         if progress:
             progress(i + 1, len(curves))
     return Predicted(sweeps, tuple(notes))

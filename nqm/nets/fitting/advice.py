@@ -25,8 +25,7 @@ from ...search.sweeps import Sweep, sweep
 from ...types import Array, Progress, Wrong
 from ..estimates import Estimate, bootstrap
 from .adaptive import inner_of
-from .arrivals import Arrivals, arrivals_of, decayed_steps, own_family, problem_at, quadratic_at
-from .edge import excess
+from .arrivals import FARTHEST_RATE, Arrivals, arrivals_of, decayed_steps, own_family, problem_at, quadratic_at
 from .hits import LATENESS, MAX_SAMPLED_STEPS, FirstHits
 from .prediction import check_metric, horizon_of, predict
 
@@ -329,9 +328,11 @@ def _how_sure(fit: Fit, advice: Advice, best: FirstHits) -> str:
     """How far the fit was found accurate, and what its error does to the steps."""
     reach = float(best.optimizer.effective_lr) * best.steps * float(fit.spectrum.h.max())
     said = [horizon_of(fit).sentence(reach)]
-    over = excess(fit.spectrum, best.optimizer, None) if fit.metric is None else 0.0
-    if over > 1:
-        said.append(f"its learning rate is {over:.3g} times the largest stable one on the measured curvature")
+    mine = next(one for one, hit in zip(advice.arrivals, advice.hits, strict=True) if hit is best)
+    if fit.metric is not None and "lr" in mine.expected.at_bound[advice._here(mine)]:
+        said.append(
+            f"its learning rate is at the end of what is tried, {FARTHEST_RATE:g} times that of the fit or an {FARTHEST_RATE:g}th"
+        )
     low, high = advice.low, advice.high
     assert low is not None
     assert high is not None

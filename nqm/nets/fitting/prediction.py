@@ -46,15 +46,15 @@ class Horizon:
     def sentence(self, reach: float, half: float = 0.0) -> str:
         """How to read a prediction up to lr x steps x curvature = ``reach``, whose interval ends at +``half`` of the loss."""
         if reach <= self.within_5:
-            level = f"within {100 * max(0.02 if reach <= self.within_2 else 0.05, half):.2g}%"
+            level = f"it within {100 * max(0.02 if reach <= self.within_2 else 0.05, half):.2g}%"
         else:
-            level = "further than 5%: take what lies past it as a direction, and fit again on the way"
+            level = "errors of more than 5%: take what lies past it as a direction, and fit again on the way"
         far = (
             f"lr x steps x curvature goes to {reach:.3g}; {self.source} stayed within 2% up to {self.within_2:.3g} and "
             f"within 5% up to {self.within_5:.3g}"
         )
         if self.own:
-            return f"{far}, so expect it {level}"
+            return f"{far}, so expect {level}"
         return f"not tested on this network: {far}, which may not hold here"
 
     @classmethod
@@ -68,8 +68,8 @@ class Horizon:
 
 USUAL_HORIZON = Horizon(300.0, 300.0, "checks of the built-in workloads, whose descents end at 300,", own=False)
 """The horizon of a fit that has not been checked itself, pooled from the files in docs/checks; a test repeats it."""
-METRIC_HORIZON = Horizon(30.0, 60.0, "checks of AdamW on three workloads, in the median,", own=False)
-"""The horizon of Adam and AdamW from a fit in their metric, from docs/checks/adamw.csv."""
+METRIC_HORIZON = Horizon(50.0, 150.0, "checks of AdamW on four workloads, in the median,", own=False)
+"""The horizon of Adam and AdamW from a fit in their metric: the shortest of the workloads in docs/checks/adamw.csv."""
 PLAIN_HORIZON = Horizon(10.0, 30.0, "checks of the built-in workloads, without a descent,", own=False)
 """The horizon of the plain quadratic, on the workload with the largest errors."""
 DIVERGED_PREDICTION = 1e3  # a prediction of Adam says that it diverges from this many times the checkpoint's loss on
@@ -100,6 +100,8 @@ PAST_HORIZON = (
     "this is {ratio:.2g} times as far as the descent of the fit, and past its end predictions were off by 4% in the median and "
     "fourfold at worst; fit again with a longer horizon"
 )
+UNLIKE_TRAINING = ("eval mode", "measured in float32")
+"""Words in the notes on a network that say that it was measured otherwise than it is usually trained."""
 PREDICTION_COLUMNS = ("steps", "loss", "low", "high", "reach")  # columns of a prediction's table
 
 
@@ -227,7 +229,7 @@ def _corrected(
 
 
 def _remarks(fit: Fit, prediction: Prediction) -> Iterator[str]:
-    """Sentences on the test of the fit, on negative curvature and on what lies past the descent."""
+    """Sentences on the test of the fit, on negative curvature, on how the network was measured, and on what lies past the descent."""
     assert fit.descent is not None
     if fit.tested is not None:
         errors = np.abs(fit.tested.errors)
@@ -236,6 +238,9 @@ def _remarks(fit: Fit, prediction: Prediction) -> Iterator[str]:
         yield f"the fit's own test, {within}, found it {off}"
     if fit.negative.told:
         yield fit.negative.sentence(None)
+    for note in fit.provenance.notes:
+        if any(words in note for words in UNLIKE_TRAINING):
+            yield f"{note}: a training that does otherwise may differ"
     end, reach = fit.descent.reach * float(fit.spectrum.h.max()), float(prediction.reach[-1])
     if reach > end * PAST_DESCENT:
         yield PAST_HORIZON.format(ratio=reach / end)
@@ -312,7 +317,8 @@ def horizon_of(fit: Fit, bent: bool = True) -> Horizon:
         reach = furthest(points, tol)
         return end if reach >= last * (1 - 1e-9) else reach  # the test held as far as it went
 
-    return Horizon(within(0.02), within(0.05), "the test of this fit, continued to the end of its descent,")
+    held, source = (within(0.02), within(0.05)), "the test of this fit"
+    return Horizon(*held, f"{source}, continued to the end of its descent," if end in held else source)
 
 
 def furthest(points: list[tuple[float, float]], tol: float) -> float:

@@ -56,7 +56,7 @@ class Verified(Readable):
     @property
     def inside(self) -> int:
         """How many of the trainings arrived inside the band that was promised."""
-        return int(((self.low <= self.hits) & (self.hits <= self.high)).sum())
+        return int((np.isfinite(self.hits) & (self.low <= self.hits) & (self.hits <= self.high)).sum())
 
     @property
     def message(self) -> str:

@@ -14,7 +14,7 @@ from nqm.nets.estimates import Measure
 from nqm.nets.fitting.descent import Descent
 from nqm.nets.fitting.edge import excess
 from nqm.nets.fitting.following import followed
-from nqm.nets.fitting.hits import FirstHits, Sampled, first_hits, tuned_for_hits
+from nqm.nets.fitting.hits import FirstHits, Sampled, first_hits, looks, tuned_for_hits
 from nqm.nets.fitting.model import Fit
 from nqm.optimizers import Optimizer
 from nqm.types import Wrong
@@ -77,12 +77,31 @@ def test_first_hits_come_before_the_expected_loss_arrives() -> None:
     assert tuned_for_hits(fit, SGD(0.1), expected, 4, target).steps <= found.steps
 
 
-def test_averages_stay_inside_the_edge() -> None:
+def test_only_sgd_is_tried_past_the_edge_and_only_if_asked() -> None:
     fit = given()
     edge = fit.problem.stability_limit(SGD(1.0))
-    found = tuned_for_hits(fit, EMA(SGD(0.9 * edge), 0.9), 50, 64, 0.8)
-    assert excess(fit.spectrum, found.optimizer, None) <= 1
-    assert (found.most, tuned_for_hits(fit, SGD(0.1), 1, 64, 0.8).most) == (150, 64)
+    for tuned, past, beyond in (
+        (EMA(SGD(0.9 * edge), 0.9), True, 0),
+        (SGD(0.9 * edge), False, 0),
+        (SGD(0.9 * edge), True, 1),
+    ):
+        tried = [tuned_for_hits(fit, tuned, 50, 1e6, 0.8, factors=(f,), past_edge=past) for f in (1.0, 1.9)]
+        assert sum(excess(fit.spectrum, one.optimizer, None) > 1 for one in tried) == beyond
+    assert tuned_for_hits(fit, SGD(0.1), 50, 64, 0.8).most == 150
+    assert tuned_for_hits(fit, SGD(0.1), 1, 64, 0.8).most == 64
+
+
+def test_looks_are_those_of_a_study() -> None:
+    """Steps that grow by 30% are 1, 2, 3, 4, 6, 8, 11, ...; a hit at every step is seen at the next of them."""
+    fit = given()
+    every = first_hits(fit, SGD(0.05), 8, 0.7, most=200)
+    grown = first_hits(fit, SGD(0.05), 8, 0.7, most=200, growth=0.3)
+    seen = np.array(list(looks(1, 0.3, 200)))
+    assert seen[:7].tolist() == [1, 2, 3, 4, 6, 8, 11]
+    assert set(grown.hits) <= set(seen.astype(float)) | {np.inf}
+    assert (grown.hits >= every.hits).all()
+    assert "looked at at steps" not in grown.message
+    assert "steps that grow by 30%" in grown.message
 
 
 def test_what_is_said() -> None:

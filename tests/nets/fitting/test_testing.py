@@ -66,7 +66,7 @@ def test_a_failed_test_claims_nothing() -> None:
     bad = replace(given, tested=replace(given.tested, predicted=2 * given.tested.predicted))
     ahead = bad.predict(SGD(0.1), 8, 20)
     assert (ahead.horizon.within_2, ahead.horizon.within_5) == (0, 0)
-    assert "further than 5%" in ahead.message
+    assert "errors of more than 5%" in ahead.message
     assert ahead.high[-1] > 1.5 * small().predict(SGD(0.1), 8, 20).high[-1]
 
 
