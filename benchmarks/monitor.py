@@ -2,6 +2,7 @@
 
     python -m benchmarks.monitor accuracy
     python -m benchmarks.monitor coverage
+    python -m benchmarks.monitor scatter
     python -m benchmarks.monitor cost
 
 The exact noise scale is that of all single-example gradients at the weights of each step. Steps are weighted as the monitor's
@@ -34,8 +35,14 @@ SETTINGS = [
     ("digits", 1797, 400, 256, 0.1),
     ("fashion_mlp", 2000, 0, 64, 0.05), ("fashion_mlp", 2000, 60, 256, 0.05), ("fashion_mlp", 2000, 400, 256, 0.05),
 ]  # fmt: skip
-COVERAGE_SETTINGS = [("digits", 1797, 0, 64, 0.1), ("digits", 1797, 60, 128, 0.1), ("digits", 1797, 400, 256, 0.1)]
+COVERAGE_SETTINGS = [
+    ("digits", 1797, 0, 64, 0.1), ("digits", 1797, 60, 128, 0.1), ("digits", 1797, 400, 256, 0.1),
+    ("fashion_mlp", 2000, 0, 64, 0.05), ("fashion_mlp", 2000, 60, 256, 0.05),
+]  # fmt: skip
 COVERAGE_RUNS = 40
+SCATTER_SETTINGS = [("digits", 1797, 400, 256, 0.1), ("fashion_mlp", 2000, 0, 64, 0.05)]
+"""The two settings of `accuracy` whose error is above 5%."""
+SCATTER_RUNS = 16
 
 
 def loss_of(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
@@ -136,6 +143,26 @@ def coverage() -> None:
         )
 
 
+def scatter() -> None:
+    """Whether errors above 5% are bias or chance: errors of noise, signal and ratio over seeds."""
+    for setting in SCATTER_SETTINGS:
+        rows = []
+        for seed in range(SCATTER_RUNS):
+            monitor, truth = followed(*setting, seed=seed)
+            weights = np.exp(-np.arange(len(truth))[::-1] / (STEPS // 2))
+            noise, signal = weights @ truth / weights.sum()
+            found = monitor._ratios["noise_scale"]
+            rows.append(
+                (found.noise / noise - 1, found.signal / signal - 1, monitor.noise_scale.value / noise * signal - 1)
+            )
+        means, sds = np.mean(rows, 0), np.std(rows, 0, ddof=1)
+        parts = zip(("noise", "signal", "ratio"), means, sds, strict=True)
+        said = ", ".join(f"{name} {m:+.1%} +- {s / SCATTER_RUNS**0.5:.1%} (sd {s:.1%})" for name, m, s in parts)
+        print(
+            f"{setting[:4]}, {SCATTER_RUNS} seeds: mean error of {said}; median of ratio {np.median(rows, 0)[2]:+.1%}"
+        )
+
+
 def cpu(work: Callable[[], object], repeat: int) -> list[float]:
     times = []
     for _ in range(repeat):
@@ -199,7 +226,7 @@ def cost() -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    known = {"accuracy": accuracy, "coverage": coverage, "cost": cost}
+    known = {"accuracy": accuracy, "coverage": coverage, "scatter": scatter, "cost": cost}
     for chosen in sys.argv[1:] or known:
         if chosen not in known:
             sys.exit(f"no measurement {chosen!r}; there are {', '.join(known)}")

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class LightningMonitor(Callback):
     """Measures before clipping in every step of a LightningModule with one optimizer; ``monitor`` has the numbers.
 
-    The size of a microbatch is the first axis of the first tensor of its batch, unless ``batch_size`` is given.
+    The size of a microbatch is the first axis of the first tensor of its batch, unless ``batch_size`` is given. Lightning gives
+    every microbatch the same weight, so ``reduction`` is "mean" if it is omitted.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -32,7 +33,9 @@ class LightningMonitor(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if len(trainer.optimizers) != 1:
             raise Wrong(f"a monitor follows one optimizer, and the module has {len(trainer.optimizers)}", "optimizer")
-        self.monitor = Monitor(pl_module, trainer.optimizers[0], **{"start": trainer.global_step, **self.options})
+        self.monitor = Monitor(
+            pl_module, trainer.optimizers[0], **{"start": trainer.global_step, "reduction": "mean", **self.options}
+        )
         if self._state:
             self.monitor.load_state_dict(self._state)
 

@@ -64,7 +64,7 @@ class Monitor:
     examples : number of examples of the data, if batches are taken from shuffled epochs; the noise scale is then that of exactly
         these examples. Otherwise examples count as drawn from endless data.
     reduction : "mean" if every backward pass has the same weight, whatever its number of examples; "sum" if every example has. It
-        matters only if the sizes of the passes differ.
+        matters only if the sizes of the passes differ; if omitted, such steps are not measured, and a warning says so.
     every : steps from one measurement to the next; 5 if omitted, and 20 with ``loss_of``.
     memory : number of measurements over which noise and signal are smoothed.
     pieces : number of pieces of a batch in a pass of its own.
@@ -79,7 +79,7 @@ class Monitor:
 
     def __init__(
         self, model: nn.Module, optimizer: Optimizer, *, loss_of: LossOf | None = None, batch_size: int | None = None,
-        examples: int | None = None, reduction: str = "mean", every: int | None = None, memory: int = MEMORY,
+        examples: int | None = None, reduction: str | None = None, every: int | None = None, memory: int = MEMORY,
         pieces: int = PIECES, curvature_every: int = 0, file: str | Path | None = None, start: int = 0,
     ) -> None:  # fmt: skip
         _check(model, optimizer, reduction)
@@ -262,12 +262,12 @@ class Monitor:
                 lines.write(json.dumps(row, allow_nan=False) + "\n")
 
 
-def _check(model: nn.Module, optimizer: Optimizer, reduction: str) -> None:
+def _check(model: nn.Module, optimizer: Optimizer, reduction: str | None) -> None:
     if not isinstance(model, nn.Module):
         raise Wrong(f"model must be a torch.nn.Module, got {type(model).__name__}", argument="model")
     if not isinstance(optimizer, Optimizer) and not hasattr(optimizer, "param_groups"):
         raise Wrong(f"optimizer must be a torch optimizer, got {type(optimizer).__name__}", argument="optimizer")
-    if reduction not in ("mean", "sum"):
+    if reduction not in (None, "mean", "sum"):
         raise Wrong(f"reduction must be 'mean' or 'sum', got {reduction!r}", argument="reduction")
     names = {base.__name__ for module in model.modules() for base in type(module).__mro__}
     if found := names & set(SHARDED):

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ...types import Wrong
 from ..trees import leaves
+from .gathering import Changed
 
 IGNORED_LABEL = -100  # the target of tokens that torch's and Hugging Face's losses omit
 
@@ -18,7 +19,7 @@ IGNORED_LABEL = -100  # the target of tokens that torch's and Hugging Face's los
 class Calls:
     """The sizes, weights and losses of the calls of a model under a gradient, until the next `clear`."""
 
-    def __init__(self, model: nn.Module, batch_size: int | None, reduction: str) -> None:
+    def __init__(self, model: nn.Module, batch_size: int | None, reduction: str | None) -> None:
         self.batch_size, self.reduction, self._on = batch_size, reduction, True
         self._forward = model.register_forward_pre_hook(self._call, with_kwargs=True)
         self._back = model.register_forward_hook(self._output)
@@ -91,4 +92,8 @@ class Calls:
             raise Wrong(f"{calls}; {remedy}", argument="batch_size")
         if len(self._tokens) == backward:
             return [float(t) for t in self._tokens], sizes
+        if self.reduction is None and len(set(sizes)) > 1:
+            differ = f"its backward passes have {min(sizes)} to {max(sizes)} examples, and their weights are not known"
+            remedy = "give Monitor reduction='mean' if every pass has the same weight, or 'sum' if every example has"
+            raise Changed(f"{differ}; {remedy}")
         return ([float(b) for b in sizes] if self.reduction == "sum" else [1.0] * backward), sizes

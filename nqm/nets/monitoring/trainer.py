@@ -30,7 +30,7 @@ class TrainerMonitor(TrainerCallback):
     ) -> None:
         model: nn.Module = given["model"]
         optimizer: Optimizer = given["optimizer"]
-        self.monitor = Monitor(model, optimizer, **{"start": state.global_step, **self.options})
+        self.monitor = Monitor(model, optimizer, **{"start": state.global_step, "reduction": "mean", **self.options})
 
     def on_pre_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any

@@ -132,6 +132,33 @@ def test_microbatches_of_different_sizes(reduction: str) -> None:
     assert np.abs(z).max() < 4
 
 
+def test_sizes_that_differ_are_not_guessed() -> None:
+    """A sum over examples and a mean of means are the same for equal sizes only, so without ``reduction`` the step is skipped."""
+    model = model_of()
+    monitor = Monitor(model, torch.optim.SGD(model.parameters(), 0.1), every=1)
+    x, y = batch_of(24, 0)
+    for low, high in ((0, 4), (4, 16), (16, 24)):
+        F.cross_entropy(model(x[low:high]), y[low:high], reduction="sum").backward()
+    with pytest.warns(UserWarning, match=r"passes have 4 to 12 examples.*reduction='mean'.*or 'sum'"):
+        assert monitor.step() is None
+    assert monitor.skipped == 1
+
+
+@pytest.mark.parametrize("unit", ["mean", "sum"])
+def test_the_noise_scale_does_not_depend_on_the_unit_of_the_loss(unit: str) -> None:
+    """A loss that is a sum has 8^2 times the noise and the signal of a mean over microbatches of 8, and the same noise scale."""
+    model = model_of()
+    monitor = Monitor(model, torch.optim.SGD(model.parameters(), 0.1), every=1)
+    batches = [batch_of(8, i) for i in range(3)]
+    for x, y in batches:
+        (F.cross_entropy(model(x), y, reduction=unit) / 3).backward()
+    row = monitor.step()
+    assert row is not None
+    noise, signal = direct(gradients(model, batches), 8)
+    factor = 64 if unit == "sum" else 1
+    np.testing.assert_allclose((row["noise"], row["signal"]), (factor * noise, factor * signal), rtol=1e-4)
+
+
 TRAININGS: dict[str, Callable[[nn.Module, torch.optim.Optimizer], Monitor | None]] = {
     "none": lambda model, optimizer: None,
     "gathered": lambda model, optimizer: Monitor(model, optimizer, every=1),
