@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from pages import PAPER, SIZES
+from pages import PAPER, SIZES, VIEWS
 
 from nqm import SGD, optimal_schedule, sweep
 
@@ -76,3 +76,34 @@ def test_the_figure_stays_in_sight_of_the_sliders_on_a_phone(open_page):
     plot = page.page.locator("#figure .plot").first.bounding_box()
     assert sheet["y"] + sheet["height"] <= 845
     assert plot["y"] + 0.6 * plot["height"] < sheet["y"]
+
+
+def test_a_time_line_empties_and_fills(open_page):
+    page = open_page("view=loss&run=SGD(lr=0.5)&batch=64&steps=5000")
+    heights = "(nodes) => nodes.map((node) => parseFloat(node.style.height))"
+    signal, noise = (page.page.eval_on_selector_all(f".fill.{kind}", heights) for kind in ("signal", "noise"))
+    page.page.click("#timeline-play")
+    page.eventually(lambda: page.page.input_value("#timeline-step") != "0", "the first frames")
+    page.page.click("#timeline-play")
+    page.page.evaluate(
+        "const range = document.getElementById('timeline-step'); range.value = range.max; range.dispatchEvent(new Event('input'))"
+    )
+    curve = page.shown()[0]
+    assert f"Step {curve['steps'][-1]:,}: loss {curve['loss'][-1]:.4g}" in page.text("#timeline .readout")
+    later = [page.page.eval_on_selector_all(f".fill.{kind}", heights) for kind in ("signal", "noise")]
+    assert all(b <= a for a, b in zip(signal, later[0], strict=True))
+    assert all(b >= a for a, b in zip(noise, later[1], strict=True))
+    assert later[0][0] == 0 < later[1][0]  # the steepest directions have lost their signal and hold noise
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_control_has_a_name_and_a_role(open_page, view):
+    page = open_page(f"view={view}&{SIZES}&cells=12&run=HeavyBall(lr=0.05,momentum=0.9)&steps=1000")
+    session = page.page.context.new_cdp_session(page.page)
+    nodes = session.send("Accessibility.getFullAXTree")["nodes"]
+    roles = {"button", "textbox", "combobox", "slider", "checkbox", "tab", "link", "menuitem", "spinbutton"}
+    controls = [node for node in nodes if not node.get("ignored") and node.get("role", {}).get("value") in roles]
+    assert len(controls) > 15
+    assert [node["role"]["value"] for node in controls if not node.get("name", {}).get("value", "").strip()] == []
+    ids = page.page.evaluate("[...document.querySelectorAll('[id]')].map((node) => node.id)")
+    assert len(ids) == len(set(ids))

@@ -9,6 +9,7 @@ import { showCode, showErrors, showFacts, showTables } from "./report.js";
 import { copyPicture, save } from "./save.js";
 import { showAbout, showHeadline } from "./explain.js";
 import { startTerms } from "./terms.js";
+import { Timeline } from "./timeline.js";
 import { startTheme } from "./theme.js";
 import { startTours } from "./tour.js";
 import { difference, withPinned } from "./compare.js";
@@ -43,6 +44,7 @@ let asked = 0; // when the current request was sent
 let again = false; // whether another request follows it
 let settling = null;
 let cards = [];
+let timeline = null;
 let pinned = null; // the answers for the pinned setting, and the view that they belong to
 
 const viewOf = (of) => VIEWS.find((view) => view.id === of.view) ?? steps;
@@ -51,6 +53,7 @@ async function start() {
   startTheme(byId("theme"), () => nqm.shown && draw(nqm.shown.answers, nqm.shown.state));
   byId("share").addEventListener("click", share);
   byId("reset").addEventListener("click", () => update({ ...DEFAULTS, o: [...DEFAULTS.o], view: state().view }));
+  timeline = new Timeline(byId("timeline"));
   startUndo();
   startPin();
   if (matchMedia("(max-width: 980px)").matches) byId("drawer").open = false;
@@ -275,6 +278,7 @@ function failed(error) {
 function blank(nothing) {
   for (const id of ["facts", "downloads", "code", "numbers"]) byId(id).hidden = nothing;
   if (nothing) showHeadline("");
+  if (nothing) timeline.show(null);
 }
 
 function draw(answers, of) {
@@ -287,6 +291,7 @@ function draw(answers, of) {
   figure = drawFigure(byId("figure"), { ...model, panels: model.panels.filter((panel) => !panel.edited) }, view.pick ? (...at) => pick(view, answers, model, at) : null);
   const commands = (view.commands?.(answers) ?? answers).filter((answer) => answer?.command);
   showHeadline(view.headline?.(answers, of) ?? "");
+  timeline.show(view.timeline?.(answers) ?? null);
   showFacts(view.facts?.(answers, of) ?? [], view.summary?.(answers));
   showTables(() => view.tables?.(answers, of) ?? []);
   showCode(commands);

@@ -12,14 +12,13 @@ import { parametersOf, readTree } from "../composer.js";
 import { SHAPES, equalPieces, printPieces, readPieces, shaped, stretched } from "../pieces.js";
 
 const COUNTS = ["1", "2", "5", "10", "20", "50"].map((n) => [n, n]);
-const KEYS = "Drag the tops and the ends of pieces. Keys: arrows move (Shift: finer); on a piece, Home resets, + splits, Delete removes.";
 
 export const schedule = {
   id: "schedule",
   tab: "Schedule",
   title: "A schedule of the learning rate",
   about: {
-    see: "Factors that multiply the learning rate of the setting, piece by piece, and the exact loss under them beside that of the constant rate.",
+    see: "Factors that multiply the learning rate, piece by piece, and the exact loss under them. Drag the tops and the ends of pieces. Keys: arrows move (Shift: finer); on a piece, Home resets, + splits, Delete removes.",
     why: "A large rate removes the signal quickly and leaves noise; a small one at the end removes the noise.",
     tries: [["A short cooldown", { schedule: "Schedule([80000, 20000], [1, 0.1])", steps: "100000" }], ["One constant rate", { schedule: "", pieces: "1" }]],
   },
@@ -54,7 +53,7 @@ export const schedule = {
       this.editor = new ScheduleEditor(this.box, (pieces) => this.tell(pieces));
     }
     this.tell = (pieces) => update({ schedule: printPieces(pieces) });
-    if (this.box.parentNode !== box) box.replaceChildren(this.box, element("p", { class: "note" }, KEYS));
+    if (this.box.parentNode !== box) box.replaceChildren(this.box);
     const pieces = piecesOf(state);
     if (pieces) this.editor.show(pieces);
     else this.box.replaceChildren(element("p", { class: "note" }, "This schedule changes at every step. Choose a number of pieces to get one that you can drag."));
@@ -93,7 +92,7 @@ export const schedule = {
     ].filter((line) => line.y.length);
     const marks = [{ kind: "h", at: Number(state.target), role: "c2", dash: "dot", label: `target ${state.target}`, side: "left", inside: true }];
     const rate = { label: "multiplier of the learning rate", x: scheduled.steps, y: scheduled.multipliers?.lr ?? [], role: "c3", stairs: true };
-    const loss = { title: "Loss", x: { label: "step", scale: "linear", air: 0 }, y: lossAxis(scheduled, constant), lines, marks, height: 250 };
+    const loss = { x: { label: "step", scale: "linear", air: 0 }, y: lossAxis(scheduled, constant), lines, marks, height: 215 };
     // The editor shows the pieces; downloads show them as a panel.
     const edited = Boolean(piecesOf(state));
     const shape = { title: "Schedule", edited, x: { label: "step", scale: "linear" }, y: { label: "× learning rate", scale: "linear" }, lines: [rate], height: 220 };
