@@ -12,7 +12,7 @@ import numpy as np
 from ..engine.run import number, numbers
 from ..engine.schedule import Schedule
 from ..engine.spectrum import Spectrum, decades
-from ..logs import Forecast
+from ..logs import Forecast, Log, Outlook
 from ..nets.fitting.model import Fit
 from ..optimizers import SGD, Optimizer
 from ..optimizers.base import parameters
@@ -199,6 +199,41 @@ def _fitted(fit: Fit) -> dict[str, object]:
     }
 
 
+def outlook(problem: Given, schedule: PlannedSchedule | None, peak: float | None, best: int | None) -> Answer:
+    """Logged losses beside those of the law that was fitted to them, a run that was not made, and the best one."""
+    found = problem.spectrum.forecast
+    if found is None:
+        raise Wrong("open a log of training first: a CSV, or a trainer_state.json", argument="spectrum")
+    planned = None if schedule is None else found.predict(schedule.schedule, peak=peak or found.peaks[1])
+    runs = [_measured(found, log) for log in found.logs]
+    chosen = None if best is None else _told(found.optimal_schedule(best).outlook)
+    return {
+        "runs": runs, "planned": planned and _told(planned), "best": chosen, "error": found.error, "peak": found.peaks[1],
+        "remarks": [*found.remarks, *found.undecided], "optimizer": found.optimizer,
+    }  # fmt: skip
+
+
+def _measured(found: Forecast, log: Log) -> Answer:
+    """A log with the fitted loss at its steps, and by how much the logged loss is above it."""
+    fitted, which = found.predict(log), _thinned(len(log.step))
+    residual = log.loss / fitted.loss - 1
+    columns = {"step": log.step, "loss": log.loss, "fitted": fitted.loss, "residual": residual}
+    return {"name": log.name, **{name: numbers(column[which]) for name, column in columns.items()}}
+
+
+def _told(run: Outlook) -> Answer:
+    which = _thinned(len(run.steps))
+    rates = np.asarray(run.rates)[np.maximum(np.asarray(run.steps, dtype=int)[which] - 1, 0)]
+    columns = {"steps": run.steps, "loss": run.loss, "low": run.low, "high": run.high}
+    told = {name: numbers(np.asarray(column)[which]) for name, column in columns.items()}
+    return {**told, "rates": numbers(rates), "message": run.sentence}
+
+
+def _thinned(size: int) -> Array:
+    """At most `ServerLimits.nodes_shown` indices, evenly spread, with the first and the last."""
+    return np.unique(np.linspace(0, size - 1, min(size, SERVER.nodes_shown)).round().astype(int))
+
+
 def predict(
     problem: Given, optimizer: Optimizer, batch_size: float, steps: int, schedule: PlannedSchedule | None, epochs: bool,
     quadratic: bool,
@@ -214,6 +249,7 @@ def predict(
 ENDPOINTS: dict[str, Callable[..., Answer]] = {
     "curve": curve, "steps": steps, "tune": tune, "sweep": sweep, "schedule": schedule, "map": phases,
     "spectrum": spectrum, "predict": predict, "preview": preview,
+    "outlook": outlook,
 }  # fmt: skip
 
 

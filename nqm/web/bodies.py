@@ -175,6 +175,9 @@ BODIES: dict[str, ObjectValue] = {
         {**given, **optimizer, **target, "batch_size": Field(batch_size, None), "x": Field(axis), "y": Field(axis)}, _map
     ),
     "spectrum": ObjectValue(as_it_is),
+    "outlook": ObjectValue({
+        **as_it_is, **planned, "peak": Field(positive, None), "best": horizon,
+    }),
     "predict": ObjectValue({
         **as_it_is, **optimizer, **at, "steps": Field(steps), **planned,
         "epochs": Field(FLAG, False), "quadratic": Field(FLAG, False),

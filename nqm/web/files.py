@@ -1,4 +1,4 @@
-"""Uploaded files of `nqm fit`, `nqm spectrum` and `nqm forecast`, read from bytes within limits and without pickle."""
+"""Uploaded files of `nqm fit`, `nqm spectrum` and `nqm forecast`, and logs, read from bytes within limits and without pickle."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from ..engine.spectrum import Spectrum
-from ..logs import Forecast
-from ..logs.saving import FORECAST_FORMAT
+from ..logs import Forecast, forecast, read_logs
+from ..logs.saving import FORECAST_FORMAT, as_dict
 from ..nets.fitting.model import Fit
 from ..types import Array, Wrong
 from .fields import Refused
@@ -29,6 +29,9 @@ UNPACKED_BYTES = 2**25  # Largest size of an .npz file when unpacked; 20,000 mod
 PROBES = 1_000  # Largest number of probes of a measurement.
 DESCENT_STEPS = 10**6  # Last step that the descent of a fit may have.
 LOGGED_STEPS = 10**7  # Last step that a log of a forecast may have; the rates of all steps are held in memory.
+LOG_ENDINGS = (".csv", ".tsv", ".jsonl")  # Names of files that are read as logs.
+LOGS = 32  # Largest number of runs in a log that is uploaded.
+LOG_POINTS = 50_000  # Largest number of points of such a log; a forecast of 10,000 takes about a second.
 LARGEST_THETA = 100.0  # Largest logarithm of a parameter of a forecast, far from overflow and from any fit.
 FILES_KEPT = 8  # Number of files that a process keeps after reading them.
 DAMAGE = (
@@ -100,7 +103,7 @@ def read(content: bytes, key: str, name: str = "") -> SpectrumSource:
     except DAMAGE as error:
         raise Wrong(f"this is no file of nqm fit, nqm spectrum or nqm forecast: {error}") from None
     if isinstance(found, Forecast):
-        modes, data = found.problem.spectrum, json.loads(content.decode())
+        modes, data = found.problem.spectrum, as_dict(found)
         return SpectrumSource(_tidy(name, "forecast.json"), modes, key, forecast=found, content=data)
     fit, spectrum = (found, found.spectrum) if isinstance(found, Fit) else (None, found)
     if fit is not None:
@@ -117,6 +120,8 @@ def _load(content: bytes, name: str) -> Fit | Forecast | Spectrum:
         if sum(member.file_size for member in members) > UNPACKED_BYTES:
             raise Wrong(f"this file would take more than {UNPACKED_BYTES:,} bytes unpacked")
         names, ending = {Path(member.filename).stem for member in members}, ".npz"
+    elif _is_log(content, name):
+        return _fitted(content, name)
     else:
         names, ending = json.loads(content.decode()), ".json"
         if not isinstance(names, dict):
@@ -128,6 +133,27 @@ def _load(content: bytes, name: str) -> Fit | Forecast | Spectrum:
         path = Path(folder, _tidy(name, "file.json")).with_suffix(ending)
         path.write_bytes(content)
         return Fit.load(path) if "about" in names or "format" in names else Spectrum.load(path)
+
+
+def _is_log(content: bytes, name: str) -> bool:
+    """Whether a file is a log of training: by its ending, or as Hugging Face's trainer_state.json."""
+    return name.lower().endswith(LOG_ENDINGS) or (name.lower().endswith(".json") and b'"log_history"' in content)
+
+
+def _fitted(content: bytes, name: str) -> Forecast:
+    """The forecast that is fitted to a log."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, re.sub(r"[^\w.-]", "_", Path(name).name, flags=re.ASCII).lstrip("-."))
+        path.write_bytes(content)
+        try:
+            logs = read_logs(path)
+        except Wrong as wrong:  # The sentence quotes the path, of which the user knows the name alone.
+            raise Wrong(str(wrong).replace(f"{path.parent}/", ""), wrong.argument) from None
+    points = sum(len(log.step) for log in logs)
+    if len(logs) > LOGS or points > LOG_POINTS:
+        most = f"a log may have at most {LOGS} runs and {LOG_POINTS:,} points"
+        raise Wrong(f"{most}; this has {len(logs)} runs and {points:,} points")
+    return forecast(logs)
 
 
 def _forecast(data: dict[str, object]) -> Forecast:

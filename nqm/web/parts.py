@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ..show.tables import plain
 
 
-class Parts:
+class AnswerParts:
     """Where an endpoint tells parts of its answer. Outside a worker nobody listens."""
 
     tell: Callable[[bytes], object] = bytes
@@ -17,4 +17,4 @@ class Parts:
         self.tell(json.dumps(plain(part), allow_nan=False, separators=(",", ":")).encode())
 
 
-PARTS = Parts()
+PARTS = AnswerParts()

@@ -25,7 +25,7 @@ from .fields import told
 from .limits import REQUEST, SERVER, Recent
 
 WARM = "nqm.web.warm"
-QUICK_ENDPOINTS = frozenset({"curve", "steps", "spectrum", "upload", "predict", "preview"})
+QUICK_ENDPOINTS = frozenset({"curve", "steps", "spectrum", "upload", "predict", "preview", "outlook"})
 """Endpoints that may use every worker; requests to the others leave one free."""
 ATTEMPTS = 5  # If a worker does not start, it is started this many times more.
 GRACE = 0.3  # Seconds that an abandoned computation may still take: most curves end sooner than a new worker starts.

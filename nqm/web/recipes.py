@@ -35,6 +35,8 @@ def recipe(endpoint: str, values: Mapping[str, Any], quick: bool = False) -> dic
     if endpoint == "preview":  # Its answer is about that of the sweep, which is what to run.
         endpoint, values = "sweep", {k: v for k, v in values.items() if not k.startswith("near")}
     given, usual = values["problem"], BODIES[endpoint].fields
+    if endpoint == "outlook":
+        return _outlook(values)
     if endpoint == "spectrum":
         command = shlex.join(["nqm", "spectrum", _spectrum(given), "--json"])
         return {"command": command, "python": python(f"answer = {_python_spectrum(given)}")}
@@ -68,6 +70,18 @@ def recipe(endpoint: str, values: Mapping[str, Any], quick: bool = False) -> dic
         words += ["--label-noise", exact(given.label_noise)]
     command = shlex.join(["nqm", *words])
     return {"command": command, "python": python(problem, f"answer = {answer}")}
+
+
+def _outlook(values: Mapping[str, Any]) -> dict[str, str]:
+    """The prediction of a forecast; without a schedule, that of its first log."""
+    name, plan, peak = values["problem"].spectrum.name, values["schedule"], values["peak"]
+    words, call = ["--log", "1"], "forecast.predict(forecast.logs[0])"
+    if plan is not None:
+        option, argument = _written("schedule", plan)
+        words = [*option, *(["--peak", exact(peak)] if peak else [])]
+        call = f"forecast.predict({argument.partition('=')[2]}, peak={peak or 'forecast.peaks[1]'})"
+    command = shlex.join(["nqm", "forecast", "predict", name, *words, "--json"])
+    return {"command": command, "python": python(f"forecast = Forecast.load({name!r})", f"answer = {call}")}
 
 
 def source(optimizer: Optimizer) -> str:

@@ -59,6 +59,12 @@ def test_downloads(open_page, tmp_path):
     kept = json.loads(download(page, "json", tmp_path).read_text())
     assert kept["answers"] == page.shown()
     assert len(figure["panels"][0]["lines"]) == 6
+    series = {row["series"] for row in table if row["x"] and row["y"]}
+    assert {"perfect scaling of SGD()", "perfect scaling of HeavyBall()"} <= series  # each has a name of its own
+    words = "".join(drawing.itertext())
+    assert "Momentum keeps scaling to batch size" in words
+    assert "Problem: power_law(10000). nqm " in words
+    assert page.page.evaluate("window.nqm.shown.link") in words
 
 
 @pytest.mark.parametrize("state", [LINES, MAP], ids=["lines", "map"])

@@ -173,4 +173,26 @@
     },
     ["Momentum keeps scaling to batch size 19,800; plain SGD stops at 335: 59 times further.", "The batch size makes no difference here. Adam takes 2 steps, plain SGD 4 times as many."],
   ],
+  "heights of bars": [
+    "timeline",
+    async (m) => {
+      return [m.barHeight(1, 1), m.barHeight(1e-2, 1), m.barHeight(1e-9, 1), m.barHeight(0, 1)];
+    },
+    [1, 0.5, 0, 0],
+  ],
+  "shapes of schedules": [
+    "pieces",
+    async (m) => {
+      return [m.shaped("linear", 100, 4), m.shaped("wsd", 100, 10).lr.slice(-3), m.shaped("cosine", 10, 2).lr];
+    },
+    [{ "lengths": [25, 25, 25, 25], "lr": [0.875, 0.625, 0.375, 0.125] }, [1, 0.75, 0.25], [0.8536, 0.1464]],
+  ],
+  "a difference in words": [
+    "compare",
+    async (m) => {
+      const of = (y) => [{ name: "SGD", x: [1, 2, 3], y, unit: "steps" }];
+      return [m.difference(of([50, 25, null]), of([100, 50, 9])), m.difference(of([1, 1, 1]), [])];
+    },
+    ["Against the pinned setting, SGD: 50% fewer steps.", "Nothing here can be compared with the pinned setting."],
+  ],
 });

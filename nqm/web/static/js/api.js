@@ -45,7 +45,7 @@ export async function stream(path, body, signal, heard) {
   if (answers.has(key)) return answers.get(key);
   const headers = { "Content-Type": "application/json", Accept: "text/event-stream" };
   const response = await reach(path, { method: "POST", headers, body: text, signal });
-  if (!response.ok || !response.headers.get("Content-Type")?.startsWith("text/event-stream")) return read(response);
+  if (!response.ok || !response.headers.get("Content-Type")?.startsWith("text/event-stream")) return read(response); // it was refused, or something in between cannot stream
   const { status, answer } = await lastOf(response.body, heard);
   if (status !== 200) throw new Refused(answer?.error ?? "The answer broke off.", status, answer?.field, answer?.argument);
   answers.set(key, answer);

@@ -4,7 +4,7 @@ import { valueText, ticksOf } from "./format.js";
 import { halved, merged, moved, raised } from "./pieces.js";
 
 const NS = "http://www.w3.org/2000/svg";
-const HEIGHT = 244;
+const HEIGHT = 196;
 const PAD = { left: 64, right: 26, top: 12, bottom: 56 }; // steps stand above those of the loss
 const GRIP = { wide: 10, tall: 18 }; // drawn where a piece ends
 const FINGER = 28; // what a finger needs, where its neighbours leave as much

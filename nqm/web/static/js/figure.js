@@ -73,6 +73,7 @@ export class PanelChart {
     this.kept = this.drawn.map((line, i) => (line.x.length ? i : -1)).filter((i) => i >= 0);
     const data = tables.length ? uPlot.join(tables) : [[this.limits.x[0], this.limits.x[1]]];
     this.chart = new uPlot(this.options(), data, this.plot);
+    this.chart.over.addEventListener("pointerdown", (event) => (this.finger = event.pointerType === "touch"));
     this.chart.over.addEventListener("click", () => this.click());
     const { items, values } = legendEntries(this.panel, this.colour, this.hidden, (i) => this.toggle(i));
     this.values = values;
@@ -211,11 +212,21 @@ export class PanelChart {
     if (!this.pickable || left < 0) return;
     if (this.panel.heat) {
       this.cell = this.cellAt(this.chart.posToVal(left, "x"), this.chart.posToVal(top, "y"));
-      this.onPick(null, this.cell);
+      if (this.meant(this.cell.join(" "))) this.onPick(null, this.cell);
+      else this.chart.redraw(false);
       return;
     }
     const near = this.nearest(left, top);
-    if (near) this.onPick(near.line, near.index);
+    if (!near) return;
+    if (this.meant(`${near.line} ${near.index}`)) this.onPick(near.line, near.index);
+    else this.read(near.line, near.index, ". Tap again to open it.");
+  }
+
+  /** Whether a click opens a point. A finger has no hover: its first tap reads the point, the second opens it. */
+  meant(point) {
+    const again = !this.finger || this.tapped === point;
+    this.tapped = point;
+    return again;
   }
 
   /** The point closest to a place on the screen, among the visible lines whose points can be chosen. */
@@ -277,8 +288,14 @@ export class PanelChart {
     this.at = clamp((this.at ?? (across > 0 ? -1 : line.x.length)) + across, line.x.length);
     const [value, height] = [line.x[this.at], line.y[this.at]];
     this.chart.setCursor({ left: this.chart.valToPos(value, "x"), top: height === null ? 0 : this.chart.valToPos(height, "y") });
+    this.read(this.active, this.at);
+  }
+
+  /** Say the value of a point. */
+  read(which, at, more = "") {
+    const line = this.panel.lines[which];
     this.readout.setAttribute("aria-live", "polite");
-    this.say(`${line.label}: ${valueText(height)} at ${x.label} ${this.across(value)}`);
+    this.say(`${line.label}: ${valueText(line.y[at])} at ${this.panel.x.label} ${this.across(line.x[at])}${more}`);
   }
 
   across(value) {

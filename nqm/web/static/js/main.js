@@ -2,16 +2,18 @@
 
 import { Latest, get, isAbort } from "./api.js";
 import { learn } from "./catalogue.js";
-import { DEFAULTS, link, redo, state, subscribe, undo, undoable, update } from "./state.js";
+import { DEFAULTS, fromHash, link, redo, state, subscribe, toHash, undo, undoable, update } from "./state.js";
 import { byId, element } from "./dom.js";
 import { drawFigure } from "./figure.js";
 import { showCode, showErrors, showFacts, showTables } from "./report.js";
-import { save } from "./save.js";
+import { copyPicture, save } from "./save.js";
 import { showAbout, showHeadline } from "./explain.js";
 import { startTerms } from "./terms.js";
+import { Timeline } from "./timeline.js";
 import { startTheme } from "./theme.js";
 import { startTours } from "./tour.js";
-import { ask, startUploads } from "./upload.js";
+import { difference, withPinned } from "./compare.js";
+import { ask, openFile, startUploads } from "./upload.js";
 import { withValues } from "./composer.js";
 import { ProblemCard } from "./cards/problem.js";
 import { FamiliesCard } from "./cards/families.js";
@@ -22,10 +24,11 @@ import { settings } from "./views/settings.js";
 import { schedule } from "./views/schedule.js";
 import { map } from "./views/map.js";
 import { network } from "./views/network.js";
+import { runs } from "./views/runs.js";
 
-const VIEWS = [steps, loss, settings, schedule, map, network];
+const VIEWS = [steps, loss, settings, schedule, map, network, runs];
 const FORMATS = ["png", "svg", "csv", "json", "html"];
-const CHOICES = ["kind", "x", "y", "run", "critical", "limits", "rate", "pieces", "cells", "grid"]; // state that the controls above a figure show
+const CHOICES = ["kind", "x", "y", "run", "critical", "limits", "shape", "rate", "pieces", "cells", "grid"]; // state that the controls above a figure show
 const SETTLE = 250; // ms between the last move of a slider and the exact request
 const PATIENCE = 2000; // ms that a quick answer may take before a newer request replaces it
 
@@ -41,6 +44,8 @@ let asked = 0; // when the current request was sent
 let again = false; // whether another request follows it
 let settling = null;
 let cards = [];
+let timeline = null;
+let pinned = null; // the answers for the pinned setting, and the view that they belong to
 
 const viewOf = (of) => VIEWS.find((view) => view.id === of.view) ?? steps;
 
@@ -48,7 +53,9 @@ async function start() {
   startTheme(byId("theme"), () => nqm.shown && draw(nqm.shown.answers, nqm.shown.state));
   byId("share").addEventListener("click", share);
   byId("reset").addEventListener("click", () => update({ ...DEFAULTS, o: [...DEFAULTS.o], view: state().view }));
+  timeline = new Timeline(byId("timeline"));
   startUndo();
+  startPin();
   if (matchMedia("(max-width: 980px)").matches) byId("drawer").open = false;
   buildTabs();
   buildDownloads();
@@ -68,6 +75,7 @@ async function start() {
   ];
   startTerms();
   startUploads((error) => showErrors([error]));
+  startDrops();
   startTours(change);
   subscribe(onChange);
   showView();
@@ -97,7 +105,50 @@ function onChange(next, changed) {
 }
 
 function refreshed(changed) {
-  if (changed.has("view") || [...changed].some((key) => viewOf(state()).uses.includes(key))) refresh(changed);
+  if (changed.has("view") || changed.has("pin") || [...changed].some((key) => viewOf(state()).uses.includes(key))) refresh(changed);
+}
+
+/** A file may be dropped anywhere. */
+function startDrops() {
+  addEventListener("dragover", (event) => event.preventDefault());
+  addEventListener("drop", (event) => {
+    if (event.defaultPrevented || !event.dataTransfer.files[0]) return;
+    event.preventDefault();
+    openFile(event.dataTransfer.files[0], change);
+  });
+}
+
+/** Pin the current setting, or take the pin away. */
+function startPin() {
+  const button = byId("pin");
+  button.addEventListener("click", () => change({ pin: state().pin ? "" : toHash({ ...state(), pin: "", data: "", name: "" }) }));
+  const show = () => {
+    button.setAttribute("aria-pressed", String(Boolean(state().pin)));
+    button.textContent = state().pin ? "Unpin" : "Pin";
+  };
+  subscribe(show);
+  show();
+}
+
+/** The answers for the pinned setting in the current view; null if they cannot be had. The page remembers them. */
+async function askPinned(view, of, signal) {
+  const then = { ...fromHash(of.pin), view: of.view, data: of.data, name: of.name };
+  try {
+    return { pin: of.pin, view: view.id, then, answers: await view.ask(then, signal, () => {}, false) };
+  } catch (error) {
+    if (isAbort(error)) throw error;
+    return null;
+  }
+}
+
+/** The figure with the pinned one in it, and the difference in words. */
+function compared(view, model, answers, of) {
+  const box = byId("compared");
+  const shown = of.pin && pinned?.pin === of.pin && pinned.view === view.id;
+  box.hidden = !shown || !view.measures;
+  if (!shown) return model;
+  if (view.measures) box.textContent = difference(view.measures(answers), view.measures(pinned.answers));
+  return withPinned(model, view.figure(pinned.answers, pinned.then));
 }
 
 /** Buttons and keys that take changes back; inside a text field the keys belong to the field. */
@@ -154,7 +205,7 @@ function showCards(of) {
 /** Send the requests of the view. While a slider moves, quick views send quick requests, and an exact one when it rests. */
 function refresh(changed = new Set(["view"])) {
   const view = viewOf(state());
-  const moving = Boolean(view.quick?.(state())) && !["view", "o", "sizes", "critical", "limits", "rate"].some((key) => changed.has(key));
+  const moving = Boolean(view.quick?.(state())) && !["view", "pin", "o", "sizes", "critical", "limits", "rate"].some((key) => changed.has(key));
   clearTimeout(settling);
   if (moving) settling = setTimeout(() => run(view, false), SETTLE);
   if (moving && asked && performance.now() - asked < PATIENCE) {
@@ -182,6 +233,8 @@ async function run(view, moving) {
     const answers = await view.ask(of, signal, progress, moving);
     if (signal.aborted) return;
     const answered = performance.now();
+    if (of.pin && !moving) pinned = await askPinned(view, of, signal);
+    if (signal.aborted) return;
     draw(answers, of);
     finished(view, answers, { began, since, answered }, moving);
   } catch (error) {
@@ -225,11 +278,12 @@ function failed(error) {
 function blank(nothing) {
   for (const id of ["facts", "downloads", "code", "numbers"]) byId(id).hidden = nothing;
   if (nothing) showHeadline("");
+  if (nothing) timeline.show(null);
 }
 
 function draw(answers, of) {
   const view = viewOf(of);
-  const model = view.figure(answers, of);
+  const model = compared(view, view.figure(answers, of), answers, of);
   figure?.destroy();
   byId("figure").classList.toggle("pair", Boolean(view.pair) && model.panels.length !== 3);
   byId("figure").classList.toggle("triple", Boolean(view.pair) && model.panels.length === 3);
@@ -237,11 +291,12 @@ function draw(answers, of) {
   figure = drawFigure(byId("figure"), { ...model, panels: model.panels.filter((panel) => !panel.edited) }, view.pick ? (...at) => pick(view, answers, model, at) : null);
   const commands = (view.commands?.(answers) ?? answers).filter((answer) => answer?.command);
   showHeadline(view.headline?.(answers, of) ?? "");
+  timeline.show(view.timeline?.(answers) ?? null);
   showFacts(view.facts?.(answers, of) ?? [], view.summary?.(answers));
   showTables(() => view.tables?.(answers, of) ?? []);
   showCode(commands);
   blank(false);
-  nqm.shown = { view: view.id, figure: model, answers, state: of, commands: commands.map(({ command, python }) => ({ command, python })), link: link(of) };
+  nqm.shown = { view: view.id, figure: model, answers, state: of, commands: commands.map(({ command, python }) => ({ command, python })), link: link(of), sentence: byId("headline").textContent };
 }
 
 function pick(view, answers, model, at) {
@@ -305,7 +360,13 @@ function buildDownloads() {
     const get = () => nqm.shown && save(kind, nqm.shown).catch((error) => showErrors([error]));
     return element("button", { class: "quiet", type: "button", id: `save-${kind}`, onclick: get }, names[kind] ?? kind.toUpperCase());
   });
-  byId("downloads").replaceChildren("Download what is shown:", ...buttons);
+  const copy = element("button", { class: "quiet", type: "button", id: "copy-picture" }, "Copy picture");
+  copy.addEventListener("click", async () => {
+    const done = nqm.shown && (await copyPicture(nqm.shown).then(() => true, () => false));
+    copy.textContent = done ? "Picture copied" : "Not allowed; download the PNG";
+    setTimeout(() => (copy.textContent = "Copy picture"), 2000);
+  });
+  byId("downloads").replaceChildren("To send:", copy, ...buttons);
 }
 
 async function share() {

@@ -3,7 +3,8 @@
 // figure: {title, panels: [panel], notes: [text]}
 // panel:  {title, x: axis, y: axis, lines, marks, strips, heat, paths, height, edited}; an edited panel is in the schedule editor
 // axis:   {label, scale: "linear" | "log" | "log2" | "memory", min, max}
-// line:   {label, x: [], y: [], role, dash: "solid" | "dash" | "dot", width, points, stairs, pick, end}; end is its name on paper
+// line:   {label, x: [], y: [], role, dash: "solid" | "dash" | "dot", width, points, stairs, pick, end, series}; end is its name
+//         on paper, series its name in CSV where several lines share a label
 // mark:   {kind: "v" | "h", at, role, label, dash, inside, side, below} or {kind: "point", x, y, role, label}
 // strip:  {label, role, parts: [{from, to, label, opacity}]}, a row of intervals along the bottom
 // heat:   {xs, ys, rows, kinds, label, missing}, rows[j][i] belongs to xs[i], ys[j]; where there is no number it is null, and
@@ -88,7 +89,7 @@ export function rowsOf(figure) {
   for (const panel of figure.panels) {
     const name = panel.title ?? figure.title;
     for (const line of [...panel.lines, ...(panel.paths ?? [])]) {
-      line.x.forEach((x, i) => rows.push([name, line.label, panel.x.label, x, panel.y.label, line.y[i] ?? ""]));
+      line.x.forEach((x, i) => rows.push([name, line.series ?? line.label, panel.x.label, x, panel.y.label, line.y[i] ?? ""]));
     }
     for (const mark of panel.marks ?? []) {
       if (mark.kind === "v") rows.push([name, mark.label, panel.x.label, mark.at, panel.y.label, ""]);

@@ -67,3 +67,18 @@ export function merged({ lengths, lr }, i) {
   const to = i > 0 ? i - 1 : 1;
   return { lengths: lengths.map((n, k) => (k === to ? n + lengths[i] : n)).filter((n, k) => k !== i), lr: lr.filter((v, k) => k !== i) };
 }
+
+/** Usual shapes of a schedule: the multiplier at a part of the run. */
+export const SHAPES = {
+  cosine: { name: "Cosine", at: (part) => (1 + Math.cos(Math.PI * part)) / 2 },
+  wsd: { name: "WSD", at: (part) => Math.min(1, (1 - part) / 0.2) },
+  linear: { name: "Linear", at: (part) => 1 - part },
+  step: { name: "Step", at: (part) => (part < 0.5 ? 1 : part < 0.8 ? 0.3 : 0.1) },
+};
+
+/** A usual shape as pieces of equal length, each at the multiplier of its middle. */
+export function shaped(name, steps, count) {
+  const pieces = equalPieces(steps, count);
+  const n = pieces.lengths.length;
+  return { lengths: pieces.lengths, lr: pieces.lr.map((_, i) => Number(SHAPES[name].at((i + 0.5) / n).toPrecision(4))) };
+}

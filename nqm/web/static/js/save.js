@@ -5,18 +5,33 @@ import { rowsOf } from "./model.js";
 import { colours } from "./theme.js";
 import { element } from "./dom.js";
 import { pageOf } from "./onefile.js";
+import { known } from "./catalogue.js";
 
+const LONGEST_LINK = 600; // letters of a link on a picture; one with a file in it is longer
 const SCALE = 2; // pixels of a PNG for each of its SVG
 
 /** Save the shown figure; `shown` is {figure, answers, state, commands, link}. */
 export async function save(kind, shown) {
   const name = `nqm-${shown.state.view}`;
-  const svg = () => svgOf(shown.figure, colours());
+  const svg = () => pictureOf(shown);
   if (kind === "svg") return give(new Blob([svg()], { type: "image/svg+xml" }), `${name}.svg`);
   if (kind === "png") return give(await raster(svg()), `${name}.png`);
   if (kind === "csv") return give(new Blob([csv(rowsOf(shown.figure))], { type: "text/csv" }), `${name}.csv`);
   if (kind === "json") return give(new Blob([jsonOf(shown)], { type: "application/json" }), `${name}.json`);
   return give(new Blob([await pageOf(shown)], { type: "text/html" }), `${name}.html`);
+}
+
+/** The picture with what a reader needs who did not make it: its sentence, its problem, the version, and the link. */
+export function pictureOf({ figure, sentence, state, link }) {
+  const problem = state.data ? state.name : `${state.spectrum}${state.kind === "quadratic" ? "" : `, ${state.kind.replace("_", " ")}`}`;
+  const origin = [`Problem: ${problem}. nqm ${known()?.version ?? ""}.`, link.length > LONGEST_LINK ? "" : link].filter(Boolean);
+  return svgOf(figure, colours(), { sentence, origin });
+}
+
+/** Put the picture on the clipboard. */
+export async function copyPicture(shown) {
+  const picture = raster(pictureOf(shown)); // a promise: the clipboard must be asked while the click is fresh
+  await navigator.clipboard.write([new ClipboardItem({ "image/png": picture })]);
 }
 
 /** The answers of the server and the requests for them. */

@@ -18,12 +18,14 @@ export const DEFAULTS = {
   steps: "100000",
   grid: "log",
   schedule: "",
+  shape: "", // of the next run after those of a log: "cosine", ..., or "best"
   pieces: "10",
   x: "lr",
   y: "momentum",
   xrange: "",
   yrange: "",
   cells: "48",
+  pin: "", // the state that is compared with, as an address
   data: "", // a measured spectrum, packed, so that a link outlives the server's memory
   name: "", // of the file it came from
 };

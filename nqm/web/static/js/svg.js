@@ -16,15 +16,19 @@ const escape = (text) =>
 const fixed = (v) => Number(v.toFixed(2));
 
 /** The whole figure, with its panels below one another. */
-export function svgOf(figure, colour) {
+export function svgOf(figure, colour, { sentence = "", origin = [] } = {}) {
   let top = 30;
   const parts = [text(LEFT, 22, figure.title, { size: 15, weight: 600, fill: colour.ink })];
+  for (const line of wrapped(sentence)) {
+    parts.push(text(LEFT, top + 12, line, { size: 13, fill: colour.ink }));
+    top += 17;
+  }
   for (const panel of figure.panels) {
     const drawn = panelOf(panel, top, colour);
     parts.push(drawn.svg);
     top = drawn.bottom;
   }
-  for (const note of figure.notes ?? []) {
+  for (const note of [...(figure.notes ?? []), ...origin].flatMap(wrapped)) {
     top += 16;
     parts.push(text(LEFT, top, note, { size: 11, fill: colour.muted }));
   }
@@ -33,6 +37,19 @@ export function svgOf(figure, colour) {
     `<svg xmlns="http://www.w3.org/2000/svg" width="${WIDTH}" height="${height}" viewBox="0 0 ${WIDTH} ${height}" ` +
     `font-family="${FONT}" font-size="12"><rect width="100%" height="100%" fill="${colour.surface}"/>${parts.join("")}</svg>`
   );
+}
+
+const LINE = 118; // letters in a line of text
+
+/** Text in lines that fit the picture; a long word, such as a link, is cut. */
+function wrapped(words) {
+  const lines = [];
+  for (let rest = words; rest;) {
+    const at = rest.length <= LINE ? rest.length : Math.max(rest.lastIndexOf(" ", LINE), 0) || LINE;
+    lines.push(rest.slice(0, at).trim());
+    rest = rest.slice(at).trim();
+  }
+  return lines.slice(0, 6);
 }
 
 function panelOf(panel, start, colour) {

@@ -35,7 +35,7 @@ function logged({ lr, batch_size, steps, loss, floor }) {
   const batch = batch_size ?? 1; // stands for that of the logs, if they do not say it
   const text = (value) => String(Number(value.toPrecision(4)));
   return {
-    view: "loss", kind: "quadratic", label_noise: "", grid: "linear", o: ["SGD()"], run: `SGD(lr=${text(lr)})`, batch: String(batch),
+    view: "runs", kind: "quadratic", label_noise: "", grid: "linear", o: ["SGD()"], run: `SGD(lr=${text(lr)})`, batch: String(batch),
     steps: String(steps), target: text(target), sizes: (batch_size ? [0.5, 1, 2] : [1]).map((factor) => text(factor * batch)).join(","),
   }; // prettier-ignore
 }

@@ -128,12 +128,12 @@ export class ProblemCard {
   }
 
   fileField(state) {
-    const input = element("input", { type: "file", accept: ".json,.npz", id: "file", class: "offscreen", "aria-label": "A file made by nqm fit, nqm spectrum or nqm forecast" });
+    const input = element("input", { type: "file", accept: ".json,.npz,.csv,.tsv,.jsonl", id: "file", class: "offscreen", "aria-label": "A file made by nqm fit, nqm spectrum or nqm forecast" });
     input.addEventListener("change", () => input.files[0] && openFile(input.files[0], this.update));
     const box = element(
       "div",
       { class: "drop" },
-      state.name ? element("p", {}, element("strong", {}, state.name)) : "Drop a file made by nqm fit, nqm spectrum or nqm forecast, or choose one.",
+      state.name ? element("p", {}, element("strong", {}, state.name)) : "Drop a log of training (CSV, trainer_state.json) or a file made by nqm fit, nqm spectrum or nqm forecast, or choose one.",
       element("p", {}, input, element("label", { class: "quiet", for: "file" }, state.name ? "Choose another file" : "Choose a file")),
       element("p", {}, element("button", { class: "quiet", type: "button", id: "sample", onclick: () => openExample(this.update) }, "Use the sample: digits.json")),
     );

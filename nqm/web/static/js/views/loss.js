@@ -55,6 +55,13 @@ export const loss = {
     return hit.outcome === "above_floor" ? `Noise keeps the loss above ${valueText(curve.floor)}, so it never reaches ${state.target}.` : `${capital(end)} and does not reach ${state.target}.`;
   },
 
+  timeline: ([curve]) => curve,
+
+  measures: ([curve, hit]) => [
+    { name: "at the end", x: [0], y: [curve.loss.at(-1)], unit: "loss", words: ["lower", "higher"] },
+    { name: "to the target", x: [0], y: [hit?.steps ?? null], unit: "steps" },
+  ],
+
   facts([curve, hit]) {
     return [
       { name: "loss at the end", value: valueText(curve.loss.at(-1)), term: "loss" },

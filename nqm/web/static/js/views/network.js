@@ -127,8 +127,8 @@ function prediction(run) {
     x: LOG("step"), y: LOG("loss of the network"), height: 340,
     lines: [
       line("predicted", run.loss, { role: "c0", width: 2.6 }),
-      line("90% interval", run.low, { role: "c0", dash: "dot", width: 1.3 }),
-      line("90% interval", run.high, { role: "c0", dash: "dot", width: 1.3, unlisted: true }),
+      line("90% interval", run.low, { series: "90% interval, low", role: "c0", dash: "dot", width: 1.3 }),
+      line("90% interval", run.high, { series: "90% interval, high", role: "c0", dash: "dot", width: 1.3, unlisted: true }),
     ],
     marks: run.horizon ? [{ kind: "v", at: run.horizon, role: "muted", label: "the measurement reaches so far" }] : [],
   }; // prettier-ignore

@@ -3,22 +3,22 @@
 import { valueText } from "../format.js";
 import { change, times } from "../words.js";
 import { ask } from "../upload.js";
+import { isAbort } from "../api.js";
 import { lossAxis } from "./axes.js";
 import { state as now } from "../state.js";
 import { byId, element, labelled, menu, textField } from "../dom.js";
 import { ScheduleEditor } from "../editor.js";
 import { parametersOf, readTree } from "../composer.js";
-import { equalPieces, printPieces, readPieces, stretched } from "../pieces.js";
+import { SHAPES, equalPieces, printPieces, readPieces, shaped, stretched } from "../pieces.js";
 
 const COUNTS = ["1", "2", "5", "10", "20", "50"].map((n) => [n, n]);
-const KEYS = "Drag the top of a piece to change its rate, and the grips on the axis to change where pieces end. With the keyboard: arrows move (Shift: finer); on a piece, Home resets, + splits and Delete removes.";
 
 export const schedule = {
   id: "schedule",
   tab: "Schedule",
   title: "A schedule of the learning rate",
   about: {
-    see: "Factors that multiply the learning rate of the setting, piece by piece, and the exact loss under them beside that of the constant rate.",
+    see: "Factors that multiply the learning rate, piece by piece, and the exact loss under them. Drag the tops and the ends of pieces. Keys: arrows move (Shift: finer); on a piece, Home resets, + splits, Delete removes.",
     why: "A large rate removes the signal quickly and leaves noise; a small one at the end removes the noise.",
     tries: [["A short cooldown", { schedule: "Schedule([80000, 20000], [1, 0.1])", steps: "100000" }], ["One constant rate", { schedule: "", pieces: "1" }]],
   },
@@ -27,7 +27,7 @@ export const schedule = {
   quick: () => true,
 
   controls(state, update, run) {
-    const text = textField(state.schedule || printPieces(piecesOf(state)), (next) => update({ schedule: next }), { class: "code", size: "26" });
+    const text = textField(state.schedule || printPieces(piecesOf(state)), (next) => update({ schedule: next }), { class: "code", size: "16" });
     const best = (goal) => run((signal) => bestOf(now(), goal, signal)); // sliders have moved since this was built
     const fixed = state.kind === "quadratic";
     const button = (look, id, goal, words) => {
@@ -38,8 +38,10 @@ export const schedule = {
     return [
       labelled("Schedule", text, "schedule", "schedule-text"),
       labelled("Pieces", menu(COUNTS, state.pieces, (pieces) => update({ pieces, schedule: "" })), "pieces", "pieces"),
+      element("div", { class: "presets", role: "group", "aria-label": "Usual schedules" }, ...Object.entries(SHAPES).map(([id, { name }]) =>
+        element("button", { class: "chip", type: "button", id: `shape-${id}`, onclick: () => update({ schedule: printPieces(shaped(id, Number(now().steps), Number(now().pieces))) }) }, name))),
       button("strong", "best-loss", "steps", "Best for these steps"),
-      button("quiet", "best-steps", "target", "Fewest steps to the target"),
+      button("quiet", "best-steps", "target", "Best for the target"),
       fixed ? null : element("p", { class: "note" }, "Best schedules can be found only for gradient noise of fixed variance."),
     ];
   },
@@ -51,7 +53,7 @@ export const schedule = {
       this.editor = new ScheduleEditor(this.box, (pieces) => this.tell(pieces));
     }
     this.tell = (pieces) => update({ schedule: printPieces(pieces) });
-    if (this.box.parentNode !== box) box.replaceChildren(this.box, element("p", { class: "note" }, KEYS));
+    if (this.box.parentNode !== box) box.replaceChildren(this.box);
     const pieces = piecesOf(state);
     if (pieces) this.editor.show(pieces);
     else this.box.replaceChildren(element("p", { class: "note" }, "This schedule changes at every step. Choose a number of pieces to get one that you can drag."));
@@ -76,7 +78,9 @@ export const schedule = {
     if (moving) return [scheduled, constant];
     progress([scheduled, constant]);
     const hit = { optimizer: state.run, batch_size: state.batch, target: state.target, schedule: given.schedule };
-    return [scheduled, constant, await ask("/api/steps", state, hit, signal)];
+    const reached = await ask("/api/steps", state, hit, signal);
+    progress([scheduled, constant, reached]);
+    return [scheduled, constant, reached, await bestPossible(state, signal)];
   },
 
   figure([scheduled, constant], state) {
@@ -88,26 +92,31 @@ export const schedule = {
     ].filter((line) => line.y.length);
     const marks = [{ kind: "h", at: Number(state.target), role: "c2", dash: "dot", label: `target ${state.target}`, side: "left", inside: true }];
     const rate = { label: "multiplier of the learning rate", x: scheduled.steps, y: scheduled.multipliers?.lr ?? [], role: "c3", stairs: true };
-    const loss = { title: "Loss", x: { label: "step", scale: "linear", air: 0 }, y: lossAxis(scheduled, constant), lines, marks, height: 360 };
+    const loss = { x: { label: "step", scale: "linear", air: 0 }, y: lossAxis(scheduled, constant), lines, marks, height: 215 };
     // The editor shows the pieces; downloads show them as a panel.
     const edited = Boolean(piecesOf(state));
     const shape = { title: "Schedule", edited, x: { label: "step", scale: "linear" }, y: { label: "× learning rate", scale: "linear" }, lines: [rate], height: 220 };
     return { title: `${scheduled.optimizer} with a schedule, batch size ${valueText(scheduled.batch_size)}`, panels: [shape, loss] };
   },
 
-  headline([scheduled, constant]) {
+  headline([scheduled, constant, , best], state) {
     if (scheduled.outcome === "diverged") return "This schedule diverges: a piece lies beyond the edge of stability.";
     const [to, from] = [scheduled.loss.at(-1), constant.loss.at(-1)];
     const part = constant.outcome === "diverged" ? null : change(from, to, ["lower", "higher"]);
     const than = part === null ? "" : part === "as many" ? ", as at the constant rate" : part.endsWith("many") ? `, ${times(to / from)} that of the constant rate` : `, ${part} than at the constant rate`;
-    return `With this schedule the loss ends at ${valueText(to)}${than}.`;
+    const score = best?.loss > 0 ? ` The best in ${state.pieces} pieces ends at ${valueText(best.loss)}.` : "";
+    return `With this schedule the loss ends at ${valueText(to)}${than}.${score}`;
   },
 
-  facts([scheduled, constant, hit]) {
+  measures: ([scheduled]) => [{ name: "at the end", x: [0], y: [scheduled.loss.at(-1)], unit: "loss", words: ["lower", "higher"] }],
+
+  facts([scheduled, constant, hit, best]) {
     return [
       { name: "loss with the schedule", value: valueText(scheduled.loss.at(-1)), term: "loss" },
       { name: "loss at the constant rate", value: valueText(constant.loss.at(-1)), term: "loss" },
       { name: "steps to the target", value: hit ? (hit.steps === null ? hit.outcome.replaceAll("_", " ") : valueText(hit.steps)) : "…", term: "target" },
+      ...(best?.loss > 0 ? [{ name: "loss of the best schedule", value: valueText(best.loss), note: `this one is ${times(scheduled.loss.at(-1) / best.loss)} that` }] : []),
+      ...warning(best, constant),
       ...(scheduled.outcome === "diverged" ? [{ name: "outcome", value: scheduled.message, wide: true }] : []),
     ];
   },
@@ -125,12 +134,36 @@ function piecesOf(state) {
   return equalPieces(Number.isInteger(steps) && steps > 0 ? steps : 1000, Number(state.pieces));
 }
 
-/** The best schedule as changes of the state: the learning rate that it multiplies, its pieces, its steps. */
-async function bestOf(state, goal, signal) {
+/** The best schedule of as many pieces for these steps, as a measure of the one shown; null where there is none. */
+async function bestPossible(state, signal) {
+  if (state.kind !== "quadratic" || !readTree(state.run)) return null;
+  try {
+    return await ask("/api/schedule", state, bestBody(state, "steps"), signal);
+  } catch (error) {
+    if (isAbort(error)) throw error;
+    return null; // a forecast, or an optimizer whose schedules cannot be searched
+  }
+}
+
+function bestBody(state, goal) {
   const tree = readTree(state.run);
   const rate = tree ? parametersOf(tree).find((one) => one.parameter.name === "lr") : null;
-  const body = { optimizer: rate ? rate.with(null) : state.run, batch_size: state.batch, pieces: Number(state.pieces), [goal]: state[goal] };
-  const found = await ask("/api/schedule", state, body, signal);
+  return { optimizer: rate ? rate.with(null) : state.run, batch_size: state.batch, pieces: Number(state.pieces), [goal]: state[goal] };
+}
+
+/** What a quadratic survives and a network may not: rates beyond the edge of stability. */
+function warning(best, constant) {
+  const tree = best?.schedule && readTree(best.optimizer);
+  const rate = tree ? Number(parametersOf(tree).find((one) => one.parameter.name === "lr")?.value) : NaN;
+  const peak = rate * Math.max(...(best?.schedule?.lr ?? [NaN]));
+  if (!(peak > constant.stability_limit)) return [];
+  const value = `The best schedule goes up to lr ${valueText(peak)}, beyond the edge of stability at ${valueText(constant.stability_limit)}. A quadratic survives this for a few steps; a network may not.`;
+  return [{ name: "warning", value, wide: true }];
+}
+
+/** The best schedule as changes of the state: the learning rate that it multiplies, its pieces, its steps. */
+async function bestOf(state, goal, signal) {
+  const found = await ask("/api/schedule", state, bestBody(state, goal), signal);
   if (!found.steps) return { message: found.message };
   const { lengths, lr } = found.schedule;
   return { changes: { run: found.optimizer, steps: String(found.steps), schedule: printPieces({ lengths, lr }) }, message: found.message };

@@ -56,6 +56,8 @@ export const steps = {
 
   headline: (answers, state) => said(sweepsOf(answers), state),
 
+  measures: (answers) => sweepsOf(answers).map((sweep) => ({ name: spoken(sweep.label), x: sweep.batch_sizes, y: sweep.steps, unit: "steps" })),
+
   summary(answers) {
     const names = Object.keys(known().definitions);
     return {
@@ -78,7 +80,7 @@ export const steps = {
 const curve = (sweep) => ({ label: sweep.label, x: sweep.batch_sizes, y: sweep.steps, role: sweep.role, points: true, width: 2.4, pick: true, end: short(sweep.label) });
 
 const scaling = (sweep, i) => ({
-  label: "perfect scaling", x: sweep.batch_sizes, y: sweep.perfect_scaling, role: sweep.role, dash: "dot", width: 1.1, loose: true, unlisted: i > 0,
+  label: "perfect scaling", series: `perfect scaling of ${sweep.label}`, x: sweep.batch_sizes, y: sweep.perfect_scaling, role: sweep.role, dash: "dot", width: 1.1, loose: true, unlisted: i > 0,
 }); // prettier-ignore
 
 function bounds(sweep) {
