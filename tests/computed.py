@@ -73,7 +73,7 @@ def measured_critical(name: str, optimizer: str) -> float:
 def predicted_critical(name: str, optimizer: str) -> float:
     """The same from the steps that were predicted."""
     rows = [row for row in table_of(name) if row["optimizer"] == optimizer]
-    return critical_of(column(rows, "batch_size"), column(rows, "predicted"), "2x")
+    return float(critical_of(column(rows, "batch_size"), column(rows, "predicted"), "2x"))
 
 
 def finding(name: str, statement: str) -> list[float]:
