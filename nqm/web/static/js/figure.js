@@ -190,7 +190,7 @@ export class PanelChart {
     this.readout.setAttribute("aria-live", "off"); // the mouse is no reader; keys say what they read
     if (left < 0 || left === null || left === undefined) {
       this.values?.forEach((node) => (node.textContent = ""));
-      this.say("");
+      if (!this.finger) this.say(""); // a finger that is lifted leaves what it has read
       return;
     }
     if (this.panel.heat) {

@@ -56,7 +56,10 @@ async function start() {
   timeline = new Timeline(byId("timeline"));
   startUndo();
   startPin();
-  if (matchMedia("(max-width: 980px)").matches) byId("drawer").open = false;
+  const narrow = matchMedia("(max-width: 980px)");
+  const fold = () => (byId("drawer").open = !narrow.matches);
+  narrow.addEventListener("change", fold);
+  fold();
   buildTabs();
   buildDownloads();
   blank(true);
