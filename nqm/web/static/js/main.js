@@ -242,7 +242,7 @@ async function run(view, moving) {
     finished(view, answers, { began, since, answered }, moving);
   } catch (error) {
     if (isAbort(error) || signal.aborted) return;
-    failed(error);
+    if (!moving) failed(error); // the exact request follows, and says what is wrong
   }
   asked = 0;
   if (again && viewOf(state()) === view) run(view, true);
