@@ -61,8 +61,16 @@ def test_the_first_tap_reads_and_the_second_opens(open_page):
     page.page.touchscreen.tap(*place)
     page.settle()
     assert page.shown("view") == "steps"
-    assert page.text(".readout").endswith("at batch size 2⁶. Tap again to open it.")
+    assert page.text(".readout").startswith("batch size 2⁶ · SGD ")
+    assert page.text(".readout").endswith("tap the point again to open it")
     page.page.touchscreen.tap(*place)
+    page.settle()
+    assert page.shown("view") == "loss"
+
+
+def test_a_click_opens_a_point(open_page):
+    page = open_page(f"view=steps&o=SGD()&{SIZES}")
+    page.page.mouse.click(*page.page.evaluate(PLACE))
     page.settle()
     assert page.shown("view") == "loss"
 

@@ -86,7 +86,7 @@ def touch(page: Any, start: tuple[float, float], by: tuple[float, float]) -> Non
 def test_pieces_on_a_phone(open_page):
     page = open_page("view=schedule&run=SGD(lr=0.5)&batch=256&steps=3000&pieces=10", has_touch=True)
     page.page.set_viewport_size({"width": 390, "height": 740})
-    page.page.locator(".edge .grip").nth(4).scroll_into_view_if_needed()
+    page.page.locator(".edge .grip").nth(4).evaluate("(node) => node.scrollIntoView({block: 'center'})")
     box = page.page.locator(".edge .touch").nth(4).bounding_box()
     assert box["width"] >= 20  # as much as ten pieces leave
     assert box["height"] >= 24

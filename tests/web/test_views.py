@@ -47,7 +47,7 @@ def test_a_critical_batch_size_that_is_missing_is_a_dash_with_its_reason(open_pa
         route.fulfill(response=answer, json=told)
 
     page.page.route("**/api/sweep", without_knee)
-    page.page.route("**/api/preview", lambda route: route.abort())
+    page.page.route("**/api/preview", lambda route: route.fulfill(status=422, json={"error": "no preview"}))
     page.set("#target-text", "0.02")
     sgd, heavy_ball = (page.page.locator("#facts tbody tr").nth(row) for row in (0, 1))
     at = page.page.locator("#facts th").all_inner_texts().index("knee")

@@ -74,7 +74,7 @@ export class PanelChart {
     const data = tables.length ? uPlot.join(tables) : [[this.limits.x[0], this.limits.x[1]]];
     this.chart = new uPlot(this.options(), data, this.plot);
     this.chart.over.addEventListener("pointerdown", (event) => (this.finger = event.pointerType === "touch"));
-    this.chart.over.addEventListener("click", () => this.click());
+    this.chart.over.addEventListener("click", (event) => this.click(event));
     const { items, values } = legendEntries(this.panel, this.colour, this.hidden, (i) => this.toggle(i));
     this.values = values;
     this.legend.replaceChildren(...items);
@@ -107,7 +107,7 @@ export class PanelChart {
       axes: [this.axis("x"), this.axis("y")],
       series: [{}, ...this.kept.map((i) => this.series(i))],
       cursor: {
-        drag: { x: false, y: false },
+        drag: { x: false, y: false, click: () => {} }, // a crosshair that snaps has moved, and uPlot would take a click for a drag
         y: Boolean(this.panel.heat),
         points: { size: 7, width: 0, fill: (chart, at) => this.painter.paint(this.panel.lines[this.kept[at - 1]].role) },
         move: (chart, left, top) => [this.snapped(chart, left), top],
@@ -190,7 +190,7 @@ export class PanelChart {
     this.readout.setAttribute("aria-live", "off"); // the mouse is no reader; keys say what they read
     if (left < 0 || left === null || left === undefined) {
       this.values?.forEach((node) => (node.textContent = ""));
-      this.say("");
+      if (!this.finger) this.say(""); // a finger that is lifted leaves what it has read
       return;
     }
     if (this.panel.heat) {
@@ -204,12 +204,13 @@ export class PanelChart {
       if (node) node.textContent = value === null ? "" : valueText(value);
       else if (value !== null && !this.panel.lines[i].unlisted) read.push(`${this.panel.lines[i].end ?? this.panel.lines[i].label} ${valueText(value)}`);
     });
-    if (idx !== null && this.kept.length) this.say([`${this.panel.x.label} ${this.across(chart.data[0][idx])}`, ...read].join(" · "));
+    if (idx !== null && this.kept.length) this.say([`${this.panel.x.label} ${this.across(chart.data[0][idx])}`, ...read, ...(this.finger && this.pickable ? ["tap the point again to open it"] : [])].join(" · "));
   }
 
-  click() {
-    const { left, top } = this.chart.cursor;
-    if (!this.pickable || left < 0) return;
+  click(event) {
+    if (!this.pickable) return;
+    const box = this.chart.over.getBoundingClientRect(); // a finger that is lifted has left the chart's own cursor
+    const [left, top] = [event.clientX - box.left, event.clientY - box.top];
     if (this.panel.heat) {
       this.cell = this.cellAt(this.chart.posToVal(left, "x"), this.chart.posToVal(top, "y"));
       if (this.meant(this.cell.join(" "))) this.onPick(null, this.cell);
@@ -219,7 +220,6 @@ export class PanelChart {
     const near = this.nearest(left, top);
     if (!near) return;
     if (this.meant(`${near.line} ${near.index}`)) this.onPick(near.line, near.index);
-    else this.read(near.line, near.index, ". Tap again to open it.");
   }
 
   /** Whether a click opens a point. A finger has no hover: its first tap reads the point, the second opens it. */
@@ -292,10 +292,10 @@ export class PanelChart {
   }
 
   /** Say the value of a point. */
-  read(which, at, more = "") {
+  read(which, at) {
     const line = this.panel.lines[which];
     this.readout.setAttribute("aria-live", "polite");
-    this.say(`${line.label}: ${valueText(line.y[at])} at ${this.panel.x.label} ${this.across(line.x[at])}${more}`);
+    this.say(`${line.label}: ${valueText(line.y[at])} at ${this.panel.x.label} ${this.across(line.x[at])}`);
   }
 
   across(value) {

@@ -56,7 +56,10 @@ async function start() {
   timeline = new Timeline(byId("timeline"));
   startUndo();
   startPin();
-  if (matchMedia("(max-width: 980px)").matches) byId("drawer").open = false;
+  const narrow = matchMedia("(max-width: 980px)");
+  const fold = () => (byId("drawer").open = !narrow.matches);
+  narrow.addEventListener("change", fold);
+  fold();
   buildTabs();
   buildDownloads();
   blank(true);
@@ -239,7 +242,7 @@ async function run(view, moving) {
     finished(view, answers, { began, since, answered }, moving);
   } catch (error) {
     if (isAbort(error) || signal.aborted) return;
-    failed(error);
+    if (!moving) failed(error); // the exact request follows, and says what is wrong
   }
   asked = 0;
   if (again && viewOf(state()) === view) run(view, true);
