@@ -32,7 +32,9 @@ def advice_table() -> str:
         ratio = np.array([row["steps"] / row["promised"] for row in mine])
         near, soon = (int(np.sum(part)) for part in ((ratio <= WITHIN) & (ratio >= 1 / WITHIN), ratio <= WITHIN))
         inside, trainings = (int(sum(row[k] for row in mine)) for k in ("inside", "trainings"))
-        shown = "the soonest of four" if family == "best" else f"`{family}`"
+        shown = {"best": "`AdamW()`" if workload.endswith("adamw") else "the soonest of four"}.get(
+            family, f"`{family}`"
+        )
         middle = float(np.median(ratio))
         worst = max(ratio.tolist(), key=lambda x: abs(math.log(x)) if math.isfinite(x) else math.inf)
         far = f"{worst:.2f}" if math.isfinite(worst) else "never"
