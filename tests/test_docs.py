@@ -92,8 +92,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=name_of)
 def test_python_and_commands_run(page: Path, folder: Path) -> None:
-    if page.name in ("nets.md", "monitor.md", "lab-training.md"):
+    if page.name in ("nets.md", "monitor.md", "lab-training.md", "your-model.md"):
         pytest.importorskip("torch")
+    if page.name == "your-model.md":
+        pytest.importorskip("transformers")
+        pytest.importorskip("lightning")
     run_python(page, folder)
     if page.name not in ("cli.md", "choose.md"):  # those have tests of their own
         run_shell(page)

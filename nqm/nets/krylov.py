@@ -122,6 +122,8 @@ def lanczos(
     try:
         for j in range(steps):
             basis[:, j] = newest
+            if store == "working":
+                newest = basis[:, j]  # so that there is one copy
             newest = _advance(product, newest, basis[:, : j + 1], alpha, beta)
             made = j + 1
             scale = np.abs(alpha[:, :made]).max(1) + np.abs(beta[:, :made]).max(1)
