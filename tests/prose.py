@@ -369,6 +369,10 @@ NUMBERS = [
         lambda: finding("fashion_cnn", "the critical batch size of KFAC is larger than that of Adam"),
     ),
     Prose(
+        RESULTS, "{} ({} to {}) for heavy ball and {} ({} to {}) for Adam. It is larger in {}% of resampled searches.",
+        lambda: finding("fashion_cnn", "the critical batch size of Adam is larger than that of HeavyBall"),
+    ),
+    Prose(
         RESULTS, "{} times the steps of Adam at batch size 32, and {} times at 2,048.",
         lambda: [measured("fashion_cnn", "KFAC", B) / measured("fashion_cnn", "Adam", B) for B in (32, 2048)],
     ),
