@@ -14,6 +14,7 @@ from ..engine.schedule import Schedule
 from ..engine.spectrum import Spectrum, decades
 from ..logs import Forecast, Log, Outlook
 from ..nets.fitting.model import Fit
+from ..nets.monitoring.choosing import BatchChoice
 from ..optimizers import SGD, Optimizer
 from ..optimizers.base import parameters
 from ..problems.base import Problem
@@ -246,10 +247,15 @@ def predict(
     return found.to_dict()
 
 
+def batch(training: BatchChoice) -> Answer:
+    """The batch size to use, and time against cost around it."""
+    return {**training.to_dict(), "optimizer": None}
+
+
 ENDPOINTS: dict[str, Callable[..., Answer]] = {
     "curve": curve, "steps": steps, "tune": tune, "sweep": sweep, "schedule": schedule, "map": phases,
     "spectrum": spectrum, "predict": predict, "preview": preview,
-    "outlook": outlook,
+    "outlook": outlook, "batch": batch,
 }  # fmt: skip
 
 

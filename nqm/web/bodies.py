@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from ..engine.schedule import Schedule
+from ..nets.monitoring.choosing import BatchChoice
 from ..optimizers import Optimizer, Wrapper, free
 from ..optimizers.base import assign, parameters
 from ..problems.base import Problem
@@ -110,9 +111,21 @@ def _map(optimizer: Optimizer, x: Axis, y: Axis, **others: object) -> dict[str, 
     return {"optimizer": optimizer, "x": x, "y": y, **others}
 
 
+def _choice(other_per_device: int | None, other_seconds: float | None, **known: float) -> dict[str, object]:
+    """What is known about a training; a second batch per device goes with its seconds."""
+    if (other_per_device is None) != (other_seconds is None):
+        missing = "other_per_device" if other_per_device is None else "other_seconds"
+        raise Wrong("a second batch per device goes with its seconds per step; give both or neither", missing)
+    other = None if other_per_device is None or other_seconds is None else (other_per_device, other_seconds)
+    return {"training": BatchChoice(**known, other=other)}  # type: ignore[arg-type]
+
+
 positive = NumberValue(SMALLEST_NUMBER, LARGEST_NUMBER)
 batch_size = NumberValue(1e-12, LARGEST_NUMBER, infinite=True)
 steps = NumberValue(0, REQUEST.steps, whole=True)
+scale = NumberValue(1e-6, 1e12)  # A noise scale, as a batch size.
+examples = NumberValue(1, 10**9, whole=True)  # The batch on a device.
+seconds = NumberValue(1e-9, 1e9)
 seed = Field(NumberValue(0, 2**31, whole=True), 0)
 multipliers = Field(ListValue(NumberValue(0, LARGEST_NUMBER), REQUEST.schedule_pieces), None)
 
@@ -178,6 +191,12 @@ BODIES: dict[str, ObjectValue] = {
     "outlook": ObjectValue({
         **as_it_is, **planned, "peak": Field(positive, None), "best": horizon,
     }),
+    "batch": ObjectValue({
+        "noise_scale": Field(scale), "low": Field(scale, None), "high": Field(scale, None),
+        "devices": Field(NumberValue(1, REQUEST.devices, whole=True)), "per_device": Field(examples), "seconds": Field(seconds),
+        "training_steps": Field(NumberValue(1, REQUEST.steps, whole=True)),
+        "other_per_device": Field(examples, None), "other_seconds": Field(seconds, None),
+    }, _choice),
     "predict": ObjectValue({
         **as_it_is, **optimizer, **at, "steps": Field(steps), **planned,
         "epochs": Field(FLAG, False), "quadratic": Field(FLAG, False),

@@ -28,10 +28,12 @@ SAMPLED_ONLY = {"seed", "replicas"}  # Fields that do not affect an exact curve.
 
 
 def recipe(endpoint: str, values: Mapping[str, Any], quick: bool = False) -> dict[str, str]:
-    """The command and the Python that repeat the answer to a body, whose values have been read.
+    """The command and the Python that repeat the answer to a body, whose values have been read. No command chooses a batch size.
 
     ``quick`` says that the answer was computed on quadrature nodes.
     """
+    if endpoint == "batch":
+        return {"command": "", "python": python(f"answer = {values['training']!r}")}
     if endpoint == "preview":  # Its answer is about that of the sweep, which is what to run.
         endpoint, values = "sweep", {k: v for k, v in values.items() if not k.startswith("near")}
     given, usual = values["problem"], BODIES[endpoint].fields
@@ -116,7 +118,7 @@ def python(*lines: str) -> str:
     public = sorted(names & set(nqm.__all__), key=lambda name: (not name.isupper(), name[0].islower(), name))
     head = ["from math import inf"] * ("inf" in names) + [f"from nqm import {', '.join(public)}"] * bool(public)
     head += ["from nqm.logs import Forecast"] * ("Forecast" in names)
-    head += ["from nqm.nets import Fit"] * ("Fit" in names)
+    head += [f"from nqm.nets import {name}" for name in ("BatchChoice", "Fit") if name in names]
     return "\n".join([*head, "", *lines])
 
 
