@@ -25,6 +25,7 @@ from .limits import REQUEST
 PAPER = "power_law(10000)"
 LARGEST_NUMBER = 1e300  # Upper bound on every number of a body, far enough from overflow for most arithmetic.
 SMALLEST_NUMBER = 1e-300  # Lower bound on a number of a body that must be positive.
+SMALLEST_SCALE = 1e-6  # Lower bound on a noise scale, and on the ends of its interval.
 PROBLEMS_KEPT = 8  # A process keeps this many problems, whose quadrature nodes take a tenth of a second to find.
 
 
@@ -123,7 +124,7 @@ def _choice(other_per_device: int | None, other_seconds: float | None, **known: 
 positive = NumberValue(SMALLEST_NUMBER, LARGEST_NUMBER)
 batch_size = NumberValue(1e-12, LARGEST_NUMBER, infinite=True)
 steps = NumberValue(0, REQUEST.steps, whole=True)
-scale = NumberValue(1e-6, 1e12)  # A noise scale, as a batch size.
+scale = NumberValue(SMALLEST_SCALE, 1e12)  # A noise scale, as a batch size.
 examples = NumberValue(1, 10**9, whole=True)  # The batch on a device.
 seconds = NumberValue(1e-9, 1e9)
 seed = Field(NumberValue(0, 2**31, whole=True), 0)
@@ -197,6 +198,9 @@ BODIES: dict[str, ObjectValue] = {
         "training_steps": Field(NumberValue(1, REQUEST.steps, whole=True)),
         "other_per_device": Field(examples, None), "other_seconds": Field(seconds, None),
     }, _choice),
+    "noise": ObjectValue({
+        "text": Field(TextValue(str, REQUEST.noise_file)), "name": Field(TextValue(str, 200), "run.jsonl"),
+    }),
     "predict": ObjectValue({
         **as_it_is, **optimizer, **at, "steps": Field(steps), **planned,
         "epochs": Field(FLAG, False), "quadratic": Field(FLAG, False),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from asking import post, strict
+from pages import DIGITS
 
-from nqm.nets import BatchChoice
+from nqm.nets import BatchChoice, Fit
 from nqm.web.api import respond
 
 TRAINING = {"noise_scale": 700, "devices": 8, "per_device": 32, "seconds": 0.2, "training_steps": 10_000}
@@ -73,3 +75,62 @@ def test_the_page_recommends_a_batch_size(open_page) -> None:
     assert open_page(page.link()).text("#headline") == timed.sentence()
     page.set("#noise-text", "3000")
     assert page.page.input_value("#noise-low") == ""  # the interval was that of another number
+
+
+def monitored(*scales: float | None, batch_size: int = 64) -> str:
+    """The file of a monitor with these noise scales, one for each step."""
+    rows = [
+        {"step": t, "loss": 1.0, "batch_size": batch_size, "noise_scale": b, "noise_scale_low": b and 0.8 * b,
+         "noise_scale_high": b and 1.3 * b}
+        for t, b in enumerate(scales, 1)
+    ]  # fmt: skip
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+@pytest.mark.parametrize("scales", [(500.0,), (30.0, 500.0)], ids=["one line", "two lines"])
+def test_the_noise_scale_of_a_monitor_is_the_last(scales: tuple[float, ...]) -> None:
+    answer = post("noise", text=monitored(*scales), name="my run.jsonl")
+    assert [answer[name] for name in ("noise_scale", "low", "high", "batch_size")] == pytest.approx([500, 400, 650, 64])
+    assert answer["command"] == "nqm watch my_run.jsonl --once"
+    assert answer["python"].endswith("answer = watch('my_run.jsonl').critical_batch_size")
+    assert post("batch", **{**TRAINING, "noise_scale": 500, "low": answer["low"], "high": answer["high"]})["low"] == 512
+
+
+def test_the_noise_scale_of_a_fit_is_that_of_the_library() -> None:
+    answer, found = post("noise", text=DIGITS.read_text(), name="digits.json"), Fit.load(DIGITS).noise_scale
+    assert [answer[name] for name in ("noise_scale", "low", "high")] == pytest.approx(
+        [found.value, found.low, found.high]
+    )
+    assert answer["batch_size"] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [(monitored(None), "cannot be told from infinity"), ("a,b\n1,2\n", "run.jsonl has no column 'step'"),
+     ('{"h": [1], "c": [1], "s": [1], "count": [1]}', "no noise scale"), ("[1", ""), ("\ud800", ""), ("{}", "")],
+    ids=["no signal", "other columns", "spectrum", "no JSON", "half a character", "nothing"],
+)  # fmt: skip
+def test_a_file_without_a_noise_scale_is_refused(text: str, words: str) -> None:
+    status, content = respond("noise", json.dumps({"text": text}).encode())
+    assert status == 422
+    assert words in strict(content)["error"]
+    assert "/tmp" not in strict(content)["error"]
+
+
+@pytest.mark.slow
+def test_a_file_fills_in_the_noise_scale(open_page, tmp_path: Path) -> None:
+    page = open_page("view=batch&devices=2&training_steps=10000")
+    file = tmp_path / "run.jsonl"
+    file.write_text(monitored(30.0, 500.0))
+    page.page.set_input_files("#noise-file", str(file))
+    page.eventually(lambda: page.page.input_value("#noise-text") == "500", "the noise scale")
+    page.settle()
+    known = BatchChoice(
+        noise_scale=500, devices=2, per_device=32, seconds=0.2, training_steps=10_000, low=400, high=650
+    )
+    assert page.text("#headline") == known.sentence()
+    assert "run.jsonl: The critical batch size is about 500 (90% interval 400 to 650)" in page.text("#noise-said")
+    assert open_page(page.link()).text("#headline") == known.sentence()
+    file.write_text("a,b\n1,2\n")
+    page.page.set_input_files("#noise-file", str(file))
+    page.eventually(lambda: "has no column" in page.text("#error"), "the error")

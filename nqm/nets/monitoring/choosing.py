@@ -201,6 +201,8 @@ class BatchChoice:
 
     def _interval(self) -> str:
         low, high = (None if end is None else f"{end:,.0f}" for end in self.interval())
+        if low == high:
+            return "the same over the whole interval"
         return f"interval {low} to {high or 'no upper end'}"
 
     def rests_on(self) -> list[str]:

@@ -98,6 +98,8 @@ def test_the_sentence_has_the_numbers() -> None:
     assert of(replace(GROWING, noise_scale=3, low=None, high=None)) == (
         "Use batch size 32 on 1 device: 0.14 times the cost of 256 for 1.1 times the time."
     )
+    sure = replace(GROWING, low=600, high=710)  # beyond 724 the choice is 1,024
+    assert of(sure).startswith("Use batch size 512 (the same over the whole interval) on 16 devices")
     kept = replace(GROWING, noise_scale=256, low=200, high=None)
     assert of(kept) == (
         "Keep batch size 256 (interval 256 to no upper end) on 8 devices: 512 would be 1.3 times as fast for 1.5 times the cost."

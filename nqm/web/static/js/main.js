@@ -120,7 +120,7 @@ function startDrops() {
   addEventListener("drop", (event) => {
     if (event.defaultPrevented || !event.dataTransfer.files[0]) return;
     event.preventDefault();
-    openFile(event.dataTransfer.files[0], change);
+    (viewOf(state()).openFile ?? openFile)(event.dataTransfer.files[0], change);
   });
 }
 

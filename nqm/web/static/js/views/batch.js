@@ -1,6 +1,7 @@
 // View (h): which batch size to use. Time against cost of a training, from its noise scale and the seconds of a step.
 
 import { post } from "../api.js";
+import { readNoise } from "../cards/training.js";
 import { roundedText, valueText } from "../format.js";
 
 export const batch = {
@@ -13,6 +14,7 @@ export const batch = {
     tries: [["Ten times the noise", { noise: "10000", noise_low: "", noise_high: "" }], ["A second timing: 64 on a device take 0.25 s", { per_device: "32", seconds: "0.2", other_per_device: "64", other_seconds: "0.25" }]],
   },
   cards: { training: true },
+  openFile: readNoise,
   uses: ["noise", "noise_low", "noise_high", "devices", "per_device", "seconds", "training_steps", "other_per_device", "other_seconds"],
   pair: true,
 
@@ -25,18 +27,18 @@ export const batch = {
 
   figure([answer], state) {
     const { by_devices, by_batch, chosen, present } = answer;
-    const point = (label, of, role, x) => ({ label, x: [of[x]], y: [of.hours], role, points: true, width: 2.4, end: `${label} ${valueText(of.batch_size)}` });
-    const kept = chosen.batch_size === present.batch_size;
-    const points = (x) => [...(kept ? [] : [point("now", present, "ink", x)]), point(kept ? "keep" : "use", chosen, "c1", x)];
+    const named = chosen.batch_size === present.batch_size ? [["keep", chosen, "c1"]] : [["now", present, "ink"], ["use", chosen, "c1"]]; // prettier-ignore
+    const points = (x) => named.map(([label, of, role]) => ({ label, x: [of[x]], y: [of.hours], role, points: true, width: 2.4, unlisted: true }));
+    const marks = (x) => named.map(([label, of, role]) => ({ kind: "v", at: of[x], role, dash: "dot", label: `${label} ${valueText(of.batch_size)}` }));
     const hours = { label: "hours of training", scale: "log", air: 0.08 };
     const cost = {
       title: "Time against cost, by the number of devices",
-      x: { label: "cost: devices × hours", scale: "log" }, y: hours, height: 380,
+      x: { label: "cost: devices × hours", scale: "log" }, y: hours, height: 380, marks: marks("device_hours"),
       lines: [{ label: "more devices", x: by_devices.device_hours, y: by_devices.hours, role: "c0", width: 2.4, end: "more devices" }, ...(by_batch ? [] : allowed(answer, by_devices, "device_hours")), ...points("device_hours")],
     }; // prettier-ignore
     const same = by_batch && {
       title: `Time against batch size, on the same ${state.devices} devices`,
-      x: { label: "batch size", scale: "log2" }, y: hours, height: 380,
+      x: { label: "batch size", scale: "log2" }, y: hours, height: 380, marks: marks("batch_size"),
       lines: [{ label: "hours", x: by_batch.batch_size, y: by_batch.hours, role: "c0", width: 2.4, end: "hours" }, ...allowed(answer, by_batch, "batch_size"), ...points("batch_size")],
     }; // prettier-ignore
     const about = `a training with noise scale ${state.noise} on ${state.devices} devices with ${state.per_device} examples each`;
@@ -69,7 +71,7 @@ export const batch = {
 
 /** The part of a curve that the interval of the noise scale allows. */
 function allowed({ low, high }, curve, x) {
-  if (low === null) return [];
+  if (low === null || low === high) return [];
   const inside = curve.batch_size.map((size) => size >= low && (high === null || size <= high));
   const kept = (name) => curve[name].filter((_, i) => inside[i]);
   return [{ label: "within the interval", x: kept(x), y: kept("hours"), role: "c0", width: 8 }];
