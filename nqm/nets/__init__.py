@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .fitting.similarity import Similarity, checkpoints, curvature_similarity
     from .fitting.validation import Check, check
     from .krylov import lanczos, top_eigenpairs
+    from .monitoring.choosing import BatchChoice
     from .monitoring.monitor import Monitor
     from .monitoring.watching import Watched, watch
     from .network import Network
@@ -26,13 +27,13 @@ _HOME = {
     "workloads": ("network_of", "workload"), "training.loop": ("train",), "fitting.model": ("Fit",),
     "fitting.probing": ("fit",), "fitting.prediction": ("Prediction", "predict"), "fitting.advice": ("Advice", "advise"),
     "fitting.validation": ("Check", "check"), "fitting.similarity": ("Similarity", "checkpoints", "curvature_similarity"),
-    "monitoring.monitor": ("Monitor",), "monitoring.watching": ("Watched", "watch"),
+    "monitoring.choosing": ("BatchChoice",), "monitoring.monitor": ("Monitor",), "monitoring.watching": ("Watched", "watch"),
 }  # fmt: skip
 _HOME_OF = {name: module for module, names in _HOME.items() for name in names}
 __all__ = [
-    "Advice", "Check", "Fit", "Monitor", "Network", "Prediction", "Similarity", "Watched", "advise", "check", "checkpoints",
-    "curvature_of", "curvature_similarity", "fit", "lanczos", "network_of", "predict", "streamed", "top_eigenpairs", "train",
-    "watch", "workload",
+    "Advice", "BatchChoice", "Check", "Fit", "Monitor", "Network", "Prediction", "Similarity", "Watched", "advise",
+    "check", "checkpoints", "curvature_of", "curvature_similarity", "fit", "lanczos", "network_of", "predict", "streamed",
+    "top_eigenpairs", "train", "watch", "workload",
 ]  # fmt: skip
 
 

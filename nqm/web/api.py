@@ -14,6 +14,8 @@ from ..engine.schedule import Schedule
 from ..engine.spectrum import Spectrum, decades
 from ..logs import Forecast, Log, Outlook
 from ..nets.fitting.model import Fit
+from ..nets.monitoring.choosing import BatchChoice
+from ..nets.monitoring.watching import Watched
 from ..optimizers import SGD, Optimizer
 from ..optimizers.base import parameters
 from ..problems.base import Problem
@@ -25,9 +27,9 @@ from ..search.preview import preview_sweep
 from ..search.sweeps import Sweep, assembled, sorted_sizes, tuned_points
 from ..show.tables import plain
 from ..types import Array, Wrong
-from .bodies import BODIES, Given, PlannedSchedule
+from .bodies import BODIES, SMALLEST_SCALE, Given, PlannedSchedule
 from .fields import Refused, told
-from .files import SHELF
+from .files import SHELF, noise_of
 from .limits import SERVER
 from .parts import PARTS
 from .recipes import recipe
@@ -246,10 +248,32 @@ def predict(
     return found.to_dict()
 
 
+def batch(training: BatchChoice) -> Answer:
+    """The batch size to use, and time against cost around it."""
+    return {**training.to_dict(), "optimizer": None}
+
+
+def noise(text: str, name: str) -> Answer:
+    """The noise scale in the file of a monitor or of a fit, with its interval and the batch size of the training."""
+    found = noise_of(text, name)
+    watched = isinstance(found, Watched)
+    scale = found.critical_batch_size if watched else found.noise_scale
+    if not 0 < scale.value < math.inf:
+        raise Wrong(
+            found.sentences()[0] if watched else "the fit has no gradient left to compare the noise with", "text"
+        )
+    known = math.isfinite(scale.low)  # A fit with one probe has no interval.
+    return {
+        "noise_scale": scale.value, "low": max(scale.low, SMALLEST_SCALE) if known else None,
+        "high": number(scale.high) if known else None, "batch_size": number(found.batch_size) if watched else None,
+        "sentence": found.sentences()[0] if watched else str(found), "optimizer": None,
+    }  # fmt: skip
+
+
 ENDPOINTS: dict[str, Callable[..., Answer]] = {
     "curve": curve, "steps": steps, "tune": tune, "sweep": sweep, "schedule": schedule, "map": phases,
     "spectrum": spectrum, "predict": predict, "preview": preview,
-    "outlook": outlook,
+    "outlook": outlook, "batch": batch, "noise": noise,
 }  # fmt: skip
 
 

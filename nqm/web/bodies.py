@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from ..engine.schedule import Schedule
+from ..nets.monitoring.choosing import BatchChoice
 from ..optimizers import Optimizer, Wrapper, free
 from ..optimizers.base import assign, parameters
 from ..problems.base import Problem
@@ -24,6 +25,7 @@ from .limits import REQUEST
 PAPER = "power_law(10000)"
 LARGEST_NUMBER = 1e300  # Upper bound on every number of a body, far enough from overflow for most arithmetic.
 SMALLEST_NUMBER = 1e-300  # Lower bound on a number of a body that must be positive.
+SMALLEST_SCALE = 1e-6  # Lower bound on a noise scale, and on the ends of its interval.
 PROBLEMS_KEPT = 8  # A process keeps this many problems, whose quadrature nodes take a tenth of a second to find.
 
 
@@ -110,9 +112,21 @@ def _map(optimizer: Optimizer, x: Axis, y: Axis, **others: object) -> dict[str, 
     return {"optimizer": optimizer, "x": x, "y": y, **others}
 
 
+def _choice(other_per_device: int | None, other_seconds: float | None, **known: float) -> dict[str, object]:
+    """What is known about a training; a second batch per device goes with its seconds."""
+    if (other_per_device is None) != (other_seconds is None):
+        missing = "other_per_device" if other_per_device is None else "other_seconds"
+        raise Wrong("a second batch per device goes with its seconds per step; give both or neither", missing)
+    other = None if other_per_device is None or other_seconds is None else (other_per_device, other_seconds)
+    return {"training": BatchChoice(**known, other=other)}  # type: ignore[arg-type]
+
+
 positive = NumberValue(SMALLEST_NUMBER, LARGEST_NUMBER)
 batch_size = NumberValue(1e-12, LARGEST_NUMBER, infinite=True)
 steps = NumberValue(0, REQUEST.steps, whole=True)
+scale = NumberValue(SMALLEST_SCALE, 1e12)  # A noise scale, as a batch size.
+examples = NumberValue(1, 10**9, whole=True)  # The batch on a device.
+seconds = NumberValue(1e-9, 1e9)
 seed = Field(NumberValue(0, 2**31, whole=True), 0)
 multipliers = Field(ListValue(NumberValue(0, LARGEST_NUMBER), REQUEST.schedule_pieces), None)
 
@@ -177,6 +191,15 @@ BODIES: dict[str, ObjectValue] = {
     "spectrum": ObjectValue(as_it_is),
     "outlook": ObjectValue({
         **as_it_is, **planned, "peak": Field(positive, None), "best": horizon,
+    }),
+    "batch": ObjectValue({
+        "noise_scale": Field(scale), "low": Field(scale, None), "high": Field(scale, None),
+        "devices": Field(NumberValue(1, REQUEST.devices, whole=True)), "per_device": Field(examples), "seconds": Field(seconds),
+        "training_steps": Field(NumberValue(1, REQUEST.steps, whole=True)),
+        "other_per_device": Field(examples, None), "other_seconds": Field(seconds, None),
+    }, _choice),
+    "noise": ObjectValue({
+        "text": Field(TextValue(str, REQUEST.noise_file)), "name": Field(TextValue(str, 200), "run.jsonl"),
     }),
     "predict": ObjectValue({
         **as_it_is, **optimizer, **at, "steps": Field(steps), **planned,

@@ -10,7 +10,8 @@ import struct
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from ..engine.spectrum import Spectrum
 from ..logs import Forecast, forecast, read_logs
 from ..logs.saving import FORECAST_FORMAT, as_dict
 from ..nets.fitting.model import Fit
+from ..nets.monitoring.watching import Watched, watch
 from ..types import Array, Wrong
 from .fields import Refused
 from .limits import REQUEST, Recent
@@ -142,18 +144,45 @@ def _is_log(content: bytes, name: str) -> bool:
 
 def _fitted(content: bytes, name: str) -> Forecast:
     """The forecast that is fitted to a log."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, re.sub(r"[^\w.-]", "_", Path(name).name, flags=re.ASCII).lstrip("-."))
-        path.write_bytes(content)
-        try:
-            logs = read_logs(path)
-        except Wrong as wrong:  # The sentence quotes the path, of which the user knows the name alone.
-            raise Wrong(str(wrong).replace(f"{path.parent}/", ""), wrong.argument) from None
+    with _copied(content, name) as path:
+        logs = read_logs(path)
     points = sum(len(log.step) for log in logs)
     if len(logs) > LOGS or points > LOG_POINTS:
         most = f"a log may have at most {LOGS} runs and {LOG_POINTS:,} points"
         raise Wrong(f"{most}; this has {len(logs)} runs and {points:,} points")
     return forecast(logs)
+
+
+@contextmanager
+def _copied(content: bytes, name: str) -> Iterator[Path]:
+    """A copy on disk that bears the user's name. Sentences of wrong calls quote its path, of which the user knows the name alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, plain_name(name))
+        path.write_bytes(content)
+        try:
+            yield path
+        except Wrong as wrong:
+            raise Wrong(str(wrong).replace(f"{path.parent}/", ""), wrong.argument) from None
+
+
+def plain_name(name: str) -> str:
+    """The name of a file in characters that need no quotes in a shell."""
+    return re.sub(r"[^\w.-]", "_", Path(name).name, flags=re.ASCII).lstrip("-.")[-60:] or "run.jsonl"
+
+
+def noise_of(text: str, name: str) -> Watched | Fit:
+    """The file of a `Monitor`, or of `nqm fit` as JSON; both have a noise scale."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        data = None  # several lines, each with an object
+    if isinstance(data, dict) and "step" not in data:
+        fit = SHELF.opened(text.encode(errors="replace"), Path(plain_name(name)).with_suffix(".json").name).fit
+        if fit is None:
+            raise Wrong("this file has no noise scale: open the file of a Monitor, or one of nqm fit", argument="text")
+        return fit
+    with _copied(text.encode(errors="replace"), name) as path:
+        return watch(path)
 
 
 def _forecast(data: dict[str, object]) -> Forecast:
@@ -202,5 +231,5 @@ def _columns(*columns: Array) -> bool:
 
 def _tidy(name: str, otherwise: str) -> str:
     """The name of a file in characters that need no quotes in a shell; ``otherwise`` if its ending is not known."""
-    kept = re.sub(r"[^\w.-]", "_", Path(name).name, flags=re.ASCII).lstrip("-.")[-60:]
+    kept = plain_name(name)
     return kept if kept.lower().endswith((".json", ".npz")) else otherwise

@@ -28,6 +28,8 @@ class RequestLimits:
     slots: int = 6  # An optimizer may have at most this many slots: SGD has one, momentum and each average add one.
     settings: int = 64  # An axis of a map may have at most this many values.
     replicas: int = 1_024  # A sampled curve may average at most this many replicas.
+    noise_file: int = 2**20  # A file from which a noise scale is read may have at most this many characters.
+    devices: int = 10**6  # A training may run on at most this many devices.
     uploads: int = 32  # The server keeps this many files that were uploaded.
 
 

@@ -14,10 +14,12 @@ from typing import Any
 
 import nqm
 
+from ..nets.fitting.model import Fit
 from ..optimizers import Optimizer, free
 from ..show.numbers import exact
 from ..text.tokens import Text
 from .bodies import BODIES, PAPER, Given, PlannedSchedule
+from .files import noise_of, plain_name
 
 QUICK_NODES = "compress(1e-9)"
 FUNCTIONS = {"steps": "steps_to_target", "schedule": "optimal_schedule", "map": "phase_map"}
@@ -28,10 +30,14 @@ SAMPLED_ONLY = {"seed", "replicas"}  # Fields that do not affect an exact curve.
 
 
 def recipe(endpoint: str, values: Mapping[str, Any], quick: bool = False) -> dict[str, str]:
-    """The command and the Python that repeat the answer to a body, whose values have been read.
+    """The command and the Python that repeat the answer to a body, whose values have been read. No command chooses a batch size.
 
     ``quick`` says that the answer was computed on quadrature nodes.
     """
+    if endpoint == "batch":
+        return {"command": "", "python": python(f"answer = {values['training']!r}")}
+    if endpoint == "noise":
+        return _noise(values["text"], values["name"])
     if endpoint == "preview":  # Its answer is about that of the sweep, which is what to run.
         endpoint, values = "sweep", {k: v for k, v in values.items() if not k.startswith("near")}
     given, usual = values["problem"], BODIES[endpoint].fields
@@ -70,6 +76,15 @@ def recipe(endpoint: str, values: Mapping[str, Any], quick: bool = False) -> dic
         words += ["--label-noise", exact(given.label_noise)]
     command = shlex.join(["nqm", *words])
     return {"command": command, "python": python(problem, f"answer = {answer}")}
+
+
+def _noise(text: str, name: str) -> dict[str, str]:
+    """How to read a noise scale: that of a training by `nqm watch`, that of a fit in Python alone."""
+    file = plain_name(name)
+    if isinstance(noise_of(text, name), Fit):
+        return {"command": "", "python": python(f"answer = Fit.load({file!r}).noise_scale")}
+    line = python(f"answer = watch({file!r}).critical_batch_size")
+    return {"command": shlex.join(["nqm", "watch", file, "--once"]), "python": line}
 
 
 def _outlook(values: Mapping[str, Any]) -> dict[str, str]:
@@ -116,7 +131,7 @@ def python(*lines: str) -> str:
     public = sorted(names & set(nqm.__all__), key=lambda name: (not name.isupper(), name[0].islower(), name))
     head = ["from math import inf"] * ("inf" in names) + [f"from nqm import {', '.join(public)}"] * bool(public)
     head += ["from nqm.logs import Forecast"] * ("Forecast" in names)
-    head += ["from nqm.nets import Fit"] * ("Fit" in names)
+    head += [f"from nqm.nets import {name}" for name in ("BatchChoice", "Fit", "watch") if name in names]
     return "\n".join([*head, "", *lines])
 
 

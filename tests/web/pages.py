@@ -13,7 +13,7 @@ DIGITS = ROOT / "nqm" / "web" / "static" / "examples" / "digits.json"
 SIZES = "sizes=4,64,1024,16384"
 PAPER = Quadratic(Spectrum.power_law(10_000))
 SETTING = "run=HeavyBall(lr=0.05,momentum=0.9)&batch=256&steps=3000"
-VIEWS = ("steps", "loss", "settings", "schedule", "map", "network")  # those that need no file
+VIEWS = ("steps", "loss", "settings", "schedule", "map", "network", "batch")  # those that need no file
 
 
 def close(shown: Any, exact: Any) -> None:

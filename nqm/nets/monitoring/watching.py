@@ -1,10 +1,7 @@
 """What the file of a monitor says: where the batch stands against the critical size, what doubling it saves, and a ramp.
 
-With the noise scale b as critical batch size, a training that takes T steps and E examples at best takes
-
-    T (1 + b / B)  steps  and  E (1 + B / b)  examples   at batch size B
-
-(McCandlish et al., 2018). At B = b both are twice their minimum. The noise scale of the optimizer's metric is used if it was
+Steps and examples follow the law of `choosing`, with the noise scale as critical batch size. There both are twice their minimum. The
+noise scale of the optimizer's metric is used if it was
 measured. This module does not need torch.
 """
 
@@ -24,6 +21,7 @@ from ...logs.sheets import Sheet
 from ...show.numbers import brief, percent
 from ...types import Array, Wrong
 from ..estimates import Estimate
+from .choosing import steps_ratio
 
 TREND_ROWS = 10  # measurements that a trend of the noise scale needs, at least
 TREND_SPAN = 1.5  # and the factor between their first and last step, at least
@@ -61,8 +59,7 @@ class Watched(Tabular):
 
     def steps_at(self, batch_size: float) -> float:
         """Steps at this batch size, as a multiple of those at the present one."""
-        b = self.critical_batch_size.value
-        return self.batch_size / batch_size if math.isinf(b) else (1 + b / batch_size) / (1 + b / self.batch_size)
+        return steps_ratio(self.critical_batch_size.value, batch_size, self.batch_size)
 
     def examples_at(self, batch_size: float) -> float:
         """Examples at this batch size, as a multiple of those at the present one."""

@@ -18,6 +18,7 @@ import { withValues } from "./composer.js";
 import { ProblemCard } from "./cards/problem.js";
 import { FamiliesCard } from "./cards/families.js";
 import { SettingCard } from "./cards/setting.js";
+import { TrainingCard } from "./cards/training.js";
 import { steps } from "./views/steps.js";
 import { loss } from "./views/loss.js";
 import { settings } from "./views/settings.js";
@@ -25,8 +26,9 @@ import { schedule } from "./views/schedule.js";
 import { map } from "./views/map.js";
 import { network } from "./views/network.js";
 import { runs } from "./views/runs.js";
+import { batch } from "./views/batch.js";
 
-const VIEWS = [steps, loss, settings, schedule, map, network, runs];
+const VIEWS = [steps, loss, settings, schedule, map, network, runs, batch];
 const FORMATS = ["png", "svg", "csv", "json", "html"];
 const CHOICES = ["kind", "x", "y", "run", "critical", "limits", "shape", "rate", "pieces", "cells", "grid"]; // state that the controls above a figure show
 const SETTLE = 250; // ms between the last move of a slider and the exact request
@@ -72,9 +74,10 @@ async function start() {
     return;
   }
   cards = [
-    ["problem", new ProblemCard(byId("problem"), change), () => true],
+    ["problem", new ProblemCard(byId("problem"), change), (view) => !view.cards.training],
     ["families", new FamiliesCard(byId("families"), change), (view) => view.cards.families],
     ["setting", new SettingCard(byId("setting"), change, tune), (view) => view.cards.setting],
+    ["training", new TrainingCard(byId("training"), change), (view) => view.cards.training],
   ];
   startTerms();
   startUploads((error) => showErrors([error]));
@@ -117,7 +120,7 @@ function startDrops() {
   addEventListener("drop", (event) => {
     if (event.defaultPrevented || !event.dataTransfer.files[0]) return;
     event.preventDefault();
-    openFile(event.dataTransfer.files[0], change);
+    (viewOf(state()).openFile ?? openFile)(event.dataTransfer.files[0], change);
   });
 }
 
@@ -262,7 +265,7 @@ function finished(view, answers, { began, since, answered }, moving) {
 /** How the answers were found: the least exact way among them. */
 function method(answers) {
   const used = new Set(answers.flatMap((answer) => [answer?.method, ...(answer?.sweeps ?? []).map((sweep) => sweep.method)]));
-  return used.has("sampled") ? "Sampled" : used.has("mean field") ? "By mean field" : "Exact";
+  return used.has("sampled") ? "Sampled" : used.has("mean field") ? "By mean field" : used.has("law") ? "By the law" : "Exact";
 }
 
 function failed(error) {
@@ -292,7 +295,7 @@ function draw(answers, of) {
   byId("figure").classList.toggle("triple", Boolean(view.pair) && model.panels.length === 3);
   byId("view").classList.remove("stale");
   figure = drawFigure(byId("figure"), { ...model, panels: model.panels.filter((panel) => !panel.edited) }, view.pick ? (...at) => pick(view, answers, model, at) : null);
-  const commands = (view.commands?.(answers) ?? answers).filter((answer) => answer?.command);
+  const commands = (view.commands?.(answers) ?? answers).filter((answer) => answer?.python);
   showHeadline(view.headline?.(answers, of) ?? "");
   timeline.show(view.timeline?.(answers) ?? null);
   showFacts(view.facts?.(answers, of) ?? [], view.summary?.(answers));

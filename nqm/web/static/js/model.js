@@ -1,6 +1,6 @@
 // The data of a figure, from which the screen, SVG, CSV and the one-file page are all made.
 //
-// figure: {title, panels: [panel], notes: [text]}
+// figure: {title, panels: [panel], notes: [text], about}; about is the problem in words, where it is not that of the card
 // panel:  {title, x: axis, y: axis, lines, marks, strips, heat, paths, height, edited}; an edited panel is in the schedule editor
 // axis:   {label, scale: "linear" | "log" | "log2" | "memory", min, max}
 // line:   {label, x: [], y: [], role, dash: "solid" | "dash" | "dot", width, points, stairs, pick, end, series}; end is its name

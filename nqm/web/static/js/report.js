@@ -7,6 +7,8 @@ import { together } from "./script.js";
 const INPUTS = {
   target: "target-text", batch_sizes: "sizes", batch_size: "batch-text", steps: "steps-text", schedule: "schedule-text",
   optimizer: "setting-text", "problem.spectrum": "spectrum-text", "problem.kind": "noise-kind", "problem.label_noise": "label-noise-text", x: "map-xrange", y: "map-yrange", "x.low": "map-xrange", "x.high": "map-xrange", "y.low": "map-yrange", "y.high": "map-yrange",
+  noise_scale: "noise-text", low: "noise-low", high: "noise-high", devices: "devices-text", per_device: "per-device-text", seconds: "seconds-text",
+  training_steps: "training-steps-text", other_per_device: "other-per-device", other_seconds: "other-seconds", text: "noise-file",
 }; // prettier-ignore
 
 export function showFacts(facts, summary) {
@@ -43,11 +45,11 @@ function table({ caption, columns, rows, roles, remarks }) {
 /** The command line and the Python lines that give the same answer. */
 export function showCode(answers) {
   const block = (title, text) => element("div", { class: "code-block" }, element("h3", {}, title), element("div", { class: "code-block" }, element("pre", {}, element("code", {}, text)), copyButton(text, title.toLowerCase())));
-  const commands = answers.map((answer) => answer.command).join("\n");
+  const commands = answers.map((answer) => answer.command).filter(Boolean).join("\n");
   const python = together(answers.map((answer) => answer.python));
   byId("code").replaceChildren(
-    element("h2", { id: "code-heading" }, "The same answer from a terminal and from Python"),
-    block("Command line", commands),
+    element("h2", { id: "code-heading" }, commands ? "The same answer from a terminal and from Python" : "The same answer from Python"),
+    ...(commands ? [block("Command line", commands)] : []),
     block("Python", python),
   );
 }

@@ -23,7 +23,7 @@ export async function save(kind, shown) {
 
 /** The picture with what a reader needs who did not make it: its sentence, its problem, the version, and the link. */
 export function pictureOf({ figure, sentence, state, link }) {
-  const problem = state.data ? state.name : `${state.spectrum}${state.kind === "quadratic" ? "" : `, ${state.kind.replace("_", " ")}`}`;
+  const problem = figure.about ?? (state.data ? state.name : `${state.spectrum}${state.kind === "quadratic" ? "" : `, ${state.kind.replace("_", " ")}`}`);
   const origin = [`Problem: ${problem}. nqm ${known()?.version ?? ""}.`, link.length > LONGEST_LINK ? "" : link].filter(Boolean);
   return svgOf(figure, colours(), { sentence, origin });
 }

@@ -25,6 +25,15 @@ export const DEFAULTS = {
   xrange: "",
   yrange: "",
   cells: "48",
+  noise: "1000", // the noise scale of a training, and the ends of its interval
+  noise_low: "",
+  noise_high: "",
+  devices: "8",
+  per_device: "32",
+  seconds: "0.2",
+  training_steps: "100000",
+  other_per_device: "", // a second batch per device, with its seconds per step
+  other_seconds: "",
   pin: "", // the state that is compared with, as an address
   data: "", // a measured spectrum, packed, so that a link outlives the server's memory
   name: "", // of the file it came from

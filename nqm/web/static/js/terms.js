@@ -16,6 +16,12 @@ const OWN = {
   setting: "One optimizer with every hyper-parameter set; the views Loss over steps, Schedule and Phase map use it.",
   bound: "A lower bound on the steps of any method, from the noise in the gradients.",
   multiplier: "The factor that multiplies the learning rate of the setting during this piece.",
+  devices: "The devices on which the training runs at present, each with its own part of the batch.",
+  per_device: "The examples of each step on one device; the batch size is this number times the devices.",
+  seconds: "The seconds that one step takes with these devices and this batch.",
+  training_steps: "The steps that the whole training takes at the present batch size.",
+  noise_interval: "The ends of the interval of the noise scale, as nqm watch and nqm fit print them; leave them empty if you do not know them.",
+  other_seconds: "The seconds of a step with another batch on each of the same devices. They tell what a step costs beside its examples.",
   horizon: "The number of steps of the run.",
 };
 
