@@ -53,7 +53,7 @@ NETWORKS = {"mlp": mlp, "cnn": cnn, "attention": attention, "regression": regres
 Trained = tuple[nn.Module, torch.optim.Optimizer, tuple[Tensor, Tensor]]  # a model, its optimizer and its data
 
 
-def regression(groups: bool = False, lr: float = 0.01, beta2: float = 0.9999999, steps: int = 30) -> Trained:
+def adamw_regression(groups: bool = False, lr: float = 0.01, beta2: float = 0.9999999, steps: int = 30) -> Trained:
     """A linear model, whose loss is a quadratic, with an AdamW that has a momentum and a v that hardly moves."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(200, 6, generator=generator, dtype=torch.float64) * torch.tensor([3.0, 2, 1, 1, 0.5, 0.3])

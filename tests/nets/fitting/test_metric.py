@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from models import Trained, advance, regression
+from models import Trained, adamw_regression, advance
 from torch import nn
 from torch.nn import functional as F
 
@@ -42,7 +42,7 @@ def measured(trained: Trained, **options: object) -> Fit:
 @pytest.mark.parametrize("groups", [False, True])
 def test_full_gradients_on_a_quadratic_are_those_of_torch(groups: bool) -> None:
     """v hardly moves here, and everything else is exact: momentum, decay, rates of groups."""
-    trained, times = regression(groups), [0, 1, 3, 10, 30]
+    trained, times = adamw_regression(groups), [0, 1, 3, 10, 30]
     predicted = measured(trained).predict(AdamW(0.02, beta2=0.9999999, weight_decay=0.1), math.inf, times, bent=False)
     real = real_losses(trained, times, 0.02)
     np.testing.assert_allclose(
@@ -53,7 +53,7 @@ def test_full_gradients_on_a_quadratic_are_those_of_torch(groups: bool) -> None:
 
 @pytest.mark.parametrize("planted", [{"m": 0.0}, {"pull": 0.0}], ids=["no momentum", "no decay"])
 def test_what_the_state_brings_along_is_needed(planted: dict[str, float]) -> None:
-    trained, times = regression(), [10, 30]
+    trained, times = adamw_regression(), [10, 30]
     found = measured(trained)
     assert found.metric is not None
     wrong = {name: factor * getattr(found.metric, name) for name, factor in planted.items()}
@@ -64,7 +64,7 @@ def test_what_the_state_brings_along_is_needed(planted: dict[str, float]) -> Non
 
 
 def test_gradients_that_are_clipped() -> None:
-    trained, times = regression(), [1, 5, 20]
+    trained, times = adamw_regression(), [1, 5, 20]
     found = measured(trained)
     norm = 0.5 * math.sqrt(float(found.metric.norm2[0]))  # type: ignore[union-attr]
     predicted = found.predict(
@@ -95,7 +95,7 @@ def many_trainings(trained: Trained, lr: float, size: int, times: list[int]) -> 
 
 @pytest.mark.slow
 def test_noise_is_that_of_many_trainings() -> None:
-    trained, times = regression(steps=500), [5, 20, 60]
+    trained, times = adamw_regression(steps=500), [5, 20, 60]
     adam = AdamW(0.02, beta2=0.9999999, weight_decay=0.1)
     predicted = measured(trained).predict(adam, 4, times, bent=False).loss
     mean, error = many_trainings(trained, 0.02, 4, times)
@@ -107,7 +107,7 @@ def test_noise_is_that_of_many_trainings() -> None:
 @pytest.mark.parametrize("drift", [True, False])
 def test_second_moments_drift_to_those_of_the_batch_size(drift: bool) -> None:
     """A state from batches of two examples, whose v is too large for batches of eight."""
-    trained, times = regression(steps=500, beta2=0.97), [80]
+    trained, times = adamw_regression(steps=500, beta2=0.97), [80]
     model, optimizer, data = trained
     (rows,) = Network(model, F.mse_loss, data).example_gradients()
     second = rows.mean(0) ** 2 + rows.var(0, unbiased=False) / 2
@@ -125,7 +125,7 @@ def test_second_moments_drift_to_those_of_the_batch_size(drift: bool) -> None:
 
 
 def test_a_schedule_multiplies_the_rate() -> None:
-    found, asked = measured(regression()), (8, [10, 20, 40])
+    found, asked = measured(adamw_regression()), (8, [10, 20, 40])
     adam = AdamW(0.02, beta2=0.9999999, weight_decay=0.1)
     halved = found.predict(adam, *asked, step(40, 0.5, [20]))
     np.testing.assert_allclose(halved.loss[:2], found.predict(adam, *asked).loss[:2], rtol=1e-12)
@@ -134,7 +134,7 @@ def test_a_schedule_multiplies_the_rate() -> None:
 
 def test_a_state_dict_is_read_like_its_optimizer(tmp_path: Path) -> None:
     for groups in (False, True):
-        model, optimizer, data = regression(groups)
+        model, optimizer, data = adamw_regression(groups)
         network = Network(model, F.mse_loss, data)
         one, other = read_state(network, optimizer), read_state(network, optimizer.state_dict())
         assert one.optimizer == other.optimizer == AdamW(0.01, beta2=0.9999999, weight_decay=0.1)
@@ -162,7 +162,7 @@ def test_groups_that_can_be_matched_in_several_ways_are_refused() -> None:
 
 
 def test_wrong_use_gets_a_sentence() -> None:
-    model, optimizer, data = regression()
+    model, optimizer, data = adamw_regression()
     network = Network(model, F.mse_loss, data)
     with pytest.raises(Wrong, match="needs batch_size"):
         read_state(network, AdamW(0.01))
@@ -179,11 +179,11 @@ def test_wrong_use_gets_a_sentence() -> None:
     with pytest.raises(Wrong, match="fit in its own metric"):
         plain.predict(AdamW(0.01), 8, 10)
     with pytest.raises(Wrong, match="in the metric of AdamW"):
-        measured(regression()).predict(SGD(0.01), 8, 10)
+        measured(adamw_regression()).predict(SGD(0.01), 8, 10)
 
 
 def test_without_a_state_the_second_moments_are_measured() -> None:
-    model, _, data = regression()
+    model, _, data = adamw_regression()
     network = Network(model, F.mse_loss, data)
     state = read_state(network, Adam(0.01), 8)
     (rows,) = network.example_gradients()
@@ -193,7 +193,7 @@ def test_without_a_state_the_second_moments_are_measured() -> None:
 
 
 def test_a_file_has_the_metric(tmp_path: Path) -> None:
-    found = measured(regression(True))
+    found = measured(adamw_regression(True))
     for name in ("a.json", "a.npz"):
         found.save(tmp_path / name)
         again = Fit.load(tmp_path / name)
