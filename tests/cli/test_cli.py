@@ -205,6 +205,7 @@ def test_tune_text_has_every_setting():
         assert re.search(rf"^{name} +\S", text, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_schedule_json_and_csv(elsewhere):
     args = ("-b", 64, "--target", 0.05, "--pieces", 3, "--spectrum", SMALL)
     found = strict(call("schedule", "SGD", *args, "--json", "--csv", "pieces.csv").stdout)
@@ -269,6 +270,7 @@ def test_spectrum_csv_is_read_back(elsewhere):
     assert Spectrum.load("mine.csv").h.tolist() == Spectrum.power_law(7, 1.3).h.tolist()
 
 
+@pytest.mark.slow
 def test_paper_draws_one_figure(elsewhere):
     result = call("paper", "--out", "figures", "--only", "fig2")
     assert result.exit_code == 0, result.output

@@ -63,6 +63,7 @@ def test_replicas_stand_beside_an_exact_run(tmp_path: Path) -> None:
     assert (tmp_path / "both.png").stat().st_size > 5000
 
 
+@pytest.mark.slow
 def test_a_sweep_of_adam_has_errors(tmp_path: Path) -> None:
     line = ["sweep", "Adam(beta1=0.9)", "SGD", "--target", "0.3", "--batch-sizes", "16,64", "--sampled"]
     done = call(*line, "--plot", str(tmp_path / "sweep.png"))

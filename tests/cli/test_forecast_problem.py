@@ -27,6 +27,7 @@ def asked(*words: str) -> dict[str, object]:
     return strict(done.stdout)
 
 
+@pytest.mark.slow
 def test_the_verbs_have_the_numbers_of_the_library() -> None:
     curve = asked("curve", "SGD(0.001)", "-b", "64", "--steps", "5000", "--schedule", "cosine(5000)", "--points", "20")
     run = PROBLEM.run(SGD(0.001), 64, 5000, cosine(5000), points=20)

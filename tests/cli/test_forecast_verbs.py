@@ -107,6 +107,7 @@ FORECASTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("args", "field"), FORECASTS, ids=lambda value: value[0] if isinstance(value, tuple) else "")
 def test_every_verb_writes_json_and_csv(args: tuple[str, ...], field: str) -> None:
     as_json = call("forecast", *args, "--json", "--csv", "table.csv")
@@ -118,6 +119,7 @@ def test_every_verb_writes_json_and_csv(args: tuple[str, ...], field: str) -> No
     assert len(rows_of(as_csv.stdout)) >= (1 if args[0] == "length" else 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "args", [args for args, _ in FORECASTS if args[0] in ("predict", "best", "length", "check", "batch")]
 )
@@ -127,6 +129,7 @@ def test_pictures_are_written(args: tuple[str, ...], tmp_path: Path) -> None:
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("args", "field"), FORECASTS, ids=lambda value: value[0] if isinstance(value, tuple) else "")
 def test_what_was_assumed_and_is_undecided_comes_before_the_number(args: tuple[str, ...], field: str) -> None:
     lines = call("forecast", *args).stdout.splitlines()
@@ -205,6 +208,7 @@ def test_predict_stands_beside_a_log(found: Forecast) -> None:
     assert {m for m in partly["measured"] if m is not None} <= set(log.loss.tolist())
 
 
+@pytest.mark.slow
 def test_best_is_that_of_the_library_in_every_form(found: Forecast) -> None:
     args = ("forecast", "best", "forecast.json", "--steps", "6000", "--min-lr", "3e-5", "--pieces", "5")
     plan = found.optimal_schedule(6000, min_lr=3e-5, pieces=5)
@@ -233,6 +237,7 @@ def test_best_text_predicts_the_loss_of_the_best_schedule(found: Forecast) -> No
     assert strict(again.stdout)["loss"][-1] == pytest.approx(plan.loss, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_best_goes_on_from_a_trunk_and_may_rise(found: Forecast) -> None:
     (trunk,) = read_logs("run.csv")
     args = ("forecast", "best", "forecast.json", "--steps", "30000", "--pieces", "4", "--json")

@@ -99,6 +99,7 @@ def test_examples_run(line: str) -> None:
     assert result.stdout
 
 
+@pytest.mark.slow
 def test_advice_is_verified_and_timed(here: Path) -> None:
     """The promise, the real steps and the seconds are in the JSON, and the sentence is in the text."""
     line = ("advise", "digits.json", "-b", "64", "--target", "0.14", "--optimizer", "SGD", "--batch-sizes", "64")

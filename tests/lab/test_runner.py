@@ -36,6 +36,7 @@ def test_every_executor_gives_the_same_table(how: str, undisturbed: Table, study
     assert run(study, store=tmp_path / "small.db", executor=made).table() == undisturbed
 
 
+@pytest.mark.slow
 def test_again_repeats_nothing_and_more_goes_on(undisturbed: Table, log: Path, tmp_path: Path) -> None:
     path = tmp_path / "small.db"
     first = run(small(worker="logged", batch_sizes=[4, 16]), store=path)

@@ -106,6 +106,7 @@ def test_a_missing_module_is_said_with_the_places(mine: Path) -> None:
         versioned(study, Path(os.sep))
 
 
+@pytest.mark.slow
 def test_workloads_of_the_package_have_versions() -> None:
     root = Path(__file__).parents[2]
     digits, fashion = (Study.load(root / "examples" / "studies" / f"{n}.toml") for n in ("digits", "fashion_cnn"))

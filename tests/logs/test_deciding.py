@@ -42,6 +42,7 @@ def test_constant_rates_cannot_tell_what_a_decay_brings() -> None:
     assert widths[0] > 2 * widths[1]  # Two logs have a width of their own, which no run narrows.
 
 
+@pytest.mark.slow
 def test_the_run_that_is_advised_narrows_the_answer() -> None:
     alone = forecast([CONSTANT])
     advice = alone.next_run()
@@ -56,6 +57,7 @@ def test_the_run_that_is_advised_narrows_the_answer() -> None:
     assert f"±{advice.width:.4f}" in advice.sentence
 
 
+@pytest.mark.slow
 def test_the_width_now_is_that_of_predict() -> None:
     found = forecast([CONSTANT, LINEAR])
     advice, best = found.next_run(), found.optimal_schedule(LAST)

@@ -110,6 +110,7 @@ def test_the_order_of_long_runs_and_the_choice_among_them(last_losses) -> None:
     assert measured[np.argmin(ends)] - measured.min() <= 0.005
 
 
+@pytest.mark.slow
 def test_the_end_of_a_run_from_its_beginning() -> None:
     """The committed table has all cases; every 28th is measured again."""
     table = rows("beginnings")

@@ -69,6 +69,7 @@ def test_rates_keep_to_what_was_asked(kind: Kind) -> None:
     assert rest.trained == 3000
 
 
+@pytest.mark.slow
 def test_more_pieces_are_no_worse() -> None:
     losses = [best("norm", pieces=n).loss for n in (3, 12, 48)]
     assert losses[0] >= losses[1] - 1e-6 >= losses[2] - 2e-6

@@ -138,6 +138,7 @@ def test_mnist_is_the_real_one() -> None:
     assert workload("mnist_cnn").network(60, examples=2000).full_loss() < 1.2
 
 
+@pytest.mark.slow
 @real("cifar10")
 def test_cifar_is_the_real_one() -> None:
     pixels = read_png(cifar10.DATA_FILES.file("data_batch_1.png"))

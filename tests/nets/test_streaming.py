@@ -80,6 +80,7 @@ def test_streamed_equals_held(kind: str) -> None:
     torch.testing.assert_close(rows[0], rows[1], rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["loader", "batches"])
 def test_a_streamed_fit_is_that_of_held_data(kind: str) -> None:
     held = Network(model_of(), F.cross_entropy, (X, Y), chunk=16)

@@ -195,6 +195,7 @@ def test_the_gap_between_momentum_and_rate() -> None:
     assert table[0]["gap"] == pytest.approx(worst, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_tuned_momentum_at_small_batch(study: PaperStudy) -> None:
     found = check("momentum_small_batch", study, momentum=free)
     ratio = [column(found.table, "ratio", power=p)[0] for p in (0.0, 0.25, 0.5, 0.75)]

@@ -32,6 +32,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_run_writes_pictures_and_one_page(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     found = run_all(FEW, tmp_path / "new" / "folder", turn=True, progress=lambda *done: seen.append(done))

@@ -93,6 +93,7 @@ def test_figures_continue_where_they_stopped(tmp_path: Path, monkeypatch: pytest
         paper.run_all(tmp_path / "stopped", FIGURES)
 
 
+@pytest.mark.slow
 def test_figures_of_other_batch_sizes_are_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(curves, "data", interrupt)

@@ -127,6 +127,7 @@ def test_a_tuned_setting_reaches_the_target_when_it_is_sampled() -> None:
     assert abs(sampled.loss[0] - 0.05) < 5 * sampled.stderr[0] + 0.01 * 0.05  # The mean field is within 1% here.
 
 
+@pytest.mark.slow
 def test_the_least_loss_for_a_budget() -> None:
     tuned = tune(PROBLEM, Adam(), 64, steps=500)
     rates = np.geomspace(1e-3, 0.1, 20)
@@ -145,6 +146,7 @@ def test_an_average_over_part_of_the_run_is_tuned_over_horizons() -> None:
     assert shorter.loss > 0.1 * 0.999
 
 
+@pytest.mark.slow
 def test_a_sweep_follows_and_is_sampled_only_where_asked() -> None:
     found = sweep(PROBLEM, Adam(), [64, 256, 1024], target=0.05)
     assert found.method == "mean field"

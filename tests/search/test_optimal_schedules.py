@@ -268,6 +268,7 @@ def test_an_unreachable_target_is_said(small: Quadratic) -> None:
 # What the loss does on the way.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("optimizer", "batch_size", "goal"),
     [(SGD(), 64, {"target": 0.05}), (HeavyBall(momentum=0.9), 4096, {"target": 0.02}), (SGD(), 2**18, {"steps": 60})],

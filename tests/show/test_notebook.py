@@ -118,6 +118,7 @@ def test_a_sweep_says_what_it_missed_and_why() -> None:
     check_reads_well(none, "batch sizes 4 to 4: none reached it", rows=1, pictures=1)
 
 
+@pytest.mark.slow
 def test_a_map_says_its_best_cell() -> None:
     axes = Axis("lr", 0.01, 1, 4), Axis("momentum", 0, 0.9, 5)
     found = phase_map(PROBLEM, HeavyBall(), *axes, target=0.1, batch_size=1024)

@@ -141,6 +141,7 @@ def test_sweeps_with_holes_with_other_targets_and_in_great_number(sweeps):
         plot_sweeps([])
 
 
+@pytest.mark.slow
 def test_best_rates_are_drawn_as_set_and_effective():
     found = sweep(SMALL, HeavyBall(), [16, 1024], target=0.02)
     for effective, values in ((True, found.effective_lr), (False, found.lr)):
@@ -167,6 +168,7 @@ def test_a_schedule_is_drawn_as_stairs():
     check_print(plot_schedule(scheduled(Schedule([5]))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["png", "pdf", "svg", "PNG"])
 def test_files_are_written_into_new_folders_and_repeat(ending, tmp_path):
     files = [tmp_path / "a" / "deep" / f"one.{ending}", tmp_path / f"two.{ending}"]
@@ -197,6 +199,7 @@ def test_a_folder_that_cannot_be_is_a_sentence(tmp_path):
         save(figure, tmp_path / "folder.png")
 
 
+@pytest.mark.slow
 def test_the_package_stays_light_and_pyplot_stays_out():
     code = """
 import sys, nqm

@@ -67,6 +67,7 @@ def test_a_body_that_does_not_arrive_is_refused(monkeypatch: pytest.MonkeyPatch)
     assert asyncio.run(ask()) == 408
 
 
+@pytest.mark.slow
 def test_answers_and_files_are_compressed() -> None:
     with httpx.Client(base_url=hurried().address, timeout=LIMIT) as client:
         for path in ("/js/main.js", "/api/describe"):
@@ -103,6 +104,7 @@ def test_the_page_is_small() -> None:
     assert sum(len(gzip.compress(path.read_bytes(), 5)) for path in files) < PAGE_BYTES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deaths", [1, 2])
 def test_a_request_whose_worker_is_killed_is_asked_once_more(deaths: int, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, ask = [], Worker.ask

@@ -56,6 +56,7 @@ def test_a_curve_is_that_of_the_library(content: bytes) -> None:
     assert answer["band_signal"] is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("endpoint", "body"),
     [

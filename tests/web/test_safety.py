@@ -174,6 +174,7 @@ def test_an_upload_is_known_to_every_worker(client: Any) -> None:
 # For how long.
 
 
+@pytest.mark.slow
 def test_what_takes_too_long_is_refused_and_others_are_not(client: Any) -> None:
     answer = client.post("/api/curve", json=ENDLESS)
     assert answer.status_code == 503

@@ -77,6 +77,7 @@ def test_settings_that_the_study_fixed_are_not_tuned() -> None:
     assert family_of(hyperbola("EMA(SGD)", 64, 100), made(), {}) == EMA(SGD())
 
 
+@pytest.mark.slow
 def test_an_average_is_drawn_in_the_colour_of_what_it_averages(tmp_path: Path) -> None:
     curves = [hyperbola(name, 64, 100) for name in ("SGD", "EMA(SGD)", "Lion")]
     assert colors(curves)[0] == colors(curves)[1] != colors(curves)[2]
@@ -104,6 +105,7 @@ class _Page(HTMLParser):
         self.said += data
 
 
+@pytest.mark.slow
 def test_the_report_is_one_file_that_loads_nothing_and_runs_nothing() -> None:
     curves = [hyperbola(name, 64, 100) for name in ("SGD", "HeavyBall")]
     evil = "<script>alert(1)</script>"

@@ -68,6 +68,7 @@ def test_advice_is_what_the_engine_finds() -> None:
     assert abs(real.loss[0] - predicted.loss[0]) < 0.05 * predicted.loss[0] + 3 * real.stderr[0]
 
 
+@pytest.mark.slow
 def test_targets_out_of_reach() -> None:
     _, found = digits()
     beyond = advise(found, 64, 1e-4)
@@ -79,6 +80,7 @@ def test_targets_out_of_reach() -> None:
         advise(found, 64, 1.0)
 
 
+@pytest.mark.slow
 def test_one_family_alone_is_tuned_and_what_is_set_in_it_stays() -> None:
     advice = one_family()
     assert [type(one.family) for one in advice.arrivals] == [SGD]

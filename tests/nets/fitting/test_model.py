@@ -46,6 +46,7 @@ def quadratic(examples: int = 50, d: int = 12) -> Network:
     return Network(Point(d), loss, b, of="model", dtype=torch.float64)
 
 
+@pytest.mark.slow
 def test_noise_vectors_have_the_covariance_of_example_gradients() -> None:
     network = mlp()
     network = network.at(network.theta + 0.5)  # away from where the gradient is small beside its noise
@@ -149,6 +150,7 @@ def fitted() -> Fit:
 OPTIMIZERS = [SGD(0.5), HeavyBall(0.2, 0.8), Nesterov(0.2, 0.8), EMA(SGD(0.7), 0.9), EMA(HeavyBall(0.1, 0.5), 0.8)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=str)
 def test_prediction_is_measurement_on_a_quadratic(optimizer: Any) -> None:
     network = quadratic()

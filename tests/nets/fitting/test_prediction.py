@@ -53,6 +53,7 @@ def test_fits_and_what_they_say_read_well() -> None:
     assert escape(refused.message) in html
 
 
+@pytest.mark.slow
 def test_checks_read_well() -> None:
     check_reads_well(checked(), "Check(4 settings to step 300: median error ", rows=12, pictures=1)
 
@@ -111,6 +112,7 @@ def test_intervals_and_schedules() -> None:
         found.predict(Adam(0.01, 0.9), 16, 10)
 
 
+@pytest.mark.slow
 def test_without_replacement_the_noise_is_smaller() -> None:
     """Real epochs at a batch of two thirds of the data: the correction of the noise must be seen."""
     network = mlp(n=24)

@@ -153,6 +153,7 @@ def test_wrong_calls_say_what_to_change() -> None:
         checkpoints(network, SGD(0.1), 4, [3, 1])
 
 
+@pytest.mark.slow
 def test_an_interrupted_measurement_of_trainings_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``python -m benchmarks.fisher`` on a small network: its rows are those of one call, whenever it was interrupted."""
     small = {"RATES": (0.3,), "SEEDS": (0, 1), "EPOCHS": (0, 1, 3), "EXAMPLES": 96, "SAMPLE": 48, "EIGENPAIRS": 4}

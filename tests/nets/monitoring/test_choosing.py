@@ -44,6 +44,7 @@ def test_time_and_cost_are_steps_times_seconds_times_devices() -> None:
         assert known.present.hours == pytest.approx(10_000 * 0.2 / 3600, rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("known", [GROWING, TIMED], ids=["devices", "same devices"])
 @pytest.mark.parametrize("b", [90, 700, 20_000])
 def test_the_best_batch_size_has_the_smallest_product(known: BatchChoice, b: float) -> None:

@@ -170,6 +170,7 @@ def test_a_metric_far_above_the_target_is_an_estimate(monkeypatch: pytest.Monkey
     assert far == pytest.approx(exact, abs=0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

@@ -124,6 +124,7 @@ def test_adam_beats_sgd_and_no_setting_nearby_beats_its_best() -> None:
         assert sampled(Adam(lr * factor, beta1), 64, found.steps)[0] > best - 3 * stderr
 
 
+@pytest.mark.slow
 def test_the_answer_does_not_depend_on_the_number_of_threads() -> None:
     answers = []
     for cores in (1, 3):
@@ -263,6 +264,7 @@ def test_a_target_below_the_floor_is_not_reached() -> None:
     assert abs(above.steps - exact) < 4 * above.stderr + 1
 
 
+@pytest.mark.slow
 def test_a_setting_at_its_floor_is_told_soon() -> None:
     found = raced(SMALL, Adam(0.1, 0.9), 4, 0.001)
     assert found.outcome is Outcome.above_floor
