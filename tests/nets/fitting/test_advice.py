@@ -10,25 +10,16 @@ from html import escape
 
 import numpy as np
 import pytest
-import torch
+from fitted import digits
 from reading import check_reads_well
 
 from nqm import EMA, SGD, Adam, HeavyBall
 from nqm.nets.fitting.advice import Advice, advise
 from nqm.nets.fitting.model import Fit
-from nqm.nets.fitting.probing import fit
 from nqm.nets.fitting.verifying import measured_seconds, verify
-from nqm.nets.network import Network
 from nqm.nets.training.loop import train
 from nqm.nets.workloads import workload
 from nqm.types import Wrong
-
-
-@cache
-def digits() -> tuple[Network, Fit]:
-    torch.set_num_threads(1)
-    network = workload("digits").network()
-    return network, fit(network, descent=60)
 
 
 @cache

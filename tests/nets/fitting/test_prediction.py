@@ -9,26 +9,17 @@ from html import escape
 
 import numpy as np
 import pytest
-import torch
+from fitted import digits
 from models import mlp
 from reading import check_reads_well
 
 from nqm import EMA, SGD, Adam, HeavyBall, Nesterov, linear
 from nqm.nets.fitting.descent import Bend, Descent, descend
-from nqm.nets.fitting.model import Fit
 from nqm.nets.fitting.prediction import PLAIN_HORIZON, USUAL_HORIZON, Horizon
 from nqm.nets.fitting.probing import fit
 from nqm.nets.fitting.validation import Check, check, settings
-from nqm.nets.network import Network
 from nqm.nets.training.loop import train
 from nqm.nets.workloads import workload
-
-
-@cache
-def digits() -> tuple[Network, Fit]:
-    torch.set_num_threads(1)
-    network = workload("digits").network()
-    return network, fit(network, descent=60)
 
 
 @cache
