@@ -1,8 +1,8 @@
 """Whether the Fisher matrix of ResNet8 stabilises: ``python -m benchmarks.fisher [--folder DIR]``.
 
-ResNet8 is trained on 4,096 pictures of CIFAR-10 by SGD with batch size 32, from three seeds and with two learning rates, for 128
+ResNet8 is trained on 1,024 pictures of CIFAR-10 by SGD with batch size 32, from three seeds and with two learning rates, for 128
 epochs. With the rate 0.1 the training loss is 0.002 after 64 of them. At epochs 0, 1, 2, 4, ..., 128 the Fisher matrix of the first
-512 pictures is compared with that of the checkpoint before. Each row is written to ``docs/checks/fisher_trainings.csv``
+128 pictures is compared with that of the checkpoint before. Each row is written to ``docs/checks/fisher_trainings.csv``
 (``--out``) once it is known. The weights and eigenvectors of checkpoints are kept in the folder, so that the same command continues a
 run that was interrupted. A checkpoint takes two to four minutes of CPU time, a training ten minutes, and all six trainings about
 four hours.
@@ -27,7 +27,7 @@ from nqm.show.tables import Table, to_csv
 RATES = (0.05, 0.1)
 SEEDS = (0, 1, 2)
 EPOCHS = (0, 1, 2, 4, 8, 16, 32, 64, 128)
-EXAMPLES, SAMPLE = 4096, 512  # Pictures of the training, and those of them whose Fisher matrix is measured.
+EXAMPLES, SAMPLE = 1024, 128  # Pictures of the training, and those of them whose Fisher matrix is measured.
 EIGENPAIRS, PROBES, LANCZOS_STEPS, TOLERANCE = 10, 4, 3, 0.01
 """As in the first measurement on this network, which had one seed and one learning rate: see docs/nets.md."""
 OUT = Path(__file__).parents[1] / "docs" / "checks" / "fisher_trainings.csv"

@@ -180,17 +180,24 @@ NUMBERS = [
         README, "median error {}% after 300 steps, {}% after 1,000",
         lambda: [np.median(errors("digits", t, 0.5, 2)) for t in (300, 1000)],
     ),
-    *(Prose(page, "between {}% below and {}% above", step_errors) for page in (README, RESULTS)),
+    *(Prose(page, "at most {}% below and {}% above", step_errors) for page in (README, RESULTS)),
     Prose(
-        README, "SGD took {} steps where {} were predicted",
-        lambda: [measured("digits_checkpoint", "SGD", 8, field) for field in ("steps", "predicted")],
-    ),
-    Prose(
-        README, "measured {} by one search, predicted {} |",
+        README, "SGD: measured {}, predicted {}; heavy ball: measured {}, predicted {} |",
         lambda: [
-            measured_critical("digits_checkpoint", "SGD"),
-            predicted_critical("digits_checkpoint", "SGD"),
+            critical_of("digits_checkpoint", name)
+            for name in ("SGD", "HeavyBall")
+            for critical_of in (measured_critical, predicted_critical)
         ],
+    ),
+    *(
+        Prose(
+            RESULTS, f"{{}} for {words}, where {{}} ({{}} to {{}}) was measured",
+            lambda name=name, k=k: [
+                predicted_critical("digits_checkpoint", name),
+                *finding("digits_checkpoint", "the critical batch size of HeavyBall is larger than that of SGD")[k : k + 3],
+            ],
+        )
+        for name, words, k in (("SGD", "SGD", 0), ("HeavyBall", "heavy\n  ball", 3))
     ),
     Prose(
         README, "On the digits checkpoint it is {}, where SGD's critical batch size was measured at {} |",
