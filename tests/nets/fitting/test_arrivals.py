@@ -80,7 +80,7 @@ def test_tuned_steps_of_adamw_are_those_of_its_prediction() -> None:
 
 def test_decay_of_adamw_saves_steps_and_arrives() -> None:
     _, found = bent()
-    advice = found.advise(4, 0.8 * found.loss, batch_sizes=[4, 32])
+    advice = found.advise(4, 0.6 * found.loss, batch_sizes=[4, 32])
     tuned = advice.arrivals[0].expected
     assert advice.decay_steps == decayed_steps(found, tuned.optimizers[0], float(tuned.steps[0]), 4, advice.target)
     assert advice.decay_steps is not None
