@@ -21,7 +21,7 @@ from nqm.nets import Network, curvature_of, fit
 
 PRODUCTS = 112  # products of a fit: 40 Lanczos steps from the gradient, and 12 from each of six noise vectors
 GRADIENTS = (
-    230  # full gradients that a fit costs: 150 of the descent, and about 80 for its losses and the fit's own test
+    245  # full gradients that a fit costs: 165 of the descent, and about 80 for its losses and the fit's own test
 )
 SHORT = {"steps": 10, "noise_vectors": 2, "noise_steps": 4, "descent": 20}
 

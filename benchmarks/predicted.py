@@ -68,7 +68,7 @@ def main() -> None:
     found, rows = fit(network), list[Row]()
     for curve in read_curves(table):
         sizes = curve.batch_sizes.tolist()
-        ahead = arrivals_of(found, FAMILIES[curve.name], sizes, TARGET, growth=GROWTH, past_edge=True)
+        ahead = arrivals_of(found, FAMILIES[curve.name], sizes, TARGET, growth=GROWTH, searched=True)
         own = [row for row in table if row["optimizer"] == curve.name]
         numbers = [tuple(float(row[k]) for k in ("steps", "low", "high")) for row in own]  # type: ignore[arg-type]
         rows += [row_of(curve.name, size, numbers[i], ahead, i) for i, size in enumerate(sizes)]  # type: ignore[arg-type]

@@ -70,6 +70,10 @@ CASES = {
     "digits_1": Case(lambda: workload("digits").network(1), FEW, seeds=2),
     "digits_100": Case(lambda: workload("digits").network(100), FEW, seeds=2),
     "mnist_cnn": Case(lambda: workload("mnist_cnn").network(examples=2000), FEW, seeds=2),
+    **{
+        f"fashion_mlp_{step}": Case(lambda s=step: workload("fashion_mlp").network(s, examples=2000), FEW, seeds=2)
+        for step in (0, 1, 10, 100)
+    },
 }
 
 

@@ -148,7 +148,7 @@ network = options.bundle("source", Source, _workload, _train_steps, _examples, o
 @option("--lanczos-steps", "Number of Lanczos steps from the gradient.", Whole(2), default=40)
 @option("--noise-vectors", "Number of random noise vectors.", Whole(1), default=6)
 @option("--probes", "Number of random vectors for the spectral density.", Whole(0), default=0)
-@option("--descent", "Full gradients that follow the real loss; 150 if omitted, 0 for a plain quadratic.", Whole(0))
+@option("--descent", "Full gradients that follow the real loss; 165 if omitted, 0 for a plain quadratic.", Whole(0))
 @option("--horizon", "Steps and rate STEPS,LR up to which predictions should hold; decides the descent.", HORIZON)
 @flag("--no-test", "Omit the short real trainings by which the fit tests itself.")
 @option("--curvature", "Curvature to measure; Gauss-Newton if omitted.", Choice(CURVATURE_NAMES))
@@ -189,12 +189,12 @@ def fit(
     from ..nets.fitting.probing import fit as fit_network
 
     file = out or source.fit_file()
-    adaptive = _adaptive(optimizer, state)
+    trained_by = _trained_by(optimizer, state)
     network = source.load()
     with progress("fitting") as report:
         found = fit_network(
             network, steps=lanczos_steps, noise_vectors=noise_vectors, probes=probes, descent=descent, horizon=horizon,
-            test=not no_test, curvature=curvature, optimizer=adaptive, batch_size=batch_size, seed=source.seed,
+            test=not no_test, curvature=curvature, optimizer=trained_by, batch_size=batch_size, seed=source.seed,
             memory=memory, basis=basis, sample=sample, announce=_announced, progress=report,
         )  # fmt: skip
     write(file, found.save)
@@ -375,7 +375,7 @@ def check(
     sink.deliver(found.to_dict, lambda: _show_check(found), found.table, found.plot)
 
 
-def _adaptive(optimizer: str | None, state: str | None) -> object:
+def _trained_by(optimizer: str | None, state: str | None) -> object:
     """What ``--optimizer`` and ``--state`` ask for: the state of a torch optimizer, an optimizer without one, or nothing."""
     if state is not None:
         from ..nets.fitting.adam_state import load_state

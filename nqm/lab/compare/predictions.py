@@ -72,7 +72,7 @@ def predicted(fit: Fit, study: Study, curves: Sequence[Curve], progress: Progres
             notes.append(family)
         else:
             sizes = curve.batch_sizes.tolist()
-            sweeps[curve.name] = arrivals_of(fit, family, sizes, target, growth=study.growth, past_edge=True).first
+            sweeps[curve.name] = arrivals_of(fit, family, sizes, target, growth=study.growth, searched=True).first
         if progress:
             progress(i + 1, len(curves))
     return Predicted(sweeps, tuple(notes))

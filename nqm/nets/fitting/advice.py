@@ -2,7 +2,9 @@
 
 `arrivals` has the tuned steps of each family, by the expected loss and by first hits. The band of a recommendation holds the
 scatter of trainings and the error of the fit: if the 90% interval of the prediction lets the expected loss arrive between the
-steps a and b instead of at c, the 80% band of first hits, from l to u, becomes l a / c to u b / c.
+steps a and b instead of at c, the 80% band of first hits, from l to u, becomes l a / c to u b / c. The setting to take is the one
+whose band ends first, and not the one with the smallest median: among many settings the smallest median is one that noise, or an
+error of the fit, has made too small.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ from ...types import Array, Progress, Wrong
 from ..estimates import Estimate, bootstrap
 from .adaptive import inner_of
 from .arrivals import FARTHEST_RATE, Arrivals, arrivals_of, decayed_steps, own_family, problem_at, quadratic_at
-from .hits import LATENESS, MAX_SAMPLED_STEPS, FirstHits
-from .prediction import check_metric, horizon_of, predict
+from .hits import FirstHits, soonest, steps_or_more
+from .prediction import check_metric, horizon_of
 
 if TYPE_CHECKING:
     from .model import Fit
@@ -47,8 +49,7 @@ class Advice(Tabular):
 
     ``critical_batch_size`` is that of the first family by its expected loss, ``critical_by_hits`` that by its first hits.
     ``seconds_per_step`` has the seconds of a step by batch size, if they are known. ``decay_steps`` are the steps until the
-    expected loss of the first family arrives with a decaying learning rate. ``error`` has the factors by which the error of the
-    fit may move the steps of the recommended setting.
+    expected loss of the first family arrives with a decaying learning rate.
     """
 
     target: float
@@ -59,7 +60,6 @@ class Advice(Tabular):
     critical_batch_size: Estimate | None = None
     critical_by_hits: Estimate | None = None
     decay_steps: float | None = None
-    error: tuple[float, float] = (1.0, 1.0)
     seconds_per_step: Mapping[float, float] = field(default_factory=dict)
 
     @property
@@ -74,9 +74,9 @@ class Advice(Tabular):
 
     @property
     def best(self) -> FirstHits | None:
-        """First hits of the optimizer whose trainings arrive soonest in the median, or None if none reaches the target."""
+        """First hits of the optimizer whose band ends first, or None if none reaches the target."""
         reached = (hit for hit in self.hits if hit is not None and math.isfinite(hit.steps))
-        return min(reached, key=lambda hit: hit.steps, default=None)
+        return min(reached, key=soonest, default=None)
 
     @property
     def optimizer(self) -> Optimizer | None:
@@ -91,13 +91,12 @@ class Advice(Tabular):
     @property
     def low(self) -> float | None:
         """The first end of the band in which four of five trainings arrive, with the error of the fit."""
-        return self.best and max(1.0, math.floor(self.best.low * self.error[0]))
+        return self.best and self.best.early
 
     @property
     def high(self) -> float | None:
         """The last end of that band; infinite if the error of the fit is too large to tell."""
-        end = self.best and self.best.high * self.error[1]
-        return end if end is None or math.isinf(end) else float(math.ceil(end))
+        return self.best and self.best.late
 
     def _here(self, one: Arrivals) -> int:
         return int(np.flatnonzero(one.expected.batch_sizes == self.batch_size)[0])
@@ -111,7 +110,9 @@ class Advice(Tabular):
         return self.sentences
 
     def table(self) -> list[dict[str, object]]:
-        """One row for each family and batch size: its settings, the median first hit and its 80% band, examples and seconds.
+        """One row for each family and batch size: its settings, the median first hit, examples and seconds.
+
+        ``low`` and ``high`` are the band in which four of five trainings arrive, with the error of the fit.
 
         ``expected_steps`` is when the expected loss arrives, at the settings that are best for that.
         """
@@ -125,11 +126,11 @@ class Advice(Tabular):
         return [row for row in self.table() if row["batch_size"] == self.batch_size]
 
     def soonest(self) -> list[dict[str, object]]:
-        """The rows of the table that arrive soonest, one for each batch size."""
+        """The rows of the table whose band ends first, one for each batch size."""
         found: dict[object, dict[str, object]] = {}
         for row in self.table():
             known = found.get(row["batch_size"])
-            if known is None or not float(known["steps"]) <= float(row["steps"]):  # type: ignore[arg-type]
+            if known is None or _order(row) < _order(known):
                 found[row["batch_size"]] = row
         return list(found.values())
 
@@ -194,7 +195,6 @@ def advise(
         here = sizes.index(batch_size)
         decay = decayed_steps(fit, tuned.optimizers[here], float(tuned.steps[here]), batch_size, target)
         advice = replace(advice, critical_batch_size=told, decay_steps=decay)
-    advice = replace(advice, error=_moved(fit, advice))
     return replace(advice, sentences=tuple(_sentences(fit, advice)))
 
 
@@ -212,26 +212,6 @@ def _seconds(given: float | Mapping[float, float] | None, sizes: Sequence[float]
     slope = (known[at[-1]] - known[at[-2]]) / (at[-1] - at[-2])
     beyond = known[at[-1]] + np.maximum(slope, 0.0) * (np.array(sizes) - at[-1])
     return dict(zip(sizes, np.where(np.array(sizes) > at[-1], beyond, found).tolist(), strict=True))
-
-
-def _moved(fit: Fit, advice: Advice) -> tuple[float, float]:
-    """The factors by which the 90% interval of the prediction lets the steps of the best setting be fewer and more."""
-    best = advice.best
-    if best is None:
-        return 1.0, 1.0
-    last = int(min(max(LATENESS * LATENESS * best.steps, 64), MAX_SAMPLED_STEPS))
-    ahead = predict(fit, best.optimizer, best.batch_size, list(range(last + 1)))
-    if not ahead.run.outcome.ok:
-        return 0.0, math.inf
-    early, usual, late = (_first(curve, advice.target) for curve in (ahead.low, ahead.loss, ahead.high))
-    if math.isinf(usual):  # single trainings dip below the target, but their mean does not
-        return early / best.steps if early < best.steps else 1.0, math.inf
-    return early / usual, late / usual
-
-
-def _first(curve: Array, target: float) -> float:
-    below = np.flatnonzero(curve <= target)
-    return float(below[0]) if len(below) else math.inf
 
 
 def _critical(fit: Fit, target: float, goal: float, found: Sweep) -> Estimate | None:
@@ -260,6 +240,10 @@ def _sentences(fit: Fit, advice: Advice) -> Iterator[str]:
         yield from _about_critical(advice)
         return
     yield f"{best.optimizer} reaches {advice.target:g} soonest: {best.message}"
+    sooner = min((hit for hit in advice.hits if hit is not None), key=lambda hit: hit.steps)
+    if sooner.steps < best.steps:
+        risk = f"but one training in ten may take {steps_or_more(sooner.late, sooner.most)} or more"
+        yield f"{sooner.optimizer} is promised after {sooner.steps:,.0f}, {risk}, and that is later"
     if advice.seconds_per_step:
         each = advice.seconds_per_step[B]
         quickest = min(advice.soonest(), key=lambda row: _known(row["seconds"]))
@@ -270,6 +254,11 @@ def _sentences(fit: Fit, advice: Advice) -> Iterator[str]:
     yield from _about_critical(advice)
     yield from _savings(advice)
     yield _how_sure(fit, advice, best)
+
+
+def _order(row: Mapping[str, object]) -> tuple[float, float]:
+    """What is smallest for the row to take: the end of its band, then its median; a row that does not arrive is last."""
+    return _known(row["high"]), _known(row["steps"])
 
 
 def _known(value: object) -> float:

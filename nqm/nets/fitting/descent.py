@@ -10,8 +10,9 @@ the loss of the quadratic, L(k) that of the network and C(k) the covariance of i
 the corrected ("bent") loss of the quadratic, and the gradient noise at a loss. `following` predicts with both.
 
 The descent is heavy ball with lr = 1 / largest curvature and momentum 1/2. It travels twice as far as gradient descent in the
-same steps, and stays stable until the curvature is three times the measured one (gradient descent: twice). Its first steps
-oscillate along the largest curvatures, which few other settings do, so the first point of phi comes after ten steps.
+same steps, and stays stable until the curvature is three times the measured one (gradient descent: twice). Its rate rises to
+that in its first steps. So it measures how the loss departs while the largest curvatures decay, which is where most of the loss of
+a fresh network goes, and it does not oscillate along them.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...engine.schedule import Schedule
 from ...optimizers import HeavyBall
 from ...problems.base import report_steps
 from ...types import Array, Progress
@@ -36,10 +38,12 @@ if TYPE_CHECKING:
 
 DESCENT_POINTS = 40  # number of steps, evenly spaced in log, at which the loss of a descent is computed
 DESCENT_MOMENTUM = 0.5
+RISING_STEPS = 20  # number of first steps of a descent in which its learning rate rises by equal factors
+FIRST_RATE = 1 / 30  # share of the learning rate of a descent with which it begins
 SWINGING_STEPS = 10
-"""The first point of phi comes after this many steps, in which oscillations along the largest curvatures decay to 3%, as
-momentum^(step / 2). Chosen on the checks in docs/checks, where it affects errors up to step 100 and hardly later ones."""
-IDENTITY_SHARE = 0.3  # phi is the identity for this share of the way to its first point; chosen on the same checks
+"""A descent of an earlier version began at its full learning rate. The first point of its phi comes after this many steps, in which
+oscillations along the largest curvatures decay to 3%, as momentum^(step / 2)."""
+IDENTITY_SHARE = 0.3  # phi of such a descent is the identity for this share of the way to its first point
 PATIENCE_STEPS, PATIENCE_SHARE = 10, 0.25
 """A descent ends after this many steps without a new minimum of the loss, or this share of all steps if that is more."""
 NOISE_EVERY = 5  # gradient noise is measured at one in so many of the steps at which the loss is computed
@@ -57,6 +61,7 @@ class Descent:
     noise: Array | None = (
         None  # tr C over that at the checkpoint, NaN at steps where it was not measured; None if nowhere
     )
+    rising: int = 0  # number of first steps in which the learning rate rose; 0 in files of earlier versions
 
     @property
     def optimizer(self) -> HeavyBall:
@@ -64,9 +69,31 @@ class Descent:
         return HeavyBall(self.lr, self.momentum)
 
     @property
+    def schedule(self) -> Schedule | None:
+        """The multipliers of the learning rate."""
+        return rising_rate(self.rising) if self.rising else None
+
+    @property
     def reach(self) -> float:
         """Effective learning rate x steps."""
-        return float(self.optimizer.effective_lr * self.steps[-1])
+        full = int(self.steps[-1])
+        steps = full if self.schedule is None else float(self.schedule.multipliers("lr", full).sum())
+        return float(self.optimizer.effective_lr * steps)
+
+
+def rising_rate(steps: int) -> Schedule:
+    """A learning rate that rises from `FIRST_RATE` of itself by equal factors in the first steps.
+
+    >>> rising_rate(2).multipliers("lr", 4).round(3).tolist()
+    [0.033, 0.183, 1.0, 1.0]
+    """
+    return Schedule(np.ones(steps + 1, int), FIRST_RATE ** (1 - np.arange(steps + 1) / steps))
+
+
+def steps_to(reach: float) -> int:
+    """The number of steps in which a descent comes to this learning rate x steps x largest curvature; its rate rises in the first."""
+    slow = RISING_STEPS - float(rising_rate(RISING_STEPS).multipliers("lr", RISING_STEPS).sum())
+    return max(RISING_STEPS, math.ceil(reach * (1 - DESCENT_MOMENTUM) + slow))
 
 
 def descend(network: Network, lr: float, steps: int, progress: Progress | None = None) -> Descent:
@@ -74,10 +101,12 @@ def descend(network: Network, lr: float, steps: int, progress: Progress | None =
     from ..training.loop import Batches, walk
 
     times, optimizer = report_steps(steps, "log", DESCENT_POINTS), HeavyBall(lr, DESCENT_MOMENTUM)
+    times = np.union1d(times, np.arange(1, min(RISING_STEPS, steps) + 1))
     kept, losses, batches = [0], [network.full_loss()], Batches(network.examples, (0,))
     noise, usual = [1.0], total_noise(network)
+    rate = rising_rate(RISING_STEPS)
     try:
-        for i, theta in walk(network, optimizer, math.inf, times, batches=batches, progress=progress):
+        for i, theta in walk(network, optimizer, math.inf, times, rate, batches=batches, progress=progress):
             loss, t = network.full_loss(theta), int(times[i])
             if loss < losses[-1]:
                 kept.append(t)
@@ -87,7 +116,7 @@ def descend(network: Network, lr: float, steps: int, progress: Progress | None =
                 break
     except KeyboardInterrupt:
         pass
-    return Descent(lr, DESCENT_MOMENTUM, np.array(kept), np.array(losses), np.array(noise))
+    return Descent(lr, DESCENT_MOMENTUM, np.array(kept), np.array(losses), np.array(noise), RISING_STEPS)
 
 
 def total_noise(network: Network, theta: Tensor | None = None) -> float:
@@ -118,13 +147,14 @@ class Bend:
     """The increasing function phi from the quadratic's loss to the network's; the identity above the checkpoint's loss."""
 
     def __init__(self, descent: Descent, problem: Quadratic, offset: float) -> None:
-        kept = (descent.steps == 0) | (descent.steps >= min(SWINGING_STEPS, descent.steps[-1]))
-        run = problem.run(descent.optimizer, math.inf, descent.steps[kept].tolist())
+        first = 0 if descent.rising else min(SWINGING_STEPS, descent.steps[-1])
+        kept = (descent.steps == 0) | (descent.steps >= first)
+        run = problem.run(descent.optimizer, math.inf, descent.steps[kept].tolist(), descent.schedule)
         q, loss = run.signal + offset, descent.loss[kept]
         before = np.minimum.accumulate(q)
         falling = np.concatenate([[True], q[1:] < before[:-1] - 1e-12 * abs(q[0])])
         q, loss = q[falling], loss[falling]
-        if len(q) > 1:  # close to the checkpoint the quadratic is accurate, so phi begins there with slope 1
+        if len(q) > 1 and not descent.rising:  # close to the checkpoint the quadratic is accurate: phi has slope 1
             near = IDENTITY_SHARE * (q[0] - q[1])
             if loss[0] - near > loss[1]:
                 q, loss = np.insert(q, 1, q[0] - near), np.insert(loss, 1, loss[0] - near)

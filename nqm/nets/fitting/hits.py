@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,6 +30,7 @@ from ...sampling.replicas import check_whole
 from ...types import Array, Wrong
 from .adaptive import AdaptiveTrainings, inner_of
 from .edge import KNOWN_EXCESS, capped, excess
+from .prediction import predict
 
 if TYPE_CHECKING:
     from .model import Fit
@@ -55,24 +56,33 @@ class FirstHits(Readable):
     hits: Array
     most: int = MAX_SAMPLED_STEPS  # steps after which a training counts as one that does not arrive
     growth: float = 0.0  # fraction by which the steps at which the loss is looked at grow, as in a study
-
-    def _quantile(self, level: float) -> float:
-        return float(np.quantile(self.hits, level, method="higher"))
+    error: tuple[float, float] = (1.0, 1.0)  # factors by which the error of the fit may move the steps
 
     @property
     def low(self) -> float:
         """One training in ten arrives by this step."""
-        return self._quantile(BAND[0])
+        return quantile_of(self.hits, BAND[0])
 
     @property
     def steps(self) -> float:
         """The median; infinite if fewer than half of the trainings arrive."""
-        return self._quantile(BAND[1])
+        return quantile_of(self.hits, BAND[1])
 
     @property
     def high(self) -> float:
         """Nine trainings in ten arrive by this step."""
-        return self._quantile(BAND[2])
+        return quantile_of(self.hits, BAND[2])
+
+    @property
+    def early(self) -> float:
+        """The first end of the band in which four of five trainings arrive, with the error of the fit."""
+        return max(1.0, math.floor(self.low * self.error[0]))
+
+    @property
+    def late(self) -> float:
+        """The last end of that band; infinite if the error of the fit is too large to tell."""
+        end = self.high * self.error[1]
+        return float(math.ceil(end)) if math.isfinite(end) else end
 
     @property
     def message(self) -> str:
@@ -82,7 +92,7 @@ class FirstHits(Readable):
         if math.isinf(self.steps):
             share = np.isfinite(self.hits).mean()
             return f"{share:.0%} of trainings dip below {self.target:g} within {self.most:,} steps, looked at {look}"
-        end = f"{self.high:,.0f}" if math.isfinite(self.high) else f"more than {self.most:,}"
+        end = steps_or_more(self.high, self.most)
         band = f"80% of trainings between {self.low:,.0f} and {end}"
         taken = f"{self.steps:,.0f} step{'' if self.steps == 1 else 's'}"
         return f"a training's own loss, looked at {look}, first dips below {self.target:g} after {taken} ({band})"
@@ -122,6 +132,16 @@ def first_hits(
             t += 1
         hits[np.isinf(hits) & (walk.losses() <= target)] = t
     return FirstHits(optimizer, size, target, cadence, hits, last, growth)
+
+
+def quantile_of(hits: Array, level: float) -> float:
+    """The step by which this share of trainings have arrived; infinite if fewer arrive."""
+    return float(np.quantile(hits, level, method="higher"))
+
+
+def steps_or_more(steps: float, most: int) -> str:
+    """A number of steps in words, where trainings were ended after ``most``."""
+    return f"{steps:,.0f}" if math.isfinite(steps) else f"more than {most:,}"
 
 
 def looks(cadence: int, growth: float, last: int) -> Iterable[int]:
@@ -191,18 +211,46 @@ class Sampled:
 
 def tuned_for_hits(
     fit: Fit, tuned: Optimizer, expected: float, batch_size: float, target: float, *, cadence: int = 1,
-    growth: float = 0.0, factors: Sequence[float] = RATE_FACTORS, past_edge: bool = False,
+    growth: float = 0.0, factors: Sequence[float] = RATE_FACTORS, searched: bool = False,
 ) -> FirstHits:  # fmt: skip
     """First hits at the best of a few multiples of the learning rate; every multiple sees the same random numbers.
 
-    ``tuned`` is tuned for the expected loss, which arrives after ``expected`` steps. With ``past_edge`` SGD is tried past the edge of
+    ``tuned`` is tuned for the expected loss, which arrives after ``expected`` steps. The best has the smallest ``late``: the larger a
+    rate, the more of its promise rests on noise, and the later trainings were beside it. With ``searched`` the best has
+    the smallest median, as if real trainings had been searched, and SGD is tried past the edge of
     stability too. There a network swings, and predictions are rough; those of momenta and averages are worse than that: on digits an
     average was promised after 36 steps and took 103, and Nesterov with a momentum near 1 after 4 and did not arrive.
     """
     rate = next(p for p in parameters(tuned).values() if p.path[-1] == "lr")
     tried = [assign(tuned, rate.path, factor * rate.value) for factor in factors]
-    if fit.metric is None and not (past_edge and isinstance(tuned, SGD) and fit.bend is not None):
+    if fit.metric is None and not (searched and isinstance(tuned, SGD) and fit.bend is not None):
         tried = [one for one in tried if excess(fit.spectrum, one, None) <= 1] or [tuned]
     most = int(min(max(LATENESS * expected, FEWEST_SAMPLED_STEPS, cadence), MAX_SAMPLED_STEPS))
     found = [first_hits(fit, one, batch_size, target, cadence=cadence, growth=growth, most=most) for one in tried]
-    return min(found, key=lambda hit: (hit.steps, hit.high))
+    if searched:
+        return min(found, key=lambda hit: (hit.steps, hit.high))
+    return min((replace(hit, error=error_of(fit, hit)) for hit in found), key=soonest)
+
+
+def soonest(hit: FirstHits) -> tuple[float, ...]:
+    """What is smallest for the setting to recommend: when nine of ten trainings have arrived, with the error of the fit."""
+    return hit.late, hit.steps, hit.high
+
+
+def error_of(fit: Fit, hit: FirstHits) -> tuple[float, float]:
+    """The factors by which the 90% interval of the prediction lets the steps be fewer and more."""
+    if not math.isfinite(hit.steps):
+        return 1.0, 1.0
+    last = int(min(max(LATENESS * LATENESS * hit.steps, FEWEST_SAMPLED_STEPS), MAX_SAMPLED_STEPS))
+    ahead = predict(fit, hit.optimizer, hit.batch_size, list(range(last + 1)))
+    if not ahead.run.outcome.ok:
+        return 0.0, math.inf
+    early, usual, late = (_first(curve, hit.target) for curve in (ahead.low, ahead.loss, ahead.high))
+    if math.isinf(usual):  # single trainings dip below the target, but their mean does not
+        return early / hit.steps if early < hit.steps else 1.0, math.inf
+    return early / usual, late / usual
+
+
+def _first(curve: Array, target: float) -> float:
+    below = np.flatnonzero(curve <= target)
+    return float(below[0]) if len(below) else math.inf

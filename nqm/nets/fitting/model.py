@@ -28,7 +28,7 @@ from ...problems.quadratic import Quadratic
 from ...types import Array, Wrong
 from ..estimates import Estimate, Measure, bootstrap
 from .advice import advise
-from .descent import Bend, Descent
+from .descent import RISING_STEPS, Bend, Descent
 from .hits import first_hits
 from .metric import AdamMetric
 from .negative import NEARLY_FLAT, Negative, negative_part
@@ -258,7 +258,10 @@ class Fit(Readable):
             names = ("lr", "momentum", "steps", "loss")
             lr, momentum, steps, loss = (np.asarray(data[f"descent_{name}"], float) for name in names)
             noise = np.asarray(data["descent_noise"], float) if "descent_noise" in data else None
-            descent = Descent(float(lr[0]), float(momentum[0]), steps.astype(int), loss, noise)
+            rising = int(np.ravel(data.get("descent_rising", 0))[0])
+            if not 0 <= rising <= RISING_STEPS:
+                raise Wrong(f"its descent has a rate that rises for {rising} steps, and {RISING_STEPS} is the most")
+            descent = Descent(float(lr[0]), float(momentum[0]), steps.astype(int), loss, noise, rising)
         note = dict(data["note"])
         about = Provenance.from_dict(note), Horizon.from_dict(note["horizon"]) if "horizon" in note else None
         tested = Tested.from_dict(note["tested"]) if "tested" in note else None

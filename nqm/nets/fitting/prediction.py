@@ -27,7 +27,7 @@ from .adaptive import AdaptiveRun, inner_of
 from .edge import KNOWN_EXCESS, capped, excess
 from .following import followed
 from .plots import plot_prediction
-from .testing import half_width
+from .testing import interval
 
 if TYPE_CHECKING:
     from .model import Fit
@@ -184,7 +184,7 @@ def predict(
     times = report_steps(steps, "log", 100)
     fixed, shown = as_schedule(schedule, int(times[-1])), times.tolist()
     if fit.metric is not None:
-        return _adaptive(fit, optimizer, (size, check_batch_size(batch_size)), times, fixed, bent)
+        return _in_metric(fit, optimizer, (size, check_batch_size(batch_size)), times, fixed, bent)
     reach = _reach(optimizer, fixed, times) * float(fit.spectrum.h.max())
     if fit.bend is not None and bent:
         return _corrected(fit, optimizer, (size, check_batch_size(batch_size)), times, fixed, reach)
@@ -219,12 +219,10 @@ def _corrected(
     parts = {"steps": times, "loss": signal + noise / size, "signal": signal, "noise": noise * unit}
     run = replace(run, batch_size=shown, floor=math.nan, message=message, **parts, **UNKNOWN)
     found = Prediction(run, run.loss, run.loss, reach, horizon_of(fit))
-    half = half_width(fit, found)
     remarks = list(_remarks(fit, found))
     if over > 1:
-        half = np.hypot(half, math.log(EDGE_FACTOR))
         remarks.append(PAST_EDGE.format(over=over, factor=EDGE_FACTOR))
-    low, high = run.loss * np.exp(-half), run.loss * np.exp(half)
+    low, high = interval(fit, found, EDGE_FACTOR if over > 1 else 1.0)
     return replace(found, low=low, high=high, remarks=tuple(remarks))
 
 
@@ -274,7 +272,7 @@ def check_metric(fit: Fit, optimizer: Optimizer) -> None:
         raise Wrong(f"{optimizer} is not linear, so its loss on a fit is not predicted; {advice}", argument="optimizer")
 
 
-def _adaptive(
+def _in_metric(
     fit: Fit, optimizer: Optimizer, sizes: tuple[float, float], times: Array, schedule: Schedule | None, bent: bool
 ) -> Prediction:  # fmt: skip
     """The prediction of Adam or AdamW, from a fit in their metric; ``sizes`` are as in `_corrected`."""
@@ -294,9 +292,8 @@ def _adaptive(
     if fit.descent is None or not bent:
         bands = [bootstrap(column) for column in probes.T]
         return replace(found, low=np.array([band.low for band in bands]), high=np.array([band.high for band in bands]))
-    half = half_width(fit, found)
-    remarks = tuple(_remarks(fit, found))
-    return replace(found, low=loss * np.exp(-half), high=loss * np.exp(half), remarks=remarks)
+    low, high = interval(fit, found)
+    return replace(found, low=low, high=high, remarks=tuple(_remarks(fit, found)))
 
 
 def horizon_of(fit: Fit, bent: bool = True) -> Horizon:

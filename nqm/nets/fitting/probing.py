@@ -35,7 +35,7 @@ from ..preflight import check_measurable
 from ..rescaled import Rescaled
 from .adam_state import AdamState, Brought, brought_along, metric_of, read_state
 from .budget import in_small_pieces, planned, together
-from .descent import DESCENT_MOMENTUM, descend
+from .descent import descend, steps_to
 from .metric import AdamMetric
 from .model import Fit, Provenance
 from .sampled import Subsample
@@ -43,9 +43,8 @@ from .subsampling import SPANNING_VECTORS, sample_of, sampling_errors
 from .testing import with_test
 
 USUAL_DESCENT = (
-    150  # full gradients of a descent without a horizon; predictions then hold to lr x steps x curvature = 300
+    165  # full gradients of a descent without a horizon; predictions then hold to lr x steps x curvature = 300
 )
-LEAST_DESCENT = 20  # fewest full gradients of a descent with a horizon; phi needs some points after its first ten steps
 BASIS_BYTES = 2**30  # memory that the Lanczos bases of a group of start vectors may take, at most
 SMALL_BASIS_BYTES = 2**26  # memory that the bases of a group may take whatever the size of the network
 BASIS_NUMBERS = 30  # numbers for each parameter that the bases of a group may hold in a large network
@@ -95,8 +94,8 @@ def fit(
         curvatures, where it is computed exactly; their scatter gives the intervals.
     noise_steps : Lanczos steps from each noise vector, and from each probe.
     probes : number of random vectors for the density of eigenvalues; predictions do not need them.
-    descent : number of full gradients along which the real loss is followed; 0 for none, 150 if omitted. Each adds
-        2 / largest curvature to effective learning rate x steps, and predictions hold about as far: see `descent`.
+    descent : number of full gradients along which the real loss is followed; 0 for none, 165 if omitted. After the first 20
+        each adds 2 / largest curvature to effective learning rate x steps, and predictions hold about as far: see `descent`.
     horizon : (steps, lr) up to which predictions should hold, with the effective learning rate lr / (1 - momentum) of heavy
         ball. The descent is as long as that needs.
     test : whether the fit tests itself by short real trainings, from which the intervals of its predictions come.
@@ -197,12 +196,12 @@ def descent_steps(largest_curvature: float, descent: int | None, horizon: tuple[
     """The number of full gradients of a descent: as given, as many as a horizon (steps, lr) needs, or `USUAL_DESCENT`.
 
     >>> descent_steps(5.0, None, (1000, 0.1))
-    250
+    265
     """
     if horizon is None:
         return USUAL_DESCENT if descent is None else descent
     steps, lr = horizon
-    return max(LEAST_DESCENT, math.ceil(steps * lr * largest_curvature * (1 - DESCENT_MOMENTUM)))
+    return steps_to(steps * lr * largest_curvature)
 
 
 def _check_horizon(horizon: tuple[int, float], descent: int | None) -> None:

@@ -89,6 +89,16 @@ def half_width(fit: Fit, prediction: Prediction) -> Array:
     return width * math.hypot(spread, LEAST_SPREAD) * (motion(prediction, fit.loss) + REST)
 
 
+def interval(fit: Fit, prediction: Prediction, factor: float = 1.0) -> tuple[Array, Array]:
+    """The ends of the 90% interval of each predicted loss, which allows for an error by ``factor`` besides.
+
+    An end that is larger than any number is infinite.
+    """
+    half = np.hypot(half_width(fit, prediction), math.log(factor))
+    with np.errstate(over="ignore"):
+        return prediction.loss * np.exp(-half), prediction.loss * np.exp(half)
+
+
 def with_test(network: Network, fit: Fit, *, seed: int = 0, progress: Progress | None = None) -> Fit:
     """The fit with the result of its test."""
     from ..training.loop import part_of, train

@@ -22,7 +22,7 @@ from ..training.loop import Batches, part_of, walk
 from .adam_state import AdamState, read_state
 from .adaptive import inner_of
 from .advice import Advice
-from .hits import LATENESS, looks
+from .hits import LATENESS, looks, quantile_of, steps_or_more
 from .model import Fit
 
 VERIFIED_SEEDS = 5  # trainings with which an advice is verified
@@ -46,7 +46,7 @@ class Verified(Readable):
     @property
     def steps(self) -> float:
         """The median of the real first hits; infinite if fewer than half of the trainings arrived."""
-        return float(np.quantile(self.hits, 0.5, method="higher"))
+        return quantile_of(self.hits, 0.5)
 
     @property
     def ratio(self) -> float:
@@ -65,9 +65,8 @@ class Verified(Readable):
         if math.isinf(self.steps):
             found = f"{arrived} of {count} trainings arrived within {self.most:,} steps"
         else:
-            fewest, last = self.hits.min(), self.hits.max()
-            end = f"{last:,.0f}" if math.isfinite(last) else f"more than {self.most:,}"
-            median = f"{self.steps:,.0f} steps in the median ({fewest:,.0f} to {end})"
+            fewest, last = self.hits.min(), steps_or_more(self.hits.max(), self.most)
+            median = f"{self.steps:,.0f} steps in the median ({fewest:,.0f} to {last})"
             found = f"{count} trainings first dipped below {self.target:g} after {median}"
         share = f", {self.ratio:.2f} of the promise" if math.isfinite(self.ratio) else ""
         band = f"{self.inside} of {count} inside the band of {self.low:,.0f} to {self.high:,.0f}"

@@ -14,7 +14,7 @@ from fitted import digits
 from reading import check_reads_well
 
 from nqm import EMA, SGD, Adam, HeavyBall
-from nqm.nets.fitting.advice import Advice, advise
+from nqm.nets.fitting.advice import Advice, _sentences, advise
 from nqm.nets.fitting.model import Fit
 from nqm.nets.fitting.verifying import measured_seconds, verify
 from nqm.nets.training.loop import train
@@ -106,6 +106,29 @@ def test_the_band_holds_the_scatter_of_trainings_and_the_error_of_the_fit() -> N
     assert advice.low < best.low < best.high < advice.high
     worse = replace(found, tested=None)
     assert worse.advise(64, 0.12, SGD(), batch_sizes=[64]).high > advice.high  # type: ignore[operator]
+
+
+def test_the_setting_to_take_is_the_one_whose_band_ends_first() -> None:
+    """A smaller median with a later end is not taken, at one batch size and in the table; the sentences tell of it."""
+    advice = one_family()
+    (sgd,) = advice.arrivals
+    daring = HeavyBall(0.3, 0.9)
+    hits = tuple(
+        replace(hit, optimizer=daring, hits=np.where(np.arange(len(hit.hits)) % 4 == 0, 9.0, 0.9) * hit.hits)
+        for hit in sgd.hits
+        if hit is not None
+    )
+    both = replace(advice, arrivals=(sgd, replace(sgd, hits=hits)))
+    here = both.hits[1]
+    assert here is not None
+    assert here.steps < advice.steps  # type: ignore[operator]
+    assert here.late > advice.high  # type: ignore[operator]
+    assert both.optimizer == advice.optimizer
+    assert [row["optimizer"] for row in both.soonest()] == [row["optimizer"] for row in advice.table()]
+    told = list(_sentences(digits()[1], both))[1]
+    assert told.startswith(f"{daring} is promised after {here.steps:,.0f}, but one training in ten may take")
+    early = replace(both, arrivals=(sgd, replace(sgd, hits=tuple(replace(h, hits=0.9 * h.hits / 9) for h in hits))))
+    assert early.optimizer == daring
 
 
 def test_what_is_said() -> None:

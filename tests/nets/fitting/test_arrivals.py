@@ -10,11 +10,11 @@ import pytest
 import torch
 from models import Trained, adamw_regression, mlp
 
-from nqm import SGD, AdamW, Clipped, Quadratic, Spectrum, sweep
+from nqm import EMA, SGD, AdamW, Clipped, HeavyBall, Quadratic, Spectrum, sweep
 from nqm.nets import Fit, Network, fit
 from nqm.nets.fitting.adam_state import read_state
 from nqm.nets.fitting.adaptive import AdaptiveRun, AdaptiveTrainings
-from nqm.nets.fitting.arrivals import FARTHEST_RATE, Arrivals, arrivals_of, decayed_steps, own_family
+from nqm.nets.fitting.arrivals import FARTHEST_RATE, Arrivals, _tamed, arrivals_of, decayed_steps, own_family
 from nqm.nets.fitting.hits import FirstHits
 from nqm.nets.fitting.verifying import continued, verify
 from nqm.nets.training.loop import Batches
@@ -60,7 +60,7 @@ def test_tuned_steps_of_adamw_are_those_of_its_prediction() -> None:
     target = 0.8 * found.loss
     family = own_family(found)
     assert family is not None
-    arrived = arrivals_of(found, family, [4, 32], target)
+    arrived = arrivals_of(found, family, [4, 32], target, searched=True)
     for tuned, steps, size in zip(arrived.expected.optimizers, arrived.expected.steps, (4, 32), strict=True):
         assert isinstance(tuned, AdamW)
         loss = found.predict(tuned, size, [int(steps) - 1, int(steps)]).loss
@@ -78,9 +78,19 @@ def test_tuned_steps_of_adamw_are_those_of_its_prediction() -> None:
         arrivals_of(found, AdamW(0.01, weight_decay="free"), [32], target)  # type: ignore[arg-type]
 
 
+def test_a_momentum_averages_no_more_gradients_than_there_are_steps() -> None:
+    """What is set in the family stays; a momentum that is small enough stays too."""
+    wild = HeavyBall(0.1, 0.99999)
+    assert _tamed(wild, HeavyBall(), 4.0) == HeavyBall(0.1, 0.75)
+    assert _tamed(wild, HeavyBall(), 1.0) == HeavyBall(0.1, 0.5)
+    assert _tamed(wild, HeavyBall(momentum=0.99999), 4.0) == wild
+    assert _tamed(EMA(HeavyBall(0.1, 0.7), 0.9), EMA(HeavyBall()), 4.0) == EMA(HeavyBall(0.1, 0.7), 0.9)
+    assert _tamed(SGD(0.1), SGD(), 4.0) == SGD(0.1)
+
+
 def test_decay_of_adamw_saves_steps_and_arrives() -> None:
     _, found = bent()
-    advice = found.advise(4, 0.8 * found.loss, batch_sizes=[4, 32])
+    advice = found.advise(4, 0.6 * found.loss, batch_sizes=[4, 32])
     tuned = advice.arrivals[0].expected
     assert advice.decay_steps == decayed_steps(found, tuned.optimizers[0], float(tuned.steps[0]), 4, advice.target)
     assert advice.decay_steps is not None

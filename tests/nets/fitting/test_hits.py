@@ -63,6 +63,23 @@ def test_hits_are_those_of_a_plain_loop() -> None:
     assert first_hits(fit, SGD(0.01), math.inf, 0.9, replicas=2, cadence=7).steps == 7 * math.ceil(step / 7)
 
 
+def test_the_rate_to_take_has_the_earliest_end_with_the_error_of_the_fit() -> None:
+    """By hand from the sampled trainings and the interval of each rate; a search of real trainings takes the smallest median."""
+    fit, factors = given(), (0.5, 1.0, 2.0, 4.0)
+    ends, medians = list[float](), list[float]()
+    for factor in factors:
+        setting = SGD(0.02 * factor), 8
+        hit = first_hits(fit, *setting, 0.7, most=300)
+        ahead = fit.predict(*setting, list(range(1000)))
+        usual, late = (float(np.argmax(curve <= 0.7)) for curve in (ahead.loss, ahead.high))
+        ends.append(math.ceil(hit.high * late / usual) if late else math.inf)
+        medians.append(hit.steps)
+    safe, soon = (tuned_for_hits(fit, SGD(0.02), 100, 8, 0.7, factors=factors, searched=s) for s in (False, True))
+    assert safe.late == min(ends)
+    assert soon.steps == min(medians)
+    assert soon.error == (1.0, 1.0)
+
+
 def test_first_hits_come_before_the_expected_loss_arrives() -> None:
     fit = given()
     assert fit.bend is not None
@@ -85,7 +102,7 @@ def test_only_sgd_is_tried_past_the_edge_and_only_if_asked() -> None:
         (SGD(0.9 * edge), False, 0),
         (SGD(0.9 * edge), True, 1),
     ):
-        tried = [tuned_for_hits(fit, tuned, 50, 1e6, 0.8, factors=(f,), past_edge=past) for f in (1.0, 1.9)]
+        tried = [tuned_for_hits(fit, tuned, 50, 1e6, 0.8, factors=(f,), searched=past) for f in (1.0, 1.9)]
         assert sum(excess(fit.spectrum, one.optimizer, None) > 1 for one in tried) == beyond
     assert tuned_for_hits(fit, SGD(0.1), 50, 64, 0.8).most == 150
     assert tuned_for_hits(fit, SGD(0.1), 1, 64, 0.8).most == 64
