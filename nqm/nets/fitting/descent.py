@@ -72,7 +72,9 @@ class Descent:
 def descend(network: Network, lr: float, steps: int, progress: Progress | None = None) -> Descent:
     """Follow full gradients; the descent ends early if the loss stops falling, as in an unstable region, or on Ctrl-C."""
     from ..training.loop import Batches, walk
+    from .budget import give_back
 
+    give_back()
     times, optimizer = report_steps(steps, "log", DESCENT_POINTS), HeavyBall(lr, DESCENT_MOMENTUM)
     kept, losses, batches = [0], [network.full_loss()], Batches(network.examples, (0,))
     noise, usual = [1.0], total_noise(network)
