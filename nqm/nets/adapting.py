@@ -10,7 +10,7 @@ the same up to the scatter of their weights.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -33,9 +33,15 @@ OUTPUTS = ("logits", "prediction_logits", "out", "last_hidden_state")
 CAST_UP = (torch.bfloat16, torch.float16)
 """Precisions in which curvature is lost in rounding: such a model is measured in float32."""
 
+IGNORED_TARGET = -100  # the target that the losses of torch and of Hugging Face omit
+
 SUM_NOTE = (
     "the loss is a sum over examples and was divided by their number, so multiply learning rates by the batch size"
 )
+WEIGHT_NOTE = (
+    "targets are weighted or ignored, so a batch is divided by the mean weight of all examples, not by its own"
+)
+LAST_AXIS_NOTE = "the classes are on the last axis of the output"
 
 
 def unwrapped(model: nn.Module) -> tuple[nn.Module, list[str]]:
@@ -87,7 +93,7 @@ class CrossEntropy:
 
     per_example: float
     weight: Tensor | None = None
-    ignore_index: int = -100
+    ignore_index: int = IGNORED_TARGET
     label_smoothing: float = 0.0
 
     __name__ = "cross_entropy"
@@ -119,37 +125,49 @@ def classes_second(out: Tensor, target: Tensor) -> Tensor:
     return out.movedim(-1, 1) if last and out.shape[2:] != target.shape[1:] else out
 
 
-def as_mean(loss: Callable[..., Tensor], target: Tree, out: Tensor) -> tuple[Callable[..., Tensor], list[str]]:
-    """The loss as a mean over examples where it is a known one that is not, and what is to be said of it."""
+def as_mean(
+    loss: Callable[..., Tensor], targets: Iterable[Tree], out: Tensor
+) -> tuple[Callable[..., Tensor], list[str]]:
+    """The loss as a mean over examples where it is a known one that is not, and what is to be said of it.
+
+    ``targets`` are those of all the data, in pieces, and ``out`` are the outputs of the first examples.
+    """
     options = _options(loss)
-    if options is None:
-        if getattr(loss, "reduction", None) == "sum" or _keywords(loss).get("reduction") == "sum":
-            return DividedSum(loss), [SUM_NOTE]
-        return loss, []
-    weight, ignored, smoothing = options["weight"], int(options["ignore_index"]), float(options["label_smoothing"])
-    if not isinstance(target, Tensor) or target.is_floating_point():
-        summed = options["reduction"] == "sum"
-        return (DividedSum(loss), [SUM_NOTE]) if summed else (loss, [])
-    counts = (target != ignored).reshape(len(target), -1)
-    weights = counts.double()
-    if weight is not None:
-        weights = weights * weight.detach().double().to(target.device)[target.clamp(min=0)].reshape(len(target), -1)
-    moved = classes_second(out, target[: len(out)]) is not out
-    uneven = float(weights.sum(1).std(correction=0)) > 0
-    summed = options["reduction"] == "sum"
-    if options["reduction"] == "none" or not (uneven or moved or summed or not bool(counts.all())):
-        return loss, []
-    if not float(weights.sum()) > 0:
+    reduction = options["reduction"] if options else getattr(loss, "reduction", _keywords(loss).get("reduction"))
+    summed = reduction == "sum"
+    asis: tuple[Callable[..., Tensor], list[str]] = (DividedSum(loss), [SUM_NOTE]) if summed else (loss, [])
+    if options is None or reduction == "none":
+        return asis
+    ignored, moved, sums, counted = int(options["ignore_index"]), False, list[Tensor](), True
+    for target in targets:
+        if not isinstance(target, Tensor) or target.is_floating_point():
+            return asis
+        moved = moved or (not sums and classes_second(out, target[: len(out)]) is not out)
+        weights, whole = target_weights(target, options["weight"], ignored)
+        sums.append(weights)
+        counted &= whole
+    each = torch.cat(sums)
+    uneven = float(each.std(correction=0)) > 0
+    if counted and not (uneven or moved or summed):
+        return asis
+    if not float(each.sum()) > 0:
         raise Wrong(f"every target is ignored: all of them are {ignored}", argument="data")
-    notes = [SUM_NOTE] if summed else []
-    if uneven and not summed:
-        notes.append(
-            "targets are weighted or ignored, so a batch is divided by the mean weight of all examples, not by its own"
-        )
-    if moved:
-        notes.append("the classes are on the last axis of the output")
-    each = 1.0 if summed else float(weights.sum(1).mean())
-    return CrossEntropy(each, weight, ignored, smoothing), notes
+    notes = asis[1] + ([WEIGHT_NOTE] if uneven and not summed else []) + ([LAST_AXIS_NOTE] if moved else [])
+    per_example = 1.0 if summed else float(each.mean())
+    return CrossEntropy(per_example, options["weight"], ignored, float(options["label_smoothing"])), notes
+
+
+def target_weights(target: Tensor, weight: Tensor | None, ignored: int) -> tuple[Tensor, bool]:
+    """The weight w_j of each example, the sum over its targets of their class weights, and whether no target is ignored.
+
+    >>> target_weights(torch.tensor([[0, 1], [1, 255]]), torch.tensor([1.0, 3.0]), 255)
+    (tensor([4., 3.], dtype=torch.float64), False)
+    """
+    counts = target != ignored
+    weights = counts.double()
+    if weight is not None:  # an ignored target may lie outside of the classes
+        weights *= weight.detach().double().to(target.device)[target.where(counts, 0)]
+    return weights.reshape(len(target), -1).sum(1), bool(counts.all())
 
 
 def _keywords(loss: object) -> Mapping[str, Any]:
@@ -158,7 +176,12 @@ def _keywords(loss: object) -> Mapping[str, Any]:
 
 def _options(loss: object) -> dict[str, Any] | None:
     """The options of a cross-entropy of torch; None for any other loss."""
-    usual: dict[str, Any] = {"weight": None, "ignore_index": -100, "label_smoothing": 0.0, "reduction": "mean"}
+    usual: dict[str, Any] = {
+        "weight": None,
+        "ignore_index": IGNORED_TARGET,
+        "label_smoothing": 0.0,
+        "reduction": "mean",
+    }
     if isinstance(loss, nn.CrossEntropyLoss):
         return {name: getattr(loss, name) for name in usual}
     if loss is F.cross_entropy or (isinstance(loss, partial) and loss.func is F.cross_entropy and not loss.args):

@@ -45,16 +45,13 @@ class Curvature(ABC):
     def __call__(self, v: Tensor) -> Tensor:
         """The product with a vector, or with each row of several."""
         rows, began = v.detach().reshape(-1, self.network.dim).to(self.network.theta.dtype), perf_counter()
-        found = torch.cat([self._pass(group) for group in rows.split(self.vectors)])
+        found = torch.zeros_like(rows)
+        for group, total in zip(rows.split(self.vectors), found.split(self.vectors), strict=True):
+            for batch, share in self._batches(len(group)):
+                total.add_(self._product(batch, group).detach(), alpha=share)
         self.products += len(rows)
         self.seconds += perf_counter() - began
         return found.reshape(v.shape).to(v.dtype)
-
-    def _pass(self, v: Tensor) -> Tensor:
-        total = torch.zeros_like(v)
-        for batch, share in self._batches(len(v)):
-            total += share * self._product(batch, v).detach()
-        return total
 
     def _batches(self, vectors: int) -> Iterator[tuple[Tree, float]]:
         """The pieces of the data over which a product is a sum, each with its weight."""

@@ -94,19 +94,19 @@ def chosen_ways(
         if not _close(losses(Ways()), losses(SLOWEST)):
             together, why = False, "the losses of several examples differ from those of one at a time"
     except UNSUPPORTED as error:
-        together, why = False, _first_sentence(error)
+        together, why = False, first_sentence(error)
     ways = Ways(together=together)
     try:
         wrong = _differs(ways, outputs, loss, at)
     except UNSUPPORTED as error:
-        wrong = _first_sentence(error)
+        wrong = first_sentence(error)
     if not wrong:
         return ways, f"examples are taken one after the other, which is slower: {why}" if why else None
     try:
         _derivatives(SLOWEST, outputs, loss, at)
     except UNSUPPORTED as error:
         needed = "neither forward mode nor reverse mode over reverse mode passes through it"
-        told = _first_sentence(error)
+        told = first_sentence(error)
         raise Wrong(f"the model or its loss cannot be measured, as {needed}: {told}", argument="network") from error
     slow = "derivatives are taken by reverse mode alone, one vector after the other, which is slower"
     return Ways(fast=False, together=together), f"{slow}: {wrong}"
@@ -143,8 +143,8 @@ def _close(one: Tensor, other: Tensor) -> bool:
     return float(torch.linalg.vector_norm(one - other)) <= ROUNDING_OF_WAYS.get(one.dtype, 1e-2) * scale + 1e-30
 
 
-def _first_sentence(error: BaseException) -> str:
-    """The first sentence of torch's paragraphs."""
+def first_sentence(error: BaseException) -> str:
+    """The first sentence of an exception, of which torch writes paragraphs."""
     return " ".join(str(error).split()).split(". ")[0].rstrip(".")[:200]
 
 

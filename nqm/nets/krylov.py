@@ -179,7 +179,8 @@ def _advance(product: Callable[[Tensor], Tensor], newest: Tensor, old: Tensor, a
 def _without(v: Tensor, old: Tensor) -> Tensor:
     """Each row of v without its parts along the kept vectors of its start, which may be elsewhere or less precise."""
     if (old.dtype, old.device) == (v.dtype, v.device):
-        return v - torch.einsum("kj,kjp->kp", torch.einsum("kjp,kp->kj", old, v), old)
+        parts = torch.einsum("kjp,kp->kj", old, v)
+        return torch.baddbmm(v[:, None], parts[:, None], old, alpha=-1)[:, 0]  # with no other number for each weight
     v = v.clone()
     parts = torch.zeros(old.shape[:2], dtype=v.dtype, device=v.device)
     pieces = list(zip(old.split(TURNED_TOGETHER, dim=2), v.split(TURNED_TOGETHER, dim=1), strict=True))

@@ -80,7 +80,7 @@ class Network:
         model, said = unwrapped(model)
         if loss is None:
             loss, of = _own_loss, "model"
-        self.loss, self.of, self.chunk, self.step = loss, of, chunk, step
+        self.of, self.chunk, self.step = of, chunk, step
         self.name = name or type(model).__name__
         self.data, self.notes = collect(data, None if examples is None else check_whole("examples", examples, 1))
         self.notes += said
@@ -96,9 +96,7 @@ class Network:
         rest = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
         self._fixed = {self._prefix + k: v.detach() for k, v in rest.items() if k not in moving}
         self.theta = torch.cat([p.detach().reshape(-1) for p in moving.values()])
-        self.notes += self._made_mean()
-        # A loss that was made a mean weights its targets, so that targets drawn from the model do not give its curvature.
-        self.likelihood = likelihood or (_likelihood(loss) if self.loss is loss else None)
+        self.notes += self.set_loss(loss, likelihood)
         self.notes += check_network(self)
 
     def _to(self, dtype: torch.dtype | None) -> None:
@@ -113,15 +111,17 @@ class Network:
         device = next((p.device for p in self.model.parameters()), torch.device("cpu"))
         self.data = tree_map(lambda t: t.to(device), self.data)
 
-    def _made_mean(self) -> list[str]:
-        """Make a known loss a mean over examples, if it is not, and return what is to be said of it."""
-        if self.of == "model" or not (isinstance(self.data, tuple) and len(self.data) == 2):
-            return []
-        with torch.no_grad(), user_code(f"running the model on the first {FIRST_EXAMPLES} examples"):
-            out = self.output(self.theta, self.take(slice(FIRST_EXAMPLES)))
-        if not isinstance(out, Tensor):
-            return []  # which `check_network` says
-        self.loss, notes = as_mean(self.loss, self.data[1], out)
+    def set_loss(self, loss: Callable[..., Tensor], likelihood: Likelihood) -> list[str]:
+        """Take a loss, made a mean over the examples of all the data if it is a known one, and return what is to be said of it."""
+        self.loss, notes = loss, list[str]()
+        first = self.take(slice(FIRST_EXAMPLES))
+        if self.of == "output" and isinstance(first, tuple) and len(first) == 2:
+            with torch.no_grad(), user_code(f"running the model on the first {FIRST_EXAMPLES} examples"):
+                out = self.output(self.theta, first)
+            if isinstance(out, Tensor):  # `check_network` refuses anything else
+                self.loss, notes = as_mean(loss, (cast(tuple[Tree, Tree], b)[1] for b, _ in self.batches()), out)
+        # A loss that was made a mean weights its targets, so that targets drawn from the model do not give its curvature.
+        self.likelihood = likelihood or (_likelihood(loss) if self.loss is loss else None)
         return notes
 
     @cached_property

@@ -16,13 +16,14 @@ from torch.overrides import TorchFunctionMode
 
 from ..text.imports import user_code
 from ..types import Wrong
+from .adapting import IGNORED_TARGET
+from .derivatives import first_sentence
 from .trees import Tree, indexed, leaves
 
 if TYPE_CHECKING:
     from .network import Network
 
 FIRST_EXAMPLES = 8  # number of examples in the first checks
-IGNORED_TARGET = -100  # the target that torch's cross-entropy ignores
 MEAN_ERROR = {torch.float64: 1e-9, torch.float32: 1e-4}
 """Relative rounding error that the mean of eight losses may have, by precision; 1e-2 for any other precision."""
 
@@ -75,9 +76,8 @@ def check_measurable(network: Network, trial: Callable[[Network], object]) -> fl
     try:
         trial(network.first(min(FIRST_EXAMPLES, network.examples)))
     except (RuntimeError, NotImplementedError) as error:  # torch raises these for operations without a rule
-        sentence = " ".join(str(error).split()).split(". ")[0].rstrip(".")  # the first sentence of torch's paragraphs
-        needed = "it must be differentiable twice"
-        raise Wrong(f"the model or its loss cannot be measured, as {needed}: {sentence}", argument="network") from error
+        needed, told = "it must be differentiable twice", first_sentence(error)
+        raise Wrong(f"the model or its loss cannot be measured, as {needed}: {told}", argument="network") from error
     loss = network.full_loss()
     if not math.isfinite(loss):
         found = f"the loss over all {network.examples:,} examples is {loss}, though that of the first {FIRST_EXAMPLES}"

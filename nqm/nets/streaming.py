@@ -18,7 +18,6 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, default_colla
 
 from ..sampling.replicas import check_whole
 from ..types import Wrong
-from .adapting import CrossEntropy, _options
 from .network import PASS_EXAMPLES, Likelihood, Network
 from .preflight import FIRST_EXAMPLES, MEAN_ERROR
 from .trees import EMPTY, Tree, count, indexed, leaves, tree_map
@@ -26,9 +25,6 @@ from .trees import EMPTY, Tree, count, indexed, leaves, tree_map
 Pad = Any
 """A number that fills up shorter examples, or a tree of numbers nested like a batch."""
 SLOW_NOTE = "the stream has no random access, so every random batch takes a pass through it; a Dataset with __getitem__ is faster"
-WEIGHT_NOTE = (
-    "targets are weighted or ignored, so a batch is divided by the mean weight of all examples, not by its own"
-)
 
 
 def streamed(
@@ -69,7 +65,8 @@ def streamed(
     found = _survey(stream, None if examples is None else check_whole("examples", examples, 1), chunk)
     network.data, network.examples = replace(stream, examples=found.examples), found.examples  # type: ignore[assignment]
     network.notes += source.notes
-    _weighted(network, cast(Callable[..., Tensor], loss), likelihood)
+    said = network.set_loss(network.loss if loss is None else loss, likelihood)  # by all of the data
+    network.notes += [note for note in said if note not in network.notes]
     if found.shortest is not None:
         _check_padding(network, found.shortest, found.longest)
     return network
@@ -234,34 +231,6 @@ def _survey(stream: Stream, most: int | None, chunk: int) -> Survey:
             break
     stream.source.known = total if stream.source.known is None else stream.source.known
     return Survey(total) if len(sizes) < 2 else Survey(total, sizes[min(sizes)], sizes[max(sizes)])
-
-
-def _weighted(network: Network, loss: Callable[..., Tensor], likelihood: Likelihood) -> None:
-    """Divide a cross-entropy of weighted or ignored targets by their mean weight over all the data (see `adapting`)."""
-    options = _options(loss)
-    if options is None or network.of == "model" or options["reduction"] != "mean":
-        return
-    sums, counted, moved = list[Tensor](), True, isinstance(network.loss, CrossEntropy)
-    for batch, _ in network.batches():
-        target = cast(tuple[Tree, ...], batch)[1]
-        if not isinstance(target, Tensor) or target.is_floating_point():
-            return
-        counts = target != options["ignore_index"]
-        weights = counts.double()
-        if options["weight"] is not None:
-            weights *= options["weight"].detach().double().to(target.device)[target.clamp(min=0)]
-        sums.append(weights.reshape(len(target), -1).sum(1))
-        counted &= bool(counts.all())
-    each = torch.cat(sums)
-    uneven = float(each.std(correction=0)) > 0
-    if not (uneven or moved or not counted):
-        return
-    if not float(each.sum()) > 0:
-        raise Wrong(f"every target is ignored: all of them are {options['ignore_index']}", argument="data")
-    smoothing = float(options["label_smoothing"])
-    network.loss = CrossEntropy(float(each.mean()), options["weight"], int(options["ignore_index"]), smoothing)
-    network.likelihood = likelihood
-    network.notes += [WEIGHT_NOTE] if uneven and WEIGHT_NOTE not in network.notes else []
 
 
 def _check_padding(network: Network, shortest: int, longest: int) -> None:

@@ -227,6 +227,7 @@ def test_every_model_is_fitted(name: str) -> None:
         (nn.CrossEntropyLoss(weight=torch.arange(1.0, 12.0)), TOKENS),
         (nn.CrossEntropyLoss(weight=torch.arange(1.0, 12.0), label_smoothing=0.2), MASKED),
         (partial(F.cross_entropy, label_smoothing=0.1, ignore_index=-100), MASKED), (F.cross_entropy, MASKED),
+        (nn.CrossEntropyLoss(weight=torch.arange(1.0, 12.0), ignore_index=255), MASKED.where(MASKED >= 0, 255)),
     ],
 )  # fmt: skip
 def test_weighted_and_masked_targets(loss: Callable[..., Tensor], target: Tensor) -> None:

@@ -8,6 +8,8 @@ needs. Activations of a pass over ``chunk`` examples come on top; they do not gr
 from __future__ import annotations
 
 import copy
+import ctypes
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
@@ -23,9 +25,14 @@ from ..network import Network
 FIXED_NUMBERS = (
     14  # numbers for each parameter beside the bases: the model, its copies, gradients, and the terms of a product
 )
+FIXED_BYTES = 12 * 10**6  # what a fit takes whatever the size of the network: vectors that pass together, freed blocks
 TOGETHER_BYTES = (
-    2**24
+    2**22
 )  # memory of the vectors that pass together; a pass that pulls them back holds about three times as much
+BASIS_BYTES = 2**30  # memory that the Lanczos bases of a group of start vectors may take, at most
+SMALL_BASIS_BYTES = 2**26  # memory that a group may take whatever the size of the network
+BASIS_NUMBERS = 36  # numbers for each parameter that a group may take in a large network
+WORKING_NUMBERS = 6  # numbers for each parameter that a product and Lanczos hold beside each basis of a group
 LEAST_STEPS = 2  # Lanczos steps without which there is no model
 
 
@@ -47,6 +54,12 @@ class Budget:
         return f"{self.products} products and {self.gradients} gradients over all the data, about {time}; {most}"
 
 
+def give_back() -> None:
+    """Return freed memory to the system. glibc keeps freed blocks below 32 MB, up to 50 bytes for each weight of a fit."""
+    if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):
+        trim(0)
+
+
 def together(at: Tensor, most: int) -> int:
     """How many vectors as long as ``at`` pass together, at most ``most``."""
     return max(1, min(most, TOGETHER_BYTES // (at.numel() * at.element_size())))
@@ -59,17 +72,32 @@ def in_small_pieces(network: Network) -> Network:
     return other
 
 
+def vectors_in_group(at: Tensor, steps: int, memory: int | None = None, basis: Store = "working") -> int:
+    """From how many vectors as long as ``at`` Lanczos starts at once; ``memory`` is in bytes.
+
+    If it is omitted, a group may take 36 numbers for each parameter, but 64 MB at least and 1 GB at most.
+    """
+    most = max(BASIS_NUMBERS * at.numel() * at.element_size(), SMALL_BASIS_BYTES) if memory is None else memory
+    return max(1, min(BASIS_BYTES, most) // _bytes_in_group(at, steps, basis))
+
+
+def _bytes_in_group(at: Tensor, steps: int, basis: Store) -> int:
+    """Memory for Lanczos from one vector of a group."""
+    return at.numel() * (steps * stored_bytes(at, basis) + WORKING_NUMBERS * at.element_size())
+
+
 def planned(
     operator: Curvature, g: Tensor, *, steps: int, noise_vectors: int, noise_steps: int, probes: int, descent: int,
     memory: int | None, basis: Store = "working",
 ) -> Budget:  # fmt: skip
     """How a fit stays within ``memory`` bytes, with fewer Lanczos steps if need be, and how long it will take."""
-    one, step, notes, group = g.numel() * g.element_size(), g.numel() * stored_bytes(g, basis), list[str](), None
+    fixed = FIXED_BYTES + FIXED_NUMBERS * g.numel() * g.element_size()
+    step, notes, group = g.numel() * stored_bytes(g, basis), list[str](), None
     if memory is not None:
-        left = memory - FIXED_NUMBERS * one
+        left = memory - fixed
         room = left // step if step else steps * (left >= 0)
         if room < LEAST_STEPS:
-            needed = _bytes(FIXED_NUMBERS * one + LEAST_STEPS * step)
+            needed = _bytes(fixed + LEAST_STEPS * step)
             raise Wrong(f"a fit of {g.numel():,} weights needs {needed}, and memory is {_bytes(memory)}", "memory")
         if room < steps:
             notes.append(f"{room} Lanczos steps were taken instead of {steps}, to stay within {_bytes(memory)}")
@@ -77,8 +105,9 @@ def planned(
     product, gradient = _seconds(lambda: operator(g[None])), _seconds(operator.network.gradient)
     products = steps + (noise_vectors + probes) * noise_steps
     seconds = products * product + descent * gradient
-    bases = max(steps * step, 0 if group is None else group)
-    return Budget(steps, group, FIXED_NUMBERS * one + bases, products, descent, seconds, tuple(notes))
+    some = min(vectors_in_group(g, noise_steps, group, basis), noise_vectors + probes)
+    bases = max(steps * step, some * _bytes_in_group(g, noise_steps, basis))
+    return Budget(steps, group, fixed + bases, products, descent, seconds, tuple(notes))
 
 
 def _seconds(work: Callable[[], object]) -> float:

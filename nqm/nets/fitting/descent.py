@@ -99,7 +99,9 @@ def steps_to(reach: float) -> int:
 def descend(network: Network, lr: float, steps: int, progress: Progress | None = None) -> Descent:
     """Follow full gradients; the descent ends early if the loss stops falling, as in an unstable region, or on Ctrl-C."""
     from ..training.loop import Batches, walk
+    from .budget import give_back
 
+    give_back()
     times, optimizer = report_steps(steps, "log", DESCENT_POINTS), HeavyBall(lr, DESCENT_MOMENTUM)
     times = np.union1d(times, np.arange(1, min(RISING_STEPS, steps) + 1))
     kept, losses, batches = [0], [network.full_loss()], Batches(network.examples, (0,))

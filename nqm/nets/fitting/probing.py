@@ -29,12 +29,12 @@ from ...show.numbers import brief
 from ...types import Array, Progress, Wrong
 from ..curvature import Curvature, curvature_of
 from ..estimates import Measure
-from ..krylov import SPENT, Krylov, Store, lanczos, standard_normal, stored_bytes
+from ..krylov import SPENT, Krylov, Store, lanczos, standard_normal
 from ..network import Network
 from ..preflight import check_measurable
 from ..rescaled import Rescaled
 from .adam_state import AdamState, Brought, brought_along, metric_of, read_state
-from .budget import in_small_pieces, planned, together
+from .budget import give_back, in_small_pieces, planned, together, vectors_in_group
 from .descent import descend, steps_to
 from .metric import AdamMetric
 from .model import Fit, Provenance
@@ -45,9 +45,6 @@ from .testing import with_test
 USUAL_DESCENT = (
     165  # full gradients of a descent without a horizon; predictions then hold to lr x steps x curvature = 300
 )
-BASIS_BYTES = 2**30  # memory that the Lanczos bases of a group of start vectors may take, at most
-SMALL_BASIS_BYTES = 2**26  # memory that the bases of a group may take whatever the size of the network
-BASIS_NUMBERS = 30  # numbers for each parameter that the bases of a group may hold in a large network
 SQUARED_EXAMPLES = 512  # number of examples whose gradients are squared for Adam's second moment
 ADAM_EPS = 1e-8  # the eps of Adam, which bounds its preconditioner
 RITZ_RESIDUAL = 0.02  # a Ritz vector with a residual below this share of its curvature counts as an eigenvector
@@ -60,12 +57,14 @@ TIMED_GRADIENTS = 3  # number of full gradients that are timed, to report the co
 class Signal:
     """What Lanczos from the gradient found: its Krylov space, and the ``vectors`` of the largest curvatures.
 
-    ``top`` has for each vector the curvature h, the noise variance c, the gradient g, Adam's preconditioner and the residual.
+    ``top`` has for each vector the curvature h, the noise variance c, the gradient g, Adam's preconditioner and the residual. The
+    vectors have taken the place of the basis in memory; ``spare`` are the rows that they left free.
     """
 
     krylov: Krylov
     top: dict[str, Array]
     vectors: Tensor
+    spare: Tensor
     brought: Brought | None = None
 
     @property
@@ -74,8 +73,9 @@ class Signal:
         return self.top["residual"] <= RITZ_RESIDUAL * self.top["h"]
 
     def release(self) -> None:
-        """Free the memory of the vectors, once the noise along them is known."""
-        object.__setattr__(self, "vectors", self.vectors[:0].clone())
+        """Free the memory of the basis, once the noise along the vectors is known."""
+        for name in ("vectors", "spare"):
+            object.__setattr__(self, name, self.vectors[:0].clone())
 
 
 def fit(
@@ -125,7 +125,7 @@ def fit(
     if optimizer is not None:
         state = read_state(network, optimizer, batch_size)
         network = Rescaled(network, state.preconditioner.sqrt())
-    operator = curvature_of(network, curvature, vectors=together(network.theta, VECTORS_TOGETHER))
+    operator = curvature_of(network, curvature, vectors=VECTORS_TOGETHER)
     generator = torch.Generator().manual_seed(seed)
 
     def show(done: int, _: int) -> None:
@@ -155,12 +155,14 @@ def fit(
     made, alone = operator.products, operator.seconds
     sampled = None
     if sample is not None:
-        some = signal.vectors[:SPANNING_VECTORS].to(g)
-        sampled = sampling_errors(network, population, g, some, curvature=curvature, seed=seed)
+        sampled = sampling_errors(
+            network, population, g, signal.vectors[:SPANNING_VECTORS].to(g), curvature=curvature, seed=seed
+        )
     noise, density, noise_made = noise_of(
         operator,
         signal,
-        random_noise(network, draws, g),
+        draws,
+        g,
         probes,
         noise_steps,
         generator,
@@ -236,32 +238,37 @@ def signal_of(
     if not top["h"].max() > 0:
         largest = f"the largest curvature along the gradient is {top['h'].max():g}, as if every softmax were saturated"
         raise Wrong(f"{largest}; scale the inputs, or take another checkpoint", argument="network")
-    return Signal(replace(found, basis=None), top, vectors, brought)  # the basis is the largest thing in memory
+    assert found.basis is not None
+    return Signal(replace(found, basis=None), top, vectors, found.basis[len(vectors) :], brought)
 
 
 def noise_of(
-    operator: Curvature, signal: Signal, vectors: Tensor, probes: int, steps: int, generator: torch.Generator,
+    operator: Curvature, signal: Signal, draws: Tensor, g: Tensor, probes: int, steps: int, generator: torch.Generator,
     progress: Progress, memory: int | None = None, store: Store = "working",
 ) -> tuple[Measure, Measure | None, int]:  # fmt: skip
     """Gradient noise over curvature, the density of curvatures if there are probes, and the number of Lanczos steps.
 
     Lanczos starts at the noise vectors, without their parts along eigenvectors, and at random probes.
     """
-    exact = signal.converged
-    whole, count = vectors.norm(), len(vectors)
-    rest = _without(vectors, signal.vectors, exact)
-    signal.release()
-    if rest.norm() <= SPENT.get(rest.dtype, 1e-3) * whole:  # the eigenvectors span all of the noise
-        rest = rest[:0]
-    starts = rest
+    exact, vectors = signal.converged, random_noise(operator.network, draws, g, signal.spare)
+    whole = vectors.norm()
+    vectors = _without(vectors, signal.vectors, exact)
+    if vectors.norm() <= SPENT.get(vectors.dtype, 1e-3) * whole:  # the eigenvectors span all of the noise
+        vectors = vectors[:0]
+    left, borrowed = len(vectors), vectors.untyped_storage().data_ptr() == signal.spare.untyped_storage().data_ptr()
     if probes:
-        starts = torch.cat([rest, standard_normal((probes, rest.shape[1]), generator, rest.dtype, rest.device)])
-    spaces = krylov_spaces(operator, starts, steps, progress=progress, memory=memory, store=store)
+        random = standard_normal((probes, vectors.shape[1]), generator, vectors.dtype, vectors.device)
+        vectors = torch.cat([vectors, random])
+    elif borrowed:  # the basis, in which these rows are, is freed next
+        give_back()
+        vectors = vectors.clone()
+    signal.release()
+    spaces = krylov_spaces(operator, vectors, steps, progress=progress, memory=memory, store=store)
     parts = [space.quadrature() for space in spaces]
-    apart = parts[: len(rest)] if len(rest) else [(np.empty(0), np.empty(0))] * count
+    apart = parts[:left] if left else [(np.empty(0), np.empty(0))] * len(draws)
     h, c = signal.top["h"][exact], np.maximum(signal.top["c"][exact], 0)
     measure = Measure.of([(np.append(h, nodes), np.append(c, weights)) for nodes, weights in apart])
-    density = parts[len(rest) :]
+    density = parts[left:]
     return measure, Measure.of(density) if density else None, max(map(len, spaces), default=0)
 
 
@@ -297,6 +304,7 @@ def _along_top(
     network: Network, found: Krylov, g: Tensor, generator: torch.Generator
 ) -> tuple[dict[str, Array], Tensor]:
     """Signal, noise variance and Adam's preconditioner along the largest Ritz vectors, and these vectors."""
+    give_back()
     k = min(TOP_VECTORS, len(found))
     (values, y), second = found.into_ritz(k), np.zeros(k)
     for batch, share in network.batches(k):
@@ -320,10 +328,17 @@ def noise_draws(network: Network, count: int, generator: torch.Generator) -> Ten
     return draws.to(network.theta.dtype).to(network.theta.device)
 
 
-def random_noise(network: Network, draws: Tensor, g: Tensor) -> Tensor:
-    """Random combinations of per-example gradients, centred by the gradient g, as rows; none of them is formed."""
+def random_noise(network: Network, draws: Tensor, g: Tensor, spare: Tensor | None = None) -> Tensor:
+    """Random combinations of per-example gradients, centred by the gradient g, as rows; none of these gradients is formed.
+
+    The rows are written to those of ``spare``, if there are enough of them.
+    """
+    give_back()
     theta, low = network.theta, 0
-    total = torch.zeros(len(draws), network.dim, dtype=theta.dtype, device=theta.device)
+    if spare is not None and len(spare) >= len(draws) and (spare.dtype, spare.device) == (theta.dtype, theta.device):
+        total = spare[: len(draws)].zero_()
+    else:
+        total = torch.zeros(len(draws), network.dim, dtype=theta.dtype, device=theta.device)
     for batch, _ in network.batches():
         found, pull = network.ways.pulled(lambda t, b=batch: network.losses(t, b), theta)
         high = low + len(found)
@@ -340,15 +355,11 @@ def krylov_spaces(
     curvature: Curvature, starts: Tensor, steps: int, *, keep: bool = False, progress: Progress | None = None,
     memory: int | None = None, store: Store = "working",
 ) -> list[Krylov]:  # fmt: skip
-    """Run Lanczos from every row, in groups whose bases fit in memory; an interrupt keeps the groups that are done.
-
-    ``memory`` is in bytes; if omitted, that of 30 numbers for each parameter, between 64 MB and 1 GB.
-    """
+    """Run Lanczos from every row, in groups whose bases fit in ``memory`` bytes; an interrupt keeps the groups that are done."""
     if len(starts) == 0:
         return []
-    one = steps * starts.shape[1] * stored_bytes(starts, store) + starts.shape[1] * starts.element_size()
-    most = BASIS_NUMBERS * starts.shape[1] * starts.element_size() if memory is None else memory
-    group = max(1, min(BASIS_BYTES, max(most, SMALL_BASIS_BYTES if memory is None else 0)) // one)
+    give_back()
+    group = vectors_in_group(starts[0], steps, memory, store)
     found: list[Krylov] = []
     try:
         for rows in starts.split(group):

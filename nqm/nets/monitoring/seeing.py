@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from ...types import Wrong
+from ..adapting import IGNORED_TARGET
 from ..trees import leaves
 from .gathering import Changed
-
-IGNORED_LABEL = -100  # the target of tokens that torch's and Hugging Face's losses omit
 
 
 class Calls:
@@ -57,7 +56,7 @@ class Calls:
         self._sizes.append(len(tensors[0]) if tensors else 0)
         labels = kwargs.get("labels")
         if kwargs.get("num_items_in_batch") is not None and isinstance(labels, Tensor):
-            self._tokens.append((labels != IGNORED_LABEL).sum())
+            self._tokens.append((labels != IGNORED_TARGET).sum())
 
     def _output(self, module: nn.Module, args: object, output: object) -> None:
         loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
