@@ -18,7 +18,7 @@ import numpy as np
 
 from ..engine.run import Outcome
 from ..engine.trajectory import Trajectory
-from ..optimizers.base import Optimizer
+from ..optimizers.base import Optimizer, nested, require_set
 from ..problems.base import Pair, Problem, check_batch_size, check_target, total
 from ..types import Array, Wrong
 from .answer import Tuned
@@ -59,7 +59,7 @@ PREVIEW = PreviewSettings()
 
 
 @dataclass
-class Point:
+class PreviewPoint:
     """A batch size on its way: the best setting so far, and the step at which it is at the target."""
 
     basins: Basins[Optimizer]
@@ -95,6 +95,8 @@ def preview_sweep(
         raise Wrong("previews need a linear optimizer and noise of fixed variance; ask for the sweep", "optimizer")
     if len(near) != len(sizes) + 1:
         raise Wrong(f"near needs {len(sizes) + 1} settings, one for each batch size and one without noise", "near")
+    for last, _ in near:
+        _check_same_family(optimizer, last)
     nodes = problem.nodes.searched(optimizer)
     family, every = Family(optimizer, nodes.spectrum), [*sizes.tolist(), math.inf]
     found = [_followed(Basins(Losses(problem, family, B)), target, *pair) for B, pair in zip(every, near, strict=True)]
@@ -108,8 +110,17 @@ def preview_sweep(
     return assembled(problem, optimizer, target, sizes, answers)
 
 
+def _check_same_family(optimizer: Optimizer, last: Optimizer | None) -> None:
+    """Refuse a setting that the last answer for this optimizer cannot have had."""
+    if last is None:
+        return
+    require_set(last, "preview")
+    if list(map(type, nested(last))) != list(map(type, nested(optimizer))):
+        raise Wrong(f"near has {last}, which is no setting of {optimizer}", "near")
+
+
 def _told(
-    problem: Problem, family: Family[Optimizer], target: float, batch_size: float, point: Point | None
+    problem: Problem, family: Family[Optimizer], target: float, batch_size: float, point: PreviewPoint | None
 ) -> Tuned[Optimizer]:
     if point is None:
         message = "the last setting is too far away for a preview"
@@ -121,7 +132,9 @@ def _told(
     )  # fmt: skip
 
 
-def _followed(basins: Basins[Optimizer], target: float, last: Optimizer | None, steps: float | None) -> Point | None:
+def _followed(
+    basins: Basins[Optimizer], target: float, last: Optimizer | None, steps: float | None
+) -> PreviewPoint | None:
     """The basin of the last setting at its new place; None if the target is too far away."""
     if last is None or steps is None or not math.isfinite(steps):
         return None
@@ -129,14 +142,14 @@ def _followed(basins: Basins[Optimizer], target: float, last: Optimizer | None, 
     for attempt in range(PREVIEW.attempts):
         T, loss = land(basins.losses.curve(u), target, T, PREVIEW.landed)
         if loss <= target:
-            return _shrunk(Point(basins, u, T), target)
+            return _shrunk(PreviewPoint(basins, u, T), target)
         T = math.ceil(T * PREVIEW.longer) + 1
         if attempt:
             u = basins.minima(T, [u], SETTINGS.near * (1 + attempt), PREVIEW.sharp)[0].u
     return None
 
 
-def _shrunk(point: Point, target: float) -> Point:
+def _shrunk(point: PreviewPoint, target: float) -> PreviewPoint:
     """The basin followed to shorter horizons: in turn the best setting at a horizon, and the step at which it lands."""
     for _ in range(PREVIEW.shrinks):
         best, before = point.basins.minima(point.steps, [point.u], SETTINGS.near, PREVIEW.sharp)[0], point.steps
@@ -148,7 +161,7 @@ def _shrunk(point: Point, target: float) -> Point:
     return point
 
 
-def _landed(point: Point, target: float, u: Array, T: int) -> int:
+def _landed(point: PreviewPoint, target: float, u: Array, T: int) -> int:
     return land(point.basins.losses.curve(u), target, T, PREVIEW.landed)[0]
 
 
@@ -161,7 +174,7 @@ def _swings(optimizer: Optimizer, nodes: Problem) -> bool:
     return bool(np.iscomplexobj(np.linalg.eigvals(change)))
 
 
-def _alike(points: list[Point]) -> Iterator[list[Point]]:
+def _alike(points: list[PreviewPoint]) -> Iterator[list[PreviewPoint]]:
     """Groups of points whose steps are few and alike."""
     rest = sorted((point for point in points if point.steps < PREVIEW.short), key=lambda point: point.steps)
     while rest:
@@ -170,7 +183,7 @@ def _alike(points: list[Point]) -> Iterator[list[Point]]:
         rest = [point for point in rest if point.steps > most]
 
 
-def _watched(nodes: Problem, family: Family[Optimizer], target: float, group: list[Point]) -> None:
+def _watched(nodes: Problem, family: Family[Optimizer], target: float, group: list[PreviewPoint]) -> None:
     """Other basins for a group of points, from clouds of settings that are watched over a window of steps."""
     if len(family) == 1:
         return
@@ -192,7 +205,7 @@ def _watched(nodes: Problem, family: Family[Optimizer], target: float, group: li
             return
 
 
-def _cloud(family: Family[Optimizer], group: list[Point], which: int) -> Array:
+def _cloud(family: Family[Optimizer], group: list[PreviewPoint], which: int) -> Array:
     """Settings around those of a group; along each axis their distances have all orders of magnitude."""
     p, count = len(family), len(group) * max(1, PREVIEW.points // len(group))
     spread = family.spread(count * (which + 1), 2 * p)[count * which :]
