@@ -7,7 +7,7 @@ import os
 import click
 
 from .. import __version__
-from . import exact, nets, paper, serve, watch
+from . import batch, exact, nets, paper, serve, watch
 from .doctor import doctor
 from .forecast_plan import forecast
 from .lab_compare import lab
@@ -67,7 +67,7 @@ def main(ctx: click.Context) -> None:
 
 for command in (
     *(exact.curve, exact.steps, exact.tune, exact.schedule, exact.sweep, exact.map_, exact.spectrum),
-    *(nets.fit, nets.predict, nets.advise, nets.check, watch.watch, forecast, lab),
+    *(nets.fit, nets.predict, nets.advise, nets.check, watch.watch, batch.batch, forecast, lab),
     *(serve.serve, paper.paper, paper.claims, exact.demo, doctor),
 ):
     main.add_command(command)

@@ -107,6 +107,20 @@ class Trajectory:
         signal, noise = end(self._change, self._jolt, x, r, t)
         return signal.reshape(self.shape), noise.reshape(self.shape)
 
+    def watch(self, first: int, level: int, count: int, ws: Array, wn: Array) -> tuple[Array, Array]:
+        """What `end` gives after first, first + 2^level, ... steps, summed over modes with weights ws and wn: (count, settings)."""
+        watch, last = loops().watch, first + (count - 1) * 2**level
+        alike = self.schedule is None and self.period == 1 and self.optimizer.steady and self.same_until(0) >= last
+        if watch is not None and alike and len(self._jolt) == 2:
+            x, r = self._slots(self.optimizer.initial()), self._slots(self.optimizer.readout(1))
+            return watch(self._change, self._jolt, x, r, first, level, count, ws, wn)
+        state, now, found = self.start(), 0, list[tuple[Array, Array]]()
+        for t in range(first, last + 1, 2**level):
+            state, now = self.move(state, now, t), t
+            signal, noise = self.read(state, t)
+            found.append((np.atleast_1d(signal @ ws), np.atleast_1d(noise @ wn)))
+        return np.stack([signal for signal, _ in found]), np.stack([noise for _, noise in found])
+
     def row(self, t: int) -> Array:
         """The read-out after t steps, (slots, modes)."""
         return self.basis.row(self._slots(self.optimizer.readout(t)))

@@ -15,7 +15,7 @@ from ..engine.spectrum import Spectrum, decades
 from ..logs import Forecast, Log, Outlook
 from ..nets.fitting.model import Fit
 from ..nets.monitoring.choosing import BatchChoice
-from ..nets.monitoring.watching import Watched
+from ..nets.monitoring.watching import Watched, known_scale
 from ..optimizers import SGD, Optimizer
 from ..optimizers.base import parameters
 from ..problems.base import Problem
@@ -27,7 +27,7 @@ from ..search.preview import preview_sweep
 from ..search.sweeps import Sweep, assembled, sorted_sizes, tuned_points
 from ..show.tables import plain
 from ..types import Array, Wrong
-from .bodies import BODIES, SMALLEST_SCALE, Given, PlannedSchedule
+from .bodies import BODIES, Given, PlannedSchedule
 from .fields import Refused, told
 from .files import SHELF, noise_of
 from .limits import SERVER
@@ -201,17 +201,23 @@ def _fitted(fit: Fit) -> dict[str, object]:
     }
 
 
-def outlook(problem: Given, schedule: PlannedSchedule | None, peak: float | None, best: int | None) -> Answer:
-    """Logged losses beside those of the law that was fitted to them, a run that was not made, and the best one."""
+def outlook(
+    problem: Given, schedule: PlannedSchedule | None, peak: float | None, best: int | None, brief: bool, file: bool
+) -> Answer:
+    """Logged losses beside those of the law that was fitted to them, a run that was not made, and the best one.
+
+    ``brief`` omits the logs, which stay the same while a schedule moves. ``file`` adds the forecast as its file has it.
+    """
     found = problem.spectrum.forecast
     if found is None:
         raise Wrong("open a log of training first: a CSV, or a trainer_state.json", argument="spectrum")
     planned = None if schedule is None else found.predict(schedule.schedule, peak=peak or found.peaks[1])
-    runs = [_measured(found, log) for log in found.logs]
+    runs = [] if brief else [_measured(found, log) for log in found.logs]
     chosen = None if best is None else _told(found.optimal_schedule(best).outlook)
     return {
         "runs": runs, "planned": planned and _told(planned), "best": chosen, "error": found.error, "peak": found.peaks[1],
         "remarks": [*found.remarks, *found.undecided], "optimizer": found.optimizer,
+        "file": problem.spectrum.content if file else None,
     }  # fmt: skip
 
 
@@ -238,14 +244,31 @@ def _thinned(size: int) -> Array:
 
 def predict(
     problem: Given, optimizer: Optimizer, batch_size: float, steps: int, schedule: PlannedSchedule | None, epochs: bool,
-    quadratic: bool,
+    quadratic: bool, target: float | None,
 ) -> Answer:  # fmt: skip
-    """What a fitted network will do next."""
-    fit, plan = problem.spectrum.fit, schedule and schedule.schedule
-    if fit is None:
-        raise Wrong("predictions need a file of nqm fit", argument="spectrum")
+    """What a fitted network will do next, and when its trainings first dip below a target."""
+    fit, plan = _fit_of(problem, "predictions"), schedule and schedule.schedule
     found = fit.predict(optimizer, batch_size, steps, plan, replacement=not epochs, bent=not quadratic)
-    return found.to_dict()
+    hits = None if target is None else fit.first_hits(optimizer, batch_size, target, plan)
+    return {**found.to_dict(), "first_hits": hits and hits.to_dict()}
+
+
+def advise(problem: Given, batch_size: float, target: float, optimizer: Optimizer | None) -> Answer:
+    """How to reach a training loss soonest from the checkpoint of a fit. Each family that is tuned is told as a part."""
+    fit = _fit_of(problem, "advice")
+    found = fit.advise(batch_size, target, optimizer, progress=lambda done, of: PARTS.add({"done": done, "of": of}))
+    return {
+        **found.to_dict(),
+        "families": [str(one.family) for one in found.arrivals],
+        "loss": fit.loss,
+        "method": "sampled",
+    }
+
+
+def _fit_of(given: Given, what: str) -> Fit:
+    if given.spectrum.fit is None:
+        raise Wrong(f"{what} need a file of nqm fit; drop one on the page, or open the sample", argument="spectrum")
+    return given.spectrum.fit
 
 
 def batch(training: BatchChoice) -> Answer:
@@ -256,23 +279,20 @@ def batch(training: BatchChoice) -> Answer:
 def noise(text: str, name: str) -> Answer:
     """The noise scale in the file of a monitor or of a fit, with its interval and the batch size of the training."""
     found = noise_of(text, name)
+    try:
+        scale, low, high = known_scale(found)
+    except Wrong as wrong:
+        raise Wrong(str(wrong), argument="text") from None
     watched = isinstance(found, Watched)
-    scale = found.critical_batch_size if watched else found.noise_scale
-    if not 0 < scale.value < math.inf:
-        raise Wrong(
-            found.sentences()[0] if watched else "the fit has no gradient left to compare the noise with", "text"
-        )
-    known = math.isfinite(scale.low)  # A fit with one probe has no interval.
     return {
-        "noise_scale": scale.value, "low": max(scale.low, SMALLEST_SCALE) if known else None,
-        "high": number(scale.high) if known else None, "batch_size": number(found.batch_size) if watched else None,
+        "noise_scale": scale, "low": low, "high": high, "batch_size": number(found.batch_size) if watched else None,
         "sentence": found.sentences()[0] if watched else str(found), "optimizer": None,
     }  # fmt: skip
 
 
 ENDPOINTS: dict[str, Callable[..., Answer]] = {
     "curve": curve, "steps": steps, "tune": tune, "sweep": sweep, "schedule": schedule, "map": phases,
-    "spectrum": spectrum, "predict": predict, "preview": preview,
+    "spectrum": spectrum, "predict": predict, "advise": advise, "preview": preview,
     "outlook": outlook, "batch": batch, "noise": noise,
 }  # fmt: skip
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from ..engine.schedule import Schedule
-from ..nets.monitoring.choosing import BatchChoice
+from ..nets.monitoring.choosing import SMALLEST_SCALE, BatchChoice
 from ..optimizers import Optimizer, Wrapper, free
 from ..optimizers.base import assign, parameters
 from ..problems.base import Problem
@@ -25,7 +25,6 @@ from .limits import REQUEST
 PAPER = "power_law(10000)"
 LARGEST_NUMBER = 1e300  # Upper bound on every number of a body, far enough from overflow for most arithmetic.
 SMALLEST_NUMBER = 1e-300  # Lower bound on a number of a body that must be positive.
-SMALLEST_SCALE = 1e-6  # Lower bound on a noise scale, and on the ends of its interval.
 PROBLEMS_KEPT = 8  # A process keeps this many problems, whose quadrature nodes take a tenth of a second to find.
 
 
@@ -179,7 +178,7 @@ BODIES: dict[str, ObjectValue] = {
         **given, **target, "optimizers": Field(ListValue(TextValue(_optimizer), REQUEST.optimizers)),
         "batch_sizes": Field(sizes, list(DEFAULT_BATCH_SIZES)),
         "near": Field(ListValue(TextValue(_optimizer), REQUEST.batch_sizes + 1)),
-        "near_steps": Field(ListValue(positive, REQUEST.batch_sizes + 1)),
+        "near_steps": Field(ListValue(NumberValue(0, REQUEST.steps), REQUEST.batch_sizes + 1)),
     }),
     "schedule": ObjectValue({
         **given, **optimizer, **at, **goals, "pieces": Field(NumberValue(1, REQUEST.pieces, whole=True), 10),
@@ -190,7 +189,8 @@ BODIES: dict[str, ObjectValue] = {
     ),
     "spectrum": ObjectValue(as_it_is),
     "outlook": ObjectValue({
-        **as_it_is, **planned, "peak": Field(positive, None), "best": horizon,
+        **as_it_is, **planned, "peak": Field(positive, None), "best": horizon, "brief": Field(FLAG, False),
+        "file": Field(FLAG, False),
     }),
     "batch": ObjectValue({
         "noise_scale": Field(scale), "low": Field(scale, None), "high": Field(scale, None),
@@ -203,8 +203,9 @@ BODIES: dict[str, ObjectValue] = {
     }),
     "predict": ObjectValue({
         **as_it_is, **optimizer, **at, "steps": Field(steps), **planned,
-        "epochs": Field(FLAG, False), "quadratic": Field(FLAG, False),
+        "epochs": Field(FLAG, False), "quadratic": Field(FLAG, False), "target": Field(positive, None),
     }),
+    "advise": ObjectValue({**as_it_is, **at, **target, "optimizer": Field(TextValue(_optimizer), None)}),
 }  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import nqm
 
 from ..nets.fitting.model import Fit
+from ..nets.monitoring.choosing import BatchChoice
 from ..optimizers import Optimizer, free
 from ..show.numbers import exact
 from ..text.tokens import Text
@@ -30,12 +31,12 @@ SAMPLED_ONLY = {"seed", "replicas"}  # Fields that do not affect an exact curve.
 
 
 def recipe(endpoint: str, values: Mapping[str, Any], quick: bool = False) -> dict[str, str]:
-    """The command and the Python that repeat the answer to a body, whose values have been read. No command chooses a batch size.
+    """The command and the Python that repeat the answer to a body, whose values have been read.
 
     ``quick`` says that the answer was computed on quadrature nodes.
     """
     if endpoint == "batch":
-        return {"command": "", "python": python(f"answer = {values['training']!r}")}
+        return _batch(values["training"])
     if endpoint == "noise":
         return _noise(values["text"], values["name"])
     if endpoint == "preview":  # Its answer is about that of the sweep, which is what to run.
@@ -43,6 +44,8 @@ def recipe(endpoint: str, values: Mapping[str, Any], quick: bool = False) -> dic
     given, usual = values["problem"], BODIES[endpoint].fields
     if endpoint == "outlook":
         return _outlook(values)
+    if endpoint == "advise":
+        return _advise(values)
     if endpoint == "spectrum":
         command = shlex.join(["nqm", "spectrum", _spectrum(given), "--json"])
         return {"command": command, "python": python(f"answer = {_python_spectrum(given)}")}
@@ -55,8 +58,7 @@ def recipe(endpoint: str, values: Mapping[str, Any], quick: bool = False) -> dic
     words = [endpoint, *file, *optimizers, *(word for option, _ in written for word in option)]
     arguments = [argument for _, argument in written]
     if endpoint == "predict":
-        line = f"answer = {_call(f'Fit.load({file[0]!r}).predict', *optimizers, *arguments)}"
-        return {"command": shlex.join(["nqm", *words]), "python": python(line)}
+        return {"command": shlex.join(["nqm", *words]), "python": _predicted(file[0], optimizers, named)}
     if endpoint == "curve":
         calls = [_call("problem.run" if exact_curve else "problem.sample", *optimizers, *arguments)]
     else:
@@ -87,6 +89,16 @@ def _noise(text: str, name: str) -> dict[str, str]:
     return {"command": shlex.join(["nqm", "watch", file, "--once"]), "python": line}
 
 
+def _batch(training: BatchChoice) -> dict[str, str]:
+    """The recommendation of a batch size, which `nqm batch` prints too."""
+    names = ("noise_scale", "low", "high", "devices", "per_device", "seconds", "training_steps")
+    known = {name: getattr(training, name) for name in names}
+    if training.other is not None:
+        known["other_per_device"], known["other_seconds"] = training.other
+    words = [word for name, value in known.items() if value is not None for word in _written(name, value)[0]]
+    return {"command": shlex.join(["nqm", "batch", *words, "--json"]), "python": python(f"answer = {training!r}")}
+
+
 def _outlook(values: Mapping[str, Any]) -> dict[str, str]:
     """The prediction of a forecast; without a schedule, that of its first log."""
     name, plan, peak = values["problem"].spectrum.name, values["schedule"], values["peak"]
@@ -97,6 +109,32 @@ def _outlook(values: Mapping[str, Any]) -> dict[str, str]:
         call = f"forecast.predict({argument.partition('=')[2]}, peak={peak or 'forecast.peaks[1]'})"
     command = shlex.join(["nqm", "forecast", "predict", name, *words, "--json"])
     return {"command": command, "python": python(f"forecast = Forecast.load({name!r})", f"answer = {call}")}
+
+
+def _predicted(file: str, optimizers: list[str], named: Mapping[str, Any]) -> str:
+    """A prediction in Python; the first hits of a target are a second call there."""
+    given = {name: _written(name, value)[1] for name, value in named.items()}
+    target = given.pop("target", None)
+    lines = [f"fit = Fit.load({file!r})", f"answer = {_call('fit.predict', *optimizers, *given.values())}"]
+    if target is not None:
+        asked = [given[name] for name in ("batch_size", "schedule") if name in given]
+        lines.append(f"hits = {_call('fit.first_hits', *optimizers, target, *asked)}")
+    return python(*lines)
+
+
+def _advise(values: Mapping[str, Any]) -> dict[str, str]:
+    name, optimizer = values["problem"].spectrum.name, values["optimizer"]
+    written = [_written(key, values[key]) for key in ("batch_size", "target")]
+    own = [] if optimizer is None else [source(optimizer)]
+    words = [
+        "nqm",
+        "advise",
+        name,
+        *(word for option, _ in written for word in option),
+        *(["--optimizer", *own] * bool(own)),
+    ]
+    call = _call(f"Fit.load({name!r}).advise", *(argument for _, argument in written), *(f"optimizer={o}" for o in own))
+    return {"command": shlex.join([*words, "--json"]), "python": python(f"answer = {call}")}
 
 
 def source(optimizer: Optimizer) -> str:

@@ -21,6 +21,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from ..logs import read_logs
 from .bodies import BODIES, schemas
 from .describe import describe
 from .guard import Guard, refusal
@@ -148,6 +149,16 @@ def fixed(data: object) -> Callable[[Request], Response]:
     return lambda request: Response(content, media_type="application/json")
 
 
+def sample_logs(request: Request) -> Response:
+    """The short logs of `nqm forecast fit example` as one file with a column for the run."""
+    rows = [
+        f"{log.name},{step},{lr!r},{loss!r}"
+        for log in read_logs("example")
+        for step, lr, loss in zip(log.step.tolist(), log.lr.tolist(), log.loss.tolist(), strict=True)
+    ]
+    return Response("\n".join(["run,step,lr,loss", *rows, ""]), media_type="text/csv")
+
+
 async def on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return refusal(error.status_code, f"{error.detail.lower()}: {request.method} {request.url.path:.80}")
@@ -176,7 +187,7 @@ def create_app(host: str = "127.0.0.1", time_limit: float = SERVER.time, workers
     routes += [Route("/describe", fixed(describe())), Route("/schema", fixed(schemas()))]
     page = StaticFiles(directory=STATIC, html=True, check_dir=False)
     app = Starlette(
-        routes=[Mount("/api", routes=routes), Mount("/", page)],
+        routes=[Mount("/api", routes=routes), Route("/examples/runs.csv", sample_logs), Mount("/", page)],
         middleware=[
             Middleware(Guard, host=host),
             Middleware(GZipMiddleware, minimum_size=COMPRESSED_BYTES, compresslevel=COMPRESSION),

@@ -78,6 +78,7 @@ ELSEWHERE = (
     "advise",
     "check",
     "watch",
+    "batch",
     "forecast",
     "lab",
     "serve",

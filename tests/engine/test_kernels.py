@@ -111,6 +111,26 @@ def test_hold(seed: int, modes: int, t: int) -> None:
 
 @needs_numba
 @settings(max_examples=40)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 5, 300]), st.integers(0, 40), st.integers(0, 3), st.booleans())
+def test_watch_is_end_summed_over_modes(seed: int, nodes: int, first: int, level: int, one: bool) -> None:
+    rng, settings_, count = np.random.default_rng(seed), 3, 4
+    modes = settings_ * nodes
+    G = 0.45 * rng.uniform(-1, 1, (2, 2, modes)) - np.eye(2)[..., None]
+    b, x, r = rng.standard_normal((3, 2, modes))
+    if one:  # one start and read-out for all modes
+        x, r = x[:, :1], r[:, :1]
+    ws, wn = rng.uniform(0, 1, (2, nodes))
+    assert compiled.watch is not None
+    assert compiled.end is not None
+    watched = compiled.watch(G, b, x, r, first, level, count, ws, wn)
+    for i in range(count):
+        for read, slow, weights in zip(watched, compiled.end(G, b, x, r, first + i * 2**level), (ws, wn), strict=True):
+            exact = slow.reshape(settings_, nodes) @ weights
+            assert np.abs(read[i] - exact).max() <= ROUNDING * max(1.0, np.abs(exact).max())
+
+
+@needs_numba
+@settings(max_examples=40)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.sampled_from([1, 5, 257, 700]), st.booleans())
 def test_climb_is_end_after_powers_of_two(seed: int, k: int, modes: int, one: bool) -> None:
     rng = np.random.default_rng(seed)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from nqm import AdamW
 from nqm.nets.estimates import Measure
 from nqm.nets.fitting.descent import Descent
+from nqm.nets.fitting.metric import AdamMetric
 from nqm.nets.fitting.model import Fit, Provenance
 
 
@@ -24,10 +27,20 @@ def small_fit() -> Fit:
     return Fit(signal, noise, 0.6, 1000, top, signal, descent, Provenance(network="small", parameters=100))
 
 
-def fit_bytes(ending: str = ".json") -> bytes:
+def adamw_fit() -> Fit:
+    """The same in the metric of AdamW at its start, without momentum."""
+    fit, none, few = small_fit(), np.zeros(8), np.ones(4)
+    metric = AdamMetric(
+        AdamW(0.01), 100, fit.signal.h, np.sqrt(fit.signal.weight), none, none, fit.signal.h[:2], none[:2], 0.1 * few, few,
+        np.array([1.0, 50.0]),
+    )  # fmt: skip
+    return replace(fit, metric=metric)
+
+
+def fit_bytes(ending: str = ".json", fit: Fit | None = None) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "fit" + ending)
-        small_fit().save(path)
+        (fit or small_fit()).save(path)
         return path.read_bytes()
 
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from functools import cache
 from typing import Any
 
+import numpy as np
 from fits import fit_json
 from hypothesis import strategies as st
+
+from nqm.logs import Log, forecast
+from nqm.logs.saving import as_dict
 
 SET = [
     "SGD(0.5)",
@@ -149,14 +155,74 @@ def mostly(good: st.SearchStrategy[Any], other: st.SearchStrategy[Any]) -> st.Se
 
 def bodies(endpoint: str, schema: dict[str, Any]) -> st.SearchStrategy[Any]:
     """Bodies of an endpoint; it decides which optimizers make sense, and what has to fit together."""
-    known = SET[:9] if endpoint == "predict" else SET if endpoint in ("curve", "steps") else FREE * 3 + SET + SAMPLED
+    sensible = {"predict": SET[:9], "advise": FREE[:4], "curve": SET, "steps": SET}
+    known = sensible.get(endpoint, FREE * 3 + SET + SAMPLED)
     texts = {**GOOD, "optimizer": known, "optimizers": known}
-    drawn = values(schema, "", texts, fits=endpoint == "predict")
+    drawn = values(schema, "", texts, fits=endpoint in ("predict", "advise"))
+    if endpoint == "preview":
+        return mostly(st.tuples(drawn, st.sampled_from(NEAR)).map(lambda pair: fitting_preview(*pair)), drawn)
+    if endpoint == "outlook":
+        return mostly(st.tuples(drawn, forecasts()).map(lambda pair: with_file(*pair)), drawn)
+    if endpoint == "noise":
+        return mostly(st.tuples(drawn, monitor_texts()).map(lambda pair: {**pair[0], "text": pair[1]}), drawn)
     if endpoint == "map":
         return mostly(st.tuples(drawn, st.sampled_from(MAPS)).map(lambda pair: fitting_map(*pair)), drawn)
+    if endpoint == "advise":  # which wants a loss below that of the checkpoint, 0.6
+        goals = st.sampled_from([0.55, 0.5, 0.59])
+        return mostly(
+            st.tuples(drawn.map(plain_problem), goals).map(lambda pair: {**pair[0], "target": pair[1]}), drawn
+        )
     if endpoint in ("predict", "schedule"):  # which want a quadratic
         return mostly(drawn.map(plain_problem), drawn)
     return drawn
+
+
+NEAR = [
+    ("SGD", ["SGD(0.5)", "SGD(1.9)", "SGD(1e-300)"], [100, 9, 1]),
+    ("HeavyBall", ["HeavyBall(0.1, 0.9)", "HeavyBall(3.99, 0.999)"], [30, 10**9]),
+    ("EMA(SGD)", ["EMA(SGD(0.5), 0.99)"] * 3, [1000, 1, 0]),
+    ("HeavyBall(momentum=0.9)", ["HeavyBall(0.1, 0.9)", "HeavyBall(0.1, 0.5)"], [10, 10]),
+    ("EMA(HeavyBall)", ["EMA(HeavyBall(1e300, 0.9), 0)"] * 2, [2.5, 7]),
+    ("HeavyBall", ["SGD(0.5)", "HeavyBall(momentum=0.9)"], [10, 10]),
+]  # a family, settings near its answer for each batch size and without noise, and their steps
+
+
+def fitting_preview(body: dict[str, Any], near: tuple[str, list[str], list[float]]) -> dict[str, Any]:
+    """The body with settings and steps of an earlier answer, mostly those of its family."""
+    family, settings, steps = near
+    sizes = [2**10, 2**14][: len(settings) - 1]
+    return {**plain_problem(body), "optimizers": [family], "batch_sizes": sizes, "near": settings, "near_steps": steps}
+
+
+def with_file(body: dict[str, Any], file: dict[str, Any]) -> dict[str, Any]:
+    return {**body, "problem": {"spectrum": {"file": file, "name": "forecast.json"}}}
+
+
+@cache
+def forecast_json() -> dict[str, Any]:
+    """A forecast of two short logs, as its file has it."""
+    step = np.arange(100, 4000, 150)
+    rates = [np.full(len(step), 1e-3), 1e-3 * (1 - step / 4500)]
+    logs = [Log(step, 2 + 5 / (1 + 0.01 * step) ** 0.5 + 30 * lr, lr, name=f"run {i}") for i, lr in enumerate(rates)]
+    return as_dict(forecast(logs))
+
+
+@st.composite
+def forecasts(draw: st.DrawFn) -> dict[str, Any]:
+    """The content of a forecast's file, now and then damaged."""
+    return damaged(draw, dict(forecast_json()))
+
+
+@st.composite
+def monitor_texts(draw: st.DrawFn) -> str:
+    """The file of a monitor, with numbers that may be odd or missing."""
+    scale = st.sampled_from([500.0, 1e-9, 1e300, 0.0, -1.0, None, "x"])
+    rows = [
+        {"step": t, "loss": 1.0, "batch_size": draw(st.sampled_from([64, 64, 64, 0, None])), "noise_scale": draw(scale)}
+        for t in range(1, draw(st.integers(2, 4)))
+    ]
+    rows.append({"step": 9, "loss": 1.0, "batch_size": 64, "noise_scale": 500.0, "noise_scale_low": draw(scale)})
+    return "\n".join(map(json.dumps, rows)) + draw(st.sampled_from(["\n", "", "\n{", '\n{"step": 3}']))
 
 
 def fitting_map(body: dict[str, Any], match: tuple[str, str, str]) -> dict[str, Any]:
@@ -249,7 +315,11 @@ def objects(draw: st.DrawFn, schema: dict[str, Any], texts: dict[str, list[str]]
 def files(draw: st.DrawFn, fits: bool) -> dict[str, Any]:
     """The content of a file: a fit, a spectrum, or one of them damaged."""
     spectrum = {"h": [1.0, 0.1], "c": [1.0, 0.0], "s": [1.0, 1.0], "count": [1, 9]}
-    found = dict(draw(st.sampled_from([spectrum, *[fit_json()] * (7 if fits else 1)])))
+    return damaged(draw, dict(draw(st.sampled_from([spectrum, *[fit_json()] * (7 if fits else 1)]))))
+
+
+def damaged(draw: st.DrawFn, found: dict[str, Any]) -> dict[str, Any]:
+    """The content of a file, of which up to two entries may be missing or wrong."""
     for _ in range(draw(st.sampled_from([0, 0, 0, 1, 2]))):
         name = draw(st.sampled_from(sorted(found)))
         if draw(st.booleans()):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from asking import post, strict
+from click.testing import CliRunner
 from pages import DIGITS
 
+from nqm.cli import main
 from nqm.nets import BatchChoice, Fit
 from nqm.web.api import respond
 
@@ -34,14 +37,15 @@ def test_the_answer_is_that_of_a_plain_loop() -> None:
 
 
 @pytest.mark.parametrize("more", [{}, {"low": "2^8", "high": "2^10"}, {"other_per_device": 64, "other_seconds": 0.25}])
-def test_the_lines_of_python_give_the_same_answer(more: dict[str, Any]) -> None:
+def test_the_command_and_the_lines_of_python_give_the_same_answer(more: dict[str, Any]) -> None:
     answer = post("batch", **TRAINING, **more)
     scope: dict[str, Any] = {}
     exec(answer["python"], scope)
     assert isinstance(scope["answer"], BatchChoice)
     found = scope["answer"].to_dict()
     assert {name: answer[name] for name in found} == found
-    assert answer["command"] == ""
+    words = shlex.split(answer["command"])[1:]
+    assert json.loads(CliRunner().invoke(main, words, catch_exceptions=False).stdout) == found
 
 
 @pytest.mark.parametrize(
@@ -64,7 +68,7 @@ def test_the_page_recommends_a_batch_size(open_page) -> None:
     assert page.text("#headline") == known.sentence()
     np.testing.assert_allclose(page.line("more devices"), [one.hours for one in known.by_devices()], rtol=1e-6)
     assert page.line("now") + page.line("use") == pytest.approx([known.present.hours, known.chosen.hours])
-    assert page.page.locator("#code h3").all_inner_texts() == ["Python"]
+    assert page.page.locator("#code h3").all_inner_texts() == ["Command line", "Python"]
     assert min(page.colours()) > 10
     page.set("#other-per-device", "64")
     assert "both or neither" in page.text("#error")
@@ -96,6 +100,17 @@ def test_the_noise_scale_of_a_monitor_is_the_last(scales: tuple[float, ...]) -> 
     assert post("batch", **{**TRAINING, "noise_scale": 500, "low": answer["low"], "high": answer["high"]})["low"] == 512
 
 
+def test_a_file_without_an_interval_has_none() -> None:
+    rows = [{"step": t, "batch_size": 64, "noise_scale": 500.0, "noise_scale_low": 400.0} for t in (1, 2)]
+    answer = post(
+        "noise",
+        text="".join(json.dumps({k: v for k, v in row.items() if k != "noise_scale_low"}) + "\n" for row in rows),
+    )
+    assert [answer[name] for name in ("noise_scale", "low", "high")] == [500, None, None]
+    half = post("noise", text="".join(json.dumps(row) + "\n" for row in rows))
+    assert [half[name] for name in ("low", "high")] == [400, None]
+
+
 def test_the_noise_scale_of_a_fit_is_that_of_the_library() -> None:
     answer, found = post("noise", text=DIGITS.read_text(), name="digits.json"), Fit.load(DIGITS).noise_scale
     assert [answer[name] for name in ("noise_scale", "low", "high")] == pytest.approx(
@@ -115,6 +130,34 @@ def test_a_file_without_a_noise_scale_is_refused(text: str, words: str) -> None:
     assert status == 422
     assert words in strict(content)["error"]
     assert "/tmp" not in strict(content)["error"]
+
+
+def test_the_verb_reads_the_noise_scale_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    file.write_text(monitored(30.0, 500.0))
+    known = ["--devices", "8", "--per-device", "32", "--seconds", "0.2", "--training-steps", "1e4", "--json"]
+    told = CliRunner().invoke(main, ["batch", str(file), *known], catch_exceptions=False)
+    exact = BatchChoice(500, 8, 32, 0.2, 10_000, 400, 650)
+    assert json.loads(told.stdout) == json.loads(json.dumps(exact.to_dict()))
+    fit = CliRunner().invoke(main, ["batch", str(DIGITS), *known], catch_exceptions=False)
+    scale = Fit.load(DIGITS).noise_scale
+    assert json.loads(fit.stdout) == BatchChoice(scale.value, 8, 32, 0.2, 10_000, scale.low, scale.high).to_dict()
+    both = CliRunner().invoke(main, ["batch", str(file), "--noise-scale", "3", *known])
+    assert both.exit_code == 2
+    assert "give a file or --noise-scale, and not both" in both.stderr
+
+
+@pytest.mark.slow
+def test_the_file_of_a_monitor_opens_its_view(open_page, tmp_path: Path) -> None:
+    page = open_page("view=loss&run=SGD(lr=0.5)&steps=100")
+    file = tmp_path / "run.jsonl"
+    file.write_text(monitored(30.0, 500.0))
+    page.page.select_option("#spectrum-kind", "file")
+    page.page.set_input_files("#file", str(file))
+    page.eventually(lambda: page.page.evaluate("window.nqm.state().view") == "batch", "the view of the batch size")
+    page.settle()
+    assert page.page.input_value("#noise-text") == "500"
+    assert "run.jsonl: The critical batch size is about 500" in page.text("#noise-said")
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pages import PAPER, SIZES, VIEWS
 
-from nqm import SGD, optimal_schedule, sweep
+from nqm import SGD, HeavyBall, optimal_schedule, sweep
 
 pytestmark = pytest.mark.slow
 PLACE = """async () => {
@@ -18,6 +18,18 @@ PLACE = """async () => {
     return [box.left + part(x, line.x[1]) * box.width, box.bottom - part(y, line.y[1]) * box.height];
 }"""
 """The place of the second point of the last line on the screen."""
+
+
+MARKED = """async () => {
+    const [{limits}, {backward, forward}] = await Promise.all([import("/js/model.js"), import("/js/format.js")]);
+    const {x, y} = limits(window.nqm.shown.figure.panels[0]);
+    const box = document.querySelector(".u-over").getBoundingClientRect();
+    const dot = document.querySelector(".now i").getBoundingClientRect();
+    const at = ([low, high], part) => backward.log(forward.log(low) + part * (forward.log(high) - forward.log(low)));
+    const [across, down] = [(dot.left + dot.right) / 2 - box.left, (dot.top + dot.bottom) / 2 - box.top];
+    return {step: at(x, across / box.width), loss: at(y, 1 - down / box.height)};
+}"""
+"""Step and loss at which the marker of the time line is on the screen."""
 
 
 def test_a_pinned_setting_is_compared_in_words(open_page):
@@ -47,9 +59,35 @@ def test_a_schedule_is_held_against_the_best(open_page):
     )
     best = optimal_schedule(PAPER, SGD(), 64, steps=5000, pieces=5)
     assert page.shown()[3]["loss"] == pytest.approx(best.loss, rel=1e-6)
-    assert f"The best in 5 pieces ends at {best.loss:.4g}." in page.text("#headline")
+    said = page.text("#headline")
+    assert f"The best in 5 pieces ends at {best.loss:.4g}; this one" in said
+    above = page.line("with the schedule")[-1] / best.loss
+    assert f"{100 * (above - 1):.0f}% higher" in said if above < 2 else f"at {above:.2g} times that" in said
     box = page.page.locator("#figure .plot").bounding_box()
     assert box["y"] + box["height"] < 860 - 40  # the editor and its loss are on one screen
+
+
+def test_a_best_schedule_that_a_network_would_not_survive_is_said(open_page):
+    page = open_page("view=schedule&run=HeavyBall(lr=0.05,momentum=0.9)&batch=2^20&steps=60&pieces=20")
+    best = optimal_schedule(PAPER, HeavyBall(momentum=0.9), 2**20, steps=60, pieces=20)
+    assert best.warning  # else this tests nothing
+    assert best.warning in page.text("#facts .warn >> nth=0")
+    calm = open_page("view=schedule&run=SGD(lr=0.5)&batch=64&steps=5000&pieces=1")
+    assert not optimal_schedule(PAPER, SGD(), 64, steps=5000, pieces=1).warning
+    assert "comes back from there" not in calm.text("#facts")
+
+
+def test_the_time_line_marks_its_step_on_the_curve(open_page):
+    page = open_page("view=loss&run=SGD(lr=0.5)&batch=256&steps=3000")
+    page.page.locator("#timeline-step").fill("120")
+    curve = page.shown()[0]
+    place = page.page.evaluate(MARKED)
+    assert place["step"] == pytest.approx(curve["steps"][120], rel=0.02)
+    assert place["loss"] == pytest.approx(curve["loss"][120], rel=0.05)
+    page.page.click("#timeline-play")
+    page.eventually(lambda: page.page.evaluate(MARKED)["step"] > 1.2 * place["step"], "the marker to move")
+    page.eventually(lambda: page.text("#timeline-play") == "Play", "the end")
+    assert page.page.evaluate(MARKED)["step"] == pytest.approx(3000, rel=0.02)
 
 
 def test_the_first_tap_reads_and_the_second_opens(open_page):

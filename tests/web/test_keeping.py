@@ -84,3 +84,31 @@ def test_one_file_page_needs_no_network(open_page, browser, tmp_path, state):
     assert complaints == []
     assert page.shown("commands")[0]["command"] in alone.inner_text("body")
     context.close()
+
+
+def test_a_picture_is_copied_as_it_is_saved(open_page, tmp_path):
+    page = open_page(LINES)
+    page.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.page.click("#copy-picture")
+    page.eventually(lambda: page.text("#copy-picture") == "Picture copied", "the picture")
+    copied = page.page.evaluate(
+        """async () => {
+            const [item] = await navigator.clipboard.read();
+            const image = await createImageBitmap(await item.getType("image/png"));
+            return [item.types, image.width, image.height];
+        }"""
+    )
+    saved = download(page, "png", tmp_path).read_bytes()
+    width, height = (int.from_bytes(saved[at : at + 4], "big") for at in (16, 20))  # where a PNG has its size
+    assert copied == [["image/png"], width, height]
+
+
+def test_a_picture_has_all_that_a_reader_needs(open_page):
+    page = open_page(LINES)
+    said = page.page.evaluate("async () => (await import('/js/save.js')).pictureOf(window.nqm.shown)")
+    words = " ".join("".join(ET.fromstring(said).itertext()).split())
+    version = page.page.evaluate("async () => (await import('/js/catalogue.js')).known().version")
+    assert "Steps to loss 0.01 against batch size" in words
+    assert f"Problem: power_law(10000). nqm {version}." in words
+    for part in (page.text("#headline"), page.page.evaluate("window.nqm.shown.link")):
+        assert "".join(part.split()) in "".join(words.split())  # lines are cut where the picture ends

@@ -11,7 +11,8 @@ from asking import post, upload
 from live import ROOT
 
 from nqm.engine.schedule import cosine
-from nqm.logs import forecast, read_logs
+from nqm.logs import Forecast, forecast, read_logs
+from nqm.text.objects import parse_schedule
 from nqm.web import files
 from nqm.web.api import respond
 
@@ -81,6 +82,15 @@ def test_a_log_that_is_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     assert answer["error"].endswith("at most 32 runs and 40 points; this has 1 runs and 49 points")
 
 
+def test_a_brief_answer_omits_the_logs_and_a_file_can_be_asked_for(opened: dict) -> None:
+    problem = {"spectrum": {"upload": opened["id"]}}
+    whole = post("outlook", problem=problem, schedule="cosine(30000)")
+    brief = post("outlook", problem=problem, schedule="cosine(30000)", brief=True, file=True)
+    assert (brief["runs"], whole["file"]) == ([], None)
+    assert brief["planned"] == whole["planned"]
+    assert brief["file"] == opened["file"]
+
+
 def test_without_a_log_it_is_said_what_to_open() -> None:
     status, content = respond("outlook", b"{}")
     assert status == 422
@@ -98,7 +108,41 @@ def test_a_log_is_opened_and_its_next_run_chosen(open_page, tmp_path: Path) -> N
     page.page.click("#shape-wsd")
     page.settle()
     planned = page.shown()[0]["planned"]
-    assert page.line("next run") == planned["loss"]
+    drawn = page.line("next run")
+    assert drawn == planned["loss"][-len(drawn) :]  # from the first logged step on
+    assert planned["steps"][-len(drawn)] >= page.shown()[0]["runs"][0]["step"][0] > planned["steps"][-len(drawn) - 1]
     assert f"{planned['loss'][-1]:.4g}" in page.text("#headline")
     again = open_page(page.link())
     assert again.shown()[0]["planned"] == planned
+
+
+@pytest.mark.slow
+def test_the_next_schedule_is_dragged_and_the_forecast_follows(open_page, tmp_path: Path) -> None:
+    page = open_page("view=runs", wait=False)
+    page.eventually(lambda: "Drop a log of a training run" in page.text("#error"), "what to open")
+    page.page.click("#runs-sample")
+    page.eventually(lambda: page.page.evaluate("Boolean(window.nqm.state().data)"), "the sample")
+    page.settle()
+    exact = forecast(read_logs("example"))
+    assert page.shown()[0]["error"] == pytest.approx(exact.error, rel=1e-9)
+    page.page.click("#shape-wsd")
+    page.settle()
+    page.page.focus(".piece >> nth=19")
+    for _ in range(4):
+        page.page.keyboard.press("ArrowUp")
+    page.settle()
+    state = page.page.evaluate("window.nqm.state()")
+    assert state["shape"] == "own"
+    plan = parse_schedule(state["schedule"])
+    assert plan.lr[-1] == pytest.approx(0.125 * 2, rel=1e-3)
+    planned = exact.predict(plan, peak=exact.peaks[1])
+    assert page.shown()[0]["planned"]["loss"][-1] == pytest.approx(planned.loss[-1], rel=1e-9)
+    assert page.shown("figure")["panels"][0]["lines"][0]["y"][-1] == pytest.approx(
+        exact.predict(exact.logs[0]).loss[-1]
+    )
+    with page.page.expect_download() as waiting:
+        page.page.click("#save-forecast")
+    waiting.value.save_as(tmp_path / "forecast.json")
+    kept = Forecast.load(tmp_path / "forecast.json")
+    assert kept.predict(plan, peak=exact.peaks[1]).loss[-1] == pytest.approx(planned.loss[-1], rel=1e-9)
+    assert open_page(page.link()).text("#headline") == page.text("#headline")

@@ -195,4 +195,45 @@
     },
     ["Against the pinned setting, SGD: 50% fewer steps.", "Nothing here can be compared with the pinned setting."],
   ],
+  "cells of a CSV": [
+    "csv",
+    async (m) => {
+      return m.readCsv('\ufeffbatch size;"steps; all"\r\n4;"1""2"\n# a remark\n\n16;\n');
+    },
+    { columns: ["batch size", "steps; all"], rows: [["4", '1"2'], ["16", ""]] },
+  ],
+  "a CSV without rows": [
+    "csv",
+    async (m) => {
+      try {
+        m.readCsv('a,b\n', 'x.csv');
+      } catch (e) { return e.message.slice(0, 27) }
+    },
+    "The file x.csv has no rows:",
+  ],
+  "columns are found by the names of axes": [
+    "overlay",
+    async (m) => {
+      const columns = ['name', 'Batch_Size', 'steps', 'examples'];
+      return ['batch size', 'steps to loss 0.01', 'step', 'hours of training'].map((label) => m.columnOf(columns, label));
+    },
+    ["Batch_Size", "steps", "steps", null],
+  ],
+  "measured points are sorted, and repeated ones kept": [
+    "overlay",
+    async (m) => {
+      const table = {name: 'x.csv', columns: ['step', 'loss', 'run'], rows: [['2', '5', 'a'], ['1', '6', 'a'], ['1', '7', 'a'], ['3', 'x', 'a'], ['1', '9', 'b']]};
+      const panel = {x: {label: 'step'}, y: {label: 'loss of the network'}, lines: []};
+      return m.measuredLines(table, panel).map((line) => [line.label, line.x, line.y]);
+    },
+    [["measured: a", [1, 2], [6, 5]], ["measured: a", [1], [7]], ["measured: b", [1], [9]]],
+  ],
+  "a CSV of the page itself is laid over": [
+    "overlay",
+    async (m) => {
+      const table = {name: 'x.csv', columns: ['panel', 'series', 'x_name', 'x', 'y_name', 'y'], rows: [['p', 's', 'step', '1', 'loss', '2'], ['p', 's', 'h', '1', 'loss', '3']]};
+      return m.measuredLines(table, {x: {label: 'step'}, y: {label: 'loss'}, lines: []}).map((line) => [line.label, line.x, line.y]);
+    },
+    [["measured: s", [1], [2]]],
+  ],
 });

@@ -21,6 +21,7 @@ from .plain import CHUNK
 Pair = tuple[Array, Array]
 Map = tuple[Array, Array, Array]
 Ends = Callable[[Array, Array, Array, Array, int], Pair]
+Watches = Callable[[Array, Array, Array, Array, int, int, int, Array, Array], Pair]
 Holds = Callable[[Sequence[Array], Sequence[Array], Array, Array, Array, int], Pair]
 
 
@@ -42,6 +43,14 @@ class Loops(Protocol):
     @property
     def climb(self) -> Ends | None:
         """(G, b, x, r, levels) -> what `end` gives after 1, 2, 4, ... steps, as (level, mode)."""
+        ...
+
+    @property
+    def watch(self) -> Watches | None:
+        """(G, b, x, r, first, level, count, ws, wn) -> signal and noise after first, first + 2^level, ... steps of two slots.
+
+        Both are (count, setting): what `end` gives, summed over the modes of each setting with weights ws and wn.
+        """
         ...
 
     @property

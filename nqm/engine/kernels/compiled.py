@@ -13,7 +13,7 @@ import numpy as np
 from ...types import Array
 from .compiling import loop
 from .coupled import scan_coupled as scan_coupled
-from .pairs import balance_pair, climb_pairs, end_pairs, hold_pairs, move_pairs, square_pairs
+from .pairs import balance_pair, climb_pairs, end_pairs, hold_pairs, move_pairs, square_pairs, watch_pairs
 from .pairs import shear as shear
 from .pairs import tilts as tilts
 from .plain import CHUNK
@@ -37,6 +37,12 @@ def end(G: Array, b: Array, x: Array, r: Array, t: int) -> tuple[Array, Array]:
 
 def climb(G: Array, b: Array, x: Array, r: Array, levels: int) -> tuple[Array, Array]:
     return (climb_pairs if len(G) == 2 else _climb)(G, b, x, r, levels)
+
+
+def watch(
+    G: Array, b: Array, x: Array, r: Array, first: int, level: int, count: int, ws: Array, wn: Array
+) -> tuple[Array, Array]:  # fmt: skip
+    return watch_pairs(G, b, x, r, first, level, count, ws, wn)
 
 
 def hold(G: Sequence[Array], b: Sequence[Array], q: Array, x: Array, N: Array, t: int) -> tuple[Array, Array]:

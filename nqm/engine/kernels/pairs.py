@@ -13,7 +13,7 @@ import numpy as np
 
 from ...types import Array
 from . import plain
-from .compiling import exact, loop
+from .compiling import exact, in_any_order, loop
 from .plain import CHUNK
 
 ROW = CHUNK + 8  # length of a row of the workspace: rows a power of two apart would evict each other from the cache
@@ -190,6 +190,56 @@ def end_pairs(G: Array, b: Array, x: Array, r: Array, t: int) -> tuple[Array, Ar
             seen = r0 * w[X0 + z] + r1 * w[X1 + z]
             signal[lo + z] = seen * seen
             noise[lo + z] = r0 * r0 * w[N00 + z] + 2 * (r0 * r1 * w[N01 + z]) + r1 * r1 * w[N11 + z]
+    return signal, noise
+
+
+@in_any_order
+def sum_pair(w: Array, width: int, ws: Array, wn: Array, part: int) -> tuple[float, float]:
+    """The squared read-out of the signal, and the read-out of the noise, summed over a chunk with weights from ``part`` on."""
+    signal = noise = 0.0
+    for z in range(width):
+        r0, r1 = w[R0 + z], w[R1 + z]
+        seen = r0 * w[X0 + z] + r1 * w[X1 + z]
+        signal += ws[part + z] * (seen * seen)
+        noise += wn[part + z] * (r0 * r0 * w[N00 + z] + 2 * (r0 * r1 * w[N01 + z]) + r1 * r1 * w[N11 + z])
+    return signal, noise
+
+
+@loop
+def watch_pairs(
+    G: Array, b: Array, x: Array, r: Array, first: int, level: int, count: int, ws: Array, wn: Array
+) -> tuple[Array, Array]:  # fmt: skip
+    """Jump to the first time, and then move on by 2^level steps at a time while a chunk of modes is in cache."""
+    nodes = len(ws)
+    settings = G.shape[2] // nodes
+    signal, noise, w, g = (
+        np.zeros((count, settings)),
+        np.zeros((count, settings)),
+        np.empty(SIZE),
+        np.empty((2, 2, CHUNK)),
+    )
+    state = np.empty((5, CHUNK))
+    for setting in range(settings):
+        for part in range(0, nodes, CHUNK):
+            lo, width = setting * nodes + part, min(CHUNK, nodes - part)
+            load_step(w, G, b, x, g, lo, width)
+            walk_pair(w, width, first)
+            for z in range(width):
+                state[0, z], state[1, z] = w[X0 + z], w[X1 + z]
+                state[2, z], state[3, z], state[4, z] = w[N00 + z], w[N01 + z], w[N11 + z]
+            load_step(w, G, b, x, g, lo, width)  # the walk has overwritten the map
+            load_row(w, r, lo, width)
+            for _ in range(level):
+                square_pair(w, width)
+            for z in range(width):
+                w[X0 + z], w[X1 + z] = state[0, z], state[1, z]
+                w[N00 + z], w[N01 + z], w[N11 + z] = state[2, z], state[3, z], state[4, z]
+            for i in range(count):
+                if i:
+                    move_pair(w, width)
+                seen, spread = sum_pair(w, width, ws, wn, part)
+                signal[i, setting] += seen
+                noise[i, setting] += spread
     return signal, noise
 
 

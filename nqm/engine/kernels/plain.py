@@ -11,7 +11,7 @@ from ...types import Array
 
 CHUNK = 256  # modes that a compiled loop works on at a time, so that all of its arrays stay in cache
 compiled = False
-end = climb = hold = None
+end = climb = hold = watch = None
 
 
 def compose(A2: Array, d2: Array, Q2: Array, A1: Array, d1: Array, Q1: Array) -> tuple[Array, Array, Array]:

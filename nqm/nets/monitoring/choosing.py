@@ -29,6 +29,7 @@ HALVINGS, DOUBLINGS = 40, 60  # The batch sizes to choose from are the present o
 CURVE_POINTS = 97  # A curve of time against cost has this many points.
 CURVE_ROOM = 16.0  # A curve goes beyond the present and the best setting by this factor on either side.
 SECONDS_PER_HOUR = 3600.0
+SMALLEST_SCALE = 1e-6  # Lower bound on a noise scale, and on the ends of its interval.
 
 
 def steps_ratio(noise_scale: float, batch_size: float, reference: float) -> float:
@@ -85,6 +86,9 @@ class BatchChoice:
     other: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
+        for name in ("noise_scale", "devices", "per_device", "seconds", "training_steps"):
+            if not getattr(self, name) > 0:
+                raise Wrong(f"{name.replace('_', ' ')} must be positive, got {getattr(self, name):g}", argument=name)
         if self.low is None and self.high is not None:
             raise Wrong("the upper end of the noise scale's interval needs the lower end", argument="low")
         low, high = self.low or 0.0, self.high or math.inf
@@ -181,6 +185,10 @@ class BatchChoice:
         """
         low, high = (None if end is None else self.best_setting(end).batch_size for end in (self.low, self.high))
         return low, high
+
+    def table(self) -> list[dict[str, float]]:
+        """Time and cost over batch sizes on the same devices, if seconds are known at two; otherwise over numbers of devices."""
+        return [one.to_dict() for one in self.by_batch() or self.by_devices()]
 
     def sentence(self) -> str:
         """The batch size to use, and what it gains and costs against the present one."""

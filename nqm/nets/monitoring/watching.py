@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +21,10 @@ from ...logs.sheets import Sheet
 from ...show.numbers import brief, percent
 from ...types import Array, Wrong
 from ..estimates import Estimate
-from .choosing import steps_ratio
+from .choosing import SMALLEST_SCALE, steps_ratio
+
+if TYPE_CHECKING:
+    from ..fitting.model import Fit
 
 TREND_ROWS = 10  # measurements that a trend of the noise scale needs, at least
 TREND_SPAN = 1.5  # and the factor between their first and last step, at least
@@ -50,8 +53,11 @@ class Watched(Tabular):
 
     @property
     def critical_batch_size(self) -> Estimate:
-        """The last noise scale with its interval; infinite where the signal cannot be told from 0."""
-        value, low, high = (float(self.columns[name + end][-1]) for name, end in self._ends())
+        """The last noise scale with its interval; infinite where the signal cannot be told from 0.
+
+        The ends of the interval are NaN if the file does not have them.
+        """
+        value, low, high = (float(self.columns.get(name + end, [math.nan])[-1]) for name, end in self._ends())
         return Estimate(math.inf if math.isnan(value) else value, low, high)
 
     def _ends(self) -> list[tuple[str, str]]:
@@ -155,6 +161,17 @@ def watch(file: str | Path) -> Watched:
     return Watched(
         columns, WATCHED_SCALES[metric], _latest(sheet, "largest_curvature"), int(_latest(sheet, "skipped", 0))
     )
+
+
+def known_scale(found: Watched | Fit) -> tuple[float, float | None, float | None]:
+    """The noise scale of a training or of a fit, and the ends of its interval; None for an end that is not known."""
+    watched = isinstance(found, Watched)
+    scale = found.critical_batch_size if watched else found.noise_scale
+    if not 0 < scale.value < math.inf:
+        raise Wrong(found.sentences()[0] if watched else "the fit has no gradient left to compare the noise with")
+    if not math.isfinite(scale.low):  # A fit with one probe has no interval.
+        return scale.value, None, None
+    return scale.value, max(scale.low, SMALLEST_SCALE), number(scale.high)
 
 
 def _last_run(step: Array) -> Array:

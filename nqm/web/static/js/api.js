@@ -26,6 +26,11 @@ export async function get(path) {
   return read(await reach(path, {}));
 }
 
+/** A file of the page as text. */
+export async function text(path) {
+  return (await reach(path, {})).text();
+}
+
 /** Send a request; the same request is answered from memory the next time. */
 export async function post(path, body, signal) {
   const text = JSON.stringify(body);

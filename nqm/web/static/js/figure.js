@@ -16,6 +16,8 @@ export function drawFigure(box, figure, onPick = null) {
   watch.observe(box);
   return {
     charts,
+    /** Show where a step lies on every panel, and a dot at a height; null takes it away. */
+    mark: (x, y) => charts.forEach((chart) => chart.mark(x, y)),
     destroy() {
       watch.disconnect();
       charts.forEach((chart) => chart.destroy());
@@ -28,7 +30,7 @@ export class PanelChart {
     this.panel = panel;
     this.onPick = onPick;
     this.pickable = pickable && (panel.heat ? true : panel.lines.some((line) => line.pick));
-    this.hint = this.pickable && first ? "Choose a point to open it under Loss over steps." : "\u00a0";
+    this.hint = this.pickable && first ? `Choose a point to open it under ${panel.opens ?? "Loss over steps"}.` : "\u00a0";
     this.hidden = new Set();
     this.active = Math.max(0, panel.lines.findIndex((line) => line.pick));
     this.cell = null;
@@ -88,8 +90,24 @@ export class PanelChart {
     return !this.hidden.has(i);
   }
 
+  /** A rule at x that moves without a new drawing, with a dot at height y if a line of the panel that has a name is there. */
+  mark(x, y = null) {
+    this.marked = [x, y];
+    if (!this.chart) return;
+    this.pointer ??= element("div", { class: "now", "aria-hidden": "true" }, element("i", {}));
+    if (this.pointer.parentNode !== this.chart.over) this.chart.over.append(this.pointer);
+    const left = x === null ? NaN : this.chart.valToPos(x, "x");
+    const own = this.panel.lines.some((line) => line.end && line.y.includes(y));
+    const top = y === null || !own ? NaN : this.chart.valToPos(y, "y");
+    this.pointer.hidden = !(left >= 0 && left <= this.chart.over.clientWidth);
+    this.pointer.firstChild.hidden = !Number.isFinite(top);
+    this.pointer.style.left = `${left}px`;
+    if (Number.isFinite(top)) this.pointer.firstChild.style.top = `${top}px`;
+  }
+
   resize() {
     if (this.chart && this.chart.width !== this.width()) this.chart.setSize({ width: this.width(), height: this.height() });
+    if (this.marked) this.mark(...this.marked);
   }
 
   destroy() {

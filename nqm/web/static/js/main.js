@@ -5,7 +5,7 @@ import { learn } from "./catalogue.js";
 import { DEFAULTS, fromHash, link, redo, state, subscribe, toHash, undo, undoable, update } from "./state.js";
 import { byId, element } from "./dom.js";
 import { drawFigure } from "./figure.js";
-import { showCode, showErrors, showFacts, showTables } from "./report.js";
+import { Invitation, showCode, showErrors, showFacts, showTables } from "./report.js";
 import { copyPicture, save } from "./save.js";
 import { showAbout, showHeadline } from "./explain.js";
 import { startTerms } from "./terms.js";
@@ -27,10 +27,12 @@ import { map } from "./views/map.js";
 import { network } from "./views/network.js";
 import { runs } from "./views/runs.js";
 import { batch } from "./views/batch.js";
+import { advice } from "./views/advice.js";
+import { Overlay } from "./overlay.js";
 
-const VIEWS = [steps, loss, settings, schedule, map, network, runs, batch];
+const VIEWS = [steps, loss, settings, schedule, map, network, advice, runs, batch];
 const FORMATS = ["png", "svg", "csv", "json", "html"];
-const CHOICES = ["kind", "x", "y", "run", "critical", "limits", "shape", "rate", "pieces", "cells", "grid"]; // state that the controls above a figure show
+const CHOICES = ["kind", "x", "y", "run", "critical", "limits", "shape", "goal", "advised", "data", "rate", "pieces", "cells", "grid"]; // state that the controls above a figure show
 const SETTLE = 250; // ms between the last move of a slider and the exact request
 const PATIENCE = 2000; // ms that a quick answer may take before a newer request replaces it
 
@@ -47,6 +49,7 @@ let again = false; // whether another request follows it
 let settling = null;
 let cards = [];
 let timeline = null;
+const overlay = new Overlay(() => nqm.shown && draw(nqm.shown.answers, nqm.shown.state), (error) => showErrors(error ? [error] : []));
 let pinned = null; // the answers for the pinned setting, and the view that they belong to
 
 const viewOf = (of) => VIEWS.find((view) => view.id === of.view) ?? steps;
@@ -55,7 +58,7 @@ async function start() {
   startTheme(byId("theme"), () => nqm.shown && draw(nqm.shown.answers, nqm.shown.state));
   byId("share").addEventListener("click", share);
   byId("reset").addEventListener("click", () => update({ ...DEFAULTS, o: [...DEFAULTS.o], view: state().view }));
-  timeline = new Timeline(byId("timeline"));
+  timeline = new Timeline(byId("timeline"), (step, loss) => figure?.mark(step, loss));
   startUndo();
   startPin();
   const narrow = matchMedia("(max-width: 980px)");
@@ -235,6 +238,7 @@ async function run(view, moving) {
     byId("view").classList.toggle("stale", stale);
   }
   const progress = (answers) => !signal.aborted && answers.some(Boolean) && draw(answers, of);
+  progress.say = (words) => !signal.aborted && say(words, true);
   try {
     const answers = await view.ask(of, signal, progress, moving);
     if (signal.aborted) return;
@@ -259,7 +263,7 @@ function finished(view, answers, { began, since, answered }, moving) {
   say(moving ? "Following …" : done, moving);
   nqm.busy = moving;
   // The picture is on the screen after the next frame.
-  requestAnimationFrame(() => nqm.timings.push({ view: view.id, moving, server: answered - began, draw: now - answered, ms: performance.now() - since }));
+  requestAnimationFrame(() => nqm.timings.push({ view: view.id, moving, server: answered - began, draw: now - answered, answer: now - began, ms: performance.now() - since }));
 }
 
 /** How the answers were found: the least exact way among them. */
@@ -270,7 +274,7 @@ function method(answers) {
 
 function failed(error) {
   showErrors([error]);
-  say("No answer.", false);
+  say(error instanceof Invitation ? "" : "No answer.", false);
   nqm.busy = false;
   if (nqm.shown?.view === viewOf(state()).id) return byId("view").classList.add("stale");
   figure?.destroy(); // it belongs to another view
@@ -289,7 +293,7 @@ function blank(nothing) {
 
 function draw(answers, of) {
   const view = viewOf(of);
-  const model = compared(view, view.figure(answers, of), answers, of);
+  const model = overlay.over(compared(view, view.figure(answers, of), answers, of));
   figure?.destroy();
   byId("figure").classList.toggle("pair", Boolean(view.pair) && model.panels.length !== 3);
   byId("figure").classList.toggle("triple", Boolean(view.pair) && model.panels.length === 3);
@@ -372,7 +376,7 @@ function buildDownloads() {
     copy.textContent = done ? "Picture copied" : "Not allowed; download the PNG";
     setTimeout(() => (copy.textContent = "Copy picture"), 2000);
   });
-  byId("downloads").replaceChildren("To send:", copy, ...buttons);
+  byId("downloads").replaceChildren("To send:", copy, ...buttons, ...overlay.buttons());
 }
 
 async function share() {

@@ -65,6 +65,7 @@ export class Painter {
     ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
     ctx.clip();
     for (const path of this.panel.paths ?? []) this.paintPath(chart, path);
+    this.panel.lines.forEach((line, i) => line.bars && !hidden.has(i) && this.paintBars(chart, line));
     let row = 0;
     for (const mark of this.panel.marks ?? []) {
       if (mark.kind === "v" || mark.kind === "h") this.paintRule(chart, mark, mark.kind === "v" && mark.label ? row++ : 0);
@@ -99,6 +100,20 @@ export class Painter {
     ctx.strokeStyle = this.paint(role);
     ctx.lineWidth = (width ?? 1.5) * ratio();
     ctx.setLineDash((DASHES[dash ?? "solid"] ?? []).map((d) => d * ratio()));
+  }
+
+  /** Intervals at the points of a line. */
+  paintBars(chart, line) {
+    this.stroke(chart.ctx, { role: line.role, width: 1.4 });
+    line.bars.forEach((ends, i) => {
+      const at = chart.valToPos(line.x[i], "x", true);
+      const [low, high] = ends.map((end) => chart.valToPos(end, "y", true));
+      if (![at, low, high].every(Number.isFinite)) return;
+      chart.ctx.beginPath();
+      chart.ctx.moveTo(at, low);
+      chart.ctx.lineTo(at, high);
+      chart.ctx.stroke();
+    });
   }
 
   paintPath(chart, path) {

@@ -12,10 +12,10 @@ const INPUTS = {
 }; // prettier-ignore
 
 export function showFacts(facts, summary) {
-  const boxes = facts.map(({ name, value, note, term, wide }) => {
+  const boxes = facts.map(({ name, value, note, term, wide, warn }) => {
     const label = element("div", { class: "name" }, element("span", term ? { tabindex: "0" } : {}, name));
     if (term) label.firstChild.dataset.term = term;
-    return element("div", { class: wide ? "fact wide" : "fact" }, label, element("div", { class: "number" }, value), note ? element("div", { class: "name" }, note) : null);
+    return element("div", { class: `fact${wide ? " wide" : ""}${warn ? " warn" : ""}` }, label, element("div", { class: "number" }, value), note ? element("div", { class: "name" }, note) : null);
   });
   byId("facts").replaceChildren(...boxes, ...(summary ? [table(summary)] : []));
 }
@@ -54,12 +54,16 @@ export function showCode(answers) {
   );
 }
 
+/** What a view needs before it can answer. It is no error, and looks like none. */
+export class Invitation extends Error {}
+
 /** Show errors in one place, and mark the fields that they are about. */
 export function showErrors(errors) {
   for (const node of document.querySelectorAll('[aria-invalid="true"]')) node.removeAttribute("aria-invalid");
   for (const node of document.querySelectorAll(".problem-text")) node.remove();
   const box = byId("error");
   box.hidden = !errors.length;
+  box.classList.toggle("invitation", errors.length > 0 && errors.every((error) => error instanceof Invitation));
   box.textContent = errors.map((error) => sentence(error.message)).join(" ");
   for (const error of errors) {
     const input = inputOf(error);

@@ -59,7 +59,8 @@ async function raster(svg) {
   }
 }
 
-function give(blob, name) {
+/** Offer a file for download. */
+export function give(blob, name) {
   const url = URL.createObjectURL(blob);
   const anchor = element("a", { href: url, download: name });
   anchor.click();

@@ -19,6 +19,8 @@ export const DEFAULTS = {
   grid: "log",
   schedule: "",
   shape: "", // of the next run after those of a log: "cosine", ..., or "best"
+  goal: "", // the training loss for which advice is asked; halfway down the descent of the fit if empty
+  advised: "", // "own" if advice is about the optimizer of the setting alone
   pieces: "10",
   x: "lr",
   y: "momentum",

@@ -116,7 +116,8 @@ function lineOf(line, panel, place, paint, colour) {
         .map(([a, b]) => `<circle cx="${fixed(a)}" cy="${fixed(b)}" r="3.5" fill="${colour.surface}" stroke="${paint(line.role)}" stroke-width="1.5"/>`)
         .join("")
     : "";
-  return polyline(line.stairs ? stairs(places) : places, line, paint) + dots;
+  const bars = (line.bars ?? []).map((ends, i) => polyline(ends.map((end) => place(line.x[i], end)), { role: line.role, width: 1.4 }, paint));
+  return polyline(line.stairs ? stairs(places) : places, line, paint) + bars.join("") + dots;
 }
 
 function stairs(places) {

@@ -23,6 +23,7 @@ const OWN = {
   noise_interval: "The ends of the interval of the noise scale, as nqm watch and nqm fit print them; leave them empty if you do not know them.",
   other_seconds: "The seconds of a step with another batch on each of the same devices. They tell what a step costs beside its examples.",
   horizon: "The number of steps of the run.",
+  goal: "The loss of the network itself, below that of its checkpoint; the Target loss of the other views is above the minimum of its quadratic.",
 };
 
 export function explain(term) {

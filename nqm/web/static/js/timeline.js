@@ -23,8 +23,10 @@ export function barsAt(curve, at) {
 }
 
 export class Timeline {
-  constructor(box) {
+  /** Every move calls `onmove(step, loss)`, and `onmove(null, null)` when there is nothing to mark. */
+  constructor(box, onmove = () => {}) {
     this.box = box;
+    this.onmove = onmove;
     this.at = 0;
     this.timer = null;
     this.range = element("input", { type: "range", min: "0", id: "timeline-step", "aria-label": "Step of the time line", oninput: () => this.move(Number(this.range.value)) });
@@ -50,6 +52,7 @@ export class Timeline {
     const words = `Step ${valueText(steps[at])}: loss ${valueText(loss[at])} = signal ${valueText(signal[at])} + noise ${valueText(noise_loss[at])}`;
     this.words.textContent = words;
     this.range.setAttribute("aria-valuetext", words);
+    this.onmove(steps[at], loss[at]);
     this.bars.replaceChildren(...barsAt(this.curve, at).map((bar) => {
       const fill = (kind) => {
         const node = element("div", { class: `fill ${kind}` });

@@ -1,10 +1,12 @@
 // Files of measured networks. A file is sent to the server once, and is part of the link in compressed form.
 
-import { get, post, send as give, stream } from "./api.js";
+import { get, post, send as give, stream, text } from "./api.js";
 import { DEFAULTS, pack, state, unpack } from "./state.js";
+import { isMonitored, readNoise } from "./cards/training.js";
 
 const FORGOTTEN = "problem.spectrum";
 const EXAMPLE = "examples/digits.json";
+const EXAMPLE_LOGS = "examples/runs.csv";
 const LONGEST = 60_000; // characters of a link; what is longer stays on the server, and its link with it
 const SHORT = { steps: "1000", batch: "32" }; // how far a measurement at a checkpoint reaches
 const KEPT = "id:";
@@ -15,15 +17,16 @@ export function startUploads(onerror) {
   complain = onerror;
 }
 
-/** Send a file, and make it the problem. */
+/** Send a file, and make it the problem; the file of a monitor has a noise scale, for which there is a view. */
 export async function openFile(file, update) {
   try {
+    if (await isMonitored(file)) return await readNoise(file, update);
     const answer = await submit(file, file.name);
     const packed = await pack(JSON.stringify(answer.file));
     const data = packed.length > LONGEST ? `${KEPT}${answer.id}` : packed;
     ids.set(data, answer.id);
     if (answer.kind === "forecast") return update({ data, name: answer.name, ...logged(answer) });
-    update({ data, name: answer.name, view: "network", ...reachable(answer), ...(state().steps === DEFAULTS.steps ? SHORT : {}) });
+    update({ data, name: answer.name, view: "network", ...reachable(answer), ...shorter(state()) });
   } catch (error) {
     complain(error);
   }
@@ -40,14 +43,28 @@ function logged({ lr, batch_size, steps, loss, floor }) {
   }; // prettier-ignore
 }
 
+/** Steps and batch size for a measurement at a checkpoint, unless somebody has chosen others. */
+function shorter(of) {
+  return Object.fromEntries(Object.entries(SHORT).filter(([name]) => of[name] === DEFAULTS[name]));
+}
+
 function submit(file, name) {
   return give(`/api/upload?name=${encodeURIComponent(name)}`, file, { "Content-Type": "application/octet-stream" });
 }
 
-export async function openExample(update) {
+export async function openExample(update, view = "network") {
   try {
     const content = await get(EXAMPLE);
-    await openFile(new File([JSON.stringify(content)], "digits.json", { type: "application/json" }), update);
+    await openFile(new File([JSON.stringify(content)], "digits.json", { type: "application/json" }), (changes) => update({ ...changes, view }));
+  } catch (error) {
+    complain(error);
+  }
+}
+
+/** Open three short logs of a language model. */
+export async function openLogs(update) {
+  try {
+    await openFile(new File([await text(EXAMPLE_LOGS)], "runs.csv", { type: "text/csv" }), update);
   } catch (error) {
     complain(error);
   }

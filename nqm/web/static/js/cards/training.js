@@ -22,6 +22,14 @@ const FIELDS = [
 ];
 
 const LAST = 800_000; // bytes: of a longer log the end is read, where the present noise scale is
+const FIRST = 4_000; // bytes of a file in which its first line is looked for
+
+/** Whether a file is that of a monitor: lines of JSON with a noise scale. */
+export async function isMonitored(file) {
+  if (!file.name.toLowerCase().endsWith(".jsonl")) return false;
+  const [line] = (await file.slice(0, FIRST).text()).split("\n");
+  return line.includes('"noise_scale"');
+}
 
 /** Read the noise scale of a file into the state; a link then holds the numbers, not the file. */
 export async function readNoise(file, update) {
@@ -30,8 +38,8 @@ export async function readNoise(file, update) {
     const text = log ? (await file.slice(-LAST).text()).replace(/^[^\n]*\n/, "") : await file.text();
     const found = await post("/api/noise", { text, name: file.name });
     showWrong(null);
-    byId("noise-said").textContent = `${file.name}: ${found.sentence}`;
-    update({ noise: shortened(found.noise_scale), noise_low: shortened(found.low), noise_high: shortened(found.high), ...batchOf(found.batch_size, Number(state().devices)) });
+    update({ view: "batch", noise: shortened(found.noise_scale), noise_low: shortened(found.low), noise_high: shortened(found.high), ...batchOf(found.batch_size, Number(state().devices)) });
+    byId("noise-said").textContent = `${file.name}: ${found.sentence}`; // its card is there now
   } catch (error) {
     showWrong(error);
   }

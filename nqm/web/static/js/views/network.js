@@ -4,6 +4,7 @@ import { valueText } from "../format.js";
 import { about } from "../words.js";
 import { askSpectrum } from "../upload.js";
 import { isAbort } from "../api.js";
+import { halfwayOf } from "./advice.js";
 
 const OWN_NOISE = "This view shows the noise of the spectrum itself. The noise of a linear regression differs: it follows from its loss and its label noise.";
 const LOG = (label) => ({ label, scale: "log" });
@@ -15,18 +16,19 @@ export const network = {
   about: {
     see: "Where the signal and the noise of the gradient sit over curvature: of a network that nqm fit has measured, or of a built-in spectrum.",
     why: "These two measures are all that the model needs. They become the problem of every other view.",
-    tries: [["Its critical batch sizes", { view: "steps" }], ["Its loss over steps", { view: "loss" }]],
+    tries: [["How to reach a loss soonest", { view: "advice" }], ["Its critical batch sizes", { view: "steps" }], ["Its loss over steps", { view: "loss" }]],
   },
   cards: { setting: true, steps: true },
-  uses: ["spectrum", "data", "kind", "run", "batch", "steps"],
+  uses: ["spectrum", "data", "kind", "run", "batch", "steps", "goal"],
   pair: true,
 
   async ask(state, signal, progress) {
     const answer = await askSpectrum("/api/spectrum", state, {}, signal);
     if (!answer.fit) return [answer];
     progress([answer]);
+    const target = state.goal || halfwayOf(answer.fit);
     try {
-      return [answer, await askSpectrum("/api/predict", state, { optimizer: state.run, batch_size: state.batch, steps: state.steps }, signal)];
+      return [answer, await askSpectrum("/api/predict", state, { optimizer: state.run, batch_size: state.batch, steps: state.steps, target }, signal)];
     } catch (error) {
       if (isAbort(error)) throw error;
       return [answer, { error }]; // the spectrum stands, whatever the setting
@@ -64,6 +66,7 @@ export const network = {
       { name: "loss of the network", value: valueText(fit.loss) },
       { name: "parameters", value: valueText(fit.parameters) },
       { name: "noise exponent (C = H: 1)", value: valueText(fit.noise_exponent), term: "noise_exponent" },
+      ...(predicted?.first_hits ? [hitFact(predicted.first_hits)] : []),
       ...(predicted?.message ? [{ name: "how far the prediction holds", value: predicted.message, term: "reach", wide: true }] : []),
       ...noise,
     ];
@@ -79,6 +82,13 @@ export const network = {
 function estimated(name, term, estimate, value) {
   if (!estimate) return { name, term, value: valueText(value) };
   return { name, term, value: valueText(estimate.value), note: `90%: ${valueText(estimate.low)} to ${valueText(estimate.high)}` };
+}
+
+/** When trainings first dip below the goal. */
+function hitFact({ steps, low, high, target }) {
+  const name = "steps until the loss first dips";
+  if (steps === null) return { name, value: "not reached", note: `below ${valueText(target)}` };
+  return { name, value: valueText(steps), note: `below ${valueText(target)}; four of five trainings: ${valueText(low)} to ${high === null ? "no end" : valueText(high)}` };
 }
 
 const dots = (label, nodes, role, key) => ({ label, x: nodes.h, y: nodes[key], role, points: true, width: 0 });
@@ -130,7 +140,10 @@ function prediction(run) {
       line("90% interval", run.low, { series: "90% interval, low", role: "c0", dash: "dot", width: 1.3 }),
       line("90% interval", run.high, { series: "90% interval, high", role: "c0", dash: "dot", width: 1.3, unlisted: true }),
     ],
-    marks: run.horizon ? [{ kind: "v", at: run.horizon, role: "muted", label: "the measurement reaches so far" }] : [],
+    marks: [
+      ...(run.horizon ? [{ kind: "v", at: run.horizon, role: "muted", label: "the measurement reaches so far" }] : []),
+      ...(run.first_hits?.steps ? [{ kind: "v", at: run.first_hits.steps, role: "c2", dash: "dot", label: `first dips below ${valueText(run.first_hits.target)}` }] : []),
+    ],
   }; // prettier-ignore
 }
 

@@ -7,11 +7,13 @@ import { isAbort } from "../api.js";
 import { lossAxis } from "./axes.js";
 import { state as now } from "../state.js";
 import { byId, element, labelled, menu, textField } from "../dom.js";
-import { ScheduleEditor } from "../editor.js";
+import { Editing } from "./editing.js";
 import { parametersOf, readTree } from "../composer.js";
 import { SHAPES, equalPieces, printPieces, readPieces, shaped, stretched } from "../pieces.js";
 
 const COUNTS = ["1", "2", "5", "10", "20", "50"].map((n) => [n, n]);
+
+const EVERY_STEP = "This schedule changes at every step. Choose a number of pieces to get one that you can drag.";
 
 export const schedule = {
   id: "schedule",
@@ -48,15 +50,9 @@ export const schedule = {
 
   /** Show the editor, which stays in place while the loss below it is redrawn. */
   edit(box, state, update) {
-    if (!this.editor) {
-      this.box = element("div", {});
-      this.editor = new ScheduleEditor(this.box, (pieces) => this.tell(pieces));
-    }
-    this.tell = (pieces) => update({ schedule: printPieces(pieces) });
-    if (this.box.parentNode !== box) box.replaceChildren(this.box);
     const pieces = piecesOf(state);
-    if (pieces) this.editor.show(pieces);
-    else this.box.replaceChildren(element("p", { class: "note" }, "This schedule changes at every step. Choose a number of pieces to get one that you can drag."));
+    this.editing ??= new Editing();
+    this.editing.show(box, pieces, (next) => update({ schedule: printPieces(next) }), EVERY_STEP);
     const field = byId("schedule-text");
     if (field && field !== document.activeElement) field.value = state.schedule || printPieces(pieces);
   },
@@ -104,7 +100,7 @@ export const schedule = {
     const [to, from] = [scheduled.loss.at(-1), constant.loss.at(-1)];
     const part = constant.outcome === "diverged" ? null : change(from, to, ["lower", "higher"]);
     const than = part === null ? "" : part === "as many" ? ", as at the constant rate" : part.endsWith("many") ? `, ${times(to / from)} that of the constant rate` : `, ${part} than at the constant rate`;
-    const score = best?.loss > 0 ? ` The best in ${state.pieces} pieces ends at ${valueText(best.loss)}.` : "";
+    const score = best?.loss > 0 ? ` The best in ${state.pieces} pieces ends at ${valueText(best.loss)}${against(to, best.loss)}.` : "";
     return `With this schedule the loss ends at ${valueText(to)}${than}.${score}`;
   },
 
@@ -126,6 +122,12 @@ export const schedule = {
     return [{ caption: scheduled.message, columns: ["step", "× lr", "loss"], rows }];
   },
 };
+
+/** How far a loss is above the best one, in words. */
+function against(loss, best) {
+  const part = change(best, loss, ["lower", "higher"]);
+  return part === "as many" || loss < best ? ", and this one with it" : part.endsWith("many") ? `; this one at ${times(loss / best)} that` : `; this one ${part}`;
+}
 
 /** The pieces of the current schedule; null if it is not made of a few pieces. */
 function piecesOf(state) {
@@ -151,14 +153,16 @@ function bestBody(state, goal) {
   return { optimizer: rate ? rate.with(null) : state.run, batch_size: state.batch, pieces: Number(state.pieces), [goal]: state[goal] };
 }
 
-/** What a quadratic survives and a network may not: rates beyond the edge of stability. */
+/** What a quadratic survives and a network may not: a loss that rises on the way, and rates beyond the edge of stability. */
 function warning(best, constant) {
   const tree = best?.schedule && readTree(best.optimizer);
   const rate = tree ? Number(parametersOf(tree).find((one) => one.parameter.name === "lr")?.value) : NaN;
   const peak = rate * Math.max(...(best?.schedule?.lr ?? [NaN]));
-  if (!(peak > constant.stability_limit)) return [];
-  const value = `The best schedule goes up to lr ${valueText(peak)}, beyond the edge of stability at ${valueText(constant.stability_limit)}. A quadratic survives this for a few steps; a network may not.`;
-  return [{ name: "warning", value, wide: true }];
+  const words = [
+    best?.warning ? `The best schedule: ${best.warning}.` : "",
+    peak > constant.stability_limit ? `The best schedule goes up to lr ${valueText(peak)}, beyond the edge of stability at ${valueText(constant.stability_limit)}. A quadratic survives this for a few steps; a network may not.` : "",
+  ].filter(Boolean);
+  return words.map((value) => ({ name: "warning", value, wide: true, warn: true }));
 }
 
 /** The best schedule as changes of the state: the learning rate that it multiplies, its pieces, its steps. */
