@@ -42,7 +42,7 @@ def main() -> None:
             continue
         middle, late = np.quantile(times, [0.5, 0.95])
         print(f"{name:<16}{len(times):>6}{middle:>8.0f}{late:>8.0f}{BARS[name]:>8}")
-    print(f"the page as it is sent: {size / 1e3:.0f} kB (150 wanted)")
+    print(f"the page as it is sent, with the heads of its answers: {size / 1e3:.0f} kB (150 wanted)")
 
 
 def moves(browser: Any, address: str, state: str, control: str) -> list[float]:
