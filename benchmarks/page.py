@@ -37,9 +37,12 @@ def main() -> None:
     print(f"milliseconds until the picture is there; load {load:.1f} on {os.cpu_count()} cores")
     print(f"{'':<16}{'count':>6}{'median':>8}{'p95':>8}{'wanted':>8}")
     for name, times in rows.items():
+        if not times:
+            print(f"{name:<16}{0:>6}  no picture came while the slider moved")
+            continue
         middle, late = np.quantile(times, [0.5, 0.95])
         print(f"{name:<16}{len(times):>6}{middle:>8.0f}{late:>8.0f}{BARS[name]:>8}")
-    print(f"the page as it is sent: {size / 1e3:.0f} kB (150 wanted)")
+    print(f"the page as it is sent, with the heads of its answers: {size / 1e3:.0f} kB (150 wanted)")
 
 
 def moves(browser: Any, address: str, state: str, control: str) -> list[float]:

@@ -217,7 +217,7 @@ def outlook(
     return {
         "runs": runs, "planned": planned and _told(planned), "best": chosen, "error": found.error, "peak": found.peaks[1],
         "remarks": [*found.remarks, *found.undecided], "optimizer": found.optimizer,
-        "file": problem.spectrum.content if file else None,
+        "file": problem.spectrum.content if file else None, "method": "law",
     }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -114,3 +115,19 @@ def test_a_bug_is_shown_with_its_id_and_how_to_report_it(open_page):
     assert f"bug in nqm, id {json.loads(reply.content)['id']}; please report it" in page.text("#error")
     assert page.page.locator('[aria-invalid="true"]').count() == 0  # no field is wrong
     page.complaints.clear()  # the browser tells of the status, too
+
+
+def test_a_slow_preview_is_shown_before_the_exact_answer(open_page):
+    page = open_page(f"view=steps&o=SGD()&{SIZES}")
+
+    def late(route: Any) -> None:
+        time.sleep(0.8)  # longer than a slider may rest before the exact sweep is asked for
+        route.continue_()
+
+    page.page.route("**/api/preview", late)
+    page.page.evaluate("window.nqm.timings.length = 0")
+    page.page.focus("#target")
+    page.page.keyboard.press("ArrowRight")
+    page.eventually(lambda: len(page.page.evaluate("window.nqm.timings")) == 2, "the preview and the exact sweep")
+    page.settle()
+    assert [one["moving"] for one in page.page.evaluate("window.nqm.timings")] == [True, False]

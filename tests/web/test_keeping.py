@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from live import ROOT
 from pages import SIZES, close
 
 pytestmark = pytest.mark.slow
@@ -82,7 +83,21 @@ def test_one_file_page_needs_no_network(open_page, browser, tmp_path, state):
     drawn.eventually(lambda: min(drawn.colours()) > 10, "the charts")
     assert all(url.startswith(("file:", "data:")) for url in asked)
     assert complaints == []
-    assert page.shown("commands")[0]["command"] in alone.inner_text("body")
+    words = alone.inner_text("body")
+    assert page.shown("commands")[0]["command"] in words
+    assert page.text("#headline") in words
+    assert "Problem: power_law(10000). nqm " in words
+    context.close()
+
+
+def test_the_live_figure_of_the_docs_opens_by_itself(browser):
+    context = browser.new_context(offline=True)
+    alone, complaints = context.new_page(), []
+    alone.on("pageerror", lambda error: complaints.append(str(error)))
+    alone.goto((ROOT / "docs" / "live" / "steps.html").as_uri())
+    alone.wait_for_selector(".plot canvas")
+    assert "Momentum keeps scaling to batch size" in alone.inner_text("body")
+    assert complaints == []
     context.close()
 
 

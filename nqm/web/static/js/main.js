@@ -2,8 +2,9 @@
 
 import { Latest, get, isAbort } from "./api.js";
 import { learn } from "./catalogue.js";
-import { DEFAULTS, fromHash, link, redo, state, subscribe, toHash, undo, undoable, update } from "./state.js";
+import { DEFAULTS, fromHash, link, state, subscribe, update } from "./state.js";
 import { byId, element } from "./dom.js";
+import { buildTabs, share, startPin, startUndo } from "./actions.js";
 import { drawFigure } from "./figure.js";
 import { Invitation, showCode, showErrors, showFacts, showTables } from "./report.js";
 import { copyPicture, save } from "./save.js";
@@ -34,6 +35,7 @@ const VIEWS = [steps, loss, settings, schedule, map, network, advice, runs, batc
 const FORMATS = ["png", "svg", "csv", "json", "html"];
 const CHOICES = ["kind", "x", "y", "run", "critical", "limits", "shape", "goal", "advised", "data", "rate", "pieces", "cells", "grid"]; // state that the controls above a figure show
 const SETTLE = 250; // ms between the last move of a slider and the exact request
+const WAIT = 30; // ms between two looks at whether the last quick answer has come
 const PATIENCE = 2000; // ms that a quick answer may take before a newer request replaces it
 
 // What the page shows at the moment; downloads and tests read it.
@@ -44,8 +46,8 @@ const questions = new Latest();
 const searches = new Latest();
 let figure = null;
 let moved = 0; // when the user last changed something
-let asked = 0; // when the current request was sent
-let again = false; // whether another request follows it
+let asked = 0; // when the quick request that is on its way was sent; 0 if there is none
+let again = false; // whether another quick request follows it
 let settling = null;
 let cards = [];
 let timeline = null;
@@ -60,12 +62,12 @@ async function start() {
   byId("reset").addEventListener("click", () => update({ ...DEFAULTS, o: [...DEFAULTS.o], view: state().view }));
   timeline = new Timeline(byId("timeline"), (step, loss) => figure?.mark(step, loss));
   startUndo();
-  startPin();
+  startPin(change);
   const narrow = matchMedia("(max-width: 980px)");
   const fold = () => (byId("drawer").open = !narrow.matches);
   narrow.addEventListener("change", fold);
   fold();
-  buildTabs();
+  buildTabs(VIEWS, (view) => change({ view }));
   buildDownloads();
   blank(true);
   say("Starting …", true);
@@ -127,18 +129,6 @@ function startDrops() {
   });
 }
 
-/** Pin the current setting, or take the pin away. */
-function startPin() {
-  const button = byId("pin");
-  button.addEventListener("click", () => change({ pin: state().pin ? "" : toHash({ ...state(), pin: "", data: "", name: "" }) }));
-  const show = () => {
-    button.setAttribute("aria-pressed", String(Boolean(state().pin)));
-    button.textContent = state().pin ? "Unpin" : "Pin";
-  };
-  subscribe(show);
-  show();
-}
-
 /** The answers for the pinned setting in the current view; null if they cannot be had. The page remembers them. */
 async function askPinned(view, of, signal) {
   const then = { ...fromHash(of.pin), view: of.view, data: of.data, name: of.name };
@@ -158,24 +148,6 @@ function compared(view, model, answers, of) {
   if (!shown) return model;
   if (view.measures) box.textContent = difference(view.measures(answers), view.measures(pinned.answers));
   return withPinned(model, view.figure(pinned.answers, pinned.then));
-}
-
-/** Buttons and keys that take changes back; inside a text field the keys belong to the field. */
-function startUndo() {
-  byId("undo").addEventListener("click", undo);
-  byId("redo").addEventListener("click", redo);
-  const show = () => {
-    byId("undo").disabled = !undoable().undo;
-    byId("redo").disabled = !undoable().redo;
-  };
-  subscribe(show);
-  show();
-  addEventListener("keydown", (event) => {
-    if (!(event.ctrlKey || event.metaKey) || event.key.toLowerCase() !== "z" || event.target.matches?.('input[type="text"], textarea')) return;
-    event.preventDefault();
-    if (event.shiftKey) redo();
-    else undo();
-  });
 }
 
 function showView() {
@@ -216,12 +188,19 @@ function refresh(changed = new Set(["view"])) {
   const view = viewOf(state());
   const moving = Boolean(view.quick?.(state())) && !["view", "pin", "o", "sizes", "critical", "limits", "rate"].some((key) => changed.has(key));
   clearTimeout(settling);
-  if (moving) settling = setTimeout(() => run(view, false), SETTLE);
-  if (moving && asked && performance.now() - asked < PATIENCE) {
-    again = true; // its answer arrives soon; waiting for it lets the picture follow the slider
-    return;
-  }
-  run(view, moving);
+  if (!moving) return run(view, false);
+  settling = setTimeout(() => rest(view), SETTLE);
+  if (underway()) again = true; // its answer arrives soon; waiting for it lets the picture follow the slider
+  else run(view, true); // an exact answer that is on its way is out of date
+}
+
+/** Whether a quick answer is on its way and may still take its time. */
+const underway = () => asked > 0 && performance.now() - asked < PATIENCE;
+
+/** The slider rests: ask for the exact answer, after the quick ones that are on their way. */
+function rest(view) {
+  if (underway()) settling = setTimeout(() => rest(view), WAIT);
+  else run(view, false);
 }
 
 async function run(view, moving) {
@@ -229,7 +208,7 @@ async function run(view, moving) {
   const signal = questions.next();
   const began = performance.now();
   const since = moved || began;
-  asked = began;
+  asked = moving ? began : 0;
   again = false;
   nqm.busy = true;
   if (!moving) {
@@ -259,12 +238,15 @@ function finished(view, answers, { began, since, answered }, moving) {
   const errors = view.errors?.(answers) ?? [];
   showErrors(errors);
   const now = performance.now();
-  const done = errors.length ? "Not everything was answered." : `${method(answers)}, in ${Math.round(now - began)} ms.`;
+  const done = errors.length ? "Not everything was answered." : `${method(answers)}, in ${took(now - began)}.`;
   say(moving ? "Following …" : done, moving);
   nqm.busy = moving;
   // The picture is on the screen after the next frame.
   requestAnimationFrame(() => nqm.timings.push({ view: view.id, moving, server: answered - began, draw: now - answered, answer: now - began, ms: performance.now() - since }));
 }
+
+/** A time in words: milliseconds, or seconds if it was long. */
+const took = (ms) => (ms < 10_000 ? `${Math.round(ms)} ms` : `${Math.round(ms / 1000)} s`);
 
 /** How the answers were found: the least exact way among them. */
 function method(answers) {
@@ -347,23 +329,6 @@ function say(text, busy) {
   byId("figure").setAttribute("aria-busy", String(busy));
 }
 
-function buildTabs() {
-  const tabs = VIEWS.map((view) => {
-    const tab = element("button", { type: "button", role: "tab", "aria-controls": "main", id: `tab-${view.id}`, onclick: () => change({ view: view.id }) }, view.tab);
-    tab.dataset.view = view.id;
-    return tab;
-  });
-  byId("tabs").replaceChildren(...tabs);
-  byId("tabs").addEventListener("keydown", (event) => {
-    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (!by) return;
-    const at = tabs.indexOf(document.activeElement);
-    const next = tabs[(at + by + tabs.length) % tabs.length];
-    next.focus();
-    next.click();
-  });
-}
-
 function buildDownloads() {
   const names = { html: "One-file page" };
   const buttons = FORMATS.map((kind) => {
@@ -377,17 +342,6 @@ function buildDownloads() {
     setTimeout(() => (copy.textContent = "Copy picture"), 2000);
   });
   byId("downloads").replaceChildren("To send:", copy, ...buttons, ...overlay.buttons());
-}
-
-async function share() {
-  const button = byId("share");
-  try {
-    await navigator.clipboard.writeText(link());
-    button.textContent = "Link copied";
-  } catch {
-    button.textContent = "Copy from the address bar";
-  }
-  setTimeout(() => (button.textContent = "Copy link"), 1500);
 }
 
 start();

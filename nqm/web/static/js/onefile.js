@@ -5,15 +5,16 @@ import { element } from "./dom.js";
 // In the order of their dependencies. Their names do not clash, so they can form one script.
 const PARTS = ["format.js", "theme.js", "dom.js", "colormap.js", "model.js", "script.js", "paint.js", "legend.js", "figure.js", "viewer.js"];
 
-export async function pageOf(shown) {
+/** The page of what is shown; `origin` is a sentence on the problem and the version. */
+export async function pageOf(shown, origin) {
   const here = new URL(".", import.meta.url);
   const read = async (path) => (await fetch(new URL(path, here))).text();
   const [library, look, page, chart] = await Promise.all(
     ["../vendor/uplot/uPlot.iife.min.js", "../css/theme.css", "../css/figure.css", "../vendor/uplot/uPlot.min.css"].map(read),
   );
   const code = joined(await Promise.all(PARTS.map(read)));
-  const { figure, commands, link, state } = shown;
-  const data = { figure, commands, link, target: state.target, theme: document.documentElement.dataset.theme ?? "" };
+  const { figure, commands, link, sentence } = shown;
+  const data = { figure, commands, link, sentence, origin, theme: document.documentElement.dataset.theme ?? "" };
   const title = element("title", {}, `${figure.title} – nqm`).outerHTML; // the element escapes the text
   return [
     '<!doctype html><html lang="en"><head><meta charset="utf-8">',

@@ -149,7 +149,7 @@ export class Painter {
     const down = mark.kind === "v";
     const end = bbox.left + bbox.width;
     const room = at + wide + 8 * r < end;
-    const x = down ? (room ? at + 5 * r : at - wide - 5 * r) : mark.side === "left" ? bbox.left + 6 * r : end - wide - 6 * r;
+    const x = down ? (room ? at + 5 * r : Math.max(bbox.left + 2 * r, at - wide - 5 * r)) : mark.side === "left" ? bbox.left + 6 * r : end - wide - 6 * r;
     const y = down ? bbox.top + (13 + 17 * row) * r : at + (mark.below ? 14 : -5) * r;
     ctx.globalAlpha = 0.85;
     ctx.fillStyle = this.colour.surface;

@@ -18,14 +18,20 @@ export async function save(kind, shown) {
   if (kind === "png") return give(await raster(svg()), `${name}.png`);
   if (kind === "csv") return give(new Blob([csv(rowsOf(shown.figure))], { type: "text/csv" }), `${name}.csv`);
   if (kind === "json") return give(new Blob([jsonOf(shown)], { type: "application/json" }), `${name}.json`);
-  return give(new Blob([await pageOf(shown)], { type: "text/html" }), `${name}.html`);
+  return give(new Blob([await pageOf(shown, originOf(shown))], { type: "text/html" }), `${name}.html`);
 }
 
 /** The picture with what a reader needs who did not make it: its sentence, its problem, the version, and the link. */
-export function pictureOf({ figure, sentence, state, link }) {
-  const problem = figure.about ?? (state.data ? state.name : `${state.spectrum}${state.kind === "quadratic" ? "" : `, ${state.kind.replace("_", " ")}`}`);
-  const origin = [`Problem: ${problem}. nqm ${known()?.version ?? ""}.`, link.length > LONGEST_LINK ? "" : link].filter(Boolean);
+export function pictureOf(shown) {
+  const { figure, sentence, link } = shown;
+  const origin = [originOf(shown), link.length > LONGEST_LINK ? "" : link].filter(Boolean);
   return svgOf(figure, colours(), { sentence, origin });
+}
+
+/** The problem and the version of nqm that a figure comes from. */
+function originOf({ figure, state }) {
+  const problem = figure.about ?? (state.data ? state.name : `${state.spectrum}${state.kind === "quadratic" ? "" : `, ${state.kind.replace("_", " ")}`}`);
+  return `Problem: ${problem}. nqm ${known()?.version ?? ""}.`;
 }
 
 /** Put the picture on the clipboard. */

@@ -185,9 +185,9 @@ function marksOf(panel, place, frame, paint, colour) {
     const wide = mark.label.length * LETTER;
     const end = frame.left + frame.width;
     const y = down ? frame.top + 13 + 17 * row++ : at + (mark.below ? 14 : -5);
-    const right = down && at + wide + 8 < end;
+    const right = down && (at + wide + 8 < end || at - 5 - wide < frame.left);
     const left = mark.side === "left";
-    const x = down ? (right ? at + 5 : at - 5) : left ? frame.left + 6 : end - 6;
+    const x = down ? (right ? Math.min(at + 5, Math.max(frame.left + 2, end - wide)) : at - 5) : left ? frame.left + 6 : end - 6;
     return rule + text(x, y, mark.label, { anchor: right || left ? "start" : "end", fill: paint(mark.role), halo: colour.surface });
   });
 }

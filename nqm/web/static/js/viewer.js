@@ -12,8 +12,10 @@ function view(data) {
   const notes = (data.figure.notes ?? []).map((note) => element("p", { class: "note" }, note));
   document.getElementById("onefile").append(
     element("h1", {}, data.figure.title),
+    ...(data.sentence ? [element("p", { class: "sentence" }, data.sentence)] : []),
     box,
     ...notes,
+    element("p", { class: "note" }, data.origin),
     element("h2", {}, "The same numbers from nqm"),
     ...code,
   );

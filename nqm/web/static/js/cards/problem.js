@@ -44,7 +44,7 @@ export class ProblemCard {
 
   show(state, views) {
     const kind = this.kind(state);
-    const shape = `${kind} ${state.kind} ${state.name} ${views.sizes}`;
+    const shape = `${kind} ${state.kind} ${state.name} ${views.sizes} ${views.goal}`;
     if (shape === this.shape) {
       this.parts.forEach((sync) => sync(state));
       return;
@@ -172,6 +172,7 @@ export class ProblemCard {
   }
 
   goal(state, views) {
+    if (views.goal) return []; // a view that has a goal of its own
     const target = slider({
       id: "target", label: "Target loss", term: "target", scale: "log", low: 1e-4, high: 3, value: state.target, digits: 3,
       onmove: (text) => this.update({ target: text }), format: plain,

@@ -19,7 +19,7 @@ export const advice = {
     why: "The quadratic of the fit, corrected along a descent, predicts every optimizer at once. Nothing was trained for this.",
     tries: [["A larger batch", { batch: "256" }], ["The spectrum behind it", { view: "network" }]],
   },
-  cards: { setting: true },
+  cards: { setting: true, goal: true },
   uses: ["data", "batch", "goal", "advised", "run"],
 
   controls(state, update) {
