@@ -214,6 +214,8 @@ class Monitor:
         parts, examples = self._gatherer.parts(weights, sizes)
         if not parts[0].a2 < parts[0].a1 ** 2:
             alone = "a step has one backward pass on one rank, which does not tell noise from signal"
+            if self._ratios["noise_scale"].count:  # the rest of an epoch may be a single microbatch
+                raise Changed(alone)
             remedy = "accumulate over two microbatches or more, or give Monitor loss_of and monitor.step the batch"
             raise Wrong(f"{alone}; {remedy}", argument="loss_of")
         return parts, examples
