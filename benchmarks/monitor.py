@@ -2,6 +2,7 @@
 
     python -m benchmarks.monitor accuracy             one training of each setting, by microbatches and by passes of its own
     python -m benchmarks.monitor seeds                mean error, bias and coverage over 48 seeds of each setting
+    python -m benchmarks.monitor seeds fashion_mlp 16 48        the same for one workload and the seeds 16 to 47
     python -m benchmarks.monitor cost
 
 The exact noise scale is that of all single-example gradients at the weights of each step. Steps are weighted as the monitor's
@@ -119,16 +120,17 @@ def accuracy() -> None:
             )
 
 
-def seeds() -> None:
+def seeds(name: str = "", first: str = "0", last: str = str(SEEDS)) -> None:
     """Over many trainings of each setting: mean errors, whether they are bias or chance, and how often intervals hold.
 
     The estimate of each step is unbiased for the weights of that step, so the weighted mean M of (estimate - exact) over steps is
     0 on average: ``z`` is the mean of M over its standard error, for noise and for signal. The mean of the relative error is
     another number, because the exact averages depend on the batches that were drawn, too.
     """
-    for setting in SETTINGS:
+    count = int(last) - int(first)
+    for setting in [one for one in SETTINGS if name in ("", one[0])]:
         errors, off, held, unbounded = [], [], 0, 0
-        for seed in range(SEEDS):
+        for seed in range(int(first), int(last)):
             monitor, truth = followed(*setting, seed=seed)
             averages, smooth, found = smoothed(truth), monitor._ratios["noise_scale"], monitor.noise_scale
             there = float(averages[0] / averages[1])
@@ -136,13 +138,13 @@ def seeds() -> None:
             unbounded += math.isinf(found.high)
             off.append(np.array([smooth.noise, smooth.signal]) - averages)
             errors.append((*(off[-1] / averages), found.value / there - 1))
-        rows, root = np.array(errors), SEEDS**0.5
+        rows, root = np.array(errors), count**0.5
         z = np.mean(off, 0) / np.std(off, 0, ddof=1) * root
         parts = zip(("noise", "signal", "ratio"), rows.mean(0), rows.std(0, ddof=1), strict=True)
-        said = ", ".join(f"{name} {m:+.1%} +- {sd / root:.1%}" for name, m, sd in parts)
+        said = ", ".join(f"{part} {m:+.1%} +- {sd / root:.1%}" for part, m, sd in parts)
         print(
-            f"{setting[:4]}, {SEEDS} seeds: mean error of {said} (sd {rows[:, 2].std(ddof=1):.1%}, median "
-            f"{np.median(rows[:, 2]):+.1%}); z of noise {z[0]:+.1f}, signal {z[1]:+.1f}; held in {held / SEEDS:.0%}, "
+            f"{setting[:4]}, {count} seeds: mean error of {said} (sd {rows[:, 2].std(ddof=1):.1%}, median "
+            f"{np.median(rows[:, 2]):+.1%}); z of noise {z[0]:+.1f}, signal {z[1]:+.1f}; held in {held / count:.0%}, "
             f"{unbounded} without upper end",
             flush=True,
         )
@@ -212,6 +214,9 @@ def cost() -> None:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     known = {"accuracy": accuracy, "seeds": seeds, "cost": cost}
+    if sys.argv[1:2] == ["seeds"]:
+        seeds(*sys.argv[2:])
+        sys.exit()
     for chosen in sys.argv[1:] or known:
         if chosen not in known:
             sys.exit(f"no measurement {chosen!r}; there are {', '.join(known)}")
