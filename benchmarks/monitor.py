@@ -1,8 +1,8 @@
 """How close the monitor's noise scale is to the exact one, how often its intervals hold it, and what it costs.
 
-    python -m benchmarks.monitor accuracy
-    python -m benchmarks.monitor coverage
-    python -m benchmarks.monitor scatter
+    python -m benchmarks.monitor accuracy             one training of each setting, by microbatches and by passes of its own
+    python -m benchmarks.monitor seeds                mean error, bias and coverage over 48 seeds of each setting
+    python -m benchmarks.monitor seeds fashion_mlp 16 48        the same for one workload and the seeds 16 to 47
     python -m benchmarks.monitor cost
 
 The exact noise scale is that of all single-example gradients at the weights of each step. Steps are weighted as the monitor's
@@ -35,14 +35,7 @@ SETTINGS = [
     ("digits", 1797, 400, 256, 0.1),
     ("fashion_mlp", 2000, 0, 64, 0.05), ("fashion_mlp", 2000, 60, 256, 0.05), ("fashion_mlp", 2000, 400, 256, 0.05),
 ]  # fmt: skip
-COVERAGE_SETTINGS = [
-    ("digits", 1797, 0, 64, 0.1), ("digits", 1797, 60, 128, 0.1), ("digits", 1797, 400, 256, 0.1),
-    ("fashion_mlp", 2000, 0, 64, 0.05), ("fashion_mlp", 2000, 60, 256, 0.05),
-]  # fmt: skip
-COVERAGE_RUNS = 40
-SCATTER_SETTINGS = [("digits", 1797, 400, 256, 0.1), ("fashion_mlp", 2000, 0, 64, 0.05)]
-"""The two settings of `accuracy` whose error is above 5%."""
-SCATTER_RUNS = 16
+SEEDS = 48  # trainings of each setting whose errors are averaged
 
 
 def loss_of(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
@@ -107,11 +100,10 @@ def followed(
     return monitor, np.array(truth)
 
 
-def smoothed(truth: Array) -> float:
-    """The exact noise scale over all steps, with the weights of the monitor."""
+def smoothed(truth: Array) -> Array:
+    """The exact noise and signal averaged over all steps, with the weights of the monitor."""
     weights = np.exp(-np.arange(len(truth))[::-1] / (STEPS // 2))
-    noise, signal = weights @ truth
-    return float(noise / signal)
+    return weights @ truth / weights.sum()
 
 
 def accuracy() -> None:
@@ -119,7 +111,8 @@ def accuracy() -> None:
     for setting in SETTINGS:
         for own in (False, True):
             monitor, truth = followed(*setting, seed=0, own=own)
-            found, there = monitor.noise_scale, smoothed(truth)
+            noise, signal = smoothed(truth)
+            found, there = monitor.noise_scale, float(noise / signal)
             ratios = float(np.mean(truth[:, 0] / truth[:, 1]))
             kind = "own passes" if own else "microbatches"
             print(
@@ -127,39 +120,33 @@ def accuracy() -> None:
             )
 
 
-def coverage() -> None:
-    for setting in COVERAGE_SETTINGS:
-        held, unbounded, errors = 0, 0, []
-        for seed in range(COVERAGE_RUNS):
+def seeds(name: str = "", first: str = "0", last: str = str(SEEDS)) -> None:
+    """Over many trainings of each setting: mean errors, whether they are bias or chance, and how often intervals hold.
+
+    The estimate of each step is unbiased for the weights of that step, so the weighted mean M of (estimate - exact) over steps is
+    0 on average: ``z`` is the mean of M over its standard error, for noise and for signal. The mean of the relative error is
+    another number, because the exact averages depend on the batches that were drawn, too.
+    """
+    count = int(last) - int(first)
+    for setting in [one for one in SETTINGS if name in ("", one[0])]:
+        errors, off, held, unbounded = [], [], 0, 0
+        for seed in range(int(first), int(last)):
             monitor, truth = followed(*setting, seed=seed)
-            found, there = monitor.noise_scale, smoothed(truth)
+            averages, smooth, found = smoothed(truth), monitor._ratios["noise_scale"], monitor.noise_scale
+            there = float(averages[0] / averages[1])
             held += found.low <= there <= found.high
             unbounded += math.isinf(found.high)
-            errors.append(found.value / there - 1)
+            off.append(np.array([smooth.noise, smooth.signal]) - averages)
+            errors.append((*(off[-1] / averages), found.value / there - 1))
+        rows, root = np.array(errors), count**0.5
+        z = np.mean(off, 0) / np.std(off, 0, ddof=1) * root
+        parts = zip(("noise", "signal", "ratio"), rows.mean(0), rows.std(0, ddof=1), strict=True)
+        said = ", ".join(f"{part} {m:+.1%} +- {sd / root:.1%}" for part, m, sd in parts)
         print(
-            f"{setting[:4]}: held in {held / COVERAGE_RUNS:.0%} of {COVERAGE_RUNS} runs of {STEPS} steps, "
-            f"{unbounded} without upper end; median error {np.median(errors):+.1%}, sd {np.std(errors):.1%}",
+            f"{setting[:4]}, {count} seeds: mean error of {said} (sd {rows[:, 2].std(ddof=1):.1%}, median "
+            f"{np.median(rows[:, 2]):+.1%}); z of noise {z[0]:+.1f}, signal {z[1]:+.1f}; held in {held / count:.0%}, "
+            f"{unbounded} without upper end",
             flush=True,
-        )
-
-
-def scatter() -> None:
-    """Whether errors above 5% are bias or chance: errors of noise, signal and ratio over seeds."""
-    for setting in SCATTER_SETTINGS:
-        rows = []
-        for seed in range(SCATTER_RUNS):
-            monitor, truth = followed(*setting, seed=seed)
-            weights = np.exp(-np.arange(len(truth))[::-1] / (STEPS // 2))
-            noise, signal = weights @ truth / weights.sum()
-            found = monitor._ratios["noise_scale"]
-            rows.append(
-                (found.noise / noise - 1, found.signal / signal - 1, monitor.noise_scale.value / noise * signal - 1)
-            )
-        means, sds = np.mean(rows, 0), np.std(rows, 0, ddof=1)
-        parts = zip(("noise", "signal", "ratio"), means, sds, strict=True)
-        said = ", ".join(f"{name} {m:+.1%} +- {s / SCATTER_RUNS**0.5:.1%} (sd {s:.1%})" for name, m, s in parts)
-        print(
-            f"{setting[:4]}, {SCATTER_RUNS} seeds: mean error of {said}; median of ratio {np.median(rows, 0)[2]:+.1%}"
         )
 
 
@@ -226,7 +213,10 @@ def cost() -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    known = {"accuracy": accuracy, "coverage": coverage, "scatter": scatter, "cost": cost}
+    known = {"accuracy": accuracy, "seeds": seeds, "cost": cost}
+    if sys.argv[1:2] == ["seeds"]:
+        seeds(*sys.argv[2:])
+        sys.exit()
     for chosen in sys.argv[1:] or known:
         if chosen not in known:
             sys.exit(f"no measurement {chosen!r}; there are {', '.join(known)}")

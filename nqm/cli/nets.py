@@ -74,7 +74,10 @@ class Bytes(options.OptionType):
 
         units = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
         plain = text.strip().upper().removesuffix("B")
-        number = parse_number(plain[:-1]) * units[plain[-1]] if plain[-1:] in units else parse_number(plain)
+        try:
+            number = parse_number(plain[:-1]) * units[plain[-1]] if plain[-1:] in units else parse_number(plain)
+        except Wrong:
+            number = math.nan
         if not 0 < number < math.inf:
             raise Wrong(f"it must be a number of bytes, such as 8G or 500M, got {text!r:.40}")
         return int(number)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 import torch
@@ -82,12 +83,13 @@ def rows_within(at: Tensor) -> int:
 
 
 def chosen_ways(
-    outputs: Function, loss: Function, losses: Callable[[Ways], Tensor], at: Tensor
+    outputs: Callable[[Ways, Tensor], Tensor], loss: Function, losses: Callable[[Ways], Tensor], at: Tensor
 ) -> tuple[Ways, str | None]:
     """The fastest ways that work for a model and give right numbers, and what is to be said of slower ones.
 
-    ``outputs`` and ``loss`` are functions of the weights on a few examples, and ``losses`` returns the losses of these examples in a
-    given way. The fast derivatives must equal the slow ones: forward mode through some models is silently wrong.
+    ``outputs`` and ``loss`` are functions of the weights on a few examples, and ``losses`` returns the losses of these examples.
+    Outputs and losses are computed in a given way. The fast derivatives must equal the slow ones: forward mode through some models
+    is silently wrong.
     """
     together, why = True, ""
     try:
@@ -96,14 +98,15 @@ def chosen_ways(
     except UNSUPPORTED as error:
         together, why = False, first_sentence(error)
     ways = Ways(together=together)
+    of_weights = partial(outputs, ways)
     try:
-        wrong = _differs(ways, outputs, loss, at)
+        wrong = _differs(ways, of_weights, loss, at)
     except UNSUPPORTED as error:
         wrong = first_sentence(error)
     if not wrong:
         return ways, f"examples are taken one after the other, which is slower: {why}" if why else None
     try:
-        _derivatives(SLOWEST, outputs, loss, at)
+        _derivatives(SLOWEST, of_weights, loss, at)
     except UNSUPPORTED as error:
         needed = "neither forward mode nor reverse mode over reverse mode passes through it"
         told = first_sentence(error)

@@ -129,18 +129,25 @@ class Network:
         """How derivatives of this model are computed: fast if that gives what the slow way gives, by a trial on two examples."""
         few = self.first(min(2, self.examples))
         few.ways = Ways()
-        of = few.losses if self.of == "model" else few.output
         found, note = chosen_ways(
-            lambda theta: of(theta, few.data), lambda theta: few.batch_loss(theta, few.data),
-            few._each, few.theta,
+            few._outputs, lambda theta: few.batch_loss(theta, few.data), few._each, few.theta
         )  # fmt: skip
         self.notes += [note] if note else []
         return found
 
-    def _each(self, ways: Ways) -> Tensor:
-        """The losses of all examples and the sum of their gradients, computed in a given way."""
+    def _by(self, ways: Ways) -> Network:
+        """The same network with derivatives in a given way."""
         other = copy.copy(self)
         other.ways = ways
+        return other
+
+    def _outputs(self, ways: Ways, theta: Tensor) -> Tensor:
+        """The outputs of all examples, or their losses if the loss is one of the model, computed in a given way."""
+        return self.output(theta, self.data) if self.of == "output" else self._by(ways).losses(theta, self.data)
+
+    def _each(self, ways: Ways) -> Tensor:
+        """The losses of all examples and the sum of their gradients, computed in a given way."""
+        other = self._by(ways)
         gradients = torch.cat(list(other.example_gradients())).sum(0)
         return torch.cat([other.losses(self.theta, self.data).detach(), gradients])
 

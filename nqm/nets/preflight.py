@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..text.imports import user_code
 from ..types import Wrong
-from .adapting import IGNORED_TARGET
+from .adapting import IGNORED_TARGET, classes_second
 from .derivatives import first_sentence
 from .trees import Tree, indexed, leaves
 
@@ -64,6 +64,7 @@ def check_network(network: Network) -> list[str]:
         advice = "take the randomness out of its forward pass (dropout is off already)"
         raise Wrong(f"the model is not deterministic: {gave}; {advice}", argument="model")
     _check_mean(network, batch, loss)
+    _check_uneven(network)
     return _notes(network, seen.attention)
 
 
@@ -74,6 +75,7 @@ def check_measurable(network: Network, trial: Callable[[Network], object]) -> fl
     passes over all the data.
     """
     try:
+        _ = network.ways  # which the few examples share
         trial(network.first(min(FIRST_EXAMPLES, network.examples)))
     except (RuntimeError, NotImplementedError) as error:  # torch raises these for operations without a rule
         needed, told = "it must be differentiable twice", first_sentence(error)
@@ -136,10 +138,11 @@ def _check_labels(network: Network, out: Tensor) -> None:
         return
     counted = target[target != getattr(network.loss, "ignore_index", IGNORED_TARGET)]
     low, high = int(counted.min()), int(counted.max())
-    classes = out.shape[1] if target.ndim == 1 else max(out.shape[1:])
+    classes = classes_second(out, target[: len(out)]).shape[1]
     if low < 0 or high >= classes:
         allowed = f"from 0 to {classes - 1}, as the model has {classes} outputs"
-        raise Wrong(f"labels must lie {allowed}; data has {low} to {high}", argument="data")
+        remedy = "a label of targets that do not count is nn.CrossEntropyLoss(ignore_index=...)"
+        raise Wrong(f"labels must lie {allowed}; data has {low} to {high}; {remedy}", argument="data")
 
 
 def _check_mean(network: Network, batch: Tree, loss: Tensor) -> None:
@@ -152,7 +155,26 @@ def _check_mean(network: Network, batch: Tree, loss: Tensor) -> None:
     if abs(float(loss) - mean) > tol:
         gave = f"{n} examples together give {float(loss):.6g}, one by one they average {mean:.6g}"
         advice = "use reduction='mean', targets shaped like the outputs, and a model that treats each example by itself"
-        raise Wrong(f"loss is not a mean over examples: {gave}; {advice}", argument="loss")
+        ignored = "if targets are ignored or weighted, give nn.CrossEntropyLoss itself as the loss of the outputs"
+        raise Wrong(f"loss is not a mean over examples: {gave}; {advice}; {ignored}", argument="loss")
+
+
+def _check_uneven(network: Network) -> None:
+    """Repeat that check on the two examples with the fewest and with the most targets that count, if their numbers differ."""
+    data = network.data
+    target = (
+        data.get("labels") if isinstance(data, dict) else data[1] if isinstance(data, tuple) and len(data) > 1 else None
+    )
+    if not isinstance(target, Tensor) or target.is_floating_point() or target.ndim < 2:
+        return
+    counts = (target != IGNORED_TARGET).reshape(len(target), -1).sum(1)
+    pair = torch.stack([counts.argmin(), counts.argmax()])
+    if counts[pair[0]] == counts[pair[1]]:
+        return
+    batch = network.take(pair)
+    with torch.no_grad(), user_code("running the model and its loss on two examples"):
+        loss = network.batch_loss(network.theta, batch)
+    _check_mean(network, batch, loss)
 
 
 def _notes(network: Network, attention: bool) -> list[str]:

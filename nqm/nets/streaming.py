@@ -20,7 +20,7 @@ from ..sampling.replicas import check_whole
 from ..types import Wrong
 from .network import PASS_EXAMPLES, Likelihood, Network
 from .preflight import FIRST_EXAMPLES, MEAN_ERROR
-from .trees import EMPTY, Tree, count, indexed, leaves, tree_map
+from .trees import EMPTY, Tree, as_tensors, count, indexed, leaves, tree_map
 
 Pad = Any
 """A number that fills up shorter examples, or a tree of numbers nested like a batch."""
@@ -101,7 +101,7 @@ class Indexed(Supply):
             _refuse_changes("the first examples of the dataset")
 
     def rows(self, index: Iterable[int]) -> Tree:
-        return _plain(self.join([self.dataset[i] for i in index]))
+        return as_tensors(self.join([self.dataset[i] for i in index]))
 
     def batches(self, size: int) -> Iterator[Tree]:
         assert self.known is not None
@@ -129,7 +129,7 @@ class Passed(Supply):
     def _read(self) -> Iterator[Tree]:
         seen = None
         for batch in self.data:
-            plain = _plain(batch)
+            plain = as_tensors(batch)
             if seen is None:
                 self.first = plain if self.first is None else self.first
                 if not _same(self.first, plain):
@@ -285,7 +285,7 @@ def _source(data: object, pad: Pad) -> Supply:
     """The source of a Dataset, a DataLoader or an iterable."""
     join: Callable[[list[Any]], Any] = default_collate
     if pad is not None:
-        join = lambda items: joined_padded([indexed(_plain(item), None) for item in items], pad)  # noqa: E731
+        join = lambda items: joined_padded([indexed(as_tensors(item), None) for item in items], pad)  # noqa: E731
     if isinstance(data, DataLoader) and not isinstance(data.dataset, IterableDataset) and data.batch_size is not None:
         own = data.collate_fn if data.collate_fn is not default_collate else join
         return Indexed(data.dataset, own)
@@ -295,10 +295,6 @@ def _source(data: object, pad: Pad) -> Supply:
         kinds = "a Dataset, a DataLoader or an iterable of batches"
         raise Wrong(f"data must be {kinds}, got {type(data).__name__}; Network takes tensors", argument="data")
     return Passed(data, pad)
-
-
-def _plain(batch: object) -> Tree:
-    return tree_map(torch.as_tensor, dict(batch) if isinstance(batch, Mapping) else batch)  # type: ignore[return-value]
 
 
 def _same(one: Tree, other: Tree) -> bool:

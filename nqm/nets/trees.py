@@ -32,6 +32,19 @@ def tree_map(function: Callable[..., object], tree: T, *others: T) -> T:
     return cast(T, function(*trees))
 
 
+def as_tensors(batch: object, argument: str = "data") -> Tree:
+    """A batch as a tree of tensors: mappings become dicts, lists tuples, arrays and numbers tensors; text is refused."""
+    if isinstance(batch, Mapping):
+        return {key: as_tensors(part, argument) for key, part in batch.items()}
+    if isinstance(batch, (tuple, list)) and not all(isinstance(part, (int, float, bool)) for part in batch):
+        return tuple(as_tensors(part, argument) for part in batch)
+    try:
+        return torch.as_tensor(batch)
+    except (TypeError, ValueError, RuntimeError) as error:
+        found = f"{argument} has {type(batch).__name__} {batch!r:.40} where a tensor is needed"
+        raise Wrong(f"{found}; leave out what the model and the loss do not take", argument=argument) from error
+
+
 def joined(trees: Sequence[T], join: Callable[[tuple[Tensor, ...]], Tensor]) -> T:
     """Join trees of one shape tensor by tensor, by ``torch.cat`` or ``torch.stack``."""
     return tree_map(lambda *tensors: join(tensors), *trees)
@@ -63,10 +76,11 @@ def collect(data: object, examples: int | None = None) -> tuple[Tree, list[str]]
         return _all_of(data, examples), [note]
     if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
         return _all_of(DataLoader(data, batch_size=256), examples), []
-    if isinstance(data, Mapping):
-        data = dict(data)
-    if isinstance(data, (tuple, list, dict, Tensor)):
-        return _some_of(tree_map(torch.as_tensor, cast(Tree, data)), examples), []
+    if isinstance(data, list) and data and all(isinstance(one, Mapping) for one in data):
+        remedy = "give a DataLoader of them, whose collate_fn makes tensors, or tensors that hold all of them"
+        raise Wrong(f"data is a list of {len(data):,} dicts, as of examples or batches; {remedy}", argument="data")
+    if isinstance(data, (tuple, list, Mapping, Tensor)):
+        return _some_of(as_tensors(data), examples), []
     if isinstance(data, Iterable) and not isinstance(data, (str, bytes)):
         note = "the batches of the data were drawn once, and their order and augmentation are fixed from then on"
         return _all_of(data, examples), [note]
@@ -84,8 +98,7 @@ def _all_of(batches: Iterable[Any], examples: int | None) -> Tree:
     found: list[Tree] = []
     taken = 0
     for batch in batches:
-        plain = dict(batch) if isinstance(batch, Mapping) else batch
-        found.append(tree_map(torch.as_tensor, plain))
+        found.append(as_tensors(batch))
         taken += count(found[-1])
         if examples is not None and taken >= examples:
             break

@@ -136,6 +136,8 @@ def test_a_fit_of_a_users_own_function(here: Path) -> None:
         (("check", "digits", "Adam(0.1)"), "Invalid value for '[OPTIMIZER]...': Adam(lr=0.1) is not linear"),
         (("check", "digits", "--batch-sizes", "0.5"), "'--batch-sizes': training needs whole batch sizes"),
         (("check", "digits", "--store", "mine.py"), "'--store': 'mine.py' is not a file of trainings that nqm wrote"),
+        (("fit", "digits", "--memory", "zero"), "it must be a number of bytes, such as 8G or 500M, got 'zero'"),
+        (("fit", "digits", "--memory", "8X"), "it must be a number of bytes, such as 8G or 500M, got '8X'"),
         (("check", "digits", "--store", "bytes.jsonl"), "'bytes.jsonl' is not a file of trainings that nqm wrote"),
         (("fit", "nowhere:network"), "cannot import 'nowhere'"),
         (("fit", "mine:network", "--train-steps", "3"), "is for built-in workloads"),

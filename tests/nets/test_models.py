@@ -92,14 +92,15 @@ def llama() -> Network:
     return Network(transformers.LlamaForCausalLM(config), nn.CrossEntropyLoss(), ({"input_ids": TOKENS}, TOKENS))
 
 
-def bert() -> Network:
+def bert(loss: Callable[..., Tensor] | None = F.cross_entropy, mask: Tensor | None = None) -> Network:
     transformers = pytest.importorskip("transformers")
     config = transformers.BertConfig(
         vocab_size=11, hidden_size=4, num_hidden_layers=1, num_attention_heads=2, intermediate_size=6, num_labels=3,
         max_position_embeddings=8,
     )  # fmt: skip
-    data = {"input_ids": TOKENS, "attention_mask": torch.ones_like(TOKENS), "labels": LABELS}
-    return Network(transformers.BertForSequenceClassification(config), F.cross_entropy, data)
+    mask = torch.ones_like(TOKENS) if mask is None else mask
+    data = {"input_ids": TOKENS, "attention_mask": mask, "labels": LABELS}
+    return Network(transformers.BertForSequenceClassification(config), loss, data)
 
 
 X = torch.randn(6, 4, generator=torch.Generator().manual_seed(2))
@@ -166,6 +167,44 @@ def test_which_models_take_a_slow_way() -> None:
     assert any("slower" in note for note in branching.notes)
     assert made("vit").ways == Ways()
     assert not any("slower" in note for note in made("vit").notes)
+
+
+def test_a_padded_classifier_with_its_own_loss() -> None:
+    """A mask with zeros is looked at in the forward pass, so that examples cannot be vectorised, and a note says so once."""
+    mask = torch.ones_like(TOKENS)
+    mask[1, 3:], mask[4, 2:] = 0, 0
+    torch.manual_seed(3)
+    own = bert(None, mask)
+    torch.manual_seed(3)
+    given = bert(nn.CrossEntropyLoss(), mask)
+    assert not own.ways.together
+    assert own.full_loss() == pytest.approx(given.full_loss(), rel=1e-6)
+    rows = [torch.cat(list(one.example_gradients())) for one in (own, given)]
+    torch.testing.assert_close(rows[0], rows[1], rtol=1e-4, atol=1e-7)
+    v = torch.randn(2, own.dim, generator=torch.Generator().manual_seed(4))
+    there = direct(own, "hessian", v)
+    assert float((Hessian(own)(v) - there).norm() / there.norm()) < 1e-5
+    found = fit(own, steps=4, noise_vectors=2, noise_steps=2, descent=0, test=False)
+    assert sum("slower" in note for note in found.provenance.notes) == 1
+
+
+def test_targets_that_are_ignored_late_are_found() -> None:
+    """The first eight examples agree, so that only the two with the fewest and the most targets show what the loss divides by."""
+    torch.manual_seed(0)
+    tokens = torch.randint(11, (12, 5))
+    labels = tokens.clone()
+    labels[10, 2:] = -100
+    model = nn.Sequential(nn.Embedding(11, 4), nn.Linear(4, 11))
+
+    def loss(out: Tensor, target: Tensor) -> Tensor:
+        return F.cross_entropy(out.transpose(1, 2), target)
+
+    with pytest.raises(Wrong, match=r"2 examples together .* give nn\.CrossEntropyLoss itself") as told:
+        Network(model, loss, (tokens, labels))
+    assert told.value.argument == "loss"
+    assert Network(model, nn.CrossEntropyLoss(), (tokens, labels)).full_loss() == pytest.approx(
+        float(loss(model(tokens), labels)), rel=1e-5
+    )
 
 
 class Wrongly(torch.autograd.Function):

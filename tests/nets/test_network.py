@@ -131,6 +131,21 @@ def spoiled(value: float) -> nn.Module:
         (lambda: Network(nn.Linear(4, 3), F.cross_entropy, (X, Y + 1)), "data", "labels must lie from 0 to 2"),
         (lambda: Network(nn.Linear(4, 3), F.cross_entropy, (X, Y - 1)), "data", "labels must lie from 0 to 2"),
         (
+            lambda: Network(nn.Conv2d(1, 2, 1), F.cross_entropy, (torch.ones(3, 1, 5, 5), torch.full((3, 5, 5), 255))),
+            "data",
+            "labels must lie from 0 to 1, as the model has 2 outputs; data has 255 to 255; .*ignore_index",
+        ),
+        (
+            lambda: Network(nn.Linear(4, 3), F.cross_entropy, [{"input": X[0], "labels": 1}] * 5),
+            "data",
+            "a list of 5 dicts.*DataLoader",
+        ),
+        (
+            lambda: Network(nn.Linear(4, 3), F.cross_entropy, (X, ["cat"] * len(X))),
+            "data",
+            "has str 'cat' where a tensor",
+        ),
+        (
             lambda: Network(nn.Linear(4, 3), lambda o, y: F.cross_entropy(o, y, reduction="sum"), (X, Y)),
             "loss",
             "not a mean over examples",

@@ -87,7 +87,7 @@ class Monitor:
             raise Wrong("curvature_every needs loss_of, a function (model, batch) -> loss", argument="loss_of")
         self.model, self.optimizer, self.loss_of = model, optimizer, loss_of
         self.examples = None if examples is None else check_whole("examples", examples, 2)
-        self.every = check_whole("every", every or (OWN_EVERY if loss_of else GATHERED_EVERY), 1)
+        self.every = check_whole("every", (OWN_EVERY if loss_of else GATHERED_EVERY) if every is None else every, 1)
         self.pieces = check_whole("pieces", pieces, 2)
         self.curvature_every = check_whole("curvature_every", curvature_every, 0)
         self.file = None if file is None else Path(file)
@@ -192,7 +192,7 @@ class Monitor:
         estimates = [one.estimates(self.examples) for one in parts]
         if not all(math.isfinite(value) for pair in estimates for value in pair):
             raise Changed("a gradient is NaN or infinite")
-        value = self._seen.loss if loss is None else float(loss)
+        value = self._seen.loss if loss is None else float(loss.detach() if isinstance(loss, Tensor) else loss)
         row: dict[str, object] = {"step": self.steps, "loss": number(value), "lr": _rate(self.optimizer)}
         row["batch_size"] = self.batch_size
         for kind, (noise, signal) in zip(KINDS_OF_SCALE, estimates, strict=False):
@@ -214,6 +214,8 @@ class Monitor:
         parts, examples = self._gatherer.parts(weights, sizes)
         if not parts[0].a2 < parts[0].a1 ** 2:
             alone = "a step has one backward pass on one rank, which does not tell noise from signal"
+            if self._ratios["noise_scale"].count:  # the rest of an epoch may be a single microbatch
+                raise Changed(alone)
             remedy = "accumulate over two microbatches or more, or give Monitor loss_of and monitor.step the batch"
             raise Wrong(f"{alone}; {remedy}", argument="loss_of")
         return parts, examples

@@ -18,7 +18,7 @@ from ...text.imports import user_code
 from ...types import Wrong
 from ..krylov import lanczos, standard_normal
 from ..network import attention
-from ..trees import Tree, count, indexed, tree_map
+from ..trees import Tree, as_tensors, count, indexed, tree_map
 from .gathering import norms, sum_of_squares
 from .ratios import GradientParts
 
@@ -47,13 +47,13 @@ def unnoticed(model: nn.Module) -> Iterator[None]:
 
 def pieces_of(batch: object, pieces: int) -> list[Tree]:
     """The batch in ``pieces`` equal pieces, or fewer of two examples, which batch norm needs; a rest is omitted."""
-    tree = tree_map(torch.as_tensor, batch)
-    examples = count(tree)  # type: ignore[arg-type]
+    tree = as_tensors(batch, "batch")
+    examples = count(tree)
     if examples < 2:
         raise Wrong(f"a pass of the monitor's own needs two examples or more, and batch has {examples}", "batch")
     pieces = max(2, min(pieces, examples // 2))
     size = examples // pieces
-    return [indexed(tree, slice(i * size, (i + 1) * size)) for i in range(pieces)]  # type: ignore[misc]
+    return [indexed(tree, slice(i * size, (i + 1) * size)) for i in range(pieces)]
 
 
 class OwnPass:

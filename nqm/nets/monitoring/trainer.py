@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
 from transformers.trainer_callback import TrainerCallback
 
 from .monitor import Monitor
@@ -18,12 +21,15 @@ if TYPE_CHECKING:
 class TrainerMonitor(TrainerCallback):
     """Measures every step of the Trainer; ``monitor`` has the numbers.
 
-    The Trainer calls it after clipping, which multiplies the whole gradient by one factor; the monitor finds and undoes it.
+    The Trainer calls it after clipping, which multiplies the whole gradient by one factor; the monitor finds and undoes it. With
+    ``loss_of``, such as ``lambda model, batch: model(**batch).loss``, the batch is what the model was last called with, by name.
     """
 
     def __init__(self, **options: Any) -> None:
         self.options = options
         self.monitor: Monitor | None = None
+        self._batch: dict[str, Tensor] | None = None
+        self._hook: RemovableHandle | None = None
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
@@ -31,13 +37,22 @@ class TrainerMonitor(TrainerCallback):
         model: nn.Module = given["model"]
         optimizer: Optimizer = given["optimizer"]
         self.monitor = Monitor(model, optimizer, **{"start": state.global_step, "reduction": "mean", **self.options})
+        if self.monitor.loss_of:
+            self._hook = model.register_forward_pre_hook(self._called, with_kwargs=True)
+
+    def _called(self, module: nn.Module, args: tuple[object, ...], named: Mapping[str, object]) -> None:
+        """Keep the tensors of a call under a gradient whose first axis runs over examples."""
+        if torch.is_grad_enabled():
+            self._batch = {name: part for name, part in named.items() if isinstance(part, Tensor) and part.ndim}
 
     def on_pre_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
     ) -> None:
         assert self.monitor
-        self.monitor.step()
+        self.monitor.step(batch=self._batch)
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
         if self.monitor:
             self.monitor.close()
+        if self._hook:
+            self._hook.remove()

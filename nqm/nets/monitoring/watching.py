@@ -72,16 +72,19 @@ class Watched(Tabular):
         return self.steps_at(batch_size) * batch_size / self.batch_size
 
     def ramp(self) -> list[dict[str, Any]]:
-        """Batch sizes that follow the noise scale: the present one times powers of two, each from the step at which it is reached.
+        """Batch sizes that follow the noise scale: the present one times powers of two, each from the step after which the noise
+        scale stays above it.
 
-        The last row may be extrapolated, from the slope of log noise scale over log step in the later half of the measurements.
+        Measurements whose interval has no upper end do not count; there is no ramp if none is left. The last row may be
+        extrapolated, from the slope of log noise scale over log step in the later half of the measurements.
         """
-        step, scale = self.columns["step"], self.columns[self.scale]
-        fine = np.isfinite(scale) & (scale > 0)
+        step, scale, _, high = (self.columns[name] for name in ("step", *(name + end for name, end in self._ends())))
+        fine = np.isfinite(scale) & (scale > 0) & np.isfinite(high)
         if not fine.any():
             return []
         step, scale = step[fine], scale[fine]
-        power = np.maximum.accumulate(np.floor(np.log2(scale / self.batch_size)))
+        lowest = np.minimum.accumulate(scale[::-1])[::-1]  # from each measurement on
+        power = np.floor(np.log2(lowest / self.batch_size))
         first = np.flatnonzero(np.diff(power, prepend=-np.inf) > 0)
         size = np.maximum(1, np.round(self.batch_size * 2.0 ** power[first]))
         rows = [
@@ -147,8 +150,11 @@ def watch(file: str | Path) -> Watched:
     path = Path(file)
     if not path.is_file():
         raise Wrong(f"there is no file {str(path)!r}; Monitor(..., file=...) writes one", argument="file")
-    if not path.read_bytes().strip():
+    text = path.read_bytes().strip()
+    if not text:
         raise Wrong(f"{path} is empty: the monitor has not measured a step yet", argument="file")
+    if text.startswith(b"{") and b"}" not in text:
+        raise Wrong(f"{path} has no whole line yet: the monitor is writing its first one", argument="file")
     sheet = read_sheet(path)
     missing = [name for name in ("step", "batch_size", "noise_scale") if name not in sheet.columns]
     if missing:

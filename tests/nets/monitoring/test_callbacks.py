@@ -150,6 +150,36 @@ def test_trainer_of_hugging_face(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("own", [True, False])
+def test_trainer_without_accumulation_and_with_a_rest(own: bool, tmp_path: Path) -> None:
+    """A pass of its own takes the batch of the model; and an epoch that ends with one microbatch does not end the training."""
+    pytest.importorskip("accelerate")
+    transformers = pytest.importorskip("transformers")
+    arguments = transformers.TrainingArguments(
+        str(tmp_path), per_device_train_batch_size=8, gradient_accumulation_steps=1 if own else 3, num_train_epochs=1,
+        report_to=[], save_strategy="no", use_cpu=True, disable_tqdm=True, learning_rate=0.0,
+    )  # fmt: skip
+    loss_of = (lambda model, batch: model(**batch)["loss"]) if own else None
+    callback = Monitor.trainer(file=tmp_path / "run.jsonl", every=1, loss_of=loss_of)
+    trainer = transformers.Trainer(WithLoss(), arguments, train_dataset=Rows(), callbacks=[callback])
+    if own:
+        trainer.train()
+    else:
+        with pytest.warns(UserWarning, match="step 6 was not measured: a step has one backward pass"):
+            trainer.train()
+    found = rows(tmp_path / "run.jsonl")
+    assert [row["batch_size"] for row in found] == ([8] * 16 if own else [24] * 5)
+    x, y = data()
+    exact = torch.stack(
+        [torch.cat([g.reshape(-1) for g in torch.autograd.grad(F.cross_entropy(m(x[i]), y[i]), list(m.parameters()))])
+         for m in [model_of()] for i in range(len(x))]
+    )  # fmt: skip
+    trace = float(exact.var(0, correction=0).sum())
+    noise = np.array([row["noise"] for row in found])
+    assert abs(noise.mean() - trace) < 4 * noise.std() / len(noise) ** 0.5
+
+
+@pytest.mark.slow
 def test_trainer_of_hugging_face_with_ragged_sequences(tmp_path: Path) -> None:
     """Each token has the same weight there, so a microbatch has the weight of its tokens."""
     pytest.importorskip("accelerate")

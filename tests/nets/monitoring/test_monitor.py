@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+from collections import UserDict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -264,6 +265,10 @@ def test_wrong_calls_get_a_sentence() -> None:
         Monitor(model, optimizer, loss_of=loss_of).step()
     with pytest.raises(Wrong, match="needs two examples"):
         Monitor(model, optimizer, loss_of=loss_of).step(batch=batch_of(1, 0))
+    with pytest.raises(Wrong, match="batch has str 'cat' where a tensor is needed"):
+        Monitor(model, optimizer, loss_of=loss_of).step(batch=(*batch_of(2, 0), ["cat", "cat"]))
+    with pytest.raises(Wrong, match="every must be a whole number from 1, got 0"):
+        Monitor(model, optimizer, every=0)
     with pytest.raises(Wrong, match="curvature_every needs loss_of"):
         Monitor(model, optimizer, curvature_every=10)
     with pytest.raises(Wrong, match="reduction must be"):
@@ -311,6 +316,26 @@ def test_a_pass_of_its_own_against_direct_sums() -> None:
     noise = (small - big) / (1 / 5 - 1 / 20)
     assert monitor._ratios["curvature_noise_scale"].noise == pytest.approx(float(noise), rel=1e-4)
     assert monitor._ratios["curvature_noise_scale"].signal == pytest.approx(float(signal), rel=1e-3)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_batch_may_be_any_mapping_and_a_loss_may_have_its_graph() -> None:
+    """As tokenizers of Hugging Face return them, and as a loop has it at hand."""
+    model = model_of()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def loss_by_name(model: nn.Module, batch: object) -> Tensor:
+        return F.cross_entropy(model(batch["x"]), batch["y"])  # type: ignore[index]
+
+    monitor = Monitor(model, optimizer, loss_of=loss_by_name)
+    x, y = batch_of(16, 0)
+    loss = loss_by_name(model, {"x": x, "y": y})
+    row = monitor.step(loss, batch=UserDict(x=x, y=y))
+    assert row is not None
+    assert row["loss"] == pytest.approx(float(loss.detach()))
+    plain = Monitor(model, optimizer, loss_of=loss_of).step(batch=(x, y))
+    assert plain is not None
+    assert row["noise"] == pytest.approx(plain["noise"], rel=1e-6)
 
 
 def test_file_is_a_log_and_can_be_watched(tmp_path: Path) -> None:

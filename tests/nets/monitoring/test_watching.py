@@ -69,6 +69,13 @@ def test_ramp_follows_a_power_law(tmp_path: Path) -> None:
     assert len(falling) == 1
 
 
+def test_a_ramp_does_not_follow_what_does_not_last(tmp_path: Path) -> None:
+    """Neither a maximum that passes, nor measurements without an upper end."""
+    ramp = watch(write(tmp_path / "run.jsonl", [4000.0, 100.0, 70.0, 260.0, 300.0])).ramp()
+    assert [(row["step"], row["batch_size"]) for row in ramp] == [(1, 64), (4, 256)]
+    assert watch(write(tmp_path / "run.jsonl", [70.0, 260.0], noise_scale_high=None)).ramp() == []
+
+
 def test_a_resumed_training_and_a_line_that_is_being_written(tmp_path: Path) -> None:
     file = write(tmp_path / "run.jsonl", [1.0, 2.0, 3.0, 20.0, 30.0], [1, 2, 3, 2, 3])
     file.write_text(file.read_text() + '{"step": 4, "lo')
@@ -81,6 +88,9 @@ def test_wrong_files_get_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").touch()
     with pytest.raises(Wrong, match="has not measured a step yet"):
         watch(tmp_path / "empty.jsonl")
+    (tmp_path / "begun.jsonl").write_text('{"step": 1, "loss": 0.7')
+    with pytest.raises(Wrong, match="no whole line yet"):
+        watch(tmp_path / "begun.jsonl")
     (tmp_path / "other.jsonl").write_text('{"step": 1, "loss": 2}\n{"step": 2, "loss": 2}\n')
     with pytest.raises(Wrong, match="not the file of a Monitor"):
         watch(tmp_path / "other.jsonl")
