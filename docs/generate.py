@@ -40,7 +40,7 @@ MEAN_FIELD_PAGE = Path(__file__).with_name("mean-field.md")
 PREDICTED_PAGE = Path(__file__).with_name("predicted.md")
 CHECKS = Path(__file__).with_name("checks")
 RESULTS_PAGE = Path(__file__).with_name("results.md")
-WORKLOADS = ("digits", "fashion_mlp", "fashion_cnn", "moby_transformer", "cifar_resnet8")
+WORKLOADS = ("digits", "fashion_mlp", "fashion_cnn", "mnist_cnn", "moby_transformer", "cifar_resnet8")
 WORDS = ("workload", "network", "optimizer", "variant")  # columns of docs/checks that are not numbers
 NEAR_EDGE = 0.74  # settings of prediction.csv at this multiple of the largest stable rate or more are near the edge
 FISHER = "fisher_cifar_resnet8"  # of docs/checks
@@ -231,6 +231,43 @@ def checks_table() -> str:
     return markdown(["workload", "rates", "model", *(f"{t:,} steps" for t in steps)], lines)
 
 
+def bars_table() -> str:
+    """What each built-in workload has been checked at, and how its errors and intervals stand."""
+    lines = []
+    for name in WORKLOADS:
+        usual = [row for row in read_rows("prediction") if row["network"] == name]
+        parts = {"prediction": [row for row in usual if row["excess"] < NEAR_EDGE and not row["short"]]}
+        if (CHECKS / f"{name}.csv").exists():
+            parts[name] = [row for row in checked_rows(name) if row["rate"] <= RANGE]
+        for file, rows in parts.items():
+            if rows:
+                lines.append((f"`{name}`", f"[`{file}`](checks/{file}.csv)", *_bars(rows)))
+    names = [
+        "workload",
+        "file",
+        "batch sizes",
+        "real losses",
+        "300 steps",
+        "1,000 steps",
+        "worst of all",
+        "interval holds",
+    ]
+    return markdown(names, lines)
+
+
+def _bars(rows: Table) -> list[str]:
+    """Batch sizes, range of losses, median errors after 300 and 1,000 steps, the worst error of all, and coverage."""
+    off = {
+        t: [abs(r["predicted"] / r["trained"] - 1) for r in rows if r["steps"] == t] for t in distinct(rows, "steps")
+    }
+    sizes, losses = ([row[key] for row in rows] for key in ("batch_size", "trained"))
+    held = [row["low"] <= row["trained"] <= row["high"] for row in rows if "low" in row]
+    ends = [f"{min(sizes):,.0f} to {max(sizes):,.0f}", f"{max(losses):.3g} to {min(losses):.3g}"]
+    medians = [percent(float(np.median(off[t]))) if t in off else "not run" for t in (300, 1000)]
+    share = f"{np.mean(held):.0%} of {len(held)}" if held else "not recorded"
+    return [*ends, *medians, percent(max(map(max, off.values()))), share]
+
+
 def predictions_table() -> str:
     """Errors and coverage on each network of docs/checks/prediction.csv, and past the edge of stability."""
     rows = read_rows("prediction")
@@ -298,6 +335,7 @@ def predicted_page() -> str:
 def nets_page() -> str:
     tables = {
         "checks": checks_table(),
+        "bars": bars_table(),
         "predictions": predictions_table(),
         "adamw": adamw_table(),
         "fisher": fisher_table(),

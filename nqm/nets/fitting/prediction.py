@@ -78,7 +78,7 @@ UNKNOWN = dict.fromkeys(("band_signal", "band_noise", "band_edges", "noise_scale
 BIN_RATIO = 3.0  # errors are pooled over bins of effective lr x steps; the two ends of a bin have this ratio
 PAST_DESCENT = 1.05  # a prediction that goes further than this multiple of the descent says so
 EDGE_FACTOR = (
-    8.0  # factor for which intervals past the edge of stability allow; with it they held 89% of 180 real losses
+    8.0  # factor for which intervals past the edge of stability allow; with it they held 86% of 180 real losses
 )
 UNSTABLE = (
     "outside the stable region of the measured curvature, so nothing is predicted: the quadratic {message}. "
@@ -97,8 +97,8 @@ PAST_EDGE = (
     "the interval allows for a factor of {factor:g}"
 )
 PAST_HORIZON = (
-    "this is {ratio:.2g} times as far as the descent of the fit, and past its end predictions were off by 4% in the median and "
-    "fourfold at worst; fit again with a longer horizon"
+    "this is {ratio:.2g} times as far as the descent of the fit, and past its end predictions were off by 3% in the median and "
+    "sevenfold at worst; fit again with a longer horizon"
 )
 UNLIKE_TRAINING = ("eval mode", "measured in float32")
 """Words in the notes on a network that say that it was measured otherwise than it is usually trained."""

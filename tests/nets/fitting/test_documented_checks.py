@@ -92,9 +92,9 @@ def test_what_messages_say_about_the_edge_and_past_the_descent_is_measured() -> 
     every = generate().read_rows("prediction")
     past = [row for row in every if row["excess"] > 1 and not row["short"]]
     inside = np.mean([row["low"] <= row["trained"] <= row["high"] for row in past])
-    assert (len(past), inside) == (180, pytest.approx(0.89, abs=0.005))
+    assert (len(past), inside) == (180, pytest.approx(0.86, abs=0.005))
     beyond = [row for row in every if row["short"] and row["past"] > 1 and row["excess"] < 0.74]
     errors = [abs(row["predicted"] / row["trained"] - 1) for row in beyond]
-    assert np.median(errors) == pytest.approx(0.04, abs=0.005)
-    assert max(errors) == pytest.approx(3, abs=0.5)
-    assert "off by 4% in the median and fourfold at worst" in PAST_HORIZON
+    assert np.median(errors) == pytest.approx(0.03, abs=0.005)
+    assert max(errors) == pytest.approx(6, abs=0.5)
+    assert "off by 3% in the median and sevenfold at worst" in PAST_HORIZON

@@ -14,7 +14,7 @@ from nqm.nets.estimates import Measure
 from nqm.nets.fitting.descent import Descent
 from nqm.nets.fitting.edge import excess
 from nqm.nets.fitting.following import followed
-from nqm.nets.fitting.hits import FirstHits, Sampled, first_hits, looks, tuned_for_hits
+from nqm.nets.fitting.hits import MOST_NOISE, SLOWED, FirstHits, Sampled, first_hits, looks, tuned_for_hits
 from nqm.nets.fitting.model import Fit
 from nqm.optimizers import Optimizer
 from nqm.types import Wrong
@@ -64,18 +64,21 @@ def test_hits_are_those_of_a_plain_loop() -> None:
 
 
 def test_the_rate_to_take_has_the_earliest_end_with_the_error_of_the_fit() -> None:
-    """By hand from the sampled trainings and the interval of each rate; a search of real trainings takes the smallest median."""
+    """By hand from sampled trainings, noise and interval of each rate; a search of real trainings takes the smallest median."""
     fit, factors = given(), (0.5, 1.0, 2.0, 4.0)
-    ends, medians = list[float](), list[float]()
+    ends, medians, shares = list[float](), list[float](), list[float]()
     for factor in factors:
         setting = SGD(0.02 * factor), 8
         hit = first_hits(fit, *setting, 0.7, most=300)
         ahead = fit.predict(*setting, list(range(1000)))
         usual, late = (float(np.argmax(curve <= 0.7)) for curve in (ahead.loss, ahead.high))
-        ends.append(math.ceil(hit.high * late / usual) if late else math.inf)
+        assert ahead.run.noise is not None
+        shares.append(float(ahead.run.noise[int(hit.steps)] / 8 / ahead.loss[int(hit.steps)]))
+        ends.append(math.ceil(math.ceil((1 + SLOWED * shares[-1]) * hit.high) * late / usual) if late else math.inf)
         medians.append(hit.steps)
     safe, soon = (tuned_for_hits(fit, SGD(0.02), 100, 8, 0.7, factors=factors, searched=s) for s in (False, True))
-    assert safe.late == min(ends)
+    quiet = max(MOST_NOISE, min(shares))
+    assert safe.late == min(end for end, share in zip(ends, shares, strict=True) if share <= quiet)
     assert soon.steps == min(medians)
     assert soon.error == (1.0, 1.0)
 
@@ -91,7 +94,7 @@ def test_first_hits_come_before_the_expected_loss_arrives() -> None:
     assert 0 < found.low <= found.steps <= found.high
     assert found.steps < expected
     assert first_hits(fit, SGD(0.1), 4, target).hits.tolist() == found.hits.tolist()
-    assert tuned_for_hits(fit, SGD(0.1), expected, 4, target).steps <= found.steps
+    assert tuned_for_hits(fit, SGD(0.1), expected, 4, target, searched=True).steps <= found.steps
 
 
 def test_only_sgd_is_tried_past_the_edge_and_only_if_asked() -> None:
