@@ -14,7 +14,7 @@ from nqm.paper.network_studies import TITLES, names, table_of
 from nqm.show.tables import Table, column, distinct, markdown
 from nqm.show.verdict import Finding
 
-SUMMARY = ("fashion_cnn", "fashion_validation", "digits", "moby_transformer", "cifar_resnet8")
+SUMMARY = ("fashion_cnn", "fashion_wide", "fashion_validation", "digits", "moby_transformer", "cifar_resnet8")
 """Studies whose trainings begin at the start: those of the summary and of the table of verdicts."""
 
 

@@ -10,6 +10,7 @@ from ..show.tables import Table
 FOLDER = Path(__file__).parent / "studies"
 TITLES = {
     "fashion_cnn": "CNN on Fashion-MNIST",
+    "fashion_wide": "the same CNN, another study",
     "fashion_validation": "the same CNN, validation loss",
     "digits": "MLP on digits",
     "digits_variants": "MLP on digits, variants",

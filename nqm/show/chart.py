@@ -102,7 +102,7 @@ class Panel:
 
 def chart(
     panels: Sequence[Panel], path: str | Path | None = None, size: tuple[float, float] | None = None,
-    key: Sequence[Line] = (), title: str = "", heights: Sequence[float] = (),
+    key: Sequence[Line] = (), title: str = "", heights: Sequence[float] = (), columns: int = 0,
 ) -> Figure:  # fmt: skip
     """A figure with the panels side by side, written to ``path`` if given.
 
@@ -112,6 +112,7 @@ def chart(
     key : lines whose labels make one legend below all panels; the figure grows by its height.
     title : written above all panels.
     heights : if given, the panels stand below each other with these relative heights.
+    columns : if given, the panels stand in rows of this many.
     """
     check_path(path)
     import matplotlib
@@ -124,9 +125,12 @@ def chart(
         if heights:
             grid = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
         else:
-            grid = figure.subplots(1, len(panels), squeeze=False)
-        for axes, panel in zip(grid.ravel(), panels, strict=True):
+            columns = columns or len(panels)
+            grid = figure.subplots(-(-len(panels) // columns), columns, squeeze=False)
+        for axes, panel in zip(grid.ravel(), panels, strict=False):
             _draw(axes, panel)
+        for axes in grid.ravel()[len(panels) :]:
+            axes.set_axis_off()
         if title:
             figure.suptitle(title, fontsize=MATPLOTLIB_STYLE["axes.titlesize"])
         if key:

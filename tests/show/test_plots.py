@@ -280,3 +280,11 @@ def test_a_map_shows_its_cells_its_edge_and_its_best() -> None:
     assert edge.get_xdata() == pytest.approx(found.boundary[:, 0])
     assert (fewest.get_xdata()[0], fewest.get_ydata()[0]) == pytest.approx((best["x"], 1 / (1 - best["y"])))
     assert axes.get_ylabel() == "1 / (1 - momentum)"
+
+
+def test_panels_stand_in_rows() -> None:
+    """Five panels in rows of three: two rows, and the sixth place is empty."""
+    panels = [Panel([Line([1, 2], [1, 2], "a")], "x", "y", title=f"{i}") for i in range(5)]
+    axes = chart(panels, columns=3).axes
+    assert [one.get_title() for one in axes if one.axison] == ["0", "1", "2", "3", "4"]
+    assert len({round(one.get_position().y0, 3) for one in axes}) == 2

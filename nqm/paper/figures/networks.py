@@ -16,7 +16,8 @@ CAPTION = (
     "the package and were not run for this report."
 )
 
-WIDTH, HEIGHT = 3.0, 3.2  # Inches of a panel.
+WIDTH, HEIGHT = 3.0, 3.0  # Inches of a panel.
+COLUMNS = 3  # Panels of a row.
 
 
 def data(study: PaperStudy | None = None) -> Table:
@@ -38,8 +39,10 @@ def draw(table: Table) -> Figure:
         panels.append(
             Panel(lines, "batch size", "steps to the target", "log2", "log2", legend="none", title=TITLES[name])
         )
-    size = (WIDTH * len(panels), HEIGHT)
-    return chart(panels, size=size, key=[Line([], [], name, colors[name], marker="o") for name in every])
+    size = (WIDTH * COLUMNS, HEIGHT * -(-len(panels) // COLUMNS))
+    return chart(
+        panels, size=size, columns=COLUMNS, key=[Line([], [], name, colors[name], marker="o") for name in every]
+    )
 
 
 def findings(table: Table, study: PaperStudy) -> list[Finding]:
