@@ -48,7 +48,7 @@ def adam_rows(network: Network) -> Iterator[Row]:
         found = {lr: [first_hit(network, Adam(lr), size, s) for s in range(ADAM_SEEDS)] for lr in ADAM_RATES}
         best = min(found.values(), key=lambda hits: float(np.median(hits)))
         metric = fit(network, optimizer=Adam(0.01), batch_size=size)
-        ahead = arrivals_of(metric, Adam(), [size], TARGET, growth=GROWTH)
+        ahead = arrivals_of(metric, Adam(), [size], TARGET, growth=GROWTH, searched=True)
         yield row_of("Adam", size, (float(np.median(best)), min(best), max(best)), ahead, 0)
 
 
