@@ -211,6 +211,8 @@ class Fit(Readable):
         columns |= {f"top_{k}": v for k, v in self.top.items()}
         columns |= {f"metric_{k}": v for k, v in self.metric.columns().items()} if self.metric else {}
         measured = vars(self.descent) if self.descent else {}
+        if self.descent and not self.descent.rising:  # Files of earlier versions do not have it.
+            measured = {k: v for k, v in measured.items() if k != "rising"}
         columns |= {f"descent_{k}": np.atleast_1d(v) for k, v in measured.items() if v is not None}
         about = {"format": FIT_FORMAT, "loss": self.loss, "examples": self.examples, "note": self.note}
         if path.suffix.lower() == ".npz":
