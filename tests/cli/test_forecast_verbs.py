@@ -146,6 +146,7 @@ def test_what_was_assumed_and_is_undecided_comes_before_the_number(args: tuple[s
     assert any(character.isdigit() for character in "".join(after))  # The number follows.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("args", [args for args, _ in FORECASTS], ids=lambda args: args[0])
 @pytest.mark.parametrize("number", BROKEN)
 def test_what_cannot_be_printed_is_told(args: tuple[str, ...], number: int, capfd: pytest.CaptureFixture[str]) -> None:

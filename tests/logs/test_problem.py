@@ -132,6 +132,7 @@ def test_noise_may_keep_a_constant_rate_above_the_target(kind: Kind) -> None:
     assert hit.loss == pytest.approx(walked[-1], rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_tuning_finds_the_best_rate_of_a_fine_grid(kind: Kind) -> None:
     problem, steps = known_forecast(kind).problem, 4000

@@ -127,6 +127,7 @@ def test_tuned_momentum_is_not_beaten_by_its_neighbours() -> None:
     assert found.loss <= target
 
 
+@pytest.mark.slow
 def test_sampling_noise_costs_steps_at_small_batch() -> None:
     """Reference figures by independent stepping: the additive model needs 95,937 and 10,353 steps."""
     for B, additive in ((64, 95_937), (1024, 10_353)):

@@ -62,6 +62,7 @@ def test_schedules() -> None:
     check_reads_well(both, "4 steps in 4 pieces: lr x 1 -> 0.25, momentum x 1 -> 0.5")
 
 
+@pytest.mark.slow
 def test_a_run_says_where_it_went() -> None:
     run = PROBLEM.run(HeavyBall(0.1, 0.9), 64, 1000)
     first, last = f"{run.loss[0]:.4g}", f"{run.loss[-1]:.4g}"

@@ -22,6 +22,7 @@ from nqm.web.parts import PARTS
 FIT = {"spectrum": {"file": fit_json(), "name": "fit.json"}}
 
 
+@pytest.mark.slow
 def test_advice_is_that_of_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parts: list[Any] = []
     monkeypatch.setattr(PARTS, "tell", lambda content: parts.append(json.loads(content)))
@@ -64,6 +65,7 @@ def test_without_a_fit_it_is_said_what_to_open(endpoint: str) -> None:
     assert "need a file of nqm fit" in json.loads(content)["error"]
 
 
+@pytest.mark.slow
 def test_a_fit_of_adamw_is_advised_for_adamw() -> None:
     status, opened = upload(fit_bytes(fit=adamw_fit()), "adamw.json")
     assert (status, opened["kind"]) == (200, "fit")

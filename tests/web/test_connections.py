@@ -78,6 +78,7 @@ def test_answers_and_files_are_compressed() -> None:
         assert answer.json()["outcome"] == "finished"
 
 
+@pytest.mark.slow
 def test_a_sweep_is_sent_point_by_point() -> None:
     body = {"problem": {"spectrum": "power_law(50)"}, "optimizers": ["SGD"], "target": 0.1, "batch_sizes": [4, 16, 64]}
     with httpx.Client(base_url=hurried().address, timeout=LIMIT) as client:

@@ -209,6 +209,7 @@ def pooled(use: Callable[[Pool], Awaitable[None]], **options: Any) -> None:
     eventually(lambda: all(gone(pid) for pid in processes), "the workers to end with their pool")
 
 
+@pytest.mark.slow
 def test_the_time_limit_ends_the_process() -> None:
     async def use(pool: Pool) -> None:
         (worker,) = pool.processes

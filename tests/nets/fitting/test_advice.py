@@ -85,6 +85,7 @@ def test_one_family_alone_is_tuned_and_what_is_set_in_it_stays() -> None:
     assert half.optimizer.momentum == 0.5  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_seconds_are_steps_times_seconds_per_step_on_straight_lines() -> None:
     advice = one_family()
     each = {16: 0.1, 64: 0.1, 128: 0.3, 256: 0.7}
@@ -95,6 +96,7 @@ def test_seconds_are_steps_times_seconds_per_step_on_straight_lines() -> None:
     assert set(plain.seconds_per_step.values()) == {2.0}
 
 
+@pytest.mark.slow
 def test_the_band_holds_the_scatter_of_trainings_and_the_error_of_the_fit() -> None:
     """Both ends by hand, from the interval of the prediction."""
     advice, found = one_family(), digits()[1]

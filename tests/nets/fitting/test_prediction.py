@@ -61,6 +61,7 @@ def test_real_training_is_predicted() -> None:
     assert without.loss[-1] / plain.trained.loss[-1] - 1 > 0.1  # what the bend is for
 
 
+@pytest.mark.slow
 def test_the_horizon_follows_the_errors() -> None:
     found = checked()
     horizon = found.horizon()

@@ -60,6 +60,7 @@ def test_the_best_batch_size_has_the_smallest_product(known: BatchChoice, b: flo
     assert np.log2(chosen.batch_size / 256) == int(np.log2(chosen.batch_size / 256))
 
 
+@pytest.mark.slow
 def test_a_law_without_the_one_would_show(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nqm.nets.monitoring.choosing.steps_ratio", lambda b, B, reference: reference / B)
     with pytest.raises(AssertionError):

@@ -74,6 +74,7 @@ def test_smoothing_is_the_weighted_ratio() -> None:
     assert other.estimate() == ratio.estimate()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "size"), [(40, 64), (200, 64), (200, 16)])
 def test_intervals_hold_the_ratio(count: int, size: int) -> None:
     rng, exact, held, runs = np.random.default_rng(3), NOISE / SIGNAL, 0, 400
