@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from prose import NUMBERS, Prose
+from results_prose import RESULTS_NUMBERS
 
 import nqm
 from nqm.cli import main
@@ -254,7 +255,10 @@ def test_commands_in_the_readme_are_valid(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "prose",
-    [pytest.param(one, id=f"{one.page}: {one.sentence[:50]}", marks=[pytest.mark.slow] * one.slow) for one in NUMBERS],
+    [
+        pytest.param(one, id=f"{one.page}: {one.sentence[:50]}", marks=[pytest.mark.slow] * one.slow)
+        for one in (*NUMBERS, *RESULTS_NUMBERS)
+    ],
 )
 def test_numbers_in_sentences(prose: Prose) -> None:
     if prose.needs:
