@@ -28,7 +28,6 @@ from ...search.sweeps import Sweep, excess_at, sweep
 from ...types import Array, Progress, Wrong
 from ..estimates import Estimate
 from .adaptive import AdaptiveRun, inner_of
-from .edge import capped
 from .following import followed
 from .hits import BAND, MAX_SAMPLED_STEPS, RATE_FACTORS, FirstHits, quantile_of, tuned_for_hits
 
@@ -166,12 +165,19 @@ def quadratic_at(fit: Fit, target: float) -> tuple[Quadratic, float] | str:
 
 
 def problem_at(fit: Fit, target: float, goal: float, spectrum: Spectrum | None = None) -> Quadratic:
-    """The quadratic of the fit, or of another spectrum of its network, with its noise as at the target."""
+    """The quadratic of the fit, or of another spectrum of its network, with its noise as at the target.
+
+    The noise lies along the curvatures at the target, kappa h, whose edge of stability limits learning rates too; the signal along
+    those at the checkpoint, because phi has been measured with them.
+    """
     given = fit.spectrum if spectrum is None else spectrum
     if fit.bend is None:
         return Quadratic(given)
     scale = float(fit.bend.loudness(target)) / max(fit.bend.slope_at(goal), LEAST_SLOPE)
-    return Quadratic(Spectrum(given.h, given.c * scale, given.s))
+    quiet, loud = given.s > 0, given.c > 0
+    h = np.concatenate([given.h[quiet], float(fit.bend.sharpening(target)) * given.h[loud]])
+    c = np.concatenate([np.zeros(quiet.sum()), given.c[loud] * scale])
+    return Quadratic(Spectrum(h, c, np.concatenate([given.s[quiet], np.zeros(loud.sum())])))
 
 
 def _expected(fit: Fit, family: Optimizer, batch_sizes: Sequence[float], target: float) -> Sweep:
@@ -216,8 +222,7 @@ def _near(fit: Fit, average: Optimizer, size: float, steps: int) -> bool:
     assert isinstance(average, Averaging)
     assert fit.bend is not None
     times = np.unique(np.geomspace(1, max(steps, 1), NEAR_POINTS).astype(int))
-    modes = capped(fit.spectrum, average.inner, None)
-    signal, noise = followed(fit.bend, modes, average.inner, size, times)
+    signal, noise = followed(fit.bend, fit.spectrum, average.inner, size, times)
     return bool(np.max(signal + noise / size) <= FARTHEST_LOSS * fit.loss)
 
 

@@ -5,18 +5,20 @@ fixed quadratic does not change. This departure depends mostly on how far the tr
 So it is measured once, along about a hundred full gradients, for every optimizer, learning rate and batch size. With q(k)
 the loss of the quadratic, L(k) that of the network and C(k) the covariance of its gradients after k steps of the descent,
 
-    phi(q(k)) = L(k)        and        f(L(k)) = tr C(k) / tr C(0):
+    phi(q(k)) = L(k),        f(L(k)) = tr C(k) / tr C(0)        and        kappa(L(k)) = h_max(k) / h_max(0):
 
-the corrected ("bent") loss of the quadratic, and the gradient noise at a loss. `following` predicts with both.
+the corrected ("bent") loss of the quadratic, the gradient noise at a loss, and the largest curvature at a loss, which rises by a
+factor of two and more on some networks and falls on others. `following` predicts with all three.
 
 The descent is heavy ball with lr = 1 / largest curvature and momentum 1/2. It travels twice as far as gradient descent in the
-same steps, and stays stable until the curvature is three times the measured one (gradient descent: twice). Its rate rises to
-that in its first steps. So it measures how the loss departs while the largest curvatures decay, which is where most of the loss of
+same steps, and stays stable until the curvature is three times the measured one (gradient descent: twice); it is braked where
+curvature grows (`brake`). Its rate rises to that in its first steps. So it measures how the loss departs while the largest curvatures decay, which is where most of the loss of
 a fresh network goes, and it does not oscillate along them.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -44,10 +46,24 @@ SWINGING_STEPS = 10
 """A descent of an earlier version began at its full learning rate. The first point of its phi comes after this many steps, in which
 oscillations along the largest curvatures decay to 3%, as momentum^(step / 2)."""
 IDENTITY_SHARE = 0.3  # phi of such a descent is the identity for this share of the way to its first point
+BRAKED = 1.5
+"""Largest curvature, over that at the checkpoint, up to which a descent keeps its learning rate; from then on the rate falls as the
+curvature rises. At three times it would be unstable, and between two measurements curvature may still grow by a factor of two."""
+LONGEST = 3  # a descent whose rate was braked takes at most this many times the steps that it would take otherwise
 PATIENCE_STEPS, PATIENCE_SHARE = 10, 0.25
 """A descent ends after this many steps without a new minimum of the loss, or this share of all steps if that is more."""
+SLOWING = 0.6
+"""Noise adds h x^2 / 2 to the loss, so it pulls weights back from where curvature is larger. Along the descent this part of the loss
+grows as the trace of the curvature, and that as a power of the largest curvature: 0.66, 0.53, 0.5 and 0.76 on four networks, in the
+mean 0.6."""
+LEAST_KEPT = 0.25  # least share of its gradient that the signal keeps; where noise would hold it back entirely, networks still descend
 NOISE_EVERY = 5  # gradient noise is measured at one in so many of the steps at which the loss is computed
-NOISE_EXAMPLES = 512  # number of examples whose gradients are squared for that
+NOISE_EXAMPLES = (
+    512  # number of examples whose gradients are squared for that, and whose largest curvature is measured there
+)
+FIRST_PRODUCTS, NEXT_PRODUCTS = 16, 8
+"""Lanczos steps that find the largest curvature: at the checkpoint from the gradient, and at later points from the vector of the
+point before."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +78,7 @@ class Descent:
         None  # tr C over that at the checkpoint, NaN at steps where it was not measured; None if nowhere
     )
     rising: int = 0  # number of first steps in which the learning rate rose; 0 in files of earlier versions
+    sharpness: Array | None = None  # largest curvature over that at the checkpoint, NaN or None like the noise
 
     @property
     def optimizer(self) -> HeavyBall:
@@ -70,8 +87,15 @@ class Descent:
 
     @property
     def schedule(self) -> Schedule | None:
-        """The multipliers of the learning rate."""
-        return rising_rate(self.rising) if self.rising else None
+        """The multipliers of the learning rate: it rises at first, and is braked where curvature has grown."""
+        if not self.rising:
+            return None
+        last = max(int(self.steps[-1]), 1)
+        brakes = np.ones(last)
+        for t, growth in zip(self.steps, [1.0] if self.sharpness is None else self.sharpness, strict=False):
+            if growth > 0:
+                brakes[int(t) :] = brake(float(growth))
+        return Schedule(np.ones(last, int), rising_rate(self.rising).multipliers("lr", last) * brakes)
 
     @property
     def reach(self) -> float:
@@ -96,29 +120,103 @@ def steps_to(reach: float) -> int:
     return max(RISING_STEPS, math.ceil(reach * (1 - DESCENT_MOMENTUM) + slow))
 
 
-def descend(network: Network, lr: float, steps: int, progress: Progress | None = None) -> Descent:
-    """Follow full gradients; the descent ends early if the loss stops falling, as in an unstable region, or on Ctrl-C."""
-    from ..training.loop import Batches, walk
+def brake(growth: float) -> float:
+    """What the learning rate of a descent is multiplied by, from the step on at which curvature is found to have grown so much.
+
+    >>> brake(1.2), brake(3.0)
+    (1.0, 0.5)
+    """
+    return min(1.0, BRAKED / growth)
+
+
+def descend(
+    network: Network, lr: float, steps: int, progress: Progress | None = None, curvature: str | None = None,
+    reach: float = 0.0,
+) -> Descent:  # fmt: skip
+    """Follow full gradients; the descent ends early if the loss stops falling, as in an unstable region, or on Ctrl-C.
+
+    It takes so many ``steps``, and up to `LONGEST` times as many if a rate that was braked has not come to this ``reach`` by then.
+    """
+    from ...sampling.stepping import Stepper
+    from ..training.loop import Unknown
     from .budget import give_back
 
     give_back()
-    times, optimizer = report_steps(steps, "log", DESCENT_POINTS), HeavyBall(lr, DESCENT_MOMENTUM)
-    times = np.union1d(times, np.arange(1, min(RISING_STEPS, steps) + 1))
-    kept, losses, batches = [0], [network.full_loss()], Batches(network.examples, (0,))
-    noise, usual = [1.0], total_noise(network)
-    rate = rising_rate(RISING_STEPS)
+    usual, noisy, sharp = HeavyBall(lr, DESCENT_MOMENTUM), total_noise(network), Sharpness(network, curvature)
+    stepper = Stepper(usual, usual.begin(network.theta, Unknown()), math.inf, rising_rate(RISING_STEPS))
+    kept, losses, noise, sharpness = [0], [network.full_loss()], [1.0], [1.0]
+
+    def found() -> Descent:
+        columns = (np.array(column) for column in (kept, losses, noise))
+        return Descent(lr, DESCENT_MOMENTUM, *columns, RISING_STEPS, np.array(sharpness))
+
+    def gradient(theta: Tensor, _: float) -> Tensor:
+        if progress:
+            progress(min(stepper.t + 1, steps), steps)
+        return network.gradient(theta)
+
     try:
-        for i, theta in walk(network, optimizer, math.inf, times, rate, batches=batches, progress=progress):
-            loss, t = network.full_loss(theta), int(times[i])
+        for t in _times(steps):
+            if t > steps and found().reach >= reach:
+                break
+            stepper.to(t, gradient)
+            theta = stepper.weights()
+            loss = network.full_loss(theta)
             if loss < losses[-1]:
                 kept.append(t)
                 losses.append(loss)
-                noise.append(total_noise(network, theta) / usual if len(kept) % NOISE_EVERY == 0 else math.nan)
+                measured = len(kept) % NOISE_EVERY == 0
+                noise.append(total_noise(network, theta) / noisy if measured else math.nan)
+                sharpness.append(sharp.growth(theta) if measured else math.nan)
+                if sharpness[-1] > 0:
+                    stepper.switch(HeavyBall(lr * brake(sharpness[-1]), DESCENT_MOMENTUM), stepper.state)
             elif not t - kept[-1] <= max(PATIENCE_STEPS, PATIENCE_SHARE * t) or not loss < math.inf:
                 break
     except KeyboardInterrupt:
         pass
-    return Descent(lr, DESCENT_MOMENTUM, np.array(kept), np.array(losses), np.array(noise), RISING_STEPS)
+    return found()
+
+
+def _times(steps: int) -> list[int]:
+    """The steps at which the loss of a descent is computed; those past its end are for one whose rate was braked."""
+    first = np.union1d(report_steps(steps, "log", DESCENT_POINTS), np.arange(1, min(RISING_STEPS, steps) + 1))
+    beyond = np.arange(steps, LONGEST * steps + 1, max(1, steps // 10))[1:]
+    return [*map(int, first), *map(int, beyond)]
+
+
+def _spread(network: Network) -> Tensor:
+    """The examples on which noise and the largest curvature are measured along a descent, spread evenly over the data."""
+    import torch
+
+    count = min(NOISE_EXAMPLES, network.examples)
+    return torch.arange(count, device="cpu") * network.examples // count
+
+
+class Sharpness:
+    """The largest curvature along a descent, over that at the checkpoint, by Lanczos on some of the examples."""
+
+    def __init__(self, network: Network, curvature: str | None) -> None:
+        self.network, self.curvature = copy.copy(network), curvature
+        index = _spread(network)
+        self.network.data, self.network.examples = network.take(index), len(index)
+        self.vector = self.network.gradient()
+        self.usual = self._largest(network.theta, FIRST_PRODUCTS)
+
+    def growth(self, theta: Tensor) -> float:
+        """h_max / h_max(0) at these weights; NaN where there is no positive curvature."""
+        found = self._largest(theta, NEXT_PRODUCTS)
+        return found / self.usual if found > 0 and self.usual > 0 else math.nan
+
+    def _largest(self, theta: Tensor, products: int) -> float:
+        from ..curvature import curvature_of
+        from ..krylov import lanczos
+
+        if not bool(self.vector.any()) or not bool(self.vector.isfinite().all()):
+            return math.nan
+        operator = curvature_of(self.network.at(theta), self.curvature, vectors=1)
+        values, vectors = lanczos(operator, self.vector, products, keep=True)[0].ritz(1)
+        self.vector = vectors[0]
+        return float(values[0])
 
 
 def total_noise(network: Network, theta: Tensor | None = None) -> float:
@@ -127,9 +225,8 @@ def total_noise(network: Network, theta: Tensor | None = None) -> float:
 
     from .budget import in_small_pieces
 
-    count = min(NOISE_EXAMPLES, network.examples)
-    index = torch.arange(count, device="cpu") * network.examples // count
-    squares, mean = 0.0, torch.zeros_like(network.theta)
+    index = _spread(network)
+    count, squares, mean = len(index), 0.0, torch.zeros_like(network.theta)
     for rows in in_small_pieces(network).example_gradients(theta, index):
         squares += float(torch.linalg.vector_norm(rows, dtype=torch.float64) ** 2)
         mean += rows.sum(0) / count
@@ -143,6 +240,14 @@ def _noise(descent: Descent) -> tuple[Array, Array]:
         return descent.loss[:1].copy(), np.ones(1)
     known = np.flatnonzero(descent.noise > 0)[::-1]
     return descent.loss[known], descent.noise[known]
+
+
+def _sharpness(descent: Descent) -> tuple[Array, Array]:
+    """Losses in rising order and the largest curvature at each, over that at the checkpoint; the latter alone if not measured."""
+    if descent.sharpness is None:
+        return descent.loss[:1].copy(), np.ones(1)
+    known = np.flatnonzero(descent.sharpness > 0)[::-1]
+    return descent.loss[known], descent.sharpness[known]
 
 
 class Bend:
@@ -161,7 +266,7 @@ class Bend:
             if loss[0] - near > loss[1]:
                 q, loss = np.insert(q, 1, q[0] - near), np.insert(loss, 1, loss[0] - near)
         self.q, self.loss, self.offset = q[::-1], loss[::-1], offset
-        self.noise = _noise(descent)
+        self.noise, self.sharpness = _noise(descent), _sharpness(descent)
 
     @cached_property
     def _inside(self) -> PchipInterpolator:
@@ -194,6 +299,18 @@ class Bend:
         losses, values = self.noise
         inside = np.maximum(loss, losses[0])
         return np.exp(np.interp(np.log(inside), np.log(losses), np.log(values))) * np.clip(loss / losses[0], 0, 1)
+
+    def sharpening(self, loss: Array | float) -> Array:
+        """kappa: the largest curvature at a loss, over that at the checkpoint; constant outside of the descent."""
+        losses, values = self.sharpness
+        inside = np.clip(loss, losses[0], losses[-1])
+        return np.exp(np.interp(np.log(inside), np.log(losses), np.log(values)))
+
+    def kept(self, signal: float, noise: float) -> float:
+        """The share of its gradient that the signal keeps if noise adds so much to the loss (`following`)."""
+        from ...engine.kernels.following import kept
+
+        return kept(signal, noise, *self.sharpness, SLOWING, LEAST_KEPT)
 
     def slope_at(self, q: float) -> float:
         """The derivative of phi at a loss q of the quadratic, for q within the descent."""

@@ -28,6 +28,12 @@ def excess(spectrum: Spectrum, optimizer: Optimizer, schedule: Schedule | None) 
     return largest * float(max(rates, default=0.0)) / limit
 
 
+def ceiling(spectrum: Spectrum, optimizer: Optimizer) -> float:
+    """The largest curvature that a network keeps at the unscheduled rate: `EDGE_SHARE` of that at which it is at the edge."""
+    over, power = excess(spectrum, optimizer, None), 1 - optimizer.preconditioning
+    return float(spectrum.h.max()) * (EDGE_SHARE / over) ** (1 / power) if over > 0 and power > 0 else math.inf
+
+
 def capped(spectrum: Spectrum, optimizer: Optimizer, schedule: Schedule | None) -> Spectrum:
     """The spectrum with no curvature above `EDGE_SHARE` of that at which the largest rate of the run is at the edge."""
     over = excess(spectrum, optimizer, schedule)

@@ -6,7 +6,14 @@ With phi the bend and f the noise of `descent`, both measured along the same ful
     L(t) = phi(signal(t)) + noise(t) / B,        noise(t) = sum over s < t of K(t, s) f(L(s))
 
 where signal(t) is the loss of the quadratic without noise, and K(t, s) the loss of the quadratic at step t per unit of
-gradient noise at step s. Noise is added to phi, because phi says how much further than its quadratic the network descends
+gradient noise at step s. In K the curvatures h are those of the loss on the way, kappa(L(s)) h, with kappa from `descent` too:
+noise along a curvature that comes close to the edge of stability grows, whatever phi says of the signal. They stay below what the
+learning rate allows (`edge`). And where curvature rises as the loss falls, noise slows the signal: with n the noise in the loss, it
+descends on L + n, and n grows along the way. Its gradient is multiplied by
+
+    1 - SLOWING gamma n / L,        gamma = -d ln kappa / d ln L > 0.
+
+Noise is added to phi, because phi says how much further than its quadratic the network descends
 along small curvatures, while noise is mostly along large ones. Above the loss at the checkpoint f is constant.
 
 Signal and noise separate, as on a quadratic. Every step is a linear one, so schedules, averages and momenta need nothing
@@ -25,6 +32,8 @@ from ...engine.trajectory import Trajectory, fade
 from ...optimizers.base import Optimizer
 from ...problems.coupled import check_gradient_point
 from ...types import Array, Wrong
+from .descent import LEAST_KEPT, SLOWING
+from .edge import capped, ceiling
 
 if TYPE_CHECKING:
     from .descent import Bend
@@ -35,7 +44,10 @@ MAX_FOLLOWED_STEPS = 10**6  # longest prediction whose noise follows the loss, b
 def followed(
     bend: Bend, spectrum: Spectrum, optimizer: Optimizer, batch_size: float, times: Array, schedule: Schedule | None = None
 ) -> tuple[Array, Array]:  # fmt: skip
-    """Signal and noise at the reported steps; the loss is ``signal + noise / batch_size``."""
+    """Signal and noise at the reported steps; the loss is ``signal + noise / batch_size``.
+
+    Past the edge of stability the curvatures of the spectrum are capped (`edge`).
+    """
     if times[-1] > MAX_FOLLOWED_STEPS:
         ask = f"ask for at most {MAX_FOLLOWED_STEPS:,} steps, or for the plain quadratic (bent=False, --quadratic)"
         raise Wrong(f"a prediction of {times[-1]:,} steps takes too long; {ask}", argument="steps")
@@ -54,17 +66,25 @@ def _every_step(
     """Signal and noise of the quadratic at steps 0, 1, ..., ``steps``, as the rows of an array."""
     from ...engine.kernels.following import follow
 
-    path, found = Trajectory(optimizer, spectrum.h, schedule), np.zeros((2, steps + 1))
+    modes, highest = capped(spectrum, optimizer, schedule), ceiling(spectrum, optimizer)
+    path, found = Trajectory(optimizer, modes.h, schedule), np.zeros((2, steps + 1))
     state = path.start()
-    x, N, mass = state.A[:, 0].copy(), state.Q.copy(), spectrum.count * spectrum.h / 2
-    ws, wn = mass * spectrum.s, mass * spectrum.c
+    x, N, mass = state.A[:, 0].copy(), state.Q.copy(), modes.count * modes.h / 2
+    ws, wn, extra = mass * modes.s, mass * modes.c, np.zeros_like(modes.h)
     found[0, 0] = ws @ path.read(state, 0)[0]
     for t, end, system in path.stretches(0, steps):
         parts = follow(
             *system, x, N, path.gradient_point(t), path.row(end), ws, wn, 1 / batch_size, bend.offset,
-            *bend.pieces, *bend.noise,
+            *bend.pieces, *bend.noise, modes.h, spectrum.h, extra, _most(highest, schedule, t, end),
+            *bend.sharpness, SLOWING, LEAST_KEPT,
         )  # fmt: skip
         seen = fade(optimizer, np.arange(t + 1, end + 1), end)
         found[:, t + 1 : end + 1] = np.stack(parts) * seen
     found[0] += bend.offset
     return found
+
+
+def _most(highest: float, schedule: Schedule | None, t: int, end: int) -> Array:
+    """The largest curvature that the network keeps at each of the steps t .. end; ``highest`` at the unscheduled rate."""
+    rate = np.ones(end - t) if schedule is None else schedule.multipliers("lr", end - t, t)
+    return highest / np.maximum(rate, 1e-300)

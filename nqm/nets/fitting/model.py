@@ -263,7 +263,10 @@ class Fit(Readable):
             rising = int(np.ravel(data.get("descent_rising", 0))[0])
             if not 0 <= rising <= RISING_STEPS:
                 raise Wrong(f"its descent has a rate that rises for {rising} steps, and {RISING_STEPS} is the most")
-            descent = Descent(float(lr[0]), float(momentum[0]), steps.astype(int), loss, noise, rising)
+            sharpness = np.asarray(data["descent_sharpness"], float) if "descent_sharpness" in data else None
+            if any(column is not None and column.shape != steps.shape for column in (loss, noise, sharpness)):
+                raise Wrong("its descent should have a loss, a noise and a largest curvature for each step")
+            descent = Descent(float(lr[0]), float(momentum[0]), steps.astype(int), loss, noise, rising, sharpness)
         note = dict(data["note"])
         about = Provenance.from_dict(note), Horizon.from_dict(note["horizon"]) if "horizon" in note else None
         tested = Tested.from_dict(note["tested"]) if "tested" in note else None

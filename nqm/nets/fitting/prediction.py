@@ -96,6 +96,10 @@ PAST_EDGE = (
     "the learning rate is {over:.3g} times the largest stable one, so curvature is taken to come down to the edge of stability; "
     "the interval allows for a factor of {factor:g}"
 )
+SHARPENED = (
+    "on the way the largest curvature grows to {growth:.2g} times that at the checkpoint, and there the learning rate is {over:.3g} times "
+    "the largest stable one: trainings swing, and predictions are rough"
+)
 PAST_HORIZON = (
     "this is {ratio:.2g} times as far as the descent of the fit, and past its end predictions were off by 3% in the median and "
     "sevenfold at worst; fit again with a longer horizon"
@@ -209,19 +213,21 @@ def _corrected(
     assert fit.bend is not None
     size, shown = sizes
     over = excess(fit.spectrum, optimizer, schedule)
-    modes = capped(fit.spectrum, optimizer, schedule)
-    run = Quadratic(modes).run(optimizer, size, [0], schedule)
+    run = Quadratic(capped(fit.spectrum, optimizer, schedule)).run(optimizer, size, [0], schedule)
     if over > KNOWN_EXCESS or not run.outcome.ok:
         return _refused(fit, run, UNKNOWN_RATE.format(over=over, known=2))
-    signal, noise = followed(fit.bend, modes, optimizer, size, times, schedule)
+    signal, noise = followed(fit.bend, fit.spectrum, optimizer, size, times, schedule)
     message = Outcome.finished.value.format(steps=int(times[-1]))
     unit = shown / size if math.isfinite(shown) else 1.0  # noise is shown per example of the batch that was asked for
     parts = {"steps": times, "loss": signal + noise / size, "signal": signal, "noise": noise * unit}
     run = replace(run, batch_size=shown, floor=math.nan, message=message, **parts, **UNKNOWN)
     found = Prediction(run, run.loss, run.loss, reach, horizon_of(fit))
     remarks = list(_remarks(fit, found))
+    growth = float(np.max(fit.bend.sharpening(run.loss)))
     if over > 1:
         remarks.append(PAST_EDGE.format(over=over, factor=EDGE_FACTOR))
+    elif over * growth > 1:
+        remarks.append(SHARPENED.format(growth=growth, over=over * growth))
     low, high = interval(fit, found, EDGE_FACTOR if over > 1 else 1.0)
     return replace(found, low=low, high=high, remarks=tuple(remarks))
 

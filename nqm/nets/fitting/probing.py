@@ -175,7 +175,8 @@ def fit(
         network.gradient()
     gradient = (perf_counter() - start) / TIMED_GRADIENTS
     gradients = descent_steps(float(signal.top["h"].max()), descent, horizon)
-    path = descend(network, 1 / float(signal.top["h"].max()), gradients, progress) if gradients else None
+    rate, reach = 1 / float(signal.top["h"].max()), horizon[0] * horizon[1] if horizon else 0.0
+    path = descend(network, rate, gradients, progress, curvature, reach) if gradients else None
     about = Provenance(
         network=network.name, step=network.step, parameters=network.dim, curvature=operator.name, seed=seed,
         lanczos_steps=len(signal.krylov), noise_vectors=noise.probes, noise_steps=noise_made,

@@ -10,7 +10,8 @@ import pytest
 from nqm import EMA, SGD, HeavyBall, Lookahead, Nesterov, Polyak, Quadratic, Spectrum, linear
 from nqm.engine.schedule import Schedule
 from nqm.engine.trajectory import Trajectory
-from nqm.nets.fitting.descent import Bend, Descent
+from nqm.nets.fitting.descent import LEAST_KEPT, SLOWING, Bend, Descent
+from nqm.nets.fitting.edge import excess
 from nqm.nets.fitting.following import MAX_FOLLOWED_STEPS, followed
 from nqm.optimizers import Optimizer
 from nqm.types import Array, Wrong
@@ -26,13 +27,77 @@ OPTIMIZERS = (
 )
 
 
-def bend(noise: list[float] | None = None) -> Bend:
+RISING = [1.0, 1.5, math.nan, 0.9, 1.8, 1.7]  # a largest curvature that rises, falls and rises again
+
+
+def bend(noise: list[float] | None = None, sharpness: list[float] | None = None) -> Bend:
     """A network whose loss falls further than its quadratic, and whose noise falls and then rises again."""
     steps = np.array([0, 10, 20, 40, 80, 160])
     problem = Quadratic(SPECTRUM)
     q = problem.run(HeavyBall(1.0, 0.5), math.inf, steps.tolist()).signal + OFFSET
     given = [1.0, 0.8, 0.5, math.nan, 0.7, 0.2] if noise is None else noise
-    return Bend(Descent(1.0, 0.5, steps, q[0] * (q / q[0]) ** 1.5, np.array(given)), problem, OFFSET)
+    loss, sharp = q[0] * (q / q[0]) ** 1.5, None if sharpness is None else np.array(sharpness)
+    return Bend(Descent(1.0, 0.5, steps, loss, np.array(given), sharpness=sharp), problem, OFFSET)
+
+
+def by_systems(phi: Bend, optimizer: Optimizer, batch_size: float, steps: int, schedule: Schedule | None) -> Array:
+    """Losses step by step, with the optimizer's own system at whatever curvature the modes have, for each source of noise alone.
+
+    Noise sees the curvature kappa(L) h, up to 0.9 of that at the edge; the signal a gradient of which it keeps a share.
+    """
+    path, h, ends = Trajectory(optimizer, SPECTRUM.h, schedule), SPECTRUM.h, 0.9 / excess(SPECTRUM, optimizer, None)
+    rates = np.ones(steps) if schedule is None else schedule.multipliers("lr", steps)
+
+    def arrays(G: list[list[object]], b: list[object]) -> tuple[Array, Array]:
+        full = np.array([[np.broadcast_to(e, h.shape) for e in row] for row in G], float)  # type: ignore[arg-type]
+        return full + np.eye(len(G))[..., None], np.array([np.broadcast_to(e, h.shape) for e in b], float)  # type: ignore[arg-type]
+
+    def at(slots: list[float], x: Array) -> Array:
+        return (np.array([np.broadcast_to(e, h.shape) for e in slots], float) * x).sum(0)
+
+    x = np.array([np.broadcast_to(e, h.shape) for e in optimizer.initial()], float)
+    sources, curvature, reported = list[Array](), h.copy(), [float(phi(np.array(h @ SPECTRUM.s / 2 + OFFSET)))]
+
+    def parts(slots: list[float]) -> tuple[float, float]:
+        signal = float(phi(np.array(h @ (SPECTRUM.s * at(slots, x) ** 2) / 2 + OFFSET)))
+        return signal, sum(float(curvature @ at(slots, one) ** 2) / 2 for one in sources) / batch_size
+
+    for t in range(steps):
+        held = path.held(t)
+        signal, noise = parts(held.gradient_point(t))
+        loss, batch = signal + noise, schedule.at(t)[2] if schedule else 1.0
+        slopes = -np.diff(np.log(phi.sharpness[1])) / np.diff(np.log(phi.sharpness[0]))
+        i = int(np.searchsorted(phi.sharpness[0], signal, side="right")) - 1
+        gamma = max(float(slopes[i]), 0.0) if 0 <= i < len(slopes) else 0.0
+        share = max(LEAST_KEPT, 1 - SLOWING * gamma * noise / loss)
+        curvature = np.minimum(float(phi.sharpening(loss)) * h, np.maximum(ends / rates[t], h))
+        A, b = arrays(*held.system(curvature, t))
+        sources = [np.einsum("ijx,jx->ix", A, one) for one in sources]
+        sources.append(b * np.sqrt(phi.loudness(loss) * SPECTRUM.c / batch))
+        x = np.einsum("ijx,jx->ix", arrays(*held.system(share * h, t))[0], x)
+        reported.append(sum(parts(optimizer.readout(t + 1))))
+    return np.array(reported)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=str)
+@pytest.mark.parametrize(
+    "schedule", [None, linear(30) & Schedule([10, 20], batch_size=[1.0, 4.0])], ids=["", "scheduled"]
+)
+def test_curvature_follows_the_loss(optimizer: Optimizer, schedule: Schedule | None) -> None:
+    phi, times = bend(sharpness=RISING), np.array([0, 1, 2, 9, 10, 11, 30])
+    signal, noise = followed(phi, SPECTRUM, optimizer, 4.0, times, schedule)
+    expected = by_systems(phi, optimizer, 4.0, 30, schedule)[times]
+    np.testing.assert_allclose(signal + noise / 4.0, expected, rtol=1e-11)
+    plain = sum(followed(bend(), SPECTRUM, optimizer, 4.0, times, schedule)[i] / (1, 4.0)[i] for i in (0, 1))
+    assert np.abs(plain / expected - 1).max() > 1e-3
+
+
+def test_signal_is_not_sped_up_where_curvature_falls() -> None:
+    falling, rising = bend(sharpness=[1.0, 0.8, 0.6, 0.4, 0.3, 0.2]), bend(sharpness=[1.0, 1.2, 1.5, 2.0, 3.0, 5.0])
+    at = float(np.sqrt(falling.loss[0] * falling.loss[-1]))
+    assert falling.kept(at, 0.5 * at) == 1.0
+    assert LEAST_KEPT <= rising.kept(at, 0.5 * at) < rising.kept(at, 0.1 * at) < 1.0
+    assert rising.kept(2 * float(rising.loss[-1]), at) == rising.kept(at, 0.0) == 1.0
 
 
 def by_sum(

@@ -23,14 +23,16 @@ REPLICAS = 4000
 
 
 @cache
-def given() -> Fit:
+def given(sharpness: tuple[float, ...] | None = None) -> Fit:
     """A fit with signal and noise on the largest curvature, signal alone and noise alone on others."""
     h, g2 = np.array([2.0, 0.5, 0.05]), np.array([0.5, 0.2, 0.05])
     signal, noise = Measure.of([(h, g2)]), Measure.of([(np.array([2.0, 1.0]), np.array([1.5, 0.8]))])
     plain = Fit(signal, noise, 1.0, 100)
     steps = np.array([0, 10, 20, 40, 80])
     q = plain.problem.run(HeavyBall(0.5, 0.5), math.inf, steps.tolist()).signal + plain.offset
-    descent = Descent(0.5, 0.5, steps, (q / q[0]) ** 1.5, np.array([1.0, 0.7, 0.5, 0.4, 0.2]))
+    sharp = None if sharpness is None else np.array(sharpness)
+    noises = np.array([1.0, 0.7, 0.5, 0.4, 0.2])
+    descent = Descent(0.5, 0.5, steps, (q / q[0]) ** 1.5, noises, sharpness=sharp)
     return Fit(signal, noise, 1.0, 100, descent=descent)
 
 
@@ -48,6 +50,22 @@ def test_the_mean_over_trainings_is_the_expected_loss(optimizer: Optimizer) -> N
     error = losses.std() / math.sqrt(REPLICAS)
     assert abs(losses.mean() - signal - noise / 64) < 4 * error
     assert abs(losses.mean() - signal - 1.1 * noise / 64) > 4 * error if isinstance(optimizer, SGD) else True
+
+
+@pytest.mark.parametrize("optimizer", [SGD(0.6), HeavyBall(0.1, 0.8), EMA(SGD(0.3), 0.9)], ids=str)
+def test_the_mean_over_trainings_is_the_expected_loss_where_curvature_changes(optimizer: Optimizer) -> None:
+    """The same with a largest curvature that rises up to the edge of SGD(0.6); without the rise the mean is another one."""
+    fit, plain = given((1.0, 1.5, 2.0, 2.5, 3.0)), given()
+    assert fit.bend is not None
+    assert plain.bend is not None
+    walk = Sampled(fit, Trajectory(optimizer, fit.spectrum.h), 64, REPLICAS, np.random.default_rng(1))
+    for _ in range(40):
+        walk.step()
+    losses, error = walk.losses(), walk.losses().std() / math.sqrt(REPLICAS)
+    signal, noise = (float(part[0]) for part in followed(fit.bend, fit.spectrum, optimizer, 64, np.array([40])))
+    assert abs(losses.mean() - signal - noise / 64) < 4 * error
+    signal, noise = (float(part[0]) for part in followed(plain.bend, fit.spectrum, optimizer, 64, np.array([40])))
+    assert abs(losses.mean() - signal - noise / 64) > 4 * error
 
 
 def test_hits_are_those_of_a_plain_loop() -> None:
@@ -105,7 +123,7 @@ def test_only_sgd_is_tried_past_the_edge_and_only_if_asked() -> None:
         (SGD(0.9 * edge), False, 0),
         (SGD(0.9 * edge), True, 1),
     ):
-        tried = [tuned_for_hits(fit, tuned, 50, 1e6, 0.8, factors=(f,), searched=past) for f in (1.0, 1.9)]
+        tried = [tuned_for_hits(fit, tuned, 50, 1e6, 0.8, factors=(f,), searched=past) for f in (1.0, 1.3)]
         assert sum(excess(fit.spectrum, one.optimizer, None) > 1 for one in tried) == beyond
     assert tuned_for_hits(fit, SGD(0.1), 50, 64, 0.8).most == 150
     assert tuned_for_hits(fit, SGD(0.1), 1, 64, 0.8).most == 64

@@ -9,17 +9,19 @@ from html import escape
 
 import numpy as np
 import pytest
+import torch
 from fitted import digits
 from models import mlp
 from reading import check_reads_well
 
 from nqm import EMA, SGD, Adam, HeavyBall, Nesterov, linear
 from nqm.engine.schedule import Schedule
+from nqm.nets.curvature import curvature_of
 from nqm.nets.fitting.descent import Bend, Descent, descend
 from nqm.nets.fitting.prediction import PLAIN_HORIZON, USUAL_HORIZON, Horizon
 from nqm.nets.fitting.probing import fit
 from nqm.nets.fitting.validation import Check, check, settings
-from nqm.nets.training.loop import train
+from nqm.nets.training.loop import Batches, train, walk
 from nqm.nets.workloads import workload
 
 
@@ -143,6 +145,19 @@ def test_a_descent_stops_where_the_loss_rises() -> None:
     short = Descent(0.1, 0.5, np.array([0]), np.array([network.full_loss()]))
     problem = fit(network, steps=4, noise_steps=2, descent=0).problem
     assert Bend(short, problem, 0.0)(0.3) == 0.3
+
+
+def test_the_largest_curvature_along_a_descent_is_that_of_the_dense_matrix() -> None:
+    network = mlp()
+    usual = float(torch.linalg.eigvalsh(curvature_of(network).dense().double())[-1])
+    path = descend(network, 1 / usual, 40)
+    assert path.sharpness is not None
+    known = np.flatnonzero(np.isfinite(path.sharpness))
+    assert len(known) > 4
+    batches, times = Batches(network.examples, (0,)), path.steps[known[1:]]
+    for i, theta in walk(network, path.optimizer, math.inf, times, path.schedule, batches=batches):
+        largest = float(torch.linalg.eigvalsh(curvature_of(network.at(theta)).dense().double())[-1])
+        assert path.sharpness[known[i + 1]] == pytest.approx(largest / usual, rel=0.02)
 
 
 def test_settings_cover_the_range() -> None:
