@@ -12,8 +12,8 @@ factor of two and more on some networks and falls on others. `following` predict
 
 The descent is heavy ball with lr = 1 / largest curvature and momentum 1/2. It travels twice as far as gradient descent in the
 same steps, and stays stable until the curvature is three times the measured one (gradient descent: twice); it is braked where
-curvature grows (`brake`). Its rate rises to that in its first steps. So it measures how the loss departs while the largest curvatures decay, which is where most of the loss of
-a fresh network goes, and it does not oscillate along them.
+curvature grows (`brake`). Its rate rises to that in its first steps. So it measures how the loss departs while the largest
+curvatures decay, which is where most of the loss of a fresh network goes, and it does not oscillate along them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ SLOWING = 0.6
 """Noise adds h x^2 / 2 to the loss, so it pulls weights back from where curvature is larger. Along the descent this part of the loss
 grows as the trace of the curvature, and that as a power of the largest curvature: 0.66, 0.53, 0.5 and 0.76 on four networks, in the
 mean 0.6."""
-LEAST_KEPT = 0.25  # least share of its gradient that the signal keeps; where noise would hold it back entirely, networks still descend
+LEAST_KEPT = 0.25  # least share of its gradient that the signal keeps; networks descend even where noise would stop it
 NOISE_EVERY = 5  # gradient noise is measured at one in so many of the steps at which the loss is computed
 NOISE_EXAMPLES = (
     512  # number of examples whose gradients are squared for that, and whose largest curvature is measured there
@@ -147,8 +147,8 @@ def descend(
     kept, losses, noise, sharpness = [0], [network.full_loss()], [1.0], [1.0]
 
     def found() -> Descent:
-        columns = (np.array(column) for column in (kept, losses, noise))
-        return Descent(lr, DESCENT_MOMENTUM, *columns, RISING_STEPS, np.array(sharpness))
+        columns = {"steps": kept, "loss": losses, "noise": noise, "sharpness": sharpness}
+        return Descent(lr, DESCENT_MOMENTUM, rising=RISING_STEPS, **{k: np.array(v) for k, v in columns.items()})
 
     def gradient(theta: Tensor, _: float) -> Tensor:
         if progress:

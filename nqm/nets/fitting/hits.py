@@ -48,7 +48,8 @@ SEARCHED_EXCESS = 1.3
 searches were 1.0 to 1.3 times that one: 1.13 on digits, 0.98 on a CNN, and 1.1 on an MLP with GELU."""
 SLOWED = 0.5
 """Noise slows trainings by more than the model has (`following`). With a share n of noise in the loss on arrival, they took as many
-steps as were sampled on digits after 100 steps, and 1 + n times as many on that MLP. A promise is 1 + SLOWED n times the sampled steps."""
+steps as were sampled on digits after 100 steps, and 1 + n times as many on that MLP. A promise is 1 + SLOWED n times the sampled
+steps."""
 LATENESS = 3.0  # sampled trainings end after this multiple of the steps after which the expected loss arrives
 FEWEST_SAMPLED_STEPS = 64  # but not before this step
 SAMPLED_STREAM = 0xF125  # stream of the random numbers of first hits

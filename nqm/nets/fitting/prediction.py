@@ -97,8 +97,8 @@ PAST_EDGE = (
     "the interval allows for a factor of {factor:g}"
 )
 SHARPENED = (
-    "on the way the largest curvature grows to {growth:.2g} times that at the checkpoint, and there the learning rate is {over:.3g} times "
-    "the largest stable one: trainings swing, and predictions are rough"
+    "on the way the largest curvature grows to {growth:.2g} times that at the checkpoint, and there the learning rate is "
+    "{over:.3g} times the largest stable one: trainings swing, and predictions are rough"
 )
 PAST_HORIZON = (
     "this is {ratio:.2g} times as far as the descent of the fit, and past its end predictions were off by 3% in the median and "
