@@ -34,7 +34,9 @@ def cut(fit: Fit, steps: int) -> Fit:
     assert found is not None
     assert found.noise is not None
     kept = found.steps <= steps
-    return replace(fit, descent=replace(found, **{k: getattr(found, k)[kept] for k in ("steps", "loss", "noise")}))
+    return replace(
+        fit, descent=replace(found, **{k: getattr(found, k)[kept] for k in ("steps", "loss", "noise", "sharpness")})
+    )
 
 
 def rows_of(name: str, fit: Fit, runs: Sequence[Run]) -> Iterator[Row]:

@@ -27,7 +27,7 @@ from .adaptive import AdaptiveRun, inner_of
 from .edge import KNOWN_EXCESS, capped, excess
 from .following import followed
 from .plots import plot_prediction
-from .testing import interval
+from .testing import interval, past_descent
 
 if TYPE_CHECKING:
     from .model import Fit
@@ -101,8 +101,8 @@ SHARPENED = (
     "{over:.3g} times the largest stable one: trainings swing, and predictions are rough"
 )
 PAST_HORIZON = (
-    "this is {ratio:.2g} times as far as the descent of the fit, and past its end predictions were off by 3% in the median and "
-    "sevenfold at worst; fit again with a longer horizon"
+    "this is {ratio:.2g} times as far as the descent of the fit, and past its end predictions were off by 14% in the median "
+    "and fifteenfold at worst; fit again with a longer horizon"
 )
 UNLIKE_TRAINING = ("eval mode", "measured in float32")
 """Words in the notes on a network that say that it was measured otherwise than it is usually trained."""
@@ -245,9 +245,9 @@ def _remarks(fit: Fit, prediction: Prediction) -> Iterator[str]:
     for note in fit.provenance.notes:
         if any(words in note for words in UNLIKE_TRAINING):
             yield f"{note}: a training that does otherwise may differ"
-    end, reach = fit.descent.reach * float(fit.spectrum.h.max()), float(prediction.reach[-1])
-    if reach > end * PAST_DESCENT:
-        yield PAST_HORIZON.format(ratio=reach / end)
+    ratio = float(past_descent(fit, prediction)[-1])
+    if ratio > PAST_DESCENT:
+        yield PAST_HORIZON.format(ratio=ratio)
 
 
 def _noise_shares(

@@ -1,8 +1,8 @@
 """The test that a fit makes of itself: a few short real trainings, and how far its predictions were from them.
 
 Two learning rates and two batch sizes of SGD are trained for a few dozen steps and predicted. How far a prediction may be off
-grows with how far it is from the checkpoint: with m(t) = |log(signal(t) / L(0))| + noise(t) / (B L(t)), the errors of all
-points give one number, the ``spread``
+grows with how far it is from the checkpoint: with m(t) = |log(signal(t) / L(0))| + noise(t) / (B L(t)) + |log kappa(L(t))|, where
+kappa is the growth of the largest curvature (`descent`), the errors of all points give one number, the ``spread``
 
     sigma^2 = mean of (log predicted - log real)^2 / (m + M0)^2
 
@@ -39,6 +39,9 @@ LEAST_SPREAD = 0.03  # added to the spread of a test in squares, because twelve 
 METRIC_WIDTH = 1.75
 """What the width of intervals of Adam and AdamW is multiplied by, because the test trains SGD in their metric and does not see v
 drift. Chosen on digits and both Fashion networks, where intervals then hold 90% of 144 real losses; docs/nets.md has a fourth."""
+PAST_WIDTH = 0.5
+"""What half the width of an interval gains, in log loss, where a prediction goes e times as far as the descent. Chosen on the 168
+real losses past the end of a descent in docs/checks/prediction.csv, of which intervals then hold 83%; without it they held half."""
 UNTESTED_SPREAD = 0.3  # spread of a fit without a test; the largest of six tested networks had 0.48, the median 0.1
 
 
@@ -75,18 +78,26 @@ class Tested:
         return {name: numbers(column) for name, column in vars(self).items()}
 
 
-def motion(prediction: Prediction, loss: float) -> Array:
-    """m: how far each predicted loss is from the checkpoint, by its signal and by its noise."""
+def motion(fit: Fit, prediction: Prediction) -> Array:
+    """m: how far each predicted loss is from the checkpoint, by its signal, by its noise and by its largest curvature."""
     run = prediction.run
-    share = run.noise / run.batch_size / np.maximum(run.loss, 1e-300)
-    return np.abs(np.log(np.maximum(run.signal, 1e-300) / loss)) + np.maximum(share, 0.0)
+    loss = np.maximum(run.loss, 1e-300)
+    share = np.maximum(run.noise / run.batch_size / loss, 0.0)
+    sharper = 1.0 if fit.bend is None else fit.bend.sharpening(loss)
+    return np.abs(np.log(np.maximum(run.signal, 1e-300) / fit.loss)) + share + np.abs(np.log(sharper))
 
 
 def half_width(fit: Fit, prediction: Prediction) -> Array:
     """Half the width of the 90% interval of the logarithm of each predicted loss."""
     spread = UNTESTED_SPREAD if fit.tested is None else fit.tested.spread
     width = WIDTH if fit.metric is None else METRIC_WIDTH * WIDTH
-    return width * math.hypot(spread, LEAST_SPREAD) * (motion(prediction, fit.loss) + REST)
+    return width * math.hypot(spread, LEAST_SPREAD) * (motion(fit, prediction) + REST)
+
+
+def past_descent(fit: Fit, prediction: Prediction) -> Array:
+    """How many times as far as the descent of the fit each predicted loss goes, in learning rate x steps; 1 within the descent."""
+    end = 0.0 if fit.descent is None else fit.descent.reach * float(fit.spectrum.h.max())
+    return np.maximum(prediction.reach / end, 1.0) if end > 0 else np.ones_like(prediction.reach)
 
 
 def interval(fit: Fit, prediction: Prediction, factor: float = 1.0) -> tuple[Array, Array]:
@@ -94,7 +105,7 @@ def interval(fit: Fit, prediction: Prediction, factor: float = 1.0) -> tuple[Arr
 
     An end that is larger than any number is infinite.
     """
-    half = np.hypot(half_width(fit, prediction), math.log(factor))
+    half = np.hypot(half_width(fit, prediction), math.log(factor) + PAST_WIDTH * np.log(past_descent(fit, prediction)))
     with np.errstate(over="ignore"):
         return prediction.loss * np.exp(-half), prediction.loss * np.exp(half)
 
@@ -111,5 +122,5 @@ def with_test(network: Network, fit: Fit, *, seed: int = 0, progress: Progress |
         show = part_of(progress, i, len(settings))
         real = train(network, optimizer, size, steps, seeds=seeds, seed=TEST_SEED + seed, progress=show)
         ahead = fit.predict(optimizer, size, steps)
-        rows.append((ahead.reach, motion(ahead, fit.loss), ahead.loss, real.loss))
+        rows.append((ahead.reach, motion(fit, ahead), ahead.loss, real.loss))
     return replace(fit, tested=Tested(*(np.concatenate(column) for column in zip(*rows, strict=True))))

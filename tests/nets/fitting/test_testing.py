@@ -50,7 +50,7 @@ def test_intervals_come_from_the_spread() -> None:
     ahead = given.predict(SGD(0.1), 8, [0, 5, 20])
     np.testing.assert_allclose(np.log(ahead.high / ahead.loss), half_width(given, ahead), rtol=1e-9)
     np.testing.assert_allclose(np.log(ahead.low / ahead.loss), -half_width(given, ahead), rtol=1e-9)
-    expected = WIDTH * math.hypot(given.tested.spread, LEAST_SPREAD) * (motion(ahead, given.loss) + REST)
+    expected = WIDTH * math.hypot(given.tested.spread, LEAST_SPREAD) * (motion(given, ahead) + REST)
     np.testing.assert_allclose(half_width(given, ahead), expected, rtol=1e-12)
     untested = replace(given, tested=None).predict(SGD(0.1), 8, [0, 5, 20])
     np.testing.assert_allclose(
