@@ -243,8 +243,11 @@ def _noise(descent: Descent) -> tuple[Array, Array]:
 
 
 def _sharpness(descent: Descent) -> tuple[Array, Array]:
-    """Losses in rising order and the largest curvature at each, over that at the checkpoint; the latter alone if not measured."""
-    if descent.sharpness is None:
+    """Losses in rising order and the largest curvature at each, over that at the checkpoint.
+
+    It is taken as constant if it was not measured, and if losses are not positive, as those of a model may be.
+    """
+    if descent.sharpness is None or not np.all(descent.loss > 0):
         return descent.loss[:1].copy(), np.ones(1)
     known = np.flatnonzero(descent.sharpness > 0)[::-1]
     return descent.loss[known], descent.sharpness[known]
@@ -303,6 +306,8 @@ class Bend:
     def sharpening(self, loss: Array | float) -> Array:
         """kappa: the largest curvature at a loss, over that at the checkpoint; constant outside of the descent."""
         losses, values = self.sharpness
+        if len(losses) < 2:
+            return np.ones_like(loss, dtype=float)
         inside = np.clip(loss, losses[0], losses[-1])
         return np.exp(np.interp(np.log(inside), np.log(losses), np.log(values)))
 

@@ -257,7 +257,9 @@ def tuned_for_hits(
     if fit.metric is None:
         sharper = 1.0 if fit.bend is None else max(1.0, float(fit.bend.sharpening(target)))
         most = SEARCHED_EXCESS if searched and isinstance(tuned, SGD) and fit.bend is not None else 1.0
-        tried = [one for one in tried if sharper * excess(fit.spectrum, one, None) <= most] or [tuned]
+        known = math.inf if fit.tested is None else 0.99 * fit.tested.diverged
+        limit = min(most / sharper, known)
+        tried = [one for one in tried if excess(fit.spectrum, one, None) <= limit] or [tuned]
     most = int(min(max(LATENESS * expected, FEWEST_SAMPLED_STEPS, cadence), MAX_SAMPLED_STEPS))
     found = [first_hits(fit, one, batch_size, target, cadence=cadence, growth=growth, most=most) for one in tried]
     if searched:

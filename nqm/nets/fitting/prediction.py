@@ -92,6 +92,10 @@ UNKNOWN_RATE = (
     "outside the stable region of the measured curvature by a factor of {over:.3g} in the learning rate, so nothing is predicted: "
     "networks are known to move to flatter regions there up to a factor of {known:g}. Real networks often recover even beyond"
 )
+DIVERGED_TEST = (
+    "nothing is predicted: the learning rate is {over:.3g} of the largest stable one of the measured curvature, and trainings of the "
+    "fit's own test diverged at {least:.3g} of it. Take a smaller one, or fit again after some steps"
+)
 PAST_EDGE = (
     "the learning rate is {over:.3g} times the largest stable one, so curvature is taken to come down to the edge of stability; "
     "the interval allows for a factor of {factor:g}"
@@ -216,6 +220,8 @@ def _corrected(
     run = Quadratic(capped(fit.spectrum, optimizer, schedule)).run(optimizer, size, [0], schedule)
     if over > KNOWN_EXCESS or not run.outcome.ok:
         return _refused(fit, run, UNKNOWN_RATE.format(over=over, known=2))
+    if fit.tested is not None and over >= fit.tested.diverged * (1 - 1e-9):
+        return _refused(fit, run, DIVERGED_TEST.format(over=over, least=fit.tested.diverged))
     signal, noise = followed(fit.bend, fit.spectrum, optimizer, size, times, schedule)
     message = Outcome.finished.value.format(steps=int(times[-1]))
     unit = shown / size if math.isfinite(shown) else 1.0  # noise is shown per example of the batch that was asked for
@@ -236,10 +242,13 @@ def _remarks(fit: Fit, prediction: Prediction) -> Iterator[str]:
     """Sentences on the test of the fit, on negative curvature, on how the network was measured, and on what lies past the descent."""
     assert fit.descent is not None
     if fit.tested is not None:
-        errors = np.abs(fit.tested.errors)
+        fine = np.isfinite(fit.tested.trained)
+        errors = np.abs(fit.tested.errors[fine]) if fine.any() else np.ones(1)
         within = f"up to lr x steps x curvature = {fit.tested.reach.max():.3g}"
         off = f"off by {np.median(errors):.1%} in the median and {errors.max():.1%} at worst"
         yield f"the fit's own test, {within}, found it {off}"
+        if not fine.all():
+            yield f"trainings of that test diverged at {fit.tested.diverged:.3g} of the largest stable learning rate"
     if fit.negative.told:
         yield fit.negative.sentence(None)
     for note in fit.provenance.notes:

@@ -61,11 +61,18 @@ class Tested:
 
     @property
     def spread(self) -> float:
-        """sigma: root mean square of the errors in log loss, per unit of motion; infinite if a training diverged."""
-        if not np.isfinite(self.trained).all():
+        """sigma: root mean square of the errors in log loss, per unit of motion, where no training diverged; infinite if all did."""
+        fine = np.isfinite(self.trained)
+        if not fine.any():
             return math.inf
-        off = np.log(self.predicted / self.trained) / (self.motion + REST)
+        off = np.log(self.predicted[fine] / self.trained[fine]) / (self.motion[fine] + REST)
         return float(np.sqrt(np.mean(off**2)))
+
+    @property
+    def diverged(self) -> float:
+        """The smallest learning rate of SGD over its largest stable one at which the test diverged; infinite if it did not."""
+        rates = self.reach / np.resize(TEST_STEPS, len(self.reach))
+        return float(np.min(rates, where=~np.isfinite(self.trained), initial=math.inf)) / 2
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Tested:

@@ -15,7 +15,17 @@ from models import mlp
 from nqm import SGD
 from nqm.nets.fitting.model import Fit
 from nqm.nets.fitting.probing import descent_steps, fit
-from nqm.nets.fitting.testing import LEAST_SPREAD, REST, TEST_STEPS, UNTESTED_SPREAD, WIDTH, half_width, motion
+from nqm.nets.fitting.testing import (
+    LEAST_SPREAD,
+    PAST_WIDTH,
+    REST,
+    TEST_STEPS,
+    UNTESTED_SPREAD,
+    WIDTH,
+    half_width,
+    interval,
+    motion,
+)
 from nqm.nets.fitting.testing import Tested as Found
 from nqm.types import Wrong
 
@@ -40,7 +50,46 @@ def test_twelve_points_are_compared_and_kept_in_files(tmp_path: Path) -> None:
 def test_the_spread_is_the_error_per_motion() -> None:
     found = Found(np.array([1.0, 2.0]), np.array([0.15, 0.45]), np.exp([0.1, -0.2]), np.ones(2))
     assert found.spread == pytest.approx(math.sqrt(((0.1 / 0.2) ** 2 + (0.2 / 0.5) ** 2) / 2))
-    assert replace(found, trained=np.array([1.0, math.inf])).spread == math.inf
+    assert replace(found, trained=np.array([1.0, math.inf])).spread == pytest.approx(0.5)
+    assert replace(found, trained=np.full(2, math.inf)).spread == math.inf
+
+
+def test_nothing_is_predicted_at_rates_at_which_the_test_diverged() -> None:
+    """The last setting of the test, at 0.6 over the largest curvature, is taken to have diverged: 0.3 of the largest stable rate."""
+    given = small()
+    assert given.tested is not None
+    assert given.tested.diverged == math.inf
+    trained = given.tested.trained.copy()
+    trained[-1] = math.inf
+    fit = replace(given, tested=replace(given.tested, trained=trained))
+    assert fit.tested is not None
+    assert fit.tested.diverged == pytest.approx(0.3)
+    top = float(fit.spectrum.h.max())
+    refused, predicted = (fit.predict(SGD(rate / top), 8, [5]) for rate in (0.6, 0.5))
+    assert not refused.run.outcome.ok
+    assert "the learning rate is 0.3 of the largest stable one" in refused.message
+    assert predicted.run.outcome.ok
+    assert "trainings of that test diverged at 0.3 of the largest stable learning rate" in predicted.message
+    assert math.isfinite(predicted.high[-1])
+
+
+def test_intervals_widen_where_curvature_has_changed_and_past_the_descent() -> None:
+    given = small()
+    assert given.descent is not None
+    assert given.bend is not None
+    ahead = given.predict(SGD(0.1), 8, [20])
+    sharp = np.where(given.descent.steps > 0, 2.0, 1.0)
+    other = replace(given, descent=replace(given.descent, sharpness=sharp, rising=0))
+    assert other.bend is not None
+    moved = other.bend.sharpening(ahead.loss)
+    assert motion(other, ahead) == pytest.approx(
+        motion(given, ahead) - np.abs(np.log(given.bend.sharpening(ahead.loss))) + np.log(moved)
+    )
+    end = given.descent.reach * float(given.spectrum.h.max())
+    far = replace(ahead, reach=np.array([2 * end]))
+    low, high = interval(given, far)
+    half = math.hypot(float(half_width(given, far)[0]), PAST_WIDTH * math.log(2))
+    assert float(np.log(high / low)[0]) == pytest.approx(2 * half)
 
 
 def test_intervals_come_from_the_spread() -> None:
