@@ -13,7 +13,7 @@ from nqm.nets.fitting.prediction import PAST_HORIZON, PLAIN_HORIZON, USUAL_HORIZ
 from nqm.show.verdict import Verdict
 
 DOCS = Path(__file__).parents[3] / "docs"
-MAIN = ["digits", "fashion_mlp", "fashion_cnn"]
+MAIN = ["digits", "fashion_mlp", "fashion_cnn", "mnist_cnn"]
 
 
 def generate() -> Any:
@@ -56,16 +56,17 @@ def test_the_fisher_matrix_of_resnet8_over_its_training() -> None:
 
 @pytest.mark.parametrize("name", MAIN)
 def test_the_bars_are_met(name: str) -> None:
-    """Four optimizers, batches of 16 to 4,096, a range of ten in learning rate; medians under 2% and 5%."""
-    found = [row for row in rows(name) if row["rate"] < 0.5]
+    """Four optimizers, batches of 16 to 4,096, a range of 25 in learning rate; medians under 1% and 2%, no setting off by 20%."""
+    found = rows(name)
     assert {16, 64, 256, 1024, 4096} == {row["batch_size"] for row in found}
     assert {row["optimizer"].split("(")[0] for row in found} == {"SGD", "HeavyBall", "Nesterov", "EMA"}
     rates = [row["rate"] for row in found]
-    assert max(rates) / min(rates) == pytest.approx(10, rel=0.02)
-    for steps, bar in ((300, 0.02), (1000, 0.05)):
+    assert max(rates) / min(rates) == pytest.approx(25, rel=0.02)
+    for steps, bar in ((300, 0.01), (1000, 0.02)):
         errors = [abs(row["error"]) for row in found if row["steps"] == steps]
-        assert len(errors) == 12
+        assert len(errors) == 16
         assert np.median(errors) < bar
+        assert max(errors) < 0.2
 
 
 def test_the_usual_horizon_is_that_of_the_checks() -> None:
@@ -92,9 +93,9 @@ def test_what_messages_say_about_the_edge_and_past_the_descent_is_measured() -> 
     every = generate().read_rows("prediction")
     past = [row for row in every if row["excess"] > 1 and not row["short"]]
     inside = np.mean([row["low"] <= row["trained"] <= row["high"] for row in past])
-    assert (len(past), inside) == (180, pytest.approx(0.86, abs=0.005))
+    assert (len(past), inside) == (260, pytest.approx(0.91, abs=0.005))
     beyond = [row for row in every if row["short"] and row["past"] > 1 and row["excess"] < 0.74]
     errors = [abs(row["predicted"] / row["trained"] - 1) for row in beyond]
-    assert np.median(errors) == pytest.approx(0.03, abs=0.005)
-    assert max(errors) == pytest.approx(6, abs=0.5)
-    assert "off by 3% in the median and sevenfold at worst" in PAST_HORIZON
+    assert np.median(errors) == pytest.approx(0.14, abs=0.005)
+    assert max(errors) == pytest.approx(14, abs=0.5)
+    assert "off by 14% in the median and fifteenfold at worst" in PAST_HORIZON
