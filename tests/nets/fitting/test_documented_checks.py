@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 from pathlib import Path
 from typing import Any
@@ -99,3 +100,39 @@ def test_what_messages_say_about_the_edge_and_past_the_descent_is_measured() -> 
     assert np.median(errors) == pytest.approx(0.14, abs=0.005)
     assert max(errors) == pytest.approx(14, abs=0.5)
     assert "off by 14% in the median and fifteenfold at worst" in PAST_HORIZON
+
+
+def test_what_is_said_of_advice_that_was_trained() -> None:
+    """docs/predicted.md: within 1.3 times 40 of 44 settings to take, 96 of 96 of one family, 6 of 8 of AdamW, none of these late."""
+    page, found = (DOCS / "predicted.md").read_text(), advice_rows()
+    kept = {
+        part: [
+            1 / 1.3 <= row["ratio"] <= 1.3
+            for row in found
+            if part == ("adamw" in row["workload"], row["family"] == "best")
+        ]
+        for part in ((False, True), (False, False), (True, True))
+    }
+    assert [(sum(part), len(part)) for part in kept.values()] == [(40, 44), (96, 96), (6, 8)]
+    assert max(row["ratio"] for row in found if "adamw" in row["workload"]) <= 1
+    assert "Of the 44 settings to take, 40 arrived within 1.3 times" in page
+    assert "of the 96 best settings of one family all did. With AdamW, 6 of 8 did" in page
+
+
+def advice_rows() -> list[dict[str, Any]]:
+    with (DOCS / "checks" / "advice.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    return [{**row, "ratio": float(row["steps"]) / float(row["promised"])} for row in rows]
+
+
+def test_the_table_of_the_fashion_checkpoint_is_that_of_its_file() -> None:
+    page = (DOCS / "predicted.md").read_text()
+    with (DOCS / "checks" / "fashion_checkpoint.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    for size in ("32", "128", "512"):
+        mine = [row for row in rows if row["batch_size"] == size]
+        cells = [f"{row['steps']} ({row['low']} to {row['high']}), {float(row['predicted']):.0f}" for row in mine]
+        assert f"| {size} | {' | '.join(cells)} |" in page
+    ratios = [float(row["predicted"]) / float(row["steps"]) for row in rows]
+    assert sum(1 / 1.3 <= ratio <= 1.3 for ratio in ratios) == 8
+    assert max(ratios) == pytest.approx(1.37, abs=0.005)
