@@ -50,6 +50,9 @@ SLOWED = 0.5
 """Noise slows trainings by more than the model has (`following`). With a share n of noise in the loss on arrival, they took as many
 steps as were sampled on digits after 100 steps, and 1 + n times as many on that MLP. A promise is 1 + SLOWED n times the sampled
 steps."""
+ENOUGH_WORSE = (
+    2  # the search over learning rates, from the largest on, ends after so many in a row that are worse than the best
+)
 LATENESS = 3.0  # sampled trainings end after this multiple of the steps after which the expected loss arrives
 FEWEST_SAMPLED_STEPS = 64  # but not before this step
 SAMPLED_STREAM = 0xF125  # stream of the random numbers of first hits
@@ -261,13 +264,25 @@ def tuned_for_hits(
         limit = min(most / sharper, known)
         tried = [one for one in tried if excess(fit.spectrum, one, None) <= limit] or [tuned]
     most = int(min(max(LATENESS * expected, FEWEST_SAMPLED_STEPS, cadence), MAX_SAMPLED_STEPS))
-    found = [first_hits(fit, one, batch_size, target, cadence=cadence, growth=growth, most=most) for one in tried]
-    if searched:
-        return min(found, key=lambda hit: (hit.steps, hit.high))
-    shares = [noise_share(fit, hit) for hit in found]
-    quiet = max(MOST_NOISE, min(shares))
-    kept = [(hit, share) for hit, share in zip(found, shares, strict=True) if share <= quiet]
-    return min((promised(fit, *one) for one in kept), key=soonest)
+    best, loud, worse = None, list[tuple[float, FirstHits]](), 0
+    for one in reversed(tried):  # the lowest rates take longest, and most of them are not needed
+        hit = first_hits(fit, one, batch_size, target, cadence=cadence, growth=growth, most=most)
+        share = 0.0 if searched else noise_share(fit, hit)
+        if share > MOST_NOISE:
+            loud.append((share, hit))
+            continue
+        given = hit if searched else promised(fit, hit, share)
+        order = (given.steps, given.high) if searched else soonest(given)
+        if best is None or order < best[0]:
+            best, worse = (order, given), 0
+        else:
+            worse += 1
+        if worse == ENOUGH_WORSE:
+            break
+    if best is None:
+        share, hit = min(loud, key=lambda one: one[0])
+        return promised(fit, hit, share)
+    return best[1]
 
 
 def noise_share(fit: Fit, hit: FirstHits) -> float:
