@@ -131,23 +131,25 @@ def brake(growth: float) -> float:
 
 def descend(
     network: Network, lr: float, steps: int, progress: Progress | None = None, curvature: str | None = None,
-    reach: float = 0.0,
+    reach: float = 0.0, braked: bool = True,
 ) -> Descent:  # fmt: skip
     """Follow full gradients; the descent ends early if the loss stops falling, as in an unstable region, or on Ctrl-C.
 
     It takes so many ``steps``, and up to `LONGEST` times as many if a rate that was braked has not come to this ``reach`` by then.
+    If it is not to be ``braked``, the largest curvature is not measured either.
     """
     from ...sampling.stepping import Stepper
     from ..training.loop import Unknown
     from .budget import give_back
 
     give_back()
-    usual, noisy, sharp = HeavyBall(lr, DESCENT_MOMENTUM), total_noise(network), Sharpness(network, curvature)
+    usual, noisy = HeavyBall(lr, DESCENT_MOMENTUM), total_noise(network)
+    sharp = Sharpness(network, curvature) if braked else None
     stepper = Stepper(usual, usual.begin(network.theta, Unknown()), math.inf, rising_rate(RISING_STEPS))
     kept, losses, noise, sharpness = [0], [network.full_loss()], [1.0], [1.0]
 
     def found() -> Descent:
-        columns = {"steps": kept, "loss": losses, "noise": noise, "sharpness": sharpness}
+        columns = {"steps": kept, "loss": losses, "noise": noise} | ({"sharpness": sharpness} if braked else {})
         return Descent(lr, DESCENT_MOMENTUM, rising=RISING_STEPS, **{k: np.array(v) for k, v in columns.items()})
 
     def gradient(theta: Tensor, _: float) -> Tensor:
@@ -167,7 +169,7 @@ def descend(
                 losses.append(loss)
                 measured = len(kept) % NOISE_EVERY == 0
                 noise.append(total_noise(network, theta) / noisy if measured else math.nan)
-                sharpness.append(sharp.growth(theta) if measured else math.nan)
+                sharpness.append(sharp.growth(theta) if sharp and measured else math.nan)
                 if sharpness[-1] > 0:
                     stepper.switch(HeavyBall(lr * brake(sharpness[-1]), DESCENT_MOMENTUM), stepper.state)
             elif not t - kept[-1] <= max(PATIENCE_STEPS, PATIENCE_SHARE * t) or not loss < math.inf:

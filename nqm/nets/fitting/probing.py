@@ -176,7 +176,8 @@ def fit(
     gradient = (perf_counter() - start) / TIMED_GRADIENTS
     gradients = descent_steps(float(signal.top["h"].max()), descent, horizon)
     rate, reach = 1 / float(signal.top["h"].max()), horizon[0] * horizon[1] if horizon else 0.0
-    path = descend(network, rate, gradients, progress, curvature, reach) if gradients else None
+    # Adam trains at its own edge of stability, so in its metric the descent is not braked either.
+    path = descend(network, rate, gradients, progress, curvature, reach, braked=state is None) if gradients else None
     about = Provenance(
         network=network.name, step=network.step, parameters=network.dim, curvature=operator.name, seed=seed,
         lanczos_steps=len(signal.krylov), noise_vectors=noise.probes, noise_steps=noise_made,
