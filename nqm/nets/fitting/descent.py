@@ -61,9 +61,10 @@ NOISE_EVERY = 5  # gradient noise is measured at one in so many of the steps at 
 NOISE_EXAMPLES = (
     512  # number of examples whose gradients are squared for that, and whose largest curvature is measured there
 )
-FIRST_PRODUCTS, NEXT_PRODUCTS = 16, 8
-"""Lanczos steps that find the largest curvature: at the checkpoint from the gradient, and at later points from the vector of the
-point before."""
+SHARP_STEPS = 6  # Lanczos steps of a round that finds the largest curvature; few, because each keeps a vector in memory
+FIRST_ROUNDS, NEXT_ROUNDS = 3, 2
+"""Rounds of Lanczos, each from the vector that the round before found: at the checkpoint, where the first one starts from the
+gradient, and at later points."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,23 +203,24 @@ class Sharpness:
         index = _spread(network)
         self.network.data, self.network.examples = network.take(index), len(index)
         self.vector = self.network.gradient()
-        self.usual = self._largest(network.theta, FIRST_PRODUCTS)
+        self.usual = self._largest(network.theta, FIRST_ROUNDS)
 
     def growth(self, theta: Tensor) -> float:
         """h_max / h_max(0) at these weights; NaN where there is no positive curvature."""
-        found = self._largest(theta, NEXT_PRODUCTS)
+        found = self._largest(theta, NEXT_ROUNDS)
         return found / self.usual if found > 0 and self.usual > 0 else math.nan
 
-    def _largest(self, theta: Tensor, products: int) -> float:
+    def _largest(self, theta: Tensor, rounds: int) -> float:
         from ..curvature import curvature_of
         from ..krylov import lanczos
 
         if not bool(self.vector.any()) or not bool(self.vector.isfinite().all()):
             return math.nan
-        operator = curvature_of(self.network.at(theta), self.curvature, vectors=1)
-        values, vectors = lanczos(operator, self.vector, products, keep=True)[0].ritz(1)
-        self.vector = vectors[0]
-        return float(values[0])
+        operator, value = curvature_of(self.network.at(theta), self.curvature, vectors=1), math.nan
+        for _ in range(rounds):
+            values, vectors = lanczos(operator, self.vector, SHARP_STEPS, keep=True)[0].ritz(1)
+            value, self.vector = float(values[0]), vectors[0]
+        return value
 
 
 def total_noise(network: Network, theta: Tensor | None = None) -> float:
