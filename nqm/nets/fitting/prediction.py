@@ -78,7 +78,7 @@ UNKNOWN = dict.fromkeys(("band_signal", "band_noise", "band_edges", "noise_scale
 BIN_RATIO = 3.0  # errors are pooled over bins of effective lr x steps; the two ends of a bin have this ratio
 PAST_DESCENT = 1.05  # a prediction that goes further than this multiple of the descent says so
 EDGE_FACTOR = (
-    8.0  # factor for which intervals past the edge of stability allow; with it they held 91% of 260 real losses
+    8.0  # factor for which intervals past the edge of stability allow; with it they held 89% of 260 real losses
 )
 UNSTABLE = (
     "outside the stable region of the measured curvature, so nothing is predicted: the quadratic {message}. "

@@ -40,8 +40,8 @@ METRIC_WIDTH = 1.75
 """What the width of intervals of Adam and AdamW is multiplied by, because the test trains SGD in their metric and does not see v
 drift. Chosen on digits and both Fashion networks, where intervals then hold 90% of 144 real losses; docs/nets.md has a fourth."""
 PAST_WIDTH = 0.6
-"""What half the width of an interval gains, in log loss, where a prediction goes e times as far as the descent. Chosen on the 168
-real losses past the end of a descent in docs/checks/prediction.csv, of which intervals then hold 83%; without it they held half."""
+"""What half the width of an interval gains, in log loss, where a prediction goes e times as far as the descent. Chosen on the 144
+real losses past the end of a descent in docs/checks/prediction.csv, of which intervals then hold 93%; without it they held half."""
 UNTESTED_SPREAD = 0.3  # spread of a fit without a test; the largest of six tested networks had 0.48, the median 0.1
 
 

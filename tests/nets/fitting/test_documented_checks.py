@@ -94,7 +94,7 @@ def test_what_messages_say_about_the_edge_and_past_the_descent_is_measured() -> 
     every = generate().read_rows("prediction")
     past = [row for row in every if row["excess"] > 1 and not row["short"]]
     inside = np.mean([row["low"] <= row["trained"] <= row["high"] for row in past])
-    assert (len(past), inside) == (260, pytest.approx(0.91, abs=0.005))
+    assert (len(past), inside) == (260, pytest.approx(0.89, abs=0.005))
     beyond = [row for row in every if row["short"] and row["past"] > 1 and row["excess"] < 0.74]
     errors = [abs(row["predicted"] / row["trained"] - 1) for row in beyond]
     assert np.median(errors) == pytest.approx(0.14, abs=0.005)
