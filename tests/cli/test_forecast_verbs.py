@@ -373,6 +373,7 @@ def test_a_file_of_ones_own_called_example_comes_first(tmp_path: Path, monkeypat
     assert [log.step.tolist() for log in read_logs("example")] == [[1, 2]]
 
 
+@pytest.mark.slow
 def test_many_remarks_are_grouped_and_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     t = np.arange(10, 400, 10)

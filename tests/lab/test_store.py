@@ -248,6 +248,7 @@ def test_wider_boxes_are_kept_and_the_first_stands(path: Path, study: Study) -> 
         assert store.boxes(small(target=0.2), "SGD", 16) == [box]
 
 
+@pytest.mark.slow
 def test_a_reader_does_not_take_the_log_away_from_a_runner(path: Path, study: Study) -> None:
     """A process that opens its store twice keeps its locks: what it writes after others have looked is there for all."""
     look = f"from nqm.lab import Store\nwith Store.open({str(path)!r}) as s: print(len(list(s.trials())))"

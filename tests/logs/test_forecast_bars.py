@@ -60,6 +60,7 @@ def own() -> dict[str, tuple[Forecast, dict[str, Log]]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "r2", "largest"), [("25M", 0.9988, 0.0080), ("100M", 0.9990, 0.0100)])
 def test_the_split_of_the_multi_power_law(size: str, r2: float, largest: float, own) -> None:
     found, others = own[size]

@@ -87,6 +87,7 @@ def unaccounted(log: Log, rows: int) -> int:
     return rows - log.step.size - sum(said) - cut
 
 
+@pytest.mark.slow
 @settings(max_examples=250)
 @given(rows=mangled_rows(), lines=st.booleans())
 def test_every_row_is_kept_counted_or_refused(file: Path, rows: list[Row], lines: bool) -> None:

@@ -175,6 +175,7 @@ def test_a_sweep_tunes_at_each_batch_size(kind: Kind) -> None:
     assert math.isnan(found.critical_batch_size("knee"))
 
 
+@pytest.mark.slow
 def test_pictures_are_drawn(tmp_path: object) -> None:
     problem = known_forecast("norm").problem
     for name, result in {

@@ -76,6 +76,7 @@ def test_fisher_averages_to_gauss_newton(name: str) -> None:
     assert wrong.abs().max() > 6
 
 
+@pytest.mark.slow
 def test_fisher_is_one_matrix() -> None:
     network = mlp()
     network.chunk = 10

@@ -119,6 +119,7 @@ def test_the_matrix_may_be_of_a_sample() -> None:
         check("fisher_stabilises", **small, sample=97)
 
 
+@pytest.mark.slow
 def test_measurements_repeat_and_differ_by_seed() -> None:
     quick = QUICK["linearised_hessian"]
     assert check("linearised_hessian", **quick).table == check("linearised_hessian", **quick).table

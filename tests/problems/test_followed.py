@@ -111,6 +111,7 @@ def test_twelve_settings_of_adam_agree_with_sampling() -> None:
     assert len(quiet) > 0.8 * len(near)
 
 
+@pytest.mark.slow
 def test_on_other_spectra_results_say_where_they_are_wrong() -> None:
     """Random settings, on which no constant of a rule was chosen."""
     runs = sampled("elsewhere")

@@ -193,6 +193,7 @@ SHARP_BASINS = [
 with exponent 1.5 to a loss of 0.01. One descent from the best coarse schedule ended in basins that take 3,103 and 219 steps."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("optimizer", "batch_size", "pieces", "known"), SHARP_BASINS)
 def test_a_basin_beside_the_first_is_found(optimizer: SGD, batch_size: int, pieces: int, known: int) -> None:
     problem = Quadratic(Spectrum.power_law(1000, exponent=1.5))

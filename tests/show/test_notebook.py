@@ -111,6 +111,7 @@ def test_a_sweep_says_its_critical_batch_size() -> None:
     check_reads_well(found, said, rows=6, pictures=1)
 
 
+@pytest.mark.slow
 def test_a_sweep_says_what_it_missed_and_why() -> None:
     found = sweep(PROBLEM, SGD(lr=1.0), [4, 2**20], target=0.1)
     html = check_reads_well(found, "1 of 2 did not reach it", rows=2, pictures=1)

@@ -150,6 +150,7 @@ def test_best_rates_are_drawn_as_set_and_effective():
         check_print(figure)
 
 
+@pytest.mark.slow
 def test_a_schedule_is_drawn_as_stairs():
     def scheduled(schedule):
         return Scheduled(schedule, schedule.steps, 0.1, HeavyBall(0.5, 0.9), 8, Outcome.finished, "")
