@@ -98,16 +98,16 @@ def follow(
     G0: Array, G1: Array, b0: Array, b1: Array, pace: Array, loud: Array, x: Array, N: Array, look: Array, row: Array,
     ws: Array, wn: Array, per_example: float, offset: float, knots: Array, cubics: Array, slope: float, least: float,
     losses: Array, values: Array, h: Array, own: Array, extra: Array, most: Array, sharp_losses: Array, sharp_values: Array,
-    slowing: float, slowest: float,
+    slowing: float, slowest: float, pull: float,
 ) -> tuple[Array, Array]:  # fmt: skip
     """Take steps ``x <- x + G x + b eps`` in place, with eps of variance ``loud[t]`` times the `loudness` at the gradient's point.
 
     G and b of step t are G0 + pace[t] G1 and b0 + pace[t] b1. x is (slots, modes), and N the covariance that noise has added.
     The loss at that point is phi of the signal, plus the noise. For the noise a mode has the curvature ``kappa own``, with kappa
     the `sharpening` at that loss, but not above ``most[t]``, in place of the h of G: a gradient enters by b, so another curvature
-    adds ``extra b look`` to G, with extra = curvature - h, which is kept in place too. The gradient of the signal is multiplied by
-    `kept`. Returns the quadratic's signal and noise of the read-out ``row`` after each step, as sums over modes with weights ws
-    and wn.
+    adds ``extra b look`` to G. extra, kept in place too, goes a share ``pull`` of the way to curvature - h in each step. The gradient
+    of the signal is multiplied by `kept`. Returns the quadratic's signal and noise of the read-out ``row`` after each step, as sums
+    over modes with weights ws and wn.
     """
     k, steps = len(x), len(pace)
     signal, noise = np.empty(steps), np.empty(steps)
@@ -136,7 +136,9 @@ def follow(
                     dx[a] += (share - 1.0) * h * b[a] * seen
         x += dx
         if changing:
-            extra[:] = np.minimum(sharpening(loss, sharp_losses, sharp_values) * own, np.maximum(most[t], h)) - h
+            extra += pull * (
+                np.minimum(sharpening(loss, sharp_losses, sharp_values) * own, np.maximum(most[t], h)) - h - extra
+            )
             now[:] = wn * (1 + extra / h)
             for a in range(k):
                 for e in range(k):

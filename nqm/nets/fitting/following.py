@@ -32,7 +32,7 @@ from ...engine.trajectory import Trajectory, fade
 from ...optimizers.base import Optimizer
 from ...problems.coupled import check_gradient_point
 from ...types import Array, Wrong
-from .descent import LEAST_KEPT, SLOWING
+from .descent import LEAST_KEPT, PULL, SLOWING
 from .edge import capped, ceiling
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _every_step(
         parts = follow(
             *system, x, N, path.gradient_point(t), path.row(end), ws, wn, 1 / batch_size, bend.offset,
             *bend.pieces, *bend.noise, modes.h, spectrum.h, extra, _most(highest, schedule, t, end),
-            *bend.sharpness, SLOWING, LEAST_KEPT,
+            *bend.sharpness, SLOWING, LEAST_KEPT, PULL,
         )  # fmt: skip
         seen = fade(optimizer, np.arange(t + 1, end + 1), end)
         found[:, t + 1 : end + 1] = np.stack(parts) * seen

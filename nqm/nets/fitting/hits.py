@@ -29,6 +29,7 @@ from ...problems.base import AnySchedule, check_batch_size, check_target
 from ...sampling.replicas import check_whole
 from ...types import Array, Wrong
 from .adaptive import AdaptiveTrainings, inner_of
+from .descent import PULL
 from .edge import KNOWN_EXCESS, capped, ceiling, excess
 from .prediction import predict
 
@@ -227,7 +228,8 @@ class Sampled:
             signal, added = self._signal_at(look), self._added_at(look)
             loud, most = bend.loudness(signal + added), np.maximum(self._most(), self.stepped)
             keep = bend.kept(signal, float(added.mean()))
-            self.curvature = np.minimum(bend.sharpening(signal + added)[:, None] * self.own, most)
+            now = np.minimum(bend.sharpening(signal + added)[:, None] * self.own, most)
+            self.curvature = self.curvature + PULL * (now - self.curvature)
             extra = (self.curvature - self.stepped) * np.einsum("ax,arx->rx", look[:, self.loud], self.noise)
         drawn = self.rng.standard_normal(self.noise.shape[1:]) * self.scale * np.sqrt(loud / batch)[:, None]
         change = np.einsum("abx,brx->arx", G[..., self.loud], self.noise)

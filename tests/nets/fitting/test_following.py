@@ -10,7 +10,7 @@ import pytest
 from nqm import EMA, SGD, HeavyBall, Lookahead, Nesterov, Polyak, Quadratic, Spectrum, linear
 from nqm.engine.schedule import Schedule
 from nqm.engine.trajectory import Trajectory
-from nqm.nets.fitting.descent import LEAST_KEPT, SLOWING, Bend, Descent
+from nqm.nets.fitting.descent import LEAST_KEPT, PULL, SLOWING, Bend, Descent
 from nqm.nets.fitting.edge import excess
 from nqm.nets.fitting.following import MAX_FOLLOWED_STEPS, followed
 from nqm.optimizers import Optimizer
@@ -70,7 +70,8 @@ def by_systems(phi: Bend, optimizer: Optimizer, batch_size: float, steps: int, s
         i = int(np.searchsorted(phi.sharpness[0], signal, side="right")) - 1
         gamma = max(float(slopes[i]), 0.0) if 0 <= i < len(slopes) else 0.0
         share = max(LEAST_KEPT, 1 - SLOWING * gamma * noise / loss)
-        curvature = np.minimum(float(phi.sharpening(loss)) * h, np.maximum(ends / rates[t], h))
+        now = np.minimum(float(phi.sharpening(loss)) * h, np.maximum(ends / rates[t], h))
+        curvature = (1 - PULL) * curvature + PULL * now
         A, b = arrays(*held.system(curvature, t))
         sources = [np.einsum("ijx,jx->ix", A, one) for one in sources]
         sources.append(b * np.sqrt(phi.loudness(loss) * SPECTRUM.c / batch))
