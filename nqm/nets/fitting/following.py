@@ -7,14 +7,16 @@ With phi the bend and f the noise of `descent`, both measured along the same ful
 
 where signal(t) is the loss of the quadratic without noise, and K(t, s) the loss of the quadratic at step t per unit of
 gradient noise at step s. In K the curvatures h are those of the loss on the way, kappa(L(s)) h, with kappa from `descent` too:
-noise along a curvature that comes close to the edge of stability grows, whatever phi says of the signal. They stay below what the
-learning rate allows (`edge`). And where curvature rises as the loss falls, noise slows the signal: with n the noise in the loss, it
-descends on L + n, and n grows along the way. Its gradient is multiplied by
+noise along a curvature that comes close to the edge of stability grows, whatever phi says of the signal. Curvatures come to those
+of a new loss over some ten steps (`PULL`), and stay below what the learning rate allows (`edge`).
+
+Where curvature rises as the loss falls, noise slows the signal: with n the noise in the loss, the signal descends on L + n, and n
+grows along the way. Its gradient is multiplied by
 
     1 - SLOWING gamma n / L,        gamma = -d ln kappa / d ln L > 0.
 
-Noise is added to phi, because phi says how much further than its quadratic the network descends
-along small curvatures, while noise is mostly along large ones. Above the loss at the checkpoint f is constant.
+Noise is added to phi, because phi says how much further than its quadratic the network descends along small curvatures, while
+noise is mostly along large ones. Above the loss at the checkpoint f is constant.
 
 Signal and noise separate, as on a quadratic. Every step is a linear one, so schedules, averages and momenta need nothing
 of their own. L(s) is the loss at the point at which step s takes its gradient, also if an average is reported.
