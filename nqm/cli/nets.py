@@ -15,7 +15,7 @@ from ..show.tables import some, with_folder
 from ..text.values import parse_number
 from ..types import Wrong, unknown
 from . import options
-from .options import FIT, INPUT, INTEGER, NUMBER, OPTIMIZER, SIZES, STORE, Whole, flag, option, verb
+from .options import FIT, INPUT, INTEGER, NUMBER, SIZES, STORE, Whole, flag, option, verb
 from .output import TABLE_ROWS, Sink, answered, progress, show_pairs, show_table, write
 
 if TYPE_CHECKING:
@@ -146,6 +146,7 @@ network = options.bundle("source", Source, _workload, _train_steps, _examples, o
     "nqm fit digits --sample 400 --descent 20 --out sampled.json",
     "nqm fit mine:network --optimizer adamw --state checkpoint.pt",
     "nqm fit digits --optimizer 'AdamW(1e-3)' -b 64 --out adamw.json",
+    "nqm fit digits --optimizer 'KFAC(damping=0.01)' --out kfac.json",
 )
 @network
 @option("--lanczos-steps", "Number of Lanczos steps from the gradient.", Whole(2), default=40)
@@ -155,7 +156,9 @@ network = options.bundle("source", Source, _workload, _train_steps, _examples, o
 @option("--horizon", "Steps and rate STEPS,LR up to which predictions should hold; decides the descent.", HORIZON)
 @flag("--no-test", "Omit the short real trainings by which the fit tests itself.")
 @option("--curvature", "Curvature to measure; Gauss-Newton if omitted.", Choice(CURVATURE_NAMES))
-@option("--optimizer", "Measure in the metric of AdamW or Adam: adamw or adam with --state, or AdamW(1e-3) with -b.")
+@option(
+    "--optimizer", "Measure in the metric of adamw or adam (with --state), AdamW(1e-3) (with -b) or KFAC(damping=0.01)."
+)
 @option(
     "--state FILE", "The state_dict() of the torch optimizer, or a checkpoint with one, as torch.save writes it.", INPUT
 )
@@ -186,8 +189,9 @@ def fit(
     The fit is written to --out. If that is omitted, it is written to digits.json for digits and to network.json for
     mine:network, and replaces an earlier fit there. nqm predict, nqm advise, nqm check --fit and --spectrum read the file.
 
-    AdamW and Adam are predicted from a fit in the metric of their preconditioner. It comes from the state that training has
-    brought about (--state), at the weights of that step, or is measured for an optimizer that starts here.
+    AdamW, Adam and KFAC are predicted from a fit in the metric of their preconditioner. That of Adam comes from the state that
+    training has brought about (--state), at the weights of that step, or is measured for an optimizer that starts here. KFAC always
+    starts here.
     """
     from ..nets.fitting.probing import fit as fit_network
 
@@ -211,7 +215,7 @@ def fit(
     "nqm predict digits.json 'SGD(0.1)' -b 256 --steps 500 --schedule 'linear(500)' --csv -",
 )
 @click.argument("path", metavar="FIT", type=INPUT)
-@options.optimizer
+@options.trained
 @options.batch_size
 @option("--steps", "Number of steps to predict.", INTEGER, required=True)
 @options.schedule
@@ -261,8 +265,8 @@ def predict(
 @option("--target LOSS", "Training loss to reach, below that of the checkpoint.", NUMBER, required=True)
 @option(
     "--optimizer",
-    "Tune this one alone; what is set in it stays. The optimizer of a fit made for AdamW, if omitted.",
-    OPTIMIZER,
+    "Tune this one alone; what is set in it stays. The optimizer of a fit made for AdamW or KFAC, if omitted.",
+    options.TRAINED,
 )
 @option("--batch-sizes", "Batch sizes to compare, up to the number of examples.", SIZES, default="4..16384")
 @option("--cadence", "Steps between two looks at the loss of a training.", Whole(1), default=1)
@@ -334,7 +338,7 @@ def _same_network(fit: Fit, text: str) -> Network:
     "nqm check fashion_mlp --seeds 3 --store trainings.jsonl --out fashion.json",
 )
 @network
-@click.argument("optimizers", metavar="[OPTIMIZER]...", type=OPTIMIZER, nargs=-1)
+@click.argument("optimizers", metavar="[OPTIMIZER]...", type=options.TRAINED, nargs=-1)
 @option("--fit path FILE", "Check this fit of the same checkpoint instead of making one.", INPUT)
 @option("--batch-sizes", "For each OPTIMIZER all of them; without any, in turn.", SIZES, default="16..4096")
 @option("--rates", f"Rates x curvature of {FOUR}, if no OPTIMIZER is given.", options.RATE_LIST, default="0.03,0.1,0.3")
@@ -389,9 +393,9 @@ def _trained_by(optimizer: str | None, state: str | None) -> object:
     if optimizer.lower() in ("adam", "adamw"):
         advice = "give it with --state FILE, or write AdamW(1e-3) and -b for one that starts here"
         raise Wrong(f"the state of {optimizer} is missing; {advice}", argument="state")
-    from ..text.objects import parse_optimizer
+    from ..nets.natural import parse_trained
 
-    return parse_optimizer(optimizer)
+    return parse_trained(optimizer)
 
 
 def _show_fit(fit: Fit) -> None:

@@ -292,6 +292,8 @@ def bundle(name: str, make: Callable[..., object], *options: Decorator) -> Decor
 
 
 optimizer = click.argument("optimizer", type=OPTIMIZER)
+TRAINED = Parsed("OPTIMIZER", "nqm.nets.natural:parse_trained", _known, allow_import=True)
+trained = click.argument("optimizer", type=TRAINED)
 optimizers = click.argument("optimizers", metavar="OPTIMIZER...", type=OPTIMIZER, nargs=-1, required=True)
 spectrum = option(
     "--spectrum",

@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from .monitoring.choosing import BatchChoice
     from .monitoring.monitor import Monitor
     from .monitoring.watching import Watched, watch
+    from .natural import KFAC
     from .network import Network
     from .streaming import streamed
     from .training.loop import train
     from .workloads import network_of, workload
 
 _HOME = {
+    "natural": ("KFAC",),
     "network": ("Network",), "streaming": ("streamed",), "curvature": ("curvature_of",), "krylov": ("lanczos", "top_eigenpairs"),
     "workloads": ("network_of", "workload"), "training.loop": ("train",), "fitting.model": ("Fit",),
     "fitting.probing": ("fit",), "fitting.prediction": ("Prediction", "predict"), "fitting.advice": ("Advice", "advise"),
@@ -31,7 +33,7 @@ _HOME = {
 }  # fmt: skip
 _HOME_OF = {name: module for module, names in _HOME.items() for name in names}
 __all__ = [
-    "Advice", "BatchChoice", "Check", "Fit", "Monitor", "Network", "Prediction", "Similarity", "Watched", "advise",
+    "KFAC", "Advice", "BatchChoice", "Check", "Fit", "Monitor", "Network", "Prediction", "Similarity", "Watched", "advise",
     "check", "checkpoints", "curvature_of", "curvature_similarity", "fit", "lanczos", "network_of", "predict", "streamed",
     "top_eigenpairs", "train", "watch", "workload",
 ]  # fmt: skip

@@ -41,13 +41,16 @@ KNOWN_SCHEDULES: dict[str, Callable[..., Schedule]] = {n: getattr(schedule, n) f
 KNOWN_SPECTRA: dict[str, Callable[..., Spectrum]] = {"power_law": Spectrum.power_law, "Spectrum": Spectrum}
 
 
-def parse_optimizer(text: str, *, allow_import: bool = False) -> Optimizer:
+def parse_optimizer(
+    text: str, *, allow_import: bool = False, also: Mapping[str, type[Optimizer]] | None = None
+) -> Optimizer:
     """An optimizer from its constructor. Omitted parameters are free, and a bare name is a call without arguments.
 
     Parameters
     ----------
     text : such as ``EMA(HeavyBall(momentum=0.9), decay=0.99)``, or ``module:Class(lr=0.1)`` for one of your own.
     allow_import : whether ``module:Class`` is allowed; importing the module runs its code.
+    also : classes by name that are known besides those of `nqm.optimizers`.
 
     >>> print(parse_optimizer("EMA(HeavyBall(momentum=0.9), decay=1 - 2^-7)"))
     EMA(HeavyBall(momentum=0.9), decay=0.992188)
@@ -56,7 +59,7 @@ def parse_optimizer(text: str, *, allow_import: bool = False) -> Optimizer:
     nqm.types.Wrong: there is no optimizer 'HevyBall' (did you mean HeavyBall?); there are Adam, AdamW, ...
     """
     source = Text("optimizer", text)
-    classes = dict(KNOWN_OPTIMIZERS)
+    classes = {**KNOWN_OPTIMIZERS, **(also or {})}
     for name, path in source.own.items():
         if not allow_import:
             raise Wrong(f"{path} is not imported here; use one of {', '.join(KNOWN_OPTIMIZERS)}")

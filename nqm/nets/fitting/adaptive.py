@@ -25,9 +25,10 @@ from ...engine.schedule import Schedule
 from ...optimizers import Adam, AdamW, Clipped
 from ...optimizers.base import Optimizer
 from ...types import Array, Wrong
+from .metric import AdamMetric
 
 if TYPE_CHECKING:
-    from .metric import AdamMetric
+    from .kfac_steps import NaturalRun
     from .model import Fit
 
 INSIDE_SHARE = 0.5
@@ -47,10 +48,10 @@ class NodeMoments:
     def __init__(self, h: Array) -> None:
         self.h, self.xx, self.xm, self.mm = h, np.zeros_like(h), np.zeros_like(h), np.zeros_like(h)
 
-    def step(self, q: Array, keep: float, s: float, beta1: float, clip: float) -> None:
-        """A step with noise of variance q; x keeps the part ``keep`` of itself, besides what the momentum does."""
-        gain = (1 - beta1) * clip
-        a, b, c, d, u, v = keep - s * gain * self.h, -s * beta1, gain * self.h, beta1, -s * gain, gain
+    def step(self, q: Array, keep: float, s: float, beta: float, gain: float, h: Array | None = None) -> None:
+        """A step with noise of variance q, as in `Linear`; the curvatures of this step are h, if they are others than usual."""
+        h = self.h if h is None else h
+        a, b, c, d, u, v = keep - s * gain * h, -s * beta, gain * h, beta, -s * gain, gain
         xx, xm, mm = self.xx, self.xm, self.mm
         self.xx = a * a * xx + 2 * a * b * xm + b * b * mm + q * u * u
         self.xm = a * c * xx + (a * d + b * c) * xm + b * d * mm + q * u * v
@@ -58,11 +59,12 @@ class NodeMoments:
 
 
 class Linear(NamedTuple):
-    """One step on every node: m <- beta1 m + (1 - beta1) clip (h x + eps), x <- keep x - s m; eps is that of a batch of ``size``."""
+    """One step on every node: m <- beta m + gain (h x + eps), x <- keep x - s m; eps is that of a batch of ``size``."""
 
     keep: float
     s: float
-    clip: float
+    beta: float
+    gain: float
     size: float
 
 
@@ -74,7 +76,7 @@ class AdaptiveRun:
         bent: bool = True,
     ) -> None:  # fmt: skip
         inner = inner_of(optimizer)
-        if fit.metric is None or inner is None:
+        if not isinstance(fit.metric, AdamMetric) or inner is None:
             raise Wrong(f"{optimizer} is not predicted from a fit in this metric", argument="optimizer")
         self.metric: AdamMetric = fit.metric
         self.fit, self.size, self.schedule, self.bend = fit, batch_size, schedule, fit.bend if bent else None
@@ -92,6 +94,7 @@ class AdaptiveRun:
         self.x, self.m = self.start.copy(), metric.m.copy()
         self.rest_x, self.rest_m = 0 * self.rest_h, np.sqrt(np.maximum(metric.rest_m2, 0))
         self.noise, self.c = NodeMoments(np.maximum(fit.noise.h, least)), np.maximum(fit.noise.weight, 0)
+        self.curvature = self.noise.h
         self.offset = fit.loss - float(self.h @ self.start**2) / 2
         self.v = np.full_like(metric.drift_g2, 1 - self.beta2**metric.step)
 
@@ -105,6 +108,10 @@ class AdaptiveRun:
         if self.bend is None:
             return self.quadratic + noise
         return self.bend(self.quadratic + INSIDE_SHARE * noise) + (1 - INSIDE_SHARE) * noise
+
+    def loudness(self, losses: Array) -> Array:
+        """The variance of gradient noise at each loss, over that at the checkpoint."""
+        return np.ones_like(losses) if self.bend is None else np.asarray(self.bend.loudness(losses))
 
     @property
     def noises(self) -> Array:
@@ -143,9 +150,9 @@ class AdaptiveRun:
         self.x = self.x - rate * self.weight_decay * (metric.pull + self.x - self.start) - s * self.m
         self.rest_m = self.beta1 * self.rest_m + gain * self.rest_h * self.rest_x
         self.rest_x = keep * self.rest_x - s * self.rest_m
-        self.noise.step(loud * self.c / size, keep, s, self.beta1, clip)
+        self.noise.step(loud * self.c / size, keep, s, self.beta1, gain)
         self.t += 1
-        return Linear(keep, s, clip, size)
+        return Linear(keep, s, self.beta1, gain, size)
 
     def _now(self, steep: float, loud: float) -> tuple[float, float, float]:
         """The batch size, the learning rate, and the factor by which gradients are clipped in the next step.
@@ -159,31 +166,32 @@ class AdaptiveRun:
 
 
 class AdaptiveTrainings:
-    """Sampled trainings of Adam or AdamW on the nodes of a fit: the path without noise, and what noise has added in each."""
+    """Sampled trainings on the nodes of a fit in a metric: the path without noise, and what noise has added in each."""
 
-    def __init__(
-        self, fit: Fit, optimizer: Optimizer, batch_size: float, schedule: Schedule | None, replicas: int,
-        rng: np.random.Generator,
-    ) -> None:  # fmt: skip
-        self.path, self.rng = AdaptiveRun(fit, optimizer, batch_size, schedule), rng
-        self.h, where = np.unique(self.path.noise.h, return_inverse=True)
-        self.c = np.bincount(where, self.path.c) / fit.noise.probes
-        near = np.abs(self.path.h[:, None] - self.h).argmin(0)
-        self.shared = np.where(np.isclose(self.path.h[near], self.h, rtol=1e-9), near, -1)
+    def __init__(self, path: AdaptiveRun | NaturalRun, replicas: int, rng: np.random.Generator) -> None:
+        self.path, self.rng = path, rng
+        self.h, self.first, where = np.unique(path.noise.h, return_index=True, return_inverse=True)
+        self.c = np.bincount(where, path.c) / path.fit.noise.probes
+        near = np.abs(path.h[:, None] - self.h).argmin(0)
+        self.shared = np.where(np.isclose(path.h[near], self.h, rtol=1e-9), near, -1)
         """For each node of the noise the node of the signal with the same curvature, or -1."""
         self.x = np.zeros((replicas, len(self.h)))
         self.m = np.zeros_like(self.x)
 
+    @property
+    def curvature(self) -> Array:
+        """The curvature along each node of the noise now."""
+        return self.path.curvature[self.first]
+
     def losses(self) -> Array:
         """The loss of each training."""
         along = np.where(self.shared >= 0, self.path.x[self.shared], 0.0)
-        return self.path.bent((self.h * self.x * (along + self.x / 2)).sum(1))
+        return self.path.bent((self.curvature * self.x * (along + self.x / 2)).sum(1))
 
     def step(self) -> None:
         """Take one step in every training."""
-        bend = self.path.bend
-        loud = np.ones(len(self.x)) if bend is None else np.asarray(bend.loudness(self.losses()))
-        now, beta1 = self.path.step(), self.path.beta1
+        loud = self.path.loudness(self.losses())
+        now = self.path.step()
         drawn = self.rng.standard_normal(self.x.shape) * np.sqrt(loud[:, None] * self.c / now.size)
-        self.m = beta1 * self.m + (1 - beta1) * now.clip * (self.h * self.x + drawn)
+        self.m = now.beta * self.m + now.gain * (self.curvature * self.x + drawn)
         self.x = now.keep * self.x - now.s * self.m

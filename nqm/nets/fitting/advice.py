@@ -26,10 +26,10 @@ from ...search import optimal_schedule
 from ...search.sweeps import Sweep, sweep
 from ...types import Array, Progress, Wrong
 from ..estimates import Estimate, bootstrap
-from .adaptive import inner_of
-from .arrivals import FARTHEST_RATE, Arrivals, arrivals_of, decayed_steps, own_family, problem_at, quadratic_at
+from .arrivals import FARTHEST_RATE, Arrivals, arrivals_of, decayed_steps, problem_at, quadratic_at
 from .hits import FirstHits, soonest, steps_or_more
-from .prediction import check_metric, horizon_of
+from .prediction import horizon_of
+from .stepwise import check_metric, family_in_metric, in_metric
 
 if TYPE_CHECKING:
     from .model import Fit
@@ -165,7 +165,7 @@ def advise(
     check_whole("cadence", cadence, 1)
     if target >= fit.loss:
         raise Wrong(f"target {target:g} is not below the loss at the checkpoint, {fit.loss:.4g}", argument="target")
-    own = optimizer or own_family(fit)
+    own = optimizer or family_in_metric(fit)
     families = ADVISED_FAMILIES if own is None else (own,)
     for family in families:
         check_metric(fit, family)
@@ -294,7 +294,7 @@ def _savings(advice: Advice) -> Iterator[str]:
         yield _against(names.get(type(one.family), str(one.family)), hit and hit.steps, base.steps, name)
     expected = float(plain.expected.steps[here])
     if advice.decay_steps is not None and math.isfinite(expected):
-        course = f"{DECAY_PIECES} pieces" if inner_of(plain.family) is None else "a straight line to zero"
+        course = f"{DECAY_PIECES} pieces" if not in_metric(plain.family) else "a straight line to zero"
         what = f"by expected loss, a decaying learning rate ({course})"
         yield _against(what, advice.decay_steps, expected, name)
     sizes, steps = plain.first.batch_sizes, plain.first.steps

@@ -21,15 +21,15 @@ import numpy as np
 
 from ...engine.schedule import linear
 from ...engine.spectrum import Spectrum
-from ...optimizers import Adam, AdamW
+from ...optimizers import free
 from ...optimizers.base import Averaging, Optimizer, fill, free_parameters, parameters
 from ...problems.quadratic import Quadratic
 from ...search.sweeps import Sweep, excess_at, sweep
 from ...types import Array, Progress, Wrong
 from ..estimates import Estimate
-from .adaptive import AdaptiveRun, inner_of
 from .following import followed
 from .hits import BAND, MAX_SAMPLED_STEPS, RATE_FACTORS, FirstHits, quantile_of, tuned_for_hits
+from .stepwise import in_metric, run_in_metric
 
 if TYPE_CHECKING:
     from .model import Fit
@@ -42,6 +42,7 @@ checked at a third to three times that rate; at 45 times, on digits, trainings a
 FARTHEST_LOSS = 1.2
 """Weights that are averaged may have this multiple of the checkpoint's loss. Chosen on digits after 100 steps at batch size 8: an EMA
 took 1.1 to 1.25 times the promised steps at 1.2, 1.6 times at 1.5, and never arrived at 2.5."""
+USUAL_RATE = 0.5  # learning rate x largest curvature from which the search starts if the optimizer of the fit has none
 NEAR_POINTS = 12  # number of steps, evenly spaced in log, at which weights that are averaged must be near
 LOWEST_RATE = 64.0  # the search for a rate that keeps weights near ends at the tuned rate over this
 RATE_HALVINGS = 4  # halvings of an octave in the search for the largest rate that keeps weights near; 4 give 4%
@@ -182,7 +183,7 @@ def problem_at(fit: Fit, target: float, goal: float, spectrum: Spectrum | None =
 
 def _expected(fit: Fit, family: Optimizer, batch_sizes: Sequence[float], target: float) -> Sweep:
     """Tuned steps until the expected loss arrives."""
-    if inner_of(family) is not None:
+    if in_metric(family):
         return _adaptive_sweep(fit, family, batch_sizes, target)
     found = quadratic_at(fit, target)
     if isinstance(found, str):
@@ -247,7 +248,7 @@ def _adaptive_sweep(fit: Fit, family: Optimizer, batch_sizes: Sequence[float], t
     tunable = name in free_parameters(family)
     if others := [other for other in free_parameters(family) if other != name]:
         raise Wrong(f"only the learning rate of {family} is tuned; set {', '.join(others)}", argument="optimizer")
-    usual = float(fit.metric.optimizer.lr) if tunable else float(_rate(family))
+    usual = _usual_rate(fit) if tunable else float(_rate(family))
     steps, chosen, rate = list[float](), list[Optimizer | None](), usual
     for size in sizes:
         found, rate_here = _best_rate(fit, family, name, float(size), target, rate, usual if tunable else None)
@@ -272,7 +273,7 @@ def _best_rate(
     """The fewest steps until the expected loss arrives, NaN if it does not, and the learning rate; no search if ``usual`` is None."""
 
     def arrival(rate: float, most: float) -> float:
-        run = AdaptiveRun(fit, fill(family, {name: rate}), size)
+        run = run_in_metric(fit, fill(family, {name: rate}), size)
         while run.t < most:
             run.step()
             loss = run.loss
@@ -306,7 +307,7 @@ def decayed_steps(fit: Fit, tuned: Optimizer | None, expected: float, size: floa
 
     def arrives(steps: int) -> bool:
         last = np.array([steps])
-        return any(AdaptiveRun(fit, one, size, linear(steps)).course(last)[1][0] <= target for one in tried)
+        return any(run_in_metric(fit, one, size, linear(steps)).course(last)[1][0] <= target for one in tried)
 
     low, high = 0, int(expected)
     if not arrives(high):
@@ -317,13 +318,11 @@ def decayed_steps(fit: Fit, tuned: Optimizer | None, expected: float, size: floa
     return float(high)
 
 
-def own_family(fit: Fit) -> Optimizer | None:
-    """The family of a fit in the metric of Adam: the settings of its state, with the learning rate free."""
-    if fit.metric is None:
-        return None
-    held = fit.metric.optimizer
-    kind = AdamW if isinstance(held, AdamW) else Adam
-    return kind(**{k: v for k, v in vars(held).items() if k != "lr"})
+def _usual_rate(fit: Fit) -> float:
+    """The learning rate from which the search starts: that of the fit's optimizer, or one at a quarter of the edge of stability."""
+    assert fit.metric is not None
+    held = fit.metric.optimizer.lr
+    return USUAL_RATE / float(fit.spectrum.h.max()) if held is free else float(held)
 
 
 def _rate_name(optimizer: Optimizer) -> str:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -32,7 +33,7 @@ from ...problems.base import report_steps
 from ...types import Array, Progress
 
 if TYPE_CHECKING:
-    from scipy.interpolate import PchipInterpolator
+    from scipy.interpolate import PchipInterpolator, PPoly
     from torch import Tensor
 
     from ...problems.quadratic import Quadratic
@@ -135,12 +136,13 @@ def brake(growth: float) -> float:
 
 def descend(
     network: Network, lr: float, steps: int, progress: Progress | None = None, curvature: str | None = None,
-    reach: float = 0.0, braked: bool = True,
+    reach: float = 0.0, braked: bool = True, watch: Callable[[Tensor, float], object] | None = None,
 ) -> Descent:  # fmt: skip
     """Follow full gradients; the descent ends early if the loss stops falling, as in an unstable region, or on Ctrl-C.
 
     It takes so many ``steps``, and up to `LONGEST` times as many if a rate that was braked has not come to this ``reach`` by then.
-    If it is not to be ``braked``, the largest curvature is not measured either.
+    If it is not to be ``braked``, the largest curvature is not measured either. ``watch`` is called with weights and loss at the
+    points at which noise is measured, the checkpoint first.
     """
     from ...sampling.stepping import Stepper
     from ..training.loop import Unknown
@@ -151,6 +153,8 @@ def descend(
     sharp = Sharpness(network, curvature) if braked else None
     stepper = Stepper(usual, usual.begin(network.theta, Unknown()), math.inf, rising_rate(RISING_STEPS))
     kept, losses, noise, sharpness = [0], [network.full_loss()], [1.0], [1.0]
+    watch = watch or (lambda theta, loss: None)
+    watch(network.theta, losses[0])
 
     def found() -> Descent:
         columns = {"steps": kept, "loss": losses, "noise": noise} | ({"sharpness": sharpness} if braked else {})
@@ -173,6 +177,8 @@ def descend(
                 losses.append(loss)
                 measured = len(kept) % NOISE_EVERY == 0
                 noise.append(total_noise(network, theta) / noisy if measured else math.nan)
+                if measured:
+                    watch(theta, loss)
                 sharpness.append(sharp.growth(theta) if sharp and measured else math.nan)
                 if sharpness[-1] > 0:
                     stepper.switch(HeavyBall(lr * brake(sharpness[-1]), DESCENT_MOMENTUM), stepper.state)
@@ -285,6 +291,10 @@ class Bend:
         return PchipInterpolator(self.q, self.loss)
 
     @cached_property
+    def _steepness(self) -> PPoly:
+        return self._inside.derivative()
+
+    @cached_property
     def slope(self) -> float:
         """The slope of phi at the end of the descent, by which it is extrapolated."""
         return float((self.loss[1] - self.loss[0]) / (self.q[1] - self.q[0]))
@@ -326,7 +336,7 @@ class Bend:
 
     def slope_at(self, q: float) -> float:
         """The derivative of phi at a loss q of the quadratic, for q within the descent."""
-        return float(self._inside.derivative()(q)) if len(self.q) > 1 and q < self.q[-1] else 1.0
+        return float(self._steepness(q)) if len(self.q) > 1 and q < self.q[-1] else 1.0
 
     def inverse(self, loss: float) -> float | None:
         """The loss of the quadratic for a loss of the network; None if the descent did not reach that loss."""

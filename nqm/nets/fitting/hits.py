@@ -28,10 +28,11 @@ from ...optimizers.base import Averaging, Optimizer, assign, parameters, require
 from ...problems.base import AnySchedule, check_batch_size, check_target
 from ...sampling.replicas import check_whole
 from ...types import Array, Wrong
-from .adaptive import AdaptiveTrainings, inner_of
+from .adaptive import AdaptiveTrainings
 from .descent import PULL
 from .edge import KNOWN_EXCESS, capped, ceiling, excess
 from .prediction import predict
+from .stepwise import check_metric, in_metric, run_in_metric
 
 if TYPE_CHECKING:
     from .model import Fit
@@ -176,11 +177,12 @@ def trainings(
 ) -> Sampled | AdaptiveTrainings | None:
     """Sampled trainings at the checkpoint of a fit, or None if the learning rate is further past the edge than is known."""
     rng = np.random.Generator(np.random.SFC64([SAMPLED_STREAM, seed]))
-    if fit.metric is not None and inner_of(optimizer) is not None:
-        return AdaptiveTrainings(fit, optimizer, size, plan, replicas, rng)
-    if fit.metric is not None or not optimizer.linear or optimizer.depends_on_horizon:
-        metric = "Adam or AdamW" if fit.metric else "SGD, HeavyBall, Nesterov or an EMA of them"
-        raise Wrong(f"first hits of {optimizer} are not predicted from this fit; take {metric}", argument="optimizer")
+    check_metric(fit, optimizer)
+    if in_metric(optimizer):
+        return AdaptiveTrainings(run_in_metric(fit, optimizer, size, plan), replicas, rng)
+    if optimizer.depends_on_horizon:
+        known = "SGD, HeavyBall, Nesterov or an EMA of them"
+        raise Wrong(f"first hits of {optimizer} are not predicted from this fit; take {known}", argument="optimizer")
     if excess(fit.spectrum, optimizer, plan) > (1.0 if fit.bend is None else KNOWN_EXCESS):
         return None
     return Sampled(fit, Trajectory(optimizer, capped(fit.spectrum, optimizer, plan).h, plan), size, replicas, rng)

@@ -30,6 +30,7 @@ from ..estimates import Estimate, Measure, bootstrap
 from .advice import advise
 from .descent import RISING_STEPS, Bend, Descent
 from .hits import first_hits
+from .kfac_metric import KFACMetric
 from .metric import AdamMetric
 from .negative import NEARLY_FLAT, Negative, negative_part
 from .plots import plot_fit
@@ -85,9 +86,9 @@ class Fit(Readable):
     ``top`` has the largest curvatures h, and along each of them the gradient g, the noise variance c and Adam's
     preconditioner. ``density`` is the distribution of all curvatures, if random probes were asked for. ``descent`` is the real
     loss along full gradients, by which predictions are corrected. ``horizon`` is how far checks found this fit accurate, and
-    ``tested`` what the short trainings found by which the fit tested itself. ``metric`` is that of Adam, if the fit was made for
-    it: then everything is in units of ``w = D^-1/2 theta`` (`metric.AdamMetric`). ``sampled`` has numbers of all the data with their
-    sampling errors, if the fit was made on a sample of the examples.
+    ``tested`` what the short trainings found by which the fit tested itself. ``metric`` is that of Adam or K-FAC, if the fit was
+    made for it: then everything is in units of ``w = P^-1/2 theta`` (`AdamMetric`, `KFACMetric`). ``sampled`` has numbers of all the
+    data with their sampling errors, if the fit was made on a sample of the examples.
     """
 
     signal: Measure
@@ -100,7 +101,7 @@ class Fit(Readable):
     provenance: Provenance = Provenance()
     horizon: Horizon | None = None
     tested: Tested | None = None
-    metric: AdamMetric | None = None
+    metric: AdamMetric | KFACMetric | None = None
     sampled: Subsample | None = None
 
     predict = predict
@@ -276,7 +277,8 @@ class Fit(Readable):
             arrays = {
                 k.removeprefix("metric_"): np.asarray(v, float) for k, v in data.items() if k.startswith("metric_")
             }
-            metric = AdamMetric.from_columns(note["metric"], arrays)
+            kind = KFACMetric if "kfac" in note["metric"] else AdamMetric
+            metric = kind.from_columns(note["metric"], arrays)
         sampled = Subsample.from_dict(note["sampled"]) if "sampled" in note else None
         given = (loss, examples, top, density, descent, *about, tested, metric, sampled)
         return cls(measures["signal"], measures["noise"], *given)

@@ -21,12 +21,14 @@ from ...engine.spectrum import Spectrum
 from ...optimizers.base import Optimizer, require_set
 from ...problems.base import AnySchedule, check_batch_size, report_steps
 from ...problems.quadratic import Quadratic
-from ...types import Array, Wrong
+from ...types import Array
 from ..estimates import bootstrap
-from .adaptive import AdaptiveRun, inner_of
 from .edge import KNOWN_EXCESS, capped, excess
 from .following import followed
+from .kfac_metric import KFACMetric
+from .kfac_steps import NaturalRun
 from .plots import plot_prediction
+from .stepwise import check_metric, run_in_metric
 from .testing import interval, past_descent
 
 if TYPE_CHECKING:
@@ -70,6 +72,8 @@ USUAL_HORIZON = Horizon(750.0, 750.0, "checks of the built-in workloads, whose d
 """The horizon of a fit that has not been checked itself, pooled from the files in docs/checks; a test repeats it."""
 METRIC_HORIZON = Horizon(50.0, 150.0, "checks of AdamW on four workloads, in the median,", own=False)
 """The horizon of Adam and AdamW from a fit in their metric: the shortest of the workloads in docs/checks/adamw.csv."""
+KFAC_HORIZON = Horizon(20.0, 100.0, "checks of KFAC, in the median,", own=False)
+"""The horizon of K-FAC from a fit in its metric: the shortest of the workloads in docs/checks/kfac.csv."""
 PLAIN_HORIZON = Horizon(10.0, 30.0, "checks of the built-in workloads, without a descent,", own=False)
 """The horizon of the plain quadratic, on the workload with the largest errors."""
 DIVERGED_PREDICTION = 1e3  # a prediction of Adam says that it diverges from this many times the checkpoint's loss on
@@ -269,32 +273,13 @@ def _noise_shares(
     return tuple(np.where(mean > 0, ends / np.where(mean > 0, mean, 1), 1.0))
 
 
-def check_metric(fit: Fit, optimizer: Optimizer) -> None:
-    """Refuse an optimizer that the fit was not made for."""
-    adam = inner_of(optimizer)
-    if fit.metric is None and adam is not None:
-        advice = (
-            "fit(network, optimizer=...) with the torch optimizer, or `nqm fit --optimizer adamw --state checkpoint.pt`"
-        )
-        raise Wrong(f"{optimizer} is predicted from a fit in its own metric; make one: {advice}", argument="optimizer")
-    if fit.metric is not None and adam is None:
-        made = f"this fit is in the metric of {fit.metric.optimizer}"
-        raise Wrong(
-            f"{made}, and predicts Adam and AdamW; for {optimizer} fit without an optimizer", argument="optimizer"
-        )
-    if fit.metric is None and not optimizer.linear:
-        advice = "train it, as with `nqm lab run`, or predict SGD, HeavyBall, Nesterov and averages of them"
-        raise Wrong(f"{optimizer} is not linear, so its loss on a fit is not predicted; {advice}", argument="optimizer")
-
-
 def _in_metric(
     fit: Fit, optimizer: Optimizer, sizes: tuple[float, float], times: Array, schedule: Schedule | None, bent: bool
 ) -> Prediction:  # fmt: skip
-    """The prediction of Adam or AdamW, from a fit in their metric; ``sizes`` are as in `_corrected`."""
+    """The prediction of Adam, AdamW or K-FAC, from a fit in their metric; ``sizes`` are as in `_corrected`."""
     size, shown = sizes
-    adam = inner_of(optimizer)
-    assert adam is not None
-    signal, loss, probes = AdaptiveRun(fit, optimizer, size, schedule, bent=bent).course(times)
+    course = run_in_metric(fit, optimizer, size, schedule, bent=bent)
+    signal, loss, probes = course.course(times)
     noise = loss - signal
     fine = bool(np.all(np.isfinite(loss)) and loss[-1] < DIVERGED_PREDICTION * fit.loss)
     message = Outcome.finished.value.format(steps=int(times[-1])) if fine else "diverges on the measured curvature"
@@ -302,13 +287,18 @@ def _in_metric(
         steps=times, loss=loss, signal=signal, noise=noise * (shown if math.isfinite(shown) else 0.0), batch_size=shown,
         optimizer=optimizer, floor=math.nan, outcome=Outcome.finished if fine else Outcome.diverged, message=message,
     )  # fmt: skip
-    reach = _reach_of(float(adam.lr), schedule, times) * float(fit.spectrum.h.max())
-    found = Prediction(run, loss, loss, reach, horizon_of(fit, bent))
+    over, moved = 0.0, _reach_of(course.lr, schedule, times)
+    if isinstance(course, NaturalRun):
+        moved, over = np.array(course.moved)[times], max(course.excess, course.sharpest)
+        if course.excess > KNOWN_EXCESS:
+            return _refused(fit, run, UNKNOWN_RATE.format(over=course.excess, known=2))
+    found = Prediction(run, loss, loss, moved * float(fit.spectrum.h.max()), horizon_of(fit, bent))
     if fit.descent is None or not bent:
         bands = [bootstrap(column) for column in probes.T]
         return replace(found, low=np.array([band.low for band in bands]), high=np.array([band.high for band in bands]))
-    low, high = interval(fit, found)
-    return replace(found, low=low, high=high, remarks=tuple(_remarks(fit, found)))
+    remarks = [*_remarks(fit, found), *([PAST_EDGE.format(over=over, factor=EDGE_FACTOR)] if over > 1 else [])]
+    low, high = interval(fit, found, EDGE_FACTOR if over > 1 else 1.0)
+    return replace(found, low=low, high=high, remarks=tuple(remarks))
 
 
 def horizon_of(fit: Fit, bent: bool = True) -> Horizon:
@@ -318,7 +308,7 @@ def horizon_of(fit: Fit, bent: bool = True) -> Horizon:
     if fit.horizon is not None:
         return fit.horizon
     if fit.metric is not None:
-        return METRIC_HORIZON
+        return KFAC_HORIZON if isinstance(fit.metric, KFACMetric) else METRIC_HORIZON
     end, usual = max(fit.descent.reach * float(fit.spectrum.h.max()), PLAIN_HORIZON.within_2), USUAL_HORIZON
     if fit.tested is None:
         return replace(usual, within_2=min(usual.within_2, end), within_5=min(usual.within_5, end))

@@ -30,14 +30,17 @@ from ...types import Array, Progress, Wrong
 from ..curvature import Curvature, curvature_of
 from ..estimates import Measure
 from ..krylov import SPENT, Krylov, Store, lanczos, standard_normal
+from ..natural import KFAC
 from ..network import Network
 from ..preflight import check_measurable
-from ..rescaled import Rescaled
+from ..rescaled import DiagonalRoot, Rescaled
 from .adam_state import AdamState, Brought, brought_along, metric_of, read_state
 from .budget import give_back, in_small_pieces, planned, together, vectors_in_group
 from .descent import descend, steps_to
+from .kfac_state import KFACState
 from .metric import AdamMetric
 from .model import Fit, Provenance
+from .noise_vectors import VECTORS_TOGETHER, noise_draws, random_noise
 from .sampled import Subsample
 from .subsampling import SPANNING_VECTORS, sample_of, sampling_errors
 from .testing import with_test
@@ -48,7 +51,6 @@ USUAL_DESCENT = (
 SQUARED_EXAMPLES = 512  # number of examples whose gradients are squared for Adam's second moment
 ADAM_EPS = 1e-8  # the eps of Adam, which bounds its preconditioner
 RITZ_RESIDUAL = 0.02  # a Ritz vector with a residual below this share of its curvature counts as an eigenvector
-VECTORS_TOGETHER = 8  # vectors that are multiplied together, at most
 TOP_VECTORS = 16  # number of largest curvatures along which signal and noise are computed exactly
 TIMED_GRADIENTS = 3  # number of full gradients that are timed, to report the cost of a product
 
@@ -102,7 +104,8 @@ def fit(
     curvature : "gauss_newton" (default), "hessian", "fisher" or "empirical_fisher".
     optimizer : a ``torch.optim.AdamW`` or ``Adam`` that has trained the network up to here, or its ``state_dict()``; then
         everything is measured in the metric of its preconditioner, and `Fit.predict` predicts AdamW or Adam. An nqm optimizer such
-        as ``AdamW(1e-3)`` stands for one that starts here, at the given ``batch_size``.
+        as ``AdamW(1e-3)`` stands for one that starts here, at the given ``batch_size``. ``KFAC()`` of `nqm.nets` is the lab's K-FAC,
+        which starts here too; its factors are measured on the data, for all batch sizes.
     memory : bytes that the fit may take, beside the activations of a pass; if need be, fewer Lanczos steps are taken, and a note
         says so.
     basis : where the one copy of the Lanczos basis is kept: "working" beside the network, "host" in host memory, in "bf16", or
@@ -121,10 +124,13 @@ def fit(
     if sample is not None:
         network = sample_of(network, sample, seed)
     loss = check_measurable(network, lambda few: _tried(few, curvature, seed))
-    plain, state = network, None
-    if optimizer is not None:
+    plain, state, natural = network, None, None
+    if isinstance(optimizer, KFAC):
+        natural = KFACState(network, optimizer)
+        network = natural.rescaled
+    elif optimizer is not None:
         state = read_state(network, optimizer, batch_size)
-        network = Rescaled(network, state.preconditioner.sqrt())
+        network = Rescaled(network, DiagonalRoot(network, state.preconditioner.sqrt()))
     operator = curvature_of(network, curvature, vectors=VECTORS_TOGETHER)
     generator = torch.Generator().manual_seed(seed)
 
@@ -177,7 +183,8 @@ def fit(
     gradients = descent_steps(float(signal.top["h"].max()), descent, horizon)
     rate, reach = 1 / float(signal.top["h"].max()), horizon[0] * horizon[1] if horizon else 0.0
     # Adam trains at its own edge of stability, so in its metric the descent is not braked either.
-    path = descend(network, rate, gradients, progress, curvature, reach, braked=state is None) if gradients else None
+    extra = {"braked": state is None, "watch": None if natural is None else natural.see}
+    path = descend(network, rate, gradients, progress, curvature, reach, **extra) if gradients else None
     about = Provenance(
         network=network.name, step=network.step, parameters=network.dim, curvature=operator.name, seed=seed,
         lanczos_steps=len(signal.krylov), noise_vectors=noise.probes, noise_steps=noise_made,
@@ -189,8 +196,11 @@ def fit(
     )  # fmt: skip
     nodes = Measure.of([signal.krylov.quadrature()])
     found = Fit(nodes, noise, loss, network.examples, signal.top, density, path, about, sampled=sampled)
+    if natural is not None:
+        found = replace(found, metric=natural.metric())
     if test and path is not None:
-        found = with_test(network, found, seed=seed, progress=progress)  # in the units of the metric, if there is one
+        trained = network if natural is None else plain  # that of Adam is trained by SGD in the units of the metric
+        found = with_test(trained, found, seed=seed, progress=progress)
     if state is not None and signal.brought is not None:
         found = replace(found, metric=_metric(plain, state, operator, signal.brought, noise_steps, generator))
     return replace(found, provenance=replace(about, seconds=round(perf_counter() - began, 2)))
@@ -322,35 +332,6 @@ def _along_top(
     adam = np.array([float((row.to(g) ** 2 * scale).sum()) for row in y])
     columns = {"h": values[:k], "c": second - slope**2, "g": slope, "adam": adam, "residual": found.residuals()[:k]}
     return columns, y
-
-
-def noise_draws(network: Network, count: int, generator: torch.Generator) -> Tensor:
-    """Random weights of the examples, one row for each noise vector."""
-    draws = standard_normal((count, network.examples), generator, torch.float64, "cpu")
-    return draws.to(network.theta.dtype).to(network.theta.device)
-
-
-def random_noise(network: Network, draws: Tensor, g: Tensor, spare: Tensor | None = None) -> Tensor:
-    """Random combinations of per-example gradients, centred by the gradient g, as rows; none of these gradients is formed.
-
-    The rows are written to those of ``spare``, if there are enough of them.
-    """
-    give_back()
-    theta, low = network.theta, 0
-    if spare is not None and len(spare) >= len(draws) and (spare.dtype, spare.device) == (theta.dtype, theta.device):
-        total = spare[: len(draws)].zero_()
-    else:
-        total = torch.zeros(len(draws), network.dim, dtype=theta.dtype, device=theta.device)
-    for batch, _ in network.batches():
-        found, pull = network.ways.pulled(lambda t, b=batch: network.losses(t, b), theta)
-        high = low + len(found)
-        some = together(theta, VECTORS_TOGETHER)
-        for rows, weights in zip(total.split(some), draws.split(some), strict=True):
-            rows += pull(weights[:, low:high]).detach()
-        low = high
-    for row, weight in zip(total, draws.sum(1), strict=True):
-        row.sub_(weight * g).div_(network.examples**0.5)
-    return total
 
 
 def krylov_spaces(

@@ -1,8 +1,9 @@
 """The test that a fit makes of itself: a few short real trainings, and how far its predictions were from them.
 
-Two learning rates and two batch sizes of SGD are trained for a few dozen steps and predicted. How far a prediction may be off
-grows with how far it is from the checkpoint: with m(t) = |log(signal(t) / L(0))| + noise(t) / (B L(t)) + |log kappa(L(t))|, where
-kappa is the growth of the largest curvature (`descent`), the errors of all points give one number, the ``spread``
+Two learning rates and two batch sizes of SGD, or of K-FAC in its metric, are trained for a few dozen steps and predicted. How far a
+prediction may be off grows with how far it is from the checkpoint: with m(t) = |log(signal(t) / L(0))| + noise(t) / (B L(t)) +
+|log kappa(L(t))|, where kappa is the growth of the largest curvature (`descent`), the errors of all points give one number, the
+``spread``
 
     sigma^2 = mean of (log predicted - log real)^2 / (m + M0)^2
 
@@ -21,7 +22,10 @@ import numpy as np
 
 from ...engine.run import numbers
 from ...optimizers import SGD
+from ...optimizers.base import Optimizer
 from ...types import Array, Progress
+from .kfac_metric import KFACMetric
+from .metric import AdamMetric
 
 if TYPE_CHECKING:
     from ..network import Network
@@ -97,7 +101,7 @@ def motion(fit: Fit, prediction: Prediction) -> Array:
 def half_width(fit: Fit, prediction: Prediction) -> Array:
     """Half the width of the 90% interval of the logarithm of each predicted loss."""
     spread = UNTESTED_SPREAD if fit.tested is None else fit.tested.spread
-    width = WIDTH if fit.metric is None else METRIC_WIDTH * WIDTH
+    width = METRIC_WIDTH * WIDTH if isinstance(fit.metric, AdamMetric) else WIDTH
     return width * math.hypot(spread, LEAST_SPREAD) * (motion(fit, prediction) + REST)
 
 
@@ -117,13 +121,18 @@ def interval(fit: Fit, prediction: Prediction, factor: float = 1.0) -> tuple[Arr
         return prediction.loss * np.exp(-half), prediction.loss * np.exp(half)
 
 
+def _tested(fit: Fit, lr: float) -> Optimizer:
+    """The optimizer that the test trains at this rate."""
+    return replace(fit.metric.optimizer, lr=lr) if isinstance(fit.metric, KFACMetric) else SGD(lr)
+
+
 def with_test(network: Network, fit: Fit, *, seed: int = 0, progress: Progress | None = None) -> Fit:
     """The fit with the result of its test."""
     from ..training.loop import part_of, train
 
     top, most = float(fit.spectrum.h.max()), max(network.examples // 4, 1)
     sizes = [(min(size, most), seeds) for size, seeds in zip(TEST_BATCH_SIZES, TEST_SEEDS, strict=True)]
-    settings = [(SGD(rate / top), *size) for rate in TEST_RATES for size in sizes]
+    settings = [(_tested(fit, rate / top), *size) for rate in TEST_RATES for size in sizes]
     rows, steps = [], list(TEST_STEPS)
     for i, (optimizer, size, seeds) in enumerate(settings):
         show = part_of(progress, i, len(settings))

@@ -32,6 +32,7 @@ from ..network import Network
 from ..trees import Tree, indexed, leaves
 from .stacks import Slopes
 
+LEAST_TRACE = 1e-30  # lower bound for the mean diagonal of a factor, so that the ratio of two is finite
 LAYER_EXAMPLES = 2  # number of examples in the pass that finds the layers
 Hook = Callable[[str, tuple[Tensor, ...], Tensor], Tensor | None]
 """A function that is called after a module with its name, its inputs and its output, which it may replace."""
@@ -202,3 +203,18 @@ def others(network: Network, layers: Sequence[KroneckerLayer]) -> list[str]:
     """The names of the parameters that belong to no layer with factors."""
     taken = {name for layer in layers for name in (layer.weight, layer.bias)}
     return [name for name in network.shapes if name not in taken]
+
+
+def dampings(layer: KroneckerLayer, A: Tensor, G: Tensor, root: Tensor) -> tuple[Tensor, Tensor]:
+    """What is added to the diagonals of the factors A and G of each trial: ``pi root`` and ``root / pi``.
+
+    ``root`` is the square root of the damping of each trial, and ``pi^2 = (tr A / dim A) / (tr G / dim G)``.
+    """
+    mean_a = A.mean(-1) if layer.diagonal else mean_diagonal(A)
+    pi = (mean_a.clamp_min(LEAST_TRACE) / mean_diagonal(G).clamp_min(LEAST_TRACE)).sqrt()
+    return root * pi, root / pi
+
+
+def mean_diagonal(M: Tensor) -> Tensor:
+    """tr M / dim M of each of several matrices."""
+    return M.diagonal(dim1=-2, dim2=-1).mean(-1)

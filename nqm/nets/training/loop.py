@@ -68,6 +68,9 @@ def walk(
     if optimizer.depends_on_horizon:
         advice = "start its average at a given step, such as Polyak(..., 100)"
         raise Wrong(f"{optimizer} depends on the length of the run; {advice}", argument="optimizer")
+    if own := getattr(optimizer, "walk", None):  # that of `natural.KFAC`, which is trained by a rule of the lab
+        yield from own(network, batch_size, times, schedule, batches, progress)
+        return
     stepper = Stepper(optimizer, optimizer.begin(network.theta, Unknown()), batch_size, schedule)
 
     def gradient(theta: Tensor, size: float) -> Tensor:

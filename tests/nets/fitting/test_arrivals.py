@@ -14,8 +14,9 @@ from nqm import EMA, SGD, AdamW, Clipped, HeavyBall, Quadratic, Spectrum, sweep
 from nqm.nets import Fit, Network, fit
 from nqm.nets.fitting.adam_state import read_state
 from nqm.nets.fitting.adaptive import AdaptiveRun, AdaptiveTrainings
-from nqm.nets.fitting.arrivals import FARTHEST_RATE, Arrivals, _tamed, arrivals_of, decayed_steps, own_family
+from nqm.nets.fitting.arrivals import FARTHEST_RATE, Arrivals, _tamed, arrivals_of, decayed_steps
 from nqm.nets.fitting.hits import FirstHits
+from nqm.nets.fitting.stepwise import family_in_metric
 from nqm.nets.fitting.verifying import continued, verify
 from nqm.nets.training.loop import Batches
 from nqm.types import Wrong
@@ -45,7 +46,7 @@ def test_the_mean_over_sampled_trainings_is_the_expected_loss() -> None:
     for louder in (1.0, 1.3):
         setting = found, Clipped(AdamW(0.02, beta2=0.9999999, weight_decay=0.1), norm=30.0), 2
         path = AdaptiveRun(*setting)
-        sampled = AdaptiveTrainings(*setting, None, REPLICAS, np.random.default_rng(3))
+        sampled = AdaptiveTrainings(AdaptiveRun(*setting), REPLICAS, np.random.default_rng(3))
         sampled.c = sampled.c * louder
         for _ in range(150):
             path.step()
@@ -58,7 +59,7 @@ def test_the_mean_over_sampled_trainings_is_the_expected_loss() -> None:
 def test_tuned_steps_of_adamw_are_those_of_its_prediction() -> None:
     _, found = bent()
     target = 0.8 * found.loss
-    family = own_family(found)
+    family = family_in_metric(found)
     assert family is not None
     arrived = arrivals_of(found, family, [4, 32], target, searched=True)
     for tuned, steps, size in zip(arrived.expected.optimizers, arrived.expected.steps, (4, 32), strict=True):

@@ -18,8 +18,9 @@ from nqm import EMA, SGD, HeavyBall, Nesterov
 from nqm.nets.curvature import GaussNewton
 from nqm.nets.estimates import Measure, bootstrap
 from nqm.nets.fitting.model import Fit, Provenance
+from nqm.nets.fitting.noise_vectors import noise_draws, random_noise
 from nqm.nets.fitting.prediction import Horizon
-from nqm.nets.fitting.probing import fit, noise_draws, random_noise
+from nqm.nets.fitting.probing import fit
 from nqm.nets.network import Network
 from nqm.nets.training.loop import train
 from nqm.types import Wrong

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from nqm.nets.curvature import EmpiricalFisher, GaussNewton
 from nqm.nets.network import Network
 from nqm.nets.training.kronecker import Statistics, layers_of, others, statistics
-from nqm.nets.training.rules.kfac import KFAC, inverse, kfac
+from nqm.nets.training.rules.kfac import KFACRule, inverse, kfac
 from nqm.nets.training.stacks import Plain, Stacked
 
 DOUBLE = torch.float64
@@ -196,7 +196,7 @@ def test_an_embedding_is_a_linear_layer_of_one_hot_inputs() -> None:
     torch.testing.assert_close(A[0].diag(), theirs.factors["first"][0][0])
     torch.testing.assert_close(G, theirs.factors["first"][1])
     settings, index = [{"lr": 0.3, "damping": 0.1}], torch.arange(6)[None]
-    rules = [KFAC(n, n.theta[None], settings, [0]) for n in (one, other)]
+    rules = [KFACRule(n, n.theta[None], settings, [0]) for n in (one, other)]
     for t in range(3):
         for rule, network in zip(rules, (one, other), strict=True):
             rule.step(Plain(network), index, t)
@@ -237,8 +237,8 @@ def test_stacked_steps_are_those_of_single_trials(make: object) -> None:
     ]  # fmt: skip
     index = torch.arange(12).reshape(3, 4)
     start = network.theta + 0.1 * torch.arange(3)[:, None]
-    stack = KFAC(network, start, settings, [5, 6, 7])
-    alone = [KFAC(network, start[k : k + 1], settings[k : k + 1], [5 + k]) for k in range(3)]
+    stack = KFACRule(network, start, settings, [5, 6, 7])
+    alone = [KFACRule(network, start[k : k + 1], settings[k : k + 1], [5 + k]) for k in range(3)]
     for t in range(4):
         if t == 2:
             stack.keep([0, 2])
@@ -263,7 +263,7 @@ def test_accumulated_statistics_are_those_of_the_batch() -> None:
 def test_factors_of_a_part_of_the_batch() -> None:
     """The gradient is the whole batch's; the factors are those of its first examples."""
     network, index = mlp(), torch.arange(20)[None]
-    rule = KFAC(network, network.theta[None], [{"lr": 0.1, "empirical": 1, "factor_examples": 6}], [0])
+    rule = KFACRule(network, network.theta[None], [{"lr": 0.1, "empirical": 1, "factor_examples": 6}], [0])
     g = rule.gather(Plain(network), index)
     torch.testing.assert_close(g[0], network.gradient(network.theta, network.take(index[0])))
     torch.testing.assert_close(rule.factors, found(network, index[0, :6]).factors)
@@ -301,7 +301,7 @@ def test_what_has_no_factors_is_left_to_the_diagonal() -> None:
     network = Network(Twice(), F.cross_entropy, (torch.randn(6, 4), torch.arange(6) % 3), dtype=DOUBLE)
     assert [layer.name for layer in layers_of(network)] == ["out"]
     assert others(network, layers_of(network)) == ["layer.weight", "layer.bias"]
-    rule = KFAC(network, network.theta[None], [{"lr": 0.1}], [0])
+    rule = KFACRule(network, network.theta[None], [{"lr": 0.1}], [0])
     rule.step(Plain(network), torch.arange(6)[None], 0)
     assert torch.isfinite(rule.theta).all()
     assert not torch.equal(

@@ -14,7 +14,7 @@ from nqm.nets.curvature import GaussNewton
 from nqm.nets.network import Network
 from nqm.nets.training.kronecker import layers_of, statistics
 from nqm.nets.training.rules.base import Column
-from nqm.nets.training.rules.kfac import KFAC
+from nqm.nets.training.rules.kfac import KFACRule
 from nqm.nets.training.rules.ratio import followed, reduction_ratio
 from nqm.nets.training.stacks import Plain, Stacked
 
@@ -123,7 +123,7 @@ CASES = {
 
 def walked(network: Network, settings: dict[str, float], bug: str = "") -> Iterator[tuple[Tensor, Tensor]]:
     """Weights of the rule and of the reference, step by step."""
-    rule, dense = KFAC(network, network.theta[None], [settings], [0]), Dense(network, settings, bug)
+    rule, dense = KFACRule(network, network.theta[None], [settings], [0]), Dense(network, settings, bug)
     for t, index in enumerate(batches(network)):
         rule.step(Plain(network), index[None], t)
         dense.step(index, t)
@@ -183,7 +183,7 @@ def test_a_clipped_step_moves_the_model_by_as_much_as_it_may() -> None:
     y = torch.randn(50, 3, dtype=DOUBLE)
     network = Network(torch.nn.Linear(4, 3), torch.nn.functional.mse_loss, (x, y), dtype=DOUBLE)
     layer, F = layers_of(network)[0], GaussNewton(network).dense()
-    rule = KFAC(network, network.theta[None], [{"lr": 1.0, "damping": 1e-12, "kl_clip": 0.01}], [0])
+    rule = KFACRule(network, network.theta[None], [{"lr": 1.0, "damping": 1e-12, "kl_clip": 0.01}], [0])
     a = torch.cat([x, torch.ones(50, 1, dtype=DOUBLE)], 1)
     exact = ((a.T @ a / 50)[None], (2 / 3 * torch.eye(3, dtype=DOUBLE))[None])
     rule.factors[layer.name] = exact

@@ -17,7 +17,6 @@ from nqm.nets.training import groups
 from nqm.nets.training.groups import evaluation_steps
 from nqm.nets.training.loop import walk
 from nqm.nets.training.metrics import FIRST_PIECE, Metric, shuffled
-from nqm.nets.training.rules.kfac import KFAC
 from nqm.nets.training.stacks import Draws
 from nqm.nets.training.tasks import task_of
 from nqm.nets.training.trial import SLACK, Result, Trial

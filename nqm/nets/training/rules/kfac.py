@@ -13,7 +13,7 @@ from ....types import Wrong
 from ...network import Network
 from ...trees import indexed
 from ..foreign import DESCENT_OF
-from ..kronecker import KroneckerLayer, layers_of, others, statistics
+from ..kronecker import KroneckerLayer, dampings, layers_of, others, statistics
 from ..stacks import Slopes
 from .base import Column, Method, Rule, Settings, check_settings
 from .flat import Flat
@@ -34,10 +34,9 @@ KFAC_RANGES = {
 OWN = ("lr", "damping", "decay", "kl_clip", "weight_decay")  # settings in which the trials of a stack may differ
 ALIKE = (*PERIODS, *COUNTS, "staleness", "empirical")  # settings in which the trials of a stack must agree
 TARGET_STREAM = 0xFA << 40  # stream of the targets that the model draws, separate from all others
-LEAST_TRACE = 1e-30  # lower bound for the mean diagonal of a factor, so that the ratio of two is finite
 
 
-class KFAC(Rule):
+class KFACRule(Rule):
     """Natural gradient descent with Kronecker-factored curvature and momentum.
 
     ::
@@ -133,12 +132,10 @@ class KFAC(Rule):
 
     def inverse(self, layer: KroneckerLayer) -> tuple[Tensor, Tensor]:
         """Inverses of the damped factors of a layer."""
-        (A, G), root = self.factors[layer.name], self.own["damping"] ** 0.5
-        mean_a = A.mean(-1) if layer.diagonal else _mean_diagonal(A)
-        pi = (mean_a.clamp_min(LEAST_TRACE) / _mean_diagonal(G).clamp_min(LEAST_TRACE)).sqrt()
-        into = root * pi
-        inverted = 1 / (A + into[:, None]) if layer.diagonal else inverse(A + _eye(A, into))
-        return inverted, inverse(G + _eye(G, root / pi))
+        A, G = self.factors[layer.name]
+        into_a, into_g = dampings(layer, A, G, (self.own["damping"] ** 0.5).like(A).reshape(-1))
+        inverted = 1 / (A + into_a[:, None]) if layer.diagonal else inverse(A + _eye(A, into_a))
+        return inverted, inverse(G + _eye(G, into_g))
 
     def precondition(self, g: Tensor) -> Tensor:
         """The preconditioned gradient d of each trial."""
@@ -165,10 +162,6 @@ def clipped(d: Tensor, g: Tensor, lr: Column, kl_clip: Column) -> Tensor:
 def _mixed(old: Tensor, new: Tensor, taken: Column) -> Tensor:
     """The running mean, updated in place because factors are the largest tensors of a step."""
     return old.lerp_(new, taken.like(new))
-
-
-def _mean_diagonal(M: Tensor) -> Tensor:
-    return M.diagonal(dim1=-2, dim2=-1).mean(-1)
 
 
 def _eye(M: Tensor, scale: Tensor) -> Tensor:
@@ -203,4 +196,4 @@ def kfac() -> Method:
             needed = "linear, convolutional or embedding layers"
             raise Wrong(f"{NAME} needs {needed}, and {network.name} has none", argument="workload")
 
-    return Method(NAME, check, KFAC, stacks=True, alike=ALIKE)
+    return Method(NAME, check, KFACRule, stacks=True, alike=ALIKE)
