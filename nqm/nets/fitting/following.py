@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...engine.kernels.given import CurvatureByLoss, Modes, State
 from ...engine.schedule import Schedule
 from ...engine.spectrum import Spectrum
 from ...engine.trajectory import Trajectory, fade
@@ -68,18 +69,17 @@ def _every_step(
     """Signal and noise of the quadratic at steps 0, 1, ..., ``steps``, as the rows of an array."""
     from ...engine.kernels.following import follow
 
-    modes, highest = capped(spectrum, optimizer, schedule), ceiling(spectrum, optimizer)
-    path, found = Trajectory(optimizer, modes.h, schedule), np.zeros((2, steps + 1))
-    state = path.start()
-    x, N, mass = state.A[:, 0].copy(), state.Q.copy(), modes.count * modes.h / 2
-    ws, wn, extra = mass * modes.s, mass * modes.c, np.zeros_like(modes.h)
-    found[0, 0] = ws @ path.read(state, 0)[0]
-    for t, end, system in path.stretches(0, steps):
-        parts = follow(
-            *system, x, N, path.gradient_point(t), path.row(end), ws, wn, 1 / batch_size, bend.offset,
-            *bend.pieces, *bend.noise, modes.h, spectrum.h, extra, _most(highest, schedule, t, end),
-            *bend.sharpness, SLOWING, LEAST_KEPT, PULL,
-        )  # fmt: skip
+    spread, highest = capped(spectrum, optimizer, schedule), ceiling(spectrum, optimizer)
+    path, found = Trajectory(optimizer, spread.h, schedule), np.zeros((2, steps + 1))
+    begun, mass = path.start(), spread.count * spread.h / 2
+    state = State(begun.A[:, 0].copy(), begun.Q.copy(), np.zeros_like(spread.h))
+    modes = Modes(spread.h, mass * spread.s, mass * spread.c, bend.offset)
+    found[0, 0] = modes.signal @ path.read(begun, 0)[0]
+    for t, end, stretch in path.stretches(0, steps):
+        most = _most(highest, schedule, t, end)
+        curvature = CurvatureByLoss(bend.sharpness, spectrum.h, most, SLOWING, LEAST_KEPT, PULL)
+        look, row = path.gradient_point(t), path.row(end)
+        parts = follow(stretch, modes, state, look, row, bend.pieces, bend.noise, curvature, 1 / batch_size)
         seen = fade(optimizer, np.arange(t + 1, end + 1), end)
         found[:, t + 1 : end + 1] = np.stack(parts) * seen
     found[0] += bend.offset
