@@ -124,13 +124,14 @@ def _step_noise(G: Array, b: Array, variance: float, N: Array, GN: Array) -> Non
 def follow(
     steps: Stretch, modes: Modes, state: State, look: Array, row: Array, phi: BendPieces, noise: ByLoss, curvature: CurvatureByLoss,
     per_example: float,
-) -> tuple[Array, Array]:  # fmt: skip
+) -> tuple[Array, Array, Array, Array]:  # fmt: skip
     """Take steps ``x <- x + G x + b eps`` in place, with eps of variance ``loud[t]`` times the `loudness` at the gradient's point.
 
     That point is ``look . x``, and its loss is phi of the signal, plus the noise times ``per_example``. For the noise a mode has
     the curvature ``kappa own``, with kappa at that loss, but not above ``most[t]``, in place of the h of G: a gradient enters by b,
     so another curvature adds ``extra b look`` to G. The gradient of the signal is multiplied by `kept`. Returns the quadratic's
-    signal and noise of the read-out ``row`` after each step, without the offset.
+    signal and noise of the read-out ``row`` after each step, without the offset; and, before the first step and after each, the loss
+    without noise and what noise adds to it at the point at which the next step takes its gradient.
     """
     G0, G1, b0, b1, pace, loud = steps
     h, ws, wn, offset = modes
@@ -138,11 +139,14 @@ def follow(
     x, N, extra = state
     k, count, changing = len(x), len(pace), len(kappa.losses) > 1
     signals, noises, now = np.empty(count), np.empty(count), wn * (1 + extra / h)
+    cleans, addeds = np.empty(count + 1), np.empty(count + 1)
     G, b, dx, GN = G0.copy(), b0.copy(), np.empty_like(x), np.empty_like(N)
-    for t in range(count):
+    for t in range(count + 1):
         clean = bent(offset + _amplitude(look, x, ws), phi)
         added = per_example * _variance(look, N, now)
-        loss = clean + added
+        cleans[t], addeds[t], loss = clean, added, clean + added
+        if t == count:
+            break
         if pace[t] != 0.0:
             G[:], b[:] = G0 + pace[t] * G1, b0 + pace[t] * b1
         else:
@@ -157,4 +161,4 @@ def follow(
                     G[a, e] += extra * b[a] * look[e]
         _step_noise(G, b, loud[t] * loudness(loss, noise), N, GN)
         signals[t], noises[t] = _amplitude(row, x, ws), _variance(row, N, now)
-    return signals, noises
+    return signals, noises, cleans, addeds

@@ -88,7 +88,7 @@ def by_systems(phi: Bend, optimizer: Optimizer, batch_size: float, steps: int, s
 )
 def test_curvature_follows_the_loss(optimizer: Optimizer, schedule: Schedule | None) -> None:
     phi, times = bend(sharpness=RISING), np.array([0, 1, 2, 9, 10, 11, 30])
-    signal, noise = followed(phi, SPECTRUM, optimizer, 4.0, times, schedule)
+    signal, noise, _ = followed(phi, SPECTRUM, optimizer, 4.0, times, schedule)
     expected = by_systems(phi, optimizer, 4.0, 30, schedule)[times]
     np.testing.assert_allclose(signal + noise / 4.0, expected, rtol=1e-11)
     plain = sum(followed(bend(), SPECTRUM, optimizer, 4.0, times, schedule)[i] / (1, 4.0)[i] for i in (0, 1))
@@ -137,7 +137,7 @@ def by_sum(
 )
 def test_it_is_the_sum_over_steps(optimizer: Optimizer, schedule: Schedule | None) -> None:
     phi, times = bend(), np.array([0, 1, 2, 9, 10, 11, 30])
-    signal, noise = followed(phi, SPECTRUM, optimizer, 2.0, times, schedule)
+    signal, noise, _ = followed(phi, SPECTRUM, optimizer, 2.0, times, schedule)
     np.testing.assert_allclose(
         signal + noise / 2.0, by_sum(phi, optimizer, 2.0, 30, schedule, False)[times], rtol=1e-12
     )
@@ -146,7 +146,7 @@ def test_it_is_the_sum_over_steps(optimizer: Optimizer, schedule: Schedule | Non
 def test_a_loss_fed_back_from_the_wrong_point_is_seen() -> None:
     """The planted bug: noise that follows the reported average in place of the weights whose gradient is taken."""
     optimizer, times = EMA(SGD(0.5), 0.9), np.arange(31)
-    signal, noise = followed(bend(), SPECTRUM, optimizer, 2.0, times)
+    signal, noise, _ = followed(bend(), SPECTRUM, optimizer, 2.0, times)
     wrong = by_sum(bend(), optimizer, 2.0, 30, None, True)
     assert np.abs((signal + noise / 2.0) / wrong - 1).max() > 1e-3
 
@@ -156,7 +156,7 @@ def test_constant_noise_is_that_of_the_quadratic(optimizer: Optimizer) -> None:
     phi, times = bend([1.0] * 6), np.array([0, 3, 30, 300])
     phi.noise = ByLoss(np.array([1e-9]), np.ones(1))  # from this loss on the noise is constant
     run = Quadratic(SPECTRUM).run(optimizer, 8, times.tolist())
-    signal, noise = followed(phi, SPECTRUM, optimizer, 8, times)
+    signal, noise, _ = followed(phi, SPECTRUM, optimizer, 8, times)
     np.testing.assert_allclose(noise, run.noise, rtol=1e-11)
     np.testing.assert_allclose(signal, phi(run.signal + OFFSET), rtol=1e-11)
 
