@@ -17,6 +17,7 @@ import numpy as np
 from ..types import Array, Wrong
 from .basis import Basis
 from .kernels import loops, scan
+from .kernels.given import Stretch
 from .moments import MomentMap, Powers
 from .schedule import Schedule
 
@@ -32,9 +33,6 @@ MAX_KEPT_POWERS = 256  # most steps whose powers are stored at a time
 
 Entry = float | Array
 """An entry of the system of a step: a number, or an array with one number for each setting and mode."""
-
-Stretch = tuple[Array, Array, Array, Array, Array, Array]
-"""Steps on a line, for loops that take them one by one: see `Trajectory.stretches`."""
 
 
 @dataclass(frozen=True)
@@ -224,8 +222,7 @@ class Trajectory:
     def stretches(self, t: int, to: int) -> Iterator[tuple[int, int, Stretch]]:
         """The steps t .. ``to`` in stretches that lie on a line, for loops that take them one by one.
 
-        Each is its first step, its end, and (G0, G1, b0, b1, pace, loud) with ``G = G0 + pace G1``; pace and loud, the noise
-        variance over that at the usual batch size, have a number for each step.
+        Each comes with its first step and its end. ``loud`` is the noise variance over that at the usual batch size.
         """
         while t < to:
             end = int(min(self.same_until(t), to))
@@ -236,7 +233,7 @@ class Trajectory:
             else:
                 G0, b0, _ = self.system(t)
                 G1, b1, pace = np.zeros_like(G0), np.zeros_like(b0), np.zeros(end - t)
-            yield t, end, (G0, G1, b0, b1, pace, self._loud(t, end))
+            yield t, end, Stretch(G0, G1, b0, b1, pace, self._loud(t, end))
             t = end
 
     def _loud(self, t: int, to: int) -> Array:

@@ -26,6 +26,7 @@ from ...optimizers import Adam, AdamW, Clipped
 from ...optimizers.base import Optimizer
 from ...types import Array, Wrong
 from .metric import AdamMetric
+from .testing import disturbance
 
 if TYPE_CHECKING:
     from .kfac_steps import NaturalRun
@@ -66,6 +67,15 @@ class Linear(NamedTuple):
     beta: float
     gain: float
     size: float
+
+
+class AdaptiveCourse(NamedTuple):
+    """Losses at the reported steps: without noise, expected, and with the noise of each probe; and the `disturbance`."""
+
+    signal: Array
+    loss: Array
+    probes: Array
+    disturbance: Array
 
 
 class AdaptiveRun:
@@ -120,25 +130,32 @@ class AdaptiveRun:
         return np.bincount(self.fit.noise.probe, self.noise.h * self.noise.xx, probes) / 2
 
     @property
+    def losses(self) -> Array:
+        """The loss without noise, and the expected loss."""
+        return self.bent(np.array([0.0, float(self.noises.mean())]))
+
+    @property
     def loss(self) -> float:
         """The expected loss."""
-        return float(self.bent(self.noises.mean(keepdims=True))[0])
+        return float(self.losses[1])
 
-    def course(self, times: Array) -> tuple[Array, Array, Array]:
-        """At the reported steps: the loss without noise, the expected loss, and the loss with the noise of each probe."""
-        signals, losses, probes = list[float](), list[float](), list[Array]()
-        for last in map(int, times):
-            while self.t < last:
-                self.step()
-            signals.append(float(self.bent(np.zeros(1))[0]))
-            losses.append(self.loss)
-            probes.append(self.bent(self.noises))
-        return np.array(signals), np.array(losses), np.array(probes).T
+    def course(self, times: Array) -> AdaptiveCourse:
+        """The losses at the reported steps, from a run that has made no step yet."""
+        every, probes, shown = [self.losses], list[Array](), set(map(int, times))
+        for t in range(int(times[-1]) + 1):
+            if t > 0:
+                self.step(float(every[-1][1]))
+                every.append(self.losses)
+            if t in shown:
+                probes.append(self.bent(self.noises))
+        signal, loss = np.array(every).T
+        disturbed = disturbance(signal, loss - signal)
+        return AdaptiveCourse(signal[times], loss[times], np.array(probes).T, disturbed[times])
 
-    def step(self) -> Linear:
-        """Take a step, and return what it was on every node."""
+    def step(self, loss: float | None = None) -> Linear:
+        """Take a step, and return what it was on every node; ``loss`` is the expected loss, if it is known already."""
         metric, h = self.metric, self.h
-        loud = 1.0 if self.bend is None else float(self.bend.loudness(self.loss))
+        loud = 1.0 if self.bend is None else float(self.bend.loudness(self.loss if loss is None else loss))
         steep = float(((h * self.x) ** 2).sum()) / float(metric.g @ metric.g)
         size, rate, clip = self._now(steep, loud)
         seen2 = steep * metric.drift_g2 + loud * metric.drift_c / size

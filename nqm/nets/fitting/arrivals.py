@@ -223,7 +223,7 @@ def _near(fit: Fit, average: Optimizer, size: float, steps: int) -> bool:
     assert isinstance(average, Averaging)
     assert fit.bend is not None
     times = np.unique(np.geomspace(1, max(steps, 1), NEAR_POINTS).astype(int))
-    signal, noise = followed(fit.bend, fit.spectrum, average.inner, size, times)
+    signal, noise, _ = followed(fit.bend, fit.spectrum, average.inner, size, times)
     return bool(np.max(signal + noise / size) <= FARTHEST_LOSS * fit.loss)
 
 
@@ -307,7 +307,7 @@ def decayed_steps(fit: Fit, tuned: Optimizer | None, expected: float, size: floa
 
     def arrives(steps: int) -> bool:
         last = np.array([steps])
-        return any(run_in_metric(fit, one, size, linear(steps)).course(last)[1][0] <= target for one in tried)
+        return any(run_in_metric(fit, one, size, linear(steps)).course(last).loss[0] <= target for one in tried)
 
     low, high = 0, int(expected)
     if not arrives(high):

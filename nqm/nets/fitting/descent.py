@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...engine.kernels.given import BendPieces, ByLoss
 from ...engine.schedule import Schedule
 from ...optimizers import HeavyBall
 from ...problems.base import report_steps
@@ -247,23 +248,21 @@ def total_noise(network: Network, theta: Tensor | None = None) -> float:
     return max(squares / count - total, 0.0) * count / max(count - 1, 1)
 
 
-def _noise(descent: Descent) -> tuple[Array, Array]:
-    """Losses in rising order and the gradient noise f at each; in proportion to the loss if it was not measured."""
-    if descent.noise is None:
-        return descent.loss[:1].copy(), np.ones(1)
-    known = np.flatnonzero(descent.noise > 0)[::-1]
-    return descent.loss[known], descent.noise[known]
+def _law(descent: Descent, measured: Array | None) -> ByLoss:
+    """A column of a descent where it was measured, as a law of the loss; 1 at the checkpoint's loss if it was measured nowhere."""
+    if measured is None:
+        return ByLoss(descent.loss[:1].copy(), np.ones(1))
+    known = np.flatnonzero(measured > 0)[::-1]
+    return ByLoss(descent.loss[known], measured[known])
 
 
-def _sharpness(descent: Descent) -> tuple[Array, Array]:
-    """Losses in rising order and the largest curvature at each, over that at the checkpoint.
-
-    It is taken as constant if it was not measured, and if losses are not positive, as those of a model may be.
-    """
-    if descent.sharpness is None or not np.all(descent.loss > 0):
-        return descent.loss[:1].copy(), np.ones(1)
-    known = np.flatnonzero(descent.sharpness > 0)[::-1]
-    return descent.loss[known], descent.sharpness[known]
+def _interpolated(law: ByLoss, loss: Array | float) -> Array:
+    """The value of a law at a loss: logarithms are interpolated, and it is constant outside of its losses."""
+    losses, values = law
+    if len(losses) < 2:
+        return np.full_like(loss, values[0], dtype=float)
+    inside = np.clip(loss, losses[0], losses[-1])
+    return np.exp(np.interp(np.log(inside), np.log(losses), np.log(values)))
 
 
 class Bend:
@@ -282,7 +281,9 @@ class Bend:
             if loss[0] - near > loss[1]:
                 q, loss = np.insert(q, 1, q[0] - near), np.insert(loss, 1, loss[0] - near)
         self.q, self.loss, self.offset = q[::-1], loss[::-1], offset
-        self.noise, self.sharpness = _noise(descent), _sharpness(descent)
+        positive = bool(np.all(descent.loss > 0))  # losses of a model may be negative: its curvature counts as constant
+        self.noise = _law(descent, descent.noise)
+        self.sharpness = _law(descent, descent.sharpness if positive else None)
 
     @cached_property
     def _inside(self) -> PchipInterpolator:
@@ -300,11 +301,11 @@ class Bend:
         return float((self.loss[1] - self.loss[0]) / (self.q[1] - self.q[0]))
 
     @cached_property
-    def pieces(self) -> tuple[Array, Array, float, float]:
-        """Knots, coefficients between them, and slope and value of phi at the first knot, as compiled loops take them."""
+    def pieces(self) -> BendPieces:
+        """The function as compiled loops take it; without a knot it is the identity."""
         if len(self.q) < 2:
-            return np.empty(0), np.empty((0, 4)), 1.0, 1.0
-        return self.q.copy(), np.ascontiguousarray(self._inside.c.T), self.slope, float(self.loss[0])
+            return BendPieces(np.empty(0), np.empty((0, 4)), 1.0, 1.0)
+        return BendPieces(self.q.copy(), np.ascontiguousarray(self._inside.c.T), self.slope, float(self.loss[0]))
 
     def __call__(self, q: Array) -> Array:
         """The loss of the network for a loss q of the quadratic."""
@@ -316,23 +317,17 @@ class Bend:
 
     def loudness(self, loss: Array | float) -> Array:
         """f: the variance of the gradient noise at a loss, over that at the checkpoint."""
-        losses, values = self.noise
-        inside = np.maximum(loss, losses[0])
-        return np.exp(np.interp(np.log(inside), np.log(losses), np.log(values))) * np.clip(loss / losses[0], 0, 1)
+        return _interpolated(self.noise, loss) * np.clip(loss / self.noise.losses[0], 0, 1)
 
     def sharpening(self, loss: Array | float) -> Array:
         """kappa: the largest curvature at a loss, over that at the checkpoint; constant outside of the descent."""
-        losses, values = self.sharpness
-        if len(losses) < 2:
-            return np.ones_like(loss, dtype=float)
-        inside = np.clip(loss, losses[0], losses[-1])
-        return np.exp(np.interp(np.log(inside), np.log(losses), np.log(values)))
+        return _interpolated(self.sharpness, loss)
 
     def kept(self, signal: float, noise: float) -> float:
         """The share of its gradient that the signal keeps if noise adds so much to the loss (`following`)."""
         from ...engine.kernels.following import kept
 
-        return kept(signal, noise, *self.sharpness, SLOWING, LEAST_KEPT)
+        return kept(signal, noise, self.sharpness, SLOWING, LEAST_KEPT)
 
     def slope_at(self, q: float) -> float:
         """The derivative of phi at a loss q of the quadratic, for q within the descent."""

@@ -24,10 +24,11 @@ of their own. L(s) is the loss at the point at which step s takes its gradient, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ...engine.kernels.given import CurvatureByLoss, Modes, State
 from ...engine.schedule import Schedule
 from ...engine.spectrum import Spectrum
 from ...engine.trajectory import Trajectory, fade
@@ -36,6 +37,7 @@ from ...problems.coupled import check_gradient_point
 from ...types import Array, Wrong
 from .descent import LEAST_KEPT, PULL, SLOWING
 from .edge import capped, ceiling
+from .testing import disturbance
 
 if TYPE_CHECKING:
     from .descent import Bend
@@ -43,10 +45,21 @@ if TYPE_CHECKING:
 MAX_FOLLOWED_STEPS = 10**6  # longest prediction whose noise follows the loss, because its steps are taken one by one
 
 
+class FollowedLoss(NamedTuple):
+    """What is predicted at the reported steps: the loss is ``signal + noise / batch_size``.
+
+    ``disturbance`` says how far noise has disturbed the training by then (`testing.disturbance`).
+    """
+
+    signal: Array
+    noise: Array
+    disturbance: Array
+
+
 def followed(
     bend: Bend, spectrum: Spectrum, optimizer: Optimizer, batch_size: float, times: Array, schedule: Schedule | None = None
-) -> tuple[Array, Array]:  # fmt: skip
-    """Signal and noise at the reported steps; the loss is ``signal + noise / batch_size``.
+) -> FollowedLoss:  # fmt: skip
+    """Signal, noise and disturbance at the reported steps.
 
     Past the edge of stability the curvatures of the spectrum are capped (`edge`).
     """
@@ -59,30 +72,33 @@ def followed(
         found = np.stack([_every_step(bend, spectrum, o, batch_size, t, schedule)[:, -1] for o, t in ends], axis=1)
     else:
         found = _every_step(bend, spectrum, optimizer, batch_size, int(times[-1]), schedule)[:, times]
-    return bend(found[0]), found[1]
+    return FollowedLoss(bend(found[0]), found[1], found[2])
 
 
 def _every_step(
     bend: Bend, spectrum: Spectrum, optimizer: Optimizer, batch_size: float, steps: int, schedule: Schedule | None
 ) -> Array:
-    """Signal and noise of the quadratic at steps 0, 1, ..., ``steps``, as the rows of an array."""
+    """Signal and noise of the quadratic, and disturbance, at steps 0, 1, ..., ``steps``, as the rows of an array."""
     from ...engine.kernels.following import follow
 
-    modes, highest = capped(spectrum, optimizer, schedule), ceiling(spectrum, optimizer)
-    path, found = Trajectory(optimizer, modes.h, schedule), np.zeros((2, steps + 1))
-    state = path.start()
-    x, N, mass = state.A[:, 0].copy(), state.Q.copy(), modes.count * modes.h / 2
-    ws, wn, extra = mass * modes.s, mass * modes.c, np.zeros_like(modes.h)
-    found[0, 0] = ws @ path.read(state, 0)[0]
-    for t, end, system in path.stretches(0, steps):
-        parts = follow(
-            *system, x, N, path.gradient_point(t), path.row(end), ws, wn, 1 / batch_size, bend.offset,
-            *bend.pieces, *bend.noise, modes.h, spectrum.h, extra, _most(highest, schedule, t, end),
-            *bend.sharpness, SLOWING, LEAST_KEPT, PULL,
-        )  # fmt: skip
+    spread, highest = capped(spectrum, optimizer, schedule), ceiling(spectrum, optimizer)
+    path, found = Trajectory(optimizer, spread.h, schedule), np.zeros((3, steps + 1))
+    clean, added = np.full(steps + 1, bend(np.array(spectrum.initial_loss + bend.offset))), np.zeros(steps + 1)
+    begun, mass = path.start(), spread.count * spread.h / 2
+    state = State(begun.A[:, 0].copy(), begun.Q.copy(), np.zeros_like(spread.h))
+    modes = Modes(spread.h, mass * spread.s, mass * spread.c, bend.offset)
+    found[0, 0] = modes.signal @ path.read(begun, 0)[0]
+    for t, end, stretch in path.stretches(0, steps):
+        most = _most(highest, schedule, t, end)
+        curvature = CurvatureByLoss(bend.sharpness, spectrum.h, most, SLOWING, LEAST_KEPT, PULL)
+        look, row = path.gradient_point(t), path.row(end)
+        *parts, clean[t : end + 1], added[t : end + 1] = follow(
+            stretch, modes, state, look, row, bend.pieces, bend.noise, curvature, 1 / batch_size
+        )
         seen = fade(optimizer, np.arange(t + 1, end + 1), end)
-        found[:, t + 1 : end + 1] = np.stack(parts) * seen
+        found[:2, t + 1 : end + 1] = np.stack(parts) * seen
     found[0] += bend.offset
+    found[2] = disturbance(clean, added)
     return found
 
 

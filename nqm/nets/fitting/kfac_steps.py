@@ -24,14 +24,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...engine.kernels.following import bent, kept, loudness, sharpening
+from ...engine.kernels.following import bent, interpolated, kept, loudness
 from ...engine.schedule import Schedule
 from ...types import Array, Wrong
 from ..natural import KFAC
-from .adaptive import Linear, NodeMoments
+from .adaptive import AdaptiveCourse, Linear, NodeMoments
 from .descent import LEAST_KEPT, PULL, SLOWING
 from .edge import EDGE_SHARE
 from .kfac_metric import KFACMetric
+from .testing import disturbance
 
 if TYPE_CHECKING:
     from .model import Fit
@@ -86,7 +87,7 @@ class NaturalRun:
     @property
     def clean(self) -> float:
         """The loss without noise."""
-        return self.quadratic if self.bend is None else bent(self.quadratic, *self.bend.pieces)
+        return self.quadratic if self.bend is None else bent(self.quadratic, self.bend.pieces)
 
     @property
     def noises(self) -> Array:
@@ -103,16 +104,18 @@ class NaturalRun:
         """What noise adds to the loss."""
         return float(self.curvature @ self.noise.xx) / self.fit.noise.probes / 2
 
-    def course(self, times: Array) -> tuple[Array, Array, Array]:
-        """At the reported steps: the loss without noise, the expected loss, and the loss with the noise of each probe."""
-        signals, losses, probes = list[float](), list[float](), list[Array]()
-        for last in map(int, times):
-            while self.t < last:
+    def course(self, times: Array) -> AdaptiveCourse:
+        """The losses at the reported steps, from a run that has made no step yet."""
+        every, probes, shown = [(self.clean, self.loss)], list[Array](), set(map(int, times))
+        for t in range(int(times[-1]) + 1):
+            if t > 0:
                 self.step()
-            signals.append(self.clean)
-            losses.append(self.loss)
-            probes.append(self.bent(self.noises))
-        return np.array(signals), np.array(losses), np.array(probes).T
+                every.append((self.clean, self.loss))
+            if t in shown:
+                probes.append(self.bent(self.noises))
+        signal, loss = np.array(every).T
+        disturbed = disturbance(signal, loss - signal)
+        return AdaptiveCourse(signal[times], loss[times], np.array(probes).T, disturbed[times])
 
     def step(self) -> Linear:
         """Take a step, and return what it was on every node."""
@@ -122,7 +125,7 @@ class NaturalRun:
         if self.bend is not None:
             self._drift(clean + added)
             loud = self._loud(clean, added)
-            share = kept(clean, added, *self.bend.sharpness, SLOWING, LEAST_KEPT)
+            share = kept(clean, added, self.bend.sharpness, SLOWING, LEAST_KEPT)
         s = self.drift * self._clip(lr, loud / size)
         most = 2 * (1 + self.momentum) / max(lr * s, 1e-300)  # the curvature at which this step is at the edge
         here = float(self.fit.spectrum.h.max()) / most
@@ -154,8 +157,8 @@ class NaturalRun:
     def _loud(self, clean: float, added: float) -> float:
         """`loudness` at the loss that is expected."""
         assert self.bend is not None
-        stirred = loudness(clean, *self.bend.noise) + self.metric.stirred(clean) * added
-        return (1 - STIRRED) * loudness(clean + added, *self.bend.noise) + STIRRED * stirred
+        stirred = loudness(clean, self.bend.noise) + self.metric.stirred(clean) * added
+        return (1 - STIRRED) * loudness(clean + added, self.bend.noise) + STIRRED * stirred
 
     def _clip(self, lr: float, per_size: float) -> float:
         """The factor that bounds the Kullback-Leibler divergence of a step."""
@@ -166,6 +169,6 @@ class NaturalRun:
 
     def _follow(self, loss: float, most: float) -> float:
         """Let the curvatures along which noise lies follow the loss, below what the rate allows, and return their growth."""
-        growth = 1.0 if self.bend is None else sharpening(loss, *self.bend.sharpness)
+        growth = 1.0 if self.bend is None else interpolated(loss, self.bend.sharpness)
         self.curvature = self.curvature + PULL * (np.minimum(growth * self.noise.h, most) - self.curvature)
         return growth

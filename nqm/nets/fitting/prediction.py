@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,9 +81,9 @@ UNKNOWN = dict.fromkeys(("band_signal", "band_noise", "band_edges", "noise_scale
 """Fields of a `Run` that describe the quadratic's own modes, which a prediction omits."""
 BIN_RATIO = 3.0  # errors are pooled over bins of effective lr x steps; the two ends of a bin have this ratio
 PAST_DESCENT = 1.05  # a prediction that goes further than this multiple of the descent says so
-EDGE_FACTOR = (
-    8.0  # factor for which intervals past the edge of stability allow; with it they held 89% of 260 real losses
-)
+EDGE_FACTOR = 4.0
+"""Factor for which intervals past the edge of stability allow. Chosen on the 260 real losses past the edge in
+docs/checks/prediction.csv, of which intervals then hold 90%."""
 UNSTABLE = (
     "outside the stable region of the measured curvature, so nothing is predicted: the quadratic {message}. "
     "Real networks often move to flatter regions there and recover, which no quadratic of this checkpoint shows"
@@ -122,7 +122,8 @@ class Prediction(Tabular):
     """A predicted `Run`, its 90% interval, and the horizon up to which to trust it.
 
     The interval comes from the test of the fit (`testing`); that of a plain quadratic from the noise vectors alone. ``reach``
-    is the effective lr x steps x largest curvature at each reported step. ``remarks`` are sentences on what limits it.
+    is the effective lr x steps x largest curvature at each reported step, and ``disturbance`` how far noise has disturbed the
+    training by then; a plain quadratic has none. ``remarks`` are sentences on what limits it.
     """
 
     run: Run
@@ -131,6 +132,7 @@ class Prediction(Tabular):
     reach: Array
     horizon: Horizon
     remarks: tuple[str, ...] = ()
+    disturbance: Array = field(default_factory=lambda: np.zeros(1))
 
     def _brief(self) -> str:
         return f"{self.run._brief()}, 90% interval {self.low[-1]:.4g} to {self.high[-1]:.4g}"
@@ -226,12 +228,12 @@ def _corrected(
         return _refused(fit, run, UNKNOWN_RATE.format(over=over, known=2))
     if fit.tested is not None and over >= fit.tested.diverged * (1 - 1e-9):
         return _refused(fit, run, DIVERGED_TEST.format(over=over, least=fit.tested.diverged))
-    signal, noise = followed(fit.bend, fit.spectrum, optimizer, size, times, schedule)
+    signal, noise, disturbed = followed(fit.bend, fit.spectrum, optimizer, size, times, schedule)
     message = Outcome.finished.value.format(steps=int(times[-1]))
     unit = shown / size if math.isfinite(shown) else 1.0  # noise is shown per example of the batch that was asked for
     parts = {"steps": times, "loss": signal + noise / size, "signal": signal, "noise": noise * unit}
     run = replace(run, batch_size=shown, floor=math.nan, message=message, **parts, **UNKNOWN)
-    found = Prediction(run, run.loss, run.loss, reach, horizon_of(fit))
+    found = Prediction(run, run.loss, run.loss, reach, horizon_of(fit), disturbance=disturbed)
     remarks = list(_remarks(fit, found))
     growth = float(np.max(fit.bend.sharpening(run.loss)))
     if over > 1:
@@ -279,7 +281,7 @@ def _in_metric(
     """The prediction of Adam, AdamW or K-FAC, from a fit in their metric; ``sizes`` are as in `_corrected`."""
     size, shown = sizes
     course = run_in_metric(fit, optimizer, size, schedule, bent=bent)
-    signal, loss, probes = course.course(times)
+    signal, loss, probes, disturbed = course.course(times)
     noise = loss - signal
     fine = bool(np.all(np.isfinite(loss)) and loss[-1] < DIVERGED_PREDICTION * fit.loss)
     message = Outcome.finished.value.format(steps=int(times[-1])) if fine else "diverges on the measured curvature"
@@ -292,7 +294,9 @@ def _in_metric(
         moved, over = np.array(course.moved)[times], max(course.excess, course.sharpest)
         if course.excess > KNOWN_EXCESS:
             return _refused(fit, run, UNKNOWN_RATE.format(over=course.excess, known=2))
-    found = Prediction(run, loss, loss, moved * float(fit.spectrum.h.max()), horizon_of(fit, bent))
+    found = Prediction(
+        run, loss, loss, moved * float(fit.spectrum.h.max()), horizon_of(fit, bent), disturbance=disturbed
+    )
     if fit.descent is None or not bent:
         bands = [bootstrap(column) for column in probes.T]
         return replace(found, low=np.array([band.low for band in bands]), high=np.array([band.high for band in bands]))

@@ -1,22 +1,27 @@
 """The test that a fit makes of itself: a few short real trainings, and how far its predictions were from them.
 
-Two learning rates and two batch sizes of SGD, or of K-FAC in its metric, are trained for a few dozen steps and predicted. How far a
-prediction may be off grows with how far it is from the checkpoint: with m(t) = |log(signal(t) / L(0))| + noise(t) / (B L(t)) +
-|log kappa(L(t))|, where kappa is the growth of the largest curvature (`descent`), the errors of all points give one number, the
-``spread``
+Two learning rates and two batch sizes of SGD, or of K-FAC in its metric, are trained for a few dozen steps and predicted. The error
+in log loss of a prediction has two sources, and each grows with how far it has moved the training:
 
-    sigma^2 = mean of (log predicted - log real)^2 / (m + M0)^2
+    s(t) = |log(signal(t) / L(0))|,        d(t) = (max n + sum n |change of log signal|) (1 + |log kappa(L(t))|),
 
-and the 90% interval of any prediction is ``L(t) exp(+- WIDTH sqrt(sigma^2 + LEAST^2) (m(t) + M0))``. WIDTH and LEAST were
-chosen on five networks, and hold on others: docs/nets.md has the coverage of each.
+where n is the share of noise in the loss at each step until t, and kappa the growth of the largest curvature (`descent`). The sum
+is how far the loss has come under that noise. The standard deviation of the error is taken as
+
+    sqrt((A s)^2 + (N d)^2 + FLOOR^2),
+
+and the 90% interval of a prediction is ``L(t) exp(+- WIDTH sqrt(...))``. A and N belong to the network. They start from what
+networks have in general (`USUAL`) and are corrected by the test: a normal likelihood of its errors, in which three steps of one
+training count as one observation, times log-normal priors; A and N are the geometric means of the posterior. docs/nets.md has the
+coverage on each of the networks on which this was chosen or checked.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -37,16 +42,35 @@ TEST_BATCH_SIZES = (16, 256)  # batch sizes of the test; at most a quarter of th
 TEST_STEPS = (3, 12, 48)  # steps at which predictions and trainings are compared
 TEST_SEEDS = (6, 2)  # trainings with each batch size; small batches are cheap, and their losses scatter more
 TEST_SEED = 10**6  # added to the seed of a fit, so that checks with the same seed see other batches
-REST = 0.05  # M0: what is added to the motion m, because predictions near the checkpoint are not exact either
-WIDTH = 1.2  # half the width of a 90% interval in units of the spread
-LEAST_SPREAD = 0.03  # added to the spread of a test in squares, because twelve points may agree by luck
-METRIC_WIDTH = 1.75
+
+
+class Spread(NamedTuple):
+    """A and N: the error in log loss per unit of s, how far the signal has come, and of d, how far noise has disturbed it."""
+
+    signal: float
+    noise: float
+
+
+USUAL = Spread(0.01, 0.25)
+"""Medians of A and N before the test. On seventeen fits A was 0.002 to 0.03 and N 0.1 to 0.7 in real trainings of 1,000 steps."""
+DOUBT = Spread(1.0, 0.5)  # standard deviations of their logarithms before the test
+UNTESTED = Spread(0.1, 0.75)  # A and N of a fit without a test: larger than those of any of the seventeen fits
+LIMITLESS = Spread(1e6, 1e6)
+"""A and N where all trainings of the test diverged: once a training has moved, any loss is possible."""
+FLOOR = 1e-3  # standard deviation of the error in log loss of a prediction that has not moved
+WIDTH = 2.2
+"""Half the width of a 90% interval in standard deviations. It is more than 1.64 because the errors of one network have heavier tails
+than a normal distribution, and because A and N are uncertain."""
+METRIC_WIDTH = 1.4
 """What the width of intervals of Adam and AdamW is multiplied by, because the test trains SGD in their metric and does not see v
-drift. Chosen on digits and both Fashion networks, where intervals then hold 90% of 144 real losses; docs/nets.md has a fourth."""
-PAST_WIDTH = 0.6
-"""What half the width of an interval gains, in log loss, where a prediction goes e times as far as the descent. Chosen on the 144
-real losses past the end of a descent in docs/checks/prediction.csv, of which intervals then hold 93%; without it they held half."""
-UNTESTED_SPREAD = 0.3  # spread of a fit without a test; the largest of six tested networks had 0.48, the median 0.1
+drift. Chosen on the 192 real losses of four workloads in docs/checks/adamw.csv, of which intervals then hold 91%."""
+PAST_WIDTH = 0.4
+"""What half the width of an interval gains, in log loss, where a prediction goes e times as far as the descent. Chosen on the 202
+real losses past the end of a descent in docs/checks/prediction.csv, of which intervals then hold 94%."""
+GRID = 121  # values of A, and of N, on which the posterior is summed
+GRID_REACH = 8.0
+"""The grid covers this many standard deviations of the priors on both sides, so that a test that failed badly can say so: A goes
+from 3e-6 to 30, and N from 0.005 to 14."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,9 +78,11 @@ class Tested:
     """What the test found: one entry for each setting and step."""
 
     reach: Array  # learning rate x steps x largest curvature
-    motion: Array  # m, how far the prediction is from the checkpoint
+    signal: Array  # s, how far the signal has come
+    noise: Array  # d, how far noise has disturbed it
     predicted: Array
     trained: Array
+    stderr: Array  # standard error of the trained loss
 
     @property
     def errors(self) -> Array:
@@ -64,13 +90,21 @@ class Tested:
         return self.predicted / self.trained - 1
 
     @property
-    def spread(self) -> float:
-        """sigma: root mean square of the errors in log loss, per unit of motion, where no training diverged; infinite if all did."""
+    def spread(self) -> Spread:
+        """A and N after the test, from the trainings that did not diverge."""
         fine = np.isfinite(self.trained)
         if not fine.any():
-            return math.inf
-        off = np.log(self.predicted[fine] / self.trained[fine]) / (self.motion[fine] + REST)
-        return float(np.sqrt(np.mean(off**2)))
+            return LIMITLESS
+        error, chance = np.log(self.predicted[fine] / self.trained[fine]), self.stderr[fine] / self.trained[fine]
+        steps = np.linspace(-GRID_REACH, GRID_REACH, GRID)
+        A, N = (usual * np.exp(doubt * steps) for usual, doubt in zip(USUAL, DOUBT, strict=True))
+        moved = (A[:, None, None] * self.signal[fine]) ** 2 + (N[:, None] * self.noise[fine]) ** 2
+        variance = moved + FLOOR**2 + chance**2
+        likelihood = -0.5 * (np.log(variance) + error**2 / variance).sum(-1) / len(TEST_STEPS)
+        score = likelihood - 0.5 * (steps[:, None] ** 2 + steps**2)
+        weight = np.exp(score - score.max())
+        weight /= weight.sum()
+        return Spread(*(float(np.exp(w @ np.log(x))) for w, x in ((weight.sum(1), A), (weight.sum(0), N))))
 
     @property
     def diverged(self) -> float:
@@ -80,29 +114,46 @@ class Tested:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Tested:
-        """The test in the note of a file, where a number that is not finite is null."""
-        names = ("reach", "motion", "predicted", "trained")
-        return cls(*(np.array([np.inf if x is None else x for x in data[name]], float) for name in names))
+        """The test in the note of a file, where a number that is not finite is null.
+
+        Files of earlier versions have one ``motion`` in place of s and d, which is taken as s, and no standard errors.
+        """
+        nothing = [0.0] * len(data["trained"])
+        given = {"signal": data.get("motion"), "noise": nothing, "stderr": nothing, **data}
+        names = (field.name for field in fields(cls))
+        return cls(*(np.array([np.inf if x is None else x for x in given[name]], float) for name in names))
 
     def to_dict(self) -> dict[str, object]:
         """Plain numbers, as in files and ``--json``."""
         return {name: numbers(column) for name, column in vars(self).items()}
 
 
-def motion(fit: Fit, prediction: Prediction) -> Array:
-    """m: how far each predicted loss is from the checkpoint, by its signal, by its noise and by its largest curvature."""
+def motion(fit: Fit, prediction: Prediction) -> tuple[Array, Array]:
+    """s and d: how far each predicted loss is from the checkpoint by its signal, and how far noise has disturbed it."""
     run = prediction.run
-    loss = np.maximum(run.loss, 1e-300)
-    share = np.maximum(run.noise / run.batch_size / loss, 0.0)
-    sharper = 1.0 if fit.bend is None else fit.bend.sharpening(loss)
-    return np.abs(np.log(np.maximum(run.signal, 1e-300) / fit.loss)) + share + np.abs(np.log(sharper))
+    signal = np.abs(np.log(np.maximum(run.signal, 1e-300) / fit.loss))
+    sharper = np.zeros(1) if fit.bend is None else np.abs(np.log(fit.bend.sharpening(np.maximum(run.loss, 1e-300))))
+    return signal, prediction.disturbance * (1 + sharper)
 
 
 def half_width(fit: Fit, prediction: Prediction) -> Array:
     """Half the width of the 90% interval of the logarithm of each predicted loss."""
-    spread = UNTESTED_SPREAD if fit.tested is None else fit.tested.spread
+    A, N = UNTESTED if fit.tested is None else fit.tested.spread
+    signal, noise = motion(fit, prediction)
     width = METRIC_WIDTH * WIDTH if isinstance(fit.metric, AdamMetric) else WIDTH
-    return width * math.hypot(spread, LEAST_SPREAD) * (motion(fit, prediction) + REST)
+    return width * np.sqrt((A * signal) ** 2 + (N * noise) ** 2 + FLOOR**2)
+
+
+def disturbance(signal: Array, noise: Array) -> Array:
+    """d without its kappa, from the loss without noise and what noise adds to it at steps 0, 1, ... of one training.
+
+    >>> disturbance(np.array([2.0, 1.0, 0.5]), np.array([0.0, 1.0, 0.5])).round(3).tolist()
+    [0.0, 0.5, 0.847]
+    """
+    clean = np.maximum(signal, 1e-300)
+    share = np.maximum(noise, 0) / np.maximum(signal + noise, 1e-300)
+    came = np.cumsum(share[:-1] * np.abs(np.diff(np.log(clean))))
+    return np.maximum.accumulate(share) + np.append(0.0, came)
 
 
 def past_descent(fit: Fit, prediction: Prediction) -> Array:
@@ -138,5 +189,6 @@ def with_test(network: Network, fit: Fit, *, seed: int = 0, progress: Progress |
         show = part_of(progress, i, len(settings))
         real = train(network, optimizer, size, steps, seeds=seeds, seed=TEST_SEED + seed, progress=show)
         ahead = fit.predict(optimizer, size, steps)
-        rows.append((ahead.reach, motion(fit, ahead), ahead.loss, real.loss))
+        chance = np.zeros(len(steps)) if real.stderr is None else real.stderr
+        rows.append((ahead.reach, *motion(fit, ahead), ahead.loss, real.loss, chance))
     return replace(fit, tested=Tested(*(np.concatenate(column) for column in zip(*rows, strict=True))))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import numpy as np
 import pytest
 
 from nqm import EMA, SGD, HeavyBall, Lookahead, Nesterov, Polyak, Quadratic, Spectrum, linear
+from nqm.engine.kernels.given import ByLoss
 from nqm.engine.schedule import Schedule
 from nqm.engine.trajectory import Trajectory
 from nqm.nets.fitting.descent import LEAST_KEPT, PULL, SLOWING, Bend, Descent
@@ -86,7 +88,7 @@ def by_systems(phi: Bend, optimizer: Optimizer, batch_size: float, steps: int, s
 )
 def test_curvature_follows_the_loss(optimizer: Optimizer, schedule: Schedule | None) -> None:
     phi, times = bend(sharpness=RISING), np.array([0, 1, 2, 9, 10, 11, 30])
-    signal, noise = followed(phi, SPECTRUM, optimizer, 4.0, times, schedule)
+    signal, noise, _ = followed(phi, SPECTRUM, optimizer, 4.0, times, schedule)
     expected = by_systems(phi, optimizer, 4.0, 30, schedule)[times]
     np.testing.assert_allclose(signal + noise / 4.0, expected, rtol=1e-11)
     plain = sum(followed(bend(), SPECTRUM, optimizer, 4.0, times, schedule)[i] / (1, 4.0)[i] for i in (0, 1))
@@ -135,7 +137,7 @@ def by_sum(
 )
 def test_it_is_the_sum_over_steps(optimizer: Optimizer, schedule: Schedule | None) -> None:
     phi, times = bend(), np.array([0, 1, 2, 9, 10, 11, 30])
-    signal, noise = followed(phi, SPECTRUM, optimizer, 2.0, times, schedule)
+    signal, noise, _ = followed(phi, SPECTRUM, optimizer, 2.0, times, schedule)
     np.testing.assert_allclose(
         signal + noise / 2.0, by_sum(phi, optimizer, 2.0, 30, schedule, False)[times], rtol=1e-12
     )
@@ -144,7 +146,7 @@ def test_it_is_the_sum_over_steps(optimizer: Optimizer, schedule: Schedule | Non
 def test_a_loss_fed_back_from_the_wrong_point_is_seen() -> None:
     """The planted bug: noise that follows the reported average in place of the weights whose gradient is taken."""
     optimizer, times = EMA(SGD(0.5), 0.9), np.arange(31)
-    signal, noise = followed(bend(), SPECTRUM, optimizer, 2.0, times)
+    signal, noise, _ = followed(bend(), SPECTRUM, optimizer, 2.0, times)
     wrong = by_sum(bend(), optimizer, 2.0, 30, None, True)
     assert np.abs((signal + noise / 2.0) / wrong - 1).max() > 1e-3
 
@@ -152,10 +154,9 @@ def test_a_loss_fed_back_from_the_wrong_point_is_seen() -> None:
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=str)
 def test_constant_noise_is_that_of_the_quadratic(optimizer: Optimizer) -> None:
     phi, times = bend([1.0] * 6), np.array([0, 3, 30, 300])
-    phi.noise = phi.noise[0][-1:], np.ones(1)
-    phi.noise[0][:] = 1e-9  # from this loss on the noise is constant
+    phi.noise = ByLoss(np.array([1e-9]), np.ones(1))  # from this loss on the noise is constant
     run = Quadratic(SPECTRUM).run(optimizer, 8, times.tolist())
-    signal, noise = followed(phi, SPECTRUM, optimizer, 8, times)
+    signal, noise, _ = followed(phi, SPECTRUM, optimizer, 8, times)
     np.testing.assert_allclose(noise, run.noise, rtol=1e-11)
     np.testing.assert_allclose(signal, phi(run.signal + OFFSET), rtol=1e-11)
 
@@ -165,7 +166,7 @@ def test_the_compiled_bend_is_that_of_scipy() -> None:
 
     phi = bend()
     q = np.linspace(phi.q[0] - 0.1, phi.q[-1] + 0.3, 41)
-    np.testing.assert_allclose([bent(float(x), *phi.pieces) for x in q], phi(q), rtol=1e-12)
+    np.testing.assert_allclose([bent(float(x), phi.pieces) for x in q], phi(q), rtol=1e-12)
 
 
 def test_noise_between_and_beyond_measured_losses() -> None:
@@ -185,7 +186,18 @@ def test_the_compiled_noise_is_that_of_numpy() -> None:
 
     phi = bend()
     losses = np.linspace(-0.1, 2.0, 40) * phi.loss[-1]
-    np.testing.assert_allclose([loudness(float(x), *phi.noise) for x in losses], phi.loudness(losses), rtol=1e-12)
+    np.testing.assert_allclose([loudness(float(x), phi.noise) for x in losses], phi.loudness(losses), rtol=1e-12)
+
+
+@pytest.mark.parametrize("optimizer", [HeavyBall(0.1, 0.8), EMA(HeavyBall(0.1, 0.8), 0.9)], ids=str)
+def test_the_loop_without_numba_has_the_same_numbers(optimizer: Optimizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = bend(sharpness=RISING), SPECTRUM, optimizer, 4.0, np.arange(31), linear(30)
+    compiled = followed(*given)
+    monkeypatch.setattr("nqm.engine.kernels.compiling.numba", None)
+    monkeypatch.delitem(sys.modules, "nqm.engine.kernels.following")  # imported again, by `followed`
+    plain = followed(*given)
+    assert not hasattr(sys.modules["nqm.engine.kernels.following"].follow, "py_func")
+    np.testing.assert_allclose(plain, compiled, rtol=1e-12)
 
 
 def test_too_many_steps_are_refused() -> None:

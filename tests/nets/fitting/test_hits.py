@@ -46,7 +46,9 @@ def test_the_mean_over_trainings_is_the_expected_loss(optimizer: Optimizer) -> N
     for _ in range(30):
         walk.step()
     losses = walk.losses()
-    signal, noise = (float(part[0]) for part in followed(fit.bend, fit.spectrum, optimizer, 64, np.array([30]), plan))
+    signal, noise, _ = (
+        float(part[0]) for part in followed(fit.bend, fit.spectrum, optimizer, 64, np.array([30]), plan)
+    )
     error = losses.std() / math.sqrt(REPLICAS)
     assert abs(losses.mean() - signal - noise / 64) < 4 * error
     assert abs(losses.mean() - signal - 1.1 * noise / 64) > 4 * error if isinstance(optimizer, SGD) else True
@@ -62,9 +64,9 @@ def test_the_mean_over_trainings_is_the_expected_loss_where_curvature_changes(op
     for _ in range(40):
         walk.step()
     losses, error = walk.losses(), walk.losses().std() / math.sqrt(REPLICAS)
-    signal, noise = (float(part[0]) for part in followed(fit.bend, fit.spectrum, optimizer, 64, np.array([40])))
+    signal, noise, _ = (float(part[0]) for part in followed(fit.bend, fit.spectrum, optimizer, 64, np.array([40])))
     assert abs(losses.mean() - signal - noise / 64) < 4 * error
-    signal, noise = (float(part[0]) for part in followed(plain.bend, fit.spectrum, optimizer, 64, np.array([40])))
+    signal, noise, _ = (float(part[0]) for part in followed(plain.bend, fit.spectrum, optimizer, 64, np.array([40])))
     assert abs(losses.mean() - signal - noise / 64) > 4 * error
 
 
@@ -104,7 +106,7 @@ def test_the_rate_to_take_has_the_earliest_end_with_the_error_of_the_fit() -> No
 def test_first_hits_come_before_the_expected_loss_arrives() -> None:
     fit = given()
     assert fit.bend is not None
-    signal, noise = followed(fit.bend, fit.spectrum, SGD(0.1), 4, np.arange(400))
+    signal, noise, _ = followed(fit.bend, fit.spectrum, SGD(0.1), 4, np.arange(400))
     losses = signal + noise / 4
     target = float(losses[100])
     expected = int(np.argmax(losses <= target))

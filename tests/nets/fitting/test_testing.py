@@ -11,23 +11,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 from models import mlp
+from scipy import integrate, stats
 
-from nqm import SGD
+from nqm import EMA, SGD
 from nqm.nets.fitting.model import Fit
 from nqm.nets.fitting.probing import descent_steps, fit
 from nqm.nets.fitting.testing import (
-    LEAST_SPREAD,
+    DOUBT,
+    FLOOR,
+    LIMITLESS,
     PAST_WIDTH,
-    REST,
     TEST_STEPS,
-    UNTESTED_SPREAD,
+    UNTESTED,
+    USUAL,
     WIDTH,
+    disturbance,
     half_width,
     interval,
     motion,
 )
 from nqm.nets.fitting.testing import Tested as Found
-from nqm.types import Wrong
+from nqm.types import Array, Wrong
 
 
 @cache
@@ -47,11 +51,82 @@ def test_twelve_points_are_compared_and_kept_in_files(tmp_path: Path) -> None:
     assert fit(mlp(n=40), steps=4, noise_vectors=1, noise_steps=2, descent=5, test=False).tested is None
 
 
-def test_the_spread_is_the_error_per_motion() -> None:
-    found = Found(np.array([1.0, 2.0]), np.array([0.15, 0.45]), np.exp([0.1, -0.2]), np.ones(2))
-    assert found.spread == pytest.approx(math.sqrt(((0.1 / 0.2) ** 2 + (0.2 / 0.5) ** 2) / 2))
-    assert replace(found, trained=np.array([1.0, math.inf])).spread == pytest.approx(0.5)
-    assert replace(found, trained=np.full(2, math.inf)).spread == math.inf
+def of_errors(error: Array, signal: Array, noise: Array, stderr: Array | float = 0.0) -> Found:
+    """A test with these errors in log loss at these s and d."""
+    chance = np.broadcast_to(stderr, error.shape)
+    return Found(np.ones_like(error), signal, noise, np.exp(error), np.ones_like(error), chance)
+
+
+def test_the_spread_is_the_geometric_mean_of_the_posterior() -> None:
+    """The same integral over log A and log N by adaptive quadrature, from the sentence in the module."""
+    error, signal, noise, chance = np.array(
+        [[0.002, -0.05, 0.01], [0.1, 0.3, 1.0], [0.0, 0.2, 0.05], [0.0, 0.02, 0.001]]
+    )
+
+    def density(v: float, u: float) -> float:
+        A, N = USUAL.signal * math.exp(DOUBT.signal * u), USUAL.noise * math.exp(DOUBT.noise * v)
+        scatter = [
+            math.sqrt((A * s) ** 2 + (N * d) ** 2 + FLOOR**2 + c**2)
+            for s, d, c in zip(signal, noise, chance, strict=True)
+        ]
+        likelihood = sum(stats.norm.logpdf(e, scale=one) for e, one in zip(error, scatter, strict=True))
+        return math.exp(likelihood / 3) * stats.norm.pdf(u) * stats.norm.pdf(v)
+
+    whole, first, second = (
+        integrate.dblquad(lambda v, u, g=g: g(u, v) * density(v, u), -7, 7, -7, 7, epsabs=1e-6, epsrel=1e-6)[0]
+        for g in (lambda u, v: 1.0, lambda u, v: u, lambda u, v: v)
+    )
+    found = of_errors(error, signal, noise, chance).spread
+    assert found.signal == pytest.approx(USUAL.signal * math.exp(DOUBT.signal * first / whole), rel=1e-3)
+    assert found.noise == pytest.approx(USUAL.noise * math.exp(DOUBT.noise * second / whole), rel=1e-3)
+
+
+def test_the_spread_of_many_errors_is_theirs() -> None:
+    """Errors drawn with A = 0.1 and N = 1, far from what networks have in general, give these back: z-scores of 3,000."""
+    rng, n = np.random.default_rng(0), 3000
+    signal, noise = rng.uniform(0, 2, n), rng.uniform(0, 0.2, n) * (rng.random(n) < 0.5)
+    scatter = np.sqrt((0.1 * signal) ** 2 + noise**2 + FLOOR**2)
+    found = of_errors(scatter * rng.standard_normal(n), signal, noise).spread
+    assert abs(math.log(found.signal / 0.1)) < 4 / math.sqrt(n)
+    assert abs(math.log(found.noise)) < 8 / math.sqrt(n)  # half of the errors have noise, and signal beside it
+    wider = of_errors(scatter * rng.standard_normal(n), signal / 2, noise).spread
+    assert wider.signal > 1.9 * found.signal
+
+
+def test_chance_of_few_trainings_is_not_an_error_of_the_fit() -> None:
+    error, signal, noise = np.full(12, 0.05), np.full(12, 0.1), np.full(12, 0.05)
+    sure, chance = of_errors(error, signal, noise).spread, of_errors(error, signal, noise, 0.05).spread
+    assert sure.noise > 1.3 * chance.noise
+    assert chance.noise < 1.1 * USUAL.noise
+
+
+def test_trainings_that_diverged_say_nothing_of_the_spread() -> None:
+    given = of_errors(np.array([0.1, -0.2]), np.ones(2), np.zeros(2))
+    half = replace(given, trained=np.array([1.0, math.inf]))
+    assert half.spread == of_errors(np.array([0.1]), np.ones(1), np.zeros(1)).spread
+    assert replace(given, trained=np.full(2, math.inf)).spread == LIMITLESS
+
+
+def test_a_disturbance_is_the_most_noise_and_what_the_loss_came_under_it() -> None:
+    """A plain loop over steps."""
+    rng = np.random.default_rng(1)
+    signal, noise = np.cumprod(rng.uniform(0.8, 1.05, 50)), rng.uniform(0, 0.3, 50)
+    most, came, expected = 0.0, 0.0, list[float]()
+    for t in range(50):
+        share = noise[t] / (signal[t] + noise[t])
+        most = max(most, share)
+        expected.append(most + came)
+        if t < 49:
+            came += share * abs(math.log(signal[t + 1] / signal[t]))
+    np.testing.assert_allclose(disturbance(signal, noise), expected, rtol=1e-12)
+
+
+def test_an_average_is_disturbed_as_the_weights_that_it_averages() -> None:
+    """The noise of an average is small, while its training goes on under the noise of the weights."""
+    given = small()
+    inner, mean = (given.predict(one, 4, [5, 40]) for one in (SGD(0.1), EMA(SGD(0.1), 0.99)))
+    assert mean.run.noise[-1] < 0.2 * inner.run.noise[-1]
+    np.testing.assert_allclose(mean.disturbance, inner.disturbance, rtol=1e-9)
 
 
 def test_nothing_is_predicted_at_rates_at_which_the_test_diverged() -> None:
@@ -82,9 +157,10 @@ def test_intervals_widen_where_curvature_has_changed_and_past_the_descent() -> N
     other = replace(given, descent=replace(given.descent, sharpness=sharp, rising=0))
     assert other.bend is not None
     moved = other.bend.sharpening(ahead.loss)
-    assert motion(other, ahead) == pytest.approx(
-        motion(given, ahead) - np.abs(np.log(given.bend.sharpening(ahead.loss))) + np.log(moved)
-    )
+    usual, changed = motion(given, ahead), motion(other, ahead)
+    np.testing.assert_allclose(changed[0], usual[0])
+    before = 1 + np.abs(np.log(given.bend.sharpening(ahead.loss)))
+    np.testing.assert_allclose(changed[1], usual[1] * (1 + np.log(moved)) / before)
     end = given.descent.reach * float(given.spectrum.h.max())
     far = replace(ahead, reach=np.array([2 * end]))
     low, high = interval(given, far)
@@ -93,28 +169,30 @@ def test_intervals_widen_where_curvature_has_changed_and_past_the_descent() -> N
 
 
 def test_intervals_come_from_the_spread() -> None:
-    """A fit whose test was twice as far off has intervals twice as wide, up to what is added for luck."""
+    """Half the width is `WIDTH` standard deviations, which the module states, for a fit with a test and for one without."""
     given = small()
     assert given.tested is not None
     ahead = given.predict(SGD(0.1), 8, [0, 5, 20])
     np.testing.assert_allclose(np.log(ahead.high / ahead.loss), half_width(given, ahead), rtol=1e-9)
     np.testing.assert_allclose(np.log(ahead.low / ahead.loss), -half_width(given, ahead), rtol=1e-9)
-    expected = WIDTH * math.hypot(given.tested.spread, LEAST_SPREAD) * (motion(given, ahead) + REST)
+    (A, N), (signal, noise) = given.tested.spread, motion(given, ahead)
+    expected = WIDTH * np.sqrt((A * signal) ** 2 + (N * noise) ** 2 + FLOOR**2)
     np.testing.assert_allclose(half_width(given, ahead), expected, rtol=1e-12)
     untested = replace(given, tested=None).predict(SGD(0.1), 8, [0, 5, 20])
-    np.testing.assert_allclose(
-        np.log(untested.high / untested.loss), expected * math.hypot(UNTESTED_SPREAD, LEAST_SPREAD)
-        / math.hypot(given.tested.spread, LEAST_SPREAD), rtol=1e-9,
-    )  # fmt: skip
+    A, N = UNTESTED
+    expected = WIDTH * np.sqrt((A * signal) ** 2 + (N * noise) ** 2 + FLOOR**2)
+    np.testing.assert_allclose(np.log(untested.high / untested.loss), expected, rtol=1e-9)
     assert "the fit's own test, up to lr x steps x curvature = 28.8, found it off by" in ahead.message
     assert "not tested on this network" in untested.message
 
 
 def test_an_interval_without_an_upper_end_is_infinite() -> None:
-    """A test that was off by any factor allows for any loss, and no warning is printed."""
+    """A test of which all trainings diverged allows for any loss, and no warning is printed."""
     given = small()
     assert given.tested is not None
-    bad = replace(given, tested=replace(given.tested, predicted=1e300 * given.tested.predicted))
+    everywhere = np.full_like(given.tested.trained, math.inf)
+    reach = 1e3 * given.tested.reach  # so that the rate of the prediction is not refused
+    bad = replace(given, tested=replace(given.tested, trained=everywhere, reach=reach))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ahead = bad.predict(SGD(0.1), 8, 200)

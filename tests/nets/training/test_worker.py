@@ -17,6 +17,7 @@ from nqm.nets.training import groups
 from nqm.nets.training.groups import evaluation_steps
 from nqm.nets.training.loop import walk
 from nqm.nets.training.metrics import FIRST_PIECE, Metric, shuffled
+from nqm.nets.training.rules.kfac import KFACRule
 from nqm.nets.training.stacks import Draws
 from nqm.nets.training.tasks import task_of
 from nqm.nets.training.trial import SLACK, Result, Trial
@@ -388,14 +389,14 @@ def test_a_training_that_blows_up_between_two_looks_has_diverged(
     stacking: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """K-FAC draws targets from the model's outputs, from which nothing can be drawn then; a neighbour in the stack goes on."""
-    whole = KFAC.precondition
+    whole = KFACRule.precondition
 
-    def blown(rule: KFAC, g: torch.Tensor) -> torch.Tensor:
+    def blown(rule: KFACRule, g: torch.Tensor) -> torch.Tensor:
         d = whole(rule, g)
         d[0, :] = math.nan if rule.seen == 3 else d[0]
         return d
 
-    monkeypatch.setattr(KFAC, "precondition", blown)
+    monkeypatch.setattr(KFACRule, "precondition", blown)
     trials = [
         trial("KFAC", settings={"lr": 0.1, "damping": d}, growth=30.0, max_steps=25, target=1.0) for d in (0.1, 0.2)
     ]
