@@ -3,7 +3,8 @@
 With ``--check`` it fails if they have drifted. The files of docs/checks are what ``nqm check ... --csv`` wrote, and
 ``nqm claims fisher_stabilises ... --csv``; ``forecast_*`` are what ``python -m benchmarks.forecast`` wrote, ``mean_field*`` what
 ``python -m benchmarks.mean_field`` wrote, ``advice`` and ``predicted`` what ``python -m benchmarks.advice`` and
-``python -m benchmarks.predicted`` wrote, ``adamw`` what ``python -m benchmarks.adamw_prediction`` wrote, and ``kfac_*`` what
+``python -m benchmarks.predicted`` wrote, ``adamw`` what ``python -m benchmarks.adamw_prediction`` wrote, ``kfac`` what
+``python -m benchmarks.kfac_prediction`` wrote, ``muon`` what ``python -m benchmarks.muon_metric`` wrote, and ``kfac_*`` what
 ``python -m benchmarks.kfac`` wrote. Tables of studies come from nqm/paper/studies, as ``nqm lab compare ... --csv`` wrote them.
 ``--claims`` measures every claim and writes docs/claims.md, which takes a minute; the tests measure its numbers again.
 """
@@ -11,6 +12,7 @@ With ``--check`` it fails if they have drifted. The files of docs/checks are wha
 from __future__ import annotations
 
 import csv
+import math
 import sys
 from itertools import product
 from pathlib import Path
@@ -186,6 +188,39 @@ def adamw_table() -> str:
     return markdown(["workload", *(f"{t:,.0f} steps" for t in steps), "interval holds"], lines)
 
 
+def natural_table() -> str:
+    """Median and worst error over settings of K-FAC on every network that was checked, and how many intervals hold.
+
+    Settings are counted apart in which noise is at most half of the predicted loss.
+    """
+    rows = read_rows("kfac")
+    steps, names = ([*dict.fromkeys(row[key] for row in rows)] for key in ("steps", "network"))
+    lines = []
+    for name in names:
+        for what, most in (("all", math.inf), ("noise up to half", 0.5)):
+            mine = [row for row in rows if row["network"] == name and row["noise"] <= most]
+            cells = [
+                _median_and_worst([abs(r["predicted"] / r["trained"] - 1) for r in mine if r["steps"] == t])
+                for t in steps
+            ]
+            inside = [row["low"] <= row["trained"] <= row["high"] for row in mine]
+            lines.append(
+                [f"`{name}`" if what == "all" else "", what, *cells, f"{np.mean(inside):.0%} of {len(inside)}"]
+            )
+    return markdown(["network", "settings", *(f"{t:,.0f} steps" for t in steps), "interval holds"], lines)
+
+
+def muon_table() -> str:
+    """The errors of steps whose map is some steps old, for Muon and for K-FAC."""
+    rows = read_rows("muon")
+    lags = [*dict.fromkeys(row["lag"] for row in rows)]
+    lines = []
+    for name, momentum in dict.fromkeys((row["network"], row["momentum"]) for row in rows):
+        mine = [row for row in rows if (row["network"], row["momentum"]) == (name, momentum)]
+        lines.append([f"`{name}`", f"{momentum:g}", *(f"{r['muon']:.0%}, {r['kfac']:.0%}" for r in mine)])
+    return markdown(["network", "momentum", *(f"{t:,.0f} steps" for t in lags)], lines)
+
+
 def trainings_table() -> str:
     """The same over whole trainings with several seeds and rates, as far as ``python -m benchmarks.fisher`` has come."""
     if not (CHECKS / f"{TRAININGS}.csv").exists():
@@ -339,6 +374,8 @@ def nets_page() -> str:
         "bars": bars_table(),
         "predictions": predictions_table(),
         "adamw": adamw_table(),
+        "kfac": natural_table(),
+        "muon": muon_table(),
         "fisher": fisher_table(),
         "trainings": trainings_table(),
     }

@@ -121,6 +121,26 @@ def test_a_fit_of_a_users_own_function(here: Path) -> None:
     assert Fit.load(here / "mine.npz").provenance.network == "Linear"
 
 
+def test_kfac_by_the_same_verbs(here: Path) -> None:
+    """A fit in its metric, a prediction and advice; another optimizer, another damping and an unknown setting are refused."""
+    call_fit = ("fit", "mine:network", "--descent", "5", "--no-test", "--out", "kfac.json")
+    result = call(*call_fit, "--optimizer", "KFAC(damping=0.1)", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["metric"]["optimizer"] == "KFAC(damping=0.1)"
+    ahead = call("predict", "kfac.json", "KFAC(0.05, momentum=0.5, damping=0.1)", "-b", "8", "--steps", "5", "--json")
+    assert ahead.exit_code == 0, ahead.output
+    assert json.loads(ahead.stdout)["optimizer"] == "KFAC(lr=0.05, momentum=0.5, damping=0.1)"
+    for optimizer, sentence in (
+        ("SGD(0.1)", "in the metric of KFAC"),
+        ("KFAC(0.1)", "damping of KFAC(lr=0.1) differs"),
+        ("KFAC(0.1, dampening=1)", "no argument of KFAC called 'dampening'"),
+        ("KFAC(damping=0.1)", "lr"),
+    ):
+        refused = call("predict", "kfac.json", optimizer, "-b", "8", "--steps", "5")
+        assert refused.exit_code == 2
+        assert sentence in " ".join(refused.stderr.split()), refused.stderr
+
+
 @pytest.mark.parametrize(
     ("args", "sentence"),
     [

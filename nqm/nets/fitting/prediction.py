@@ -25,8 +25,8 @@ from ...types import Array
 from ..estimates import bootstrap
 from .edge import KNOWN_EXCESS, capped, excess
 from .following import followed
-from .kfac_metric import KFACMetric
 from .kfac_steps import NaturalRun
+from .metric import AdamMetric
 from .plots import plot_prediction
 from .stepwise import check_metric, run_in_metric
 from .testing import interval, past_descent
@@ -72,8 +72,8 @@ USUAL_HORIZON = Horizon(750.0, 750.0, "checks of the built-in workloads, whose d
 """The horizon of a fit that has not been checked itself, pooled from the files in docs/checks; a test repeats it."""
 METRIC_HORIZON = Horizon(50.0, 150.0, "checks of AdamW on four workloads, in the median,", own=False)
 """The horizon of Adam and AdamW from a fit in their metric: the shortest of the workloads in docs/checks/adamw.csv."""
-KFAC_HORIZON = Horizon(20.0, 100.0, "checks of KFAC, in the median,", own=False)
-"""The horizon of K-FAC from a fit in its metric: the shortest of the workloads in docs/checks/kfac.csv."""
+KFAC_HORIZON = Horizon(1.0, 5.0, "checks of KFAC on five networks, in the median,", own=False)
+"""The horizon of K-FAC from a fit in its metric without a test of its own: the shortest of the networks in docs/checks/kfac.csv."""
 PLAIN_HORIZON = Horizon(10.0, 30.0, "checks of the built-in workloads, without a descent,", own=False)
 """The horizon of the plain quadratic, on the workload with the largest errors."""
 DIVERGED_PREDICTION = 1e3  # a prediction of Adam says that it diverges from this many times the checkpoint's loss on
@@ -311,8 +311,10 @@ def horizon_of(fit: Fit, bent: bool = True) -> Horizon:
         return PLAIN_HORIZON
     if fit.horizon is not None:
         return fit.horizon
-    if fit.metric is not None:
-        return KFAC_HORIZON if isinstance(fit.metric, KFACMetric) else METRIC_HORIZON
+    if isinstance(fit.metric, AdamMetric):
+        return METRIC_HORIZON
+    if fit.metric is not None and fit.tested is None:
+        return KFAC_HORIZON
     end, usual = max(fit.descent.reach * float(fit.spectrum.h.max()), PLAIN_HORIZON.within_2), USUAL_HORIZON
     if fit.tested is None:
         return replace(usual, within_2=min(usual.within_2, end), within_5=min(usual.within_5, end))

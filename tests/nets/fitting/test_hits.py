@@ -155,5 +155,5 @@ def test_what_is_said() -> None:
     assert never.to_dict()["steps"] is None
     assert "0% of trainings dip below 0.5" in never.message
     for wrong in (Adam(0.1), Polyak(SGD(0.1), 0.5)):
-        with pytest.raises(Wrong, match="fit in its own metric|are not predicted"):
+        with pytest.raises(Wrong, match=r"fit in its own metric|are not predicted"):
             first_hits(given(), wrong, 64, 0.5)
