@@ -1,11 +1,14 @@
 """Predictions of networks against their real trainings: ``python -m benchmarks.prediction FOLDER [NAME ...]``.
 
 Writes docs/checks/prediction.csv with a row for each network, setting and step, and prints what docs/nets.md says about them.
-FOLDER keeps fits and trainings (`prediction_cases`). Making them took about half an hour of CPU; with them it takes seconds.
+FOLDER keeps fits and trainings (`prediction_cases`). The named networks are trained, where FOLDER does not have their trainings; the
+others are predicted again and compared with the real losses in the file. All fits and trainings took about an hour of CPU; with them
+it takes seconds.
 """
 
 from __future__ import annotations
 
+import csv
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -15,7 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.prediction_cases import CASES, EDGE_RATES, made
+from benchmarks.checks import runs_of
+from benchmarks.prediction_cases import CASES, EDGE_RATES, fitted, made
 from nqm.engine.run import Run
 from nqm.nets.fitting.descent import Descent
 from nqm.nets.fitting.edge import excess
@@ -37,6 +41,13 @@ def cut(fit: Fit, steps: int) -> Fit:
     return replace(
         fit, descent=replace(found, **{k: getattr(found, k)[kept] for k in ("steps", "loss", "noise", "sharpness")})
     )
+
+
+def kept(folder: Path, name: str) -> tuple[Fit, list[Run]]:
+    """The fit of a network, and its trainings in the file."""
+    with FILE.open() as file:
+        mine = [row for row in csv.DictReader(file) if row["network"] == name and row["short"] == "0"]
+    return fitted(folder, name)[1], list(runs_of(mine))
 
 
 def rows_of(name: str, fit: Fit, runs: Sequence[Run]) -> Iterator[Row]:
@@ -74,10 +85,10 @@ def told(title: str, rows: list[Row], part: Callable[[Row], bool]) -> None:
 
 
 def main(folder: Path, names: Sequence[str]) -> None:
-    rows = [row for name in names for row in rows_of(name, *made(folder, name))]
+    rows = [row for name in CASES for row in rows_of(name, *(made if name in names else kept)(folder, name))]
     FILE.write_text(to_csv(rows))
     edge = min(EDGE_RATES) / 2 * 0.99  # the lowest rate of the settings near the edge, over the largest stable one
-    for name in names:
+    for name in CASES:
         mine = [row for row in rows if row["network"] == name and not row["short"]]
         told(name, mine, lambda row: row["excess"] < edge)
     usual = [row for row in rows if row["excess"] < edge]

@@ -44,14 +44,17 @@ def plot(found: Results, out: str, rates: bool) -> None:
     "measured beside predicted, and the paper's findings",
     "nqm lab compare digits.toml --fit digits.json",
     "nqm lab compare digits.toml --fit digits.json --report digits.html --plot compare.png",
+    "nqm lab compare digits.toml --fit digits.json --fit adam.json",
     "nqm lab compare digits.toml --json",
 )
 @results
-@option("--fit FIT", "File of nqm fit for the same workload; if omitted, nothing is predicted.", INPUT)
+@option("--fit fits FIT", "File of nqm fit for the same workload; may be repeated.", INPUT, multiple=True)
 @option("--report", "Write everything as one HTML file.", OutputFile(".html"))
 @options.sink(csv=True, plot=True)
-def compare(found: Results, fit: str | None, report: str | None, sink: Sink) -> None:
-    """Compare the steps that a study measured with those that a fit of the same network predicts.
+def compare(found: Results, fits: tuple[str, ...], report: str | None, sink: Sink) -> None:
+    """Compare the steps that a study measured with those that fits of the same network predict.
+
+    Without --fit nothing is predicted. A fit in the metric of Adam or AdamW predicts that optimizer; one without, the others.
 
     Critical batch sizes are compared too, with 90% intervals over repeated searches. The paper's findings are checked: the order of
     optimizers, what momentum does at small and at large batches, where an average helps, how the best learning rate grows with the
@@ -61,7 +64,7 @@ def compare(found: Results, fit: str | None, report: str | None, sink: Sink) -> 
     from ..lab.compare.plots import plot_steps
 
     curves = _curves(found)
-    predicted = _predicted(found, curves, fit) if fit else None
+    predicted = _predicted(found, curves, fits) if fits else None
     held = findings(curves)
     write(report, lambda path: path.write_text(_report(found, curves, held, predicted), encoding="utf-8"))
     if not found.finished:
@@ -86,12 +89,12 @@ def _curves(results: Results) -> list[Curve]:
     return curves
 
 
-def _predicted(results: Results, curves: list[Curve], path: str) -> Predicted:
+def _predicted(results: Results, curves: list[Curve], paths: tuple[str, ...]) -> Predicted:
     from ..lab.compare import predicted
     from ..nets.fitting.model import Fit
 
     with progress("predicting") as report:
-        return predicted(Fit.load(path), results.study, curves, report)
+        return predicted([Fit.load(path) for path in paths], results.study, curves, report)
 
 
 def _target(results: Results) -> str:

@@ -45,37 +45,49 @@ class Predicted:
         return {name: float(np.nanmedian(ratio)) for name, ratio in ratios.items() if np.isfinite(ratio).any()}
 
 
-def predicted(fit: Fit, study: Study, curves: Sequence[Curve], progress: Progress | None = None) -> Predicted:
-    """Tuned steps to the target of a study, for those of its optimizers that a fit can predict.
+def predicted(
+    fits: Sequence[Fit], study: Study, curves: Sequence[Curve], progress: Progress | None = None
+) -> Predicted:
+    """Tuned steps to the target of a study, for those of its optimizers that one of the fits can predict.
 
-    A fit of another network is refused. Settings that the study fixes are not tuned here either.
+    A fit in the metric of an optimizer goes before one without. A fit of another network is refused. Settings that the study fixes
+    are not tuned here either.
     """
-    target, workload, start = study.target, study.workload, int(study.options.get("start", 0))
-    network = fit.provenance.network
+    told = [what_is_missing(fit, study) for fit in fits]
+    usable = sorted(
+        (fit for fit, missing in zip(fits, told, strict=True) if not missing), key=lambda fit: fit.metric is None
+    )
+    notes = [note for missing in told for note in missing]
+    for fit in usable:
+        step, start = fit.provenance.step or 0, int(study.options.get("start", 0))
+        if step != start:
+            apart = f"the study's trainings begin at step {start} and the fit was made at step {step}"
+            notes.append(f"{apart}: compare the shapes and the critical batch sizes, not the steps")
+    sweeps = dict[str, Sweep]()
+    for i, curve in enumerate(curves):
+        fixed, sizes = study.optimizers[curve.label].fixed, curve.batch_sizes.tolist()
+        families = [(fit, family_of(curve, fit, fixed)) for fit in usable]
+        chosen = next(((fit, family) for fit, family in families if not isinstance(family, str)), None)
+        if chosen is not None:
+            sweeps[curve.name] = arrivals_of(*chosen, sizes, study.target, growth=study.growth, searched=True).first
+        elif families:
+            notes.append(str(families[-1][1]))
+        if progress:
+            progress(i + 1, len(curves))
+    return Predicted(sweeps, tuple(dict.fromkeys(notes)))
+
+
+def what_is_missing(fit: Fit, study: Study) -> tuple[str, ...]:
+    """Why a fit predicts nothing of a study: one sentence, or none if it does."""
+    network, workload, target = fit.provenance.network, study.workload, study.target
     if network and ":" not in workload and network != workload:
         raise Wrong(f"the fit is of {network!r} and the study trains {workload!r}; fit that one", argument="fit")
     if study.metric != "train_loss":
-        return Predicted({}, (f"a fit predicts the training loss, and the study measures {study.metric}",))
+        return (f"a fit predicts the training loss, and the study measures {study.metric}",)
     if target >= fit.loss:
-        return Predicted({}, (f"the target {target:g} is not below the loss at the fit's checkpoint, {fit.loss:.4g}",))
+        return (f"the target {target:g} is not below the loss at the fit's checkpoint, {fit.loss:.4g}",)
     found = quadratic_at(fit, target)
-    if isinstance(found, str):
-        return Predicted({}, (found,))
-    notes, step = [], fit.provenance.step or 0
-    if step != start:
-        apart = f"the study's trainings begin at step {start} and the fit was made at step {step}"
-        notes.append(f"{apart}: compare the shapes and the critical batch sizes, not the steps")
-    sweeps = {}
-    for i, curve in enumerate(curves):
-        family = family_of(curve, fit, study.optimizers[curve.label].fixed)
-        if isinstance(family, str):
-            notes.append(family)
-        else:
-            sizes = curve.batch_sizes.tolist()
-            sweeps[curve.name] = arrivals_of(fit, family, sizes, target, growth=study.growth, searched=True).first
-        if progress:
-            progress(i + 1, len(curves))
-    return Predicted(sweeps, tuple(notes))
+    return (found,) if isinstance(found, str) else ()
 
 
 def family_of(curve: Curve, fit: Fit, fixed: Mapping[str, Setting]) -> Optimizer | str:

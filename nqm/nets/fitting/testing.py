@@ -51,7 +51,8 @@ class Spread(NamedTuple):
 
 
 USUAL = Spread(0.01, 0.25)
-"""Medians of A and N before the test. On seventeen fits A was 0.002 to 0.03 and N 0.1 to 0.7 in real trainings of 1,000 steps."""
+"""Medians of A and N before the test. The real losses of seventeen fits, up to 1,000 steps, have A up to 0.025 and N of 0.05 to
+0.26."""
 DOUBT = Spread(1.0, 0.5)  # standard deviations of their logarithms before the test
 UNTESTED = Spread(0.1, 0.75)  # A and N of a fit without a test: larger than those of any of the seventeen fits
 LIMITLESS = Spread(1e6, 1e6)

@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 from lab_curves import SIZES, hyperbola
 
-from nqm import EMA, SGD, HeavyBall, Preconditioned, Quadratic, Spectrum, sweep
+from nqm import EMA, SGD, Adam, HeavyBall, Preconditioned, Quadratic, Spectrum, sweep
 from nqm.lab import Entry, Study
 from nqm.lab.compare import findings, predicted
 from nqm.lab.compare.plots import colors, plot_rates, plot_steps
 from nqm.lab.compare.predictions import family_of
 from nqm.lab.compare.report import bands, critical_rows, html, toml
 from nqm.nets.estimates import Measure
+from nqm.nets.fitting.metric import AdamMetric
 from nqm.nets.fitting.model import Fit, Provenance
 
 H = 1 / np.arange(1.0, 51.0)
@@ -45,7 +46,7 @@ def to(target: float, **more: Any) -> Study:
 def test_a_fitted_quadratic_is_predicted_by_first_hits() -> None:
     """Trainings arrive before the expected loss that the engine sweeps does, and with it where there is hardly any noise."""
     curves = [hyperbola(name, 64, 100) for name in ("SGD", "EMA(SGD)", "HeavyBall", "Adam")]
-    found = predicted(made(), to(OFFSET + 0.1), curves)
+    found = predicted([made()], to(OFFSET + 0.1), curves)
     exact = Quadratic(Spectrum(H))
     for name, family in (("SGD", SGD()), ("EMA(SGD)", EMA(SGD())), ("Adam", Preconditioned(HeavyBall(), 0.4))):
         expected = sweep(exact, family, SIZES.tolist(), target=0.1).steps
@@ -60,14 +61,30 @@ def test_a_fitted_quadratic_is_predicted_by_first_hits() -> None:
 def test_what_a_fit_cannot_speak_about_is_said() -> None:
     curves = [hyperbola("KFAC", 64, 100)]
     fit = made()
-    assert "KFAC is not predicted" in predicted(fit, to(OFFSET + 0.1), curves).notes[0]
-    assert "training loss" in predicted(fit, to(OFFSET + 0.1, metric="val_error"), curves).notes[0]
-    assert "below" in predicted(fit, to(OFFSET / 2), curves).notes[0]
-    assert "not below the loss" in predicted(fit, to(100.0), curves).notes[0]
-    assert "begin at step 300" in predicted(fit, to(OFFSET + 0.1, options={"start": 300}), curves).notes[0]
+    assert "KFAC is not predicted" in predicted([fit], to(OFFSET + 0.1), curves).notes[0]
+    assert "training loss" in predicted([fit], to(OFFSET + 0.1, metric="val_error"), curves).notes[0]
+    assert "below" in predicted([fit], to(OFFSET / 2), curves).notes[0]
+    assert "not below the loss" in predicted([fit], to(100.0), curves).notes[0]
+    assert "begin at step 300" in predicted([fit], to(OFFSET + 0.1, options={"start": 300}), curves).notes[0]
     assert "power" in str(family_of(hyperbola("Adam", 64, 100), made(-0.2), {}))
     with pytest.raises(ValueError, match="the study trains 'digits'"):
-        predicted(replace(fit, provenance=Provenance(network="mnist_cnn")), to(OFFSET + 0.1), curves)
+        predicted([replace(fit, provenance=Provenance(network="mnist_cnn"))], to(OFFSET + 0.1), curves)
+
+
+@pytest.mark.slow
+def test_each_optimizer_is_predicted_by_the_fit_that_can() -> None:
+    """With a fit in the metric of Adam beside a plain one, Adam is predicted as by the first alone and SGD as by the second alone."""
+    curves = [hyperbola(name, 64, 100) for name in ("SGD", "Adam")]
+    ones, none = np.ones(4), np.empty(0)
+    metric = AdamMetric(Adam(0.05), 100, H, H, 0 * H, 0 * H, none, none, ones / 2, ones * 8, np.ones(2))
+    plain, adam, study = made(), replace(made(), metric=metric), to(OFFSET + 1.0)
+    both = predicted([plain, adam], study, curves)
+    alone = {name: predicted([one], study, curves) for name, one in (("SGD", plain), ("Adam", adam))}
+    for name, one in alone.items():
+        np.testing.assert_array_equal(both.sweeps[name].steps, one.sweeps[name].steps)
+    assert both.sweeps["Adam"].steps[0] != alone["SGD"].sweeps["Adam"].steps[0]
+    assert both.notes == ()
+    assert "SGD is not predicted: the fit is in the metric of Adam" in alone["Adam"].notes[0]
 
 
 def test_settings_that_the_study_fixed_are_not_tuned() -> None:
@@ -81,7 +98,7 @@ def test_settings_that_the_study_fixed_are_not_tuned() -> None:
 def test_an_average_is_drawn_in_the_colour_of_what_it_averages(tmp_path: Path) -> None:
     curves = [hyperbola(name, 64, 100) for name in ("SGD", "EMA(SGD)", "Lion")]
     assert colors(curves)[0] == colors(curves)[1] != colors(curves)[2]
-    found = predicted(made(), to(OFFSET + 0.1), curves)
+    found = predicted([made()], to(OFFSET + 0.1), curves)
     for draw in (plot_steps(curves, "loss 0.4", found, str(tmp_path / "a.png")), plot_rates(curves, found)):
         labels = [text.get_text() for legend in draw.legends for text in legend.get_texts()]
         assert {"SGD", "predicted from a fit"} <= set(labels)
@@ -109,7 +126,7 @@ class _Page(HTMLParser):
 def test_the_report_is_one_file_that_loads_nothing_and_runs_nothing() -> None:
     curves = [hyperbola(name, 64, 100) for name in ("SGD", "HeavyBall")]
     evil = "<script>alert(1)</script>"
-    found = predicted(made(), to(OFFSET + 0.1), curves)
+    found = predicted([made()], to(OFFSET + 0.1), curves)
     text = html(evil, {"workload": evil}, "loss 0.4", curves, findings(curves), evil, found)
     page = _Page()
     page.feed(text)
