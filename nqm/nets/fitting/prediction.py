@@ -72,7 +72,7 @@ USUAL_HORIZON = Horizon(750.0, 750.0, "checks of the built-in workloads, whose d
 """The horizon of a fit that has not been checked itself, pooled from the files in docs/checks; a test repeats it."""
 METRIC_HORIZON = Horizon(50.0, 150.0, "checks of AdamW on four workloads, in the median,", own=False)
 """The horizon of Adam and AdamW from a fit in their metric: the shortest of the workloads in docs/checks/adamw.csv."""
-KFAC_HORIZON = Horizon(1.0, 5.0, "checks of KFAC on five networks, in the median,", own=False)
+KFAC_HORIZON = Horizon(0.9, 2.5, "checks of KFAC, in the median,", own=False)
 """The horizon of K-FAC from a fit in its metric without a test of its own: the shortest of the networks in docs/checks/kfac.csv."""
 PLAIN_HORIZON = Horizon(10.0, 30.0, "checks of the built-in workloads, without a descent,", own=False)
 """The horizon of the plain quadratic, on the workload with the largest errors."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nqm.nets.fitting.prediction import PAST_HORIZON, PLAIN_HORIZON, USUAL_HORIZON, furthest
+from nqm.nets.fitting.prediction import KFAC_HORIZON, PAST_HORIZON, PLAIN_HORIZON, USUAL_HORIZON, furthest
 from nqm.show.verdict import Verdict
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -77,6 +77,35 @@ def test_the_usual_horizon_is_that_of_the_checks() -> None:
     least = [(row["reach"], abs(row["plain_error"])) for row in rows("digits")]
     assert PLAIN_HORIZON.within_2 <= furthest(least, 0.02)
     assert PLAIN_HORIZON.within_5 <= furthest(least, 0.05)
+
+
+def test_predictions_of_kfac_are_as_the_page_and_the_messages_say() -> None:
+    """docs/checks/kfac.csv: the horizon without a test of the fit's own, and 90% intervals, pooled and on each network."""
+    found = generate().read_rows("kfac")
+    held = dict[str, list[bool]]()
+    points = dict[str, list[tuple[float, float]]]()
+    for row in found:
+        held.setdefault(row["network"], []).append(row["low"] <= row["trained"] <= row["high"])
+        points.setdefault(row["network"], []).append((row["reach"], abs(row["predicted"] / row["trained"] - 1)))
+    for tol, claimed in ((0.02, KFAC_HORIZON.within_2), (0.05, KFAC_HORIZON.within_5)):
+        assert min(furthest(mine, tol) for mine in points.values()) == pytest.approx(claimed, rel=0.1)
+    assert 0.9 <= np.mean([inside for mine in held.values() for inside in mine]) <= 0.96
+    assert min(np.mean(mine) for mine in held.values()) >= 0.7
+    for name in ("digits", "relu_mlp", "fashion_cnn"):
+        errors = [
+            abs(row["predicted"] / row["trained"] - 1) for row in found if (row["network"], row["steps"]) == (name, 30)
+        ]
+        assert np.median(errors) < 0.05
+
+
+def test_the_map_of_muon_lives_as_long_as_its_momentum() -> None:
+    """docs/checks/muon.csv: after 1 / (1 - momentum) steps a held map is wrong by more than the step is long; K-FAC's is not."""
+    found = generate().read_rows("muon")
+    after = [row for row in found if row["lag"] == round(1 / (1 - row["momentum"]))]
+    assert len(after) == 6
+    assert min(row["muon"] for row in after) > 1
+    assert min(row["kfac"] for row in after) > 0.01
+    assert max(row["kfac"] for row in after) < 0.115
 
 
 def test_intervals_hold_on_networks_that_they_were_not_chosen_on() -> None:
