@@ -181,7 +181,7 @@ def with_test(network: Network, fit: Fit, *, seed: int = 0, progress: Progress |
     for i, (optimizer, size, seeds) in enumerate(settings):
         show = part_of(progress, i, len(settings))
         real = train(network, optimizer, size, steps, seeds=seeds, seed=TEST_SEED + seed, progress=show)
-        ahead = fit.predict(optimizer, size, steps)
+        ahead = replace(fit, tested=None).predict(optimizer, size, steps)
         chance = np.zeros(len(steps)) if real.stderr is None else real.stderr
         rows.append((ahead.reach, *motion(fit, ahead), ahead.loss, real.loss, chance))
     return replace(fit, tested=Tested(*(np.concatenate(column) for column in zip(*rows, strict=True))))
