@@ -27,7 +27,7 @@ from ...optimizers import SGD
 from ...optimizers.base import Averaging, Optimizer, assign, parameters, require_set
 from ...problems.base import AnySchedule, check_batch_size, check_target
 from ...sampling.replicas import check_whole
-from ...types import Array, Wrong
+from ...types import Array, Progress, Wrong
 from .adaptive import AdaptiveTrainings, inner_of
 from .descent import PULL
 from .edge import KNOWN_EXCESS, capped, ceiling, excess
@@ -269,7 +269,7 @@ def _combined(row: Array, noise: Array) -> Array:
 
 def tuned_for_hits(
     fit: Fit, tuned: Optimizer, expected: float, batch_size: float, target: float, *, cadence: int = 1,
-    growth: float = 0.0, factors: Sequence[float] = RATE_FACTORS, searched: bool = False,
+    growth: float = 0.0, factors: Sequence[float] = RATE_FACTORS, searched: bool = False, progress: Progress | None = None,
 ) -> FirstHits:  # fmt: skip
     """First hits at the best of a few multiples of the learning rate; every multiple sees the same random numbers.
 
@@ -290,7 +290,9 @@ def tuned_for_hits(
         tried = [one for one in tried if excess(fit.spectrum, one, None) <= limit] or [tuned]
     most = int(min(max(LATENESS * expected, FEWEST_SAMPLED_STEPS, cadence), MAX_SAMPLED_STEPS))
     best, loud, worse = None, list[tuple[float, FirstHits]](), 0
-    for one in reversed(tried):  # the lowest rates take longest, and most of them are not needed
+    for i, one in enumerate(reversed(tried)):  # the lowest rates take longest, and most of them are not needed
+        if progress:
+            progress(i, len(tried))
         hit = first_hits(fit, one, batch_size, target, cadence=cadence, growth=growth, most=most)
         share = 0.0 if searched else noise_share(fit, hit)
         if share > MOST_NOISE:
