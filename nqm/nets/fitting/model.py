@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from ...engine.readable import Readable
+from ...engine.saving import save_columns
 from ...engine.spectrum import Spectrum
 from ...problems.quadratic import Quadratic
 from ...types import Array, Wrong
@@ -205,7 +206,6 @@ class Fit(Readable):
 
     def save(self, path: str | Path) -> None:
         """Write to ``.json`` or ``.npz``, as the ending says; `load` reads it back exactly."""
-        path = Path(path)
         measures = {kind: getattr(self, kind) for kind in KINDS if getattr(self, kind) is not None}
         columns = {f"{kind}_{k}": v for kind, measure in measures.items() for k, v in vars(measure).items()}
         columns |= {f"top_{k}": v for k, v in self.top.items()}
@@ -215,14 +215,7 @@ class Fit(Readable):
             measured = {k: v for k, v in measured.items() if k != "rising"}
         columns |= {f"descent_{k}": np.atleast_1d(v) for k, v in measured.items() if v is not None}
         about = {"format": FIT_FORMAT, "loss": self.loss, "examples": self.examples, "note": self.note}
-        if path.suffix.lower() == ".npz":
-            with path.open("wb") as file:
-                np.savez(file, about=json.dumps(about), **columns)
-        elif path.suffix.lower() == ".json":
-            path.write_text(json.dumps({**about, **{k: v.tolist() for k, v in columns.items()}}) + "\n")
-        else:
-            ending = path.suffix or "without an ending"
-            raise Wrong(f"save: a fit is written as .json or .npz, not {ending!r}", argument="path")
+        save_columns(Path(path), "fit", columns, plain=about, packed={"about": about})
 
     @classmethod
     def load(cls, path: str | Path) -> Fit:

@@ -27,7 +27,7 @@ import numpy as np
 
 from ...engine.run import numbers
 from ...optimizers import SGD
-from ...types import Array, Progress
+from ...types import Array, Progress, part_of
 
 if TYPE_CHECKING:
     from ..network import Network
@@ -172,7 +172,7 @@ def interval(fit: Fit, prediction: Prediction, factor: float = 1.0) -> tuple[Arr
 
 def with_test(network: Network, fit: Fit, *, seed: int = 0, progress: Progress | None = None) -> Fit:
     """The fit with the result of its test."""
-    from ..training.loop import part_of, train
+    from ..training.loop import train
 
     top, most = float(fit.spectrum.h.max()), max(network.examples // 4, 1)
     sizes = [(min(size, most), seeds) for size, seeds in zip(TEST_BATCH_SIZES, TEST_SEEDS, strict=True)]
