@@ -212,7 +212,7 @@ class Fit(Readable):
         columns |= {f"metric_{k}": v for k, v in self.metric.columns().items()} if self.metric else {}
         measured = vars(self.descent) if self.descent else {}
         if self.descent and not self.descent.rising:  # Files of earlier versions do not have it.
-            measured = {k: v for k, v in measured.items() if k != "rising"}
+            measured = {k: v for k, v in measured.items() if k not in ("rising", "hastened")}
         columns |= {f"descent_{k}": np.atleast_1d(v) for k, v in measured.items() if v is not None}
         about = {"format": FIT_FORMAT, "loss": self.loss, "examples": self.examples, "note": self.note}
         save_columns(Path(path), "fit", columns, plain=about, packed={"about": about})
@@ -259,7 +259,12 @@ class Fit(Readable):
             sharpness = np.asarray(data["descent_sharpness"], float) if "descent_sharpness" in data else None
             if any(column is not None and column.shape != steps.shape for column in (loss, noise, sharpness)):
                 raise Wrong("its descent should have a loss, a noise and a largest curvature for each step")
-            descent = Descent(float(lr[0]), float(momentum[0]), steps.astype(int), loss, noise, rising, sharpness)
+            hastened = int(np.ravel(data.get("descent_hastened", 0))[0])
+            if hastened < 0:
+                raise Wrong(f"its descent is hastened from step {hastened} on, and no step is negative")
+            descent = Descent(
+                float(lr[0]), float(momentum[0]), steps.astype(int), loss, noise, rising, sharpness, hastened
+            )
         note = dict(data["note"])
         about = Provenance.from_dict(note), Horizon.from_dict(note["horizon"]) if "horizon" in note else None
         tested = Tested.from_dict(note["tested"]) if "tested" in note else None
