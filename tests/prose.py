@@ -29,6 +29,7 @@ from computed import (
     claims_counted,
     critical,
     digits_fit,
+    errors,
     exact_cg,
     first_rate,
     gap,
