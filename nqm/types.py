@@ -16,6 +16,11 @@ Progress = Callable[[int, int], None]
 """Called with the number of parts that are done and their total."""
 
 
+def part_of(progress: Progress | None, i: int, parts: int) -> Progress | None:
+    """Report the progress of part i of several equal parts as progress of the whole."""
+    return progress and (lambda done, total: progress(i * total + done, parts * total))
+
+
 def is_number(value: object) -> TypeGuard[float]:
     """Whether a caller gave a number, and not a truth value or text."""
     return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)

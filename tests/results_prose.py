@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from computed import (
     adam_over_heavy_ball,
     finding,
@@ -13,6 +15,14 @@ from computed import (
     variants_compared,
 )
 from prose import RESULTS, Prose
+
+
+def larger_critical(study: str, *pairs: tuple[str, str]) -> Callable[[], list[float]]:
+    """The percentages of resampled searches in which the second optimizer of each pair has the larger critical batch size."""
+    return lambda: [
+        finding(study, f"the critical batch size of {high} is larger than that of {low}")[6] for low, high in pairs
+    ]
+
 
 RESULTS_NUMBERS = [
     *(
@@ -67,10 +77,7 @@ RESULTS_NUMBERS = [
         RESULTS,
         "larger than that of SGD in {}% of resampled searches, that of Adam larger than that of heavy ball in {}%, "
         "that of K-FAC larger than Adam's in {}%.",
-        lambda: [
-            finding("moby_transformer", f"the critical batch size of {b} is larger than that of {a}")[6]
-            for a, b in (("SGD", "HeavyBall"), ("HeavyBall", "Adam"), ("Adam", "KFAC"))
-        ],
+        larger_critical("moby_transformer", ("SGD", "HeavyBall"), ("HeavyBall", "Adam"), ("Adam", "KFAC")),
     ),
     Prose(
         RESULTS, "{} times those of Adam at 32, and as many as Adam at 512",
@@ -84,10 +91,7 @@ RESULTS_NUMBERS = [
         RESULTS,
         "decided here ({}% of resampled searches), and so is K-FAC above Adam ({}%), for the second time. "
         "Adam above heavy ball is likely ({}%)",
-        lambda: [
-            finding("fashion_wide", f"the critical batch size of {b} is larger than that of {a}")[6]
-            for a, b in (("SGD", "HeavyBall"), ("Adam", "KFAC"), ("HeavyBall", "Adam"))
-        ],
+        larger_critical("fashion_wide", ("SGD", "HeavyBall"), ("Adam", "KFAC"), ("HeavyBall", "Adam")),
     ),
     Prose(
         RESULTS, "heavy ball takes {} times the steps of SGD ({}% within a quarter), and at 1,024 it takes {} times.",

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checks_prose import CHECKS_NUMBERS
 from click.testing import CliRunner
 from prose import NUMBERS, Prose
 from results_prose import RESULTS_NUMBERS
@@ -257,7 +258,7 @@ def test_commands_in_the_readme_are_valid(folder: Path) -> None:
     "prose",
     [
         pytest.param(one, id=f"{one.page}: {one.sentence[:50]}", marks=[pytest.mark.slow] * one.slow)
-        for one in (*NUMBERS, *RESULTS_NUMBERS)
+        for one in (*NUMBERS, *CHECKS_NUMBERS, *RESULTS_NUMBERS)
     ],
 )
 def test_numbers_in_sentences(prose: Prose) -> None:

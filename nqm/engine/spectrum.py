@@ -20,6 +20,7 @@ import numpy as np
 from ..types import Array, Wrong, is_number
 from .quadrature import Block, compress_block, uniform_rule
 from .readable import Tabular
+from .saving import save_columns
 
 SPECTRUM_COLUMNS = ("h", "c", "s", "count")  # the arrays of a spectrum
 EXACT_DIM = 2**14  # most modes of a power law whose modes are all kept
@@ -179,17 +180,8 @@ class Spectrum(Tabular):
 
     def save(self, path: str | Path) -> None:
         """Write the spectrum to a ``.json`` or ``.npz`` file; the ending of ``path`` decides."""
-        path = Path(path)
-        columns = {name: getattr(self, name) for name in SPECTRUM_COLUMNS}
-        if path.suffix.lower() == ".npz":
-            with path.open("wb") as file:
-                np.savez(file, **columns, note=json.dumps(self.note))
-        elif path.suffix.lower() == ".json":
-            lists = {name: column.tolist() for name, column in columns.items()}
-            path.write_text(json.dumps({**lists, "note": self.note}) + "\n")
-        else:
-            found = path.suffix or "without an ending"
-            raise Wrong(f"save: a spectrum is written as .json or .npz, not {found!r}", argument="path")
+        columns, note = {name: getattr(self, name) for name in SPECTRUM_COLUMNS}, {"note": self.note}
+        save_columns(Path(path), "spectrum", columns, plain=note, packed=note)
 
     @classmethod
     def load(cls, path: str | Path) -> Spectrum:

@@ -254,7 +254,7 @@ def predict(
 
 
 def advise(problem: Given, batch_size: float, target: float, optimizer: Optimizer | None) -> Answer:
-    """How to reach a training loss soonest from the checkpoint of a fit. Each family that is tuned is told as a part."""
+    """How to reach a training loss soonest from the checkpoint of a fit. The share of the work that is done is told in parts."""
     fit = _fit_of(problem, "advice")
     found = fit.advise(batch_size, target, optimizer, progress=lambda done, of: PARTS.add({"done": done, "of": of}))
     return {

@@ -114,6 +114,17 @@ def test_advice_is_verified_and_timed(here: Path) -> None:
     assert "looked at every 5 steps" in text
 
 
+def test_ctrl_c_while_advice_is_found_is_a_line_and_status_130(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*args: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("nqm.nets.fitting.arrivals.tuned_for_hits", interrupted)
+    result = call("advise", "digits.json", "-b", "64", "--target", "0.14", "--optimizer", "SGD", "--batch-sizes", "64")
+    assert result.exit_code == 130
+    assert result.stdout == ""
+    assert result.stderr.strip() == "Error: interrupted"
+
+
 def test_a_fit_of_a_users_own_function(here: Path) -> None:
     result = call("fit", "mine:network", "--out", "mine.npz", "--json", "--descent", "5")
     assert result.exit_code == 0, result.output

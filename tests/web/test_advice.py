@@ -22,16 +22,30 @@ from nqm.web.parts import PARTS
 FIT = {"spectrum": {"file": fit_json(), "name": "fit.json"}}
 
 
+def heard(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, int]]:
+    """What whoever waits for an answer hears of it; the list grows."""
+    parts: list[dict[str, int]] = []
+    monkeypatch.setattr(PARTS, "tell", lambda content: parts.append(json.loads(content)))
+    return parts
+
+
+def check_rises(parts: list[dict[str, int]], least: int) -> None:
+    """The share that is done never falls, takes at least so many values, and ends at 1."""
+    shares = [part["done"] / part["of"] for part in parts]
+    assert shares == sorted(shares)
+    assert len(set(shares)) >= least
+    assert shares[-1] == 1
+
+
 @pytest.mark.slow
 def test_advice_is_that_of_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    parts: list[Any] = []
-    monkeypatch.setattr(PARTS, "tell", lambda content: parts.append(json.loads(content)))
+    parts = heard(monkeypatch)
     answer = post("advise", problem=FIT, batch_size=32, target=0.55, optimizer="SGD")
     exact = small_fit().advise(32, 0.55, SGD())
     assert close({name: answer[name] for name in exact.to_dict()}, exact.to_dict())
     assert answer["families"] == ["SGD()"]
     assert answer["loss"] == small_fit().loss
-    assert parts == [{"done": 1, "of": 2}]  # whoever waits hears of each family
+    check_rises(parts, least=len(answer["table"]))
     (tmp_path / "fit.json").write_bytes(fit_bytes())
     monkeypatch.chdir(tmp_path)
     told = CliRunner().invoke(main, shlex.split(answer["command"])[1:], catch_exceptions=False)
@@ -66,10 +80,12 @@ def test_without_a_fit_it_is_said_what_to_open(endpoint: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_fit_of_adamw_is_advised_for_adamw() -> None:
+def test_a_fit_of_adamw_is_advised_for_adamw(monkeypatch: pytest.MonkeyPatch) -> None:
     status, opened = upload(fit_bytes(fit=adamw_fit()), "adamw.json")
     assert (status, opened["kind"]) == (200, "fit")
+    parts = heard(monkeypatch)
     answer = post("advise", problem={"spectrum": {"upload": opened["id"]}}, batch_size=32, target=0.55)
+    check_rises(parts, least=2 * len(answer["table"]))  # by the expected loss and by first hits
     assert [family.split("(")[0] for family in answer["families"]] == ["AdamW"]
     assert answer["optimizer"].startswith("AdamW(lr=")
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +25,7 @@ from ...problems.base import check_batch_size, check_target
 from ...sampling.replicas import check_whole
 from ...search import optimal_schedule
 from ...search.sweeps import Sweep, sweep
-from ...types import Array, Progress, Wrong
+from ...types import Array, Progress, Wrong, part_of
 from ..estimates import Estimate, bootstrap
 from .arrivals import FARTHEST_RATE, Arrivals, arrivals_of, decayed_steps, problem_at, quadratic_at
 from .hits import FirstHits, soonest, steps_or_more
@@ -160,6 +161,8 @@ def advise(
     batch_sizes : at which the steps are found, beside ``batch_size`` and twice that; those above the number of examples are omitted.
     cadence : a training's loss is looked at every so many steps.
     seconds_per_step : the seconds of a step at any batch size, or by batch size; between these, on straight lines.
+    progress : called with (done, total) for every learning rate that is tried; only the ratio of the two means anything. Ctrl-C
+        ends the search without an answer.
     """
     target, batch_size = check_target(target), check_batch_size(batch_size)
     check_whole("cadence", cadence, 1)
@@ -174,10 +177,9 @@ def advise(
         return Advice(target, batch_size, False, (found,))
     asked = (float(size) for size in batch_sizes if size <= fit.examples)
     sizes, arrivals = sorted({*asked, batch_size, 2 * batch_size}), list[Arrivals]()
-    for family in families:
-        arrivals.append(arrivals_of(fit, family, sizes, target, cadence=cadence))
-        if progress:
-            progress(len(arrivals), len(families) + 1)
+    parts = [part_of(progress, i, len(families) + 2) for i in range(len(families) + 2)]
+    for family, show in zip(families, parts, strict=False):
+        arrivals.append(arrivals_of(fit, family, sizes, target, cadence=cadence, progress=show))
     advice = Advice(
         target, batch_size, True, (), tuple(arrivals), critical_by_hits=arrivals[0].critical_by_hits(),
         seconds_per_step=_seconds(seconds_per_step, sizes),
@@ -185,7 +187,7 @@ def advise(
     if fit.metric is None:
         problem, goal = found
         plain = arrivals[0].expected.steps[sizes.index(batch_size)]
-        critical = _critical(fit, target, goal, arrivals[0].expected)
+        critical = _critical(fit, target, goal, arrivals[0].expected, parts[-2])
         decayed = isinstance(families[0], SGD) and math.isfinite(plain)
         decay = optimal_schedule(problem, SGD(), batch_size, goal, pieces=DECAY_PIECES) if decayed else None
         advice = replace(advice, critical_batch_size=critical, decay_steps=decay and float(decay.steps))
@@ -195,6 +197,8 @@ def advise(
         here = sizes.index(batch_size)
         decay = decayed_steps(fit, tuned.optimizers[here], float(tuned.steps[here]), batch_size, target)
         advice = replace(advice, critical_batch_size=told, decay_steps=decay)
+    if parts[-1]:
+        parts[-1](1, 1)
     return replace(advice, sentences=tuple(_sentences(fit, advice)))
 
 
@@ -214,16 +218,18 @@ def _seconds(given: float | Mapping[float, float] | None, sizes: Sequence[float]
     return dict(zip(sizes, np.where(np.array(sizes) > at[-1], beyond, found).tolist(), strict=True))
 
 
-def _critical(fit: Fit, target: float, goal: float, found: Sweep) -> Estimate | None:
+def _critical(fit: Fit, target: float, goal: float, found: Sweep, progress: Progress | None) -> Estimate | None:
     """The batch size at which a family needs twice the steps of perfect scaling; its interval is from resampled noise vectors."""
     value = found.critical_batch_size("2x")
     if not math.isfinite(value):
         return None
     sizes = found.batch_sizes
     near = np.unique([sizes[0], *sizes[(sizes > value / CRITICAL_RANGE) & (sizes < value * CRITICAL_RANGE)]])
-    rows = np.arange(fit.noise.probes)[:, None] == fit.noise.probe
+    rows, resample = np.arange(fit.noise.probes)[:, None] == fit.noise.probe, count()
 
     def critical(noise: Array) -> float:
+        if progress:
+            progress(next(resample), CRITICAL_RESAMPLES + 1)
         problem = problem_at(fit, target, goal + fit.offset, fit.spectrum_with(noise))
         return sweep(problem, found.family, near.tolist(), target=goal).critical_batch_size("2x")
 

@@ -25,7 +25,7 @@ from ...optimizers import free
 from ...optimizers.base import Averaging, Optimizer, fill, free_parameters, parameters
 from ...problems.quadratic import Quadratic
 from ...search.sweeps import Sweep, excess_at, sweep
-from ...types import Array, Progress, Wrong
+from ...types import Array, Progress, Wrong, part_of
 from ..estimates import Estimate
 from .following import followed
 from .hits import BAND, MAX_SAMPLED_STEPS, RATE_FACTORS, FirstHits, quantile_of, tuned_for_hits
@@ -121,23 +121,25 @@ def arrivals_of(
 ) -> Arrivals:  # fmt: skip
     """When a family, whose free parameters are tuned, reaches a target that the fit supports (`quadratic_at`).
 
-    ``cadence`` and ``growth`` are as in `first_hits`, and ``searched`` as in `tuned_for_hits`.
+    ``cadence`` and ``growth`` are as in `first_hits`, and ``searched`` as in `tuned_for_hits`. Progress is reported for every
+    batch size and every learning rate that is tried there.
     """
-    expected = _expected(fit, family, batch_sizes, target)
+    parts = 1 + len(batch_sizes)
+    expected = _expected(fit, family, batch_sizes, target, part_of(progress, 0, parts))
     factors = RATE_FACTORS if _rate_name(family) in free_parameters(family) else (1.0,)
     if isinstance(family, Averaging):
         factors = tuple(factor for factor in factors if factor <= 1)  # its rate is as large as it may be
     hits = list[FirstHits | None]()
     for tuned, steps, size in zip(expected.optimizers, expected.steps, expected.batch_sizes, strict=True):
-        found = None
+        found, show = None, part_of(progress, 1 + len(hits), parts)
         if tuned is not None:
             one, looked = _tamed(tuned, family, float(steps)), {"cadence": cadence, "growth": growth}
             found = tuned_for_hits(
-                fit, one, float(steps), float(size), target, **looked, factors=factors, searched=searched
+                fit, one, float(steps), float(size), target, **looked, factors=factors, searched=searched, progress=show
             )  # fmt: skip
         hits.append(found)
-        if progress:
-            progress(len(hits), len(batch_sizes))
+        if show:
+            show(1, 1)
     return Arrivals(expected, tuple(hits))
 
 
@@ -181,15 +183,17 @@ def problem_at(fit: Fit, target: float, goal: float, spectrum: Spectrum | None =
     return Quadratic(Spectrum(h, c, np.concatenate([given.s[quiet], np.zeros(loud.sum())])))
 
 
-def _expected(fit: Fit, family: Optimizer, batch_sizes: Sequence[float], target: float) -> Sweep:
+def _expected(
+    fit: Fit, family: Optimizer, batch_sizes: Sequence[float], target: float, progress: Progress | None
+) -> Sweep:
     """Tuned steps until the expected loss arrives."""
     if in_metric(family):
-        return _adaptive_sweep(fit, family, batch_sizes, target)
+        return _adaptive_sweep(fit, family, batch_sizes, target, progress)
     found = quadratic_at(fit, target)
     if isinstance(found, str):
         raise Wrong(found, argument="target")
     problem, goal = found
-    swept = sweep(problem, family, list(batch_sizes), target=goal)
+    swept = sweep(problem, family, list(batch_sizes), target=goal, progress=progress)
     return _kept_near(fit, problem, swept) if isinstance(family, Averaging) and fit.bend is not None else swept
 
 
@@ -241,7 +245,9 @@ def _largest_near(fit: Fit, tuned: Optimizer, name: str, size: float, steps: int
     return float(f"{low:.4g}")
 
 
-def _adaptive_sweep(fit: Fit, family: Optimizer, batch_sizes: Sequence[float], target: float) -> Sweep:
+def _adaptive_sweep(
+    fit: Fit, family: Optimizer, batch_sizes: Sequence[float], target: float, progress: Progress | None
+) -> Sweep:
     """The sweep of Adam or AdamW, whose learning rate alone is tuned; the search at a batch size starts from the last one's."""
     assert fit.metric is not None
     sizes, name = np.array(batch_sizes, float), _rate_name(family)
@@ -255,6 +261,8 @@ def _adaptive_sweep(fit: Fit, family: Optimizer, batch_sizes: Sequence[float], t
         steps.append(found)
         chosen.append(fill(family, {name: rate_here}) if math.isfinite(found) else None)
         rate = rate_here if math.isfinite(found) else rate
+        if progress:
+            progress(len(steps), len(sizes))
     T = np.array(steps)
     rates = np.array([math.nan if one is None else float(_rate(one)) for one in chosen])
     ends = [1 / FARTHEST_RATE * RATE_RATIOS[-1], FARTHEST_RATE / RATE_RATIOS[-1]]

@@ -8,22 +8,31 @@ than a share of the curvature at which the rate is at the edge. The loss along a
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
 from ...engine.schedule import Schedule
 from ...engine.spectrum import Spectrum
-from ...optimizers.base import Optimizer, parameters
+from ...optimizers.base import Optimizer, fill, parameters
 from ...problems.quadratic import Quadratic
 
 EDGE_SHARE = 0.9  # curvatures are capped at this share of that at the edge; docs/nets.md has the shares that were tried
 KNOWN_EXCESS = 2.05  # rates up to twice the largest stable one were checked; nothing is known beyond this multiple
+LIMITS_KEPT = 256
+"""Number of stability limits that are kept. Advice asks for that of each momentum some fifty times, and each takes 5 ms to find."""
+
+
+@lru_cache(maxsize=LIMITS_KEPT)
+def _limit(spectrum: Spectrum, optimizer: Optimizer) -> float:
+    """The largest stable learning rate, whatever the one that the optimizer has."""
+    return Quadratic(spectrum).stability_limit(optimizer)
 
 
 def excess(spectrum: Spectrum, optimizer: Optimizer, schedule: Schedule | None) -> float:
     """The largest learning rate of a run over the largest stable one; 0 if every rate is stable."""
     rates = [p.value for p in parameters(optimizer).values() if p.path[-1] == "lr"]
-    limit = Quadratic(spectrum).stability_limit(optimizer) if rates else math.inf
+    limit = _limit(spectrum, fill(optimizer, {"lr": 1.0})) if rates else math.inf
     largest = 1.0 if schedule is None else float(np.max(schedule.lr))
     return largest * float(max(rates, default=0.0)) / limit
 

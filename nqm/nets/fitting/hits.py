@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from ...optimizers import SGD
 from ...optimizers.base import Averaging, Optimizer, assign, parameters, require_set
 from ...problems.base import AnySchedule, check_batch_size, check_target
 from ...sampling.replicas import check_whole
-from ...types import Array, Wrong
+from ...types import Array, Progress, Wrong
 from .adaptive import AdaptiveTrainings
 from .descent import PULL
 from .edge import KNOWN_EXCESS, capped, ceiling, excess
@@ -188,19 +188,29 @@ def trainings(
     return Sampled(fit, Trajectory(optimizer, capped(fit.spectrum, optimizer, plan).h, plan), size, replicas, rng)
 
 
+class SampledPoint(NamedTuple):
+    """The weights that are read by a row of slots, and what is known of every training there."""
+
+    row: Array
+    signal: float  # loss without noise
+    noise: Array  # (training, mode): what noise has added to the weights
+    added: Array  # what noise has added to the loss of each training
+
+
 class Sampled:
     """Trainings on the modes of a fit: the deterministic path x, and for each training what noise has added to it."""
 
     def __init__(self, fit: Fit, path: Trajectory, batch_size: float, replicas: int, rng: np.random.Generator) -> None:
         modes, self.fit, self.path, self.t, self.rng = fit.spectrum, fit, path, 0, rng
-        self.loud = modes.c > 0  # most modes have signal or noise, not both
+        self.loud = np.flatnonzero(modes.c > 0)  # most modes have signal or noise, not both
         self.scale = np.sqrt(modes.c[self.loud] / batch_size)
         self.h, self.most = path.h, ceiling(modes, path.optimizer)
         self.root = np.sqrt(modes.s * modes.h / path.h)  # the loss along a capped mode is kept
         self.x = path.start().A[:, 0].copy()
-        self.noise = np.zeros((len(self.x), replicas, int(self.loud.sum())))
+        self.noise = np.zeros((len(self.x), replicas, len(self.loud)))
         self.own, self.stepped = modes.h[self.loud], path.h[self.loud]  # at the checkpoint, and in the system of a step
         self.curvature = np.tile(self.stepped, (replicas, 1))  # of each training now, along the modes that have noise
+        self.point: SampledPoint | None = None
 
     def losses(self) -> Array:
         """The loss of each training at the weights that are reported now."""
@@ -208,37 +218,41 @@ class Sampled:
 
     def losses_at(self, row: Array) -> Array:
         """The loss of each training at the weights with this row of slots."""
-        return self._signal_at(row) + self._added_at(row)
+        point = self._at(row)
+        return point.signal + point.added
 
-    def _signal_at(self, row: Array) -> float:
-        """The loss without noise."""
-        q = self.fit.offset + float((self.h * ((row * self.x).sum(0) * self.root) ** 2).sum() / 2)
-        return q if self.fit.bend is None else float(self.fit.bend(np.array(q)))
-
-    def _added_at(self, row: Array) -> Array:
-        """What noise has added to the loss of each training."""
-        path = ((row * self.x).sum(0) * self.root)[self.loud]
-        added = np.einsum("ax,arx->rx", row[:, self.loud], self.noise)
-        return (self.curvature * added * (path + added / 2)).sum(1)
+    def _at(self, row: Array) -> SampledPoint:
+        """The point with this row of slots; that of the last call if nothing has changed, as where plain SGD looks twice."""
+        if self.point is None or not np.array_equal(self.point.row, row):
+            read = (row * self.x).sum(0) * self.root
+            q = self.fit.offset + float((self.h * read**2).sum() / 2)
+            signal = q if self.fit.bend is None else float(self.fit.bend(np.array(q)))
+            noise = _combined(row[:, self.loud], self.noise)
+            added = (self.curvature * noise * (read[self.loud] + noise / 2)).sum(1)
+            self.point = SampledPoint(row, signal, noise, added)
+        return self.point
 
     def step(self) -> None:
         """Take one step in every training."""
         G, b, batch = self.path.system(self.t)
-        look, keep = self.path.gradient_point(self.t), 1.0
-        loud, extra = np.ones(self.noise.shape[1]), np.zeros(self.noise.shape[1:])
-        if (bend := self.fit.bend) is not None:
-            signal, added = self._signal_at(look), self._added_at(look)
-            loud, most = bend.loudness(signal + added), np.maximum(self._most(), self.stepped)
-            keep = bend.kept(signal, float(added.mean()))
-            now = np.minimum(bend.sharpening(signal + added)[:, None] * self.own, most)
+        look, keep, drive = self.path.gradient_point(self.t), 1.0, self.rng.standard_normal(self.noise.shape[1:])
+        drive *= self.scale
+        if (bend := self.fit.bend) is None:
+            drive *= np.sqrt(1 / batch)
+        else:
+            point = self._at(look)
+            losses, most = point.signal + point.added, np.maximum(self._most(), self.stepped)
+            drive *= np.sqrt(bend.loudness(losses) / batch)[:, None]
+            keep = bend.kept(point.signal, float(point.added.mean()))
+            now = np.minimum(bend.sharpening(losses)[:, None] * self.own, most)
             self.curvature = self.curvature + PULL * (now - self.curvature)
-            extra = (self.curvature - self.stepped) * np.einsum("ax,arx->rx", look[:, self.loud], self.noise)
-        drawn = self.rng.standard_normal(self.noise.shape[1:]) * self.scale * np.sqrt(loud / batch)[:, None]
-        change = np.einsum("abx,brx->arx", G[..., self.loud], self.noise)
-        self.noise += change + b[:, None, self.loud] * (drawn + extra)
+            drive += (self.curvature - self.stepped) * point.noise
+        change = [_combined(row, self.noise) for row in G[..., self.loud]]
+        for noise, moved, driven in zip(self.noise, change, b[:, self.loud], strict=True):
+            noise += moved + driven * drive
         seen = (look * self.x).sum(0)
         self.x = self.x + np.einsum("abx,bx->ax", G, self.x) + (keep - 1) * self.h * b * seen
-        self.t += 1
+        self.t, self.point = self.t + 1, None
 
     def _most(self) -> float:
         """The largest curvature that the network keeps at the learning rate of this step."""
@@ -246,9 +260,18 @@ class Sampled:
         return self.most / rate if rate > 0 else math.inf
 
 
+def _combined(row: Array, noise: Array) -> Array:
+    """The slots of every training, added up with the entries of a row (slot, mode)."""
+    total = row[0] * noise[0]
+    for entry, slot in zip(row[1:], noise[1:], strict=True):
+        if entry.any():
+            total += entry * slot
+    return total
+
+
 def tuned_for_hits(
     fit: Fit, tuned: Optimizer, expected: float, batch_size: float, target: float, *, cadence: int = 1,
-    growth: float = 0.0, factors: Sequence[float] = RATE_FACTORS, searched: bool = False,
+    growth: float = 0.0, factors: Sequence[float] = RATE_FACTORS, searched: bool = False, progress: Progress | None = None,
 ) -> FirstHits:  # fmt: skip
     """First hits at the best of a few multiples of the learning rate; every multiple sees the same random numbers.
 
@@ -269,7 +292,9 @@ def tuned_for_hits(
         tried = [one for one in tried if excess(fit.spectrum, one, None) <= limit] or [tuned]
     most = int(min(max(LATENESS * expected, FEWEST_SAMPLED_STEPS, cadence), MAX_SAMPLED_STEPS))
     best, loud, worse = None, list[tuple[float, FirstHits]](), 0
-    for one in reversed(tried):  # the lowest rates take longest, and most of them are not needed
+    for i, one in enumerate(reversed(tried)):  # the lowest rates take longest, and most of them are not needed
+        if progress:
+            progress(i, len(tried))
         hit = first_hits(fit, one, batch_size, target, cadence=cadence, growth=growth, most=most)
         share = 0.0 if searched else noise_share(fit, hit)
         if share > MOST_NOISE:

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from ...engine.readable import Readable
+from ...engine.saving import save_columns
 from ...engine.spectrum import Spectrum
 from ...problems.quadratic import Quadratic
 from ...types import Array, Wrong
@@ -206,24 +207,16 @@ class Fit(Readable):
 
     def save(self, path: str | Path) -> None:
         """Write to ``.json`` or ``.npz``, as the ending says; `load` reads it back exactly."""
-        path = Path(path)
         measures = {kind: getattr(self, kind) for kind in KINDS if getattr(self, kind) is not None}
         columns = {f"{kind}_{k}": v for kind, measure in measures.items() for k, v in vars(measure).items()}
         columns |= {f"top_{k}": v for k, v in self.top.items()}
         columns |= {f"metric_{k}": v for k, v in self.metric.columns().items()} if self.metric else {}
         measured = vars(self.descent) if self.descent else {}
         if self.descent and not self.descent.rising:  # Files of earlier versions do not have it.
-            measured = {k: v for k, v in measured.items() if k != "rising"}
+            measured = {k: v for k, v in measured.items() if k not in ("rising", "hastened")}
         columns |= {f"descent_{k}": np.atleast_1d(v) for k, v in measured.items() if v is not None}
         about = {"format": FIT_FORMAT, "loss": self.loss, "examples": self.examples, "note": self.note}
-        if path.suffix.lower() == ".npz":
-            with path.open("wb") as file:
-                np.savez(file, about=json.dumps(about), **columns)
-        elif path.suffix.lower() == ".json":
-            path.write_text(json.dumps({**about, **{k: v.tolist() for k, v in columns.items()}}) + "\n")
-        else:
-            ending = path.suffix or "without an ending"
-            raise Wrong(f"save: a fit is written as .json or .npz, not {ending!r}", argument="path")
+        save_columns(Path(path), "fit", columns, plain=about, packed={"about": about})
 
     @classmethod
     def load(cls, path: str | Path) -> Fit:
@@ -267,7 +260,12 @@ class Fit(Readable):
             sharpness = np.asarray(data["descent_sharpness"], float) if "descent_sharpness" in data else None
             if any(column is not None and column.shape != steps.shape for column in (loss, noise, sharpness)):
                 raise Wrong("its descent should have a loss, a noise and a largest curvature for each step")
-            descent = Descent(float(lr[0]), float(momentum[0]), steps.astype(int), loss, noise, rising, sharpness)
+            hastened = int(np.ravel(data.get("descent_hastened", 0))[0])
+            if hastened < 0:
+                raise Wrong(f"its descent is hastened from step {hastened} on, and no step is negative")
+            descent = Descent(
+                float(lr[0]), float(momentum[0]), steps.astype(int), loss, noise, rising, sharpness, hastened
+            )
         note = dict(data["note"])
         about = Provenance.from_dict(note), Horizon.from_dict(note["horizon"]) if "horizon" in note else None
         tested = Tested.from_dict(note["tested"]) if "tested" in note else None

@@ -3,7 +3,7 @@
 Two learning rates and two batch sizes of SGD, or of K-FAC in its metric, are trained for a few dozen steps and predicted. The error
 in log loss of a prediction has two sources, and each grows with how far it has moved the training:
 
-    s(t) = |log(signal(t) / L(0))|,        d(t) = (max n + sum n |change of log signal|) (1 + |log kappa(L(t))|),
+    s(t) = |log(signal(t) / L(0))| k(t),        d(t) = (max n + sum n |change of log signal|) k(t),        k = 1 + |log kappa(L(t))|,
 
 where n is the share of noise in the loss at each step until t, and kappa the growth of the largest curvature (`descent`). The sum
 is how far the loss has come under that noise. The standard deviation of the error is taken as
@@ -28,7 +28,7 @@ import numpy as np
 from ...engine.run import numbers
 from ...optimizers import SGD
 from ...optimizers.base import Optimizer
-from ...types import Array, Progress
+from ...types import Array, Progress, part_of
 from .kfac_metric import KFACMetric
 
 if TYPE_CHECKING:
@@ -92,9 +92,14 @@ class Tested:
         return self.predicted / self.trained - 1
 
     @property
+    def rates(self) -> Array:
+        """The learning rates over the largest stable one of SGD."""
+        return self.reach / np.resize(TEST_STEPS, len(self.reach)) / 2
+
+    @property
     def spread(self) -> Spread:
-        """A and N after the test, from the trainings that did not diverge."""
-        fine = np.isfinite(self.trained)
+        """A and N after the test, from the learning rates at which no training diverged; the others are refused."""
+        fine = self.rates < self.diverged * (1 - 1e-9)
         if not fine.any():
             return LIMITLESS
         error, chance = np.log(self.predicted[fine] / self.trained[fine]), self.stderr[fine] / self.trained[fine]
@@ -111,8 +116,7 @@ class Tested:
     @property
     def diverged(self) -> float:
         """The smallest learning rate of SGD over its largest stable one at which the test diverged; infinite if it did not."""
-        rates = self.reach / np.resize(TEST_STEPS, len(self.reach))
-        return float(np.min(rates, where=~np.isfinite(self.trained), initial=math.inf)) / 2
+        return float(np.min(self.rates, where=~np.isfinite(self.trained), initial=math.inf))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Tested:
@@ -134,8 +138,9 @@ def motion(fit: Fit, prediction: Prediction) -> tuple[Array, Array]:
     """s and d: how far each predicted loss is from the checkpoint by its signal, and how far noise has disturbed it."""
     run = prediction.run
     signal = np.abs(np.log(np.maximum(run.signal, 1e-300) / fit.loss))
-    sharper = np.zeros(1) if fit.bend is None else np.abs(np.log(fit.bend.sharpening(np.maximum(run.loss, 1e-300))))
-    return signal, prediction.disturbance * (1 + sharper)
+    growth = np.ones(1) if fit.bend is None else fit.bend.sharpening(np.maximum(run.loss, 1e-300))
+    changed = 1 + np.abs(np.log(growth))
+    return signal * changed, prediction.disturbance * changed
 
 
 def half_width(fit: Fit, prediction: Prediction) -> Array:
@@ -164,12 +169,12 @@ def past_descent(fit: Fit, prediction: Prediction) -> Array:
     return np.maximum(prediction.reach / end, 1.0) if end > 0 else np.ones_like(prediction.reach)
 
 
-def interval(fit: Fit, prediction: Prediction, factor: float = 1.0) -> tuple[Array, Array]:
+def interval(fit: Fit, prediction: Prediction, factor: float | Array = 1.0) -> tuple[Array, Array]:
     """The ends of the 90% interval of each predicted loss, which allows for an error by ``factor`` besides.
 
     An end that is larger than any number is infinite.
     """
-    half = np.hypot(half_width(fit, prediction), math.log(factor) + PAST_WIDTH * np.log(past_descent(fit, prediction)))
+    half = np.hypot(half_width(fit, prediction), np.log(factor) + PAST_WIDTH * np.log(past_descent(fit, prediction)))
     with np.errstate(over="ignore"):
         return prediction.loss * np.exp(-half), prediction.loss * np.exp(half)
 
@@ -181,7 +186,7 @@ def _tested(fit: Fit, lr: float) -> Optimizer:
 
 def with_test(network: Network, fit: Fit, *, seed: int = 0, progress: Progress | None = None) -> Fit:
     """The fit with the result of its test."""
-    from ..training.loop import part_of, train
+    from ..training.loop import train
 
     top, most = float(fit.spectrum.h.max()), max(network.examples // 4, 1)
     sizes = [(min(size, most), seeds) for size, seeds in zip(TEST_BATCH_SIZES, TEST_SEEDS, strict=True)]
@@ -190,7 +195,7 @@ def with_test(network: Network, fit: Fit, *, seed: int = 0, progress: Progress |
     for i, (optimizer, size, seeds) in enumerate(settings):
         show = part_of(progress, i, len(settings))
         real = train(network, optimizer, size, steps, seeds=seeds, seed=TEST_SEED + seed, progress=show)
-        ahead = fit.predict(optimizer, size, steps)
+        ahead = replace(fit, tested=None).predict(optimizer, size, steps)
         chance = np.zeros(len(steps)) if real.stderr is None else real.stderr
         rows.append((ahead.reach, *motion(fit, ahead), ahead.loss, real.loss, chance))
     return replace(fit, tested=Tested(*(np.concatenate(column) for column in zip(*rows, strict=True))))

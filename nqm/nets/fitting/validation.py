@@ -16,10 +16,10 @@ from ...engine.run import Run, numbers
 from ...optimizers import EMA, SGD, HeavyBall, Nesterov
 from ...optimizers.base import Optimizer
 from ...problems.base import report_steps
-from ...types import Array, Progress, Wrong
+from ...types import Array, Progress, Wrong, part_of
 from ..network import Network
 from ..streaming import Stream
-from ..training.loop import losses, mean_run, part_of
+from ..training.loop import losses, mean_run
 from ..trees import leaves
 from .model import Fit
 from .plots import plot_check

@@ -16,9 +16,9 @@ from ...optimizers import Clipped
 from ...optimizers.base import Optimizer
 from ...optimizers.nonlinear import adapted
 from ...sampling.replicas import check_whole
-from ...types import Array, Progress, Wrong
+from ...types import Array, Progress, Wrong, part_of
 from ..network import Network
-from ..training.loop import Batches, part_of, walk
+from ..training.loop import Batches, walk
 from .adam_state import AdamState, read_state
 from .adaptive import inner_of
 from .advice import Advice

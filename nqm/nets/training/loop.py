@@ -21,7 +21,7 @@ from ...sampling.bases import Geometry
 from ...sampling.means import Mean
 from ...sampling.replicas import check_whole
 from ...sampling.stepping import Stepper
-from ...types import Array, Progress, Wrong
+from ...types import Array, Progress, Wrong, part_of
 
 if TYPE_CHECKING:
     from ..network import Network
@@ -108,11 +108,6 @@ def train(
         return losses(network, optimizer, size, times, (seed, s), fixed, replacement, progress=show)
 
     return mean_run(optimizer, batch_size, times, seeds, one, progress)
-
-
-def part_of(progress: Progress | None, i: int, parts: int) -> Progress | None:
-    """Report the progress of part i of several equal parts as progress of the whole."""
-    return progress and (lambda done, total: progress(i * total + done, parts * total))
 
 
 def losses(

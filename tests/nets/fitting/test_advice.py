@@ -61,6 +61,27 @@ def test_advice_is_what_the_engine_finds() -> None:
 
 
 @pytest.mark.slow
+def test_progress_goes_on_within_a_family_and_ctrl_c_ends_it() -> None:
+    found, shares, families = digits()[1], list[float](), 4
+    asked = {"batch_sizes": [16, 256]}
+    advice = advise(found, 64, 0.12, **asked, progress=lambda done, total: shares.append(done / total))  # type: ignore[arg-type]
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
+    sizes, parts = len(advice.sweeps[0].batch_sizes), families + 2  # with the critical size, and with decay
+    within = np.searchsorted(np.arange(1, parts) / parts, sorted(set(shares[:-1])), side="right")
+    assert np.all(np.bincount(within, minlength=parts)[:families] > 2 * sizes)
+    assert np.bincount(within)[families] > 10  # the interval of the critical size
+    for last in (0.0, 0.3, 0.7):
+
+        def stop(done: int, total: int, last: float = last) -> None:
+            if done >= last * total:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            advise(found, 64, 0.12, **asked, progress=stop)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
 def test_targets_out_of_reach() -> None:
     _, found = digits()
     beyond = advise(found, 64, 1e-4)

@@ -70,6 +70,19 @@ def test_the_bars_are_met(name: str) -> None:
         assert max(errors) < 0.2
 
 
+def test_the_bars_are_met_on_resnet8_where_its_loss_falls_by_a_third() -> None:
+    """After 2,000 steps: four optimizers with each of three batch sizes, 300 steps, every loss below two thirds of 0.7145."""
+    found = rows("cifar_resnet8_2000")
+    kinds = {(row["optimizer"].split("(")[0], row["batch_size"]) for row in found}
+    assert kinds == {(name, size) for name in ("SGD", "HeavyBall", "Nesterov", "EMA") for size in (16, 64, 256)}
+    last = [row for row in found if row["steps"] == 300]
+    assert len(last) == 12
+    assert max(row["trained"] for row in last) < 0.7145 * 2 / 3
+    assert np.median([abs(row["error"]) for row in last]) < 0.01
+    assert max(abs(row["error"]) for row in found) < 0.2
+    assert 0.8 <= np.mean([row["low"] <= row["trained"] <= row["high"] for row in found]) <= 0.97
+
+
 def test_the_usual_horizon_is_that_of_the_checks() -> None:
     every = [row for name in MAIN for row in rows(name)]
     for tol, claimed in ((0.02, USUAL_HORIZON.within_2), (0.05, USUAL_HORIZON.within_5)):

@@ -15,6 +15,7 @@ from scipy import integrate, stats
 
 from nqm import EMA, SGD
 from nqm.nets.fitting.model import Fit
+from nqm.nets.fitting.prediction import SHARPENED_FACTOR
 from nqm.nets.fitting.probing import descent_steps, fit
 from nqm.nets.fitting.testing import (
     DOUBT,
@@ -100,11 +101,19 @@ def test_chance_of_few_trainings_is_not_an_error_of_the_fit() -> None:
     assert chance.noise < 1.1 * USUAL.noise
 
 
-def test_trainings_that_diverged_say_nothing_of_the_spread() -> None:
-    given = of_errors(np.array([0.1, -0.2]), np.ones(2), np.zeros(2))
-    half = replace(given, trained=np.array([1.0, math.inf]))
-    assert half.spread == of_errors(np.array([0.1]), np.ones(1), np.zeros(1)).spread
-    assert replace(given, trained=np.full(2, math.inf)).spread == LIMITLESS
+def test_learning_rates_at_which_a_training_diverged_say_nothing_of_the_spread() -> None:
+    """The second training is at twice the rate of the first; it diverges, or swings beside one that does."""
+    steps = np.resize(np.array(TEST_STEPS, float), 12)
+    every = of_errors(np.repeat([0.1, 2.0], 6), np.ones(12), np.zeros(12))
+    given = replace(every, reach=steps * np.repeat([0.15, 0.6], 6))
+    first = replace(of_errors(np.full(6, 0.1), np.ones(6), np.zeros(6)), reach=given.reach[:6])
+    trained = given.trained.copy()
+    trained[-1] = math.inf
+    half = replace(given, trained=trained)
+    assert half.diverged == pytest.approx(0.3)
+    assert half.spread == first.spread
+    assert given.spread.signal > 3 * first.spread.signal
+    assert replace(given, trained=np.full(12, math.inf)).spread == LIMITLESS
 
 
 def test_a_disturbance_is_the_most_noise_and_what_the_loss_came_under_it() -> None:
@@ -157,15 +166,29 @@ def test_intervals_widen_where_curvature_has_changed_and_past_the_descent() -> N
     other = replace(given, descent=replace(given.descent, sharpness=sharp, rising=0))
     assert other.bend is not None
     moved = other.bend.sharpening(ahead.loss)
-    usual, changed = motion(given, ahead), motion(other, ahead)
-    np.testing.assert_allclose(changed[0], usual[0])
     before = 1 + np.abs(np.log(given.bend.sharpening(ahead.loss)))
-    np.testing.assert_allclose(changed[1], usual[1] * (1 + np.log(moved)) / before)
+    for usual, changed in zip(motion(given, ahead), motion(other, ahead), strict=True):
+        np.testing.assert_allclose(changed, usual * (1 + np.log(moved)) / before)
     end = given.descent.reach * float(given.spectrum.h.max())
     far = replace(ahead, reach=np.array([2 * end]))
     low, high = interval(given, far)
     half = math.hypot(float(half_width(given, far)[0]), PAST_WIDTH * math.log(2))
     assert float(np.log(high / low)[0]) == pytest.approx(2 * half)
+
+
+def test_intervals_allow_for_swings_where_curvature_has_grown_past_what_the_rate_allows() -> None:
+    given = small()
+    assert given.descent is not None
+    sharp = np.where(given.descent.steps > 0, 4.0, 1.0)
+    other = replace(given, descent=replace(given.descent, sharpness=sharp, rising=0))
+    assert other.bend is not None
+    top = float(given.spectrum.h.max())
+    for rate in (0.3, 0.7):  # over the edge at a curvature of 6.7 and 2.9 times that at the checkpoint
+        ahead = other.predict(SGD(rate / top), 10**6, [1, 40])
+        over = rate / 2 * other.bend.sharpening(ahead.loss) > 1
+        half = np.hypot(half_width(other, ahead), np.where(over, math.log(SHARPENED_FACTOR), 0.0))
+        assert bool(over[-1]) == (rate == 0.7)
+        np.testing.assert_allclose(np.log(ahead.high / ahead.loss), half, rtol=1e-9)
 
 
 def test_intervals_come_from_the_spread() -> None:

@@ -38,7 +38,7 @@ export const advice = {
     const target = state.goal || String(await halfway(state, signal));
     const tree = state.advised === "own" ? readTree(state.run) : null;
     const body = { batch_size: state.batch, target, ...(tree ? { optimizer: freed(tree) } : {}) };
-    const heard = ({ done, of }) => progress.say?.(`Tuning … ${done} of ${of} parts are done.`);
+    const heard = ({ done, of }) => progress.say?.(`Tuning … ${Math.floor((100 * done) / of)}% is done.`);
     return [await ask("/api/advise", { ...state, kind: "quadratic" }, body, signal, heard)];
   },
 
