@@ -64,8 +64,8 @@ than a normal distribution, and because A and N are uncertain."""
 METRIC_WIDTH = 1.4
 """What the width of intervals of Adam and AdamW is multiplied by, because the test trains SGD in their metric and does not see v
 drift. Chosen on the 192 real losses of four workloads in docs/checks/adamw.csv, of which intervals then hold 91%. For K-FAC it is the
-same: of the 441 real losses of five networks in docs/checks/kfac.csv intervals then hold 95%, and 90% without it; on the worst
-network they hold 72% and 65%."""
+same: of the 441 real losses of five networks in docs/checks/kfac.csv intervals then hold 95%, and 92% without it; on the worst
+network they hold 74% and 67%."""
 PAST_WIDTH = 0.4
 """What half the width of an interval gains, in log loss, where a prediction goes e times as far as the descent. Chosen on the 202
 real losses past the end of a descent in docs/checks/prediction.csv, of which intervals then hold 94%."""
