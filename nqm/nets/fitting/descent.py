@@ -69,7 +69,9 @@ LEAST_KEPT = 0.25  # least share of its gradient that the signal keeps; networks
 PULL = 0.1
 """Share of the way that curvature goes in a step to that of the present loss. All at once, the noise of a fresh ResNet8, whose
 curvature grows by a factor of 48 while its loss falls by a quarter, made its predicted loss swing between 1.6 and 5."""
-NOISE_EVERY = 5  # gradient noise is measured at one in so many of the steps at which the loss is computed
+NOISE_EVERY = 5
+"""Gradient noise and the largest curvature are measured at one in so many of the points at which the loss is computed, and at each
+point of the steps that a braked descent adds, because those travel up to five times as far."""
 NOISE_EXAMPLES = (
     512  # number of examples whose gradients are squared for that, and whose largest curvature is measured there
 )
@@ -203,7 +205,7 @@ def descend(
             if loss < losses[-1]:
                 kept.append(t)
                 losses.append(loss)
-                measured = len(kept) % NOISE_EVERY == 0
+                measured = len(kept) % NOISE_EVERY == 0 or (t >= steps and growth > BRAKED)
                 noise.append(total_noise(network, theta) / noisy if measured else math.nan)
                 if measured:
                     watch(theta, loss)

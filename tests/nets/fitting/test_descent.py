@@ -61,6 +61,18 @@ def rates(path: Descent) -> list[float]:
     return [lr * b / (0.5 if t < path.hastened else 0.125) for t, (lr, b) in enumerate(zip(rise, brakes, strict=True))]
 
 
+def test_curvature_is_measured_at_every_point_of_the_added_steps() -> None:
+    path = braked()
+    assert path.sharpness is not None
+    added, known = path.steps >= path.hastened, np.isfinite(path.sharpness)
+    assert added.sum() > 3
+    assert known[added].all()
+    assert not known[~added].all()
+    usual = braked(growth=1.0)  # not braked, so its last point is one of five as before
+    assert usual.sharpness is not None
+    assert np.isfinite(usual.sharpness).sum() == 1 + len(usual.steps) // descent.NOISE_EVERY
+
+
 def test_its_schedule_repeats_it() -> None:
     path = braked()
     np.testing.assert_allclose(walked(path), path.loss, rtol=1e-5)
