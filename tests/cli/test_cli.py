@@ -107,6 +107,7 @@ def test_every_example_is_a_call_that_its_verb_reads(verb, line, elsewhere):
     """Also of verbs whose examples need a network, a scheduler or minutes: arguments are read, and nothing is run."""
     for name in (
         "digits.json",
+        "adam.json",
         "digits.toml",
         "digits.db",
         "forecast.json",

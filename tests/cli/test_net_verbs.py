@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -118,7 +119,7 @@ def test_ctrl_c_while_advice_is_found_is_a_line_and_status_130(here: Path, monke
     def interrupted(*args: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("nqm.nets.fitting.arrivals.tuned_for_hits", interrupted)
+    monkeypatch.setattr(import_module("nqm.nets.fitting.arrivals"), "tuned_for_hits", interrupted)
     result = call("advise", "digits.json", "-b", "64", "--target", "0.14", "--optimizer", "SGD", "--batch-sizes", "64")
     assert result.exit_code == 130
     assert result.stdout == ""
