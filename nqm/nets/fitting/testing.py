@@ -66,9 +66,9 @@ METRIC_WIDTH = 1.4
 drift. Chosen on the 192 real losses of four workloads in docs/checks/adamw.csv, of which intervals then hold 91%. For K-FAC it is the
 same: of the 441 real losses of five networks in docs/checks/kfac.csv intervals then hold 95%, and 92% without it; on the worst
 network they hold 74% and 67%."""
-PAST_WIDTH = 0.4
+PAST_WIDTH = 0.25
 """What half the width of an interval gains, in log loss, where a prediction goes e times as far as the descent. Chosen on the 202
-real losses past the end of a descent in docs/checks/prediction.csv, of which intervals then hold 94%."""
+real losses past the end of a descent in docs/checks/prediction.csv, of which intervals then hold 92%."""
 GRID = 121  # values of A, and of N, on which the posterior is summed
 GRID_REACH = 8.0
 """The grid covers this many standard deviations of the priors on both sides, so that a test that failed badly can say so: A goes
