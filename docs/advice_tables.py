@@ -1,4 +1,4 @@
-"""The tables of docs/predicted.md, from docs/checks/advice.csv and docs/checks/predicted.csv."""
+"""The tables of docs/predicted.md, from docs/checks/advice.csv, predicted.csv, predicted_cnn.csv and fashion_checkpoint.csv."""
 
 from __future__ import annotations
 
@@ -13,7 +13,19 @@ from nqm.search.sweeps import excess_at
 from nqm.show.tables import markdown
 
 CHECKS = Path(__file__).with_name("checks")
-WORDS = ("workload", "family", "optimizer")  # columns that are not numbers
+WORDS = (
+    "workload",
+    "family",
+    "optimizer",
+    "state",
+    "label",
+    "rule",
+    "at_edge",
+    "fresh_seeds",
+    "searches",
+    "search_rates",
+)
+"""Columns that are not numbers."""
 WITHIN = 1.3  # factor within which a promise counts as kept
 Rows = list[dict[str, Any]]
 
@@ -53,9 +65,9 @@ def advice_table() -> str:
     return markdown(names, lines)
 
 
-def predicted_table() -> str:
-    """Measured steps with their interval, and predicted ones with their band, by batch size and optimizer."""
-    rows = read_rows("predicted")
+def predicted_table(file: str = "predicted") -> str:
+    """Measured steps with their interval, and predicted ones with their band if it is known, by batch size and optimizer."""
+    rows = read_rows(file)
     names = list(dict.fromkeys(row["optimizer"] for row in rows))
     cells = {(row["optimizer"], row["batch_size"]): row for row in rows}
     lines = [
@@ -69,20 +81,33 @@ def _cell(row: dict[str, Any] | None) -> str:
     if row is None:
         return ""
     measured = f"{row['steps']:.0f} ({row['low']:.0f} to {row['high']:.0f})"
-    return f"{measured}, {row['predicted']:.0f} ({row['predicted_low']:.0f} to {row['predicted_high']:.0f})"
+    if not math.isfinite(row["predicted"]):
+        return f"{measured}, not predicted"
+    band = f" ({row['predicted_low']:.0f} to {row['predicted_high']:.0f})" if "predicted_low" in row else ""
+    return f"{measured}, {row['predicted']:.0f}{band}"
 
 
-def critical_table() -> str:
+def critical_table(file: str = "predicted") -> str:
     """Critical batch sizes, twice perfect scaling, of measured and of predicted steps, and how many steps were near."""
-    rows, lines = read_rows("predicted"), []
+    rows, lines = read_rows(file), []
     for name in dict.fromkeys(row["optimizer"] for row in rows):
         mine = [row for row in rows if row["optimizer"] == name]
         sizes = np.array([row["batch_size"] for row in mine])
-        steps = {k: np.array([row[k] for row in mine]) for k in ("steps", "predicted", "expected")}
-        found = [float(excess_at(sizes, steps[k] * sizes, 2.0)) for k in ("steps", "predicted", "expected")]
+        columns = [k for k in ("steps", "predicted", "expected") if k in mine[0]]
+        steps = {k: np.array([row[k] for row in mine]) for k in columns}
+        if not np.isfinite(steps["predicted"]).all():
+            continue
+        found = [float(excess_at(sizes, steps[k] * sizes, 2.0)) for k in columns]
         ratio = steps["predicted"] / steps["steps"]
         near = int(np.sum((ratio <= WITHIN) & (ratio >= 1 / WITHIN)))
         shown = (f"{x:.0f}" if math.isfinite(x) else "not reached" for x in found)
         lines.append((f"`{name}`", f"{near} of {len(mine)}", f"{ratio.min():.2f} to {ratio.max():.2f}", *shown))
-    names = ["optimizer", "within 1.3x", "predicted / measured"]
-    return markdown([*names, "critical size, measured", "by first hits", "by expected loss"], lines)
+    names = [
+        "optimizer",
+        "within 1.3x",
+        "predicted / measured",
+        "critical size, measured",
+        "by first hits",
+        "by expected loss",
+    ]
+    return markdown(names[: len(lines[0])], lines)

@@ -371,7 +371,11 @@ def mean_field_page() -> str:
 
 
 def predicted_page() -> str:
-    return with_blocks(PREDICTED_PAGE, advice=advice_table(), predicted=predicted_table(), critical=critical_table())
+    return with_blocks(
+        PREDICTED_PAGE, advice=advice_table(), predicted=predicted_table(), critical=critical_table(),
+        fashion=predicted_table("fashion_checkpoint"), fashion_critical=critical_table("fashion_checkpoint"),
+        cnn=predicted_table("predicted_cnn"),
+    )  # fmt: skip
 
 
 def nets_page() -> str:

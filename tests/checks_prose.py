@@ -180,7 +180,7 @@ CHECKS_NUMBERS = [
     ),
     Prose(
         README, "| {} of {} arrived within 1.3 times the promised steps, the latest after {} times; the band, which should hold "
-        "80% of trainings, held {}%. AdamW: {} of {}, the others early |",
+        "80% of trainings, held {}%. AdamW: {} of {} |",
         lambda: [
             *near(kept_promises(False)), kept_promises(False).max(), share_in_band(), *near(kept_promises(True)),
         ],
@@ -197,9 +197,5 @@ CHECKS_NUMBERS = [
         README, "On the digits checkpoint it is {}, where SGD's critical batch size was measured at {} |",
         lambda: [digits_fit().noise_scale.value, next(critical_pair("predicted", "SGD"))],
         0.01, slow=True, needs="torch",
-    ),
-    Prose(
-        "docs/predicted.md", "| critical size, measured and predicted | {}, {} | {}, {} | {}, above 512 |",
-        lambda: [x for name in STUDIED for x in critical_pair("fashion_checkpoint", name) if np.isfinite(x)],
     ),
 ]  # fmt: skip

@@ -39,6 +39,8 @@ RATE_RATIOS = (2.0, 1.4, 1.2)  # a learning rate of Adam is tried this many time
 FARTHEST_RATE = 8.0
 """A learning rate of Adam is tried up to this multiple of the one it has in the fit, and down to its inverse. Predictions were
 checked at a third to three times that rate; at 45 times, on digits, trainings arrived in a fifth of the steps."""
+OTHER_STARTS = (0.5, 0.25, 0.125, 2.0, 4.0, 8.0)
+"""Multiples of the fit's learning rate from which the search starts in turn, if trainings do not arrive at the first one."""
 FARTHEST_LOSS = 1.2
 """Weights that are averaged may have this multiple of the checkpoint's loss. Chosen on digits after 100 steps at batch size 8: an EMA
 took 1.1 to 1.25 times the promised steps at 1.2, 1.6 times at 1.5, and never arrived at 2.5."""
@@ -292,6 +294,10 @@ def _best_rate(
         return math.inf
 
     best, rate = arrival(start, MAX_SAMPLED_STEPS), start
+    for factor in OTHER_STARTS if usual is not None else ():  # a start that does not arrive shows no direction
+        if math.isfinite(best) or usual is None:
+            break
+        best, rate = arrival(factor * usual, MAX_SAMPLED_STEPS), factor * usual
     for ratio in RATE_RATIOS if usual is not None else ():
         for factor in (ratio, 1 / ratio):
             while usual is not None and 1 / FARTHEST_RATE <= rate * factor / usual <= FARTHEST_RATE:

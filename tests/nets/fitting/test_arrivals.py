@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -77,6 +78,20 @@ def test_tuned_steps_of_adamw_are_those_of_its_prediction() -> None:
     assert arrivals_of(found, AdamW(0.01), [32], target).expected.lr.tolist() == [0.01]
     with pytest.raises(Wrong, match="only the learning rate"):
         arrivals_of(found, AdamW(0.01, weight_decay="free"), [32], target)  # type: ignore[arg-type]
+
+
+def test_the_search_starts_elsewhere_where_the_rate_of_the_fit_does_not_arrive() -> None:
+    """At 0.8, and at half of it, noise keeps the loss above the target; the search finds what it finds from a rate that arrives."""
+    _, found = bent()
+    target = 0.8 * found.loss
+    assert found.metric is not None
+    steps = []
+    for lr in (0.8, 0.1):
+        family = AdamW(beta2=0.99)
+        given = replace(found, metric=replace(found.metric, optimizer=AdamW(lr, beta2=0.99)))  # type: ignore[arg-type]
+        steps.append(arrivals_of(given, family, [4], target).expected.steps[0])
+    assert (found.predict(AdamW(0.4, beta2=0.99), 4, 500).loss > target).all()
+    assert steps[0] == pytest.approx(steps[1], abs=1)
 
 
 def test_a_momentum_averages_no_more_gradients_than_there_are_steps() -> None:
