@@ -138,7 +138,7 @@ CHECKS_NUMBERS = [
         ],
     ),
     Prose(
-        README, "{} checkpoints of five small networks, on which the model was not chosen, batch sizes of {} to {} |",
+        README, "{} checkpoints of five small networks, at which the model was not chosen, batch sizes of {} to {} |",
         lambda: [len(unseen()), *(limit(row["batch_size"] for rows in unseen() for row in rows) for limit in (min, max))],
     ),
     Prose(

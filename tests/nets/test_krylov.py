@@ -41,8 +41,9 @@ def test_k_steps_integrate_powers_up_to_2k_minus_1(steps: int) -> None:
         assert (weights * nodes**degree).sum() == pytest.approx(float(v @ power), rel=1e-10), degree
         power = A @ power
     assert total == pytest.approx(float(v @ v), rel=1e-13)
-    power = np.linalg.matrix_power(A.numpy(), 2 * steps)
-    assert abs((weights * nodes ** (2 * steps)).sum() - v.numpy() @ power @ v.numpy()) > 0  # and no further
+    power = v.numpy() @ np.linalg.matrix_power(A.numpy(), 2 * steps) @ v.numpy()
+    if steps == 3:  # and no further; with more steps the error of the next power is below rounding
+        assert abs((weights * nodes ** (2 * steps)).sum() / power - 1) > 1e-3
 
 
 def test_an_invariant_space_ends_it() -> None:

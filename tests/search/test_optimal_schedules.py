@@ -201,10 +201,19 @@ def test_a_basin_beside_the_first_is_found(optimizer: SGD, batch_size: int, piec
 
 
 @pytest.mark.slow
-def test_without_moves_that_basin_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_moves_a_basin_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which basin a descent ends in differs between processors, so three questions are asked, of which moves must help with one."""
+    problem = Quadratic(Spectrum.power_law(1000, exponent=1.5))
+    asked = ((2**10, 4), (2**14, 4), (2**10, 8))
+
+    def losses() -> list[float]:
+        return [optimal_schedule(problem, HeavyBall(), B, steps=300, pieces=pieces).loss for B, pieces in asked]
+
+    moved = losses()
     monkeypatch.setattr(RateSearch, "_nudged", lambda self, best, goal=0.0: best)
-    with pytest.raises(AssertionError):
-        test_a_basin_beside_the_first_is_found(HeavyBall(), 2**10, 4, 208)
+    ratios = np.array(losses()) / moved
+    assert ratios.max() > 1.01
+    assert ratios.min() > 0.999
 
 
 def test_levels_divide_each_other() -> None:

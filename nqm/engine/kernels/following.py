@@ -38,7 +38,7 @@ def interpolated(loss: float, law: ByLoss) -> float:
         return values[m - 1]
     if loss <= losses[0]:
         return values[0]
-    i = np.searchsorted(losses, loss, side="right") - 1
+    i = min(np.searchsorted(losses, loss, side="right") - 1, m - 2)  # a loss that is not a number stays one
     share = np.log(loss / losses[i]) / np.log(losses[i + 1] / losses[i])
     return values[i] * (values[i + 1] / values[i]) ** share
 

@@ -2,8 +2,8 @@
 
 The steps are medians of first hits, looked at as often as the study looks at its own. SGD, heavy ball, Nesterov and averages
 of them are predicted as they are. Adam and AdamW are predicted by a fit in their metric, which predicts nothing else; by any other
-fit Adam is predicted as heavy ball with the preconditioner H^-p, with the p that the fit measured. For K-FAC and others a fit knows
-no such p, and they are not predicted.
+fit Adam is predicted as heavy ball with the preconditioner H^-p, with the p that the fit measured. K-FAC in a study is not predicted,
+and others for which a fit knows no such p are not either.
 """
 
 from __future__ import annotations
@@ -93,6 +93,8 @@ def what_is_missing(fit: Fit, study: Study) -> tuple[str, ...]:
 def family_of(curve: Curve, fit: Fit, fixed: Mapping[str, Setting]) -> Optimizer | str:
     """The optimizer of the exact engine that predicts a measured one, or a sentence that says why there is none."""
     known = optimizer_of(curve.optimizer)
+    if curve.optimizer == "KFAC":
+        return f"{curve.name} is not predicted: a study of K-FAC is not compared with a fit in its metric yet"
     if fit.metric is not None:
         if type(known) is not type(fit.metric.optimizer) or curve.averaged:
             return f"{curve.name} is not predicted: the fit is in the metric of {fit.metric.optimizer}"

@@ -29,7 +29,7 @@ from ...types import Array, Progress, Wrong, part_of
 from ..estimates import Estimate, bootstrap
 from .arrivals import FARTHEST_RATE, Arrivals, arrivals_of, decayed_steps, problem_at, quadratic_at
 from .hits import FirstHits, soonest, steps_or_more
-from .prediction import horizon_of
+from .prediction import horizon_of, predict
 from .stepwise import check_metric, family_in_metric, in_metric
 
 if TYPE_CHECKING:
@@ -321,7 +321,8 @@ def _against(name: str, steps: float | None, base: float, plain: str) -> str:
 
 def _how_sure(fit: Fit, advice: Advice, best: FirstHits) -> str:
     """How far the fit was found accurate, and what its error does to the steps."""
-    reach = float(best.optimizer.effective_lr) * best.steps * float(fit.spectrum.h.max())
+    ahead = predict(fit, best.optimizer, best.batch_size, [0, math.ceil(best.steps)])
+    reach = float(ahead.reach[-1])
     said = [horizon_of(fit).sentence(reach)]
     mine = next(one for one, hit in zip(advice.arrivals, advice.hits, strict=True) if hit is best)
     if fit.metric is not None and "lr" in mine.expected.at_bound[advice._here(mine)]:

@@ -27,6 +27,7 @@ from ...problems.quadratic import Quadratic
 from ...search.sweeps import Sweep, excess_at, sweep
 from ...types import Array, Progress, Wrong, part_of
 from ..estimates import Estimate
+from .edge import KNOWN_EXCESS
 from .following import followed
 from .hits import BAND, MAX_SAMPLED_STEPS, RATE_FACTORS, FirstHits, quantile_of, tuned_for_hits
 from .stepwise import in_metric, run_in_metric
@@ -289,7 +290,7 @@ def _best_rate(
             loss = run.loss
             if loss <= target:
                 return float(run.t)
-            if not loss < math.inf:
+            if not loss < math.inf or run.over > KNOWN_EXCESS:
                 break
         return math.inf
 

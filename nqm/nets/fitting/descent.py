@@ -2,7 +2,7 @@
 
 Beyond learning rate x steps x curvature = 10 or so, the curvature and the noise of a network change with its loss, while a
 fixed quadratic does not change. This departure depends mostly on how far the training has come, and hardly on the optimizer.
-So it is measured once, along about a hundred full gradients, for every optimizer, learning rate and batch size. With q(k)
+So it is measured once, along some hundred full gradients, for every optimizer, learning rate and batch size. With q(k)
 the loss of the quadratic, L(k) that of the network and C(k) the covariance of its gradients after k steps of the descent,
 
     phi(q(k)) = L(k),        f(L(k)) = tr C(k) / tr C(0)        and        kappa(L(k)) = h_max(k) / h_max(0):
@@ -359,8 +359,12 @@ class Bend:
         return kept(signal, noise, self.sharpness, SLOWING, LEAST_KEPT)
 
     def slope_at(self, q: float) -> float:
-        """The derivative of phi at a loss q of the quadratic, for q within the descent."""
-        return float(self._steepness(q)) if len(self.q) > 1 and q < self.q[-1] else 1.0
+        """The derivative of phi at a loss q of the quadratic."""
+        if len(self.q) < 2 or q >= self.q[-1]:
+            return 1.0
+        if q < self.q[0]:
+            return self.slope * float(np.exp(self.slope / self.loss[0] * (q - self.q[0])))
+        return float(self._steepness(q))
 
     def inverse(self, loss: float) -> float | None:
         """The loss of the quadratic for a loss of the network; None if the descent did not reach that loss."""

@@ -31,6 +31,7 @@ from ...types import Array, Progress, Wrong
 from .adaptive import AdaptiveTrainings
 from .descent import PULL
 from .edge import KNOWN_EXCESS, capped, ceiling, excess
+from .metric import AdamMetric
 from .prediction import predict
 from .stepwise import check_metric, in_metric, run_in_metric
 
@@ -321,7 +322,7 @@ def noise_share(fit: Fit, hit: FirstHits) -> float:
     """
     if not math.isfinite(hit.steps):
         return math.inf
-    if fit.metric is not None:
+    if isinstance(fit.metric, AdamMetric):
         return 0.0
     inner = hit.optimizer.inner if isinstance(hit.optimizer, Averaging) else hit.optimizer
     ahead = predict(fit, inner, hit.batch_size, [int(hit.steps)])
@@ -348,7 +349,7 @@ def error_of(fit: Fit, hit: FirstHits) -> tuple[float, float]:
         return 1.0, 1.0
     last = int(min(max(LATENESS * LATENESS * hit.steps, FEWEST_SAMPLED_STEPS), MAX_SAMPLED_STEPS))
     ahead = predict(fit, hit.optimizer, hit.batch_size, list(range(last + 1)))
-    if not ahead.run.outcome.ok:
+    if len(ahead.loss) <= last:  # nothing was predicted
         return 0.0, math.inf
     early, usual, late = (_first(curve, hit.target) for curve in (ahead.low, ahead.loss, ahead.high))
     if math.isinf(usual):  # single trainings dip below the target, but their mean does not

@@ -68,7 +68,7 @@ class KFACMetric:
 
     def stirred(self, loss: float) -> float:
         """What the noise of gradients gains per unit of loss that noise in the weights adds, at a loss of the descent."""
-        return self._at(loss, self.stir) if len(self.stir) else 0.0
+        return self._at(loss, self.stir) if self.stir.any() else 0.0
 
     def _at(self, loss: float, values: Array) -> float:
         """The value at a loss; logarithms are interpolated, and it is constant outside of the descent."""

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...types import Wrong
+from ...types import Array, Wrong
 from ..natural import KFAC
 from ..network import Network
 from ..rescaled import Rescaled
@@ -56,9 +56,9 @@ class KFACState:
     def metric(self) -> KFACMetric:
         """What the fit keeps."""
         drift, stir, losses = (np.array(given)[::-1] for given in (self.values, self.stirs, self.losses))
-        fine = np.isfinite(drift) & (drift > 0) & (losses > 0) & (stir > 0)
+        fine = np.isfinite(drift) & (drift > 0) & (losses > 0)
         norm2 = np.array([_square(self.network.gradient()), total_noise(self.network)])
-        return KFACMetric(self.optimizer, losses[fine], drift[fine], stir[fine], norm2)
+        return KFACMetric(self.optimizer, losses[fine], drift[fine], _filled(losses[fine], stir[fine]), norm2)
 
     def _stir(self, network: Network, loss: float) -> float:
         """What the noise of gradients gains, over that at the checkpoint, per unit of loss that noise in the weights adds."""
@@ -68,8 +68,11 @@ class KFACState:
         length, added = math.sqrt(loss), 0.0
         for _ in range(STIR_ROUNDS):
             added = float(np.mean([network.full_loss(network.theta + length * one) for one in vectors])) - loss
-            if not STIR_SHARE / 2 < added / loss < 2 * STIR_SHARE:
-                length *= math.sqrt(min(max(STIR_SHARE * loss / max(added, 1e-12), 1 / MOST_RATIO), MOST_RATIO))
+            if STIR_SHARE / 2 < added / loss < 2 * STIR_SHARE:
+                break
+            length *= math.sqrt(min(max(STIR_SHARE * loss / max(added, 1e-12), 1 / MOST_RATIO), MOST_RATIO))
+        else:
+            return math.nan
         noise = float(np.mean([total_noise(network, network.theta + length * one) for one in vectors]))
         return (noise - total_noise(network)) / self.noise / added if added > 0 else math.nan
 
@@ -89,6 +92,14 @@ def _check(network: Network, optimizer: KFAC) -> None:
         kfac().check_settings({"lr": 1.0, **settings}, network)
     except Wrong as error:
         raise Wrong(str(error), argument="optimizer") from None
+
+
+def _filled(losses: Array, values: Array) -> Array:
+    """The values, interpolated in logarithms where they are not positive numbers; zeros if none of them is."""
+    good = values > 0
+    if not good.any():
+        return np.zeros_like(values)
+    return np.exp(np.interp(np.log(losses), np.log(losses[good]), np.log(values[good])))
 
 
 def _square(v: Tensor) -> float:

@@ -60,10 +60,10 @@ class NaturalRun:
         self.clip = float(optimizer.kl_clip) or math.inf
         self.t, self.inverted, self.drift, self.mean_inverse = 0, 0, 1.0, 1.0
         self.moved = [0.0]  # the sum of effective learning rates
-        self.excess, self.sharpest = (
-            0.0,
-            0.0,
-        )  # largest rate over the largest stable one: at the checkpoint, and as curvature grows
+        self.excess = [
+            0.0
+        ]  # largest rate so far over the largest stable one of the curvature at the checkpoint, at each step
+        self.sharpest = [0.0]  # the same with the curvature on the way
         self._begin()
 
     def _begin(self) -> None:
@@ -74,6 +74,11 @@ class NaturalRun:
         self.v = np.zeros_like(self.x)
         self.noise, self.c = NodeMoments(np.maximum(noise.h, float(modes.h.min()))), np.maximum(noise.weight, 0)
         self.curvature, self.trace = self.noise.h.copy(), float(self.c.sum()) / noise.probes
+
+    @property
+    def over(self) -> float:
+        """The largest rate so far over the largest stable one of the curvature at the checkpoint."""
+        return self.excess[-1]
 
     @property
     def quadratic(self) -> float:
@@ -129,8 +134,9 @@ class NaturalRun:
         s = self.drift * self._clip(lr, loud / size)
         most = 2 * (1 + self.momentum) / max(lr * s, 1e-300)  # the curvature at which this step is at the edge
         here = float(self.fit.spectrum.h.max()) / most
-        self.excess = max(self.excess, here)
-        self.sharpest = max(self.sharpest, here * self._follow(clean + added, EDGE_SHARE * most))
+        grown = here * self._follow(clean + added, EDGE_SHARE * most)
+        self.excess.append(max(self.excess[-1], here))
+        self.sharpest.append(max(self.sharpest[-1], grown))
         self.v = self.momentum * self.v + s * share * np.minimum(self.h, EDGE_SHARE * most) * self.x
         self.x = self.x - lr * self.v
         self.noise.step(loud * self.c / size, 1.0, lr, self.momentum, s, self.curvature)

@@ -293,20 +293,24 @@ def _in_metric(
         steps=times, loss=loss, signal=signal, noise=noise * (shown if math.isfinite(shown) else 0.0), batch_size=shown,
         optimizer=optimizer, floor=math.nan, outcome=Outcome.finished if fine else Outcome.diverged, message=message,
     )  # fmt: skip
-    over, moved = 0.0, _reach_of(course.lr, schedule, times)
+    moved, factor, swings = _reach_of(course.lr, schedule, times), np.ones(len(times)), list[str]()
     if isinstance(course, NaturalRun):
-        moved, over = np.array(course.moved)[times], max(course.excess, course.sharpest)
-        if course.excess > KNOWN_EXCESS:
-            return _refused(fit, run, UNKNOWN_RATE.format(over=course.excess, known=2))
+        moved, over, grown = (np.array(every)[times] for every in (course.moved, course.excess, course.sharpest))
+        if over[-1] > KNOWN_EXCESS:
+            return _refused(fit, run, UNKNOWN_RATE.format(over=over[-1], known=2))
+        factor = np.where(over > 1, EDGE_FACTOR, np.where(grown > 1, SHARPENED_FACTOR, 1.0))
+        if over[-1] > 1:
+            swings.append(PAST_EDGE.format(over=over[-1], factor=EDGE_FACTOR))
+        elif grown[-1] > 1:
+            swings.append(SHARPENED.format(growth=grown[-1] / max(over[-1], 1e-300), over=grown[-1]))
     found = Prediction(
         run, loss, loss, moved * float(fit.spectrum.h.max()), horizon_of(fit, bent), disturbance=disturbed
     )
     if fit.descent is None or not bent:
         bands = [bootstrap(column) for column in probes.T]
         return replace(found, low=np.array([band.low for band in bands]), high=np.array([band.high for band in bands]))
-    remarks = [*_remarks(fit, found), *([PAST_EDGE.format(over=over, factor=EDGE_FACTOR)] if over > 1 else [])]
-    low, high = interval(fit, found, EDGE_FACTOR if over > 1 else 1.0)
-    return replace(found, low=low, high=high, remarks=tuple(remarks))
+    low, high = interval(fit, found, factor)
+    return replace(found, low=low, high=high, remarks=(*_remarks(fit, found), *swings))
 
 
 def horizon_of(fit: Fit, bent: bool = True) -> Horizon:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ...engine.schedule import Schedule
 from ...optimizers import Adam, AdamW, free
 from ...optimizers.base import Optimizer
@@ -27,6 +29,10 @@ def run_in_metric(
     fit: Fit, optimizer: Optimizer, batch_size: float, schedule: Schedule | None = None, *, bent: bool = True
 ) -> AdaptiveRun | NaturalRun:
     """A setting of an optimizer on a fit in its metric, before its first step."""
+    if schedule is not None and np.any(np.asarray(schedule.momentum) != 1):
+        raise Wrong(
+            f"{optimizer} is predicted with schedules of lr and batch size, not of momentum", argument="schedule"
+        )
     if isinstance(optimizer, KFAC):
         return NaturalRun(fit, optimizer, batch_size, schedule, bent=bent)
     return AdaptiveRun(fit, optimizer, batch_size, schedule, bent=bent)

@@ -41,6 +41,12 @@ class Row:
     error: Array
     plain_error: Array
 
+    def reach(self, top: float) -> Array:
+        """Effective lr x steps x largest curvature, which is ``top``, at each step."""
+        if self.prediction.run.outcome.ok:
+            return self.prediction.reach
+        return float(self.trained.optimizer.effective_lr) * top * self.trained.steps
+
     @property
     def interval(self) -> Array:
         """The ends of the 90% interval, (end, step); NaN if nothing was predicted."""
@@ -123,7 +129,7 @@ class Check(Tabular):
             {
                 "optimizer": str(row.trained.optimizer), "batch_size": row.trained.batch_size,
                 "seeds": row.trained.replicas, "steps": int(t),
-                "reach": float(row.trained.optimizer.effective_lr * top * t), "trained": float(row.trained.loss[i]),
+                "reach": float(row.reach(top)[i]), "trained": float(row.trained.loss[i]),
                 "stderr": math.nan if row.trained.stderr is None else float(row.trained.stderr[i]),
                 "predicted": float(row.trained.loss[i] * (1 + row.error[i])),
                 "low": float(row.interval[0, i]), "high": float(row.interval[1, i]),

@@ -203,3 +203,19 @@ def test_the_loop_without_numba_has_the_same_numbers(optimizer: Optimizer, monke
 def test_too_many_steps_are_refused() -> None:
     with pytest.raises(Wrong, match="takes too long; ask for at most 1,000,000 steps"):
         followed(bend(), SPECTRUM, SGD(0.1), 8, np.array([MAX_FOLLOWED_STEPS + 1]))
+
+
+def test_the_slope_of_phi_is_its_derivative_everywhere() -> None:
+    """Above the checkpoint, on the descent and past its end, by central differences."""
+    phi, step = bend(), 1e-6
+    for q in (phi.q[-1] + 0.1, 0.5 * (phi.q[1] + phi.q[2]), phi.q[0] - 0.01, phi.q[0] - 0.1):
+        above, below = (float(phi(np.array(q + side * step))) for side in (1, -1))
+        assert phi.slope_at(float(q)) == pytest.approx((above - below) / (2 * step), rel=1e-4)
+
+
+def test_a_loss_that_is_not_a_number_has_no_place_in_a_law() -> None:
+    from nqm.engine.kernels.following import interpolated
+
+    law = ByLoss(np.array([0.1, 0.2, 0.4]), np.array([1.0, 2.0, 4.0]))
+    assert math.isnan(interpolated(math.nan, law))
+    assert interpolated(0.2, law) == pytest.approx(2.0)

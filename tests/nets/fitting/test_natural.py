@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nqm import SGD, AdamW, HeavyBall, Quadratic, Spectrum, step
+from nqm.engine.schedule import Schedule
 from nqm.nets import KFAC, Fit, Network, curvature_of, fit, workload
 from nqm.nets.fitting.kfac_metric import KFACMetric
 from nqm.nets.fitting.kfac_state import KFACState
@@ -245,6 +246,19 @@ def test_the_drift_and_the_schedule_matter(digits: tuple[Network, Fit]) -> None:
     halved = found.predict(one, 256, times, step(40, 0.5, [20])).loss
     assert halved[0] == pytest.approx(usual[0], rel=1e-12)
     assert halved[1] > 1.01 * usual[1]
+
+
+def test_an_interval_does_not_depend_on_later_steps(digits: tuple[Network, Fit]) -> None:
+    """Also if a later step is past the edge of stability, for which its own interval allows."""
+    _, found = digits
+    top = float(found.spectrum.h.max())
+    rough = KFAC(2.2 / top, damping=found.metric.optimizer.damping, kl_clip=0.0)  # type: ignore[union-attr]
+    alone, both = found.predict(rough, 256, [1]), found.predict(rough, 256, [1, 8])
+    assert both.run.outcome.ok
+    assert "times the largest stable one" in both.message
+    np.testing.assert_allclose([alone.low[-1], alone.high[-1]], [both.low[0], both.high[0]], rtol=1e-12)
+    with pytest.raises(Wrong, match="not of momentum"):
+        found.predict(rough, 16, [5], Schedule([5], [1.0], [0.5]))
 
 
 def test_advice_is_in_the_family_of_the_fit(digits: tuple[Network, Fit]) -> None:
