@@ -28,7 +28,7 @@ from ...search.sweeps import Sweep, sweep
 from ...types import Array, Progress, Wrong, part_of
 from ..estimates import Estimate, bootstrap
 from .arrivals import FARTHEST_RATE, Arrivals, arrivals_of, decayed_steps, problem_at, quadratic_at
-from .hits import FirstHits, soonest, steps_or_more
+from .hits import FirstHits, end_of_band, steps_or_more
 from .prediction import horizon_of, predict
 from .stepwise import check_metric, family_in_metric, in_metric
 
@@ -77,7 +77,7 @@ class Advice(Tabular):
     def best(self) -> FirstHits | None:
         """First hits of the optimizer whose band ends first, or None if none reaches the target."""
         reached = (hit for hit in self.hits if hit is not None and math.isfinite(hit.steps))
-        return min(reached, key=soonest, default=None)
+        return min(reached, key=end_of_band, default=None)
 
     @property
     def optimizer(self) -> Optimizer | None:

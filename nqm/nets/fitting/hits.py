@@ -302,7 +302,7 @@ def tuned_for_hits(
             loud.append((share, hit))
             continue
         given = hit if searched else promised(fit, hit, share)
-        order = (given.steps, given.high) if searched else soonest(given)
+        order = (given.steps, given.high) if searched else end_of_band(given)
         if best is None or order < best[0]:
             best, worse = (order, given), 0
         else:
@@ -338,7 +338,7 @@ def promised(fit: Fit, hit: FirstHits, share: float) -> FirstHits:
     return replace(hit, hits=np.ceil(slowed * hit.hits), error=(early / slowed, late))
 
 
-def soonest(hit: FirstHits) -> tuple[float, ...]:
+def end_of_band(hit: FirstHits) -> tuple[float, ...]:
     """What is smallest for the setting to recommend: when nine of ten trainings have arrived, with the error of the fit."""
     return hit.late, hit.steps, hit.high
 

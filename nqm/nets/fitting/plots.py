@@ -35,8 +35,8 @@ def plot_fit(fit: Fit, path: str | None = None) -> Figure:
 def plot_prediction(prediction: Prediction, path: str | None = None) -> Figure:
     """Plot the predicted loss over steps, with its interval."""
     steps = np.maximum(prediction.steps, 0.5)  # step 0 on a log axis
-    half = (prediction.high - prediction.low) / 2
-    line = Line(steps, prediction.loss, "predicted", BLACK, spread=half if np.isfinite(half).all() else None)
+    ends = (prediction.low, prediction.high) if np.isfinite(prediction.high).all() else None
+    line = Line(steps, prediction.loss, "predicted", BLACK, spread=ends)
     title = wrap(f"{prediction.run.optimizer}, B = {prediction.run.batch_size:g}", 44)
     return chart([Panel([line], "step", "training loss", "log", "log", title)], path)
 

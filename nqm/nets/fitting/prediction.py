@@ -49,6 +49,8 @@ class Horizon:
         """How to read a prediction up to lr x steps x curvature = ``reach``, whose interval ends at +``half`` of the loss."""
         if reach <= self.within_5:
             level = f"it within {100 * max(0.02 if reach <= self.within_2 else 0.05, half):.2g}%"
+            if half > WIDE:
+                level = f"little: its interval allows for a loss {1 + half:.2g} times as large"
         else:
             level = "errors of more than 5%: take what lies past it as a direction, and fit again on the way"
         far = (
@@ -79,6 +81,7 @@ PLAIN_HORIZON = Horizon(10.0, 30.0, "checks of the built-in workloads, without a
 DIVERGED_PREDICTION = 1e3  # a prediction of Adam says that it diverges from this many times the checkpoint's loss on
 UNKNOWN = dict.fromkeys(("band_signal", "band_noise", "band_edges", "noise_scale", "curvature_noise_scale"))
 """Fields of a `Run` that describe the quadratic's own modes, which a prediction omits."""
+WIDE = 0.5  # an interval that ends more than this above its loss says little, however well the test went
 BIN_RATIO = 3.0  # errors are pooled over bins of effective lr x steps; the two ends of a bin have this ratio
 PAST_DESCENT = 1.05  # a prediction that goes further than this multiple of the descent says so
 EDGE_FACTOR = 4.0

@@ -72,6 +72,10 @@ def test_the_horizon_follows_the_errors() -> None:
     assert "within 2%" in Horizon(50, 90, "checks").sentence(40)
     assert "within 5%" in Horizon(50, 90, "checks").sentence(60)
     assert "direction" in Horizon(50, 90, "checks").sentence(100)
+    assert "expect it within 8%" in Horizon(50, 90, "checks").sentence(40, 0.08)
+    assert "expect little: its interval allows for a loss 9.7 times as large" in Horizon(50, 90, "checks").sentence(
+        40, 8.7
+    )
     untested = replace(digits()[1], tested=None).predict(SGD(0.01), 64, 10)
     assert untested.horizon.within_2 == pytest.approx(90.43, rel=1e-4)  # as far as the descent of 60 steps went
     assert untested.horizon.source == USUAL_HORIZON.source

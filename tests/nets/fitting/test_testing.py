@@ -251,3 +251,14 @@ def test_the_horizon_decides_the_descent() -> None:
             fit(network, horizon=wrong)
     with pytest.raises(Wrong, match="omit descent or horizon"):
         fit(network, horizon=(10, 0.1), descent=5)
+
+
+def test_the_picture_has_the_interval_as_it_is() -> None:
+    """Also where it is so wide that its two ends are not as far from the loss: the band is from ``low`` to ``high``."""
+    given = small()
+    ahead = given.predict(SGD(0.1), 8, [1, 20])
+    wide = replace(ahead, low=ahead.loss / 10, high=ahead.loss * 10)
+    (band,) = wide.plot().axes[0].collections
+    drawn = band.get_paths()[0].vertices[:, 1]
+    assert drawn.min() == pytest.approx(wide.low.min())
+    assert drawn.max() == pytest.approx(wide.high.max())
