@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..optimizers.base import parameters
-from ..problems.bounds import bayes_bound, conjugate_gradient_steps, paper_bound
+from ..problems.bounds import bayes_bound, paper_bound
 from ..types import Array, Wrong
 from .chart import BLACK, GREY, PALETTE, AxisScale, Cells, Figure, Line, Panel, around, chart, finite, ramp, wrap
 from .numbers import rounded, shown
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 CG = "conjugate gradients (CG)"
+NAME_HEIGHT = 10.0  # points between the names of two curves, of which each is 8 points high
 
 
 def plot_run(run: Run, path: str | Path | None = None, sampled: Run | None = None) -> Figure:
@@ -83,34 +84,75 @@ def _sampled_lines(run: Run, dot: str) -> list[Line]:
 
 
 def plot_sweeps(sweeps: Sequence[Sweep] | Sweep, path: str | Path | None = None, bounds: bool = True) -> Figure:
-    """Tuned steps to the target against batch size, with critical batch sizes (20%), perfect scaling and lower bounds.
+    """Tuned steps to the target against batch size. Curves are named at their ends, and marks are critical batch sizes.
 
-    The bounds, and the steps of conjugate gradients, are drawn only if all sweeps have the same problem and target.
+    Each curve has its line of perfect scaling. The lower bounds, which hold for every method, are drawn only if all sweeps
+    have the same problem and target.
     """
     sweeps = _listed(sweeps)
     first = sweeps[0]
     shared = all(s.target == first.target and s.spectrum is first.spectrum for s in sweeps)
     batch_sizes = np.unique(np.concatenate([np.asarray(s.batch_sizes, dtype=float) for s in sweeps]))
-    below, floors, curves, marks = [], [], [], []
+    guides, curves, marks, critical = [], [], [], {}
     if bounds and shared and first.spectrum is not None:
-        asked, powers = (first.spectrum, first.target), {p for s in sweeps if (p := _power(s)) is not None}
-        below = bound_pair(batch_sizes, *(bound(*asked, 1.0) / batch_sizes for bound in (paper_bound, bayes_bound)))
-        floors = cg_floors(batch_sizes, [n for p in sorted(powers) if (n := conjugate_gradient_steps(*asked, p))])
+        asked = first.spectrum, first.target
+        guides = bound_pair(batch_sizes, *(bound(*asked, 1.0) / batch_sizes for bound in (paper_bound, bayes_bound)))
     for s, name, color in _named(sweeps):
-        critical, name = s.critical_batch_size(), name + (" (mean field)" if s.method == "mean field" else "")
-        if math.isfinite(critical):
-            name += f", critical batch size {shown(rounded(critical))}"
-            marks.append(Line([critical], [curve_at(critical, s.batch_sizes, s.steps)], "", color, "", marker="D"))
-        below.append(perfect_scaling(s.batch_sizes, s.steps))
-        curves.append(Line(s.batch_sizes, s.steps, name, color, marker="o", error=s.steps_stderr))
-    key = [*curves, *(line for line in (*floors, *below) if line.label)]
-    if marks:
-        key.append(Line([], [], "20% above perfect scaling", GREY, "", marker="D"))
-    limits = around(np.concatenate([line.y for line in (*curves, *floors)]), 0.5, 2.0)
+        at, name = s.critical_batch_size(), name + (" (mean field)" if s.method == "mean field" else "")
+        if math.isfinite(at):
+            critical[name] = shown(rounded(at))
+            place = {"tag": critical[name], "tag_at": (5.0, 6.0)}
+            marks.append(Line([at], [curve_at(at, s.batch_sizes, s.steps)], "", color, "", marker="D", **place))
+        guides.append(perfect_scaling(s.batch_sizes, s.steps))
+        curves.append(Line(s.batch_sizes, s.steps, "", color, marker="o", error=s.steps_stderr, tag=name))
+    limits = around(np.concatenate([line.y for line in curves]), 0.5, 2.0)
     name = f"steps to loss {first.target:g}" if shared else "steps to target"
-    lines = [*below, *floors, *curves, *marks]
-    panel = Panel(lines, "batch size", name, "log2", "log2", legend="none", y_limits=limits)
-    return chart([panel], path, (5.5, 3.8), key)
+    lines = [*_named_inside(guides, limits), *_apart(curves, limits, 200.0), *marks]
+    panel = Panel(lines, "batch size", name, "log2", "log2", _headline(critical), "none", y_limits=limits)
+    return chart([panel], path, (6.2, 3.8))
+
+
+def _headline(critical: dict[str, str]) -> str:
+    """The critical batch sizes of named curves as a sentence, and what the marks are."""
+    if not critical:
+        return ""
+    (name, size), *others = sorted(critical.items(), key=lambda one: -float(one[1].replace(",", "")))
+    scale = ", ".join([f"{name} scales to batch size {size}", *(f"{name} to {size}" for name, size in others)])
+    return f"{wrap(scale, 76)}\n(marks: twice the steps of perfect scaling)"
+
+
+def _named_inside(guides: Sequence[Line], limits: tuple[float, float] | None) -> list[Line]:
+    """Guides, cut where they leave the picture. Each kind is named once: bounds to the left of their end, others to the right."""
+    cut = []
+    for guide in guides:
+        x, y = finite(guide.x, guide.y)
+        if limits is not None and len(y) and y[0] > limits[0] > y[-1]:  # a guide falls as 1 / B
+            inside = y >= limits[0]
+            x, y = np.append(x[inside], x[0] * y[0] / limits[0]), np.append(y[inside], limits[0])
+        cut.append(replace(guide, x=x, y=y, label=""))
+    last = {guide.label: i for i, guide in sorted(enumerate(guides), key=lambda one: np.max(cut[one[0]].x, initial=0))}
+    for label, i in last.items():
+        left = -(4.5 * len(label) + 8) if "bound" in label else 4.0
+        cut[i] = replace(cut[i], tag=label, tag_at=(left, 6.0))
+    return cut
+
+
+def _apart(curves: Sequence[Line], limits: tuple[float, float] | None, height: float) -> list[Line]:
+    """The curves with their names moved up or down so far that no two names touch; ``height`` is that of the axis in points."""
+    ended = [(line, y[-1]) for line in curves for _, y in [finite(line.x, line.y)] if len(y)]
+    if limits is None or len(ended) < 2:
+        return list(curves)
+    scale = height / math.log(limits[1] / limits[0])
+    order = sorted(range(len(ended)), key=lambda i: ended[i][1])
+    wanted = np.array([scale * math.log(ended[i][1] / limits[0]) for i in order])
+    placed, top = wanted.copy(), height
+    for i in range(1, len(placed)):  # upwards, then back down where the picture ends
+        placed[i] = max(placed[i], placed[i - 1] + NAME_HEIGHT)
+    for i in reversed(range(len(placed))):
+        placed[i] = min(placed[i], top)
+        top = placed[i] - NAME_HEIGHT
+    moved = {id(ended[i][0]): float(at - want) for i, at, want in zip(order, placed, wanted, strict=True)}
+    return [replace(line, tag_at=(5.0, moved.get(id(line), 0.0))) for line in curves]
 
 
 def plot_lr(sweeps: Sequence[Sweep] | Sweep, path: str | Path | None = None, effective: bool = True) -> Figure:
@@ -243,9 +285,3 @@ def _named(sweeps: Sequence[Sweep]) -> list[tuple[Sweep, str, str]]:
     names = [s.label.replace("()", "") + ("" if one else f" to {s.target:g}") for s in sweeps]
     colors = PALETTE[: len(sweeps)] if len(sweeps) <= len(PALETTE) else ramp(len(sweeps))
     return list(zip(sweeps, names, colors, strict=True))
-
-
-def _power(sweep: Sweep) -> float | None:
-    """The power p of a sweep's preconditioner H^-p; None if p was tuned, because then no single CG count belongs to it."""
-    found = {p.value for o in sweep.optimizers if o for name, p in parameters(o).items() if name.endswith("power")}
-    return sweep.power if len(found) < 2 and sweep.steps_stderr is None else None
