@@ -171,5 +171,4 @@ def finished(cell: Cell, landscape: Landscape, scatter: float, luck: int) -> Cel
 def simulated(study: Study, spectrum: str, scatter: float, luck: int) -> list[Cell]:
     """All cells of a simulated study."""
     (family,) = study.optimizers
-    found = cells(study, lambda study, label, size, repeat: [dict(study.optimizers[label].box)])
-    return [finished(cell, landscape_of(spectrum, family, cell.batch_size), scatter, luck) for cell in found]
+    return [finished(cell, landscape_of(spectrum, family, cell.batch_size), scatter, luck) for cell in cells(study)]

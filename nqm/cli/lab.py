@@ -50,7 +50,7 @@ results = options.bundle("found", _results, _file, _study)
     "run a study, or go on with it",
     "nqm lab run digits.toml",
     "nqm lab run digits.toml --dry-run",
-    "nqm lab run digits.toml --workers 8 --widen",
+    "nqm lab run digits.toml --workers 8",
     "nqm lab run digits.toml --on tcp://scheduler:8786 --store results.db",
 )
 @click.argument("study", metavar="STUDY.toml", type=INPUT)
@@ -60,13 +60,12 @@ results = options.bundle("found", _results, _file, _study)
 )
 @option("--workers N", "Number of processes of local and dask; one per core if omitted.", Whole(1))
 @option("--stacking", "Whether a worker trains many trials at once.", ("auto", "always", "never"))
-@flag("--widen", "Where a best setting lies at the end of its range, extend the range and search there.")
 @flag("--retry-failed", "Run trials again that ended in an exception, or whose rows in the store are damaged.")
 @flag("--dry-run", "Train nothing: say what trials, steps, time and memory the study will take.")
 @options.sink()
 def run(
     study: str, store: str | None, on: str, workers: int | None, stacking: Literal["auto", "always", "never"],
-    widen: bool, retry_failed: bool, dry_run: bool, sink: Sink,
+    retry_failed: bool, dry_run: bool, sink: Sink,
 ) -> None:  # fmt: skip
     """Search the best settings of every optimizer at every batch size, and confirm them with other seeds.
 
@@ -89,7 +88,7 @@ def run(
         with view(sys.stderr) as watch:
             crewed = crew(on, workers)
             found = work(
-                study, store=path, executor=crewed, stacking=stacking, widen=widen, retry_failed=retry_failed,
+                study, store=path, executor=crewed, stacking=stacking, retry_failed=retry_failed,
                 watch=watch,
             )  # fmt: skip
     except KeyboardInterrupt:
@@ -125,7 +124,7 @@ def status(found: Results, sink: Sink) -> None:
         if remark := changed(found):
             click.echo(f"- {remark}")
         if uncounted:
-            why = "a search of another length, or by the rule of another version, asked for them"
+            why = "a search of another length, or that of another version, asked for them"
             click.echo(f"- {uncounted:,} stored trials are kept and not counted: {why}")
         if len(studies) > 1:
             names = ", ".join(f"{s.name} ({s.key})" for s in studies)

@@ -11,7 +11,6 @@ from ..engine.run import number
 from ..show.tables import Row
 from . import work
 from .plan import Cell, cells
-from .results import ruled
 from .source import versioned
 from .store import Store
 from .study import Study
@@ -66,13 +65,12 @@ def costs(study: Study, folder: Path | None = None, store: Path | None = None) -
 
 def _cells(study: Study, store: Path | None) -> list[Cell]:
     """The cells of the study, as far as a store brings them."""
-    if store is None or not store.exists():
-        return cells(study, lambda study, label, size, repeat: [dict(study.optimizers[label].box)])
-    with Store.open(store) as opened:
-        study = ruled(study, opened)
-        found, (known, _) = cells(study, opened.boxes), opened.results(study.worker)
-    for cell in found:
-        cell.advance(known)
+    found = cells(study)
+    if store is not None and store.exists():
+        with Store.open(store) as opened:
+            known, _ = opened.results(study.worker)
+        for cell in found:
+            cell.advance(known)
     return found
 
 

@@ -5,6 +5,9 @@ points all over the box, then points around the minimum of a fit to the trials s
 1.5 times the best steps of earlier rounds. A round follows from the results of the rounds before it and from nothing
 else. So a study has the same table on one process, on a cluster, and after any number of interruptions.
 
+When the best setting lies at an end of its range, the range is widened there, and the search goes on. It ends once the best lies
+inside, or once fresh seeds show that steps no longer fall towards that end by more than their scatter (`seeds.fell`).
+
 A study repeats each search with other points and other seeds (`Study.searches`). What repeated searches differ by is how far
 a measured curve can be trusted.
 """
@@ -12,7 +15,7 @@ a measured curve can be trusted.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -23,6 +26,7 @@ import numpy as np
 from ..nets.training.trial import RAW, SLACK, Result, Trial, averaged
 from ..types import Array
 from .refine import cloud, valley
+from .seeds import fell
 from .space import Box, edges, points, volume
 from .study import SEED_STRIDE, Study
 
@@ -49,8 +53,8 @@ class StudySearchSettings:
     """The worker is asked to check trials this share of a range inside its ends: an end may be a value that is not allowed, such
     as a momentum of 1, and no trial lies at an end. With a larger share, a range that is slightly too wide would pass."""
     widenings: int = 6
-    """A range is widened at most this many times. On a log scale it has then grown by a factor of 4^6 = 4,096. A range that is
-    still too narrow was probably mistyped, and a larger number would make a hopeless search longer."""
+    """A box is widened at most this many times. On a log scale a range has then grown by a factor of up to 4^6 = 4,096. A range
+    that is still too narrow was probably mistyped, and a larger number would make a hopeless search longer."""
     first_steps: int = 32
     """The first race of a search without a known limit gives each trial this many steps. The first rounds of the 32 cells then
     take at most 1.9 times the steps that they would take with a known limit. With 8 the factor is 1.9 too, with 128 it is 2.9."""
@@ -63,7 +67,8 @@ class StudySearchSettings:
 SEARCH = StudySearchSettings()
 
 Rounds = Generator[list[Trial], list[Result], None]
-Widen = Callable[["Cell", Box], Box]
+Confirmed = list[tuple[Trial, Result]]
+"""The trainings of a setting with fresh seeds."""
 
 
 @dataclass(frozen=True)
@@ -79,14 +84,14 @@ class Best:
 class Cell:
     """One search for an optimizer at a batch size: its trials so far and those to come; ``repeat`` counts searches from 0.
 
-    ``boxes`` are its search space and the wider ones that followed. When the best trial lies at an end of its range,
-    ``widen`` gets the cell and a proposal, and returns the box to search next; without it a cell stays in its boxes.
+    ``boxes`` are its search space and the wider ones that followed, and ``flat`` has for each row the ends beyond which its steps
+    no longer fell. Both follow from the results alone, so that a stored search is repeated exactly.
     """
 
-    def __init__(
-        self, study: Study, label: str, batch_size: int, boxes: list[Box], widen: Widen | None = None, repeat: int = 0
-    ) -> None:  # fmt: skip
-        self.study, self.label, self.batch_size, self.boxes, self.widen = study, label, batch_size, list(boxes), widen
+    def __init__(self, study: Study, label: str, batch_size: int, repeat: int = 0) -> None:
+        self.study, self.label, self.batch_size = study, label, batch_size
+        self.boxes: list[Box] = [dict(study.optimizers[label].box)]
+        self.flat: dict[str, set[tuple[str, str]]] = {}
         self.repeat, self.seed = repeat, study.seed + SEED_STRIDE * repeat
         self.entry, self._trial = study.optimizers[label], partial(study.trial, label, batch_size)
         self.first, self.refined = study.first_trials(label), study.refined_trials(label)
@@ -94,7 +99,7 @@ class Cell:
         self.best: dict[str, Best] = {}  # The best of each row, by its name.
         self.arrived: dict[str, list[Best]] = {}  # Every trial that reached the target.
         self.fitted: dict[str, str] = {}  # The key of the trial at the minimum of the last fit.
-        self.confirmed: dict[str, list[tuple[Trial, Result]]] = {}
+        self.confirmed: dict[str, Confirmed] = {}
         self.fresh: dict[
             str, Trial
         ] = {}  # All trials with fresh seeds, by key; some are of settings that did not stand.
@@ -134,9 +139,10 @@ class Cell:
                 self.round = None
 
     def at_edge(self, name: str) -> dict[str, str]:
-        """Settings of the best trial that lie at an end of their range, and at which end."""
-        best = self.best.get(name)
-        return edges(best.trial.settings, self.boxes[-1], self.first) if best else {}
+        """Settings of the best trial that lie at an end of their range towards which steps may fall, and at which end."""
+        best, flat = self.best.get(name), self.flat.get(name, ())
+        found = edges(best.trial.settings, self.boxes[-1], self.first) if best else {}
+        return {setting: end for setting, end in found.items() if (setting, end) not in flat}
 
     def extremes(self) -> Iterator[Trial]:
         """Trials just inside the ends of the search space, which a worker refuses if a range is too wide."""
@@ -144,42 +150,71 @@ class Cell:
             yield self._trial({name: space.at(u) for name, space in self.boxes[-1].items()})
 
     def wider(self) -> Box | None:
-        """The search space, widened at the ends at which best trials lie; None if no best trial lies at an end."""
-        ends: dict[str, list[str]] = {}
-        for name in self.best:
-            for setting, end in self.at_edge(name).items():
-                ends.setdefault(setting, []).append(end)
-        if not ends or len(self.boxes) > SEARCH.widenings:
+        """The search space, widened at the ends at which best trials lie, or where `_unreached` says; None if there are none.
+
+        >>> from nqm.lab import Entry, Space, Study
+        >>> study = Study("small", "digits", 0.1, (8,), {"SGD": Entry("SGD", {"lr": Space(0.01, 1)})})
+        >>> Cell(study, "SGD", 8).wider() is None  # no trial has ended
+        True
+        """
+        ends: dict[str, set[str]] = {}
+        for at in [self.at_edge(name) for name in self.best] or [self._unreached()]:
+            for setting, end in at.items():
+                ends.setdefault(setting, set()).add(end)
+        if not ends or not self.study.widen or len(self.boxes) > SEARCH.widenings:
             return None
-        return {name: space.widened(ends.get(name, [])) for name, space in self.boxes[-1].items()}
+        return {name: space.widened(ends.get(name, ())) for name, space in self.boxes[-1].items()}
+
+    def _unreached(self) -> dict[str, str]:
+        """Where the learning rate may reach the target if no trial did: below if all diverged, above if none did."""
+        diverged = self.count("diverged")
+        if "lr" not in self.boxes[-1] or not self.done or 0 < diverged < len(self.done):
+            return {}
+        return {"lr": "low" if diverged else "high"}
 
     def _all_rounds(self) -> Rounds:
-        """Search every box, refine, confirm the best settings, and start again with a wider box if one lies at an end.
+        """Search the box, refine, confirm the best settings, and start again with a wider box if one lies at an end.
 
         Ranges are widened only after the confirmation. Otherwise one lucky trial at the edge of stability would widen them to
         where nearly all trials diverge.
         """
-        generation = 0
+        stood: dict[str, tuple[Best, Confirmed]] = {}
+        asked: dict[str, dict[str, str]] = {}
         while True:
-            for searched in range(generation, len(self.boxes)):
-                yield from self._search(searched)
-                if self.phase == "broken":
-                    return
-            generation = len(self.boxes)
+            generation = len(self.boxes) - 1
+            yield from self._search(generation)
+            if self.phase == "broken":
+                return
             self.phase = "refine"
             for name in self.names:
                 if name in self.best and self.refined and self.entry.box:
-                    yield from self._refine(name, generation)
+                    yield from self._refine(name, generation + 1)
             self.phase = "confirm"
             for name in self.names:
                 if name in self.best:
-                    yield from self._confirm(name)
-            if self.widen is None or (box := self.wider()) is None:
+                    yield from self._confirm(name, stood.get(name))
+            for name, ends in asked.items():
+                self._judge(name, ends, stood[name])
+            if (box := self.wider()) is None:
                 break
-            self.boxes.append(self.widen(self, box))  # The search continues as if nothing had been confirmed.
+            asked = {name: ends for name in self.best if (ends := self.at_edge(name))}
+            stood = {name: (best, self.confirmed.get(name, [])) for name, best in self.best.items()}
+            self.boxes.append(box)  # The search continues as if nothing had been confirmed.
             self.phase, self.confirmed = "search", {}
             self.best = {name: min(found, key=lambda best: best.steps) for name, found in self.arrived.items()}
         self.phase = "done"
+
+    def _judge(self, name: str, ends: Mapping[str, str], before: tuple[Best, Confirmed]) -> None:
+        """Record whether a wider box brought fewer steps; if so, ends that were flat before are open again."""
+        after = self.best[name], self.confirmed.get(name, [])
+        then, now = (
+            [result.steps.get(best.readout) for _, result in pairs] or [best.steps] for best, pairs in (before, after)
+        )
+        flat = self.flat.setdefault(name, set())
+        if fell(then, now, self.study.growth):
+            flat.clear()
+        else:
+            flat.update(ends.items())
 
     def _search(self, generation: int) -> Rounds:
         """Rounds in one box, until enough trials are feasible or `Study.max_trials` have been tried."""
@@ -257,25 +292,27 @@ class Cell:
             if name not in self.best or steps < self.best[name].steps:
                 self.best[name] = found
 
-    def _confirm(self, name: str) -> Rounds:
+    def _confirm(self, name: str, stood: tuple[Best, Confirmed] | None) -> Rounds:
         """Train the best settings with fresh seeds, and keep the one with the smallest median.
 
         The best of many trials with one seed may have been lucky: at the edge of stability one training converges at once and
         the next diverges. The first setting is the minimum of the fit, and without a second stage the best trial. The next
-        best trial is tried only if fresh seeds take far longer than the search did.
+        best trial is tried only if fresh seeds take far longer than the search did. ``stood`` is what was confirmed in a
+        narrower box: it stands if none of these is better.
         """
         least = math.inf
+        if stood is not None and stood[1]:
+            self.best[name], self.confirmed[name] = stood
+            least = _middle(*stood)
         for best in self._candidates(name):
             trials = self._fresh(best)
             if not trials:
                 return
-            results = yield trials
+            pairs = list(zip(trials, (yield trials), strict=True))
             self.fresh |= {trial.key: trial for trial in trials}
-            steps = (result.steps.get(best.readout) for result in results)
-            middle = median(math.inf if s is None else s for s in steps)  # A training that fails takes for ever.
+            middle = _middle(best, pairs)
             if middle < least or name not in self.confirmed:
-                least, self.best[name] = middle, best
-                self.confirmed[name] = list(zip(trials, results, strict=True))
+                least, self.best[name], self.confirmed[name] = middle, best, pairs
             if least <= SEARCH.luck * best.steps:
                 return
 
@@ -320,10 +357,16 @@ class Cell:
         return [self._trial(best.trial.settings, seed=seed, averages=averages, limit=limit) for seed in seeds]
 
 
-def cells(study: Study, boxes: Callable[[Study, str, int, int], list[Box]], widen: Widen | None = None) -> list[Cell]:
+def _middle(best: Best, pairs: Confirmed) -> float:
+    """The median of steps over fresh seeds; a training that fails takes for ever."""
+    steps = (result.steps.get(best.readout) for _, result in pairs)
+    return median(math.inf if s is None else s for s in steps)
+
+
+def cells(study: Study) -> list[Cell]:
     """The cells of a study, batch size by batch size; the smallest comes first, because it takes longest."""
     return [
-        Cell(study, label, size, boxes(study, label, size, repeat), widen, repeat)
+        Cell(study, label, size, repeat)
         for size in study.batch_sizes
         for label in study.optimizers
         for repeat in range(study.searches)

@@ -18,7 +18,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 
 from ..engine.readable import Readable, Tabular
 from ..engine.run import number
@@ -26,47 +25,12 @@ from ..nets.estimates import Estimate
 from ..nets.training.trial import Trial
 from ..show.chart import Figure
 from ..show.tables import Row, Table
-from ..types import Array, Wrong
+from ..types import Wrong
 from .plan import SEARCH, Cell, cells
+from .seeds import midmean, over_seeds
 from .source import unversioned
 from .store import Kept, Store
-from .study import RULE, Study
-
-COVERAGE = 0.95  # An interval holds the median with at least this probability, if there are enough seeds.
-
-
-def over_seeds(steps: Sequence[float | None] | Array) -> Estimate:
-    """Median of steps over seeds with its interval; None, or infinity, is a training that did not arrive.
-
-    >>> over_seeds([12, 10, 11, 15, 13])
-    Estimate(value=12.0, low=10.0, high=15.0, coverage=0.9375)
-    >>> over_seeds([12, None, 11])
-    Estimate(value=12.0, low=11.0, high=inf, coverage=0.75)
-    """
-    n, ordered = len(steps), sorted(math.inf if s is None else float(s) for s in steps)
-    if not ordered:
-        return Estimate(math.nan, math.nan, math.nan, math.nan)
-    k = max((k for k in range(1, n // 2 + 1) if _coverage(n, k) >= COVERAGE), default=1)
-    return Estimate(median(ordered), ordered[k - 1], ordered[n - k], _coverage(n, k))
-
-
-def midmean(steps: Sequence[float | None]) -> float:
-    """Geometric mean of steps over seeds without the fastest and the slowest quarter; None is a training that did not arrive.
-
-    It tells settings apart better than the median does: over five seeds with normal logarithms its variance is smaller by a fifth.
-
-    >>> round(midmean([10, 20, 20, 20, None]), 9), midmean([10, None, None])
-    (20.0, inf)
-    """
-    ordered = sorted(math.inf if s is None else float(s) for s in steps)
-    cut = len(ordered) // 4
-    kept = ordered[cut : len(ordered) - cut]
-    return math.exp(sum(math.log(max(1.0, s)) for s in kept) / len(kept)) if kept else math.inf
-
-
-def _coverage(n: int, k: int) -> float:
-    """Probability that the median lies between the k-th smallest and the k-th largest of n."""
-    return max(0.0, 1 - 2 * sum(math.comb(n, i) for i in range(k)) / 2**n)
+from .study import Study
 
 
 @dataclass(frozen=True, repr=False)
@@ -74,10 +38,10 @@ class Point(Readable):
     """One row of a study: an optimizer, or the average of one, at a batch size.
 
     ``trial`` is the best trial, None if no trial reached the target; ``steps`` are its steps. ``seeds`` are the steps of
-    the same setting with fresh seeds, None where one did not arrive. ``at_edge`` names settings at an end of their range;
-    ``widened`` counts how often the range was widened. ``searches`` are the steps with fresh seeds at the best setting of each
-    repeated search; a search that ended without a trial that arrived has the one value None. ``tuned`` are these best settings,
-    empty for such a search.
+    the same setting with fresh seeds, None where one did not arrive. ``at_edge`` names settings that a
+    search left at an end of their range, towards which steps may fall; ``widened`` counts how often the box was widened.
+    ``searches`` are the steps with fresh seeds at the best setting of each repeated search; a search that ended without a trial
+    that arrived has the one value None. ``tuned`` are these best settings, empty for such a search.
     """
 
     name: str
@@ -166,7 +130,7 @@ class Results(Tabular):
     def of(cls, study: Study, store: Store) -> Results:
         """From an open store: the search is repeated with the stored results, and nothing is trained."""
         known, _ = store.results(study.worker)
-        found = cells(study, store.boxes)
+        found = cells(study)
         for cell in found:
             cell.advance(known)
         keys = frozenset(trial.key for cell in found for trial in cell.trials())
@@ -201,14 +165,17 @@ class Results(Tabular):
 
     def edges(self) -> list[str]:
         """A sentence for each best setting at an end of its range, with what to do about it."""
-        often = f", widened {SEARCH.widenings} times; choose another range in the study"
-        return [
-            f"{p.name} at batch size {p.batch_size}: the best {name} = {p.settings[name]:.4g} lies at the "
-            f"{'lower' if end == 'low' else 'upper'} end of its range"
-            + ("; --widen extends it" if p.widened < SEARCH.widenings else often)
-            for p in self.points
-            for name, end in p.at_edge.items()
-        ]
+        widened = f"the box was widened {SEARCH.widenings} times: choose another range in the study"
+        found = []
+        for p in (point for point in self.points if point.state == "done"):
+            advice = widened if p.widened >= SEARCH.widenings else "widen = true in the study extends it"
+            found += [
+                f"{p.name} at batch size {p.batch_size}: the best {name} lies at the {'lower' if end == 'low' else 'upper'} end "
+                f"of its range; {advice}"
+                for name, ends in p.at_edge.items()
+                for end in ends.split(" and ")
+            ]
+        return found
 
     def trials(self) -> list[Kept]:
         """The trials that have ended, in the order in which they ended, including those that another study ran first."""
@@ -247,28 +214,13 @@ def chosen(store: Store, study: str | None) -> Study:
 
 
 def as_stored(study: Study, store: Store) -> Study:
-    """The study of a file with the versions under which a store has it last, if the store has it.
-
-    A store of the first format has no versions, no second stage and no repeated searches.
-    """
-    found = last_stored(study, store)
+    """The study of a file with the versions under which a store has it last, if the store has it."""
+    plain = unversioned(study).key
+    found = next((one for one in store.studies() if unversioned(one).key == plain), None)
     if found is None:
         return study
     entries = {name: replace(entry, version=found.optimizers[name].version) for name, entry in study.optimizers.items()}
-    first = {} if found.version else {"refine": found.refine, "searches": found.searches}
-    return replace(study, version=found.version, optimizers=entries, rule=study.rule or found.rule, **first)
-
-
-def ruled(study: Study, store: Store) -> Study:
-    """The study with the rule of its search: its own, else that by which the store was begun, else the latest."""
-    found = last_stored(study, store)
-    return replace(study, rule=study.rule or (found.rule if found else None) or RULE)
-
-
-def last_stored(study: Study, store: Store) -> Study | None:
-    """The study as the store has it last, whatever its versions; None if the store does not have it."""
-    plain = unversioned(study).key
-    return next((one for one in store.studies() if unversioned(one).key == plain), None)
+    return replace(study, version=found.version, optimizers=entries)
 
 
 def _place(cell: Cell) -> str:
@@ -297,11 +249,19 @@ def point(repeats: Sequence[Cell], name: str) -> Point:
         readout=best.readout if best else "", decay=best.decay if best else None, steps=best.steps if best else None,
         seeds=seeds, feasible=sum(one.feasible for one in repeats),
         infeasible=sum(one.count("diverged") for one in repeats), failed=sum(one.count("failed") for one in repeats),
-        at_edge=cell.at_edge(name), widened=max(len(one.boxes) - 1 for one in repeats),
+        at_edge=left_at_edge(repeats, name), widened=max(len(one.boxes) - 1 for one in repeats),
         state=unfinished[0] if unfinished else "done", message=sentence(cell, name),
         searches=tuple(searched(one, name) for one in ended),
         tuned=tuple(dict(one.best[name].trial.settings) if name in one.best else {} for one in ended),
     )  # fmt: skip
+
+
+def left_at_edge(repeats: Sequence[Cell], name: str) -> dict[str, str]:
+    """The ends at which any of repeated searches left a setting, since a measured curve rests on all of them."""
+    found: dict[str, list[str]] = {}
+    for setting, end in sorted({pair for cell in repeats for pair in cell.at_edge(name).items()}):
+        found.setdefault(setting, []).append(end)
+    return {setting: " and ".join(ends) for setting, ends in found.items()}
 
 
 def standing(cell: Cell, name: str) -> tuple[float, float]:

@@ -19,11 +19,10 @@ from ..types import Wrong
 from . import executors, work
 from .executors import Crew, Executor
 from .plan import Cell, cells
-from .results import Results, ruled
+from .results import Results
 from .source import versioned
-from .space import Box
 from .store import LEASE_SECONDS, LabError, Store
-from .study import Study, current
+from .study import Study
 
 SHOWN_DAMAGE = 5  # A message names at most this many damaged rows.
 STACKING = ("auto", "always", "never")
@@ -95,7 +94,7 @@ Watch = Callable[[Snapshot], None]
 
 def run(
     study: Study | str | Path, *, store: str | Path | None = None, executor: Executor | Crew | None = None,
-    worker: str | None = None, stacking: str = "auto", widen: bool = False, retry_failed: bool = False,
+    worker: str | None = None, stacking: str = "auto", retry_failed: bool = False,
     watch: Watch | None = None,
 ) -> Results:  # fmt: skip
     """Run a study to its end and return its results; trials whose results are in the store are not run again.
@@ -107,21 +106,19 @@ def run(
     executor : anything with ``submit`` as in `concurrent.futures`, or a `Crew`; by default this process.
     worker : function that trains, ``module:function``, instead of the study's own.
     stacking : whether workers train several trials at once: ``auto``, ``always`` or ``never``.
-    widen : where a best setting lies at an end of its range, extend the range and search there.
     retry_failed : run trials again that an exception ended, or whose rows in the store are damaged.
     watch : called with a `Snapshot` whenever something has changed.
     """
     path, folder = store or default_store(study), None if isinstance(study, Study) else Path(study).absolute().parent
     study = study if isinstance(study, Study) else Study.load(study)
     if worker:
-        study = replace(study, worker=current(worker))
+        study = replace(study, worker=worker)
     study = versioned(study, folder)
     if stacking not in STACKING:
         raise Wrong(f"stacking must be one of {', '.join(STACKING)}, got {stacking!r}", argument="stacking")
     crew = executors.here() if executor is None else executor
     crew = crew if isinstance(crew, Crew) else executors.given(crew)
     with Store.open(path, write=True) as opened:
-        study = ruled(study, opened)
         _check_budget(study, opened)
         opened.register(study)
         if retry_failed:
@@ -131,7 +128,7 @@ def run(
             told = f"{len(damaged)} rows of {str(path)!r} are damaged: {', '.join(damaged[:SHOWN_DAMAGE])}"
             raise LabError(f"{told}; the rest can be read, and --retry-failed trains them again", resumable=False)
         with _enlisted(opened, study) as name:
-            _Runner(study, opened, crew, name, str(folder or ""), stacking, widen, watch or (lambda _: None)).run()
+            _Runner(study, opened, crew, name, str(folder or ""), stacking, watch or (lambda _: None)).run()
         return Results.of(study, opened)
 
 
@@ -187,7 +184,6 @@ class _Runner:
     name: str
     folder: str
     stacking: str
-    widen: bool
     watch: Watch
     flying: set[Round] = field(default_factory=set)
     waiting: list[Round] = field(default_factory=list)  # Rounds whose workers were lost, to be handed over again.
@@ -201,7 +197,7 @@ class _Runner:
         self.ended: queue.SimpleQueue[tuple[Round, Future[list[work.Data]]] | None] = queue.SimpleQueue()
         self.began, self.new, self.spent, self.seen, self.taken_in = time.monotonic(), 0, 0.0, 0, 0.0
         self.known: dict[str, Result] = {}
-        self.cells = cells(self.study, self.store.boxes, self._widened if self.widen else None)
+        self.cells = cells(self.study)
         self._take_in()
         try:
             with self._between_calls():
@@ -281,11 +277,6 @@ class _Runner:
             self.flying.discard(flight)
             self._lost(flight, error)
         self._mend(error)
-
-    def _widened(self, cell: Cell, box: Box) -> Box:
-        generation = len(cell.boxes)
-        self.store.widen(self.study, cell.label, cell.batch_size, cell.repeat, generation, box)
-        return self.store.boxes(self.study, cell.label, cell.batch_size, cell.repeat)[generation]
 
     def _take_in(self) -> None:
         """Take in what other runners have stored."""

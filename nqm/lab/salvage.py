@@ -11,7 +11,7 @@ from typing import Any
 from ..types import Wrong
 from .store import STORE_FORMAT, Store, checksum, read_only
 
-COPIED = ("studies", "boxes", "trials", "curves")
+COPIED = ("studies", "trials", "curves")
 """Tables of a store that are saved; runners and their claims are not."""
 CHECKED = {"trials": slice(1, -1), "curves": slice(1, -1)}
 """For a table whose rows end with a checksum, the columns that the checksum covers."""

@@ -8,7 +8,7 @@ widened; points are then drawn in what was added.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from itertools import islice
@@ -81,7 +81,7 @@ class Space:
             return "low"
         return "high" if u >= 1 - margin and self._beyond("high") > self.high else None
 
-    def widened(self, ends: list[str]) -> Space:
+    def widened(self, ends: Collection[str]) -> Space:
         """The range, extended at some ends as far as the scale allows."""
         low, high = (self._beyond(e) if e in ends else getattr(self, e) for e in ("low", "high"))
         return Space(low, high, self.scale)
@@ -147,7 +147,12 @@ def edges(settings: Mapping[str, float], box: Mapping[str, Space], trials: int) 
     """
     margin = max(EDGE, 1 / (trials + 1))
     found = {name: space.edge(settings[name], margin) for name, space in box.items()}
-    return {name: end for name, end in found.items() if end is not None}
+    return {name: end for name, end in found.items() if end is not None and not _bound(name, box[name], end)}
+
+
+def _bound(name: str, space: Space, end: str) -> bool:
+    """Whether the end of a range is the natural bound of a momentum or a decay, beyond which there are no values."""
+    return end == "high" and space.high >= 1 and name in memories()
 
 
 def points(boxes: list[Box], seed: tuple[int, ...], most: int = 2**16) -> Iterator[dict[str, float]]:

@@ -29,11 +29,10 @@ from urllib.parse import quote
 
 from ..nets.training.trial import Result, Trial
 from ..types import Wrong
-from .space import Box, Space
-from .study import BEFORE, Study, current, recorded
+from .study import Study
 
 APPLICATION = 0x6E716D4C  # The letters "nqmL" in the header of the file, by which a store is recognised.
-STORE_FORMAT = 2  # The number of the file format, kept in the file's header; rows of format 1 have no checksums.
+STORE_FORMAT = 3  # The number of the file format, kept in the file's header.
 LEASE_SECONDS = 60.0  # The claims of a runner that has been silent for this long lapse.
 LOCK_SECONDS = 60.0  # A runner waits at most this long while another runner writes.
 CHECKSUM_LENGTH = 16  # hexadecimal digits of a checksum; one in 10^19 damaged rows would go unnoticed
@@ -48,8 +47,6 @@ REMEDIES = {
 
 SCHEMA = f"""
 CREATE TABLE studies(key TEXT PRIMARY KEY, name TEXT, data TEXT, used REAL);
-CREATE TABLE boxes(optimizer TEXT, batch_size INTEGER, generation INTEGER, box TEXT,
-  PRIMARY KEY(optimizer, batch_size, generation));
 CREATE TABLE runners(id TEXT PRIMARY KEY, study TEXT, place TEXT, pid INTEGER, started REAL, beat REAL, ended REAL,
   versions TEXT);
 CREATE TABLE claims(worker TEXT, key TEXT, runner TEXT, PRIMARY KEY(worker, key));
@@ -94,7 +91,6 @@ class Store:
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path, self.db = path, connection
-        self.format: int = connection.execute("PRAGMA user_version").fetchone()[0]
 
     @classmethod
     def open(cls, path: str | Path, *, write: bool = False) -> Store:
@@ -103,6 +99,8 @@ class Store:
         fresh = not path.exists() or (write and path.stat().st_size == 0)
         if fresh and not write:
             raise Wrong(f"there is no store {str(path)!r}; nqm lab run makes one", argument="store")
+        if not write and path.stat().st_size == 0:
+            raise Wrong(f"{str(path)!r} is an empty file; nqm lab run makes a store of it", argument="store")
         try:
             if fresh:
                 _create(path)
@@ -110,13 +108,6 @@ class Store:
             store = cls(path, _connect(path, write))
         except sqlite3.Error as error:
             raise LabError(_told(f"cannot open the store {str(path)!r}", error), resumable=False) from None
-        if write and store.format < STORE_FORMAT:
-            store.db.close()
-            raise Wrong(
-                f"{str(path)!r} was written by an earlier version of nqm, whose trials do not say which source they trained: "
-                "it can be read, and not continued; name another store with --store",
-                argument="store",
-            )
         try:
             if write:  # Only a statement that writes shows whether the file can be written, before anything is trained.
                 store._write("DELETE FROM claims WHERE 0")
@@ -154,32 +145,19 @@ class Store:
 
     def register(self, study: Study) -> None:
         """Store the study, so that the file can be read without the study's own file."""
-        row = study.key, study.name, json.dumps(study.record()), time.time()
+        row = study.key, study.name, json.dumps(study.to_dict()), time.time()
         self._write("INSERT OR REPLACE INTO studies VALUES (?, ?, ?, ?)", *row)
 
     def studies(self) -> list[Study]:
         """The studies that were run on this file, the latest first."""
         rows = [json.loads(data) for (data,) in self.db.execute("SELECT data FROM studies ORDER BY used DESC, key")]
-        return [Study.from_dict(data | {"study": BEFORE | data["study"]}) for data in rows]
-
-    def boxes(self, study: Study, label: str, batch_size: int, repeat: int = 0) -> list[Box]:
-        """The search space of a cell and its extensions, in order."""
-        select = "SELECT box FROM boxes WHERE optimizer = ? AND batch_size = ? ORDER BY generation"
-        rows = self.db.execute(select, (_box_key(study, label, repeat), batch_size))
-        wider = [{name: Space(**space) for name, space in json.loads(box).items()} for (box,) in rows]
-        return [dict(study.optimizers[label].box), *wider]
-
-    def widen(self, study: Study, label: str, batch_size: int, repeat: int, generation: int, box: Box) -> None:
-        """Record an extension; if another runner has recorded one already, that one is kept."""
-        text = json.dumps({name: space.to_dict() for name, space in box.items()})
-        row = _box_key(study, label, repeat), batch_size, generation, text
-        self._write("INSERT OR IGNORE INTO boxes VALUES (?, ?, ?, ?)", *row)
+        return [Study.from_dict(data) for data in rows]
 
     # Results.
 
     def results(self, worker: str, after: int = 0) -> tuple[dict[str, Result], int]:
         """Results by key, without curves, that were stored after the result number ``after``; and the last number."""
-        found = list(self.trials("WHERE worker = ? AND id > ?", recorded(worker), after))
+        found = list(self.trials("WHERE worker = ? AND id > ?", worker, after))
         return {kept.result.key: kept.result for kept in found}, max((kept.id for kept in found), default=after)
 
     def trials(self, where: str = "", *values: int | str) -> Iterator[Kept]:
@@ -204,9 +182,7 @@ class Store:
                     _,
                 ) = row
                 result = Result(key, outcome, json.loads(steps), {}, [], seconds, message, how)
-                yield Kept(
-                    number, Trial.from_json(trial), result, study, label, kind, runner, finished, current(worker)
-                )
+                yield Kept(number, Trial.from_json(trial), result, study, label, kind, runner, finished, worker)
 
     def damaged(self) -> list[str]:
         """What is known of each row that does not match its checksum: its number, and the key and the label that it has now."""
@@ -221,12 +197,11 @@ class Store:
         return len(numbers)
 
     def _rows(self, where: str = "", *values: int | str) -> Iterator[tuple[Any, ...]]:
-        checksum = "" if self.format >= 2 else ", NULL"
-        yield from self.db.execute(f"SELECT *{checksum} FROM trials {where} ORDER BY id", values)
+        yield from self.db.execute(f"SELECT * FROM trials {where} ORDER BY id", values)
 
     def _sound(self, row: tuple[Any, ...]) -> bool:
-        """Whether a row matches its checksum; the rows of the first format have none."""
-        return self.format < 2 or row[-1] == checksum(*row[1:-1])
+        """Whether a row matches its checksum."""
+        return row[-1] == checksum(*row[1:-1])
 
     def find(self, key: str, worker: str | None = None) -> Kept:
         """The one trial whose key begins with ``key``; if several workers have trained it, that of ``worker``."""
@@ -241,7 +216,7 @@ class Store:
     def curve(self, number: int) -> tuple[list[int], dict[str, list[float]]]:
         """Steps, and the metric at them for each read-out."""
         row = self.db.execute("SELECT * FROM curves WHERE id = ?", (number,)).fetchone()
-        if row is None or (self.format >= 2 and row[2] != checksum(row[1])):
+        if row is None or row[2] != checksum(row[1]):
             told = f"the curve of row {number} of {str(self.path)!r} is damaged"
             raise LabError(f"{told}; everything else in the store can be read", resumable=False)
         found = json.loads(zlib.decompress(row[1]))
@@ -249,7 +224,7 @@ class Store:
 
     def add(self, runner: str, study: Study, label: str, kind: str, pairs: Iterable[tuple[Trial, Result]]) -> int:
         """Store results, each once, and give up the claims on them; return how many were new."""
-        worker, rows, new = recorded(study.worker), [(*pair, _packed(pair[1])) for pair in pairs], 0
+        worker, rows, new = study.worker, [(*pair, _packed(pair[1])) for pair in pairs], 0
         insert = f"INSERT OR IGNORE INTO trials VALUES (NULL{', ?' * 14})"
         with self.writing():
             for trial, result, curve in rows:
@@ -268,8 +243,8 @@ class Store:
         """Delete trials that an exception ended, so that they are run again; return how many there were."""
         with self.writing():
             where = "FROM trials WHERE worker = ? AND outcome = 'failed'"
-            self.db.execute(f"DELETE FROM curves WHERE id IN (SELECT id {where})", (recorded(study.worker),))
-            return self.db.execute(f"DELETE {where}", (recorded(study.worker),)).rowcount
+            self.db.execute(f"DELETE FROM curves WHERE id IN (SELECT id {where})", (study.worker,))
+            return self.db.execute(f"DELETE {where}", (study.worker,)).rowcount
 
     # Runners and their claims.
 
@@ -290,25 +265,25 @@ class Store:
 
     def claim(self, runner: str, worker: str, keys: Sequence[str]) -> bool:
         """Claim all of the trials, or none if one of them is in the store or claimed by another living runner."""
-        name, which = recorded(worker), f"worker = ? AND key IN ({', '.join('?' * len(keys))})"
+        which = f"worker = ? AND key IN ({', '.join('?' * len(keys))})"
         with self.writing():
-            if self.db.execute(f"SELECT 1 FROM trials WHERE {which}", (name, *keys)).fetchone():
+            if self.db.execute(f"SELECT 1 FROM trials WHERE {which}", (worker, *keys)).fetchone():
                 return False
-            held = self.db.execute(f"SELECT DISTINCT runner FROM claims WHERE {which}", (name, *keys)).fetchall()
+            held = self.db.execute(f"SELECT DISTINCT runner FROM claims WHERE {which}", (worker, *keys)).fetchall()
             if any(holder != runner and self._lives(holder) for (holder,) in held):
                 return False
-            self.db.executemany("INSERT OR REPLACE INTO claims VALUES (?, ?, ?)", [(name, k, runner) for k in keys])
+            self.db.executemany("INSERT OR REPLACE INTO claims VALUES (?, ?, ?)", [(worker, k, runner) for k in keys])
             return True
 
     def release(self, worker: str, keys: Sequence[str]) -> None:
         """Give up claims without a result."""
         with self.writing():
-            rows = [(recorded(worker), key) for key in keys]
+            rows = [(worker, key) for key in keys]
             self.db.executemany("DELETE FROM claims WHERE worker = ? AND key = ?", rows)
 
     def at_work(self, worker: str) -> set[str]:
         """The keys of trials that living runners have claimed."""
-        rows = self.db.execute("SELECT runner, key FROM claims WHERE worker = ?", (recorded(worker),)).fetchall()
+        rows = self.db.execute("SELECT runner, key FROM claims WHERE worker = ?", (worker,)).fetchall()
         living = {runner for runner in {runner for runner, _ in rows} if self._lives(runner)}
         return {key for runner, key in rows if runner in living}
 
@@ -323,11 +298,6 @@ def checksum(*values: object) -> str:
     """A hash of the values of a row, as SQLite returns them."""
     data = json.dumps([v.hex() if isinstance(v, bytes) else v for v in values]).encode()
     return hashlib.sha256(data).hexdigest()[:CHECKSUM_LENGTH]
-
-
-def _box_key(study: Study, label: str, repeat: int) -> str:
-    """The name under which the extensions of a search are stored."""
-    return study.key_of(label) + (f"/{repeat}" if repeat else "")
 
 
 def _told(what: str, error: sqlite3.Error) -> str:
@@ -375,9 +345,9 @@ def _recognise(path: Path) -> None:
     if application not in (None, APPLICATION):
         why = f"{name} is not a store of nqm lab: it is another program's SQLite file; it was left as it is"
         raise Wrong(why, argument="store")
-    if version > STORE_FORMAT:
-        why = f"{name} was written by a later version of nqm (format {version}, this one knows {STORE_FORMAT})"
-        raise Wrong(why, argument="store")
+    if version not in (0, STORE_FORMAT):
+        other = f"{name} was written by another version of nqm (format {version}, this one knows {STORE_FORMAT})"
+        raise Wrong(f"{other}; it was left as it is: name another store with --store", argument="store")
     if found != "ok":
         raise LabError(
             f"the store {name} is damaged ({' '.join(found.split())}); it was left as it is: restore a copy, or let "

@@ -21,12 +21,6 @@ from ..types import Wrong, unknown
 from .space import Setting, Space, scale_of
 
 WORKER = "nqm.nets.training.worker:run_trials"
-RECORDED_WORKER = "nqm.nets.trials:run_trials"
-"""The name by which stores and hashes know the package's own worker.
-
-The worker had this address when the store format was fixed. The name in stores stays the same when the worker moves, so
-that every store can be read and continued.
-"""
 POINT_SETS = ("same", "fresh")
 MAX_COUNT = 10**6  # The largest number of trials or of a round that a study may ask for.
 SEED_STRIDE = 1000  # The seeds of repeated searches begin this far apart, so that no two of them share a seed.
@@ -34,18 +28,11 @@ MAX_SEEDS = SEED_STRIDE - 1  # The largest number of fresh seeds of a search.
 MAX_SEARCHES = 1000  # The largest number of repeated searches.
 MAX_WHOLE = 10**15  # The largest value of any other whole number in a study.
 TRIALS_PER_FEASIBLE = 5  # A cell may try this many trials, feasible or not, for each feasible trial that is wanted.
-FIRST = {1: (10, 20, 30), 2: (10, 30, 30)}
-"""Feasible trials of the first stage for 1, 2 and 3 searched settings, by the rule of the search."""
-REFINED = {1: (12, 36, 60), 2: (12, 60, 108)}
-"""Trials of the second stage for 1, 2 and 3 searched settings, by the rule of the search.
-
-With rule 1, the settings that searches of heavy ball found came within 10% of the optimum in 84% of cells. `docs/lab.md` has what
-rule 2 gives, and what it costs.
-"""
-RULE = 2  # The rule of the search of new studies.
-BEFORE = {"refine": 0, "searches": 1, "rule": 1}
-"""Values of keys in studies that were recorded before these keys existed."""
-BUDGETS = ("name", "trials", "max_trials", "refine", "searches", "seeds", "batch_sizes", "rule")
+FIRST = (10, 30, 30)
+"""Feasible trials of the first stage for 1, 2 and 3 searched settings."""
+REFINED = (12, 60, 108)
+"""Trials of the second stage for 1, 2 and 3 searched settings. `docs/lab.md` has what they give, and what they cost."""
+BUDGETS = ("name", "trials", "max_trials", "refine", "searches", "seeds", "batch_sizes", "widen")
 """Keys that decide how many trials there are, but not which ones. They are not part of a study's hash."""
 
 
@@ -109,6 +96,7 @@ class Study:
     max_trials : number of trials, feasible or not, after which the first stage ends; by default five times ``trials``.
     refine : number of trials in the second stage, around the best; by default 12, 60 or 108 for 1, 2 or 3 settings.
     searches : how often a search is repeated with other points and other seeds.
+    widen : whether a range is widened where the best setting lies at its end; without it such a cell decides nothing.
     seeds : number of trainings of a best setting with fresh seeds.
     version : version of the workload and of the training loop; by default a hash of their source.
     max_steps, max_examples : limits on the steps and on the examples of one training; 0 examples mean no limit.
@@ -117,7 +105,6 @@ class Study:
     round : number of trials that start together; trials of later rounds stop at 1.5 times the best steps so far.
     seed : seed of the search: of its points and of its trainings.
     worker : the function that trains, as ``module:function``.
-    rule : number of the rule by which a search has its default trials; by default that of the store, and 2 in a new store.
 
     >>> rates = {"SGD": {"lr": {"low": 0.01, "high": 10}}}
     >>> table = {"workload": "digits", "target": 0.1, "batch_sizes": "8..32..2"}
@@ -142,6 +129,7 @@ class Study:
     refine: int | None = None
     searches: int = 3
     seeds: int = 5
+    widen: bool = True
     max_steps: int = 10_000
     max_examples: int = 0
     growth: float = 0.02
@@ -150,7 +138,6 @@ class Study:
     seed: int = 0
     worker: str = WORKER
     version: str = ""
-    rule: int | None = None
 
     def __post_init__(self) -> None:
         for name, read in READERS.items():
@@ -194,17 +181,6 @@ class Study:
         table |= {"batch_sizes": list(self.batch_sizes), "options": dict(self.options)}
         return {"study": table, "optimizers": {label: entry.to_dict() for label, entry in self.optimizers.items()}}
 
-    def record(self) -> dict[str, dict[str, Any]]:
-        """The tables as stores and hashes have them, in which the package's own worker keeps its first name.
-
-        An empty version is omitted: the studies of the first stores had none, and their hashes stay. Rule 1 is omitted, because
-        the versions of the package that searched by it do not know the key.
-        """
-        tables = self.to_dict()
-        table = tables["study"] | {"worker": recorded(self.worker)}
-        omitted = {"version": "", "rule": BEFORE["rule"]}
-        return tables | {"study": {k: v for k, v in table.items() if k not in omitted or v != omitted[k]}}
-
     def first_trials(self, label: str) -> int:
         """The number of feasible trials in the first stage of a search for one optimizer."""
         return self._default(FIRST, label) if self.trials is None else self.trials
@@ -219,9 +195,9 @@ class Study:
             return self.refine
         return self._default(REFINED, label) if self.optimizers[label].box else 0
 
-    def _default(self, trials: Mapping[int, Sequence[int]], label: str) -> int:
-        """The default number of trials by the rule of the search, for as many settings as one optimizer has in it."""
-        counts, searched = trials[self.rule or RULE], max(1, len(self.optimizers[label].box))
+    def _default(self, counts: Sequence[int], label: str) -> int:
+        """The default number of trials for as many settings as one optimizer has in the search."""
+        searched = max(1, len(self.optimizers[label].box))
         more = max(0, searched - len(counts))  # Settings beyond the last count add as much as the last one does.
         return counts[min(searched, len(counts)) - 1] + more * (counts[-1] - counts[-2])
 
@@ -232,7 +208,7 @@ class Study:
 
     def key_of(self, label: str) -> str:
         """Hash of what decides which trials one optimizer has; the study's other optimizers do not matter."""
-        tables = self.record()
+        tables = self.to_dict()
         decisive = {name: value for name, value in tables["study"].items() if name not in BUDGETS}
         return digest({"study": decisive, label: tables["optimizers"][label]})[:12]
 
@@ -255,16 +231,6 @@ class Study:
         )  # fmt: skip
 
 
-def recorded(worker: str) -> str:
-    """The name under which a store has the results of a worker."""
-    return RECORDED_WORKER if worker == WORKER else worker
-
-
-def current(worker: str) -> str:
-    """The worker that a store has under this name."""
-    return WORKER if worker == RECORDED_WORKER else worker
-
-
 # Readers: each takes the key and what was written there, and returns the value in the form that a study holds.
 
 
@@ -281,7 +247,7 @@ def _text(where: str, value: object) -> str:
 
 
 def _worker(where: str, value: object) -> str:
-    worker = current(_text(where, value))
+    worker = _text(where, value)
     module, _, function = worker.partition(":")
     if not all(part.isidentifier() for part in (function, *module.split("."))):
         raise Wrong(f"{where} must be module:function, got {worker!r:.60}", where)
@@ -299,6 +265,12 @@ def _options(where: str, value: object) -> dict[str, object]:
         raise Wrong(f"{where} must be a table, got {as_written(value)}", where)
     _check_plain(where, value)
     return dict(sorted(value.items()))
+
+
+def _truth(where: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise Wrong(f"{where} must be true or false, got {as_written(value)}", where)
+    return value
 
 
 def _check_plain(where: str, value: object) -> None:
@@ -425,10 +397,9 @@ READERS: dict[str, Callable[[str, object], object]] = {
     "metric": _text, "options": _options, "trials": partial(_perhaps, least=1, most=MAX_COUNT),
     "max_trials": partial(_perhaps, least=0, most=TRIALS_PER_FEASIBLE * MAX_COUNT),
     "refine": partial(_perhaps, least=0, most=MAX_COUNT), "searches": partial(_whole, least=1, most=MAX_SEARCHES),
-    "seeds": partial(_whole, least=0, most=MAX_SEEDS),
+    "seeds": partial(_whole, least=0, most=MAX_SEEDS), "widen": _truth,
     "max_steps": partial(_whole, least=1), "max_examples": partial(_whole, least=0),
     "growth": partial(_number, least=0, most=MAX_COUNT), "points": _point_set,
     "round": partial(_whole, least=1, most=MAX_COUNT), "seed": partial(_whole, least=0), "worker": _worker, "version": _version,
-    "rule": partial(_perhaps, least=1, most=RULE),
 }  # fmt: skip
 """The reader of each key of a study."""

@@ -284,7 +284,7 @@ def test_status_names_cells_at_work_and_damage(inside: Path) -> None:
     with Store.open("busy.db", write=True) as store:
         store.register(study)
         store.enlist("me", study, {})
-        (cell, *_) = cells(study, store.boxes)
+        (cell, *_) = cells(study)
         store.claim("me", study.worker, [trial.key for trial in cell.round or ()])
     text = call("status", "busy.toml").stdout
     assert "4 trials are running\n- at work: SGD at batch size 4 (search), 4 trials" in text

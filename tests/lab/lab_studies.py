@@ -21,6 +21,7 @@ round = 4
 refine = 0
 searches = 1
 seeds = 3
+widen = false
 max_steps = 4000
 
 [optimizers.SGD]

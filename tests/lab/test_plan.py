@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import islice
+from statistics import median
 from typing import Any
 
 import pytest
@@ -14,13 +17,13 @@ from lab_workers import run_trials, train
 from nqm.lab import Result, Study, Trial
 from nqm.lab.plan import SEARCH, Cell
 from nqm.lab.results import point
-from nqm.lab.space import Box, points
+from nqm.lab.space import points
 from nqm.lab.work import raced
 from nqm.nets.training.trial import FEASIBLE, SLACK
 
 
 def cell(study: Study, label: str = "SGD", size: int = 16, **extra: Any) -> Cell:
-    return Cell(study, label, size, [dict(study.optimizers[label].box)], **extra)
+    return Cell(study, label, size, **extra)
 
 
 def finish(one: Cell, train: Any = train) -> Cell:
@@ -129,30 +132,92 @@ NARROW = {"SGD": {"lr": {"low": 1e-4, "high": 0.01}}}  # the best is some thirty
 
 
 def test_a_best_at_the_edge_is_told_and_widened() -> None:
-    study = small(optimizers=NARROW, trials=16, round=8)
-    before = finish(cell(study))
+    study = small(widen=True, optimizers=NARROW, trials=16, round=8)
+    before = finish(cell(replace(study, widen=False)))
     assert before.at_edge("SGD") == {"lr": "high"}
-    asked: list[Box] = []
-    found = finish(cell(study, widen=lambda _, box: asked.append(box) or box))
-    assert [round(box["lr"].high, 4) for box in asked] == [0.04, 0.16, 0.64, 2.56][: len(asked)]
-    assert len(asked) >= 3
+    found = finish(cell(study))
+    highs = [round(box["lr"].high, 4) for box in found.boxes]
+    assert highs == [0.01, 0.04, 0.16, 0.64, 2.56][: len(highs)]
+    assert len(highs) >= 4
     assert found.at_edge("SGD") == {}
     assert 0.16 < found.best["SGD"].trial.settings["lr"] < 1
     assert found.done[: len(before.done)] == before.done  # earlier trials stay and count
-    assert found.feasible == 16 + 8 * len(asked)
+    assert found.feasible == 16 + 8 * (len(highs) - 1)
+
+
+def steps_of(law: Callable[[float], float]) -> Callable[[Trial], Result]:
+    """Trainings whose steps are a function of the learning rate, scattered by 10% over seeds."""
+
+    def run(trial: Trial) -> Result:
+        z = random.Random(f"{trial.seed} {trial.settings}").gauss(0, 0.1)
+        steps = round(law(trial.settings["lr"]) * math.exp(z))
+        arrived = steps <= trial.steps_allowed
+        late = "stopped" if trial.limit else "out_of_steps"
+        return Result(
+            trial.key, "reached" if arrived else late, {"raw": steps if arrived else None}, {}, [], 0.0, "", "plain"
+        )
+
+    return run
+
+
+@pytest.mark.parametrize("refine", [0, 12])
+def test_a_flat_setting_is_no_edge_and_a_slope_is_followed_to_its_end(refine: int) -> None:
+    """Above 1 steps are level, or fall by a factor of two for each factor of four, down to the minimum at 30."""
+    study = small(widen=True, optimizers={"SGD": {"lr": {"low": 0.01, "high": 0.5}}}, trials=16, refine=refine, seeds=5)
+    flat = lambda lr: 300 / min(lr, 1.0) ** 0.5  # noqa: E731
+    slope = lambda lr: 300 * max(lr / 30, 30 / lr) ** 0.5  # noqa: E731
+    level, down = (finish(cell(study), steps_of(law)) for law in (flat, slope))
+    assert len(level.boxes) <= 4 < len(down.boxes)
+    assert level.at_edge("SGD") == down.at_edge("SGD") == {}
+    assert 10 < down.best["SGD"].trial.settings["lr"] < 90
+
+
+@pytest.mark.parametrize("refine", [0, 12])
+def test_a_widened_search_is_repeated_from_its_results_alone(refine: int) -> None:
+    """As after an interruption: another cell that knows all results ends in the same place, and asks for no other trial."""
+    study = small(widen=True, optimizers=NARROW, trials=16, refine=refine)
+    found = finish(cell(study))
+    assert len(found.boxes) > 3
+    again, known = cell(study), {trial.key: train(trial) for trial in found.trials()}
+    again.advance(known)
+    assert again.round is None
+    ended = [[(trial.key, result.steps) for trial, result in one.done] for one in (again, found)]
+    assert ended[0] == ended[1]
+    assert (again.best, again.flat, set(again.fresh)) == (found.best, found.flat, set(found.fresh))
+
+
+def test_what_was_confirmed_in_a_narrower_box_stands_unless_the_wider_one_is_better() -> None:
+    study = small(widen=True, optimizers={"SGD": {"lr": {"low": 0.01, "high": 0.5}}}, trials=16, seeds=5)
+    rising = lambda lr: 300 * max(0.49 / lr, (lr / 0.49) ** 0.02)  # noqa: E731
+    found = finish(cell(study), steps_of(rising))
+    narrow = finish(cell(replace(study, widen=False)), steps_of(rising))
+    assert narrow.at_edge("SGD") == {"lr": "high"}
+    assert len(found.boxes) > 1
+    then, now = (median(r.steps["raw"] or math.inf for _, r in c.confirmed["SGD"]) for c in (narrow, found))
+    assert now <= then
+
+
+@pytest.mark.parametrize(("low", "high"), [(1e-4, 1e-3), (40, 400)])
+def test_a_range_in_which_nothing_arrives_is_left(low: float, high: float) -> None:
+    """Rates at which no training diverges are too low, rates at which all do are too high."""
+    study = small(widen=True, optimizers={"SGD": {"lr": {"low": low, "high": high}}}, trials=8, max_steps=400)
+    assert finish(cell(replace(study, widen=False))).best == {}
+    found = finish(cell(study))
+    assert 0.01 < found.best["SGD"].trial.settings["lr"] < 2
+    assert found.at_edge("SGD") == {}
+
+
+def test_widening_ends() -> None:
+    study = small(widen=True, optimizers={"SGD": {"lr": {"low": 1e-11, "high": 1e-10}}}, trials=16, max_steps=10**13)
+    found = finish(cell(study))
+    assert len(found.boxes) == 1 + SEARCH.widenings
+    assert found.at_edge("SGD") == {"lr": "high"}
 
 
 def test_a_target_that_takes_no_training_is_said() -> None:
     at_once = lambda trial: Result(trial.key, "reached", {"raw": 0}, {}, [], 0.0, "", "plain")  # noqa: E731
     told = point([finish(cell(small()), at_once)], "SGD").message
     assert told == f"the metric is at {small().target:g} or below before the first step: choose a lower target"
-
-
-def test_widening_ends() -> None:
-    study = small(optimizers={"SGD": {"lr": {"low": 1e-11, "high": 1e-10}}}, trials=16, max_steps=10**13)
-    found = finish(cell(study, widen=lambda _, box: box))
-    assert len(found.boxes) == 1 + SEARCH.widenings
-    assert found.at_edge("SGD") == {"lr": "high"}
 
 
 def test_races_find_the_same_best_for_less() -> None:
@@ -213,7 +278,7 @@ def test_a_setting_that_was_lucky_once_does_not_stand() -> None:
 @pytest.mark.parametrize(("lucky", "widened"), [("end", False), ("inside", True)])
 def test_a_range_is_widened_where_what_stands_lies_at_its_end(lucky: str, widened: bool) -> None:
     """Not where only a trial does that was lucky in the search; and what is said to be at an end is what is widened."""
-    study = small(optimizers={"SGD": {"lr": {"low": 0.01, "high": 1}}}, trials=16, round=16, seeds=3)
+    study = small(widen=True, optimizers={"SGD": {"lr": {"low": 0.01, "high": 1}}}, trials=16, round=16, seeds=3)
     rates = sorted(trial.settings["lr"] for trial in cell(study).round or [])
     soonest = {"end": (rates[-1], rates[8]), "inside": (rates[8], rates[-1])}[lucky]
 
@@ -222,10 +287,8 @@ def test_a_range_is_widened_where_what_stands_lies_at_its_end(lucky: str, widene
         steps = {soonest[0]: None if fresh else 10, soonest[1]: 11}.get(lr, 20)
         return Result(trial.key, "reached" if steps else "stopped", {"raw": steps}, {}, [], 0.0, "", "plain")
 
-    asked: list[Box] = []
-    found = finish(cell(study, widen=lambda _, box: asked.append(box) or box), run)
+    found = finish(cell(study), run)
     assert found.best["SGD"].trial.settings["lr"] == soonest[1]
-    assert len(asked) == widened
-    assert finish(cell(study), run).at_edge("SGD") == ({"lr": "high"} if widened else {})
-    again = Cell(study, "SGD", 16, found.boxes)  # as after an interruption, when the boxes are known beforehand
-    assert (finish(again, run).best, again.confirmed, again.done) == (found.best, found.confirmed, found.done)
+    assert len(found.boxes) - 1 == widened
+    assert finish(cell(replace(study, widen=False)), run).at_edge("SGD") == ({"lr": "high"} if widened else {})
+    assert found.flat.get("SGD", set()) == ({("lr", "high")} if widened else set())  # all others take 20 steps

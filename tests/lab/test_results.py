@@ -13,7 +13,7 @@ from reading import check_reads_well
 
 from nqm.lab import Results, Store, Study, run
 from nqm.lab.compare import curves_of
-from nqm.lab.results import COVERAGE, over_seeds
+from nqm.lab.seeds import COVERAGE, over_seeds
 from nqm.lab.view import duration
 from nqm.nets.estimates import Estimate
 

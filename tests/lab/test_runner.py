@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -118,26 +119,31 @@ def test_failed_trials_are_told_and_run_again_when_asked(log: Path, tmp_path: Pa
 
 def test_a_range_that_is_not_widened_any_more(tmp_path: Path) -> None:
     study = small(
-        optimizers={"SGD": {"lr": {"low": 1e-11, "high": 1e-10}}}, trials=16, batch_sizes=[16], max_steps=10**13
+        widen=True,
+        optimizers={"SGD": {"lr": {"low": 1e-11, "high": 1e-10}}},
+        trials=16,
+        batch_sizes=[16],
+        max_steps=10**13,
     )
-    (told,) = run(study, store=tmp_path / "small.db", widen=True).edges()
-    assert told.endswith("upper end of its range, widened 6 times; choose another range in the study")
+    (told,) = run(study, store=tmp_path / "small.db").edges()
+    assert told.endswith("upper end of its range; the box was widened 6 times: choose another range in the study")
 
 
-def test_widening_is_kept(tmp_path: Path) -> None:
-    study = small(optimizers={"SGD": {"lr": {"low": 1e-4, "high": 0.01}}}, trials=16)
+def test_widening_follows_from_the_study(tmp_path: Path) -> None:
+    study = small(widen=True, optimizers={"SGD": {"lr": {"low": 1e-4, "high": 0.01}}}, trials=16)
     path = tmp_path / "small.db"
-    narrow = run(study, store=path)
+    narrow = run(replace(study, widen=False), store=path)
     assert len(narrow.edges()) == 3
-    assert "batch size 16: the best lr = " in narrow.edges()[1]
-    assert narrow.edges()[1].endswith("--widen extends it")
-    wide = run(study, store=path, widen=True)
+    assert "batch size 16: the best lr lies at the upper end of its range" in narrow.edges()[1]
+    assert narrow.edges()[1].endswith("widen = true in the study extends it")
+    wide = run(study, store=path)
     assert wide.edges() == []
+    assert narrow.keys < wide.keys
     assert Results.open(path).table() == run(study, store=path).table() == wide.table()
     for before, after in zip(narrow.points, wide.points, strict=True):
         assert after.feasible > before.feasible == 16
         assert (after.steps or 0) < (before.steps or 0)
-    fresh = run(study, store=tmp_path / "fresh.db", widen=True)
+    fresh = run(study, store=tmp_path / "fresh.db")
     assert fresh.table() == wide.table()
 
 

@@ -60,7 +60,9 @@ def test_wrong_files_are_refused(tmp_path: Path) -> None:
     run(small(batch_sizes=[4]), store=tmp_path / "small.db")
     with pytest.raises(Wrong, match="exists already"):
         salvage(tmp_path / "small.db", tmp_path / "text.db")
-    old = Path(__file__).parents[1] / "data" / "lab" / "digits.db"
+    old = tmp_path / "small.db"
+    with closing(sqlite3.connect(old)) as db:
+        db.execute("PRAGMA user_version = 2")
     with pytest.raises(Wrong, match="written by another version"):
         salvage(old, tmp_path / "new.db")
     assert not (tmp_path / "new.db").exists()

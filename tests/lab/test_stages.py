@@ -13,7 +13,7 @@ from lab_workers import train
 
 from benchmarks.lab_coverage import coverage
 from benchmarks.lab_search import closeness
-from nqm.lab import Result, Results, Store, Study, Trial, run
+from nqm.lab import Result, Results, Study, Trial, run
 from nqm.lab.plan import SEARCH, Cell
 from nqm.lab.refine import REFINE
 from nqm.lab.results import point
@@ -23,7 +23,7 @@ from nqm.lab.study import SEED_STRIDE
 def finished(
     study: Study, label: str = "HeavyBall", repeat: int = 0, size: int = 16, training: Callable[[Trial], Result] = train
 ) -> Cell:
-    one = Cell(study, label, size, [dict(study.optimizers[label].box)], repeat=repeat)
+    one = Cell(study, label, size, repeat)
     known: dict[str, Result] = {}
     while one.round:
         known |= {trial.key: training(trial) for trial in one.round}
@@ -32,15 +32,12 @@ def finished(
 
 
 def test_trials_grow_with_the_settings() -> None:
-    """The counts of the docs for one, two, three and more settings, and those of rule 1, which are fewer."""
+    """The counts of the docs for one, two, three and more settings."""
     box = {name: {"low": 0.1, "high": 1, "scale": "log"} for name in ("lr", "damping", "eps", "rho")}
     entries = {str(n): dict(list(box.items())[:n]) for n in (1, 2, 3, 4)}
     study = Study.from_dict({"study": {"workload": "x", "target": 1, "batch_sizes": [8]}, "optimizers": entries})
-    before = replace(study, rule=1)
     assert [study.first_trials(n) for n in "1234"] == [10, 30, 30, 30]
     assert [study.refined_trials(n) for n in "1234"] == [12, 60, 108, 156]
-    assert [before.first_trials(n) for n in "1234"] == [10, 20, 30, 40]
-    assert [before.refined_trials(n) for n in "1234"] == [12, 36, 60, 84]
     assert [replace(study, refine=7).refined_trials(n) for n in "123"] == [7, 7, 7]
 
 
@@ -114,27 +111,7 @@ def test_more_searches_and_more_refinement_add_to_what_is_there(tmp_path: Path) 
     assert Results.open(path).table() == fresh.table()
 
 
-def test_a_store_that_was_begun_by_an_earlier_rule_goes_on_by_it(tmp_path: Path) -> None:
-    """Nothing is trained again, more batch sizes are searched by the same rule, and a study that asks for rule 2 gets it."""
-    path, study = tmp_path / "small.db", replace(small(batch_sizes=[16]), refine=None)
-    before = run(replace(study, rule=1), store=path)
-    with Store.open(path) as store:  # Rule 1 leaves no mark, as in the stores of earlier versions.
-        assert all("rule" not in data for (data,) in store.db.execute("SELECT data FROM studies"))
-        assert [found.rule for found in store.studies()] == [1]
-    assert Results.open(path).table() == before.table()
-    again = run(study, store=path)
-    assert (again.table(), again.keys, again.uncounted()) == (before.table(), before.keys, [])
-    more = run(replace(study, batch_sizes=(16, 64)), store=path)
-    assert more.study.rule == 1
-    assert before.keys < more.keys
-    longer = run(replace(study, rule=2), store=path)
-    assert len(longer.keys) > len(before.keys)
-    assert longer.table() == run(study, store=tmp_path / "new.db").table()
-    with Store.open(tmp_path / "new.db") as store:
-        assert [found.rule for found in store.studies()] == [2]
-
-
-def test_trials_of_another_rule_are_kept_and_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trials_of_another_search_are_kept_and_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store whose second stage had other points, and no mark that says so: the search goes on, and nothing is deleted."""
     path, study = tmp_path / "small.db", small(refine=12, batch_sizes=[16])
     with monkeypatch.context() as patched:

@@ -127,7 +127,7 @@ def filled(path: Path) -> None:
         (lambda path: path.write_text("[study]\n"), Wrong, "no SQLite file"),
         (lambda path: path.write_bytes(b"SQLite format 3\0"), Wrong, "no SQLite file"),
         (foreign, Wrong, "another program's SQLite file"),
-        (newer, Wrong, "a later version of nqm"),
+        (newer, Wrong, "another version of nqm"),
         (torn, LabError, "is damaged"),
         (cut, LabError, "is damaged"),
         (emptied, LabError, "is damaged"),
@@ -151,6 +151,9 @@ def test_what_is_not_a_store_is_refused_and_left_alone(
 def test_an_empty_file_becomes_a_store(tmp_path: Path, study: Study) -> None:
     path = tmp_path / "some.db"
     path.touch()
+    with pytest.raises(Wrong, match=r"some.db' is an empty file; nqm lab run makes a store of it"):
+        Store.open(path)
+    assert path.read_bytes() == b""
     with Store.open(path, write=True) as store:
         store.register(study)
     with Store.open(path) as store:
@@ -233,19 +236,6 @@ def test_claims_lapse_with_a_dead_process(path: Path, study: Study, monkeypatch:
         assert store.claim("three", study.worker, KEYS)
         monkeypatch.setattr(module, "place", lambda: elsewhere + " elsewhere")
         assert not store.claim("two", study.worker, KEYS)  # of another machine's processes nothing is known
-
-
-def test_wider_boxes_are_kept_and_the_first_stands(path: Path, study: Study) -> None:
-    box = study.optimizers["SGD"].box
-    wider = {name: space.widened(["high"]) for name, space in box.items()}
-    with Store.open(path, write=True) as store:
-        assert store.boxes(study, "SGD", 16) == [box]
-        store.widen(study, "SGD", 16, 0, 1, wider)
-        store.widen(study, "SGD", 16, 0, 1, dict(box))
-        assert store.boxes(study, "SGD", 16) == [box, wider]
-        assert store.boxes(study, "SGD", 64) == [box]
-        assert store.boxes(small(trials=50), "SGD", 16) == [box, wider]
-        assert store.boxes(small(target=0.2), "SGD", 16) == [box]
 
 
 @pytest.mark.slow

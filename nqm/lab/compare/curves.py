@@ -39,7 +39,8 @@ from ...optimizers.base import fill, free, parameters
 from ...search.sweeps import EXCESS, Definition, course, excess_at
 from ...show.tables import Table
 from ...types import Array, Wrong
-from ..results import Point, over_seeds
+from ..results import Point
+from ..seeds import over_seeds
 from ..space import Setting, optimizer_of
 
 CURVE_RESAMPLES = 2000  # Intervals of a curve come from this many resampled curves.
