@@ -120,7 +120,7 @@ def option_row(option: click.Option) -> str:
     if isinstance(option.type, click.Choice):
         value = " or ".join(f"`{choice}`" for choice in option.type.choices)
     else:
-        value = "" if option.is_flag else f"`{option.metavar or 'N'}`"
+        value = "" if option.is_flag else f"`{option.metavar}`"
     note = " Required." if option.required else ""
     if option.show_default and option.default is not None:
         default = option.show_default if isinstance(option.show_default, str) else option.default

@@ -12,6 +12,7 @@ from .doctor import doctor
 from .forecast_plan import forecast
 from .lab_compare import lab
 from .options import Verbs
+from .screen import say
 
 TOUR = """\
 nqm tells you what batch size, momentum, averaging, preconditioning and learning-rate schedules
@@ -62,7 +63,7 @@ def main(ctx: click.Context) -> None:
     # SciPy is loaded later and solves tiny systems, for which more threads only cost time.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if ctx.invoked_subcommand is None:
-        click.echo(TOUR, nl=False)
+        say(TOUR.rstrip())
 
 
 for command in (

@@ -11,6 +11,7 @@ from ..types import Wrong
 from . import options
 from .options import INPUT, NUMBER, Whole, option, verb
 from .output import Sink, show_table
+from .screen import remark, say
 
 if TYPE_CHECKING:
     from ..nets.monitoring.choosing import BatchChoice
@@ -66,7 +67,7 @@ def _read(path: str) -> tuple[float, float | None, float | None]:
 
 
 def _show(found: BatchChoice) -> None:
-    click.echo(found.sentence())
+    say(found.sentence())
     now, then = {"": "now", **found.present.to_dict()}, {"": "recommended", **found.chosen.to_dict()}
-    show_table([now, then], "Time and cost of the whole training")
-    click.echo("".join(f"- {sentence}\n" for sentence in found.rests_on()), nl=False)
+    show_table([now, then], "Time and cost of the whole training", apart=True)
+    remark(found.rests_on())

@@ -42,7 +42,7 @@ def doctor(optimizer: Optimizer | None, sink: Sink) -> None:
     words = {True: "passed", False: "failed", None: "skipped"}
     sink.deliver(
         lambda: {"optimizer": str(optimizer), "checks": [asdict(check) for check in checks]},
-        lambda: click.echo("\n".join(f"{words[d.passed]:<8} {d.check:<10} {d.message}" for d in checks)),
+        lambda: show_pairs({f"{words[d.passed]:<8} {d.check:<10}": d.message for d in checks}),
     )
     answered(all(check.passed is not False for check in checks))
 

@@ -19,6 +19,7 @@ import click
 
 from ..text.imports import UserCodeError, install_hint, user_failure
 from ..types import Wrong, short
+from .screen import say
 
 FAILED = 1  # Exit status if there is no answer, if the machine or the user's code failed, or if nqm has a bug.
 WRONG = 2  # Exit status of a wrong call.
@@ -43,7 +44,7 @@ def tell(error: Exception) -> int:
     elif isinstance(error, UserCodeError):
         click.echo(error.traceback, err=True, nl=False)
     sentence, status = ending(error)
-    click.echo(f"Error: {' '.join(sentence.split())}", err=True)
+    say(f"Error: {' '.join(sentence.split())}", err=True)
     _settle_output()
     return status
 

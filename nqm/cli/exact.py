@@ -16,6 +16,7 @@ from ..types import Wrong
 from . import options, output
 from .options import AXIS, FIT, INTEGER, NUMBER, PICTURE, SPECTRUM, GoalOptions, LawOptions, Whole, flag, option, verb
 from .output import Sink, answered, progress, show_pairs, write
+from .screen import say
 
 if TYPE_CHECKING:
     from ..engine.schedule import Schedule
@@ -104,7 +105,7 @@ def steps(
         hit = steps_to_target(problem, optimizer, batch_size, target, schedule, max_steps, until)
 
     def show() -> None:
-        click.echo(hit.message)
+        say(hit.message)
         if hit.steps is not None:
             counted = schedule is None and batch_size < float("inf") and problem.counts_examples
             budget = {"examples": hit.steps * batch_size} if counted else {}
@@ -267,7 +268,7 @@ def _show_map(found: PhaseMap) -> None:
     shown = zip(found.y.values[::high], found.steps[::high], strict=True)
     output.show_table([{found.y.name: float(y), **dict(zip(names, row[::wide], strict=True))} for y, row in shown])
     if (best := found.best()) is None:
-        click.echo(f"no cell reaches {found.target:g}")
+        say(f"no cell reaches {found.target:g}")
         return
     show_pairs({"fewest steps": best["steps"], "at": best["optimizer"], "batch size": best["batch_size"]})
 

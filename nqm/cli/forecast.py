@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
@@ -13,19 +14,22 @@ from ..types import Wrong
 from . import options
 from .forecast_shared import (
     COLUMNS_OPTION,
+    MOST_REMARKS,
     PEAK,
     PlannedRun,
     about_option,
+    count_remarks,
     ending_of,
     forecast,
     given,
     one_log,
     planned,
-    show_remarks,
+    remarks_of,
     spelled,
 )  # fmt: skip
 from .options import INPUT, INTEGER, NUMBER, PICTURE, OutputFile, option, verb
 from .output import TABLE_ROWS, Sink, progress, show_table, write
+from .screen import remark, say
 
 if TYPE_CHECKING:
     from ..engine.schedule import Schedule
@@ -85,7 +89,8 @@ def fit(paths: tuple[str, ...], asked: ReadingOptions, out: str | None, sink: Si
     metrics.csv of Lightning, and event files of TensorBoard, also compressed. A file may hold several runs. LOGS may also be
     the word example: three short logs that come with nqm.
 
-    What was assumed when the logs were read, and what they cannot decide, is printed before the parameters of the law.
+    Below the parameters of the law it prints what was assumed when the logs were read, and what they cannot decide. The other
+    verbs only say how many such remarks there are, and nqm forecast show prints them again.
     """
     from ..logs import forecast as fit_logs
     from ..logs import read_logs
@@ -95,13 +100,22 @@ def fit(paths: tuple[str, ...], asked: ReadingOptions, out: str | None, sink: Si
         found = fit_logs(read_logs(paths, **asked))
     write(file, found.save)
 
-    def show() -> None:
-        show_remarks(found)
-        rows = [{**row, "decided": "yes" if row["decided"] else "no"} for row in found.table()]
-        show_table(rows, "Parameters of the law")
-        click.echo(_fitted_to(found))
+    sink.deliver(found.to_dict, lambda: _show_law(found, MOST_REMARKS), found.table, found.plot)
 
-    sink.deliver(found.to_dict, show, found.table, found.plot)
+
+@verb(
+    "the law of a forecast, and all remarks on it",
+    "nqm forecast show forecast.json",
+    "nqm forecast show forecast.json --json",
+)
+@given
+@options.sink(csv=True)
+def show(found: Forecast, sink: Sink) -> None:
+    """Print the parameters of the law, how close it comes to the logs, and all remarks.
+
+    Remarks say what was assumed when the logs were read, and what the logs cannot decide.
+    """
+    sink.deliver(found.to_dict, lambda: _show_law(found), found.table)
 
 
 @verb(
@@ -138,10 +152,10 @@ def predict(
     rows = _beside(outlook, measured)
 
     def show() -> None:
-        show_remarks(found)
-        click.echo(f"- {outlook.sentence}\n")
-        show_table(spelled(some(rows, TABLE_ROWS)))
-        click.echo(ending_of(outlook.steps[-1], outlook.loss[-1], outlook.low[-1], outlook.high[-1]))
+        say(ending_of(outlook.steps[-1], outlook.loss[-1], outlook.low[-1], outlook.high[-1]))
+        remark([outlook.sentence])
+        show_table(spelled(some(rows, TABLE_ROWS)), "Loss over the steps", apart=True)
+        count_remarks(found)
 
     sink.deliver(lambda: _told(outlook, measured), show, lambda: rows, outlook.plot)
 
@@ -159,8 +173,8 @@ def check(found: Forecast, sink: Sink) -> None:
         left = found.check()
 
     def show() -> None:
-        show_remarks(found)
         show_table(spelled(left.table()), "Each log forecast from the others")
+        count_remarks(found)
 
     sink.deliver(left.to_dict, show, left.table, left.plot)
 
@@ -184,8 +198,8 @@ def plot(found: Forecast, run: PlannedRun, out: str, sink: Sink) -> None:
     drawn = [(log.name, found.predict(log), log) for log in found.logs] + [(n, o, None) for n, o in outlooks.items()]
 
     def show() -> None:
-        show_remarks(found)
-        click.echo(_fitted_to(found))
+        say(_fitted_to(found))
+        count_remarks(found)
 
     sink.deliver(
         lambda: {"lines": [{"log": name, **_told(outlook, log)} for name, outlook, log in drawn]},
@@ -194,8 +208,16 @@ def plot(found: Forecast, run: PlannedRun, out: str, sink: Sink) -> None:
     )
 
 
-for command in (fit, predict, check, plot):
+for command in (fit, show, predict, check, plot):
     forecast.add_command(command)
+
+
+def _show_law(found: Forecast, most: float = math.inf) -> None:
+    """Print the parameters of the law, and at most ``most`` remarks on single logs."""
+    say(_fitted_to(found))
+    rows = [{**row, "decided": "yes" if row["decided"] else "no"} for row in found.table()]
+    show_table(rows, "Parameters of the law", apart=True)
+    remark(remarks_of(found, most))
 
 
 def _fitted_to(found: Forecast) -> str:

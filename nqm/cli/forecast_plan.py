@@ -14,6 +14,7 @@ from . import options
 from .forecast import forecast
 from .options import INPUT, INTEGER, NUMBER, OptionType, Whole, flag, option, verb
 from .output import TABLE_ROWS, Sink, progress, readable, show_table
+from .screen import remark, say
 
 if TYPE_CHECKING:
     from ..logs import BestSchedule, Forecast
@@ -70,11 +71,11 @@ def best(
     printed = _written(plan)[form]() if form else ""
 
     def show() -> None:
-        shared.show_remarks(found, err=bool(form))
         if form:
             click.echo(printed.rstrip("\n"))
         else:
             _show_best(plan)
+        shared.count_remarks(found, err=bool(form))
 
     sink.deliver(plan.to_dict, show, plan.table, plan.plot)
 
@@ -101,11 +102,11 @@ def length(found: Forecast, lengths: list[int] | None, max_lr: float | None, min
         by_length = found.losses_by_length(lengths, max_lr, min_lr)
 
     def show() -> None:
-        shared.show_remarks(found)
-        click.echo(f"- The longest of these runs: {by_length.sentences[-1]}\n")
-        show_table(shared.spelled(by_length.table()), "Least loss by the length of training")
         last = f"{by_length.gain[-1]:.4f} lower than after {by_length.steps[-1]:,} steps"
-        click.echo(f"with 10% more steps than the longest of these runs, the loss would be {last}")
+        say(f"with 10% more steps than the longest of these runs, the loss would be {last}")
+        remark([f"The longest of these runs: {by_length.sentences[-1]}"])
+        show_table(shared.spelled(by_length.table()), "Least loss by the length of training", apart=True)
+        shared.count_remarks(found)
 
     sink.deliver(by_length.to_dict, show, by_length.table, by_length.plot)
 
@@ -129,9 +130,9 @@ def next_(found: Forecast, steps: int | None, max_lr: float | None, sink: Sink) 
         advice = found.next_run(steps, max_lr)
 
     def show() -> None:
-        shared.show_remarks(found)
-        show_table(advice.table(), f"Half-width of the interval, now {advice.width:.4f}")
-        click.echo(advice.sentence)
+        say(advice.sentence)
+        show_table(advice.table(), f"Half-width of the interval, now {advice.width:.4f}", apart=True)
+        shared.count_remarks(found)
 
     sink.deliver(advice.to_dict, show, advice.table)
 
@@ -164,10 +165,10 @@ def batch(found: Forecast, run: shared.PlannedRun, tokens_per_example: float, fo
     ramped = ramp.megatron(tokens_per_example)
 
     def show() -> None:
-        shared.show_remarks(found, err=bool(form))
-        if not form:
-            show_table(readable(some(ramp.table(), TABLE_ROWS), ()), "Critical batch size")
         click.echo(ramped if form else f"for --step-batch-size-schedule: {ramped}")
+        if not form:
+            show_table(readable(some(ramp.table(), TABLE_ROWS), ()), "Critical batch size", apart=True)
+        shared.count_remarks(found, err=bool(form))
 
     sink.deliver(lambda: ramp.to_dict() | {"megatron": ramped}, show, ramp.table, ramp.plot)
 
@@ -187,8 +188,8 @@ def _written(plan: BestSchedule) -> dict[str, Callable[[], str]]:
 
 
 def _show_best(plan: BestSchedule) -> None:
-    click.echo(f"- {plan.outlook.sentence}\n")
-    end: Row = {"schedule": "best", "peak": plan.peak, "loss": plan.loss, "above": 0.0}
-    show_table(shared.spelled([end, *plan.rivals]), f"Tuned schedules of {plan.steps:,} steps")
-    click.echo(shared.ending_of(plan.steps, plan.loss, plan.low, plan.high))
+    say(shared.ending_of(plan.steps, plan.loss, plan.low, plan.high))
     click.echo(f"peak {plan.peak:.6g}, schedule {plan.text()}")
+    remark([plan.outlook.sentence])
+    end: Row = {"schedule": "best", "peak": plan.peak, "loss": plan.loss, "above": 0.0}
+    show_table(shared.spelled([end, *plan.rivals]), f"Tuned schedules of {plan.steps:,} steps", apart=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,6 +15,7 @@ from ..types import Wrong
 from . import options
 from .options import INPUT, NUMBER, Decorator, OptionType, Verbs, option
 from .output import readable
+from .screen import say
 
 if TYPE_CHECKING:
     from ..engine.schedule import Schedule
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 LOSSES = frozenset({"loss", "low", "high", "measured", "final_loss", "forecast"})
 """The columns of tables on the screen that hold losses."""
 
-MOST_REMARKS = 12  # So many different sentences on single logs are printed; the file of the forecast has all of them.
+MOST_REMARKS = 12  # nqm forecast fit prints so many different sentences on single logs; nqm forecast show prints all.
 
 
 @click.group(
@@ -89,18 +92,23 @@ def planned(help: str) -> Decorator:
     return options.bundle("run", _planned, option("--schedule", help, options.SCHEDULE), PEAK)
 
 
-def show_remarks(found: Forecast, err: bool = False) -> None:
-    """Print what was assumed when the logs were read, and what they cannot decide."""
+def count_remarks(found: Forecast, err: bool = False) -> None:
+    """Print how many remarks a forecast has, and the command that shows them; `nqm forecast fit` has printed them before."""
+    if count := len(remarks_of(found)):
+        file = shlex.quote(click.get_current_context().params["path"])
+        say(f"({count} {'remark' if count == 1 else 'remarks'}: nqm forecast show {file})", err)
+
+
+def remarks_of(found: Forecast, most: float = math.inf) -> list[str]:
+    """What was assumed when the logs were read, and what they cannot decide; at most ``most`` sentences are on single logs."""
     about: dict[str, list[str]] = {}
     for log in found.logs:
         for remark in log.remarks:
             about.setdefault(remark, []).append(log.name or "a log")
     lines = [f"{_names(names, len(found.logs))}: {remark}" for remark, names in about.items()]
-    if len(lines) > MOST_REMARKS:
-        more = f"{len(lines) - MOST_REMARKS:,} more sentences on single logs are in the file of the forecast."
-        lines = [*lines[:MOST_REMARKS], more]
-    for sentence in (*lines, *found.remarks, *found.undecided):
-        click.echo(f"- {sentence}", err=err)
+    if len(lines) > most:
+        lines = [*lines[: int(most)], f"nqm forecast show prints {len(lines) - most:,} more sentences on single logs"]
+    return [*lines, *found.remarks, *found.undecided]
 
 
 def _names(names: list[str], logs: int) -> str:

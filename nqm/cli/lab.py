@@ -18,6 +18,7 @@ from . import options
 from .errors import Failure
 from .options import INPUT, INTEGER, STORE, OutputFile, Verbs, Whole, flag, option, verb
 from .output import TABLE_ROWS, Sink, answered, readable, show_pairs, show_table, write
+from .screen import remark, say
 
 if TYPE_CHECKING:
     from ..lab.results import Results
@@ -92,7 +93,7 @@ def run(
                 watch=watch,
             )  # fmt: skip
     except KeyboardInterrupt:
-        click.echo(f"stopped; {again}", err=True)
+        say(f"stopped; {again}", err=True)
         raise click.Abort from None
     except UserCodeError as error:
         raise UserCodeError(f"{error}; {again}", error.traceback) from error
@@ -116,19 +117,19 @@ def status(found: Results, sink: Sink) -> None:
 
     def show() -> None:
         _show_results(found)
-        click.echo(f"{len(claimed)} trials are running" if claimed else "nothing is running")
+        say(f"{len(claimed)} trials are running" if claimed else "nothing is running")
         for cell, trials in cells.items():
-            click.echo(f"- at work: {cell}, {trials} trials")
+            remark([f"at work: {cell}, {trials} trials"])
         for row in damaged:
-            click.echo(f"- damaged and not counted: {row}; nqm lab run --retry-failed trains it again")
-        if remark := changed(found):
-            click.echo(f"- {remark}")
+            remark([f"damaged and not counted: {row}; nqm lab run --retry-failed trains it again"])
+        if sentence := changed(found):
+            remark([sentence])
         if uncounted:
             why = "a search of another length, or that of another version, asked for them"
-            click.echo(f"- {uncounted:,} stored trials are kept and not counted: {why}")
+            remark([f"{uncounted:,} stored trials are kept and not counted: {why}"])
         if len(studies) > 1:
             names = ", ".join(f"{s.name} ({s.key})" for s in studies)
-            click.echo(f"studies in {found.path}: {names}; shown is {found.study.key}")
+            say(f"studies in {found.path}: {names}; shown is {found.study.key}")
 
     told = {"running": len(claimed), "at_work": dict(cells), "damaged": damaged, "uncounted": uncounted}
     sink.deliver(lambda: found.to_dict() | told, show, found.table)
@@ -163,7 +164,7 @@ def list_(found: Results, optimizer: str | None, batch_size: int | None, outcome
     def show() -> None:
         if rows:
             show_table([{k: v for k, v in row.items() if k != "message"} for row in rows], f"{found.path}")
-        click.echo(f"{len(rows)} trials")
+        say(f"{len(rows)} trials")
 
     sink.deliver(lambda: rows, show, lambda: rows)
 
@@ -231,7 +232,7 @@ def salvage(store: str, out: str, sink: Sink) -> None:
 
     def show() -> None:
         lost = f"{found.lost:,} are lost, and nqm lab run trains them again" if found.lost else "none is lost"
-        click.echo(f"{out} has {found.saved['trials']:,} trials; {lost}")
+        say(f"{out} has {found.saved['trials']:,} trials; {lost}")
 
     sink.deliver(lambda: {"store": out, "saved": found.saved, "lost": found.lost}, show)
 
@@ -250,12 +251,12 @@ def _show_costs(study: str, store: Path, workers: int | None, sink: Sink) -> Non
 
     def show() -> None:
         show_table(rows, f"what {study} will take")
-        click.echo(f"{trials:,} trials of {steps:,} steps in all at most; most are stopped far earlier")
+        say(f"{trials:,} trials of {steps:,} steps in all at most; most are stopped far earlier")
         if seconds == seconds:
             each = f"{memory:,.0f} MB for each of {count} workers" if memory == memory else "memory is not known"
-            click.echo(f"at most {duration(seconds / count)} on {count} workers; {each}")
+            say(f"at most {duration(seconds / count)} on {count} workers; {each}")
         else:
-            click.echo("time and memory are not known: the worker's module has no function cost(trial)")
+            say("time and memory are not known: the worker's module has no function cost(trial)")
 
     whole = {"trials": trials, "most_steps": steps, "most_seconds": number(seconds), "memory": number(memory)}
     sink.deliver(lambda: whole | {"workers": count, "table": rows}, show, lambda: rows)
@@ -319,13 +320,12 @@ def _show_results(found: Results) -> None:
         empty = {key for key in ("at_edge", "failed") if not any(getattr(p, key) for p in points)}
         show_table(readable([p.row() for p in points], hidden | empty), f"{name}, steps to {goal}")
         told = dict.fromkeys(f"batch size {p.batch_size}: {p.message}" for p in points if not p.steps)
-        click.echo("".join(f"- {line}\n" for line in told), nl=bool(told))
+        remark(told)
     coverage = {p.confirmed.coverage for p in found.points if p.confirmed}
     if coverage:
         share = f"{100 * min(coverage):.3g}%"
-        click.echo(f"confirmed: median over fresh seeds; it lies between low and high with probability {share}")
-    for sentence in found.edges():
-        click.echo(f"- {sentence}")
+        say(f"confirmed: median over fresh seeds; it lies between low and high with probability {share}")
+    remark(found.edges())
 
 
 for command in (run, status, list_, show, export, salvage):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
 from ..show.tables import Row, Table
 from . import options
 from .errors import Failure
 from .lab import lab, results
 from .options import INPUT, PICTURE, OutputFile, flag, option, verb
 from .output import Sink, progress, show_pairs, show_table, write
+from .screen import say
 
 if TYPE_CHECKING:
     from ..lab import Results, Study
@@ -68,7 +67,7 @@ def compare(found: Results, fits: tuple[str, ...], report: str | None, sink: Sin
     held = findings(curves)
     write(report, lambda path: path.write_text(_report(found, curves, held, predicted), encoding="utf-8"))
     if not found.finished:
-        click.echo(f"{found.study.name} is not finished; these are its numbers so far", err=True)
+        say(f"{found.study.name} is not finished; these are its numbers so far", err=True)
     rows = _rows(curves, predicted)
     sink.deliver(
         lambda: _told(found, curves, held, predicted),
@@ -137,10 +136,10 @@ def _show(curves: list[Curve], held: list[Finding], found: Predicted | None, row
     show_table(finding_rows(held), "what the paper says")
     if found:
         if errors := {name: f"{ratio:.2f}" for name, ratio in found.errors(curves).items()}:
-            click.echo("predicted over measured steps, median over batch sizes")
+            say("predicted over measured steps, median over batch sizes")
             show_pairs(errors)
         for note in found.notes:
-            click.echo(f"note: {note}")
+            say(f"note: {note}")
 
 
 def _report(results: Results, curves: list[Curve], held: list[Finding], found: Predicted | None) -> str:

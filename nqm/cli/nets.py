@@ -17,6 +17,7 @@ from ..types import Wrong, unknown
 from . import options
 from .options import FIT, INPUT, INTEGER, NUMBER, SIZES, STORE, Whole, flag, option, verb
 from .output import TABLE_ROWS, Sink, answered, progress, show_pairs, show_table, write
+from .screen import remark, say
 
 if TYPE_CHECKING:
     from ..engine.schedule import Schedule
@@ -88,7 +89,7 @@ BYTES = Bytes()
 
 def _announced(sentence: str) -> None:
     """Say on standard error what a fit will take."""
-    click.echo(sentence, err=True)
+    say(sentence, err=True)
 
 
 class WorkloadText(options.OptionType):
@@ -157,7 +158,8 @@ network = options.bundle("source", Source, _workload, _train_steps, _examples, o
 @flag("--no-test", "Omit the short real trainings by which the fit tests itself.")
 @option("--curvature", "Curvature to measure; Gauss-Newton if omitted.", Choice(CURVATURE_NAMES))
 @option(
-    "--optimizer", "Measure in the metric of adamw or adam (with --state), AdamW(1e-3) (with -b) or KFAC(damping=0.01)."
+    "--optimizer OPTIMIZER",
+    "Measure in the metric of adamw or adam (with --state), AdamW(1e-3) (with -b) or KFAC(damping=0.01).",
 )
 @option(
     "--state FILE", "The state_dict() of the torch optimizer, or a checkpoint with one, as torch.save writes it.", INPUT
@@ -240,10 +242,10 @@ def predict(
     hits = None if target is None else found.first_hits(optimizer, batch_size, target, schedule, cadence=cadence)
 
     def show() -> None:
-        show_table(some(prediction.table(), TABLE_ROWS), f"{optimizer}, batch size {batch_size:g}")
-        click.echo(prediction.message)
+        say(prediction.message)
         if hits is not None:
-            click.echo(hits.message)
+            say(hits.message)
+        show_table(some(prediction.table(), TABLE_ROWS), f"{optimizer}, batch size {batch_size:g}", apart=True)
 
     def plain() -> dict[str, object]:
         return prediction.to_dict() | ({} if hits is None else {"first_hits": hits.to_dict()})
@@ -311,12 +313,10 @@ def advise(
             verified = train(network, fit, advice, seeds=seeds, state=given, progress=report)
 
     def show() -> None:
+        remark(advice.sentences if verified is None else (*advice.sentences, verified.message))
         if advice.arrivals:
-            show_table(advice.alternatives(), f"From {fit.loss:.4g} to {target:g} at batch {batch_size:g}")
+            show_table(advice.alternatives(), f"From {fit.loss:.4g} to {target:g} at batch {batch_size:g}", apart=True)
             show_table(advice.soonest(), "Soonest at each batch size")
-        click.echo("\n".join(f"- {sentence}" for sentence in advice.sentences))
-        if verified is not None:
-            click.echo(f"- {verified.message}")
 
     def plain() -> dict[str, object]:
         return advice.to_dict() | ({} if verified is None else {"verified": verified.to_dict()})
@@ -407,18 +407,15 @@ def _show_fit(fit: Fit) -> None:
         pairs["plain_noise_scale"] = fit.metric.plain_noise_scale
     pairs |= {name: about[name] for name in ("noise_exponent", "adam_power", "products", "seconds")}
     show_pairs(pairs)
-    click.echo(
+    say(
         f"- a full gradient takes {made.gradient_seconds:.2g} s; a product costs {made.product_cost:.2g} of them "
         f"alone and {made.product_cost_together:.2g} with {made.noise_vectors + made.probes} together"
     )
-    click.echo(f"- memory is that of passes over {made.chunk:,} examples, and fewer with several vectors")
+    say(f"- memory is that of passes over {made.chunk:,} examples, and fewer with several vectors")
     if fit.metric is not None:
         when = f"after {fit.metric.step:,} steps" if fit.metric.step else "at its first step"
-        click.echo(
-            f"- measured in the metric of {fit.metric.optimizer} {when}; plain_noise_scale is in units of the weights"
-        )
-    for note in made.notes:
-        click.echo(f"- {note}")
+        say(f"- measured in the metric of {fit.metric.optimizer} {when}; plain_noise_scale is in units of the weights")
+    remark(made.notes)
 
 
 def _show_check(check: Check) -> None:
@@ -430,8 +427,8 @@ def _show_check(check: Check) -> None:
     ]
     show_table(shares, f"Over {len(check.rows)} settings")
     if not any(row.prediction.run.outcome.ok for row in check.rows):
-        click.echo("nothing was predicted: every setting is outside the stable region of the measured curvature")
+        say("nothing was predicted: every setting is outside the stable region of the measured curvature")
         return
     horizon = check.horizon()
     far = f"{horizon.within_2:.3g}, and within 5% up to {horizon.within_5:.3g}"
-    click.echo(f"within 2% up to lr x steps x curvature = {far}")
+    say(f"within 2% up to lr x steps x curvature = {far}")

@@ -262,7 +262,8 @@ def option(
     differs from that of the kind. The help shows the default, written as ``shown`` if that is given.
     """
     words = names.split()
-    metavar = words.pop() if words[-1].isupper() else getattr(kind, "metavar", None)
+    of_kind = "FILE" if isinstance(kind, click.Path) else getattr(kind, "metavar", None)
+    metavar = words.pop() if words[-1].isupper() else of_kind
     if isinstance(kind, tuple):
         kind, default = click.Choice(kind), kind[0]
     given = {} if default is None else {"default": default, "show_default": shown or True}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import io
+import math
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..show.layout import table_lines, wrapped
 from ..show.numbers import rounded, shown
-from ..show.tables import Row, Table, header, some, to_csv, to_json, with_folder
+from ..show.tables import Row, Table, some, to_csv, to_json, with_folder
 from ..types import Progress
 from .errors import FAILED
+from .screen import remark, say, screen_width
 
 if TYPE_CHECKING:
     from ..engine.run import Run
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from ..search.sweeps import Sweep
 
 TABLE_ROWS = 16  # A curve has at most this many rows on the screen; --csv and --json have every point.
-PIPE_WIDTH = 10_000  # Assumed width of a pipe, so that no line is wrapped or truncated.
 
 
 @dataclass(frozen=True)
@@ -76,26 +77,19 @@ def answered(ok: bool) -> None:
         raise click.exceptions.Exit(FAILED)
 
 
-def show_table(rows: Sequence[Row], title: str = "") -> None:
-    """Print rows as a table, with numbers aligned to the right. Brackets in names are not read as markup of rich."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table as Grid
-    from rich.text import Text
+def show_table(rows: Sequence[Row], title: str = "", apart: bool = False) -> None:
+    """Print rows as a table, with numbers aligned to the right. Where it is too wide for the terminal it is split by columns.
 
-    terminal = sys.stdout.isatty()
-    lines = box.SIMPLE_HEAD if terminal and "utf" in sys.stdout.encoding.lower() else None
-    table = Grid(
-        title=Text(title) if title else None, title_justify="left", title_style="bold", box=lines, pad_edge=False
-    )
-    for name in header(rows):
-        words = all(isinstance(row.get(name), (str, type(None))) for row in rows)
-        table.add_column(Text(name), justify="left" if words else "right", no_wrap=not words, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(shown(row.get(name)) or "-") for name in header(rows)))
-    text = io.StringIO()
-    Console(file=text, force_terminal=terminal, width=None if terminal else PIPE_WIDTH, highlight=False).print(table)
-    click.echo("\n".join(line.rstrip() for line in text.getvalue().rstrip().splitlines()) + "\n")
+    With ``apart`` an empty line comes before it.
+    """
+    if apart:
+        click.echo()
+    width = screen_width()
+    drawn = "─" if math.isfinite(width) and "utf" in (sys.stdout.encoding or "").lower() else ""
+    lines, heads = table_lines(rows, width, drawn)
+    for line in wrapped(title, width) if title else ():
+        click.echo(click.style(line, bold=True))
+    click.echo("\n".join(click.style(line, bold=True) if i in heads else line for i, line in enumerate(lines)) + "\n")
 
 
 def readable(rows: Sequence[Row], hidden: Collection[str]) -> Table:
@@ -104,10 +98,11 @@ def readable(rows: Sequence[Row], hidden: Collection[str]) -> Table:
 
 
 def show_pairs(pairs: Row) -> None:
-    """Print names and values, one pair a line."""
-    width = max(map(len, pairs))
+    """Print names and values, one pair a line; a long value goes on below its beginning."""
+    lead, width = max(map(len, pairs)) + 2, screen_width()
     for name, value in pairs.items():
-        click.echo(f"{name:<{width}}  {shown(value)}")
+        first, *more = wrapped(shown(value), max(width - lead, 1)) or [""]
+        click.echo("\n".join([f"{name:<{lead}}{first}", *(" " * lead + line for line in more)]))
 
 
 @contextmanager
@@ -143,9 +138,9 @@ def show_curve(run: Run, sampled: Run | None = None) -> None:
     ]
     show_table(parts, f"{run.optimizer}, batch size {shown(B)}")
     ending = f"; mean of {run.replicas:,} replicas" if run.sampled else f"; steady-state loss {shown(run.floor)}"
-    click.echo(run.message + ending)
+    say(run.message + ending)
     if sampled is not None:
-        click.echo(f"sampled: {sampled.message}; mean of {sampled.replicas:,} replicas")
+        say(f"sampled: {sampled.message}; mean of {sampled.replicas:,} replicas")
 
 
 def show_tuned(found: Tuned) -> None:
@@ -156,17 +151,17 @@ def show_tuned(found: Tuned) -> None:
     shown_of = ("effective_lr", "steps", *(("examples",) if found.counts_examples else ()), "loss", "batch_size")
     pairs |= {k: found.to_dict()[k] for k in shown_of}
     pairs |= {} if found.stderr is None else {"stderr": found.stderr}
-    click.echo(found.message)
+    say(found.message)
     show_pairs(pairs)
     if found.at_bound:
-        click.echo(f"best at the edge of its range: {', '.join(found.at_bound)}")
+        say(f"best at the edge of its range: {', '.join(found.at_bound)}")
 
 
 def show_schedule(found: Scheduled) -> None:
     show_table(found.table(), f"{found.optimizer}")
-    click.echo(f"{found.message}; loss {shown(found.loss)}")
+    say(f"{found.message}; loss {shown(found.loss)}")
     if found.warning:
-        click.echo(f"- {found.warning}")
+        remark([found.warning])
 
 
 def show_sweeps(sweeps: Sequence[Sweep], settings: bool = True) -> None:
@@ -184,18 +179,19 @@ def show_sweeps(sweeps: Sequence[Sweep], settings: bool = True) -> None:
         hidden |= {name for name in ("examples",) if all(row[name] is None for row in rows)}
         show_table(readable(rows, hidden), f"{s.label}, tuned to loss {s.target:g}")
     failed = dict.fromkeys(m for s in sweeps for m, T in zip(s.messages, s.steps, strict=True) if not T > 0)
-    click.echo("".join(f"- {message}\n" for message in failed), nl=bool(failed))
+    remark(failed)
     for s in sweeps:
         for message in dict.fromkeys(m.partition("; by mean field")[2] for m in s.messages if "; by mean field" in m):
-            click.echo(f"- {s.label}: by mean field{message}")
+            remark([f"{s.label}: by mean field{message}"])
     critical = [{"": s.label, **{d: rounded(s.critical_batch_size(d)) for d in DEFINITIONS}} for s in sweeps]
     show_table(critical, "Critical batch size")
-    click.echo("".join(f"  {name:<5}  {meaning}\n" for name, meaning in DEFINITIONS.items()))
+    show_pairs({f"  {name}": meaning for name, meaning in DEFINITIONS.items()})
+    click.echo()
     remarks: dict[str, list[str]] = {}
     for s in sweeps:
         for definition, sentence in s.remarks().items():
             remarks.setdefault(sentence, []).append(f"{s.label} {definition}")
-    click.echo("".join(f"- {', '.join(about)}: {sentence}\n" for sentence, about in remarks.items()), nl=bool(remarks))
+    remark(f"{', '.join(about)}: {sentence}" for sentence, about in remarks.items())
     show_table([_regimes(s) for s in sweeps], "Regimes")
 
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import sys
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -15,7 +12,8 @@ import click
 from ..types import Progress, Wrong
 from . import options
 from .options import CLAIM, flag, option, verb
-from .output import Sink, progress
+from .output import Sink, progress, show_pairs
+from .screen import say
 
 if TYPE_CHECKING:
     from ..paper.claims import Checked, Claim
@@ -123,7 +121,7 @@ def _reporting(what: str, names: Sequence[str], seconds: float, workers: int, ke
 
 
 def _say(sentence: str) -> None:
-    click.echo(sentence, err=True)
+    say(sentence, err=True)
 
 
 def _show_checked(found: Sequence[Checked]) -> None:
@@ -136,7 +134,7 @@ def _show_checked(found: Sequence[Checked]) -> None:
         for name, text in [("claim", one.claim.statement), *entries(one)]:
             _show_entry(name, text)
         click.echo()
-    click.echo(f"{summary(found)} {left_out(found)}".rstrip())
+    say(f"{summary(found)} {left_out(found)}".rstrip())
 
 
 def _show_claims(claims: Iterable[Claim]) -> None:
@@ -146,10 +144,4 @@ def _show_claims(claims: Iterable[Claim]) -> None:
 
 
 def _show_entry(name: str, text: str) -> None:
-    lead = f"  {name:<9}  " if name else "  "
-    if sys.stdout.isatty():
-        width = max(shutil.get_terminal_size().columns, 40)
-        text = textwrap.fill(text, width, initial_indent=lead, subsequent_indent=" " * len(lead))
-    else:
-        text = lead + text
-    click.echo(text)
+    show_pairs({f"  {name:<9}" if name else "": text})

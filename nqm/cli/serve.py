@@ -11,6 +11,7 @@ import click
 from ..types import Wrong
 from .errors import Failure
 from .options import NUMBER, Whole, flag, option, verb
+from .screen import say
 
 PORT = 8777
 
@@ -48,7 +49,7 @@ def serve(port: int, host: str, no_open: bool, time_limit: float) -> None:
     port = listening.getsockname()[1]
     if host not in guard.LOOPBACK:
         warning = f"Listening on {host}: everyone who can reach port {port} can use this machine; there is no password."
-        click.echo(warning, err=True)
+        say(warning, err=True)
     address = server.address(host, port)
     click.echo(f"nqm explorer on {address} (Ctrl-C ends it)")
     if not no_open:

@@ -12,6 +12,7 @@ from ..show.tables import some
 from . import options
 from .options import INPUT, NUMBER, flag, option, verb
 from .output import TABLE_ROWS, Sink, readable, show_table
+from .screen import remark
 
 if TYPE_CHECKING:
     from ..nets.monitoring.watching import Watched
@@ -49,7 +50,8 @@ def _show(found: Watched, clear: bool) -> None:
     if clear:
         click.clear()
     show_table(readable(some(found.table(), TABLE_ROWS), ()), "Noise scale over the training")
-    click.echo("".join(f"- {sentence}\n" for sentence in found.sentences()))
+    remark(found.sentences())
+    click.echo()
     if ramp := found.ramp():
         rows = [
             {"from step": r["step"], "batch size": r["batch_size"], "": "by trend" if r["extrapolated"] else ""}

@@ -53,7 +53,7 @@ TERMS = {
     "label_noise": "The variance of the labels' noise in a linear regression.",
     "offset": "The loss of a fitted network at the minimum of its quadratic; add it to the losses of the model.",
     "reach": "Learning rate times steps times largest curvature: how far training goes; predictions are less certain further on.",
-    "interval": "A 90% interval from the scatter of the measured noise vectors.",
+    "interval": "A range that should hold the loss of 90% of trainings; its width comes from the test that the fit made of itself.",
 }
 PARAMETERS = {
     "lr": "The factor by which a step multiplies the gradient.",

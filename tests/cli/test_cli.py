@@ -67,6 +67,7 @@ def test_every_option_has_help(verb):
         if isinstance(option, click.Option):
             assert option.help
             assert option.help.rstrip("]").endswith((".", "9"))
+            assert option.is_flag or option.metavar or isinstance(option.type, click.Choice)
 
 
 EXAMPLES = [(verb, e) for verb in VERBS for e in COMMANDS[verb].examples]

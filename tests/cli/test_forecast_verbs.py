@@ -15,6 +15,7 @@ import pytest
 from cli.shell import BROKEN, call, strict, told, told_without_output
 
 from nqm.cli import main
+from nqm.cli.forecast_shared import remarks_of
 from nqm.cli.options import verbs
 from nqm.logs import Forecast, Log, forecast, read_logs
 from nqm.logs.files import example_files
@@ -72,7 +73,9 @@ def rows_of(text: str) -> list[dict[str, str]]:
 
 def test_the_group_lists_its_verbs() -> None:
     text = call("forecast").stdout
-    assert [name.split()[1] for name in VERBS] == ["fit", "predict", "check", "plot", "best", "length", "next", "batch"]
+    assert [name.split()[1] for name in VERBS] == [
+        "fit", "show", "predict", "check", "plot", "best", "length", "next", "batch",
+    ]  # fmt: skip
     for name, command in VERBS.items():
         assert f"  {name.split()[1]} " in text
         assert command.short_help in " ".join(text.split())
@@ -131,19 +134,26 @@ def test_pictures_are_written(args: tuple[str, ...], tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("args", "field"), FORECASTS, ids=lambda value: value[0] if isinstance(value, tuple) else "")
-def test_what_was_assumed_and_is_undecided_comes_before_the_number(args: tuple[str, ...], field: str) -> None:
+def test_the_answer_comes_first_and_remarks_are_counted(args: tuple[str, ...], field: str) -> None:
     lines = call("forecast", *args).stdout.splitlines()
-    loaded = Forecast.load(args[1])
+    assert not lines[0].startswith("- ")
+    remarks = [line for line in call("forecast", "show", args[1]).stdout.splitlines() if line.startswith("- ")]
+    assert lines[-1] == f"({len(remarks)} remarks: nqm forecast show {args[1]})"
+    assert not set(remarks) & set(lines)
+
+
+@pytest.mark.parametrize("file", ["forecast.json", "sizes.json"])
+def test_all_remarks_are_shown(file: str) -> None:
+    lines = call("forecast", "show", file).stdout.splitlines()
+    loaded = Forecast.load(file)
     said = [*loaded.remarks, *loaded.undecided]
     assert said
-    count = next(i for i, line in enumerate(lines) if not line.startswith("- "))
-    before, after = lines[:count], lines[count:]
-    for sentence in said:
-        assert f"- {sentence}" in before
-    for log in loaded.logs:
-        for remark in log.remarks:
-            assert any(line.endswith(remark) for line in before)
-    assert any(character.isdigit() for character in "".join(after))  # The number follows.
+    assert all(f"- {sentence}" in lines for sentence in said)
+    for remark in {remark for log in loaded.logs for remark in log.remarks}:
+        assert sum(line.endswith(remark) for line in lines) == 1
+    assert [line.split()[0] for line in lines if line.endswith((" yes", " no"))] == [
+        r["parameter"] for r in loaded.table()
+    ]
 
 
 @pytest.mark.slow
@@ -192,7 +202,7 @@ def test_predict_is_that_of_the_library(found: Forecast) -> None:
     rows = rows_of(call(*args, "--csv", "-").stdout)
     assert [float(row["loss"]) for row in rows] == outlook.loss.tolist()
     end = f"loss {outlook.loss[-1]:#.5g} after 24,000 steps; 90% of such runs end between {outlook.low[-1]:#.5g} and "
-    assert call(*args).stdout.strip().endswith(end + f"{outlook.high[-1]:#.5g}")
+    assert call(*args).stdout.splitlines()[0] == end + f"{outlook.high[-1]:#.5g}"
     short = strict(call(*args, "--steps", "22k", "--json").stdout)
     assert short["steps"][-1] == 22_000
 
@@ -221,7 +231,7 @@ def test_best_is_that_of_the_library_in_every_form(found: Forecast) -> None:
         assert f"{row['loss']:#.5g}" in text
     as_text = call(*args, "--as", "text")
     assert as_text.stdout == plan.text() + "\n"
-    assert found.undecided[0] in as_text.stderr  # Standard output has the schedule alone.
+    assert as_text.stderr == "(5 remarks: nqm forecast show forecast.json)\n"  # Standard output has the schedule alone.
     assert parse_schedule(as_text.stdout.strip()).steps == 6000
     assert call(*args, "--as", "csv").stdout == call(*args, "--csv", "-").stdout == plan.to_csv()
     snippet = call(*args, "--as", "torch").stdout
@@ -259,7 +269,7 @@ def test_length_is_that_of_the_library(found: Forecast) -> None:
     for row in by_length.table():
         assert f"{row['loss']:#.5g}" in text
     more = f"the loss would be {by_length.gain[-1]:.4f} lower than after 12,000 steps"
-    assert text.rstrip().endswith(more)
+    assert text.splitlines()[0].endswith(more)
 
 
 def test_batch_sizes_of_megatron(here: Path) -> None:
@@ -379,8 +389,11 @@ def test_many_remarks_are_grouped_and_cut(tmp_path: Path, monkeypatch: pytest.Mo
     t = np.arange(10, 400, 10)
     logs = [Log(t, 2 + 1 / np.sqrt(t), 0.1, optimizer="SGD", name=f"run {i}", remarks=("All alike.", f"Only {i}."))
             for i in range(20)]  # fmt: skip
-    forecast(logs).save("many.json")
-    lines = call("forecast", "predict", "many.json", "--schedule", "constant(300)").stdout.splitlines()
-    assert lines[0] == "- all logs: All alike."
-    assert lines[1] == "- run 0: Only 0."
-    assert "- 9 more sentences on single logs are in the file of the forecast." in lines
+    found = forecast(logs)
+    found.save("many.json")
+    lines = remarks_of(found, 12)
+    assert lines[:2] == ["all logs: All alike.", "run 0: Only 0."]
+    assert lines[12] == "nqm forecast show prints 9 more sentences on single logs"
+    shown = call("forecast", "show", "many.json").stdout.splitlines()
+    assert [line for line in shown if line.startswith("- ")] == [f"- {sentence}" for sentence in remarks_of(found)]
+    assert "- run 19: Only 19." in shown

@@ -1,0 +1,36 @@
+"""How text reaches a terminal: lines are broken between words where the terminal ends. A pipe gets them whole."""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+import sys
+from collections.abc import Iterable
+
+import click
+
+from ..show.layout import wrapped
+
+NARROWEST_SCREEN = 20  # Some terminals say that they have 0 or 1 columns.
+
+
+def screen_width(err: bool = False) -> float:
+    """The columns of the terminal; a pipe or a file has no end, so that nothing wraps there."""
+    stream = sys.stderr if err else sys.stdout
+    return max(shutil.get_terminal_size().columns, NARROWEST_SCREEN) if stream.isatty() else math.inf
+
+
+def say(text: str, err: bool = False) -> None:
+    """Print text. What does not fit a line goes on below its beginning, and behind the dash of a remark."""
+    width = screen_width(err)
+    for line in text.split("\n"):
+        margin = re.match(r" *(- )?", line)
+        indent = " " * margin.end() if margin else ""
+        click.echo("\n".join(wrapped(line, width, indent)), err=err)
+
+
+def remark(sentences: Iterable[str], err: bool = False) -> None:
+    """Print sentences as remarks, each behind a dash."""
+    for sentence in sentences:
+        say(f"- {sentence}", err)
