@@ -29,7 +29,7 @@ from results_tables import kfac_table, results_tables, summary_table, verdict_ta
 
 from nqm.paper.claims import CLAIMS, Checked, Measured, run_all
 from nqm.paper.claims.fisher_stabilises import judged
-from nqm.paper.claims.page import summary
+from nqm.paper.claims.page import in_order, summary
 from nqm.paper.network_studies import names, table_of
 from nqm.show.numbers import percent
 from nqm.show.tables import Table, distinct, markdown
@@ -60,11 +60,13 @@ CLAIMS_HEAD = """\
 
 # Claims
 
-`nqm claims` measures what Zhang et al. (2019) claim, and what Li et al. (2024) and Marek et al. (2025) say of Adam. For each
-claim it prints the statement, what was measured, the number, and the verdict. The verdict follows from the number and a
-tolerance, and the reason for the tolerance is given. Random numbers are seeded. `nqm claims --out claims` writes a picture of
-each claim and one page with all of them, as Markdown and as a single HTML file, in one or two minutes on two cores. The claims
-about networks need the extra `nets`. Without it they are omitted, and the summary says so:
+`nqm claims` measures what Zhang et al. (2019) claim, and some claims of other works and of our own, which are named and counted
+apart. For each claim it prints the statement, whose it is, what was measured, the number, and the verdict. The verdict follows
+from the number and a tolerance, and the reason for the tolerance is given. "Not tested" means that a measurement cannot decide the
+statement, whatever its number. An identity is true by definition, and its measurement checks the code. Random numbers are seeded.
+
+`nqm claims --out claims` writes a picture of each claim and one page with all of them, as Markdown and as a single HTML file, in one
+or two minutes on two cores. The claims about networks need the extra `nets`. Without it they are omitted, and the summary says so:
 {networks}.
 
 ```sh
@@ -72,9 +74,9 @@ nqm claims --list
 nqm claims stationary_covariance preconditioning_before_after --turn
 ```
 
-Every claim rests on assumptions, called its premises. Each claim names one premise that, if it is changed, changes the verdict.
-`--turn` also measures the claim with that premise changed, and `--premise NAME=VALUE` measures it with a premise of your own. In
-Python, premises are arguments:
+Every claim rests on assumptions, called its premises. Most claims name one premise that, if it is changed, changes the verdict.
+`--turn` also measures these claims with that premise changed, and `--premise NAME=VALUE` measures a claim with a premise of your own.
+In Python, premises are arguments:
 
 ```python
 >>> from nqm.paper.claims import check
@@ -99,11 +101,12 @@ being listed anywhere.
 
 | name | what it is |
 |---|---|
-| `STATEMENT`, `SOURCE` | what is claimed, and where |
+| `STATEMENT`, `ORIGIN`, `SOURCE` | what is claimed, by whom (`PAPER`, `OWN`, or another work with its year), and where |
 | `measure(...)` | takes the premises as arguments and returns a `Measured`: table, number, tolerance, verdict |
 | `study` | an optional argument of `measure`, which shares tuned sweeps and schedules with other claims |
 | `draw(table)` | draws the picture from the table alone |
-| `TURN` | the premise that changes the verdict: its description and its arguments |
+| `TURN` | optional: a premise that changes the verdict: its description and its arguments |
+| `IDENTITY` | optional: why the statement is true by definition |
 | `NEEDS` | optional: a module, and the extra that installs it: `("torch", "nets")`; without it the claim says what to install |
 """
 
@@ -111,10 +114,10 @@ being listed anywhere.
 def claims_page(checked: list[Checked]) -> str:
     """The claims in a table: the statement, the number, the verdict, and the verdict with the premise changed."""
     rows = [
-        (f"`{c.claim.name}`", c.claim.statement, f"{c.measured.number:.3g}", c.measured.sentence, _turned(c))
-        for c in checked
+        (f"`{c.claim.name}`", c.claim.statement, c.claim.origin, f"{c.measured.number:.3g}", _verdict(c), _turned(c))
+        for c in in_order(checked)
     ]
-    table = markdown(["name", "claim", "number", "verdict", "with the premise changed"], rows)
+    table = markdown(["name", "claim", "said by", "number", "verdict", "with the premise changed"], rows)
     numbers = "\n".join(
         f"- `{c.claim.name}`: {c.measured.what}; the tolerance is {c.measured.tolerance:.3g}." for c in checked
     )
@@ -124,8 +127,13 @@ def claims_page(checked: list[Checked]) -> str:
     return "\n\n".join([head.rstrip(), summary(checked), table, what, block("fisher", fisher_sentence()), CLAIMS_TAIL])
 
 
+def _verdict(one: Checked) -> str:
+    return one.measured.sentence + ("; an identity" if one.claim.identity else "")
+
+
 def _turned(one: Checked) -> str:
-    assert one.turned is not None
+    if one.turned is None:
+        return "-"
     return f"{one.claim.turned_by}: {one.turned.sentence}"
 
 
@@ -156,11 +164,12 @@ def fisher_sentence() -> str:
 
 
 def fisher_verdict() -> str:
-    """The verdict on ResNet8 with both numbers behind it."""
+    """The verdict on ResNet8 with the numbers behind it."""
     found, after = fisher(), CLAIMS["fisher_stabilises"].premises["after"]
     drift = max(abs(row["trace_ratio"] - 1) for row in found.table if row["before"] >= after)
     return (
-        f'On ResNet8 the verdict is "{found.verdict.value}": from epoch {after:g} on the alignment of one checkpoint with the next '
+        f'On ResNet8 the verdict is "{found.verdict.value}": {found.when}. '
+        f"From epoch {after:g} on the alignment of one checkpoint with the next "
         f"goes down to {found.number:.2f}, against {found.tolerance:g}, and the trace changes by up to {percent(drift)}."
     )
 

@@ -220,13 +220,6 @@ def at_the_edge() -> float:
     return found.schedule.lengths[0] / found.steps
 
 
-def claims_counted() -> list[int]:
-    """How many claims there are, and how many hold, hold with qualifications, and do not hold."""
-    found = re.search(r"^Of (\d+) claims,? (\d+) hold\D+(\d+)\D+(\d+)", (ROOT / "docs/claims.md").read_text(), re.M)
-    assert found is not None
-    return [int(n) for n in found.groups()]
-
-
 LEAST_SQUARES = LeastSquares(PAPER, label_noise=1.0)
 REGRESSION_SIZES = (1, 4, 16, 64, 1024)
 CELLS = "| {} | {} | {} | {} | {} |"

@@ -26,7 +26,6 @@ from computed import (
     at_the_edge,
     batch_size_schedule,
     carried,
-    claims_counted,
     critical,
     digits_fit,
     errors,
@@ -157,7 +156,6 @@ NUMBERS = [
         README, "averaging the weights makes SGD {} times as fast; at 1,048,576 it gains {}%.",
         lambda: [steps("SGD", 4) / steps("EMA(SGD)", 4), 100 - 100 * steps("EMA(SGD)", 2**20) / steps("SGD", 2**20)],
     ),
-    Prose(README, "of {} claims {} hold, {} hold with qualifications and {} do not", claims_counted),
     Prose(RESULTS, "at most {}% below and {}% above", step_errors),
     Prose(
         README, "{} curvature products and {} full gradients",

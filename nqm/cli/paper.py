@@ -61,7 +61,7 @@ def paper(folder: str, only: tuple[str, ...], sink: Sink) -> None:
 @click.argument("chosen", metavar="[NAME]...", nargs=-1, type=CLAIM)
 @flag("--list listing", "List the claims and measure none.")
 @option("--out folder DIR", "Write pictures, and one page as claims.md and claims.html.", click.Path(file_okay=False))
-@flag("--turn", "Measure each claim again under the changed premise that turns its verdict.")
+@flag("--turn", "Measure each claim again under the premise that turns its verdict, if one is known.")
 @option("--premise premises NAME=VALUE", "Measure one claim with this premise; may be repeated.", multiple=True)
 @options.sink(csv=True)
 def claims(
@@ -69,7 +69,7 @@ def claims(
 ) -> None:
     """Measure the claims of Zhang et al. (2019), and print for each the statement, the measured number and the verdict.
 
-    Two claims about Adam are those of later works, which are named with them.
+    Each says whose it is: the paper's, that of another work, which is named with its year, or our own. They are counted apart.
 
     Without a NAME, all claims are measured, in several processes. A verdict follows from the number and a tolerance, whose
     reason is given. Random numbers are seeded. With --out, finished claims are kept if you interrupt the command; the same
@@ -131,7 +131,7 @@ def _show_checked(found: Sequence[Checked]) -> None:
 
     for one in found:
         click.secho(one.claim.name, bold=True)
-        for name, text in [("claim", one.claim.statement), *entries(one)]:
+        for name, text in [("claim", one.claim.statement), ("said by", one.claim.origin), *entries(one)]:
             _show_entry(name, text)
         click.echo()
     say(f"{summary(found)} {left_out(found)}".rstrip())
@@ -140,7 +140,8 @@ def _show_checked(found: Sequence[Checked]) -> None:
 def _show_claims(claims: Iterable[Claim]) -> None:
     for claim in claims:
         click.secho(claim.name, bold=True)
-        _show_entry("", claim.statement + (f" ({claim.missing})" if claim.missing else ""))
+        more = "".join(f" ({note})" for note in (claim.origin, claim.missing) if note)
+        _show_entry("", claim.statement + more)
 
 
 def _show_entry(name: str, text: str) -> None:

@@ -34,13 +34,15 @@ def write(parts: Mapping[str, Part], figures: Mapping[str, Drawing], study: Pape
     found = [verdict for _, findings, _ in parts.values() for *_, verdict in findings]
     held, partly, failed = (found.count(verdict.name) for verdict in JUDGED)
     undecided = found.count(Verdict.open.name)
+    untested = found.count(Verdict.untested.name)
     rest = f"; {undecided} about networks are not decided" if undecided else ""
+    rest += f"; {untested} {'is' if untested == 1 else 'are'} not tested by what is measured here" if untested else ""
     text = [
         "# The noisy quadratic figures of Zhang et al. (2019)",
         "Every number about the model was computed when this file was written; none is copied. Numbers about real networks come "
         "from studies that were made before. Statements are those of "
         "*Which Algorithmic Choices Matter at Which Batch Sizes? Insights From a Noisy Quadratic Model* (NeurIPS 2019, "
-        "arXiv 1907.04164), of works that it cites, of later ones about Adam, or what its figures suggest, in our words.",
+        "arXiv 1907.04164) or what its figures suggest, in our words, unless another work is named with them, or they are our own.",
         f"The instance: {spectrum.dim:,.0f} modes with curvature h_i = 1/i, gradient noise C = H, start theta_0 ~ "
         f"N(0, I), tr H = {spectrum.trace:.6f}, initial loss {spectrum.initial_loss:.6f}, target {TARGET:g}. "
         "Here the spectrum is exact, hyper-parameters are tuned continuously and steps are counted to the true first "

@@ -29,7 +29,7 @@ th:first-child, td:first-child, td.text, th.text { text-align: left; white-space
 pre { overflow-x: auto; padding: .8rem; border: 1px solid var(--line); border-radius: 4px; font-size: 13px; }
 blockquote { margin: .5rem 0; padding-left: 1rem; border-left: 3px solid #0072B2; font-size: 1.1rem; }
 dt { font-weight: 600; float: left; clear: left; width: 6.5rem; } dd { margin: 0 0 .4rem 7rem; }
-.holds { color: #009e73; } .partly { color: #b87800; } .fails { color: #d55e00; } .quiet { color: var(--quiet); }
+.holds { color: #009e73; } .partly { color: #b87800; } .fails { color: #d55e00; } .open, .untested, .quiet { color: var(--quiet); }
 """
 
 

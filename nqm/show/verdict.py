@@ -7,12 +7,16 @@ from enum import Enum
 
 
 class Verdict(Enum):
-    """Whether the measured numbers support a statement."""
+    """Whether the measured numbers support a statement.
+
+    ``open`` is for measurements that could decide and have not yet; ``untested`` for those that cannot decide, whatever their number.
+    """
 
     holds = "holds"
     partly = "holds in part"
     fails = "not supported"
     open = "not decided"
+    untested = "not tested"
 
     @classmethod
     def of(cls, *checks: bool) -> Verdict:

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 import nqm.paper.claims
 from nqm.cli import main
 from nqm.paper.claims import CLAIMS, run_all
-from nqm.paper.claims.base import Claim, Measured
+from nqm.paper.claims.base import OWN, PAPER, Claim, Measured
 from nqm.paper.claims.collect import Checked
 from nqm.paper.claims.page import as_html, as_markdown, summary
 from nqm.show.verdict import Verdict
@@ -65,14 +65,39 @@ def test_text_of_a_claim_cannot_break_the_page(tmp_path: Path) -> None:
     (tmp_path / "tricky.png").write_bytes(b"picture")
     table = [{"a|b": "<x>", "n": float(i)} for i in range(40)]
     tricky = Measured(table, 2.0, "a < b", "It is <b>.", 1.0, "a & b", Verdict.fails, when="x < y")
-    one = Checked(Claim("tricky", "1 < 2 & 3.", "<nowhere>", lambda: tricky, lambda table: None), tricky, 0.1)  # type: ignore[arg-type]
+    one = Checked(
+        Claim("tricky", "1 < 2 & 3.", "Some & one (2020)", "<nowhere>", lambda: tricky, lambda table: None), tricky, 0.1
+    )  # type: ignore[arg-type]
     page = as_html([one], tmp_path)
     assert "<x>" not in page
     assert "&lt;x&gt;" in page
     assert "1 &lt; 2 &amp; 3." in page
     assert "12 of 40 rows" in page
+    assert "Said by Some &amp; one (2020), &lt;nowhere&gt;." in page
     assert "12 of 40 rows" in as_markdown([one])
-    assert summary([one]) == "Of 1 claim, 0 hold, 0 hold with qualifications and 1 does not."
+    assert summary([one]) == "Of 1 claim of other works, 1 does not hold."
+
+
+def made(verdict: Verdict, origin: str, identity: str = "") -> Checked:
+    """A claim with a verdict, of somebody."""
+    found = Measured([{"x": 1.0}], 1.0, "a number", "It was measured.", 0.1, "a reason", verdict, when="it rains")
+    about = Claim("one", "It is.", origin, "somewhere", lambda: found, lambda table: None, identity=identity)  # type: ignore[arg-type]
+    return Checked(about, found, 0.1)
+
+
+def test_counts_of_the_paper_of_other_works_and_of_our_own_are_apart() -> None:
+    found = [
+        made(Verdict.fails, OWN), made(Verdict.holds, PAPER), made(Verdict.holds, PAPER, "by definition"),
+        made(Verdict.partly, PAPER), made(Verdict.untested, PAPER), made(Verdict.untested, "Li et al. (2024)"),
+    ]  # fmt: skip
+    assert summary(found) == (
+        "Of 4 claims of the paper, 2 hold (1 is an identity), 1 holds with qualifications and 1 is not tested. "
+        "Of 1 claim of other works, 1 is not tested. Of 1 claim of our own, 1 does not hold."
+    )
+    text = as_markdown(found)
+    assert text.index("Said by Zhang et al. (2019)") < text.index("Said by Li et al. (2024)") < text.index("Our own: ")
+    assert "- identity: by definition; the measurement checks the code" in text
+    assert "**not tested: it rains**" in text
 
 
 def test_a_folder_that_cannot_be_made_is_refused_first(tmp_path: Path) -> None:
@@ -91,16 +116,18 @@ def test_one_claim_in_words_and_as_json() -> None:
     for words in (
         "stationary_covariance\n",
         "  claim      Run at",
+        "  said by    Zhang et al. (2019)\n",
         "  verdict    holds within 0.5%",
         "  turned     if",
     ):
         assert words in result.stdout
-    assert result.stdout.endswith("Of 1 claim, 1 holds, 0 hold with qualifications and 0 do not.\n")
+    assert result.stdout.endswith("Of 1 claim of the paper, 1 holds.\n")
     found = json.loads(call("claims", "stationary_covariance", "--json").stdout)["claims"][0]
     assert found["name"] == "stationary_covariance"
     assert found["verdict"] == "holds"
     assert found["number"] == pytest.approx(0.005)
     assert found["turned"] is None
+    assert found["origin"] == "Zhang et al. (2019)"
     assert len(found["table"]) > 50
 
 

@@ -1,4 +1,4 @@
-"""The claims of Zhang et al. (2019), and later ones about Adam, each measured, with a verdict.
+"""The claims of Zhang et al. (2019), some of other works, and our own, each measured, with a verdict.
 
 `check` measures one claim, `run_all` measures all. Each file of this package that has a ``STATEMENT`` is one `Claim`;
 `CLAIMS` lists them.
@@ -59,7 +59,7 @@ def run_all(
     ----------
     only : names of the claims to measure; by default all claims whose requirements are installed.
     folder : where to write; it is created if necessary.
-    turn : measure each claim again with the premise that changes its verdict.
+    turn : measure each claim again with the premise that changes its verdict, if one is known.
     premises : other premises, if one claim alone is measured.
     progress : called with the number of claims done and their total.
     study : a study with other batch sizes than the paper's.

@@ -12,10 +12,11 @@ from ...show.verdict import Verdict
 from ...types import Array
 from ..drawing import level
 from ..instance import POWERS, PaperStudy, preconditioned
-from .base import Measured
+from .base import OWN, Measured
 
 STATEMENT = "The preconditioner H^-1/2 stands for Adam: both take the same number of tuned steps at every batch size."
-SOURCE = "on preconditioning, where p = 1/2 stands for Adam"
+ORIGIN = OWN
+SOURCE = "a sharper form of the paper's reading of p = 1/2 as Adam"
 TURN = ("the noise has the same variance on every mode", {"noise_exponent": 0.0})
 TOLERANCE = 0.05
 HALF = 0.5
@@ -46,7 +47,8 @@ def measure(
             table.append(row | {f"p = {p:g}": steps for p, steps in zip(POWERS, ideal, strict=True)})
     sizes, ratio, power = (column(table, name) for name in ("batch_size", "ratio", "power"))
     held = np.abs(ratio - 1) <= TOLERANCE
-    other = "" if noise_exponent is None else f"the noise has variance i^-{noise_exponent:g} on mode i, "
+    variance = f"variance i^-{noise_exponent:g} on mode i" if noise_exponent else "the same variance on every mode"
+    other = "" if noise_exponent is None else f"the noise has {variance}, "
     return Measured(
         table, abs(float(ratio[0]) - 1), "distance from 1 of Adam's steps over those of H^-1/2, at the smallest batch size",
         f"At B = {_sizes(sizes)} Adam takes {spelled(ratio)} times the steps of H^-1/2. The power p that takes as many steps as "

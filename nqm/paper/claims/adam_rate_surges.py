@@ -21,7 +21,8 @@ STATEMENT = (
     "Adam's best learning rate rises as the square root of the batch size, and falls again beyond a peak near the gradient "
     "noise scale."
 )
-SOURCE = "by Li et al. (2024), Surge phenomenon in optimal learning rate and batch size scaling"
+ORIGIN = "Li et al. (2024)"
+SOURCE = "Surge phenomenon in optimal learning rate and batch size scaling"
 TURN = ("the axes of the curvature are not Adam's coordinates", {"axes": "random"})
 TOLERANCE = 0.05
 SLOPE_TOLERANCE = 0.05

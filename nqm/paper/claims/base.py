@@ -17,6 +17,9 @@ from ...text.values import parse_number
 from ...types import Wrong, unknown
 from ..instance import PaperStudy
 
+PAPER = "Zhang et al. (2019)"
+OWN = "nqm"
+"""Origins of claims; any other origin is the name and the year of another work."""
 Premises = Mapping[str, object]
 """The assumptions of a claim, by name: numbers, words, or an optimizer."""
 
@@ -33,7 +36,7 @@ class Measured:
     tolerance, reason : how far the number may be from what the claim says, and the reason for this tolerance.
     verdict : the verdict that follows from the number and the tolerance.
     within : how closely or where the claim holds, as in "holds within ...".
-    when : where the claim does not hold, as in "does not hold when ...".
+    when : where the claim does not hold, as in "does not hold when ..."; or why it is not tested, as in "not tested: ...".
     """
 
     table: Table
@@ -48,11 +51,15 @@ class Measured:
 
     def __post_init__(self) -> None:
         if self.verdict is not Verdict.holds and not self.when:
-            raise Wrong(f"a verdict of {self.verdict.value!r} needs `when`: where the claim does not hold")
+            raise Wrong(
+                f"a verdict of {self.verdict.value!r} needs `when`: where the claim does not hold, or why it is not tested"
+            )
 
     @property
     def sentence(self) -> str:
-        """The verdict as a sentence: holds, holds within ..., does not hold when ..."""
+        """The verdict as a sentence: holds, holds within ..., does not hold when ..., not tested: ..."""
+        if self.verdict is Verdict.untested:
+            return f"{self.verdict.value}: {self.when}"
         holds = f"holds within {self.within}" if self.within else "holds"
         fails = f"does not hold when {self.when}"
         return {Verdict.holds: holds, Verdict.partly: f"{holds}; {fails}", Verdict.fails: fails}[self.verdict]
@@ -68,35 +75,43 @@ class Measured:
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of the authors, or one that a reader may take from their figures, that can be measured.
+    """A statement that can be measured.
 
-    It is a module of this package with ``STATEMENT``; ``SOURCE``, where the authors say it; ``measure(...)``, whose arguments
-    are the premises of the claim; ``draw(table)``; and ``TURN``, the description of a premise that changes the verdict,
-    with its arguments. An argument ``study`` of ``measure`` is a `PaperStudy`, which gives the problem and the batch sizes.
-    ``NEEDS`` names a module that the claim needs, and the extra that installs it.
+    It is a module of this package with ``STATEMENT``; ``ORIGIN``, who says it: `PAPER`, `OWN`, or another work with its year;
+    ``SOURCE``, where it is said; ``measure(...)``, whose arguments are the premises of the claim; and ``draw(table)``. An
+    argument ``study`` of ``measure`` is a `PaperStudy`, which gives the problem and the batch sizes. It may have ``TURN``, the
+    description of a premise that changes the verdict, with its arguments; ``IDENTITY``, why the statement is true by definition, so
+    that its measurement checks the code alone; and ``NEEDS``, a module that the claim needs, and the extra that installs it.
     """
 
     name: str
     statement: str
+    origin: str
     source: str
     measure: Callable[..., Measured] = field(repr=False)
     draw: Callable[[Table], Figure] = field(repr=False)
     turned_by: str = ""
     turn: Premises = field(default_factory=dict)
+    identity: str = ""
     needs: tuple[str, str] | None = None
 
     @classmethod
     def of(cls, module: ModuleType) -> Claim:
-        turned_by, turn = module.TURN
+        turned_by, turn = getattr(module, "TURN", ("", {}))
         return cls(
-            name=module.__name__.rsplit(".", 1)[-1], statement=module.STATEMENT, source=module.SOURCE,
+            name=module.__name__.rsplit(".", 1)[-1], statement=module.STATEMENT, origin=module.ORIGIN, source=module.SOURCE,
             measure=module.measure, draw=module.draw, turned_by=turned_by, turn=turn,
-            needs=getattr(module, "NEEDS", None),
+            identity=getattr(module, "IDENTITY", ""), needs=getattr(module, "NEEDS", None),
         )  # fmt: skip
 
     @property
     def title(self) -> str:
         return self.name.replace("_", " ").capitalize()
+
+    @property
+    def said(self) -> str:
+        """Who says it, and where."""
+        return f"Our own: {self.source}." if self.origin == OWN else f"Said by {self.origin}, {self.source}."
 
     @property
     def missing(self) -> str:
@@ -117,8 +132,11 @@ class Claim:
         return "study" in inspect.signature(self.measure).parameters
 
     def to_dict(self) -> Row:
-        """The statement and where it is made, as ``--list --json`` prints them."""
-        return {"name": self.name, "statement": self.statement, "source": self.source, "needs": self.missing or None}
+        """The statement, who makes it and where, as ``--list --json`` prints them."""
+        return {
+            "name": self.name, "statement": self.statement, "origin": self.origin, "source": self.source,
+            "identity": self.identity or None, "needs": self.missing or None,
+        }  # fmt: skip
 
     def check(self, study: PaperStudy | None = None, **premises: object) -> Measured:
         """Measure the claim, with other premises where they are given."""
@@ -169,4 +187,5 @@ class Claim:
     def finding(self, study: PaperStudy | None = None, **premises: object) -> Finding:
         """The claim as a line of a report."""
         found = self.check(study, **premises)
-        return Finding(self.statement, found.told, found.verdict)
+        whose = "" if self.origin == PAPER else " (our own)" if self.origin == OWN else f" ({self.origin})"
+        return Finding(f"{self.statement}{whose}", found.told, found.verdict)

@@ -46,12 +46,12 @@ def collect(
     tasks = {
         (c.name, again): _Task(c, {**(premises or {}), **(c.turn if again else {})}, study, parts, again)
         for c in claims
-        for again in (False, True)[: 1 + turn]
+        for again in (False, True)[: 1 + (turn and bool(c.turn))]
     }
     pictures = []
     for c in claims:
         measured, seconds = tasks[c.name, False].result()
-        turned = tasks[c.name, True].result()[0] if turn else None
+        turned = tasks[c.name, True].result()[0] if turn and c.turn else None
         if folder and study.pool:
             pictures.append(study.pool.submit(_draw, c, measured.table, folder / f"{c.name}.png"))
         elif folder:

@@ -8,13 +8,16 @@ from ...show.chart import GREY, PALETTE, Figure, Line, Panel, chart
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ..instance import POWERS, PaperStudy
-from .base import Measured
+from .base import OWN, Measured
 
 STATEMENT = (
     "SGD leaves perfect scaling where its best learning rate meets the edge of stability, at a batch size of about "
     "tr(P^-1 C) / (2 max(h / P) target) for the preconditioner P = H^p."
 )
-SOURCE = "on the best learning rate, as Figure 4a suggests it: linear in B until it meets its limit"
+ORIGIN = OWN
+SOURCE = (
+    "a formula that follows from the paper's Figure 4a, where the best rate is linear in B until it meets its limit"
+)
 TURN = ("momentum is added", {"optimizer": HeavyBall()})
 TOLERANCE = 2.0
 PLAIN = SGD()

@@ -12,10 +12,14 @@ from ...show.tables import Table, column, distinct, rows_of
 from ...show.verdict import Verdict
 from ..drawing import level
 from ..instance import instance
-from .base import Measured
+from .base import PAPER, Measured
 
 STATEMENT = "H may be taken diagonal without loss of generality: SGD, heavy ball and Nesterov do the same in any basis."
+ORIGIN = PAPER
 SOURCE = "on the model: H and C are diagonal"
+IDENTITY = (
+    "these steps are linear in the gradient with the same numbers for all weights, and so commute with a rotation"
+)
 LINEAR = {"SGD": SGD(0.5), "heavy ball": HeavyBall(0.2, 0.9), "Nesterov": Nesterov(0.2, 0.9)}
 OTHERS = {"Adam": Adam(0.05, 0.9), "sign descent": Sign(0.02)}
 TURN = ("the optimizer treats each coordinate by itself, as Adam and sign descent do", {"optimizers": OTHERS})

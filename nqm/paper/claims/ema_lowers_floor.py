@@ -11,11 +11,11 @@ from ...show.numbers import spelled
 from ...show.tables import Table, column, distinct
 from ...show.verdict import Verdict
 from ..instance import instance
-from .base import Measured
+from .base import PAPER, Measured
 
 STATEMENT = "An exponential moving average of the weights lowers the steady-state risk."
+ORIGIN = PAPER
 SOURCE = "on exponential moving averages"
-TURN = ("the average has no memory", {"decay": 0.0})
 ROUNDING = 1e-9  # Floors that differ by less than this, relative to their size, are equal.
 METHODS = {"SGD, lr 0.1": SGD(0.1), "SGD, lr 1": SGD(1.0), "heavy ball, lr 0.1, momentum 0.9": HeavyBall(0.1, 0.9)}
 DECAYS = (0.0, *(1 - 2.0 ** -np.arange(1.0, 14.1)))

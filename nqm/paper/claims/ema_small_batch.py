@@ -8,11 +8,11 @@ from ...show.tables import Table, column, distinct
 from ...show.verdict import Verdict
 from ..drawing import curves, keys, level
 from ..instance import POWERS, WITH_AVERAGE, PaperStudy
-from .base import Measured
+from .base import PAPER, Measured
 
 STATEMENT = "An average of the weights saves steps at small batch sizes, and nothing at large ones."
+ORIGIN = PAPER
 SOURCE = "on exponential moving averages, with Figure 3b"
-TURN = ("there is hardly any noise at the smaller batch size either", {"small": 2**20})
 SAVES, NOTHING = 0.9, 0.95  # An average saves steps below the first share of SGD's steps, and nothing above the second.
 
 

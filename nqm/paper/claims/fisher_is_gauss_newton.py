@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from .base import Measured
+from .base import PAPER, Measured
 from .nets import NETS, compared, distances, draw_distances
 
 if TYPE_CHECKING:
@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
 STATEMENT = "For networks with a softmax and cross entropy the Fisher matrix is the Gauss-Newton matrix."
 NEEDS = NETS
+ORIGIN = PAPER
 SOURCE = "on the curvature of networks"
+IDENTITY = (
+    "for a softmax with cross entropy the Hessian in the outputs is the covariance of their gradients under the model"
+)
 TURN = ("the targets are those of the data: the empirical Fisher matrix", {"targets": "data"})
 NAMES = {"fisher": "Fisher matrix", "empirical": "empirical Fisher matrix", "hessian": "Hessian"}
 draw = partial(draw_distances, names=NAMES)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from .base import Measured
+from .base import PAPER, Measured
 from .nets import NETS, compared, distances, draw_distances
 
 if TYPE_CHECKING:
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 STATEMENT = "The Hessian of the loss of the linearised network is the Gauss-Newton matrix of the network."
 NEEDS = NETS
+ORIGIN = PAPER
 SOURCE = "on the curvature of networks"
+IDENTITY = "the second derivative of a linear output is zero, so the Hessian has the Gauss-Newton term alone"
 TURN = ("the network is not linearised", {"linearised": False})
 NAMES = {"linearised": "Hessian of the linearised network", "network": "Hessian of the network"}
 draw = partial(draw_distances, names=NAMES)

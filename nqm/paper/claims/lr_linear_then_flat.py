@@ -15,9 +15,10 @@ from ...show.verdict import Verdict
 from ...types import Array
 from ..drawing import curves, keys
 from ..instance import POWERS, PaperStudy
-from .base import Measured
+from .base import PAPER, Measured
 
 STATEMENT = "SGD's best learning rate grows linearly with batch size, then stays flat."
+ORIGIN = PAPER
 SOURCE = "on the best learning rate, with Figure 4a"
 TURN = ("every batch size is below the critical one", {"batch_sizes": (4, 16, 64)})
 TOLERANCE = 0.05

@@ -14,12 +14,13 @@ from ...show.numbers import percent
 from ...show.tables import Table, column, distinct
 from ...show.verdict import Verdict
 from ..drawing import level
-from .base import Measured
+from .base import PAPER, Measured
 
 STATEMENT = (
     "At small batch sizes, where learning rates are small, learning rate and momentum are interchangeable: heavy ball "
     "at lr (1 - momentum) runs like SGD at lr."
 )
+ORIGIN = PAPER
 SOURCE = "on momentum"
 TURN = ("the learning rate is large", {"settings": ((0.1, 0.9), (0.05, 0.99))})
 SETTINGS = ((0.001, 0.5), (0.001, 0.9), (0.01, 0.9))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 
 from ...optimizers import SGD
@@ -15,34 +13,29 @@ from ..instance import PaperStudy
 from .base import Measured
 
 STATEMENT = "Steps and examples trade along the hyperbola (S / Smin - 1)(E / Emin - 1) = 1."
-SOURCE = "on critical batch sizes, after McCandlish et al. (2018)"
-TURN = ("the gradient noise scale stays what it is during a run", {"noise_scale": "constant"})
+ORIGIN = "McCandlish et al. (2018)"
+SOURCE = "An empirical model of large-batch training, which the paper cites"
 TOLERANCE = 0.1
 FRACTION = 1 / 64  # At this fraction of the smallest batch size, examples are within 1e-3 of the fewest possible.
 
 
-def measure(study: PaperStudy, noise_scale: Literal["exact", "constant"] = "exact") -> Measured:
+def measure(study: PaperStudy) -> Measured:
     """The product (S / Smin - 1)(E / Emin - 1) along SGD's tuned curve.
 
-    Parameters
-    ----------
-    noise_scale : "exact" takes the curve of tuned SGD. "constant" takes McCandlish et al.'s model of the curve, in which a
-        step at the best rate gains 1 / (1 + B_noise / B) of what it gains without noise, with a constant B_noise.
+    McCandlish et al. derive it for a step at the best rate that gains 1 / (1 + B_noise / B) of what it gains without noise. With a
+    constant B_noise the product is 1 by definition; here B_noise grows as the loss falls.
     """
     smallest = min(study.batch_sizes) * FRACTION
     found, few = study.ask([study.to_sweep(SGD()), study.to_sweep(SGD(), batch_sizes=[smallest])])
     sizes, steps, fewest = found.batch_sizes, found.steps, float(few.examples[0])
-    if noise_scale == "constant":
-        steps = found.smallest_steps + fewest / sizes  # Smin (1 + B_noise / B) with B_noise = Emin / Smin
     s, e = steps / found.smallest_steps - 1, steps * sizes / fewest - 1
     product = s * e
     table = rows_of({"batch_size": sizes, "steps_excess": s, "examples_excess": e, "product": product})
     off = float(np.max(np.abs(product - 1)))
     return Measured(
         table, off, "largest distance of the product from 1",
-        f"Along the curve{' of that model' if noise_scale == 'constant' else ' of tuned SGD'}, with Emin at "
-        f"B = {smallest:g} and Smin at an infinite batch, the product runs from {product.min():.2g} to "
-        f"{product.max():.2g}.",
+        f"Along the curve of tuned SGD, with Emin at B = {smallest:g} and Smin at an infinite batch, the product runs from "
+        f"{product.min():.2g} to {product.max():.2g}.",
         TOLERANCE, "the curve is exact to 0.1%, so 10% allows for the error of a fit but not for another shape",
         Verdict.of(off <= TOLERANCE), percent(off),
         f"the noise scale grows as the loss falls, as here: the product runs from {product.min():.2g} to {product.max():.2g}",

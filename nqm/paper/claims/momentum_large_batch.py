@@ -9,9 +9,10 @@ from ...show.tables import column, distinct
 from ...show.verdict import Verdict
 from ..instance import POWERS, PaperStudy
 from . import momentum_small_batch as small_batch
-from .base import Measured
+from .base import PAPER, Measured
 
 STATEMENT = "At large batch sizes momentum helps."
+ORIGIN = PAPER
 SOURCE = "on momentum, with Figure 3a"
 TURN = ("the batch is small and momentum fixed", {"batch_size": 4, "momentum": 0.9})
 TOLERANCE = 1.1

@@ -10,9 +10,10 @@ from ...show.tables import Table, column, distinct
 from ...show.verdict import Verdict
 from ..drawing import curves, keys, level
 from ..instance import POWERS, Methods, PaperStudy
-from .base import Measured
+from .base import PAPER, Measured
 
 STATEMENT = "At small batch sizes momentum gives nothing over SGD."
+ORIGIN = PAPER
 SOURCE = "on momentum, with Figure 3a"
 TURN = ("momentum is tuned too", {"momentum": free})
 TOLERANCE = 0.02

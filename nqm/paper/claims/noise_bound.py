@@ -10,9 +10,10 @@ from ...show.chart import GREY, PALETTE, Figure, Line, Panel, chart
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ..instance import PaperStudy
-from .base import Measured
+from .base import PAPER, Measured
 
 STATEMENT = "No method needs fewer than d / (2CB) steps to reach the loss C."
+ORIGIN = PAPER
 SOURCE = "on the bound that Figure 3a shows"
 TURN = ("the target is near the loss at the start", {"targets": (3.0,)})
 TARGETS = (0.01, 3.0)

@@ -12,10 +12,12 @@ from ...show.numbers import percent
 from ...show.tables import Table, column, distinct, rows_of
 from ...show.verdict import Verdict
 from ..instance import instance
-from .base import Measured
+from .base import PAPER, Measured
 
 STATEMENT = "The noise need not be Gaussian: the expected loss depends on its variance alone."
+ORIGIN = PAPER
 SOURCE = "on the model: noise has mean 0 and covariance C / B"
+IDENTITY = "the step is linear in the noise, so second moments depend on its variance alone"
 TURN = ("its tails are so heavy that it has no mean", {"laws": ("cauchy",)})
 LAWS = ("gaussian", "rademacher", "laplace", "exponential", "student_t(5)")
 LARGEST = 4.0  # A mean further than this many standard errors from the exact loss is not explained by chance.

@@ -19,7 +19,8 @@ STATEMENT = (
     "The gradient noise scale tr(HC) / g'Hg, averaged over a run, predicts the order of magnitude of the critical batch "
     "size, fewest examples over fewest steps."
 )
-SOURCE = "on critical batch sizes, after McCandlish et al. (2018)"
+ORIGIN = "McCandlish et al. (2018)"
+SOURCE = "An empirical model of large-batch training, which the paper cites"
 TURN = ("it is measured at the start", {"at": "start"})
 TOLERANCE = 10**0.5
 

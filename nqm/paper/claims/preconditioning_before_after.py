@@ -10,12 +10,14 @@ from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ..drawing import level
 from ..instance import instance
-from .base import Measured
+from .base import PAPER, Measured
 
 STATEMENT = (
     "For a fixed preconditioner it is the same whether gradients are preconditioned before momentum or after it."
 )
+ORIGIN = PAPER
 SOURCE = "on preconditioning together with momentum"
+IDENTITY = "a fixed matrix may be taken out of the sum that momentum is"
 TURN = ("the preconditioner drifts by half", {"drift": 0.5})
 TOLERANCE = 1e-12
 DRIFTS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)

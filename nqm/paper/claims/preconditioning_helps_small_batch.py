@@ -6,18 +6,17 @@ import itertools
 
 import numpy as np
 
-from ...optimizers import SGD
 from ...show.chart import Figure, Panel, chart
 from ...show.numbers import spelled
 from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ..drawing import curves, keys
 from ..instance import POWERS, WITH_MOMENTUM, Methods, PaperStudy
-from .base import Measured
+from .base import PAPER, Measured
 
 STATEMENT = "Preconditioning helps at small batch sizes too."
+ORIGIN = PAPER
 SOURCE = "on preconditioning, with Figure 3a"
-TURN = ("every mode has the same curvature", {"exponent": 0.0, "methods": {"SGD": SGD()}})
 TOLERANCE = 1.02
 
 

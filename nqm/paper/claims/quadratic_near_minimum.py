@@ -19,9 +19,10 @@ from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ...types import Array
 from ..drawing import level
-from .base import Measured
+from .base import PAPER, Measured
 
 STATEMENT = "Near its minimum a smooth loss is a quadratic, and SGD on it behaves as on the noisy quadratic model."
+ORIGIN = PAPER
 SOURCE = "on why a quadratic"
 TURN = ("the start is far from the minimum", {"distances": (16.0, 8.0)})
 DISTANCES = (4.0, 2.0, 1.0, 0.5, 0.25, 0.125)

@@ -14,11 +14,12 @@ from ...show.verdict import Verdict
 from ...types import Array
 from ..drawing import level
 from ..instance import instance
-from .base import Measured
+from .base import PAPER, Measured
 
 STATEMENT = (
     "Gradient noise may be taken to be the same everywhere: SGD on real minibatches is then stable up to lr = 2 / h."
 )
+ORIGIN = PAPER
 SOURCE = "on the model: noise does not depend on the weights"
 TURN = ("a batch is a single example", {"batch_sizes": (1,)})
 BATCH_SIZES = (4, 16, 64, 256, 1024)

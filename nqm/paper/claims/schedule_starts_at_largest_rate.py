@@ -14,9 +14,10 @@ from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ..drawing import level, schedule_panels
 from ..instance import PaperStudy, preconditioned
-from .base import Measured
+from .base import PAPER, Measured
 
 STATEMENT = "The optimal learning-rate schedule starts at the largest stable rate."
+ORIGIN = PAPER
 SOURCE = "on optimal schedules, with the appendix's figure of fifty pieces"
 TURN = ("the gradient is preconditioned with p = 0.75", {"powers": (0.75,)})
 POWERS, BATCH_SIZES, PIECES = (0.0, 0.75), (16, 256, 4096), 50

@@ -12,9 +12,10 @@ from ...show.tables import Table, column
 from ...show.verdict import Verdict
 from ...types import Array
 from ..drawing import level
-from .base import Measured
+from .base import PAPER, Measured
 
 STATEMENT = "Run at a constant learning rate, SGD settles into a stationary covariance close to lr / (2B) C H^-1."
+ORIGIN = PAPER
 SOURCE = "on the steady state of SGD; compare Mandt et al. (2017)"
 TURN = ("the learning rate is near the edge of stability", {"x": 1.9})
 TOLERANCE = 0.01

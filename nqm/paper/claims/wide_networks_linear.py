@@ -25,7 +25,8 @@ Scale = Literal["ntk", "mean_field"]
 
 STATEMENT = "Wide networks stay near their linearisation while they are trained."
 NEEDS = NETS
-SOURCE = "on why a quadratic, after Jacot et al. (2018) and Lee et al. (2019)"
+ORIGIN = "Jacot et al. (2018) and Lee et al. (2019)"
+SOURCE = "on wide networks; the paper cites them on why a quadratic"
 TURN = ("outputs are means over the units, with a rate that makes up for it (mean field)", {"scale": "mean_field"})
 TOLERANCE = -0.25
 POWERS: dict[Scale, float] = {"ntk": -0.5, "mean_field": -1.0}

@@ -49,7 +49,7 @@ def test_the_fisher_matrix_of_resnet8_over_its_training() -> None:
     table = generate().read_rows("fisher_cifar_resnet8")
     assert [row["epoch"] for row in table] == [1, 2, 4, 8, 16, 32]
     found = generate().fisher()
-    assert found.verdict is Verdict.fails
+    assert found.verdict is Verdict.untested
     assert found.number == min(row["alignment"] for row in table if row["before"] >= 4)
     for page in ("nets.md", "claims.md"):
         assert generate().fisher_verdict() in (DOCS / page).read_text()
