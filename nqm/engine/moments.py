@@ -79,7 +79,8 @@ class MomentMap:
     def seen(self, row: Array) -> tuple[Array, Array]:
         """Second moments of a read-out (slots, modes) of this state on each mode: of the signal and of the noise."""
         read = MomentMap.matrix(row[None]) @ self
-        return read.A[0, 0] ** 2, read.Q[0, 0]
+        with np.errstate(over="ignore"):  # The second moment of an unstable mode is infinite once it overflows.
+            return read.A[0, 0] ** 2, read.Q[0, 0]
 
     def louder(self, factor: float) -> MomentMap:
         """The map with its noise variance multiplied by ``factor``; for a batch m times larger, ``louder(1 / m)``."""

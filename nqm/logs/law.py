@@ -112,7 +112,7 @@ class LossLaw:
         return found["signal"], found["noise"]
 
     def parts_within(self, course: Course, parts: Course) -> tuple[Array, Array]:
-        """Signal and noise after parts of blocks (see `Metric.rates_within`)."""
+        """Signal and noise after parts of blocks (see `RateMetric.rates_within`)."""
         eta, own = self.metric.rates(course, self["r0"])[0], self.metric.rates_within(course, parts, self["r0"])
         S = np.append(0.0, np.cumsum(course.lengths * eta))
         steps, St = parts.lengths, S[parts.blocks] + parts.lengths * own

@@ -91,6 +91,14 @@ def first_hit(chase: Chase) -> Hit:
     The loss is observed after every block of steps. A dip below the target within a block can be missed.
     """
     followed = Followed(chase.problem, chase.optimizer, chase.batch_size, chase.schedule)
+    hit = _plain_hit(chase, followed)
+    if hit.steps == 0:
+        return hit
+    return replace(hit, message=hit.message + followed.says(steps=(hit.steps, hit.steps) if hit.steps else None))
+
+
+def _plain_hit(chase: Chase, followed: Followed) -> Hit:
+    """What `first_hit` returns, without a word on how far it can be trusted, which takes a run of its own."""
     target, limit, first = chase.target, chase.limit, chase.until == "first"
     if first and chase.problem.initial_loss <= target:
         return Hit(0, Outcome.reached, reached_at(0, target, chase.problem.initial_loss), chase.problem.initial_loss)
@@ -107,15 +115,14 @@ def first_hit(chase: Chase) -> Hit:
             hit = None
         seen, t0, before = (t, loss), t, state
     if hit is not None:
-        message = reached_at(hit[0], target, hit[1]) + followed.says(steps=(hit[0], hit[0]))
-        return Hit(hit[0], Outcome.reached, message, hit[1], "mean field")
+        return Hit(hit[0], Outcome.reached, reached_at(hit[0], target, hit[1]), hit[1], "mean field")
     outcome = Outcome.out_of_steps if math.isfinite(seen[1]) else Outcome.diverged
     floor = followed.floor() if outcome is Outcome.out_of_steps else math.inf
     outcome, loss = (Outcome.above_floor, floor) if target < floor < math.inf else (outcome, seen[1])
     message = chase.problem.sentence(
         outcome, chase.optimizer, chase.batch_size, steps=limit, target=target, floor=floor, loss=loss
     )
-    return Hit(None, outcome, message + followed.says(), loss, "mean field")
+    return Hit(None, outcome, message, loss, "mean field")
 
 
 def _within(field: MeanField, state: FieldState, t0: int, t1: int, target: float) -> tuple[int, float]:
@@ -333,8 +340,12 @@ class FollowedTuner(Generic[O]):
 
         assert goal.target is not None
         optimizer = self.family.at(u)
-        hit = steps_to_target(self.problem, optimizer, goal.batch_size, goal.target, max_steps=goal.steps)
         followed = Followed(self.problem, optimizer, goal.batch_size)
+        if optimizer.depends_on_horizon:
+            hit = steps_to_target(self.problem, optimizer, goal.batch_size, goal.target, max_steps=goal.steps)
+        else:
+            chase = Chase(self.problem, optimizer, goal.batch_size, goal.target, None, goal.steps, "first")
+            hit = _plain_hit(chase, followed)
         if hit.steps is None:
             loss = float(followed.losses(np.array([goal.steps]))[0])
             message = "even tuned, " + Outcome.out_of_steps.value.format(

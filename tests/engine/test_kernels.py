@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import warnings
 from contextlib import nullcontext
 from fractions import Fraction
 from typing import Any
@@ -16,7 +17,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import relative_error
 
-from nqm import HeavyBall, Optimizer, Quadratic, ScheduleFree, Spectrum, cosine, steps_to_target
+from nqm import (
+    SGD,
+    Axis,
+    HeavyBall,
+    Optimizer,
+    Quadratic,
+    ScheduleFree,
+    Spectrum,
+    cosine,
+    phase_map,
+    steps_to_target,
+    tune,
+)
 from nqm.engine.basis import Basis
 from nqm.engine.kernels import loops, plain, plain_loops, scan
 from nqm.engine.moments import MomentMap
@@ -297,6 +310,7 @@ def test_everything_on_plain_numpy(row: Optimizer) -> None:
 def test_numpy_takes_over_where_numba_is_missing() -> None:
     script = """
 import sys
+import warnings
 from contextlib import nullcontext
 sys.modules["numba"] = None                      # import numba raises ImportError
 from nqm import HeavyBall, Quadratic, ScheduleFree, Spectrum, tune
@@ -311,3 +325,17 @@ print([problem.run(o, 8.0, [100]).loss[0].item() for o in (HeavyBall(0.1, 0.9), 
     here = [problem.run(o, 8.0, [100]).loss[0] for o in (HeavyBall(0.1, 0.9), ScheduleFree(0.5, 0.9))]
     assert used == "False"
     assert relative_error(ast.literal_eval(losses), here) < ROUNDING
+
+
+def test_no_warning_leaves_a_search_without_numba() -> None:
+    """Settings that are unstable overflow in a search; compiled loops say nothing of it, and so do those in NumPy."""
+    problem = Quadratic(Spectrum.power_law(60))
+    with plain_loops(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert tune(problem, SGD(), 64, 0.05).steps is not None
+        assert tune(problem, HeavyBall(), 64, 0.05).steps is not None
+        assert steps_to_target(problem, SGD(3.0), 64, 0.05).steps is None
+        phase_map(problem, HeavyBall(), Axis("lr", 0.01, 8, 4), Axis("momentum", 0, 0.9, 3), 64, target=0.05)
+    with np.errstate(over="raise"):  # What the caller asked for is in force again.
+        plain.square(*(np.full(shape, 1e200) for shape in ((1, 1, 1), (1, 1), (1, 1, 1))))
+        assert np.geterr()["over"] == "raise"

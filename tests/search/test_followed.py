@@ -35,6 +35,7 @@ from nqm import (
 )
 from nqm.engine.mean_field import Detail
 from nqm.optimizers.base import fill
+from nqm.problems.followed import Followed
 from nqm.search.answer import Sampling
 from nqm.search.exact.family import Family
 from nqm.search.exact.tuning import tuner
@@ -233,3 +234,21 @@ def test_a_schedule_that_changes_at_every_step_is_averaged_over_blocks() -> None
 def test_rules_without_a_mean_field_are_still_tuned_by_races() -> None:
     optimizer = fill(DriftingPreconditioned(SGD(), 0.5, 0.5, 7), {"lr": free})
     assert isinstance(tuner(PROBLEM, optimizer), RaceTuner)
+
+
+def test_a_tuned_point_is_doubted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Doubts take a run of their own, and the message of a tuned point has them as that of its first hit does."""
+    asked = []
+    doubted = Followed.doubts
+    monkeypatch.setattr(Followed, "doubts", lambda self, *steps: asked.append(steps) or doubted(self, *steps))
+    found = tune(PROBLEM, Adam(beta2=0.5), 64, 0.3)
+    assert asked == [(found.steps, found.steps)]
+    hit = steps_to_target(PROBLEM, found.optimizer, 64, 0.3)
+    assert (hit.steps, hit.loss) == (found.steps, found.loss)
+    assert len(asked) == 2
+    told = found.message.split("; by mean field; ")[1]
+    assert "short" in told
+    assert hit.message.endswith(told)
+    missed = tune(PROBLEM, Adam(), 64, 0.3, max_steps=3)
+    assert missed.outcome is Outcome.out_of_steps
+    assert len(asked) == 2  # Nothing was reached, so nothing is doubted.

@@ -5,6 +5,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
+from typing import TypeVar, cast
+
 import numpy as np
 
 from ...types import Array
@@ -12,8 +16,21 @@ from ...types import Array
 CHUNK = 256  # modes that a compiled loop works on at a time, so that all of its arrays stay in cache
 compiled = False
 end = climb = hold = watch = None
+F = TypeVar("F", bound=Callable[..., object])
 
 
+def quiet(loop: F) -> F:
+    """A loop that does not warn where unstable settings overflow, as compiled loops do not."""
+
+    @wraps(loop)
+    def silent(*arguments: object) -> object:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return loop(*arguments)
+
+    return cast(F, silent)
+
+
+@quiet
 def compose(A2: Array, d2: Array, Q2: Array, A1: Array, d1: Array, Q1: Array) -> tuple[Array, Array, Array]:
     A = np.einsum("ilx,ljx->ijx", A2, A1)
     Q = np.einsum("ilx,jlx->ijx", np.einsum("ilx,lmx->imx", A2, Q1), A2) + Q2
@@ -30,6 +47,7 @@ def square(A: Array, d: Array, Q: Array) -> tuple[Array, Array, Array]:
     return compose(A, d, Q, A, d, Q)
 
 
+@quiet
 def move(A: Array, d: Array, Q: Array, X: Array, N: Array, t: int) -> tuple[Array, Array]:
     zero = np.zeros((min(X.shape[:2]), X.shape[2]))  # The diagonal of a state is not used.
     while t:
@@ -41,6 +59,7 @@ def move(A: Array, d: Array, Q: Array, X: Array, N: Array, t: int) -> tuple[Arra
     return X, N
 
 
+@quiet
 def chain(A: Array, Q: Array, x: Array, N: Array) -> tuple[Array, Array]:
     states = [(x, N)]
     for a, q in zip(A, Q, strict=True):
@@ -103,6 +122,7 @@ def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
     return total, (a - (total - other)) + (b - other)
 
 
+@quiet
 def scan_coupled(
     G0: Array, G1: Array, b0: Array, b1: Array, pace: Array, loud: Array, X: Array, N: Array, row: Array, ws: Array, wn: Array,
     look: Array, h: Array, c: Array, s: Array, mass: Array, label_noise: float, per_example: float, nodes: int,
