@@ -14,6 +14,7 @@ from ..types import Wrong
 from . import options
 from .forecast_shared import (
     COLUMNS_OPTION,
+    EXTRAPOLATE,
     MOST_REMARKS,
     PEAK,
     PlannedRun,
@@ -132,10 +133,11 @@ def show(found: Forecast, sink: Sink) -> None:
 @option("--steps", "Last step; that of the schedule or of the log if omitted.", INTEGER)
 @option("--batch-size -b B", "Batch size; that of the logs if omitted.", NUMBER)
 @COLUMNS_OPTION
+@EXTRAPOLATE
 @options.sink(csv=True, plot=True)
 def predict(
     found: Forecast, schedule: Schedule | None, log: str | None, peak: float | None, steps: int | None,
-    batch_size: float | None, columns: tuple[tuple[str, str], ...], sink: Sink,
+    batch_size: float | None, columns: tuple[tuple[str, str], ...], extrapolate: bool, sink: Sink,
 ) -> None:  # fmt: skip
     """Predict the loss of a run that was not made, with the interval that holds the loss of 90% of such runs.
 
@@ -148,7 +150,9 @@ def predict(
         raise click.UsageError("--peak is for --schedule; a log has its own learning rates")
     measured = one_log(log, columns, "log") if log else None
     with about_option({"lr": "log" if log else "schedule"}):
-        outlook = found.predict(schedule or measured, steps, peak=peak, batch_size=batch_size)  # type: ignore[arg-type]
+        outlook = found.predict(
+            schedule or measured, steps, peak=peak, batch_size=batch_size, extrapolate=extrapolate  # type: ignore[arg-type]
+        )  # fmt: skip
     rows = _beside(outlook, measured)
 
     def show() -> None:
@@ -186,19 +190,23 @@ def check(found: Forecast, sink: Sink) -> None:
 )
 @given
 @planned("Draw the forecast of this schedule, too, with its interval.")
+@EXTRAPOLATE
 @option("--out", "Picture to write: .png, .pdf or .svg.", PICTURE, default="forecast.png")
 @options.sink(csv=True)
-def plot(found: Forecast, run: PlannedRun, out: str, sink: Sink) -> None:
+def plot(found: Forecast, run: PlannedRun, extrapolate: bool, out: str, sink: Sink) -> None:
     """Draw the losses of the logs, those of the fitted law, and the forecast of a schedule, with the learning rates below.
 
     --json and --csv have what is drawn.
     """
-    outlooks = {} if run.schedule is None else {"forecast": found.predict(run.schedule, peak=run.peak)}
+    planned_run = run.schedule and found.predict(run.schedule, peak=run.peak, extrapolate=extrapolate)
+    outlooks = {"forecast": planned_run} if planned_run else {}
     write(out, lambda path: found.plot(str(path), list(outlooks.values())))
     drawn = [(log.name, found.predict(log), log) for log in found.logs] + [(n, o, None) for n, o in outlooks.items()]
 
     def show() -> None:
         say(_fitted_to(found))
+        if planned_run:
+            remark([planned_run.sentence])
         count_remarks(found)
 
     sink.deliver(

@@ -50,11 +50,13 @@ MIN_RATE_HELP = "Smallest learning rate after the warm-up."
 @option("--trunk LOG", "Log of what has been trained already: plan the rest.", INPUT)
 @option("--batch-size -b B", "Batch size; that of the logs if omitted.", NUMBER)
 @shared.COLUMNS_OPTION
+@shared.EXTRAPOLATE
 @option("--as form", "Print the schedule alone, in this form.", Choice(("text", "csv", "torch", "megatron")))
 @options.sink(csv=True, plot=True)
 def best(
     found: Forecast, steps: int, max_lr: float | None, min_lr: float, pieces: int, free: bool, warmup: int | None,
-    trunk: str | None, batch_size: float | None, columns: tuple[tuple[str, str], ...], form: str | None, sink: Sink,
+    trunk: str | None, batch_size: float | None, columns: tuple[tuple[str, str], ...], extrapolate: bool, form: str | None,
+    sink: Sink,
 ) -> None:  # fmt: skip
     """Find the learning rates that end with the least expected loss, and compare them with cosine, linear and WSD.
 
@@ -65,7 +67,8 @@ def best(
     begun = shared.one_log(trunk, columns, "trunk") if trunk else None
     with progress("searching the best schedule"):
         plan = found.optimal_schedule(
-            steps, max_lr, min_lr, pieces=pieces, monotone=not free, warmup=warmup, trunk=begun, batch_size=batch_size
+            steps, max_lr, min_lr, pieces=pieces, monotone=not free, warmup=warmup, trunk=begun, batch_size=batch_size,
+            extrapolate=extrapolate,
         )  # fmt: skip
     # A form that this schedule does not have is refused before files are written.
     printed = _written(plan)[form]() if form else ""
@@ -95,11 +98,14 @@ def best(
 )
 @option("--max-lr LR", MAX_RATE_HELP, NUMBER)
 @option("--min-lr LR", MIN_RATE_HELP, NUMBER, default=0.0)
+@shared.EXTRAPOLATE
 @options.sink(csv=True, plot=True)
-def length(found: Forecast, lengths: list[int] | None, max_lr: float | None, min_lr: float, sink: Sink) -> None:
+def length(
+    found: Forecast, lengths: list[int] | None, max_lr: float | None, min_lr: float, extrapolate: bool, sink: Sink
+) -> None:
     """Say which loss the best schedule of each length ends with, and what another 10% of its steps would buy."""
     with shared.about_option({"lengths": "lengths", "steps": "lengths"}), progress("searching the best schedules"):
-        by_length = found.losses_by_length(lengths, max_lr, min_lr)
+        by_length = found.losses_by_length(lengths, max_lr, min_lr, extrapolate=extrapolate)
 
     def show() -> None:
         last = f"{by_length.gain[-1]:.4f} lower than after {by_length.steps[-1]:,} steps"
@@ -123,11 +129,12 @@ def length(found: Forecast, lengths: list[int] | None, max_lr: float | None, min
     INTEGER,
 )
 @option("--max-lr LR", MAX_RATE_HELP, NUMBER)
+@shared.EXTRAPOLATE
 @options.sink(csv=True)
-def next_(found: Forecast, steps: int | None, max_lr: float | None, sink: Sink) -> None:
+def next_(found: Forecast, steps: int | None, max_lr: float | None, extrapolate: bool, sink: Sink) -> None:
     """Say which run would narrow the interval of the best schedule's final loss most."""
     with progress("comparing runs"):
-        advice = found.next_run(steps, max_lr)
+        advice = found.next_run(steps, max_lr, extrapolate=extrapolate)
 
     def show() -> None:
         say(advice.sentence)
@@ -151,21 +158,25 @@ def next_(found: Forecast, steps: int | None, max_lr: float | None, sink: Sink) 
     NUMBER,
     default=1.0,
 )
+@shared.EXTRAPOLATE
 @option("--as form", "Print the batch sizes alone, for --step-batch-size-schedule.", Choice(("megatron",)))
 @options.sink(csv=True, plot=True)
-def batch(found: Forecast, run: shared.PlannedRun, tokens_per_example: float, form: str | None, sink: Sink) -> None:
+def batch(
+    found: Forecast, run: shared.PlannedRun, tokens_per_example: float, extrapolate: bool, form: str | None, sink: Sink
+) -> None:
     """Say along a run which batch size makes the noise as large as what is left to learn, with a 90% interval.
 
     The logs must have two or more batch sizes. The ramp of batch sizes that this suggests doubles whenever the critical batch
     size has doubled; --as megatron prints it for Megatron's --step-batch-size-schedule.
     """
     _only_one(form, sink)
-    with shared.about_option({"logs": "path"}):
-        ramp = found.critical_batch_size(run.schedule, peak=run.peak)
+    with shared.about_option({"logs": "path", "steps": "schedule"}):
+        ramp = found.critical_batch_size(run.schedule, peak=run.peak, extrapolate=extrapolate)
     ramped = ramp.megatron(tokens_per_example)
 
     def show() -> None:
         click.echo(ramped if form else f"for --step-batch-size-schedule: {ramped}")
+        remark([ramp.sentence] if ramp.sentence else [], err=bool(form))
         if not form:
             show_table(readable(some(ramp.table(), TABLE_ROWS), ()), "Critical batch size", apart=True)
         shared.count_remarks(found, err=bool(form))

@@ -13,7 +13,7 @@ import click
 from ..show.tables import Table
 from ..types import Wrong
 from . import options
-from .options import INPUT, NUMBER, Decorator, OptionType, Verbs, option
+from .options import INPUT, NUMBER, Decorator, OptionType, Verbs, flag, option
 from .output import readable
 from .screen import say
 
@@ -72,6 +72,9 @@ given = options.bundle("found", _loaded, click.argument("path", metavar="FORECAS
 PEAK = option(
     "--peak LR", "Learning rate at which the multiplier of --schedule is 1; the largest of the logs if omitted.", NUMBER
 )
+
+
+EXTRAPOLATE = flag("--extrapolate", "Answer beyond the reach of the logs, too, where nothing has checked a forecast.")
 
 
 class PlannedRun(NamedTuple):
@@ -140,9 +143,14 @@ def one_log(file: str, columns: tuple[tuple[str, str], ...], argument: str) -> L
 
 def spelled(rows: Table) -> Table:
     """Rows for the screen, with five digits of every loss: schedules differ in the fourth."""
-    return readable(
-        [{name: _loss(v) if v is not None and name in LOSSES else v for name, v in row.items()} for row in rows], ()
-    )
+    return readable([{name: _shown(name, v) for name, v in row.items()} for row in rows], ())
+
+
+def _shown(name: str, value: object) -> object:
+    """A cell: a loss with its digits; an end of an interval that does not exist is missing."""
+    if name not in LOSSES or not isinstance(value, float | int):
+        return value
+    return None if math.isnan(value) else _loss(value)
 
 
 def _loss(value: float) -> str:
@@ -150,5 +158,8 @@ def _loss(value: float) -> str:
 
 
 def ending_of(steps: int, loss: float, low: float, high: float) -> str:
+    """The last line of an answer: a loss with its interval, or that there is none."""
+    if math.isnan(low):
+        return f"loss {_loss(loss)} after {steps:,} steps by the law alone: there is no interval"
     between = f"between {_loss(low)} and {_loss(high)}"
     return f"loss {_loss(loss)} after {steps:,} steps; 90% of such runs end {between}"

@@ -7,6 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from functools import wraps
 from inspect import get_annotations
 from pathlib import Path
@@ -321,13 +322,17 @@ def sink(csv: bool = False, plot: bool = False) -> Decorator:
     return bundle("sink", Sink, JSON, *([CSV] if csv else []), *([PLOT] if plot else []))
 
 
-def _problem(spectrum: Spectrum, kind: str, label_noise: float | None, forecast: Forecast | None) -> Problem:
+def _problem(
+    spectrum: Spectrum, kind: str, label_noise: float | None, forecast: Forecast | None, extrapolate: bool
+) -> Problem:
+    if extrapolate and forecast is None:
+        raise click.UsageError("--extrapolate is for --forecast: give both")
     if forecast is not None:
         source = click.get_current_context().get_parameter_source
         others = {"--spectrum": "spectrum", "--problem": "kind", "--label-noise": "label_noise"}
         if given := [flag for flag, name in others.items() if source(name) is ParameterSource.COMMANDLINE]:
             raise click.UsageError(f"--forecast is a whole problem; omit {' and '.join(given)}")
-        return forecast.problem
+        return replace(forecast.problem, extrapolate=extrapolate)
     if kind == "least_squares":
         from ..problems.least_squares import LeastSquares
 
@@ -346,7 +351,8 @@ _logged = (
     "A file of nqm forecast fit instead of a spectrum; the optimizer is then SGD(lr), for the optimizer of its logs."
 )
 _label_noise, _forecast = option("--label-noise VAR", _variance, NUMBER), option("--forecast", _logged, FORECAST)
-problem = bundle("problem", _problem, spectrum, _kind, _label_noise, _forecast)
+_extrapolate = flag("--extrapolate", "Answer beyond the reach of the logs of --forecast, too.")
+problem = bundle("problem", _problem, spectrum, _kind, _label_noise, _forecast, _extrapolate)
 
 
 class LawOptions(TypedDict):

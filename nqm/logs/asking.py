@@ -29,6 +29,7 @@ class AskedRun:
     rates: Array
     times: Array
     size: float | None  # the batch size at the first step
+    sizes: Array | float | None  # the batch size, or that of each step
     course: Course
 
 
@@ -56,7 +57,7 @@ def asked(
     if not np.all(np.isfinite(rates)) or rates.min() < 0 or rates.max() <= 0:
         raise Wrong("lr must be finite, not negative, and positive somewhere", argument="lr")
     course = Course.of(rates, times, forecast.metric.weight_decay, ratio_of(forecast, size, len(rates)))
-    return AskedRun(rates, times, None if size is None else float(np.ravel(size)[0]), course)
+    return AskedRun(rates, times, None if size is None else float(np.ravel(size)[0]), size, course)
 
 
 def _times(default: Steps, steps: Steps | None) -> Array:

@@ -62,5 +62,5 @@ def leave_out(forecast: Forecast) -> LeftOut:
     logs = forecast.logs
     if len(logs) < 2:
         raise Wrong("a check leaves one log out and fits the others: it needs at least two logs", argument="logs")
-    outlooks = [fitted([other for other in logs if other is not log]).predict(log) for log in logs]
+    outlooks = [fitted([other for other in logs if other is not log]).predict(log, extrapolate=True) for log in logs]
     return LeftOut(logs, tuple(outlooks))

@@ -12,13 +12,13 @@ from ..types import Array
 from .allowance import Gaps
 from .course import Course
 from .fitting import INTERVAL_90, SETTINGS_OF_FIT, independent_points
+from .reach import SAME_SHARE
 
 if TYPE_CHECKING:
     from .forecasting import Forecast
 
 CONSTANT_SHARE = 0.9  # A log whose rate never falls below this share of its largest after the warm-up has no decay.
 CANDIDATE_POINTS = 40  # logged points that a candidate for the next run would have
-SAME_SHARE = 1.05  # Peak rates, or batch sizes, within this factor count as one.
 SPEAKS_OF = {
     "floor": "the loss of an endless run", "alpha": "how fast longer training pays", "N": "how much noise the learning rate adds",
     "C": "how fast noise goes when the rate falls", "k": "how noise grows at larger rates",
@@ -87,14 +87,16 @@ class NextRun(Tabular):
         return {"width": self.width, "steps": self.steps, "rows": self.rows, "sentence": self.sentence}
 
 
-def next_run(forecast: Forecast, steps: int | None = None, max_lr: float | None = None) -> NextRun:
+def next_run(
+    forecast: Forecast, steps: int | None = None, max_lr: float | None = None, *, extrapolate: bool = False
+) -> NextRun:
     """The candidate that narrows the final loss of the best schedule most.
 
     The interval now is that of `Forecast.predict`. A candidate narrows both of its parts: the covariance of the parameters, by the
     rule for Gaussian posteriors, and the error of the law's form, because the candidate is one more log that may be near.
     """
     steps = forecast.longest if steps is None else steps
-    best = forecast.optimal_schedule(steps, max_lr)
+    best = forecast.optimal_schedule(steps, max_lr, extrapolate=extrapolate)
     decay, covariance = forecast.metric.weight_decay, forecast.fitted.covariance
     end = Course.of(best.rates, np.array([best.steps]), decay)
     goal = _slopes(forecast, end)[0]

@@ -15,7 +15,7 @@ from ..engine.readable import Tabular
 from ..engine.schedule import Schedule
 from ..problems.base import Steps
 from ..types import Array, Wrong
-from .allowance import Gaps, distance_sentence, outside
+from .allowance import Gaps
 from .asking import asked
 from .assuming import metric_of, reference_of, rising
 from .course import Course
@@ -23,6 +23,7 @@ from .fitting import INTERVAL_90, Fitted, after_warmup, fit_law, reading, sizes_
 from .law import NAMES, LossLaw, RateMetric
 from .log import Log
 from .outlook import Outlook
+from .reach import distance_sentence, distances
 from .saving import as_dict, parts_of, read_json
 from .sheets import counted
 
@@ -88,6 +89,14 @@ class Forecast(Tabular):
         return min(found), max(found)
 
     @cached_property
+    def batch_sizes(self) -> tuple[float, float] | None:
+        """The smallest and the largest batch size of the logs; None if it is not known."""
+        if self.batch_size is None:
+            return None
+        sizes = np.concatenate([np.ravel(log.batch_size) for log in self.logs])
+        return float(sizes.min()), float(sizes.max())
+
+    @cached_property
     def longest(self) -> int:
         """The last step of the longest log."""
         return max(int(log.step[-1]) for log in self.logs)
@@ -123,8 +132,12 @@ class Forecast(Tabular):
         *,
         peak: float | None = None,
         batch_size: float | None = None,
+        extrapolate: bool = False,
     ) -> Outlook:
         """Expected loss of a run that was not made, with its 90% interval.
+
+        Beyond the reach of the logs (`nqm.logs.reach`: 3 times their largest peak rate, 6 times their length, a factor of 4 in the
+        batch size) there is no interval: ``low`` and ``high`` are NaN.
 
         Parameters
         ----------
@@ -133,6 +146,7 @@ class Forecast(Tabular):
         steps : the last step, or the steps to report; by default those of the schedule, the rates or the log.
         peak : the rate that a schedule multiplies; by default the largest peak of the logs.
         batch_size : that of the run, or of a schedule's multiplier 1; by default that of the logs.
+        extrapolate : give an interval beyond the reach of the logs, too, where nothing has checked it.
 
         >>> from nqm.logs import Log, forecast
         >>> t = np.arange(100, 4001, 100)
@@ -149,9 +163,15 @@ class Forecast(Tabular):
         variance = np.einsum("ij,jk,ik->i", share, self.fitted.covariance, share) + gaps.allowance() ** 2
         spread = np.minimum(INTERVAL_90 * np.sqrt(np.maximum(variance, 0)), WIDEST)
         low, high = loss * np.exp(-spread), loss * np.exp(spread)
-        parts = outside(self, float(run.rates.max()), int(run.times[-1]), run.size)
-        sentence = distance_sentence(parts, float(gaps.form()[-1]))
-        return Outlook(run.times, loss, low, high, signal, noise, run.rates, run.size, sentence)
+        top = float(run.rates.max())
+        found = distances(self, top, int(run.times[-1]), run.sizes)
+        beyond = [each for each in found if each.beyond and not extrapolate]
+        for each in beyond:
+            unknown = run.times > each.bound if each.what == "length" else slice(None)
+            low[unknown] = high[unknown] = math.nan
+        sentence = distance_sentence(found, self.peaks, top, float(gaps.form()[-1]), extrapolate)
+        said = tuple(each.phrase("it" if each.what == "length" else f"its {each.what}") for each in beyond)
+        return Outlook(run.times, loss, low, high, signal, noise, run.rates, run.size, sentence, said)
 
     @cached_property
     def problem(self) -> LoggedProblem:
@@ -177,31 +197,33 @@ class Forecast(Tabular):
 
     def optimal_schedule(
         self, steps: int, max_lr: float | None = None, min_lr: float = 0.0, *, pieces: int = 50, monotone: bool = True,
-        warmup: int | None = None, trunk: Rates | None = None, batch_size: float | None = None,
+        warmup: int | None = None, trunk: Rates | None = None, batch_size: float | None = None, extrapolate: bool = False,
     ) -> BestSchedule:  # fmt: skip
         """The learning rates that end with the least expected loss after so many steps; see `planning.best_schedule`."""
         from .planning import best_schedule
 
         return best_schedule(
-            self, steps, max_lr, min_lr, pieces=pieces, monotone=monotone, warmup=warmup, trunk=trunk, batch_size=batch_size
+            self, steps, max_lr, min_lr, pieces=pieces, monotone=monotone, warmup=warmup, trunk=trunk, batch_size=batch_size,
+            extrapolate=extrapolate,
         )  # fmt: skip
 
     def critical_batch_size(
         self, lr: Schedule | Log | Sequence[float] | Array | float | None = None, steps: Steps | None = None, *,
-        peak: float | None = None,
+        peak: float | None = None, extrapolate: bool = False,
     ) -> BatchRamp:  # fmt: skip
         """The critical batch size along a run, by default the longest log; it needs logs at two or more batch sizes."""
         from .batches import critical_batch_size
 
-        return critical_batch_size(self, lr, steps, peak=peak)
+        return critical_batch_size(self, lr, steps, peak=peak, extrapolate=extrapolate)
 
     def losses_by_length(
-        self, lengths: Sequence[int] | None = None, max_lr: float | None = None, min_lr: float = 0.0
-    ) -> LossesByLength:
+        self, lengths: Sequence[int] | None = None, max_lr: float | None = None, min_lr: float = 0.0, *,
+        extrapolate: bool = False,
+    ) -> LossesByLength:  # fmt: skip
         """The least expected loss for each length of training, and what another 10% of it would buy; see `lengths`."""
         from .lengths import losses_by_length
 
-        return losses_by_length(self, lengths, max_lr, min_lr)
+        return losses_by_length(self, lengths, max_lr, min_lr, extrapolate=extrapolate)
 
     @cached_property
     def undecided(self) -> tuple[str, ...]:
@@ -210,11 +232,11 @@ class Forecast(Tabular):
 
         return undecided(self)
 
-    def next_run(self, steps: int | None = None, max_lr: float | None = None) -> NextRun:
+    def next_run(self, steps: int | None = None, max_lr: float | None = None, *, extrapolate: bool = False) -> NextRun:
         """The run to make next: the one that narrows the interval of the best schedule's final loss most."""
         from .deciding import next_run
 
-        return next_run(self, steps, max_lr)
+        return next_run(self, steps, max_lr, extrapolate=extrapolate)
 
     def plot(self, path: str | None = None, outlooks: Sequence[Outlook] = ()) -> Figure:
         """Logged and fitted losses, and outlooks, over steps, the learning rates below; written to ``path`` if given."""

@@ -63,8 +63,9 @@ class LossesByLength(Tabular):
 
 
 def losses_by_length(
-    forecast: Forecast, lengths: Sequence[int] | None = None, max_lr: float | None = None, min_lr: float = 0.0
-) -> LossesByLength:
+    forecast: Forecast, lengths: Sequence[int] | None = None, max_lr: float | None = None, min_lr: float = 0.0, *,
+    extrapolate: bool = False,
+) -> LossesByLength:  # fmt: skip
     """The least expected loss for each length of training, and what another 10% of it would buy.
 
     Parameters
@@ -72,12 +73,16 @@ def losses_by_length(
     lengths : steps of the runs; by default half, once, twice and four times those of the longest log.
     max_lr : largest rate; by default the largest of the logs.
     min_lr : smallest rate after the warm-up.
+    extrapolate : answer beyond the reach of the logs (`nqm.logs.reach`), too.
     """
     chosen = [round(share * forecast.longest) for share in DEFAULT_LENGTHS] if lengths is None else list(lengths)
     if not chosen:
         raise Wrong("name at least one length", argument="lengths")
-    plans = [best_schedule(forecast, steps, max_lr, min_lr) for steps in sorted(set(chosen))]
-    longer = [best_schedule(forecast, max(round(MORE * plan.steps), plan.steps + 1), max_lr, min_lr) for plan in plans]
+    plans = [best_schedule(forecast, steps, max_lr, min_lr, extrapolate=extrapolate) for steps in sorted(set(chosen))]
+    longer = [
+        best_schedule(forecast, max(round(MORE * plan.steps), plan.steps + 1), max_lr, min_lr, extrapolate=True)
+        for plan in plans
+    ]
     loss, low, high = (np.array([getattr(plan, name) for plan in plans]) for name in ("loss", "low", "high"))
     gain = loss - np.array([plan.loss for plan in longer])
     steps = np.array([plan.steps for plan in plans])

@@ -20,7 +20,8 @@ class Outlook(Tabular):
     """Expected loss of a run that was not made, with a 90% interval for the loss of one such run.
 
     ``signal`` and ``noise`` are the parts of the loss above the floor: what is still to be learnt, and what the learning rate
-    adds. ``rates`` has the learning rate of each step.
+    adds. ``rates`` has the learning rate of each step. ``low`` and ``high`` are NaN where the run is beyond the reach of the logs,
+    and ``beyond`` says in which ways it is.
     """
 
     steps: Array
@@ -32,9 +33,11 @@ class Outlook(Tabular):
     rates: Array
     batch_size: float | None
     sentence: str  # how far from the logs this run is
+    beyond: tuple[str, ...] = ()  # why there is no interval
 
     def _brief(self) -> str:
-        last = f"step {self.steps[-1]:,}, loss {self.loss[-1]:.4f} ({self.low[-1]:.4f} to {self.high[-1]:.4f})"
+        interval = f"{self.low[-1]:.4f} to {self.high[-1]:.4f}" if np.isfinite(self.low[-1]) else "no interval"
+        last = f"step {self.steps[-1]:,}, loss {self.loss[-1]:.4f} ({interval})"
         return f"{len(self.steps)} points to {last}"
 
     def _notes(self) -> tuple[str, ...]:
@@ -51,7 +54,7 @@ class Outlook(Tabular):
     def to_dict(self) -> dict[str, Any]:
         arrays = ("steps", "loss", "low", "high", "signal", "noise")
         found = {name: numbers(getattr(self, name)) for name in arrays}
-        return {**found, "batch_size": number(self.batch_size), "sentence": self.sentence}
+        return {**found, "batch_size": number(self.batch_size), "sentence": self.sentence, "beyond": list(self.beyond)}
 
     def plot(self, path: str | None = None) -> Figure:
         """Loss with its interval over steps, and the learning rate below; written to ``path`` if given."""

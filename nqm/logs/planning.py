@@ -21,6 +21,7 @@ from .asking import ratio_of, row_of
 from .best import BestSchedule
 from .course import Course
 from .log import Log
+from .reach import distances, require_reach
 
 if TYPE_CHECKING:
     from .forecasting import Forecast
@@ -38,6 +39,7 @@ HEADROOM = 1.0  # Without max_lr, rates go up to this many times the largest of 
 def best_schedule(
     forecast: Forecast, steps: int, max_lr: float | None = None, min_lr: float = 0.0, *, pieces: int = 50,
     monotone: bool = True, warmup: int | None = None, trunk: Rates | None = None, batch_size: float | None = None,
+    extrapolate: bool = False,
 ) -> BestSchedule:  # fmt: skip
     """The learning rates that end with the least expected loss after so many steps.
 
@@ -51,11 +53,16 @@ def best_schedule(
     warmup : steps of linear warm-up; by default as in the logs. There is none after a trunk.
     trunk : what has been trained already, as a `Log` or one rate for each step: the rest is planned.
     batch_size : that of the run; by default that of the logs.
+    extrapolate : plan beyond the reach of the logs (`nqm.logs.reach`), too, where nothing has checked a forecast.
     """
     plan = _plan(forecast, steps, max_lr, min_lr, pieces, warmup, trunk, batch_size)
+    arguments = {"peak rate": "max_lr", "length": "steps", "batch size": "batch_size"}
+    require_reach(distances(forecast, plan.max_lr, plan.steps, batch_size), arguments, extrapolate)
+    if plan.trained:
+        require_reach(distances(forecast, float(plan.begun.max())), {"peak rate": "trunk"}, extrapolate)
     usual = plan.rivals()
     rates = plan.rates_of(plan.best(monotone, usual))
-    outlook = forecast.predict(rates, plan.steps, batch_size=plan.batch_size)
+    outlook = forecast.predict(rates, plan.steps, batch_size=plan.batch_size, extrapolate=extrapolate)
     rivals = [{**row, "above": row["loss"] - float(outlook.loss[-1])} for row in usual]
     schedule = Schedule(np.ones(plan.steps, dtype=np.int64), rates / rates.max())
     end = float(outlook.loss[-1])

@@ -28,9 +28,9 @@ from ..optimizers.base import require_set
 from ..problems.base import AnySchedule, Nodes, Pair, Problem, Steps, check_batch_size, report_steps, total
 from ..sampling.laws import Law
 from ..types import Array, Wrong, is_number
-from .allowance import outside
 from .course import Course, cuts
 from .law import LossLaw
+from .reach import LENGTH_REACH, distances, require_reach
 
 if TYPE_CHECKING:
     from .forecasting import Forecast
@@ -55,9 +55,13 @@ class LoggedProblem(Problem):
     holds the curvatures of the law, for show: their sums are those of the law to 1e-8.
 
     If the logs have no batch size, ``batch_size=1`` stands for theirs, and others are refused.
+
+    Rates, batch sizes and lengths beyond the reach of the logs (`nqm.logs.reach`) are refused, and searches end there. With
+    ``extrapolate`` they are answered: ``replace(forecast.problem, extrapolate=True)``.
     """
 
     forecast: Forecast
+    extrapolate: bool = False
     edge: Spectrum | None = field(default=None, repr=False)  # modes by whose edge searches measure rates, in `nodes`
     separable: ClassVar[bool] = False
     noiseless: ClassVar[bool] = False
@@ -102,6 +106,10 @@ class LoggedProblem(Problem):
         """The largest learning rate that searches try."""
         return MOST_RATE * self.forecast.peaks[1]
 
+    @property
+    def max_steps(self) -> int:  # type: ignore[override]
+        return MAX_STEPS if self.extrapolate else int(LENGTH_REACH * self.forecast.longest)
+
     def on(self, modes: Spectrum) -> LoggedProblem:
         return replace(self, edge=modes)
 
@@ -110,8 +118,10 @@ class LoggedProblem(Problem):
         grid: Literal["log", "linear"] = "log", points: int = 200, *, start: Start = "gaussian",
     ) -> Run:  # fmt: skip
         batch_size, times = check_batch_size(batch_size), report_steps(steps, grid, points)
-        plan = as_schedule(schedule, max(int(times[-1]), 1))
-        signal, noise = self._parts(self._rate(optimizer), times, batch_size, plan)
+        last = max(int(times[-1]), 1)
+        plan = as_schedule(schedule, last)
+        lr = self._asked_rate(optimizer, batch_size, self._plan(plan), last)
+        signal, noise = self._parts(lr, times, batch_size, plan)
         message = self.sentence(Outcome.finished, optimizer, batch_size, plan, steps=int(times[-1]))
         message += self.caveat(optimizer, batch_size, plan, int(times[-1]))
         loss, floor = total((signal, noise), batch_size), self.law["floor"]
@@ -120,12 +130,15 @@ class LoggedProblem(Problem):
     def losses(self, optimizer: Optimizer, times: Steps, batch_size: float, schedule: AnySchedule = None) -> Pair:
         single = np.ndim(times) == 0
         at = report_steps([times] if single else times, "log", 2)  # type: ignore[list-item]
-        plan = as_schedule(schedule, max(int(at[-1]), 1))
-        signal, noise = self._parts(self._rate(optimizer), at, check_batch_size(batch_size), plan)
+        batch_size, last = check_batch_size(batch_size), max(int(at[-1]), 1)
+        plan = as_schedule(schedule, last)
+        lr = self._asked_rate(optimizer, batch_size, self._plan(plan), last)
+        signal, noise = self._parts(lr, at, batch_size, plan)
         return (signal[0], noise[0]) if single else (signal, noise)
 
     def loss(self, optimizer: Optimizer, t: int, batch_size: float, schedule: Schedule | None = None) -> float:
-        return float(total(self._parts(self._rate(optimizer), np.array([t]), batch_size, schedule), batch_size)[0])
+        lr = self._asked_rate(optimizer, batch_size, self._plan(schedule), t)
+        return float(total(self._parts(lr, np.array([t]), batch_size, schedule), batch_size)[0])
 
     def curve(self, optimizer: Optimizer, batch_size: float) -> Callable[[int], Array]:
         rates = self._rates(optimizer)
@@ -148,7 +161,8 @@ class LoggedProblem(Problem):
         After the warm-up they are those of `loss` to 1e-6. Before it, and from those of `run`, whose blocks end at the
         reported steps, they may differ by 1e-4 while the rate changes.
         """
-        lr, plan, t = self._rate(optimizer), self._plan(schedule), 0
+        plan, t = self._plan(schedule), 0
+        lr = self._asked_rate(optimizer, batch_size, plan, 1)
         first = plan.repeats_from  # From this step on the rate is constant.
         while t < limit:
             far = t - first >= WALKED_STEPS
@@ -165,9 +179,10 @@ class LoggedProblem(Problem):
     def caveat(self, optimizer: Optimizer, batch_size: float, schedule: Schedule | None, steps: int) -> str:
         plan, rate = self._plan(schedule), self._rate(optimizer)
         size = None if self.forecast.batch_size is None else batch_size
-        parts = outside(self.forecast, rate * float(plan.lr.max()), steps, size)
-        if not parts:
+        found = distances(self.forecast, rate * float(plan.lr.max()), steps, size)
+        if not found:
             return ""
+        parts = [each.phrase("it" if each.what == "length" else f"its {each.what}") for each in found]
         if rate > 0.98 * self.largest_rate:
             parts.append(f"searches try rates up to {self.largest_rate:.3g}")
         return f"; this run is outside the logs: {'; '.join(parts)}"
@@ -178,6 +193,10 @@ class LoggedProblem(Problem):
     ) -> str:  # fmt: skip
         if outcome is Outcome.above_floor:
             return f"never reaches {target:g}: the floor of these logs is {floor:.4g}, whatever the learning rate"
+        if outcome is Outcome.out_of_steps and steps >= self.max_steps:
+            longest = f"lengths up to {LENGTH_REACH:g} times that of the longest log, {self.forecast.longest:,} steps"
+            still = f"still at {loss:.4g} after {steps:,} steps, above {target:g}"
+            return f"{still}; forecasts were checked for {longest}: extrapolate to go on"
         return super().sentence(
             outcome, optimizer, batch_size, schedule, steps=steps, target=target, floor=floor, loss=loss
         )
@@ -208,6 +227,18 @@ class LoggedProblem(Problem):
 
     def check_optimizer(self, optimizer: Optimizer) -> None:
         self._sgd(optimizer)
+
+    def _asked_rate(self, optimizer: Optimizer, batch_size: float, plan: Schedule, steps: int) -> float:
+        """The learning rate of a run that a caller asks for. A run beyond the reach of the logs is refused; a small rate is not."""
+        self._ratio(batch_size)
+        rate, known = self._rate(optimizer), self.forecast.batch_size is not None
+        found = distances(
+            self.forecast, rate * float(plan.lr.max()), steps, batch_size * plan.batch_size if known else None
+        )
+        low = [each for each in found if each.what == "peak rate" and each.value < each.logged]
+        arguments = {"peak rate": "optimizer", "length": "steps", "batch size": "batch_size"}
+        require_reach([each for each in found if each not in low], arguments, self.extrapolate)
+        return rate
 
     def _sgd(self, optimizer: Optimizer) -> SGD:
         if not isinstance(optimizer, SGD):
@@ -244,6 +275,7 @@ class LoggedProblem(Problem):
             return 1.0
         if math.isinf(batch_size) and self.forecast.metric.adaptive:
             raise Wrong("a forecast of an adaptive optimizer needs a finite batch size", "batch_size")
+        require_reach(distances(self.forecast, sizes=batch_size), {"batch size": "batch_size"}, self.extrapolate)
         return batch_size / reference
 
     def _parts(self, lr: float, times: Array, batch_size: float, schedule: Schedule | None) -> Pair:

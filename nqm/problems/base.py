@@ -65,6 +65,11 @@ class Problem(Readable):
         return self.spectrum._brief()
 
     @property
+    def max_steps(self) -> int:
+        """The longest run for which the problem has an answer; searches end there."""
+        return MAX_STEPS
+
+    @property
     def counts_examples(self) -> bool:
         """Whether a batch size is a number of examples, so that steps times batch size count examples."""
         return True

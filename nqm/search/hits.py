@@ -41,7 +41,7 @@ def steps_to_target(
     """
     require_set(optimizer, "steps_to_target")
     batch_size, target = check_batch_size(batch_size), check_target(target)
-    limit = check_steps(max_steps, argument="max_steps")
+    limit = min(check_steps(max_steps, argument="max_steps"), problem.max_steps)
     if until not in ("first", "settled"):
         raise Wrong(f"until must be 'first' or 'settled', got {until!r}", "until")
     if until == "settled" and optimizer.depends_on_horizon:

@@ -52,7 +52,8 @@ def by_hand(found: Forecast, rates: Array) -> float:
         for logged_S, logged_eta in logged
     )
     beyond = max(math.log(rates.max() / HIGH), math.log(LOW / rates.max()), 0)
-    return math.sqrt(s.offset**2 + 1e-6 + nearest + (s.peak * beyond) ** 2)
+    longer = max(math.log(len(rates) / LAST), 0)
+    return math.sqrt(s.offset**2 + 1e-6 + nearest + (s.peak * beyond) ** 2 + (s.longer * longer) ** 2)
 
 
 RUNS = {
@@ -102,8 +103,10 @@ def test_an_error_that_ignores_the_rate_shows(found: Forecast, monkeypatch: pyte
 def test_the_sentence_has_what_the_interval_allows_for(found: Forecast) -> None:
     assert "within the peak rates and lengths" in found.predict(found.logs[0].rates).sentence
     longer = found.predict(RUNS["longer"])
-    assert longer.sentence.startswith("This run is outside the logs: it is 3 times as long as the longest log.")
+    assert longer.sentence.startswith(
+        "This run is outside the logs: it is 3 times as long as the longest log, 10,000 steps."
+    )
     form = math.sqrt(by_hand(found, RUNS["longer"]) ** 2 - by_hand(found, found.logs[0].rates) ** 2)
     assert f"allows for an error of the law of {100 * form:.2g}% of the loss at the end" in longer.sentence
-    assert "its peak rate 0.006 is 3 times away" in found.predict(RUNS["higher"]).sentence
+    assert "its peak rate 0.006 is 3 times the largest of the logs, 0.002" in found.predict(RUNS["higher"]).sentence
     assert "no log was near its last learning rate" in found.predict(RUNS["to zero"]).sentence

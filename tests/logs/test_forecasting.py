@@ -124,7 +124,7 @@ def test_a_long_run_is_the_plain_loop(plain: Forecast) -> None:
     rates = 1e-3 * np.minimum(np.arange(1, n + 1) / 2000, 1) * (0.55 + 0.45 * np.cos(np.pi * np.arange(n) / n))
     found = plain.predict(rates, [30_000, n])
     np.testing.assert_allclose(found.loss, loop(plain, rates, [30_000, n]), rtol=CLOSE)
-    assert "33 times as long as the longest log" in found.sentence
+    assert "33.3 times as long as the longest log, 3,000 steps" in found.sentence
 
 
 def test_batch_sizes(sized: Forecast) -> None:
@@ -144,7 +144,7 @@ def test_batch_sizes(sized: Forecast) -> None:
     )
     log = replace(sized.logs[1], batch_size=np.where(STEPS <= 1000, 64.0, 256.0))
     np.testing.assert_allclose(sized.predict(log, [T]).loss, loop(sized, RATES, [T], ratios), rtol=CLOSE)
-    assert "its batch size 256 is outside the logs' 64 to 64" in sized.predict(RATES, batch_size=256).sentence
+    assert "its batch size 256 is 4 times the largest of the logs, 64" in sized.predict(RATES, batch_size=256).sentence
 
 
 def test_a_batch_size_needs_logs_with_batch_sizes(plain: Forecast) -> None:

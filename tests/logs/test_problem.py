@@ -26,6 +26,11 @@ SCHEDULES = {
 }
 
 
+def beyond(kind: Kind) -> LoggedProblem:
+    """A problem that answers beyond the reach of its logs."""
+    return replace(known_forecast(kind).problem, extrapolate=True)
+
+
 def looped(forecast: Forecast, lr: float, schedule: Schedule | None, batch_size: float, last: int) -> float:
     """The loss after the last step, summed step by step from the equations of the law."""
     law, metric = forecast.law, forecast.metric
@@ -53,7 +58,7 @@ def looped(forecast: Forecast, lr: float, schedule: Schedule | None, batch_size:
 def test_a_run_has_the_losses_of_predict(kind: Kind, name: str) -> None:
     forecast, schedule, lr = known_forecast(kind), SCHEDULES[name], known_forecast(kind).peaks[1]
     for batch_size in (64, 256):
-        run = forecast.problem.run(SGD(lr), batch_size, LAST, schedule)
+        run = beyond(kind).run(SGD(lr), batch_size, LAST, schedule)
         asked = {} if schedule is None else {"peak": lr}
         outlook = forecast.predict(lr if schedule is None else schedule, run.steps, batch_size=batch_size, **asked)
         assert run.loss == pytest.approx(outlook.loss, rel=1e-6)
@@ -68,7 +73,7 @@ def test_a_run_has_the_losses_of_predict(kind: Kind, name: str) -> None:
 def test_a_run_is_a_plain_loop_over_the_equations(kind: Kind, name: str) -> None:
     forecast, schedule = known_forecast(kind), SCHEDULES[name]
     lr, last = forecast.peaks[0], 1500
-    found = forecast.problem.run(SGD(lr), 128, [last], schedule).loss[0]
+    found = beyond(kind).run(SGD(lr), 128, [last], schedule).loss[0]
     # Blocks have the mean of rates that differ by 2%; the norm of a block is that of its middle.
     tolerance = 1e-4 if kind == "norm" else 1e-5
     assert found == pytest.approx(looped(forecast, lr, schedule, 128, last), rel=tolerance)
@@ -77,7 +82,7 @@ def test_a_run_is_a_plain_loop_over_the_equations(kind: Kind, name: str) -> None
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_a_walk_goes_through_the_losses_of_a_run(kind: Kind, name: str) -> None:
-    problem, schedule, last = known_forecast(kind).problem, SCHEDULES[name], 3 * LAST
+    problem, schedule, last = beyond(kind), SCHEDULES[name], 3 * LAST
     lr = problem.forecast.peaks[1]
     walked = np.concatenate(list(problem.walk(SGD(lr), 128, schedule, last)))
     times = np.unique(np.rint(np.geomspace(1, last, 60)).astype(int))
@@ -91,7 +96,7 @@ def test_a_walk_goes_through_the_losses_of_a_run(kind: Kind, name: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_walk_is_interpolated_far_beyond_the_logs(kind: Kind) -> None:
-    problem, last = known_forecast(kind).problem, 2_000_000
+    problem, last = beyond(kind), 2_000_000
     lr = problem.forecast.peaks[1]
     walked = np.concatenate(list(problem.walk(SGD(lr), 64, None, last)))
     times = np.array([30_011, 200_003, 1_500_007, last])
@@ -124,7 +129,7 @@ def test_a_target_below_the_floor_is_never_reached() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_noise_may_keep_a_constant_rate_above_the_target(kind: Kind) -> None:
-    problem = known_forecast(kind).problem
+    problem = beyond(kind)
     lr = problem.forecast.peaks[1]
     walked = np.concatenate(list(problem.walk(SGD(lr), 0.25, None, 50_000)))
     hit = steps_to_target(problem, SGD(lr), 0.25, float(walked.min()) - 1e-3, max_steps=50_000)
@@ -135,7 +140,7 @@ def test_noise_may_keep_a_constant_rate_above_the_target(kind: Kind) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_tuning_finds_the_best_rate_of_a_fine_grid(kind: Kind) -> None:
-    problem, steps = known_forecast(kind).problem, 4000
+    problem, steps = beyond(kind), 4000
     batch_size = 8  # so noisy that the best rate is inside of the box
     tuned = tune(problem, SGD(), batch_size, steps=steps)
     grid = np.geomspace(1e-3, 1, 400) * problem.largest_rate
@@ -152,18 +157,18 @@ def test_searches_go_no_further_than_twice_the_logged_rates_and_say_so() -> None
     problem = known_forecast("half").problem
     tuned = tune(problem, SGD(), 64, target=3.0)
     assert 0.99 * MOST_RATE * 2e-3 < tuned.optimizer.lr <= MOST_RATE * 2e-3
-    assert "peak rate 0.004 is 2 times away from the logs'" in tuned.message
+    assert "its peak rate 0.004 is 2 times the largest of the logs, 0.002" in tuned.message
     assert tuned.message.endswith("searches try rates up to 0.004")
     assert problem.stability_limit(SGD()) == 0.004
     assert "outside the logs" not in problem.run(SGD(2e-3), 64, 5000).message
-    assert "1.5 times away" in problem.run(SGD(3e-3), 64, 5000).message
+    assert "its peak rate 0.003 is 1.5 times the largest of the logs, 0.002" in problem.run(SGD(3e-3), 64, 5000).message
     assert "3 times as long as the longest log" in problem.run(SGD(2e-3), 64, 30_000).message
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_sweep_tunes_at_each_batch_size(kind: Kind) -> None:
-    problem, target = known_forecast(kind).problem, 2.8
+    problem, target = beyond(kind), 2.8
     found = sweep(problem, SGD(), [2, 8, 32], target=target)
     assert np.all(np.diff(found.steps) < 0)
     for lr, steps, batch_size in zip(found.lr, found.steps, found.batch_sizes, strict=True):
@@ -217,7 +222,7 @@ def test_with_batch_sizes_examples_are_counted() -> None:
 
 
 def test_without_noise_only_sgd_has_a_loss() -> None:
-    plain, adaptive = known_forecast("plain").problem, known_forecast("half").problem
+    plain, adaptive = beyond("plain"), beyond("half")
     run = plain.run(SGD(0.1), math.inf, 1000)
     assert np.array_equal(run.loss, run.signal)
     with pytest.raises(Wrong, match="finite batch size"):

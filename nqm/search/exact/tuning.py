@@ -91,7 +91,7 @@ class Tuner(Generic[O]):
     def __init__(self, problem: Problem, optimizer: O) -> None:
         self.problem, self.scan = problem, Scan(problem, optimizer)
         self.family = Family(optimizer, problem.nodes.searched(optimizer).spectrum)
-        self.limit = SETTINGS.walked_steps if self.scan.walks else MAX_STEPS
+        self.limit = SETTINGS.walked_steps if self.scan.walks else problem.max_steps
 
     def solve(self, goal: Goal, near: Tuned[O] | None = None) -> Tuned[O]:
         """The best settings for a goal; ``near`` is the answer at a neighbouring, smaller batch size, to start from."""
@@ -129,8 +129,9 @@ class Tuner(Generic[O]):
     def _unreached(self, basins: Basins[O], target: float, max_steps: int, u: Array) -> Tuned[O]:
         u = basins.minima(max_steps, [u], SETTINGS.near)[0].u
         loss = basins.losses.exact(u, max_steps)
-        message = "even tuned, " + Outcome.out_of_steps.value.format(target=target, loss=loss, steps=max_steps)
-        return self._answer(basins, u, None, loss, Outcome.out_of_steps, message)
+        outcome, optimizer, batch_size = Outcome.out_of_steps, self.family.at(u), basins.losses.batch_size
+        told = self.problem.sentence(outcome, optimizer, batch_size, target=target, loss=loss, steps=max_steps)
+        return self._answer(basins, u, None, loss, outcome, f"even tuned, {told}")
 
     def _answer(
         self, basins: Basins[O], u: Array, steps: int | None, loss: float, outcome: Outcome, message: str
