@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 from click.core import ParameterSource
 
+from ..show.numbers import shown
 from ..types import Wrong
 from . import options, output
 from .options import AXIS, FIT, INTEGER, NUMBER, PICTURE, SPECTRUM, GoalOptions, LawOptions, Whole, flag, option, verb
@@ -264,9 +265,10 @@ def map_(
 def _show_map(found: PhaseMap) -> None:
     """Print some rows and columns of the map, and its best cell."""
     wide, high = max(1, len(found.x.values) // 8), max(1, len(found.y.values) // 16)
-    names = [f"{found.x.name}={x:.3g}" for x in found.x.values[::wide]]
-    shown = zip(found.y.values[::high], found.steps[::high], strict=True)
-    output.show_table([{found.y.name: float(y), **dict(zip(names, row[::wide], strict=True))} for y, row in shown])
+    names = [f"{found.x.name}={shown(float(x))}" for x in found.x.values[::wide]]
+    taken = zip(found.y.values[::high], found.steps[::high], strict=True)
+    rows = [{found.y.name: float(y), **dict(zip(names, row[::wide], strict=True))} for y, row in taken]
+    output.show_table(rows, f"Steps to loss {found.target:g}")
     if (best := found.best()) is None:
         say(f"no cell reaches {found.target:g}")
         return
