@@ -6,6 +6,11 @@
 np.float64(0.3605)
 """
 
+from .starting import end_silently
+
+end_silently()  # before the imports that take time
+# ruff: noqa: E402
+
 from .engine.mean_field import Linearised
 from .engine.run import Hit, Outcome, Run
 from .engine.schedule import Schedule, constant, cosine, exponential, linear, step, warmup, wsd

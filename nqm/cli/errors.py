@@ -9,11 +9,12 @@ from __future__ import annotations
 import errno
 import io
 import os
+import select
 import sys
 import traceback
 from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import click
 
@@ -23,6 +24,7 @@ from .screen import say
 
 FAILED = 1  # Exit status if there is no answer, if the machine or the user's code failed, or if nqm has a bug.
 WRONG = 2  # Exit status of a wrong call.
+PIPE_CLOSED = 141  # Exit status if the reader of the output has gone, as shells have it for SIGPIPE.
 INTERRUPTED = 130  # Exit status after Ctrl-C, as shells have it.
 
 TORCH_OUT_OF_MEMORY = "allocate memory"  # part of torch's message, which is a `RuntimeError` on the CPU
@@ -39,12 +41,13 @@ def tell(error: Exception) -> int:
     """Report an exception on standard error, and return the exit status."""
     if not isinstance(error, (Wrong, UserCodeError, click.ClickException, click.Abort)) and not _interrupted(error):
         error = user_failure(error) or error
-    if os.environ.get("NQM_DEBUG"):
-        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
-    elif isinstance(error, UserCodeError):
-        click.echo(error.traceback, err=True, nl=False)
     sentence, status = ending(error)
-    say(f"Error: {' '.join(sentence.split())}", err=True)
+    with suppress(OSError):  # Standard error may be closed, too.
+        if os.environ.get("NQM_DEBUG"):
+            click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+        elif isinstance(error, UserCodeError):
+            click.echo(error.traceback, err=True, nl=False)
+        say(f"Error: {' '.join(sentence.split())}", err=True)
     _settle_output()
     return status
 
@@ -88,7 +91,7 @@ def _of_file(error: OSError) -> str:
         return str(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"the device is full, and {name or 'standard output'} could not be written"
-    if error.errno in (errno.EPIPE, errno.EBADF):
+    if error.errno == errno.EBADF:
         return "standard output is closed, and not everything could be printed"
     return f"{name or 'the system refused'}: {error.strerror or error}"
 
@@ -115,19 +118,47 @@ def open_output() -> None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - it stays open as long as the program runs
 
 
+class ReaderGone(click.exceptions.Exit):
+    """The program that read the output has ended, as ``head`` does. That is no error, so nothing is said."""
+
+    def __init__(self) -> None:
+        super().__init__(PIPE_CLOSED)
+
+
 @contextmanager
 def closed_pipe_told() -> Iterator[None]:
-    """Report a pipe whose reader has gone. Without this, click would end the program silently."""
+    """End as other programs do when the reader of the output has gone. Click would end with status 1."""
     try:
         yield
     except BrokenPipeError as error:
-        raise Failure(_of_file(error)) from error
+        if not _reader_gone():
+            raise Failure(_of_file(error)) from error
+        _settle_output()
+        raise ReaderGone from error
+
+
+def _reader_gone() -> bool:
+    """Whether nothing can be written to standard output or standard error, because what is behind the pipe has ended."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.write("")
+            stream.flush()  # What could not be written is still there.
+            poller = select.poll()
+            poller.register(stream.fileno(), 0)
+            if any(event & select.POLLERR for _, event in poller.poll(0)):  # Without a buffer nothing is left to write.
+                return True
+        except BrokenPipeError:
+            return True
+        except (OSError, ValueError, AttributeError):  # no file, or a system that has no such poll
+            continue
+    return False
 
 
 def _settle_output() -> None:
     """Discard output that could not be written, because Python would report it a second time when it exits."""
-    try:
-        if sys.__stdout__ is not None:
-            sys.__stdout__.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    for number, stream in ((1, sys.__stdout__), (2, sys.__stderr__)):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), number)

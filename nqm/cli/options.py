@@ -18,6 +18,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
+from ..starting import interrupt_again
 from ..types import Wrong, short, unknown
 from .errors import closed_pipe_told, open_output, tell
 from .output import Sink
@@ -73,6 +74,7 @@ class Verbs(click.Group):
     def main(self, *args: object, standalone_mode: bool = True, **extra: object) -> NoReturn:  # type: ignore[override]
         open_output()
         try:
+            interrupt_again()
             with warnings.catch_warnings():
                 # A run that overflows says so in its outcome, so warnings about arithmetic are not needed.
                 warnings.simplefilter("ignore", RuntimeWarning)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import os
 import re
@@ -11,7 +12,7 @@ import sys
 
 import click
 import pytest
-from cli.shell import BROKEN, ROOT, SMALL, told_without_output
+from cli.shell import BROKEN, ROOT, SMALL, call, told_without_output
 
 import nqm
 from nqm.cli import main
@@ -85,16 +86,50 @@ def test_compiling_is_announced_once_and_only_for_own_loops(caplog):
     assert said == [0, 1, 1]
 
 
-def test_a_closed_pipe_is_one_line():
-    command = [sys.executable, "-m", "nqm", "spectrum", "power_law(16000)", "--csv", "-"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
+LONG = ["spectrum", "power_law(16000)", "--csv", "-"]
+TABLES = ["curve", "SGD(0.1)", "-b", "8", "--steps", "1000", "--points", "1000", "--csv", "-"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes are those of POSIX")
+@pytest.mark.parametrize(
+    ("args", "buffered", "both"),
+    [(LONG, "", False), (LONG, "1", False), (LONG, "", True), (["--help"], "", False), (["claims", "--list"], "1", False),
+     (TABLES, "", True), (["steps", "SGD(", "-b", "8"], "", True), (["steps", "SGD(", "-b", "8"], "1", True)],
+)  # fmt: skip
+def test_a_pipe_that_closes_is_silent(args, buffered, both):
+    command = [sys.executable, "-m", "nqm", *args]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": buffered}
+    errors = subprocess.STDOUT if both else subprocess.PIPE
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=env) as process:
         assert process.stdout is not None
-        assert process.stderr is not None
-        assert process.stdout.readline() == "h,c,s,count\n"
         process.stdout.close()
-        assert process.stderr.read() == "Error: standard output is closed, and not everything could be printed\n"
-        assert process.wait(30) == 1
+        said = "" if process.stderr is None else process.stderr.read()
+        wrong = args[0] == "steps"
+        assert process.wait(60) == (2 if wrong else 141)
+        assert said == "" or wrong
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the shell is that of POSIX")
+@pytest.mark.parametrize(
+    "verb", ["sweep SGD HeavyBall --target 0.1 --batch-sizes 4,64", "curve 'SGD(0.1)' -b 8 --steps 9"]
+)
+def test_head_takes_a_line_and_nothing_else_is_said(verb):
+    line = f'"$0" -m nqm {verb} --spectrum "{SMALL}" | head -1'
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    found = subprocess.run(["sh", "-c", line, sys.executable], capture_output=True, text=True, timeout=120, env=env)
+    assert (found.returncode, len(found.stdout.splitlines())) == (0, 1)
+    assert found.stderr == ""
+
+
+def test_a_pipe_that_breaks_elsewhere_is_told(monkeypatch):
+    """Such as the pipe to a process that shares the work."""
+
+    def breaks(*args: object) -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr("nqm.search.steps_to_target", breaks)
+    result = call("steps", "SGD(0.1)", "-b", 64, "--target", 1)
+    assert (result.exit_code, result.stderr) == (1, "Error: the system refused: Broken pipe\n")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="the shell is that of POSIX")

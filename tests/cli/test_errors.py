@@ -8,6 +8,7 @@ from __future__ import annotations
 import builtins
 import errno
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 from cli.shell import ROOT, call, one_line, told
 
+from nqm.cli.errors import ReaderGone
 from nqm.lab import LabError
 from nqm.text.imports import UserCodeError
 from nqm.types import Wrong
@@ -175,6 +177,31 @@ def test_an_interrupt_is_a_line_and_status_130(interrupted, monkeypatch):
     assert one_line(result) == "Error: interrupted"
 
 
+@pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")
+@pytest.mark.parametrize(("module", "said"), [("numpy", ""), ("numba", "\nError: interrupted\n")])
+def test_an_interrupt_while_modules_are_imported_has_no_traceback(module, said, elsewhere):
+    """A module of that name sends Ctrl-C when it is imported: before the program can say anything, or by a verb."""
+    (elsewhere / f"{module}.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)\n"
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(elsewhere)])}
+    command = [sys.executable, "-m", "nqm", *map(str, STEPS)]
+    found = subprocess.run(command, capture_output=True, text=True, env=env, timeout=60)
+    assert (found.stdout, found.stderr) == ("", said)
+    assert found.returncode in (130, -signal.SIGINT)  # A shell says 130 for both.
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")
+def test_an_interrupt_of_another_program_that_imports_nqm_is_its_own(elsewhere):
+    (elsewhere / "numpy.py").write_text("import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)\n")
+    (elsewhere / "mine.py").write_text("try:\n    import nqm\nexcept KeyboardInterrupt:\n    print('mine')\n")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(elsewhere)])}
+    found = subprocess.run(
+        [sys.executable, "mine.py", "-m", "nqm"], capture_output=True, text=True, env=env, timeout=60
+    )
+    assert (found.stdout, found.stderr) == ("mine\n", "")
+
+
 @pytest.mark.parametrize(("missing", "args"), [("torch", ("fit", "digits")), ("uvicorn", ("serve", "--no-open"))])
 def test_a_missing_extra_says_what_to_install(missing, args, monkeypatch):
     real = builtins.__import__
@@ -232,12 +259,13 @@ DOCUMENTED = {
     "there is an answer": (STEPS, 0),
     "there is no answer": (("steps", "SGD(3)", "-b", 8, "--target", 0.1), 1),
     "the machine failed": (MemoryError(), 1),
-    "standard output is closed": (BrokenPipeError(errno.EPIPE, "Broken pipe"), 1),
+    "standard output was closed": (OSError(errno.EBADF, "Bad file descriptor"), 1),
     "a package is not installed": (ModuleNotFoundError("No module named 'torch'", name="torch"), 1),
     "your own code raised": (UserCodeError("f failed", "Traceback ...\n"), 1),
     "nqm has a bug": (KeyError("lr"), 1),
     "the call was wrong": (Wrong("it does not fit"), 2),
     "Ctrl-C interrupted it": (KeyboardInterrupt(), 130),
+    "the program that read the output": (ReaderGone(), 141),
 }
 """How each row of the table of exit statuses in docs/cli.md begins, what brings it about, and the status it promises."""
 

@@ -111,7 +111,7 @@ UNSHOWN: dict[str, dict[str, str]] = {
     "lab run": {"study": INPUT, "table[].seeds": INPUT, "table[].arrived": "seeds, unless a message says otherwise",
                 "workers": "said where the time is known"},
     "lab salvage": {"lost": "said where it is not 0", "saved.studies": "trials are what counts"},
-    "lab show": {"trial": INPUT, "result.times": CURVE, "result.curves": CURVE, "values": CURVE},
+    "lab show": {"trial": INPUT, "result.times": CURVE, "result.curves": CURVE},
     "lab compare": {"table": "the table has the columns that are compared; --csv has all", "target": INPUT,
                     "critical_batch_size": "rounded to whole examples"},
 }  # fmt: skip
