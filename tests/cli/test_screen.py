@@ -125,7 +125,7 @@ def verb_of(args: tuple[object, ...]) -> str:
 
 def sized(lr: float, batch_size: float) -> Log:
     t = np.arange(50, 4001, 50)
-    loss = 1 + 5 / np.sqrt(1 + lr * t) + 8 * lr / batch_size
+    loss = 1 + 5 / np.sqrt(1 + lr * t) + 8 * lr / batch_size * (1 - np.exp(-t / 500))
     return Log(t, loss, lr, batch_size, "SGD", name=f"{lr:g} at {batch_size:g}")
 
 
