@@ -1,12 +1,14 @@
-"""How close the monitor's noise scale is to the exact one, how often its intervals hold it, and what it costs.
+"""Whether the monitor's noise scale is that of the present, how often its intervals hold it, and what it costs.
 
-    python -m benchmarks.monitor accuracy             one training of each setting, by microbatches and by passes of its own
-    python -m benchmarks.monitor seeds                mean error, bias and coverage over 48 seeds of each setting
-    python -m benchmarks.monitor seeds fashion_mlp 16 48        the same for one workload and the seeds 16 to 47
+    python -m benchmarks.monitor train llama 0 6 FOLDER      record the seeds 0 to 5 of one training into a folder
+    python -m benchmarks.monitor train llama 0 3 FOLDER epochs       the same with shuffled epochs
+    python -m benchmarks.monitor answer FOLDER FILE.csv      what the monitor answers from these records, beside the exact noise scale
     python -m benchmarks.monitor cost
 
-The exact noise scale is that of all single-example gradients at the weights of each step. Steps are weighted as the monitor's
-smoothing weights them: sum w tr C / sum w |g|^2. Times are CPU seconds of one thread.
+Every 10 steps the exact noise scale is computed from the gradients of all single examples at the weights of that step, in the plain
+metric and in the optimizer's. Batches are drawn with replacement, or in shuffled epochs. Constants of `ratios` were chosen on `mlp`,
+`cnn_cosine`, `mlp_adamw` and `transformer`; `cnn` (in Lightning) and `llama` (in Hugging Face's Trainer) had no part in the choice.
+Times are CPU seconds of one thread.
 """
 
 from __future__ import annotations
@@ -15,139 +17,316 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import csv
+import json
 import math
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
-from nqm.nets import Monitor, Network, workload
-from nqm.types import Array
+from nqm.nets import Monitor, workload
+from nqm.nets.monitoring.monitor import WINDOW
+from nqm.nets.monitoring.preconditioning import roots_of_metric
+from nqm.nets.monitoring.ratios import RecentRatio
 
-STEPS = 200
-SETTINGS = [
-    # workload, examples, steps before the first, batch size, learning rate
-    ("digits", 1797, 0, 64, 0.1), ("digits", 1797, 60, 64, 0.1), ("digits", 1797, 60, 256, 0.1),
-    ("digits", 1797, 400, 256, 0.1),
-    ("fashion_mlp", 2000, 0, 64, 0.05), ("fashion_mlp", 2000, 60, 256, 0.05), ("fashion_mlp", 2000, 400, 256, 0.05),
-]  # fmt: skip
-SEEDS = 48  # trainings of each setting whose errors are averaged
-
-
-def loss_of(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-    return F.cross_entropy(model(batch[0]), batch[1])
+STEPS = 601
+EXACT_EVERY = 10  # steps from one exact noise scale to the next
+CHUNK = 128  # examples whose gradients are computed together
+ANSWERED = {"early": (31, 61, 101, 151), "late": (301, 401, 501, 551, 591)}  # steps whose answers are compared
+CHOSEN_ON = ("mlp", "cnn_cosine", "mlp_adamw", "transformer")  # trainings on which the constants were chosen
+Rows = list[list[float]]
+LossOf = Callable[[Any, Tensor, Tensor], Tensor]
 
 
-def exact(network: Network, model: nn.Module) -> tuple[float, float]:
-    """tr C and |g|^2 over all examples at the weights of a stack of linear layers and activations.
+class Recorder:
+    """Exact noise tr C and signal |g|^2 over all examples, every 10 steps, in the plain metric and the optimizer's."""
 
-    The gradient of one example in the weights of a layer is delta a', with the layer's inputs a and the derivative delta in its
-    outputs, so its squared norm is |delta|^2 (|a|^2 + 1), bias included. No single-example gradient is formed.
-    """
-    assert isinstance(model, nn.Sequential)
-    x, y = network.data
-    hidden, seen = x.flatten(1), []
-    for layer in model:
-        if isinstance(layer, nn.Linear):
-            inputs = hidden.detach()
-            hidden = layer(hidden)
-            seen.append((inputs, hidden))
-        else:
-            hidden = layer(hidden)
-    grads = torch.autograd.grad(F.cross_entropy(hidden, y, reduction="sum"), [out for _, out in seen])
-    squares, g2 = 0.0, 0.0
-    for (a, _), delta in zip(seen, grads, strict=True):
-        squares += float(((delta**2).sum(1) * ((a**2).sum(1) + 1)).double().mean())
-        g2 += float(((delta.T @ a / len(a)) ** 2).sum().double()) + float((delta.mean(0) ** 2).sum())
-    return squares - g2, g2
+    def __init__(self, model: nn.Module, loss_of: LossOf, data: tuple[Tensor, Tensor]) -> None:
+        self.data, self.rows = data, []
 
+        def loss(weights: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+            return loss_of(lambda inputs, **named: functional_call(model, weights, (inputs,), named), x[None], y[None])
 
-def checked(network: Network, model: nn.Module) -> None:
-    """Compare `exact` with all single-example gradients, once for each setting."""
-    theta = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
-    squares, total = 0.0, torch.zeros(network.dim, dtype=torch.float64)
-    for rows in network.example_gradients(theta):
-        squares += float((rows.double() ** 2).sum())
-        total += rows.double().sum(0)
-    g2 = float((total / network.examples) @ (total / network.examples))
-    np.testing.assert_allclose(exact(network, model), (squares / network.examples - g2, g2), rtol=1e-3)
+        self.gradients = vmap(grad(loss), in_dims=(None, 0, 0))
 
+    def step(self, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        if step % EXACT_EVERY == 1:
+            self.rows.append([step, *self.exact(model, roots_of_metric(optimizer))])
 
-def followed(
-    name: str, examples: int, start: int, batch: int, lr: float, seed: int, *, own: bool = False, steps: int = STEPS
-) -> tuple[Monitor, Array]:
-    """A training under a monitor, and the exact noise and signal before each of its steps."""
-    network = workload(name).network(start, examples=examples, seed=seed)
-    model = workload(name).fresh_model(seed)
-    model.load_state_dict(network.state_dict())
-    optimizer, (x, y) = torch.optim.SGD(model.parameters(), lr), network.data
-    monitor = Monitor(model, optimizer, loss_of=loss_of if own else None, every=1, memory=STEPS // 2)
-    if seed == 0:
-        checked(network, model)
-    rng, truth = np.random.default_rng([7, seed]), []
-    for _ in range(steps):
-        truth.append(exact(network, model))
-        picks = torch.as_tensor(rng.integers(examples, size=batch))
-        optimizer.zero_grad()
-        for part in picks.chunk(1 if own else 8):
-            (loss_of(model, (x[part], y[part])) * len(part) / batch).backward()
-        monitor.step(batch=(x[picks], y[picks]))
-        optimizer.step()
-    return monitor, np.array(truth)
+    def exact(self, model: nn.Module, roots: dict[Tensor, Tensor] | None) -> list[float]:
+        named = dict(model.named_parameters())
+        weights = {name: p.detach() for name, p in named.items()}
+        kinds = 1 if roots is None else 2
+        squares, total = (
+            [0.0] * kinds,
+            [{name: torch.zeros_like(p) for name, p in weights.items()} for _ in range(kinds)],
+        )
+        for x, y in zip(*(part.split(CHUNK) for part in self.data), strict=True):
+            for name, rows in self.gradients(weights, x, y).items():
+                for k in range(kinds):
+                    scaled = rows if k == 0 or roots is None else rows * roots[named[name]]
+                    squares[k] += float((scaled**2).sum())
+                    total[k][name] += scaled.sum(0)
+        n, found = len(self.data[0]), []
+        for k in range(kinds):
+            signal = sum(float((one.double() ** 2).sum()) for one in total[k].values()) / n**2
+            found += [squares[k] / n - signal, signal]
+        return found
 
 
-def smoothed(truth: Array) -> Array:
-    """The exact noise and signal averaged over all steps, with the weights of the monitor."""
-    weights = np.exp(-np.arange(len(truth))[::-1] / (STEPS // 2))
-    return weights @ truth / weights.sum()
+def classified(model: Any, x: Tensor, y: Tensor) -> Tensor:
+    return F.cross_entropy(model(x), y)
 
 
-def accuracy() -> None:
-    print("workload, examples, from step, batch size: monitor (90% interval), exact, error; exact mean of ratios")
-    for setting in SETTINGS:
-        for own in (False, True):
-            monitor, truth = followed(*setting, seed=0, own=own)
-            noise, signal = smoothed(truth)
-            found, there = monitor.noise_scale, float(noise / signal)
-            ratios = float(np.mean(truth[:, 0] / truth[:, 1]))
-            kind = "own passes" if own else "microbatches"
+def digits(n: int = 1797) -> tuple[Tensor, Tensor]:
+    x, y = workload("digits").network(0, examples=n, seed=0).data
+    return x, y
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10))
+
+
+def cnn() -> nn.Module:
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 8, 8)), nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 32, 3, stride=2, padding=1),
+        nn.ReLU(), nn.Flatten(), nn.Linear(512, 32), nn.ReLU(), nn.Linear(32, 10),
+    )  # fmt: skip
+
+
+def drawn(examples: int, seed: int, replace: bool) -> Callable[[int], Tensor]:
+    """Draws batches of row numbers."""
+    rng, left = np.random.default_rng([3, seed]), np.zeros(0, int)
+
+    def draw(size: int) -> Tensor:
+        nonlocal left
+        if replace:
+            return torch.as_tensor(rng.integers(examples, size=size))
+        if len(left) < size:
+            left = rng.permutation(examples)
+        picks, left = left[:size], left[size:]
+        return torch.as_tensor(picks)
+
+    return draw
+
+
+def plain(
+    make: Callable[[], nn.Module], data: tuple[Tensor, Tensor], optimizer_of: Any, batch: int, seed: int, file: Path, replace: bool,
+    cosine: bool = False,
+) -> Rows:  # fmt: skip
+    """A training in plain PyTorch, in four microbatches a step."""
+    torch.manual_seed(seed)
+    model, (x, y) = make(), data
+    optimizer = optimizer_of(model.parameters())
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS + 9) if cosine else None
+    recorder = Recorder(make(), classified, data)
+    draw = drawn(len(x), seed, replace)
+    with Monitor(model, optimizer, file=file, every=1, examples=None if replace else len(x)) as monitor:
+        for step in range(1, STEPS + 1):
+            optimizer.zero_grad()
+            picks = draw(batch)
+            for part in picks.chunk(4):
+                (classified(model, x[part], y[part]) / 4).backward()
+            recorder.step(step, model, optimizer)
+            monitor.step()
+            optimizer.step()
+            if schedule:
+                schedule.step()
+    return recorder.rows
+
+
+SGD, ADAMW = torch.optim.SGD, torch.optim.AdamW
+
+
+def train_mlp(seed: int, file: Path, replace: bool) -> Rows:
+    return plain(mlp, digits(), lambda p: SGD(p, 0.1), 32, seed, file, replace)
+
+
+def train_mlp_adamw(seed: int, file: Path, replace: bool) -> Rows:
+    return plain(mlp, digits(), lambda p: ADAMW(p, 3e-3), 64, seed, file, replace, cosine=True)
+
+
+def train_cnn_cosine(seed: int, file: Path, replace: bool) -> Rows:
+    return plain(cnn, digits(), lambda p: SGD(p, 0.02, momentum=0.9), 32, seed, file, replace, cosine=True)
+
+
+def train_transformer(seed: int, file: Path, replace: bool) -> Rows:
+    chosen = workload("moby_transformer")
+    data = chosen.network(0, examples=1000, seed=0).data
+    return plain(lambda: chosen.fresh_model(seed), data, lambda p: ADAMW(p, 3e-3), 32, seed, file, replace)
+
+
+def train_cnn(seed: int, file: Path, replace: bool) -> Rows:
+    import logging
+    import warnings
+
+    import lightning.pytorch as lightning
+    from torch.utils.data import DataLoader, RandomSampler, TensorDataset
+
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    warnings.simplefilter("ignore")
+    x, y = digits()
+
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(seed)
+            self.model = cnn()
+
+        def training_step(self, batch: Any, index: int) -> Tensor:
+            return F.cross_entropy(self.model(batch[0]), batch[1])
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return SGD(self.parameters(), 0.02, momentum=0.9)
+
+    recorder = Recorder(cnn(), classified, (x, y))
+
+    class Exact(lightning.Callback):
+        def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
+            recorder.step(trainer.global_step + 1, pl_module.model, optimizer)
+
+    monitor = Monitor.lightning(file=file, every=1, examples=None if replace else len(x))
+    trainer = lightning.Trainer(
+        max_steps=STEPS, accumulate_grad_batches=4, callbacks=[Exact(), monitor],
+        accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+    )  # fmt: skip
+    sampler = RandomSampler(x, replacement=replace, generator=torch.Generator().manual_seed(seed))  # type: ignore[arg-type]
+    loader = DataLoader(TensorDataset(x, y), batch_size=8, sampler=sampler, drop_last=True)
+    trainer.fit(Module(), loader)
+    return recorder.rows
+
+
+def train_llama(seed: int, file: Path, replace: bool) -> Rows:
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    tokens = workload("moby_transformer").network(0, examples=1280, seed=0).data[0]
+    config = transformers.LlamaConfig(
+        vocab_size=96, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4,
+        max_position_embeddings=32, attn_implementation="eager",
+    )  # fmt: skip
+
+    def make() -> nn.Module:
+        torch.manual_seed(seed)
+        return transformers.LlamaForCausalLM(config)
+
+    past = torch.zeros(1, 1, 32, 32).masked_fill(torch.ones(32, 32).triu(1).bool(), -1e9)
+
+    def loss_of(model: Any, x: Tensor, y: Tensor) -> Tensor:
+        return F.cross_entropy(model(x, attention_mask=past).logits[0, :-1], y[0, 1:])
+
+    model = make()
+    recorder = Recorder(make(), loss_of, (tokens, tokens))
+
+    class Exact(transformers.TrainerCallback):
+        def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+            optimizer = given["optimizer"]
+            recorder.step(state.global_step + 1, given["model"], getattr(optimizer, "optimizer", optimizer))
+
+    class Drawn(transformers.Trainer):
+        def _get_train_sampler(self, *_: object) -> Any:
+            return torch.utils.data.RandomSampler(self.train_dataset, replacement=replace)
+
+    arguments = transformers.TrainingArguments(
+        str(file.parent), per_device_train_batch_size=8, gradient_accumulation_steps=4, max_steps=STEPS, learning_rate=3e-3,
+        report_to=[], save_strategy="no", use_cpu=True, disable_tqdm=True, seed=seed, lr_scheduler_type="constant",
+        logging_strategy="no",
+    )  # fmt: skip
+    examples = [{"input_ids": t, "labels": t} for t in tokens]
+    callbacks = [Exact(), Monitor.trainer(file=file, every=1, examples=None if replace else len(tokens))]
+    Drawn(model, arguments, train_dataset=examples, callbacks=callbacks).train()
+    return recorder.rows
+
+
+TRAININGS = {name.removeprefix("train_"): f for name, f in list(globals().items()) if name.startswith("train_")}
+
+
+def train(name: str, first: str, last: str, folder: str, draws: str = "replacement") -> None:
+    """Record trainings: the monitor's file with a measurement of every step, and the exact noise and signal every 10 steps."""
+    for seed in range(int(first), int(last)):
+        file = Path(folder) / f"{name}_{draws}_{seed}.jsonl"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.unlink(missing_ok=True)
+        rows = TRAININGS[name](seed, file, draws == "replacement")
+        file.with_suffix(".json").write_text(json.dumps(rows))
+        print(name, seed, [(row[0], round(row[-2] / row[-1], 1)) for row in rows[::6]], flush=True)
+
+
+def due(step: int, every: int | None) -> bool:
+    """Whether a monitor measures this step."""
+    model = nn.Linear(1, 1)
+    with Monitor(model, SGD(model.parameters(), 0.1), every=every) as monitor:
+        return monitor._due(step)
+
+
+def answers(file: Path, every: int | None) -> list[dict[str, Any]]:
+    """What a monitor answers during a recorded training, beside the exact noise scale of the step and of the ten steps around it."""
+    name, draws, seed = file.stem.rsplit("_", 2)
+    measured, exact = [json.loads(line) for line in file.open()], json.loads(file.with_suffix(".json").read_text())
+    kind = "metric_noise_scale" if "metric_noise" in measured[-1] else "noise_scale"
+    noise, signal = (kind.replace("noise_scale", part) for part in ("noise", "signal"))
+    there = {row[0]: np.array(row[-2:]) for row in exact}
+    ratio, found = RecentRatio(WINDOW), []
+    for row in measured:
+        step = row["step"]
+        if noise in row and due(step, every):
+            ratio.add(step, row[noise], row[signal])
+        if step in ANSWERED["early"] + ANSWERED["late"]:
+            around = sum(there[t] for t in (step - EXACT_EVERY, step, step + EXACT_EVERY))
+            now, at = ratio.estimate(), there[step]
+            found.append({
+                "training": name, "draws": draws, "seed": int(seed), "every": every or "default", "scale": kind, "step": step,
+                "from": now.steps and now.steps[0], "value": now.value, "low": now.low, "high": now.high,
+                "exact": at[0] / at[1], "exact_around": around[0] / around[1],
+            })  # fmt: skip
+    return found
+
+
+def answer(folder: str, file: str) -> None:
+    """Write all answers, and print how often intervals hold the exact number."""
+    rows = [row for path in sorted(Path(folder).glob("*.jsonl")) for every in (None, 5) for row in answers(path, every)]
+    with Path(file).open("w", newline="", encoding="utf-8") as sheet:
+        writer = csv.DictWriter(sheet, list(rows[0]))
+        writer.writeheader()
+        writer.writerows({name: f"{x:.4g}" if isinstance(x, float) else x for name, x in row.items()} for row in rows)
+    summary(rows)
+
+
+def summary(rows: list[dict[str, Any]]) -> None:
+    print(
+        "| training | batches | every | when | answers | hold the step | hold the ten steps around | no upper end | half-width |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
+    groups = sorted(
+        {(row["training"] not in CHOSEN_ON, row["training"], row["draws"], str(row["every"])) for row in rows}
+    )
+    for _, name, draws, every in groups:
+        for when, steps in ANSWERED.items():
+            some = [
+                row for row in rows
+                if (row["training"], row["draws"], str(row["every"])) == (name, draws, every) and row["step"] in steps
+            ]  # fmt: skip
+            held = [
+                np.mean([row["low"] <= row[kind] <= row["high"] for row in some]) for kind in ("exact", "exact_around")
+            ]
+            ended = [row for row in some if math.isfinite(row["high"]) and row["low"] > 0]
+            width = f"{np.median([math.sqrt(row['high'] / row['low']) for row in ended]):.1f}" if ended else ""
+            none = np.mean([math.isinf(row["high"]) for row in some])
             print(
-                f"{setting[:4]} {kind}: {found}, {there:.4g}, {found.value / there - 1:+.1%}; {ratios:.4g}", flush=True
+                f"| {name} | {draws} | {every} | {when} | {len(some)} | {held[0]:.0%} | {held[1]:.0%} | {none:.0%} | {width} |"
             )
 
 
-def seeds(name: str = "", first: str = "0", last: str = str(SEEDS)) -> None:
-    """Over many trainings of each setting: mean errors, whether they are bias or chance, and how often intervals hold.
-
-    The estimate of each step is unbiased for the weights of that step, so the weighted mean M of (estimate - exact) over steps is
-    0 on average: ``z`` is the mean of M over its standard error, for noise and for signal. The mean of the relative error is
-    another number, because the exact averages depend on the batches that were drawn, too.
-    """
-    count = int(last) - int(first)
-    for setting in [one for one in SETTINGS if name in ("", one[0])]:
-        errors, off, held, unbounded = [], [], 0, 0
-        for seed in range(int(first), int(last)):
-            monitor, truth = followed(*setting, seed=seed)
-            averages, smooth, found = smoothed(truth), monitor._ratios["noise_scale"], monitor.noise_scale
-            there = float(averages[0] / averages[1])
-            held += found.low <= there <= found.high
-            unbounded += math.isinf(found.high)
-            off.append(np.array([smooth.noise, smooth.signal]) - averages)
-            errors.append((*(off[-1] / averages), found.value / there - 1))
-        rows, root = np.array(errors), count**0.5
-        z = np.mean(off, 0) / np.std(off, 0, ddof=1) * root
-        parts = zip(("noise", "signal", "ratio"), rows.mean(0), rows.std(0, ddof=1), strict=True)
-        said = ", ".join(f"{part} {m:+.1%} +- {sd / root:.1%}" for part, m, sd in parts)
-        print(
-            f"{setting[:4]}, {count} seeds: mean error of {said} (sd {rows[:, 2].std(ddof=1):.1%}, median "
-            f"{np.median(rows[:, 2]):+.1%}); z of noise {z[0]:+.1f}, signal {z[1]:+.1f}; held in {held / count:.0%}, "
-            f"{unbounded} without upper end",
-            flush=True,
-        )
+def on_batch(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+    return classified(model, *batch)
 
 
 def cpu(work: Callable[[], object], repeat: int) -> list[float]:
@@ -182,7 +361,7 @@ def loops(own: bool, adam: bool) -> Iterator[tuple[str, float]]:
     def step(monitor: Monitor | None) -> None:
         optimizer.zero_grad()
         for part in tokens.chunk(1 if own else 4):
-            (loss_of(model, (part, part)) * len(part) / 64).backward()
+            (classified(model, part, part) * len(part) / 64).backward()
         if monitor:
             monitor.step(batch=(tokens, tokens))
         optimizer.step()
@@ -190,7 +369,7 @@ def loops(own: bool, adam: bool) -> Iterator[tuple[str, float]]:
     rounds = 20 if own else 10
     for _ in range(6 if own else 12):
         yield "plain", sum(cpu(lambda: step(None), rounds)) / rounds
-        with Monitor(model, optimizer, loss_of=loss_of if own else None) as monitor:
+        with Monitor(model, optimizer, loss_of=on_batch if own else None) as monitor:
             yield "watched", sum(cpu(lambda m=monitor: step(m), rounds)) / rounds
 
 
@@ -213,12 +392,7 @@ def cost() -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    known = {"accuracy": accuracy, "seeds": seeds, "cost": cost}
-    if sys.argv[1:2] == ["seeds"]:
-        seeds(*sys.argv[2:])
-        sys.exit()
-    for chosen in sys.argv[1:] or known:
-        if chosen not in known:
-            sys.exit(f"no measurement {chosen!r}; there are {', '.join(known)}")
-        print(f"# {chosen}", flush=True)
-        known[chosen]()
+    known = {"train": train, "answer": answer, "cost": cost}
+    if sys.argv[1:2] == [] or sys.argv[1] not in known:
+        sys.exit(f"say one of {', '.join(known)}, as the beginning of this file tells")
+    known[sys.argv[1]](*sys.argv[2:])

@@ -52,14 +52,14 @@ def batch(
     if (other_per_device is None) != (other_seconds is None):
         raise Wrong("a second batch per device goes with its seconds per step; give both or neither", "other_seconds")
     other = None if other_per_device is None or other_seconds is None else (other_per_device, other_seconds)
-    scale, low, high = _read(path) if path is not None else (noise_scale, low, high)
+    scale, low, high, steps = _read(path) if path is not None else (noise_scale, low, high, None)
     assert scale is not None
-    found = BatchChoice(scale, devices, per_device, seconds, training_steps, low, high, other)
+    found = BatchChoice(scale, devices, per_device, seconds, training_steps, low, high, other, steps)
     sink.deliver(found.to_dict, lambda: _show(found), found.table)
 
 
-def _read(path: str) -> tuple[float, float | None, float | None]:
-    """The noise scale in a file, with the ends of its interval."""
+def _read(path: str) -> tuple[float, float | None, float | None, tuple[int, int] | None]:
+    """The noise scale in a file, with the ends of its interval and the steps of the training over which it was measured."""
     from ..nets.fitting.model import Fit, is_fit
     from ..nets.monitoring.watching import known_scale, watch
 

@@ -49,18 +49,23 @@ class Measure:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its interval, which contains the true value with probability ``coverage``."""
+    """A number with its interval, which contains the true value with probability ``coverage``.
+
+    ``steps`` are the first and last step of the training over which it was measured, if it was measured during a training.
+    """
 
     value: float
     low: float
     high: float
     coverage: float = 0.9
+    steps: tuple[int, int] | None = None
 
     def to_dict(self) -> dict[str, float]:
         return {"value": self.value, "low": self.low, "high": self.high}
 
     def __str__(self) -> str:
-        return f"{self.value:.4g} ({self.low:.4g} to {self.high:.4g})"
+        over = "" if self.steps is None else ", steps {:,} to {:,}".format(*self.steps)
+        return f"{self.value:.4g} ({self.low:.4g} to {self.high:.4g}{over})"
 
 
 def bootstrap(

@@ -280,13 +280,13 @@ def noise(text: str, name: str) -> Answer:
     """The noise scale in the file of a monitor or of a fit, with its interval and the batch size of the training."""
     found = noise_of(text, name)
     try:
-        scale, low, high = known_scale(found)
+        scale, low, high, _ = known_scale(found)
     except Wrong as wrong:
         raise Wrong(str(wrong), argument="text") from None
     watched = isinstance(found, Watched)
     return {
         "noise_scale": scale, "low": low, "high": high, "batch_size": number(found.batch_size) if watched else None,
-        "sentence": found.sentences()[0] if watched else str(found), "optimizer": None,
+        "sentence": " ".join(found.sentences()[:2]) if watched else str(found), "optimizer": None,
     }  # fmt: skip
 
 

@@ -74,6 +74,7 @@ class BatchChoice:
 
     ``training_steps`` and ``seconds`` per step are those of the training on ``devices`` with ``per_device`` examples each.
     ``low`` and ``high`` are the interval of the noise scale, and ``other`` is another batch per device with its seconds per step.
+    ``steps`` are the first and last step of the training over which the noise scale was measured.
     """
 
     noise_scale: float
@@ -84,6 +85,7 @@ class BatchChoice:
     low: float | None = None
     high: float | None = None
     other: tuple[float, float] | None = None
+    steps: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         for name in ("noise_scale", "devices", "per_device", "seconds", "training_steps"):
@@ -225,6 +227,10 @@ class BatchChoice:
             f"{brief(self.best_batch_size(self.noise_scale))}.",
             "The learning rate has to be tuned again at the new batch size.",
         ]
+        if self.steps is not None:
+            said.append(
+                "The noise scale is that of the steps {:,} to {:,}; it changes during a training.".format(*self.steps)
+            )
         if self.low is None:
             said.append("The noise scale has no interval here, so the batch size has none.")
         else:

@@ -23,17 +23,18 @@ from ..trees import leaves
 from .gathering import Changed, Gatherer, sum_over_ranks, trained
 from .passes import LossOf, OwnPass, unnoticed
 from .preconditioning import roots_of_metric
-from .ratios import GradientParts, SmoothedRatio
+from .ratios import GradientParts, RecentRatio
 from .seeing import Calls
 
 if TYPE_CHECKING:
     from .lightning import LightningMonitor as LightningCallback
     from .trainer import TrainerMonitor as TrainerCallback
 
-MEMORY = 100  # measurements over which noise and signal are smoothed, if the caller does not say
+WINDOW = 0.2  # share of the steps so far over which noise and signal are averaged, if the caller does not say
 GATHERED_EVERY = (
     5  # steps from one measurement of microbatches to the next; with Adam's metric each costs a tenth of a step
 )
+GATHERED_SHARE = 0.01  # but not more than this share of the steps so far, so that a window has enough measurements
 OWN_EVERY = 20  # steps from one pass of the monitor's own to the next; a pass costs about as much as a step
 PIECES = 8  # pieces of a batch in a pass of its own: with fewer, the signal scatters more; 8 cost 7% of the precision
 KINDS_OF_SCALE = ("noise_scale", "metric_noise_scale", "curvature_noise_scale")
@@ -65,8 +66,8 @@ class Monitor:
         these examples. Otherwise examples count as drawn from endless data.
     reduction : "mean" if every backward pass has the same weight, whatever its number of examples; "sum" if every example has. It
         matters only if the sizes of the passes differ; if omitted, such steps are not measured, and a warning says so.
-    every : steps from one measurement to the next; 5 if omitted, and 20 with ``loss_of``.
-    memory : number of measurements over which noise and signal are smoothed.
+    every : steps from one measurement to the next. If omitted, 5 from step 500 on and less before, and 20 with ``loss_of``.
+    window : share of the steps so far over which noise and signal are averaged; where they drift, the window is shorter.
     pieces : number of pieces of a batch in a pass of its own.
     curvature_every : steps between measurements of the largest curvature and the curvature-weighted noise scale
         tr HC / g'Hg, H the Hessian on the batch; 0 for none. Each costs about 50 steps.
@@ -79,7 +80,7 @@ class Monitor:
 
     def __init__(
         self, model: nn.Module, optimizer: Optimizer, *, loss_of: LossOf | None = None, batch_size: int | None = None,
-        examples: int | None = None, reduction: str | None = None, every: int | None = None, memory: int = MEMORY,
+        examples: int | None = None, reduction: str | None = None, every: int | None = None, window: float = WINDOW,
         pieces: int = PIECES, curvature_every: int = 0, file: str | Path | None = None, start: int = 0,
     ) -> None:  # fmt: skip
         _check(model, optimizer, reduction)
@@ -87,13 +88,14 @@ class Monitor:
             raise Wrong("curvature_every needs loss_of, a function (model, batch) -> loss", argument="loss_of")
         self.model, self.optimizer, self.loss_of = model, optimizer, loss_of
         self.examples = None if examples is None else check_whole("examples", examples, 2)
-        self.every = check_whole("every", (OWN_EVERY if loss_of else GATHERED_EVERY) if every is None else every, 1)
+        self.every = None if every is None else check_whole("every", every, 1)
         self.pieces = check_whole("pieces", pieces, 2)
         self.curvature_every = check_whole("curvature_every", curvature_every, 0)
         self.file = None if file is None else Path(file)
         self.steps, self.skipped, self.largest_curvature = check_whole("start", start, 0), 0, math.nan
-        check_whole("memory", memory, 1)
-        self._ratios = {kind: SmoothedRatio(memory) for kind in KINDS_OF_SCALE}
+        if not (is_number(window) and 0 < window <= 1):
+            raise Wrong(f"window is a share of the steps so far, above 0 and at most 1; got {window!r}", "window")
+        self._ratios = {kind: RecentRatio(window) for kind in KINDS_OF_SCALE}
         fixed = None if batch_size is None else check_whole("batch_size", batch_size, 1)
         self._seen = Calls(model, fixed, reduction)
         self._gatherer = None if loss_of else Gatherer(optimizer)
@@ -103,7 +105,7 @@ class Monitor:
 
     @property
     def noise_scale(self) -> Estimate:
-        """tr C / |g|^2, smoothed, with its 90% interval."""
+        """tr C / |g|^2 at the present step, with its 90% interval and the steps over which it was measured."""
         return self._ratios["noise_scale"].estimate()
 
     @property
@@ -141,9 +143,8 @@ class Monitor:
         file, or None if nothing was measured.
         """
         self.steps += 1
-        due = (self.steps - 1) % self.every == 0
         try:
-            row = self._measured(loss, batch) if due else None
+            row = self._measured(loss, batch) if self._due(self.steps) else None
         except Changed as reason:
             self._skip(f"step {self.steps:,} was not measured: {reason}")
             row = None
@@ -151,7 +152,7 @@ class Monitor:
             self._seen.clear()
             if self._gatherer:
                 self._gatherer.clear()
-                self._gatherer.gathering = self.steps % self.every == 0
+                self._gatherer.gathering = self._due(self.steps + 1)
         if row is not None:
             self.last = row
             self._write(row)
@@ -171,20 +172,33 @@ class Monitor:
 
     def state_dict(self) -> dict[str, Any]:
         """Plain numbers for a checkpoint of the training."""
-        smoothed = {kind: ratio.state_dict() for kind, ratio in self._ratios.items()}
-        return {"steps": self.steps, "skipped": self.skipped, "smoothed": smoothed}
+        recent = {kind: ratio.state_dict() for kind, ratio in self._ratios.items()}
+        return {"steps": self.steps, "skipped": self.skipped, "recent": recent}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state_dict`."""
+        if "recent" not in state:
+            raise Wrong("this is no state of a Monitor, or that of an earlier version; begin without it", "state")
         self.steps, self.skipped = int(state["steps"]), int(state["skipped"])
         for kind, ratio in self._ratios.items():
-            ratio.load_state_dict(state["smoothed"][kind])
+            ratio.load_state_dict(state["recent"][kind])
         if self._gatherer:
-            self._gatherer.gathering = self.steps % self.every == 0
+            self._gatherer.gathering = self._due(self.steps + 1)
 
     def __repr__(self) -> str:
         size = "" if self.batch_size is None else f", batch size {self.batch_size:,}"
         return f"Monitor(step {self.steps:,}{size}, noise scale {self.noise_scale})"
+
+    def _spacing(self, step: int) -> int:
+        """Steps from one measurement to the next, at this step."""
+        if self.every is not None:
+            return self.every
+        if self.loss_of:
+            return OWN_EVERY
+        return max(1, min(GATHERED_EVERY, int((step - 1) * GATHERED_SHARE)))
+
+    def _due(self, step: int) -> bool:
+        return (step - 1) % self._spacing(step) == 0
 
     def _measured(self, loss: float | Tensor | None, batch: object) -> dict[str, object]:
         """A row of numbers of this step."""
@@ -192,20 +206,24 @@ class Monitor:
         estimates = [one.estimates(self.examples) for one in parts]
         if not all(math.isfinite(value) for pair in estimates for value in pair):
             raise Changed("a gradient is NaN or infinite")
-        value = self._seen.loss if loss is None else float(loss.detach() if isinstance(loss, Tensor) else loss)
+        value = self._seen.loss()  # on every rank, because the ranks wait for each other there
+        if loss is not None:
+            value = float(loss.detach() if isinstance(loss, Tensor) else loss)
         row: dict[str, object] = {"step": self.steps, "loss": number(value), "lr": _rate(self.optimizer)}
         row["batch_size"] = self.batch_size
         for kind, (noise, signal) in zip(KINDS_OF_SCALE, estimates, strict=False):
-            self._ratios[kind].add(noise, signal)
+            self._ratios[kind].add(self.steps, noise, signal)
             row |= {kind.replace("noise_scale", "noise"): noise, kind.replace("noise_scale", "signal"): signal}
             row |= self._scale(kind)
-        if self.curvature_every and (self.steps - 1) % self.curvature_every < self.every:
+        if self.curvature_every and (self.steps - 1) % self.curvature_every < self._spacing(self.steps):
             row |= self._curvature(batch)
         return row | ({"skipped": self.skipped} if self.skipped else {})
 
     def _scale(self, kind: str) -> dict[str, object]:
         found = self._ratios[kind].estimate()
-        return {kind: number(found.value), f"{kind}_low": number(found.low), f"{kind}_high": number(found.high)}
+        first = None if found.steps is None else found.steps[0]
+        ends = {f"{kind}_low": number(found.low), f"{kind}_high": number(found.high)}
+        return {kind: number(found.value), **ends, f"{kind}_from": first}
 
     def _gathered(self) -> tuple[list[GradientParts], int]:
         """The parts that hooks have seen, and the examples of the step."""
@@ -214,7 +232,7 @@ class Monitor:
         parts, examples = self._gatherer.parts(weights, sizes)
         if not parts[0].a2 < parts[0].a1 ** 2:
             alone = "a step has one backward pass on one rank, which does not tell noise from signal"
-            if self._ratios["noise_scale"].count:  # the rest of an epoch may be a single microbatch
+            if len(self._ratios["noise_scale"].rows):  # the rest of an epoch may be a single microbatch
                 raise Changed(alone)
             remedy = "accumulate over two microbatches or more, or give Monitor loss_of and monitor.step the batch"
             raise Wrong(f"{alone}; {remedy}", argument="loss_of")
@@ -236,7 +254,7 @@ class Monitor:
         with self._seen.away(), unnoticed(self.model):
             self.largest_curvature, parts = self._pass(batch).curvature()
         noise, signal = parts.estimates(self.examples)
-        self._ratios["curvature_noise_scale"].add(noise, signal)
+        self._ratios["curvature_noise_scale"].add(self.steps, noise, signal)
         return {"largest_curvature": self.largest_curvature, **self._scale("curvature_noise_scale")}
 
     def _pass(self, batch: object) -> OwnPass:

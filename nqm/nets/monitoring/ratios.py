@@ -8,9 +8,9 @@ the gradient g of the loss and the covariance C of single-example gradients,
 two equations for |g|^2 and tr C. Any other inner product gives g'Mg and tr MC. In batches that are drawn without replacement from
 N examples, p = |g|^2 - c / N takes the place of |g|^2, and c = tr C N / (N - 1) that of tr C.
 
-The estimates of one step scatter widely, and their quotient is biased. So both are smoothed with the same weights before they are
-divided. The interval is Fieller's: all ratios r at which the smoothed noise - r signal is compatible with 0. It has no upper end if
-the signal is not distinguishable from 0.
+The estimates of one step scatter widely, and their quotient is biased. So both are averaged over the same last steps before they are
+divided. The interval is Fieller's: all ratios r at which the mean noise - r signal is compatible with 0. It has no upper end if the
+signal is not distinguishable from 0.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +28,13 @@ from ..estimates import LEVELS, Estimate
 DIFFERENCE_FREEDOM = (
     2 / 3
 )  # degrees of freedom for each term of a variance that is estimated from successive differences
+FEWEST, MOST_ROWS = 4, 256  # A window has at least 4 measurements; more than 256 rows are joined in pairs.
+DRIFT_POWER = 2.0  # A noise scale is taken to change at most as fast as the square of the step, or as its inverse.
+FLUCTUATION = (
+    1.2  # The noise scale of ten steps is taken to be within this factor of its course, because the weights fluctuate.
+)
+DRIFT_LEVEL = 0.99  # Two halves of a window differ by more than chance beyond this quantile of their difference.
+FIRST, LAST, COUNT, STEP, NOISE = range(5)  # columns of the rows that are kept; the sixth is the signal
 
 
 @dataclass(frozen=True)
@@ -55,59 +63,112 @@ class GradientParts:
         return noise * (examples - 1) / examples, signal + noise / examples
 
 
-class SmoothedRatio:
-    """Exponential averages of noise and signal with the same weights, and the interval of their ratio.
+class RecentRatio:
+    """Noise and signal over the last steps of a training, and the interval of their ratio at the present step.
 
-    The weights fall by a factor e in ``memory`` measurements. Errors of different steps are independent, so that half the squared
-    difference of successive measurements estimates their variance, whatever the slow course of noise and signal.
+    The window is the last ``share`` of the steps of the training so far, and at least four measurements. It is shortened where noise
+    or signal drifts: going back from the present, the window is doubled only as long as its older half agrees with its newer half
+    within chance. Errors of different steps are independent, so half the squared difference of successive measurements estimates
+    their variance, whatever the slow course of noise and signal.
+
+    A window lies behind the present step by its mean age. To cover the drift of that time, both ends of the interval are moved out
+    by the factor by which step^``DRIFT_POWER`` grows in it, times ``FLUCTUATION``. The constants were chosen on trainings of
+    ``benchmarks.monitor``; docs/monitor.md has the coverage on those and on others.
+
+    ``rows`` has the measurements that a window may need: first and last step, number, and means of step, noise and signal. When
+    there are more than ``MOST_ROWS``, neighbours are joined, so that the memory does not grow with the training.
     """
 
-    def __init__(self, memory: float) -> None:
-        self.decay = math.exp(-1 / memory)
-        self.count, self.weight, self.squared, self.paired = 0, 0.0, 0.0, 0.0
-        self.sums, self.spread, self.last = np.zeros(2), np.zeros((2, 2)), np.zeros(2)
+    def __init__(self, share: float) -> None:
+        self.share, self.joined, self.rows = share, 1, np.zeros((0, 6))
 
-    def add(self, noise: float, signal: float) -> None:
+    def add(self, step: int, noise: float, signal: float) -> None:
         """Take the estimates of another step."""
-        new, decay = np.array([noise, signal]), self.decay
-        self.sums = decay * self.sums + new
-        self.weight, self.squared = decay * self.weight + 1, decay**2 * self.squared + 1
-        self.spread, self.paired = decay**2 * self.spread, decay**2 * self.paired
-        if self.count:
-            self.spread += np.outer(new - self.last, new - self.last) / 2
-            self.paired += 1
-        self.count, self.last = self.count + 1, new
-
-    @property
-    def noise(self) -> float:
-        """The smoothed noise."""
-        return float(self.sums[0] / self.weight) if self.count else math.nan
-
-    @property
-    def signal(self) -> float:
-        """The smoothed signal."""
-        return float(self.sums[1] / self.weight) if self.count else math.nan
+        new = np.array([[step, step, 1, step, noise, signal]], dtype=float)
+        if len(self.rows) and self.rows[-1, COUNT] < self.joined:
+            self.rows[-1:] = _joined(self.rows[-1:], new)
+        else:
+            self.rows = np.vstack([self.rows, new])
+        outside = int(np.searchsorted(self.rows[:, LAST], step * (1 - self.share), side="right"))
+        self.rows = self.rows[max(0, min(outside, len(self.rows) - FEWEST)) :]
+        if len(self.rows) > MOST_ROWS:
+            even = len(self.rows) // 2 * 2
+            self.rows = np.vstack([_joined(self.rows[:even:2], self.rows[1:even:2]), self.rows[even:]])
+            self.joined *= 2
 
     def estimate(self) -> Estimate:
-        """The ratio with its 90% interval: infinite where the signal cannot be told from 0, NaN before two measurements."""
-        if self.count < 2:
-            return Estimate(_ratio(self.noise, self.signal), math.nan, math.nan)
+        """The present ratio: infinite where the signal cannot be told from 0. Its interval is NaN before two measurements."""
+        if not len(self.rows):
+            return Estimate(math.nan, math.nan, math.nan)
+        window = self.window()
+        steps = int(window[0, FIRST]), int(window[-1, LAST])
+        mean = _Mean.of(window)
+        value = _ratio(*mean.value)
+        if len(window) < 2:
+            return Estimate(value, math.nan, math.nan, steps=steps)
         from scipy.special import stdtrit
 
-        terms = self.weight**2 / self.squared
-        quantile = float(stdtrit(max(DIFFERENCE_FREEDOM * (terms - 1), 1.0), LEVELS[1]))
-        covariance = self.spread / self.paired * self.squared / self.weight**2
-        low, high = fieller(self.noise, self.signal, covariance, quantile)
-        return Estimate(_ratio(self.noise, self.signal), low, high)
+        low, high = fieller(*mean.value, mean.covariance, float(stdtrit(mean.freedom, LEVELS[1])))
+        drift = FLUCTUATION * (steps[1] / mean.step) ** DRIFT_POWER
+        return Estimate(value, low / drift, high * drift, steps=steps)
+
+    def window(self) -> Array:
+        """The rows of the last steps over which neither noise nor signal drifts."""
+        size = min(FEWEST, len(self.rows))
+        while size < len(self.rows):
+            longer = min(2 * size, len(self.rows))
+            if longer - size > 1 and _differ(self.rows[-longer:-size], self.rows[-size:]):
+                break
+            size = longer
+        return self.rows[-size:]
 
     def state_dict(self) -> dict[str, object]:
         """Plain numbers, from which `load_state_dict` continues."""
-        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(self).items()}
+        return {"rows": self.rows.tolist(), "joined": self.joined}
 
-    def load_state_dict(self, state: Mapping[str, object]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state_dict`."""
-        for name, value in vars(self).items():
-            setattr(self, name, np.array(state[name]) if isinstance(value, np.ndarray) else state[name])
+        self.rows, self.joined = np.array(state["rows"], dtype=float).reshape(-1, 6), int(state["joined"])
+
+
+@dataclass(frozen=True)
+class _Mean:
+    """The mean noise and signal of some rows, with its covariance from successive differences, and its mean step."""
+
+    value: Array
+    covariance: Array
+    freedom: float
+    step: float
+
+    @classmethod
+    def of(cls, rows: Array) -> _Mean:
+        count, values = rows[:, COUNT], rows[:, NOISE:]
+        value, step = (count @ part / count.sum() for part in (values, rows[:, STEP]))
+        terms = len(rows) - 1
+        if not terms:
+            return cls(value, np.full((2, 2), np.inf), 1.0, float(step))
+        steps = np.diff(values, axis=0) / np.sqrt(1 / count[1:] + 1 / count[:-1])[:, None]
+        covariance = steps.T @ steps / terms / count.sum()
+        return cls(value, covariance, max(DIFFERENCE_FREEDOM * terms, 1.0), float(step))
+
+
+def _differ(older: Array, newer: Array) -> bool:
+    """Whether the noise or the signal of two parts differs by more than chance, by Welch's test."""
+    from scipy.special import stdtrit
+
+    one, other = _Mean.of(older), _Mean.of(newer)
+    squares = np.array([one.covariance.diagonal(), other.covariance.diagonal()])
+    variance = squares.sum(0)
+    terms = (squares**2 / [[one.freedom], [other.freedom]]).sum(0)
+    freedom = np.divide(variance**2, terms, out=np.ones(2), where=terms > 0)
+    return bool((np.abs(one.value - other.value) > stdtrit(freedom, DRIFT_LEVEL) * np.sqrt(variance)).any())
+
+
+def _joined(older: Array, newer: Array) -> Array:
+    """Rows that stand for two rows each."""
+    count = older[:, COUNT] + newer[:, COUNT]
+    means = (older[:, COUNT, None] * older[:, STEP:] + newer[:, COUNT, None] * newer[:, STEP:]) / count[:, None]
+    return np.column_stack([older[:, FIRST], newer[:, LAST], count, means])
 
 
 def fieller(noise: float, signal: float, covariance: Array, quantile: float) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ...types import Wrong
 from ..adapting import IGNORED_TARGET
 from ..trees import leaves
-from .gathering import Changed
+from .gathering import Changed, sum_over_ranks
 
 
 class Calls:
@@ -27,7 +27,8 @@ class Calls:
     def clear(self) -> None:
         """Forget the step so far."""
         self._sizes: list[int] = []
-        self._tokens: list[int | Tensor] = []
+        self._tokens: list[Tensor] = []
+        self._items: list[float | Tensor] = []
         self._told: list[int] = []
         self._losses: list[Tensor] = []
 
@@ -54,27 +55,38 @@ class Calls:
             return
         tensors = [t for t in leaves((args, dict(kwargs))) if isinstance(t, Tensor) and t.ndim]
         self._sizes.append(len(tensors[0]) if tensors else 0)
-        labels = kwargs.get("labels")
-        if kwargs.get("num_items_in_batch") is not None and isinstance(labels, Tensor):
+        labels, items = kwargs.get("labels"), kwargs.get("num_items_in_batch")
+        if items is not None and isinstance(labels, Tensor):
             self._tokens.append((labels != IGNORED_TARGET).sum())
+            self._items.append(items.reshape(-1)[0] if isinstance(items, Tensor) else float(items))  # type: ignore[arg-type]
 
     def _output(self, module: nn.Module, args: object, output: object) -> None:
         loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
         if self._on and torch.is_grad_enabled() and isinstance(loss, Tensor) and loss.numel() == 1:
-            self._losses.append(loss.detach())
+            self._losses.append(loss.detach().clone())  # Trainer multiplies it in place
 
     @property
     def examples(self) -> int:
         """The examples of all passes so far."""
         return sum(self._told or self._sizes)
 
-    @property
     def loss(self) -> float:
-        """The loss of the step as the model's own outputs have it: their mean, or their sum if each is a share of it."""
+        """The loss of the step on all ranks, as the model's own outputs have it.
+
+        It is the mean of the outputs. If the model was told ``num_items_in_batch``, each output is the sum over its tokens divided by
+        that number, which counts the tokens of this rank's step or, with Trainer by default, those of all ranks.
+        """
         if not self._losses:
             return math.nan
-        total = float(torch.stack([one.double() for one in self._losses]).sum())
-        return total if self._tokens else total / len(self._losses)
+        total = sum(one.float() for one in self._losses)
+        tokens, items = sum(self._tokens), self._items[0] if self._items else 0
+        sums = torch.tensor([total, tokens, items], dtype=torch.float32, device=self._losses[0].device)
+        ranks = sum_over_ranks(sums)
+        loss, counted, told = sums.tolist()
+        if not self._tokens:
+            return loss / ranks / len(self._losses)
+        everywhere = counted > 0 and told / counted > (1 + ranks) / 2
+        return loss if everywhere else loss / ranks
 
     def passes(self, backward: int) -> tuple[list[float], list[int]]:
         """Weights a_i and sizes b_i of this many backward passes."""

@@ -13,13 +13,15 @@ from transformers.trainer_callback import TrainerCallback
 
 from .monitor import Monitor
 
+SAVED_AS = "nqm.nets.Monitor"  # name of the monitor in the Trainer's state, which each checkpoint saves
+
 if TYPE_CHECKING:
     from transformers.trainer_callback import TrainerControl, TrainerState
     from transformers.training_args import TrainingArguments
 
 
 class TrainerMonitor(TrainerCallback):
-    """Measures every step of the Trainer; ``monitor`` has the numbers.
+    """Measures steps of the Trainer; ``monitor`` has the numbers. Checkpoints of the Trainer save the monitor, too.
 
     The Trainer calls it after clipping, which multiplies the whole gradient by one factor; the monitor finds and undoes it. With
     ``loss_of``, such as ``lambda model, batch: model(**batch).loss``, the batch is what the model was last called with, by name.
@@ -37,6 +39,8 @@ class TrainerMonitor(TrainerCallback):
         model: nn.Module = given["model"]
         optimizer: Optimizer = given["optimizer"]
         self.monitor = Monitor(model, optimizer, **{"start": state.global_step, "reduction": "mean", **self.options})
+        if saved := state.stateful_callbacks.get(SAVED_AS):  # type: ignore[union-attr]
+            self.monitor.load_state_dict(saved)
         if self.monitor.loss_of:
             self._hook = model.register_forward_pre_hook(self._called, with_kwargs=True)
 
@@ -50,6 +54,7 @@ class TrainerMonitor(TrainerCallback):
     ) -> None:
         assert self.monitor
         self.monitor.step(batch=self._batch)
+        state.stateful_callbacks[SAVED_AS] = self.monitor.state_dict()  # type: ignore[index]
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
         if self.monitor:

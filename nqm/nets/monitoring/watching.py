@@ -53,12 +53,14 @@ class Watched(Tabular):
 
     @property
     def critical_batch_size(self) -> Estimate:
-        """The last noise scale with its interval; infinite where the signal cannot be told from 0.
+        """The last noise scale with its interval and the steps it was measured over; infinite where the signal is lost in the noise.
 
-        The ends of the interval are NaN if the file does not have them.
+        The ends of the interval are NaN, and the steps are None, if the file does not have them.
         """
         value, low, high = (float(self.columns.get(name + end, [math.nan])[-1]) for name, end in self._ends())
-        return Estimate(math.inf if math.isnan(value) else value, low, high)
+        first = float(self.columns.get(self.scale + "_from", [math.nan])[-1])
+        steps = None if math.isnan(first) else (int(first), int(self.columns["step"][-1]))
+        return Estimate(math.inf if math.isnan(value) else value, low, high, steps=steps)
 
     def _ends(self) -> list[tuple[str, str]]:
         return [(self.scale, end) for end in ("", "_low", "_high")]
@@ -102,12 +104,13 @@ class Watched(Tabular):
         metric = "" if self.scale == "noise_scale" else ", in the optimizer's metric"
         last = f"at step {int(self.columns['step'][-1]):,}"
         if math.isinf(found.value):
-            low = f" It is at least {brief(found.low)}." if found.low > 0 else ""
+            low = f" It is at least {brief(found.low)}, with 95%." if found.low > 0 else ""
             said = [
                 f"The critical batch size cannot be told from infinity {last}: the signal is lost in the noise.{low}"
             ]
         else:
             said = [f"The critical batch size is about {_spelled(found)}{metric}; the batch size {last} is {brief(B)}."]
+        said.append(measured_over(found))
         steps, examples = self.steps_at(2 * B), self.examples_at(2 * B)
         said.append(
             f"Doubling the batch saves {percent(1 - steps)} of the steps and costs {percent(examples - 1)} more examples."
@@ -123,7 +126,7 @@ class Watched(Tabular):
         """One row for each measured step."""
         from ...show.tables import rows_of
 
-        shown = ["step", "loss", "batch_size", *(name + end for name, end in self._ends())]
+        shown = ["step", "loss", "batch_size", *(name + end for name, end in self._ends()), self.scale + "_from"]
         return rows_of({name: self.columns[name] for name in shown if name in self.columns})
 
     def to_dict(self) -> dict[str, Any]:
@@ -132,7 +135,7 @@ class Watched(Tabular):
         B = self.batch_size
         return {
             "step": int(self.columns["step"][-1]), "batch_size": number(B), "scale": self.scale,
-            "critical_batch_size": {name: number(value) for name, value in found.to_dict().items()},
+            "critical_batch_size": {name: number(value) for name, value in found.to_dict().items()}, "steps": found.steps,
             "largest_curvature": number(self.largest_curvature), "skipped": self.skipped,
             "doubled": {"steps": self.steps_at(2 * B), "examples": self.examples_at(2 * B)},
             "ramp": self.ramp(), "sentences": self.sentences(), "table": self.table(),
@@ -159,7 +162,7 @@ def watch(file: str | Path) -> Watched:
     missing = [name for name in ("step", "batch_size", "noise_scale") if name not in sheet.columns]
     if missing:
         raise Wrong(f"{path} has no column {missing[0]!r}: it is not the file of a Monitor", argument="file")
-    names = ("step", "loss", "batch_size", *(k + e for k in WATCHED_SCALES for e in ("", "_low", "_high")))
+    names = ("step", "loss", "batch_size", *(k + e for k in WATCHED_SCALES for e in ("", "_low", "_high", "_from")))
     columns = {name: sheet.numbers(name)[0] for name in names if name in sheet.columns}
     order = _last_run(columns["step"])
     columns = {name: column[order] for name, column in columns.items()}
@@ -169,15 +172,34 @@ def watch(file: str | Path) -> Watched:
     )
 
 
-def known_scale(found: Watched | Fit) -> tuple[float, float | None, float | None]:
-    """The noise scale of a training or of a fit, and the ends of its interval; None for an end that is not known."""
+def measured_over(found: Estimate) -> str:
+    """Says over which steps of the training a noise scale was measured."""
+    if found.steps is None:
+        return (
+            "The file does not say over which steps that was measured: an earlier version of nqm averaged all of them."
+        )
+    return "It was measured over the steps {:,} to {:,}, and its interval covers the drift in them.".format(
+        *found.steps
+    )
+
+
+def known_scale(found: Watched | Fit) -> tuple[float, float | None, float | None, tuple[int, int] | None]:
+    """The noise scale of a training or of a fit, the ends of its interval, and the steps it was measured over.
+
+    It is None for an end that is not known, and for the steps of a fit.
+    """
     watched = isinstance(found, Watched)
     scale = found.critical_batch_size if watched else found.noise_scale
     if not 0 < scale.value < math.inf:
-        raise Wrong(found.sentences()[0] if watched else "the fit has no gradient left to compare the noise with")
+        if not watched:
+            raise Wrong("the fit has no noise, or no gradient left to compare the noise with, and so no noise scale")
+        remedy = (
+            f" For the batch size at that lower end give {brief(scale.low)} as noise scale." if scale.low > 0 else ""
+        )
+        raise Wrong(" ".join(found.sentences()[:2]) + remedy)
     if not math.isfinite(scale.low):  # A fit with one probe has no interval.
-        return scale.value, None, None
-    return scale.value, max(scale.low, SMALLEST_SCALE), number(scale.high)
+        return scale.value, None, None, scale.steps
+    return scale.value, max(scale.low, SMALLEST_SCALE), number(scale.high), scale.steps
 
 
 def _last_run(step: Array) -> Array:

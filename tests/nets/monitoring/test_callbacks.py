@@ -92,6 +92,42 @@ def test_lightning(tmp_path: Path) -> None:
         torch.testing.assert_close(one, third)
 
 
+@pytest.mark.slow
+def test_a_resumed_training_of_lightning_gives_the_same_answer(tmp_path: Path) -> None:
+    """An epoch of eight steps, a checkpoint, and another epoch in another Trainer."""
+    lightning = pytest.importorskip("lightning.pytorch")
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model_of()
+
+        def training_step(self, batch: Any, index: int) -> Tensor:
+            return F.cross_entropy(self.model(batch[0]), batch[1])
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.AdamW(self.parameters(), 0.01)
+
+    def train(name: str, resumed: Path | None = None) -> Monitor:
+        callback = Monitor.lightning(file=tmp_path / f"{name}.jsonl", every=1, window=1.0)
+        saving = lightning.callbacks.ModelCheckpoint(tmp_path, filename="{epoch}", save_top_k=-1)
+        trainer = lightning.Trainer(
+            max_epochs=2, accumulate_grad_batches=2, callbacks=[callback, *([] if resumed else [saving])], accelerator="cpu",
+            logger=False, enable_checkpointing=not resumed, enable_progress_bar=False, enable_model_summary=False,
+        )  # fmt: skip
+        trainer.fit(Module(), DataLoader(TensorDataset(*data()), batch_size=8), ckpt_path=resumed)
+        assert callback.monitor is not None
+        return callback.monitor
+
+    whole = train("whole")
+    rest = train("rest", tmp_path / "epoch=0.ckpt")
+    assert rest.state_dict() == whole.state_dict()
+    assert rest.noise_scale == whole.noise_scale
+    assert rest.noise_scale.steps == (1, 16)
+    assert rows(tmp_path / "rest.jsonl") == rows(tmp_path / "whole.jsonl")[8:]
+
+
 class Rows(Dataset[dict[str, Tensor]]):
     """The examples as Hugging Face's Trainer takes them."""
 
@@ -147,6 +183,33 @@ def test_trainer_of_hugging_face(tmp_path: Path) -> None:
     same(tmp_path / "plain.jsonl", tmp_path / "trainer.jsonl")
     for one, other in zip(watched.parameters(), alone.parameters(), strict=True):
         assert torch.equal(one, other)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("restored", [False, True])
+def test_a_resumed_training_of_hugging_face_gives_the_same_answer(restored: bool, tmp_path: Path) -> None:
+    """Resumed from the checkpoint at step 4 of 8, also where the Trainer restores callbacks of its own kind."""
+    pytest.importorskip("accelerate")
+    transformers = pytest.importorskip("transformers")
+
+    def train(name: str, checkpoint: Path | None = None) -> Monitor:
+        arguments = transformers.TrainingArguments(
+            str(tmp_path), per_device_train_batch_size=8, gradient_accumulation_steps=2, num_train_epochs=1, report_to=[],
+            save_steps=4, use_cpu=True, disable_tqdm=True, learning_rate=0.01, save_strategy="no" if checkpoint else "steps",
+            restore_callback_states_from_checkpoint=restored,
+        )  # fmt: skip
+        callback = Monitor.trainer(file=tmp_path / f"{name}.jsonl", every=1, window=1.0)
+        trainer = transformers.Trainer(WithLoss(), arguments, train_dataset=Rows(), callbacks=[callback])
+        trainer.train(resume_from_checkpoint=checkpoint and str(checkpoint))
+        assert callback.monitor is not None
+        return callback.monitor
+
+    whole = train("whole")
+    rest = train("rest", tmp_path / "checkpoint-4")
+    assert rest.state_dict() == whole.state_dict()
+    assert rest.metric_noise_scale == whole.metric_noise_scale
+    assert rest.noise_scale.steps == (1, 8)
+    assert rows(tmp_path / "rest.jsonl") == rows(tmp_path / "whole.jsonl")[4:]
 
 
 @pytest.mark.slow

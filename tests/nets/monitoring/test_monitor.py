@@ -314,8 +314,7 @@ def test_a_pass_of_its_own_against_direct_sums() -> None:
     small, big = ((rows @ H) * rows).sum(1).mean(), rows.mean(0) @ H @ rows.mean(0)
     signal = (4 * big - small) / 3
     noise = (small - big) / (1 / 5 - 1 / 20)
-    assert monitor._ratios["curvature_noise_scale"].noise == pytest.approx(float(noise), rel=1e-4)
-    assert monitor._ratios["curvature_noise_scale"].signal == pytest.approx(float(signal), rel=1e-3)
+    np.testing.assert_allclose(monitor._ratios["curvature_noise_scale"].rows[0, 4:], (noise, signal), rtol=1e-3)
 
 
 @pytest.mark.filterwarnings("error")
@@ -382,6 +381,25 @@ def test_it_continues_from_a_checkpoint() -> None:
     assert rest.noise_scale == whole.noise_scale
     assert rest.steps == 9
     assert "noise scale" in repr(rest)
+
+
+def test_how_often_it_measures() -> None:
+    """Every step at first and every fifth from step 500 on, so that a fifth of the steps so far has 20 measurements or more."""
+    model = model_of()
+    monitor = Monitor(model, torch.optim.SGD(model.parameters(), 0.1))
+    due = np.array([step for step in range(1, 2001) if monitor._due(step)])
+    for step in (100, 150, 300, 500, 1000, 2000):
+        assert ((due > 0.8 * step) & (due <= step)).sum() >= 20 - (step == 300)
+    assert (np.diff(due[due > 501]) == 5).all()
+    assert [step for step in range(1, 42) if Monitor(model, monitor.optimizer, loss_of=loss_of)._due(step)] == [
+        1,
+        21,
+        41,
+    ]
+    with pytest.raises(Wrong, match="window is a share of the steps so far"):
+        Monitor(model, monitor.optimizer, window=100)
+    with pytest.raises(Wrong, match="earlier version"):
+        monitor.load_state_dict({"steps": 1, "skipped": 0, "smoothed": {}})
 
 
 def test_tied_frozen_and_sparse_parameters() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
 import pytest
+from scipy.special import stdtrit
 
-from nqm.nets.monitoring.ratios import GradientParts, SmoothedRatio, fieller
+from nqm.nets.monitoring import ratios
+from nqm.nets.monitoring.ratios import GradientParts, RecentRatio, fieller
 from nqm.types import Array, Wrong
 
 MEAN = np.array([1.0, -0.5, 0.25, 0.0])
@@ -58,45 +61,98 @@ def test_one_part_is_refused() -> None:
         GradientParts(1.0, 1.0, 1.0, 1.0, 0.1).estimates()
 
 
-def test_smoothing_is_the_weighted_ratio() -> None:
-    rng, ratio = np.random.default_rng(2), SmoothedRatio(5)
-    rows = rng.uniform(1, 2, (30, 2))
-    for row in rows:
-        ratio.add(*row)
-    weights = np.exp(-np.arange(30)[::-1] / 5)
-    assert ratio.estimate().value == pytest.approx(weights @ rows[:, 0] / (weights @ rows[:, 1]), rel=1e-12)
-    steps = np.diff(rows, axis=0) * weights[1:, None]
-    assert np.allclose(ratio.spread, steps.T @ steps / 2)
-    other = SmoothedRatio(5)
-    other.load_state_dict(ratio.state_dict())
+def test_the_window_is_a_share_of_the_steps_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against means over the window, and the covariance from successive differences, written out."""
+    monkeypatch.setattr(ratios, "DRIFT_LEVEL", 1 - 1e-12)
+    rng, ratio = np.random.default_rng(2), RecentRatio(0.2)
+    steps, rows = np.arange(1, 502, 5), rng.uniform(1, 1.1, (101, 2))
+    for step, row in zip(steps, rows, strict=True):
+        ratio.add(int(step), *row)
+    found, inside = ratio.estimate(), steps > 0.8 * 501
+    assert found.steps == (steps[inside][0], 501)
+    noise, signal = rows[inside].mean(0)
+    assert found.value == pytest.approx(noise / signal, rel=1e-12)
+    differences = np.diff(rows[inside], axis=0)
+    covariance = differences.T @ differences / 2 / len(differences) / inside.sum()
+    low, high = fieller(noise, signal, covariance, float(stdtrit(2 / 3 * len(differences), 0.95)))
+    drift = ratios.FLUCTUATION * (501 / steps[inside].mean()) ** ratios.DRIFT_POWER
+    assert (found.low, found.high) == (pytest.approx(low / drift, rel=1e-12), pytest.approx(high * drift, rel=1e-12))
+    other = RecentRatio(0.2)
+    other.load_state_dict(json.loads(json.dumps(ratio.state_dict())))
     for both in (ratio, other):
-        both.add(1.0, 2.0)
+        both.add(506, 1.0, 2.0)
     assert other.estimate() == ratio.estimate()
+
+
+def test_a_long_training_needs_no_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """20,000 measurements are joined into at most 256 rows, and the answer stays that of all measurements of the window."""
+    monkeypatch.setattr(ratios, "DRIFT_LEVEL", 1 - 1e-12)
+    rng, ratio = np.random.default_rng(5), RecentRatio(0.2)
+    steps, rows = np.arange(1, 100_001, 5), rng.normal([8, 2], [1, 0.5], (20_000, 2))
+    for step, row in zip(steps, rows, strict=True):
+        ratio.add(int(step), *row)
+    found = ratio.estimate()
+    assert len(ratio.rows) <= ratios.MOST_ROWS
+    assert found.steps is not None
+    assert found.steps[0] == pytest.approx(80_000, rel=0.01)
+    inside = steps >= found.steps[0]
+    noise, signal = rows[inside].mean(0)
+    assert found.value == pytest.approx(noise / signal, rel=1e-9)
+    error = (rows[inside] @ [1, -4]).std() / inside.sum() ** 0.5 / 2  # of the ratio, to first order
+    drift = ratios.FLUCTUATION * (1 / 0.9) ** ratios.DRIFT_POWER
+    assert (found.low * drift, found.high / drift) == pytest.approx((4 - 1.645 * error, 4 + 1.645 * error), rel=0.01)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("count", "size"), [(40, 64), (200, 64), (200, 16)])
-def test_intervals_hold_the_ratio(count: int, size: int) -> None:
+def test_intervals_hold_the_ratio(count: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without room for drift, and for all steps: shortening the window by chance costs little."""
+    monkeypatch.setattr(ratios, "DRIFT_POWER", 0.0)
+    monkeypatch.setattr(ratios, "FLUCTUATION", 1.0)
     rng, exact, held, runs = np.random.default_rng(3), NOISE / SIGNAL, 0, 400
     for _ in range(runs):
-        ratio = SmoothedRatio(100)
-        for p in parts(rng, np.full(4, 0.25), np.full(4, size / 4), count):
-            ratio.add(*p.estimates())
+        ratio = RecentRatio(1.0)
+        for step, p in enumerate(parts(rng, np.full(4, 0.25), np.full(4, size / 4), count), 1):
+            ratio.add(step, *p.estimates())
         found = ratio.estimate()
         held += found.low <= exact <= found.high
     assert 0.83 < held / runs < 0.97  # 0.9 and twice its standard error, and the skewness of few measurements
 
 
-def test_a_slow_course_does_not_widen_the_interval() -> None:
-    """Noise and signal fall by half; the width is that of their errors, which a plain variance would overstate."""
-    rng, ratio = np.random.default_rng(4), SmoothedRatio(1000)
-    course = np.linspace(2, 1, 400)
-    rows = np.stack([10 * course, course**2], 1) + rng.standard_normal((400, 2)) * 0.01
-    for row in rows:
-        ratio.add(*row)
+def growing(rng: np.random.Generator, ratio: RecentRatio, power: float, steps: int = 500) -> None:
+    """Add a training whose noise scale is step^power, as the signal falls."""
+    for step in range(1, steps + 1):
+        noise, signal = rng.normal([1, step**-power], [0.1, 0.3 * step**-power])
+        ratio.add(step, noise, signal)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("power", [0.0, 1.0, 2.0])
+def test_intervals_hold_a_noise_scale_that_drifts(power: float) -> None:
+    """The ratio of the last step is held as the signal falls; that of the whole past, the former answer, is far below."""
+    held, rng = 0, np.random.default_rng(6)
+    for _ in range(100):
+        ratio = RecentRatio(0.2)
+        growing(rng, ratio, power)
+        found = ratio.estimate()
+        held += found.low <= 500**power <= found.high
+    assert held >= 85
+    whole = RecentRatio(1.0)
+    growing(rng, whole, power)
+    noise, signal = whole.rows[:, 4:].mean(0)
+    assert (noise / signal < 0.6 * 500**power) == (power > 0)
+
+
+def test_a_jump_shortens_the_window() -> None:
+    """A learning rate that falls at step 450 changes the signal at once; the window is shorter than the fifth it would be."""
+    ratio = RecentRatio(0.2)
+    rng = np.random.default_rng(7)
+    for step in range(1, 501):
+        ratio.add(step, *rng.normal([1, 0.1 if step <= 450 else 0.01], [0.02, 0.004]))
     found = ratio.estimate()
-    plain = rows @ [1, -found.value]
-    assert found.high - found.low < 0.1 * 2 * 1.65 * plain.std() / 400**0.5 / rows[:, 1].mean()
+    assert found.steps is not None
+    assert 440 <= found.steps[0] <= 490
+    assert found.low < 100 < found.high
 
 
 def test_fieller_against_a_scan() -> None:
@@ -120,12 +176,12 @@ def test_fieller_against_a_scan() -> None:
 
 
 def test_no_signal_has_no_upper_end() -> None:
-    ratio = SmoothedRatio(10)
+    ratio = RecentRatio(0.5)
     assert math.isnan(ratio.estimate().value)
-    ratio.add(1.0, -0.2)
+    ratio.add(1, 1.0, -0.2)
     assert ratio.estimate().value == math.inf
-    for sign in (1, -1, 1, -1):
-        ratio.add(1.0 + 0.01 * sign, 0.2 * sign)
+    for step, sign in enumerate((1, -1, 1, -1), 2):
+        ratio.add(step, 1.0 + 0.01 * sign, 0.2 * sign)
     found = ratio.estimate()
     assert found.high == math.inf
     assert found.low > 0

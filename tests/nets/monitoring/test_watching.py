@@ -12,6 +12,7 @@ import pytest
 from cli.shell import call
 
 from nqm.nets import watch
+from nqm.nets.monitoring.watching import known_scale
 from nqm.types import Wrong
 
 
@@ -19,7 +20,7 @@ def write(file: Path, scale: list[float | None], steps: list[int] | None = None,
     steps = steps or list(range(1, len(scale) + 1))
     rows = [
         {"step": t, "loss": 1.0, "lr": 0.1, "batch_size": 64, "noise_scale": b, "noise_scale_low": b and 0.8 * b,
-         "noise_scale_high": b and 1.3 * b, **more}
+         "noise_scale_high": b and 1.3 * b, "noise_scale_from": 1 + t // 2, **more}
         for t, b in zip(steps, scale, strict=True)
     ]  # fmt: skip
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -33,13 +34,19 @@ def test_where_the_batch_stands(tmp_path: Path) -> None:
     assert found.examples_at(128) == pytest.approx((1 + 128 / 192) / (1 + 64 / 192))
     assert found.sentences() == [
         "The critical batch size is about 192 (90% interval 154 to 250); the batch size at step 3 is 64.",
+        "It was measured over the steps 2 to 3, and its interval covers the drift in them.",
         "Doubling the batch saves 38% of the steps and costs 25% more examples.",
         "Halving it saves 12% of the examples and costs 75% more steps.",
     ]
 
 
 def test_the_metric_of_the_optimizer_comes_first(tmp_path: Path) -> None:
-    more = {"metric_noise_scale": 500.0, "metric_noise_scale_low": 400.0, "metric_noise_scale_high": None}
+    more = {
+        "metric_noise_scale": 500.0,
+        "metric_noise_scale_low": 400.0,
+        "metric_noise_scale_high": None,
+        "metric_noise_scale_from": 1,
+    }
     found = watch(write(tmp_path / "run.jsonl", [32.0], **more, largest_curvature=3.5, skipped=2))
     assert (found.scale, found.critical_batch_size.value, found.largest_curvature) == ("metric_noise_scale", 500, 3.5)
     assert "no upper end" in found.sentences()[0]
@@ -53,6 +60,27 @@ def test_no_signal(tmp_path: Path) -> None:
     assert found.steps_at(128) == 0.5
     assert found.ramp() == []
     assert "cannot be told from infinity" in found.sentences()[0]
+    with pytest.raises(Wrong, match=r"cannot be told from infinity at step 2.*over the steps 2 to 2"):
+        known_scale(found)
+    found = watch(write(tmp_path / "run.jsonl", [None, None], noise_scale_low=40.0))
+    with pytest.raises(Wrong, match=r"at least 40.*give 40 as noise scale"):
+        known_scale(found)
+
+
+def test_a_file_of_an_earlier_version_has_no_window(tmp_path: Path) -> None:
+    found = watch(write(tmp_path / "run.jsonl", [32.0, 64.0], noise_scale_from=None))
+    assert found.critical_batch_size.steps is None
+    assert "does not say over which steps" in found.sentences()[1]
+    assert found.to_dict()["steps"] is None
+
+
+def test_a_batch_size_names_the_steps_of_its_noise_scale(tmp_path: Path) -> None:
+    file = str(write(tmp_path / "run.jsonl", [32.0, 64.0, 192.0]))
+    options = ("--devices", "1", "--per-device", "64", "--seconds", "1", "--training-steps", "1000")
+    assert "that of the steps 2 to 3; it changes during a training" in " ".join(
+        call("batch", file, *options).output.split()
+    )
+    assert any("steps 2 to 3" in one for one in json.loads(call("batch", file, *options, "--json").output)["rests_on"])
 
 
 def test_ramp_follows_a_power_law(tmp_path: Path) -> None:
