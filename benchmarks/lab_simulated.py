@@ -141,7 +141,7 @@ def study_of(family: str, batch_sizes: tuple[int, ...], seed: int = 0, **budget:
     """A study of one optimizer; ``budget`` are its ``trials``, ``refine``, ``searches`` and ``seeds``."""
     entry = Entry(family, FAMILIES[family][0])
     plain = Study(
-        "simulated", "simulated", 0.1, batch_sizes, {family: entry}, max_steps=MAX_STEPS, seed=seed, points="fresh",
+        "simulated", "simulated", 0.1, batch_sizes, {family: entry}, max_steps=MAX_STEPS, seed=seed, points="fresh", widen=False,
         worker="simulated:none",
     )  # fmt: skip
     changes: dict[str, Any] = dict(budget)

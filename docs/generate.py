@@ -25,7 +25,7 @@ from advice_tables import advice_table, critical_table, predicted_table
 from command_page import page
 from forecast_tables import forecast_tables
 from mean_field_tables import mean_field_elsewhere, mean_field_grid, mean_field_others, mean_field_settings
-from results_tables import kfac_table, results_tables, summary_table, verdict_table
+from results_tables import edges_table, kfac_table, results_tables, summary_table, verdict_table
 
 from nqm.paper.claims import CLAIMS, Checked, Measured, run_all
 from nqm.paper.claims.fisher_stabilises import judged
@@ -49,7 +49,15 @@ CHECKED = (
     "cifar_resnet8_20",
     "cifar_resnet8_2000",
 )  # files of docs/checks; some are at an earlier step
-WORDS = ("workload", "network", "optimizer", "variant")  # columns of docs/checks that are not numbers
+WORDS = (
+    "workload",
+    "network",
+    "optimizer",
+    "variant",
+    "study",
+    "setting",
+    "end",
+)  # columns of docs/checks that are not numbers
 NEAR_EDGE = 0.74  # settings of prediction.csv at this multiple of the largest stable rate or more are near the edge
 FISHER = "fisher_cifar_resnet8"  # of docs/checks
 TRAININGS = "fisher_trainings"  # of docs/checks, while there is one
@@ -409,6 +417,7 @@ def claims_page_kept() -> str:
 def results_page() -> str:
     """The page with a block of tables for each study."""
     tables = {"summary": summary_table(), "verdicts": verdict_table(), "kfac": kfac_table(read_rows)}
+    tables["edges"] = edges_table(read_rows)
     return with_blocks(RESULTS_PAGE, **tables, **{name: results_tables(table_of(name)) for name in names()})
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nqm.lab.compare import Curve, Topic, by_topic, findings, read_curves
+from nqm.lab.compare import Curve, Topic, by_topic, findings, read_curves, read_table
 from nqm.lab.compare.curves import MEASURED, critical
-from nqm.lab.compare.verdicts import beyond
+from nqm.lab.compare.verdicts import critical_size
 from nqm.paper.network_studies import TITLES, names, table_of
 from nqm.show.tables import Table, column, distinct, markdown
 from nqm.show.verdict import Finding
 
+CHECKS = Path(__file__).with_name("checks")
 SUMMARY = ("fashion_cnn", "fashion_wide", "fashion_validation", "digits", "moby_transformer", "cifar_resnet8")
 """Studies whose trainings begin at the start: those of the summary and of the table of verdicts."""
 
@@ -64,22 +66,44 @@ def results_tables(table: Table) -> str:
 
 
 def _steps(row: dict[str, Any]) -> str:
-    """Median over seeds with its interval, or what the search alone found; then the prediction, if there is one."""
+    """Median over seeds with its interval, or a lower bound; why it decides nothing; and the prediction, if there is one."""
     often = lambda steps: "never" if steps is None else f"{steps:,.0f}"  # noqa: E731
+    text = f"{often(row['steps'])} ({often(row['low'])} to {often(row['high'])})"
     if row["steps"] is None:
-        text = f"none (search: {often(row['searched'])})"
-    else:
-        text = f"{often(row['steps'])} ({often(row['low'])} to {often(row['high'])})"
-    return text + (f", {often(row['predicted'])}" if row.get("predicted") else "")
+        text = f"more than {often(row['more_than'])}" if row["more_than"] else "none"
+    open_ = {"edge": row["at_edge"], "unfinished": row["state"] != "done"}
+    told = [text, *(why for why, so in open_.items() if so)]
+    return ", ".join([*told, often(row["predicted"])] if row.get("predicted") else told)
 
 
 def _critical(curve: Curve, table: Table) -> list[str]:
     """The critical batch sizes of a curve, and the one that was predicted."""
-    shown = [beyond(curve.critical_batch_size(by), curve.largest).removesuffix(" (not known)") for by in MEASURED]
+    open_ = ", not decided" if curve.doubts() else ""
+    shown = [critical_size(curve, by).removesuffix(" (not known)") + open_ for by in MEASURED]
     if "predicted" in table[0]:
         predicted = critical(curve.batch_sizes, column(table, "predicted", optimizer=curve.name), "2x")
         shown.append(f"{predicted:,.0f}" if np.isfinite(predicted) else f">{curve.largest:,.0f}")
     return shown
+
+
+def edges_table(read_rows: Callable[[str], list[dict[str, Any]]]) -> str:
+    """The cells whose first search ended at an end of a range: the setting and the steps, before and now."""
+    lines = []
+    for before in read_rows("edges"):
+        study, name, size = before["study"], before["optimizer"], before["batch_size"]
+        rows = table_of(study) if study in names() else read_table(CHECKS / f"{study}.csv")
+        now = next(row for row in rows if (row["optimizer"], row["batch_size"]) == (name, size))
+        then = f"{before['setting']} {before['value']:.4g}, {before['end']}"
+        steps = f"{before['steps']:.0f} ({before['low']:.0f} to {before['high']:.0f})"
+        again = not now["at_edge"]
+        if again and now[before["setting"]] == before["value"]:
+            after = ["the same; no fewer steps beyond", "the same"]
+        else:
+            after = [f"{before['setting']} {now[before['setting']]:.4g}", _steps(now | {"predicted": None})]
+        lines.append(
+            (f"`{study}`", f"`{name}`", f"{size:,.0f}", then, steps, *(after if again else ["not measured again", ""]))
+        )
+    return markdown(["study", "optimizer", "batch size", "best setting, end", "steps", "now", "steps now"], lines)
 
 
 def kfac_table(read_rows: Callable[[str], list[dict[str, Any]]]) -> str:

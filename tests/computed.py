@@ -15,7 +15,6 @@ import nqm
 from nqm import SGD, LeastSquares, Quadratic, Spectrum
 from nqm.lab.compare import findings, read_curves
 from nqm.lab.compare.curves import critical as critical_of
-from nqm.lab.compare.verdicts import order
 from nqm.paper.network_studies import table_of
 from nqm.problems.bounds import conjugate_gradient_steps
 from nqm.show.tables import column
@@ -65,9 +64,16 @@ def measured(name: str, optimizer: str, batch_size: int, field: str = "steps") -
     return next(r[field] for r in rows if (r["optimizer"], r["batch_size"]) == (optimizer, batch_size))
 
 
+def critical_estimate(name: str, optimizer: str) -> list[float]:
+    """The critical batch size of an optimizer in a study, twice perfect scaling, and its interval."""
+    curve = next(c for c in read_curves(table_of(name)) if c.name == optimizer)
+    found = curve.critical_batch_size("2x")
+    return [found.value, found.low, found.high]
+
+
 def measured_critical(name: str, optimizer: str) -> float:
-    """The critical batch size of an optimizer in a study, twice perfect scaling."""
-    return next(c for c in read_curves(table_of(name)) if c.name == optimizer).critical_batch_size("2x").value
+    """The value of `critical_estimate` alone."""
+    return critical_estimate(name, optimizer)[0]
 
 
 def predicted_critical(name: str, optimizer: str) -> float:
@@ -80,22 +86,6 @@ def finding(name: str, statement: str) -> list[float]:
     """The numbers in what a study found about a statement of the paper, in their order."""
     found = next(one.measured for one in findings(read_curves(table_of(name))) if one.says == statement)
     return [number(text) for text in re.findall(NUMBER, found)]
-
-
-def first_slopes() -> list[float]:
-    """Slopes of the best effective learning rate over the smallest batch sizes on digits, of SGD and of heavy ball."""
-    said = "the best effective learning rate of {} grows linearly with the batch size, then stays flat"
-    return [finding("digits", said.format(optimizer))[0] for optimizer in ("SGD", "HeavyBall")]
-
-
-def variants_compared() -> list[float]:
-    """Adam with beta1 searched and heavy ball on digits: critical batch sizes with intervals, and how often Adam's is larger."""
-    heavy_ball, adam = (
-        next(curve for curve in read_curves(table_of(name)) if curve.name == optimizer)
-        for name, optimizer in (("digits", "HeavyBall"), ("digits_variants", "Adam"))
-    )
-    found = [number(text) for text in re.findall(NUMBER, order(heavy_ball, adam, "2x").measured)]
-    return [*found[3:6], *found[:3], found[6]]
 
 
 def adam_over_heavy_ball() -> list[float]:

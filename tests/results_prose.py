@@ -2,114 +2,106 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from computed import (
     adam_over_heavy_ball,
+    critical_estimate,
     finding,
-    first_slopes,
     kfac_option,
     measured,
     measured_critical,
     predicted_critical,
-    variants_compared,
 )
 from prose import RESULTS, Prose
 
-
-def larger_critical(study: str, *pairs: tuple[str, str]) -> Callable[[], list[float]]:
-    """The percentages of resampled searches in which the second optimizer of each pair has the larger critical batch size."""
-    return lambda: [
-        finding(study, f"the critical batch size of {high} is larger than that of {low}")[6] for low, high in pairs
-    ]
+SLOPES = "the best effective learning rate of SGD grows linearly with the batch size, then stays flat"
+SMALL, LARGE = (
+    "momentum takes as many steps as SGD at small batch",
+    "momentum takes fewer steps than SGD at large batch",
+)
+AVERAGE = "an average of the weights helps {} at small batch only"
+LARGER = "the critical batch size of {} is larger than that of {}"
 
 
 RESULTS_NUMBERS = [
+    Prose(RESULTS, "like the batch size to the power {}", lambda: finding("digits", SLOPES)[0]),
+    Prose(RESULTS, "from a checkpoint to the power {}, which", lambda: finding("digits_checkpoint", SLOPES)[0]),
+    Prose(RESULTS, "the slope is {}, and from a checkpoint {}.", lambda: [
+        finding(name, SLOPES)[0] for name in ("digits", "digits_checkpoint")
+    ]),
+    Prose(
+        RESULTS,
+        "On digits heavy ball took {} times the steps of plain SGD at the smallest batch size, and on the CNN {} times at batch "
+        "size 16 and {} times at 32.",
+        lambda: [finding(name, SMALL)[0] for name in ("digits", "fashion_wide", "fashion_cnn")],
+    ),
+    Prose(
+        RESULTS, "An average of the weights took {} times the steps of heavy ball on digits and {} times on the CNN.",
+        lambda: [finding(name, AVERAGE.format("HeavyBall"))[0] for name in ("digits", "fashion_wide")],
+    ),
+    Prose(
+        RESULTS, "on digits it takes {} times the steps there",
+        lambda: finding("digits", AVERAGE.format("HeavyBall"))[4],
+    ),
+    Prose(
+        RESULTS, "on digits heavy ball took {} times the steps of SGD, and on the CNN {} times.",
+        lambda: [finding(name, LARGE)[0] for name in ("digits", "fashion_wide")],
+    ),
+    Prose(
+        RESULTS, "On the CNN it was {} and {} times that of Adam in two studies",
+        lambda: [measured_critical(name, "KFAC") / measured_critical(name, "Adam") for name in ("fashion_cnn", "fashion_wide")],
+    ),
     *(
         Prose(
             RESULTS, f"{{}} for {words}, where {{}} ({{}} to {{}}) was measured",
-            lambda name=name, k=k: [
-                predicted_critical("digits_checkpoint", name),
-                *finding("digits_checkpoint", "the critical batch size of HeavyBall is larger than that of SGD")[k : k + 3],
-            ],
+            lambda name=name: [predicted_critical("digits_checkpoint", name), *critical_estimate("digits_checkpoint", name)],
         )
-        for name, words, k in (("SGD", "SGD", 0), ("HeavyBall", "heavy\n  ball", 3))
-    ),
-    Prose(
-        RESULTS, "{} ({} to {}) for Adam and {} ({} to {}) for K-FAC. It is larger in {}% of resampled searches.",
-        lambda: finding("fashion_cnn", "the critical batch size of KFAC is larger than that of Adam"),
-    ),
-    Prose(
-        RESULTS, "{} ({} to {}) for heavy ball and {} ({} to {}) for Adam. It is larger in {}% of resampled searches.",
-        lambda: finding("fashion_cnn", "the critical batch size of Adam is larger than that of HeavyBall"),
+        for name, words in (("SGD", "SGD"), ("HeavyBall", "heavy\n  ball"))
     ),
     Prose(
         RESULTS, "{} times the steps of Adam at batch size 32, and {} times at 2,048.",
         lambda: [measured("fashion_cnn", "KFAC", B) / measured("fashion_cnn", "Adam", B) for B in (32, 2048)],
     ),
     Prose(
-        RESULTS, "critical batch size on the CNN was {} times that of Adam in one study and {} times in another",
-        lambda: [measured_critical(name, "KFAC") / measured_critical(name, "Adam") for name in ("fashion_cnn", "fashion_wide")],
+        RESULTS, "likely larger than that of heavy ball ({}% of resampled",
+        lambda: finding("fashion_wide", LARGER.format("Adam", "HeavyBall"))[6],
     ),
     Prose(
-        RESULTS,
-        "its critical batch size is {} ({} to {}), where heavy ball has {} ({} to {}). "
-        "It is larger in {}% of resampled curves",
-        variants_compared,
+        RESULTS, "its critical batch size, {} ({} to {}), is larger than that of Adam",
+        lambda: critical_estimate("digits_variants", "KFAC"),
     ),
     Prose(
-        RESULTS, "batch size of this K-FAC is {} ({} to {}).",
-        lambda: finding("digits_variants", "the critical batch size of KFAC is larger than that of Adam")[3:6],
+        RESULTS, "its critical batch size is {} ({} to {}), where it was {} ({} to {}) before",
+        lambda: [*critical_estimate("digits_variants", "Adam"), *critical_estimate("digits", "Adam")],
     ),
     Prose(
         RESULTS, "takes {} of its steps at batch size 16, and {} times its steps at 1,024.",
-        lambda: finding("digits_variants", "an average of the weights helps SGD at small batch only")[0::4][:2],
+        lambda: finding("digits_variants", AVERAGE.format("SGD"))[0::4][:2],
     ),
     Prose(
-        RESULTS, "From batch size 256 on Adam takes {} to {} times the steps of heavy ball",
+        RESULTS, "at small batch is likely ({}% of resampled curves)",
+        lambda: finding("digits_variants", AVERAGE.format("SGD"))[8],
+    ),
+    Prose(
+        RESULTS, "Adam takes {} to {} times the steps of heavy ball** from batch size 256 on",
         lambda: [limit(adam_over_heavy_ball()) for limit in (min, max)],
-    ),
-    Prose(
-        RESULTS, "{} for SGD, {} for heavy ball, {} for Adam and {} for K-FAC. Only the first step",
-        lambda: [measured_critical("moby_transformer", name) for name in ("SGD", "HeavyBall", "Adam", "KFAC")],
-    ),
-    Prose(
-        RESULTS,
-        "larger than that of SGD in {}% of resampled searches, that of Adam larger than that of heavy ball in {}%, "
-        "that of K-FAC larger than Adam's in {}%.",
-        larger_critical("moby_transformer", ("SGD", "HeavyBall"), ("HeavyBall", "Adam"), ("Adam", "KFAC")),
     ),
     Prose(
         RESULTS, "{} times those of Adam at 32, and as many as Adam at 512",
         lambda: measured("moby_transformer", "KFAC", 32) / measured("moby_transformer", "Adam", 32),
     ),
     Prose(
-        RESULTS, "{} for SGD, {} for heavy ball, {} for Adam, {} for K-FAC. Heavy ball above SGD is decided here",
-        lambda: [measured_critical("fashion_wide", name) for name in ("SGD", "HeavyBall", "Adam", "KFAC")],
-    ),
-    Prose(
         RESULTS,
-        "decided here ({}% of resampled searches), and so is K-FAC above Adam ({}%), for the second time. "
-        "Adam above heavy ball is likely ({}%)",
-        larger_critical("fashion_wide", ("SGD", "HeavyBall"), ("Adam", "KFAC"), ("HeavyBall", "Adam")),
-    ),
-    Prose(
-        RESULTS, "heavy ball takes {} times the steps of SGD ({}% within a quarter), and at 1,024 it takes {} times.",
-        lambda: [
-            *finding("fashion_wide", "momentum takes as many steps as SGD at small batch")[0::4][:2],
-            finding("fashion_wide", "momentum takes fewer steps than SGD at large batch")[0],
-        ],
+        "heavy ball takes {} times the steps of SGD, which is within a quarter in {}% of resampled curves, and at 1,024 it takes "
+        "{} times.",
+        lambda: [*finding("fashion_wide", SMALL)[0::4][:2], finding("fashion_wide", LARGE)[0]],
     ),
     Prose(
         RESULTS, "they save {}% of the steps of heavy ball and {}% of those of SGD",
-        lambda: [
-            100 - 100 * finding("fashion_wide", f"an average of the weights helps {name} at small batch only")[0]
-            for name in ("HeavyBall", "SGD")
-        ],
+        lambda: [100 - 100 * finding("fashion_wide", AVERAGE.format(name))[0] for name in ("HeavyBall", "SGD")],
     ),
     Prose(
         RESULTS, "at batch size 512 momentum takes {} times the steps of SGD",
-        lambda: finding("fashion_validation", "momentum takes fewer steps than SGD at large batch")[0],
+        lambda: finding("fashion_validation", LARGE)[0],
     ),
     Prose(
         RESULTS, "{} of 16 settings of K-FAC without its safeguards diverge, and none reaches",
@@ -133,5 +125,4 @@ RESULTS_NUMBERS = [
         RESULTS, "the best of them takes {} steps instead of {}:",
         lambda: [kfac_option("digits", 512, name, "steps") for name in ("clip", "neither")],
     ),
-    Prose(RESULTS, "to the power {} (SGD) and {} (heavy ball) over the smallest batch sizes", first_slopes),
 ]  # fmt: skip

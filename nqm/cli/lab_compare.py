@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from ..lab.compare import Curve, Predicted
     from ..show.verdict import Finding
 
-COLUMNS = ("optimizer", "batch_size", "steps", "low", "high", "predicted", "examples", "effective_lr", "at_edge")
+COLUMNS = (
+    "optimizer", "batch_size", "steps", "low", "high", "more_than", "predicted", "examples", "effective_lr", "at_edge", "state",
+)  # fmt: skip
 """The columns of the table on the screen; --csv and --json have all columns."""
 
 
@@ -122,7 +124,11 @@ def _told(results: Results, curves: list[Curve], held: list[Finding], found: Pre
         "study": study.name, "finished": results.finished, "target": study.target, "metric": study.metric,
         "table": _rows(curves, found), "findings": finding_rows(held), "notes": list(found.notes) if found else [],
         "critical_batch_size": {
-            c.name: {d: c.critical_batch_size(d).to_dict() | {"certain": c.certain} for d in MEASURED} for c in curves
+            c.name: {
+                d: c.critical_batch_size(d).to_dict()
+                | {"certain": c.certain, "at_least": c.bounded(d), "doubts": c.doubts()}
+                for d in MEASURED
+            } for c in curves
         },
         "predicted": {name: sweep.to_dict() for name, sweep in found.sweeps.items()} if found else {},
     }  # fmt: skip
@@ -131,7 +137,8 @@ def _told(results: Results, curves: list[Curve], held: list[Finding], found: Pre
 def _show(curves: list[Curve], held: list[Finding], found: Predicted | None, rows: Table) -> None:
     from ..lab.compare.report import critical_rows, finding_rows
 
-    show_table([{name: row[name] for name in COLUMNS if name in row} for row in rows], "steps to the target")
+    told = [name for name in COLUMNS if any(row.get(name) not in (None, "", "done") for row in rows)]
+    show_table([{name: row[name] for name in told} for row in rows], "steps to the target")
     show_table(critical_rows(curves, found), "critical batch sizes")
     show_table(finding_rows(held), "what the paper says")
     if found:

@@ -41,7 +41,8 @@ class Point(Readable):
     the same setting with fresh seeds, None where one did not arrive. ``at_edge`` names settings that a
     search left at an end of their range, towards which steps may fall; ``widened`` counts how often the box was widened.
     ``searches`` are the steps with fresh seeds at the best setting of each repeated search; a search that ended without a trial
-    that arrived has the one value None. ``tuned`` are these best settings, empty for such a search.
+    that arrived has the one value None. ``tuned`` are these best settings, empty for such a search. ``allowed`` are the steps that
+    a training may take, 0 if all diverged.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Point(Readable):
     message: str
     searches: tuple[tuple[int | None, ...], ...] = ()
     tuned: tuple[Row, ...] = ()
+    allowed: int = 0
 
     def _brief(self) -> str:
         return f"{self.name}, batch_size={self.batch_size:,}: {self.message}"
@@ -74,6 +76,11 @@ class Point(Readable):
         return None if self.steps is None else self.steps * self.batch_size
 
     @property
+    def more_than(self) -> int | None:
+        """The steps within which no training reached the target; None if one did, if all diverged, or if a search has not ended."""
+        return self.allowed or None if self.steps is None and self.state == "done" else None
+
+    @property
     def confirmed(self) -> Estimate | None:
         """Median of steps over fresh seeds with its interval; None if there are no seeds."""
         return over_seeds(self.seeds) if self.seeds else None
@@ -82,7 +89,8 @@ class Point(Readable):
         """The point as a row of a table."""
         found = over_seeds(self.seeds)
         return {
-            "optimizer": self.name, "batch_size": self.batch_size, "steps": self.steps, "examples": self.examples,
+            "optimizer": self.name, "batch_size": self.batch_size, "steps": self.steps, "more_than": self.more_than,
+            "examples": self.examples,
             "confirmed": number(found.value), "low": number(found.low), "high": number(found.high),
             "coverage": number(found.coverage),
             "seeds": len(self.seeds), "arrived": sum(s is not None for s in self.seeds), "searches": len(self.searches),
@@ -253,6 +261,7 @@ def point(repeats: Sequence[Cell], name: str) -> Point:
         state=unfinished[0] if unfinished else "done", message=sentence(cell, name),
         searches=tuple(searched(one, name) for one in ended),
         tuned=tuple(dict(one.best[name].trial.settings) if name in one.best else {} for one in ended),
+        allowed=cell.study.steps_at(cell.batch_size) if any(one.feasible for one in repeats) else 0,
     )  # fmt: skip
 
 

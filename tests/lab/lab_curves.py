@@ -45,10 +45,10 @@ def with_rates(made: Curve, lr: Array, scatter: float = 0.1, searches: int = 3, 
     return replace(made, settings=tuple({"lr": float(one[0])} for one in rates), rates=tuple(rates))
 
 
-def never_at(curve_: Curve, *places: int) -> Curve:
-    """The curve, of which no search arrives at some batch sizes."""
+def never_at(curve_: Curve, *places: int, allowed: float = 1e6) -> Curve:
+    """The curve, of which no search arrives at some batch sizes within the steps that are allowed."""
     lost = np.array([math.inf])
     seeds = tuple(lost if i in places else s for i, s in enumerate(curve_.seeds))
     repeats = tuple((lost, lost) if i in places else found for i, found in enumerate(curve_.repeats))
     searched = np.array([math.inf if i in places else s for i, s in enumerate(curve_.searched)])
-    return replace(curve_, seeds=seeds, repeats=repeats, searched=searched)
+    return replace(curve_, seeds=seeds, repeats=repeats, searched=searched, allowed=(allowed,) * len(seeds))

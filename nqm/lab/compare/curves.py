@@ -17,8 +17,13 @@ error of up to `SHARED_ERROR` besides.
 
 The best effective learning rates of the searches have a mean, a pooled variance and resampled values in the same way.
 
-A search that did not reach the target took infinitely many steps. In a resampled curve a batch size has infinitely many steps
-if one of its searches, drawn at random, with its seeds resampled, has an infinite median.
+A search that did not reach the target ran out of steps, and what it took is only known to be more (`Curve.least`). In a resampled
+curve a batch size has infinitely many steps if one of its searches, drawn at random, with its seeds resampled, has an infinite
+median. What follows from such a curve is computed twice, with infinitely many steps and with the lower bound, and only what both
+agree on is decided.
+
+A best setting at an end of its range may not be the best, and a cell that is not finished may find a better one. What rests on such
+a cell is not decided (`Curve.doubts`).
 """
 
 from __future__ import annotations
@@ -39,6 +44,7 @@ from ...optimizers.base import fill, free, parameters
 from ...search.sweeps import EXCESS, Definition, course, excess_at
 from ...show.tables import Table
 from ...types import Array, Wrong
+from ..plan import SEARCH
 from ..results import Point
 from ..seeds import over_seeds
 from ..space import Setting, optimizer_of
@@ -61,7 +67,9 @@ class Curve(Tabular):
     optimizer's label in the study, and ``optimizer`` its own name. ``repeats`` has the same as ``seeds`` for every repeated
     search; a search of which no trial reached the target has the one value infinity. ``growth`` is the fraction by which the
     steps grow from one evaluation of the metric to the next. ``rates`` has the effective learning rate that each repeated search
-    found, NaN for a search that did not reach the target.
+    found, NaN for a search that did not reach the target. ``at_edge`` has the settings that a search left at an end of their range.
+    ``allowed`` has the steps that a training was allowed, 0 where none came so far because all diverged. ``unfinished`` says of
+    each batch size whether some search of it has not ended.
     """
 
     name: str
@@ -75,6 +83,8 @@ class Curve(Tabular):
     repeats: tuple[tuple[Array, ...], ...]
     growth: float = 0.0
     rates: tuple[Array, ...] = ()
+    allowed: tuple[float, ...] = ()
+    unfinished: tuple[bool, ...] = ()
 
     def _brief(self) -> str:
         return f"{self.name}, {course(self.batch_sizes, self.steps)}"
@@ -123,6 +133,34 @@ class Curve(Tabular):
     @property
     def examples(self) -> Array:
         return self.steps * self.batch_sizes
+
+    @cached_property
+    def least(self) -> Array:
+        """At each batch size the steps within which a search that did not reach the target did not do so; 1 if that is not known.
+
+        Its trials had the steps that a training is allowed. Its fresh seeds had `StudySearchSettings.confirm_steps` times the
+        steps of the search.
+        """
+        allowed = np.array(self.allowed or np.ones(len(self.batch_sizes)), dtype=float)
+        return np.maximum(np.fmin(allowed, SEARCH.confirm_steps * self.searched), 1.0)
+
+    @property
+    def ran_out(self) -> Array:
+        """The batch sizes at which no training reached the target, and the steps were at their limit."""
+        return np.isinf(self.steps) & (self.least > 1)
+
+    def doubts(self, batch_sizes: Array | None = None) -> list[str]:
+        """Why nothing is decided that rests on these batch sizes, by default on all: best settings at an edge, unfinished cells."""
+        asked = [i for i, B in enumerate(self.batch_sizes) if batch_sizes is None or B in batch_sizes]
+        open_ = [f"{self.batch_sizes[i]:,.0f}" for i in asked if any(self.unfinished[i : i + 1])]
+        found = [f"{self.name} is not finished at B = {', '.join(open_)}"] if open_ else []
+        names = dict.fromkeys(one.split()[0] for i in asked for one in self.at_edge[i])
+        for name in names:
+            at = [
+                f"{self.batch_sizes[i]:,.0f}" for i in asked if any(one.split()[0] == name for one in self.at_edge[i])
+            ]
+            found.append(f"the best {name} of {self.name} lies at an end of its range at B = {', '.join(at)}")
+        return found
 
     @cached_property
     def typical(self) -> Array:
@@ -185,20 +223,31 @@ class Curve(Tabular):
         return effective_lr(self.optimizer, self.settings)
 
     def critical_batch_size(self, definition: Definition = "2x") -> Estimate:
-        """`Sweep.critical_batch_size` with its 90% interval; infinity means beyond the largest batch size."""
+        """`Sweep.critical_batch_size` with its 90% interval; infinity means beyond the largest batch size.
+
+        Where searches ran out of steps it is a lower bound, and the interval holds what the lower bound of their steps allows.
+        """
         if definition not in MEASURED:
             known = ", ".join(MEASURED)
             raise Wrong(f"definition of what was measured must be one of {known}, got {definition!r}", "definition")
-        drawn = self.critical_resampled(definition) if self.certain else np.array([])
-        return estimate(float(critical(self.batch_sizes, self.typical, definition)), drawn)
+        drawn = self.critical_resampled(definition) if self.certain else (np.array([]), np.array([]))
+        low, high = (estimate(float(value), own) for value, own in zip(self._critical(definition), drawn, strict=True))
+        return Estimate(low.value, min(low.low, high.low), max(low.high, high.high))
 
-    def critical_resampled(self, definition: Definition) -> Array:
-        """The critical batch size of each resampled curve, with the error that searches share."""
-        found, rng = (
-            critical(self.batch_sizes, self.resampled, definition),
-            np.random.default_rng([0xC2, *self.name.encode()]),
-        )
-        return found * np.exp(SHARED_ERROR * rng.uniform(-1, 1, size=found.shape))
+    def bounded(self, definition: Definition = "2x") -> bool:
+        """Whether the critical batch size is only a lower bound, because searches ran out of steps."""
+        low, high = self._critical(definition)
+        return bool(low < high)
+
+    def _critical(self, definition: Definition) -> tuple[Array, Array]:
+        return critical_range(self.batch_sizes, self.typical, self.least, definition)
+
+    def critical_resampled(self, definition: Definition) -> tuple[Array, Array]:
+        """The smallest and the largest critical batch size of each resampled curve, with the error that searches share."""
+        rng = np.random.default_rng([0xC2, *self.name.encode()])
+        error = np.exp(SHARED_ERROR * rng.uniform(-1, 1, size=CURVE_RESAMPLES))
+        low, high = critical_range(self.batch_sizes, self.resampled, self.least, definition)
+        return low * error, high * error
 
     def table(self) -> Table:
         """One row for each batch size."""
@@ -218,7 +267,9 @@ class Curve(Tabular):
         """What `files.read_curves` needs of a batch size, besides the other columns of its row."""
         rates = self.rates[i] if i < len(self.rates) else ()
         return {
-            "state": "unfinished" if math.isnan(self.searched[i]) else "done", "label": self.label,
+            "more_than": number(self.least[i] if self.ran_out[i] else math.nan),
+            "state": "unfinished" if any(self.unfinished[i : i + 1]) else "done", "label": self.label,
+            "allowed": number(self.allowed[i]) if self.allowed else None,
             "rule": self.optimizer, "growth": self.growth, "fresh_seeds": in_words(self.seeds[i]),
             "searches": "; ".join(map(in_words, self.repeats[i])), "search_rates": " ".join(f"{lr:.6g}" for lr in rates),
         }  # fmt: skip
@@ -308,6 +359,26 @@ def critical(batch_sizes: Array, steps: Array, definition: Definition) -> Array:
     return np.where(arrived.sum(axis=-1) < 2, math.nan, found)
 
 
+def critical_range(batch_sizes: Array, steps: Array, least: Array, definition: Definition) -> tuple[Array, Array]:
+    """The smallest and the largest critical batch sizes, where infinitely many steps are only known to be more than ``least``.
+
+    The more steps at batch sizes before that of the fewest examples, and the fewer after it, the larger it is.
+
+    >>> B = np.array([8.0, 16, 32, 64])
+    >>> [float(x.round(1)) for x in critical_range(B, np.array([80, 40, 20, math.inf]), np.full(4, 25.0), "2x")]
+    [32.0, 54.1]
+    """
+    never = np.isinf(steps)
+    cheapest = np.argmin(np.where(np.isfinite(steps), steps * batch_sizes, math.inf), axis=-1)
+    early = never & (np.arange(len(batch_sizes)) < cheapest[..., None])
+    bound = np.where(never, least, steps)
+    low, high = (critical(batch_sizes, np.where(at, bound, steps), definition) for at in (early, never & ~early))
+    none = np.isnan(
+        critical(batch_sizes, steps, definition)
+    )  # A bound does not make a curve of one batch size that arrived.
+    return np.where(none, math.nan, np.fmin(low, high)), np.where(none, math.nan, np.fmax(low, high))
+
+
 def _last(batch_sizes: Array, steps: Array) -> Array:
     """The batch size before the first one that never arrives, of those that take more than the least examples; or infinity."""
     cheapest = np.argmin(np.where(np.isfinite(steps), steps * batch_sizes, math.inf), axis=-1)
@@ -346,6 +417,8 @@ def _curve(name: str, points: list[Point]) -> Curve:
         tuple(tuple(map(_arrivals, point.searches)) for point in points),
         next((point.trial.growth for point in points if point.trial), 0.0),
         tuple(effective_lr(optimizer, point.tuned) for point in points),
+        tuple(float(point.allowed) for point in points),
+        tuple(point.state != "done" for point in points),
     )
 
 

@@ -12,12 +12,12 @@ from ...show.tables import Row, Table
 from ...types import Array, Wrong
 from .curves import Curve
 
-NEEDED_COLUMNS = ("optimizer", "batch_size", "steps", "searched", "effective_lr", "lr")
-"""Columns without which a table is not that of a study."""
-KNOWN_COLUMNS = (
-    *NEEDED_COLUMNS, "low", "high", "examples", "seeds", "at_edge", "predicted", "state", "label", "rule", "growth", "fresh_seeds",
-    "searches", "search_rates",
+NEEDED_COLUMNS = (
+    "optimizer", "batch_size", "steps", "searched", "effective_lr", "lr", "at_edge", "state", "allowed", "label", "rule", "growth",
+    "fresh_seeds", "searches", "search_rates",
 )  # fmt: skip
+"""Columns without which a table is not that of a study."""
+KNOWN_COLUMNS = (*NEEDED_COLUMNS, "low", "high", "more_than", "examples", "seeds", "predicted")
 """Columns that are not settings of an optimizer."""
 
 
@@ -32,10 +32,7 @@ def read_table(path: str | Path) -> Table:
 
 
 def read_curves(table: Table) -> list[Curve]:
-    """The curves of a table, which give the same critical batch sizes and verdicts as the study itself.
-
-    Tables of earlier versions do not have the repeated searches. Their curves have no intervals, and decide nothing.
-    """
+    """The curves of a table, which give the same critical batch sizes and verdicts as the study itself."""
     rows: dict[str, Table] = {}
     for row in table:
         rows.setdefault(str(row["optimizer"]), []).append(row)
@@ -43,22 +40,22 @@ def read_curves(table: Table) -> list[Curve]:
 
 
 def _curve(name: str, rows: Table) -> Curve:
-    label = str(rows[0].get("label") or name.removeprefix("EMA(").removesuffix(")"))
-    old = "searches" not in rows[0]
     return Curve(
         name,
         np.array([row["batch_size"] for row in rows], dtype=float),
-        np.array([_searched(row, "steps" if old else "searched") for row in rows]),
-        tuple(_steps(row.get("fresh_seeds")) for row in rows),
+        np.array([_searched(row) for row in rows]),
+        tuple(_steps(row["fresh_seeds"]) for row in rows),
         tuple(
             {k: v for k, v in row.items() if (k == "lr" or k not in KNOWN_COLUMNS) and v is not None} for row in rows
         ),
-        tuple(tuple(str(row["at_edge"]).split(", ")) if row.get("at_edge") else () for row in rows),
-        label,
-        str(rows[0].get("rule") or label),
+        tuple(tuple(str(row["at_edge"]).split(", ")) if row["at_edge"] else () for row in rows),
+        str(rows[0]["label"]),
+        str(rows[0]["rule"]),
         tuple(_searches(row) for row in rows),
-        float(rows[0].get("growth") or 0.0),
-        tuple(np.array(str(row.get("search_rates") or "").split(), dtype=float) for row in rows),
+        float(rows[0]["growth"]),
+        tuple(np.array(str(row["search_rates"] or "").split(), dtype=float) for row in rows),
+        tuple(float(row["allowed"] or 0) for row in rows),
+        tuple(row["state"] != "done" for row in rows),
     )
 
 
@@ -70,15 +67,15 @@ def _value(text: str) -> float | str | None:
         return text
 
 
-def _searched(row: Row, column: str) -> float:
-    """Steps of a search: infinity if the target was not reached, NaN if the search has not ended."""
-    if row.get("state") == "unfinished":
-        return math.nan
-    return math.inf if row[column] is None else float(row[column])
+def _searched(row: Row) -> float:
+    """Steps of a search: infinity if it ended without a trial that reached the target, NaN if it has not ended."""
+    if row["searched"] is not None:
+        return float(row["searched"])
+    return math.inf if row["state"] == "done" else math.nan
 
 
 def _searches(row: Row) -> tuple[Array, ...]:
-    text = row.get("searches")
+    text = row["searches"]
     return tuple(_steps(part) for part in str(text).split(";")) if text is not None else ()
 
 

@@ -13,20 +13,24 @@ from ...types import Array
 from .curves import Curve
 from .predictions import Predicted
 
+OPEN = {"o": "not decided: at an edge, or unfinished", "^": "more than this: ran out of steps"}
+"""What hollow marks say, by marker."""
+
 
 def plot_steps(
     curves: Sequence[Curve], target: str, predicted: Predicted | None = None, path: str | None = None
 ) -> Figure:
-    """Steps to the target against batch size: medians over seeds with their intervals, predictions dashed."""
+    """Steps to the target against batch size: medians over seeds with their intervals, predictions dashed; `open_marks` on top."""
     lines = []
     for curve, color in zip(curves, colors(curves), strict=True):
         averaged = curve.averaged
         lines.append(
-            Line(curve.batch_sizes, curve.steps, _label(curve), color, marker="o", hollow=averaged, spread=_band(curve),
+            Line(curve.batch_sizes, curve.steps, _label(curve), color, marker="o", spread=_band(curve),
                  width=1.0 if averaged else 1.5, style=":" if averaged else "-")
         )  # fmt: skip
     guide = perfect_scaling(lines[0].x, lines[0].y)
-    return _drawn(lines, _dashed(curves, predicted, "steps"), guide, f"steps to {target}", path)
+    marks = [mark for curve, color in zip(curves, colors(curves), strict=True) for mark in open_marks(curve, color)]
+    return _drawn(lines, _dashed(curves, predicted, "steps"), guide, f"steps to {target}", path, marks)
 
 
 def plot_rates(curves: Sequence[Curve], predicted: Predicted | None = None, path: str | None = None) -> Figure:
@@ -38,10 +42,28 @@ def plot_rates(curves: Sequence[Curve], predicted: Predicted | None = None, path
     return _drawn(lines, _dashed(plain, predicted, "effective_lr"), guide, "best effective learning rate", path)
 
 
-def _drawn(lines: Sequence[Line], dashed: Sequence[Line], guide: Line, label: str, path: str | None) -> Figure:
+def open_marks(curve: Curve, color: str) -> list[Line]:
+    """Hollow points where a curve decides nothing, and hollow triangles at the steps of which a cell is known to need more."""
+    open_ = np.array([bool(curve.doubts(curve.batch_sizes[i : i + 1])) for i in range(len(curve.batch_sizes))])
+    marks = {"o": (open_, curve.steps), "^": (curve.ran_out, curve.least)}
+    return [
+        Line(curve.batch_sizes[at], steps[at], OPEN[marker], color, "", marker=marker, hollow=True)
+        for marker, (at, steps) in marks.items()
+        if at.any()
+    ]
+
+
+def _drawn(
+    lines: Sequence[Line], dashed: Sequence[Line], guide: Line, label: str, path: str | None, marks: Sequence[Line] = ()
+) -> Figure:
     names, used = {"--": "predicted from a fit", "-.": "predicted, with average"}, {line.style for line in dashed}
     key = [Line([], [], name, BLACK, style, 1.0) for style, name in names.items() if style in used]
-    panel = Panel([guide, *dashed, *lines], "batch size", label, "log2", "log2", legend="none")
+    key += [
+        Line([], [], text, BLACK, "", marker=m, hollow=True)
+        for m, text in OPEN.items()
+        if text in {k.label for k in marks}
+    ]
+    panel = Panel([guide, *dashed, *lines, *marks], "batch size", label, "log2", "log2", legend="none")
     return chart([panel], path, (5.5, 3.8), [*lines, *key, guide])
 
 

@@ -13,7 +13,7 @@ from ...show.verdict import Finding
 from .curves import MEASURED, Curve
 from .plots import plot_rates, plot_steps
 from .predictions import Predicted
-from .verdicts import beyond
+from .verdicts import critical_size
 
 
 def html(
@@ -65,7 +65,7 @@ def critical_rows(curves: Sequence[Curve], predicted: Predicted | None = None) -
     for curve in curves:
         largest = curve.largest
         row = {"optimizer": curve.name}
-        row |= {f"measured, {name}": beyond(curve.critical_batch_size(name), largest) for name in MEASURED}
+        row |= {f"measured, {name}": critical_size(curve, name) for name in MEASURED}
         sweep = predicted.sweeps.get(curve.name) if predicted else None
         if sweep is not None:
             found = sweep.critical_batch_size("2x")

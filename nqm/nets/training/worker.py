@@ -23,6 +23,9 @@ from .tasks import task_of
 from .trial import METRICS, Result, Trial
 
 HELD_BYTES = 2**30  # bytes of freed memory that a process keeps for its next step
+MOST_PASSES = (
+    16  # The largest batch has this many times the examples; its noise is 1/16 of that of a batch of all of them.
+)
 NEVER_BELOW_ZERO = ("categorical", "gaussian", "bernoulli")  # likelihoods whose loss is never below zero
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # as malloc.h numbers them
 Stacking = Literal["auto", "always", "never"]
@@ -92,8 +95,12 @@ def check_trial(trial: Trial) -> None:
     if trial.target < 0 and trial.metric.endswith("loss") and task.network.likelihood in NEVER_BELOW_ZERO:
         never = f"the loss of {trial.workload} is never below 0"
         raise Wrong(f"target is {trial.target:g}, and {never}: raise it", argument="target")
-    if not task.replacement and trial.batch_size > task.network.examples:
-        given = f"batch_size is {trial.batch_size:,} and there are {task.network.examples:,} examples"
+    examples = task.network.examples
+    given = f"batch_size is {trial.batch_size:,} and there are {examples:,} examples"
+    if trial.batch_size > MOST_PASSES * examples:
+        passes = f"each step would compute the gradient of every example {trial.batch_size / examples:,.0f} times"
+        raise Wrong(f"{given}: {passes}; take a batch of at most {MOST_PASSES * examples:,}", argument="batch_size")
+    if not task.replacement and trial.batch_size > examples:
         advice = "take a smaller batch, or draw with replacement"
         raise Wrong(f"{given}: shuffled epochs have no such batch; {advice}", argument="batch_size")
     task.metric(trial.metric)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ...lab.compare import Topic, by_topic, read_curves
-from ...show.chart import PALETTE, Figure, Line, Panel, chart
+from ...lab.compare.plots import OPEN, open_marks
+from ...show.chart import BLACK, PALETTE, Figure, Line, Panel, chart
 from ...show.tables import Table, column, distinct, markdown
 from ...show.verdict import Finding
 from ..claims import claim
@@ -26,7 +27,7 @@ def data(study: PaperStudy | None = None) -> Table:
 
 
 def draw(table: Table) -> Figure:
-    """One panel for each study, an optimizer in one colour in all of them."""
+    """One panel for each study, an optimizer in one colour in all of them; what decides nothing is hollow."""
     every = distinct(table, "optimizer")
     colors = {name: PALETTE[i % len(PALETTE)] for i, name in enumerate(every)}
     panels = []
@@ -36,13 +37,15 @@ def draw(table: Table) -> Figure:
             Line(column(own, "batch_size", optimizer=o), column(own, "steps", optimizer=o), o, colors[o], marker="o")
             for o in distinct(own, "optimizer")
         ]
+        lines += [mark for curve in read_curves(own) for mark in open_marks(curve, colors[curve.name])]
         panels.append(
             Panel(lines, "batch size", "steps to the target", "log2", "log2", legend="none", title=TITLES[name])
         )
+    shown = {line.label for panel in panels for line in panel.lines}
+    key = [Line([], [], name, colors[name], marker="o") for name in every]
+    key += [Line([], [], text, BLACK, "", marker=m, hollow=True) for m, text in OPEN.items() if text in shown]
     size = (WIDTH * COLUMNS, HEIGHT * -(-len(panels) // COLUMNS))
-    return chart(
-        panels, size=size, columns=COLUMNS, key=[Line([], [], name, colors[name], marker="o") for name in every]
-    )
+    return chart(panels, size=size, columns=COLUMNS, key=key)
 
 
 def findings(table: Table, study: PaperStudy) -> list[Finding]:

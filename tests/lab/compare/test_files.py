@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -66,12 +67,20 @@ def test_a_seed_more_or_less_would_show(tmp_path: Path) -> None:
     assert findings(read_curves(read_table(path))) != findings(study())
 
 
-def test_a_table_without_searches_decides_nothing(tmp_path: Path) -> None:
-    made = study()[:2]
-    path = written(made, tmp_path, ("state", "label", "rule", "growth", "fresh_seeds", "searches", "search_rates"))
-    found = read_curves(read_table(path))
-    assert {one.verdict.name for one in findings(found)} == {"open"}
-    assert [one.steps.tolist() for one in found] == [one.steps.tolist() for one in made]
+def test_edges_bounds_and_what_is_not_finished_are_in_the_file(tmp_path: Path) -> None:
+    sgd, momentum, *_ = study()
+    sgd = replace(sgd, at_edge=(("lr high", "momentum low"), *((),) * 7), unfinished=(*(False,) * 7, True))
+    made = [sgd, never_at(momentum, 7, allowed=90)]
+    found = read_curves(read_table(written(made, tmp_path)))
+    assert [one.doubts() for one in found] == [one.doubts() for one in made]
+    assert len(found[0].doubts()) == 3
+    assert found[1].ran_out.tolist() == [False] * 7 + [True]
+    assert found[1].least.tolist() == made[1].least.tolist()
+
+
+def test_a_table_without_searches_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Wrong, match="it has no allowed, searches"):
+        read_table(written(study()[:2], tmp_path, ("allowed", "searches")))
 
 
 def test_another_table_is_refused(tmp_path: Path) -> None:

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lab_curves import SIZES, hyperbola
+from lab_curves import SIZES, hyperbola, never_at
 
 from nqm import EMA, SGD, Adam, HeavyBall, Preconditioned, Quadratic, Spectrum, sweep
 from nqm.lab import Entry, Study
 from nqm.lab.compare import findings, predicted
-from nqm.lab.compare.plots import colors, plot_rates, plot_steps
+from nqm.lab.compare.plots import OPEN, colors, plot_rates, plot_steps
 from nqm.lab.compare.predictions import family_of
 from nqm.lab.compare.report import bands, critical_rows, html, toml
 from nqm.nets.estimates import Measure
@@ -103,6 +103,23 @@ def test_an_average_is_drawn_in_the_colour_of_what_it_averages(tmp_path: Path) -
         labels = [text.get_text() for legend in draw.legends for text in legend.get_texts()]
         assert {"SGD", "predicted from a fit"} <= set(labels)
     assert (tmp_path / "a.png").stat().st_size > 10_000
+
+
+def test_what_decides_nothing_is_hollow_and_a_bound_is_a_triangle() -> None:
+    sgd, fast = hyperbola("SGD", 64, 100), hyperbola("HeavyBall", 300, 50)
+    edge = replace(fast, at_edge=(("lr high",), *((),) * 7), unfinished=(*(False,) * 7, True))
+    curves = [never_at(sgd, 6, 7, allowed=90), edge]
+    figure = plot_steps(curves, "loss 0.4")
+    drawn = {
+        line.get_marker(): (line.get_xdata().tolist(), line.get_ydata().tolist())
+        for line in figure.axes[0].get_lines()
+        if line.get_linestyle() == "None" and line.get_markerfacecolor() == "white"
+    }
+    assert drawn == {"o": ([8.0, 1024.0], edge.steps[[0, 7]].tolist()), "^": ([512.0, 1024.0], [90.0, 90.0])}
+    labels = {text.get_text() for legend in figure.legends for text in legend.get_texts()}
+    assert set(OPEN.values()) <= labels
+    sound = plot_steps([sgd, fast], "loss 0.4")
+    assert not set(OPEN.values()) & {text.get_text() for legend in sound.legends for text in legend.get_texts()}
 
 
 class _Page(HTMLParser):

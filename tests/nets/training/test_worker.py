@@ -188,11 +188,12 @@ def test_a_metric_far_above_the_target_is_an_estimate(monkeypatch: pytest.Monkey
         ({"options": {"examples": 5000}}, "examples is 5,000, and the data of digits has 1,797"),
         ({"target": -1.0}, "target is -1, and the loss of digits is never below 0"),
         ({"options": {"examples": 40, "replacement": False}, "batch_size": 41}, "shuffled epochs have no such"),
+        ({"options": {}, "batch_size": 10**9}, "there are 1,797 examples: .* 556,483 times; take a batch of at most 28,752"),
         ({"options": {}, "metric": "val_loss"}, "digits holds out its last 297"),
         ({"workload": "nowhere:f"}, "cannot import 'nowhere'"),
     ],
     ids=["optimizer", "lr", "setting", "target", "metric", "share", "averages", "workload", "option", "examples",
-         "text", "too_many", "negative", "epochs",
+         "text", "too_many", "negative", "epochs", "batch",
          "held_out", "module"],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_before_training(changes: dict[str, Any], said: str) -> None:
