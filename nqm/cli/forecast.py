@@ -66,7 +66,10 @@ reading = options.bundle(
     option("--schedule", "Schedule of the learning rate, if the logs do not have it; needs --peak.", options.SCHEDULE),
     option("--peak LR", "Learning rate at which the multiplier of --schedule is 1.", NUMBER),
     option("--batch-size -b B", "Examples in a batch, if the logs do not have it.", NUMBER),
-    option("--optimizer NAME", "Optimizer of the runs, such as AdamW or SGD; AdamW if omitted."),
+    option(
+        "--optimizer NAME",
+        "Optimizer of the runs, such as AdamW or SGD, or other for one that nqm does not know; AdamW if omitted.",
+    ),
     option("--weight-decay", "Weight decay of the runs.", NUMBER),
     option("--tokens-per-step", "Tokens of one step, if the logs count tokens.", NUMBER),
 )  # fmt: skip

@@ -6,21 +6,37 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..optimizers import Optimizer
 from ..types import Wrong
+from .kinds import OTHER, adaptive
 from .law import RateMetric
 from .log import Log
 
-ADAPTIVE = (
-    "adam", "adan", "lion", "adafactor", "lamb", "lars", "rmsprop", "adagrad", "shampoo", "soap", "muon", "sign", "normalis",
-    "normaliz", "sophia", "prodigy",
-)  # fmt: skip
-"""Parts of the names of optimizers whose updates have a size of their own."""
-
-NOT_ADAPTIVE = ("sgd", "heavyball", "heavy_ball", "heavy ball", "momentum", "nesterov", "gradient descent")
-"""Parts of the names of optimizers whose updates are proportional to gradients."""
-
+SAME_LOSS = 1e-9  # Losses of a log that differ by this share of the largest or less are equal.
 RISE = 0.02  # A loss that ends this share above its lowest has risen. Rates that rise again raise a loss by less.
+
+
+def without_copies(logs: Sequence[Log]) -> tuple[tuple[Log, ...], tuple[str, ...]]:
+    """The logs, each once, and a sentence on each copy: two runs never have equal losses at all of their steps.
+
+    A log whose losses are all equal is refused.
+    """
+    kept: list[Log] = []
+    said = []
+    for log in logs:
+        if log.step.size > 1 and np.ptp(log.loss) <= SAME_LOSS * np.abs(log.loss).max():
+            equal = f"log {log.name!r} has {log.step.size:,} equal losses of {log.loss[0]:g}"
+            raise Wrong(f"{equal}: they decide nothing; omit it", argument="logs")
+        same = [k for k in kept if np.array_equal(k.step, log.step) and np.array_equal(k.loss, log.loss)]
+        if not same:
+            kept.append(log)
+            continue
+        first, points = same[0], f"all {log.step.size:,} losses of {log.name!r} are those of {same[0].name!r}"
+        settings = {"learning rates": lambda one: one.rates, "batch sizes": lambda one: one.batch_size}
+        for what, setting in settings.items():
+            if not np.array_equal(setting(first), setting(log)):
+                raise Wrong(f"{points}, but their {what} differ: omit the one that is a copy", argument="logs")
+        said.append(f"{points[0].upper()}{points[1:]}: it is a copy, and counts once.")
+    return tuple(kept), tuple(said)
 
 
 def metric_of(logs: Sequence[Log]) -> tuple[RateMetric, tuple[str, ...]]:
@@ -31,7 +47,7 @@ def metric_of(logs: Sequence[Log]) -> tuple[RateMetric, tuple[str, ...]]:
             "the logs are of optimizers of two kinds, such as SGD and Adam; forecast each by itself", argument="logs"
         )
     if kinds == {False}:
-        return RateMetric("plain"), unknown_names(logs)
+        return RateMetric("plain"), other_names(logs)
     decays = {log.weight_decay for log in logs}
     if len(decays) > 1:
         known = ", ".join(sorted("unknown" if d is None else f"{d:g}" for d in decays))
@@ -59,20 +75,13 @@ def rising(log: Log) -> str | None:
     return f"{what}: the law knows neither overfitting nor divergence. Omit this log, or cut it before the loss rises."
 
 
-def adaptive(optimizer: Optimizer | str | None) -> bool:
-    """Whether an optimizer's updates have a size of their own, by its name."""
-    name = (optimizer if isinstance(optimizer, str) else type(optimizer).__name__).lower()
-    return any(each in name for each in ADAPTIVE)
-
-
-def unknown_names(logs: Sequence[Log]) -> tuple[str, ...]:
-    """Sentences on optimizers that are known by a name alone, and whose name says nothing."""
-    names = sorted({log.optimizer for log in logs if isinstance(log.optimizer, str)})
-    return tuple(
-        f"{name!r} is not an optimizer that is known here: its updates are taken as proportional to gradients, as those of SGD. "
-        "If they have a size of their own, say AdamW instead."
-        for name in names
-        if not any(each in name.lower() for each in NOT_ADAPTIVE)
+def other_names(logs: Sequence[Log]) -> tuple[str, ...]:
+    """The sentence on an optimizer that the caller calls ``other``."""
+    if all(not isinstance(log.optimizer, str) or log.optimizer.strip().lower() != OTHER for log in logs):
+        return ()
+    return (
+        "The optimizer is another one: its updates are taken as proportional to gradients, as those of SGD. If they have a size of "
+        "their own, say AdamW instead.",
     )
 
 

@@ -11,7 +11,7 @@ from ..engine.readable import Tabular
 from ..types import Array
 from .allowance import Gaps
 from .course import Course
-from .fitting import INTERVAL_90, SETTINGS_OF_FIT, independent_points
+from .fitting import DECIDING_POINTS, INTERVAL_90, SETTINGS_OF_FIT, independent_points
 from .reach import SAME_SHARE
 
 if TYPE_CHECKING:
@@ -47,7 +47,11 @@ def undecided(forecast: Forecast) -> tuple[str, ...]:
         said.append(
             f"All logs have the batch size {sizes[0]:,.6g}; what another does rests on the optimizer's law alone."
         )
-    if open_:
+    if forecast.most_points < DECIDING_POINTS:
+        said.append(
+            f"No log has more than {forecast.most_points} points after its warm-up: fewer than {DECIDING_POINTS} decide nothing."
+        )
+    elif open_:
         said.append(f"Not decided by these logs: {', '.join(f'{name} ({SPEAKS_OF[name]})' for name in open_)}.")
     return tuple(said)
 

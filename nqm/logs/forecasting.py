@@ -17,9 +17,9 @@ from ..problems.base import Steps
 from ..types import Array, Wrong
 from .allowance import Gaps
 from .asking import asked
-from .assuming import metric_of, reference_of, rising
+from .assuming import metric_of, reference_of, rising, without_copies
 from .course import Course
-from .fitting import INTERVAL_90, Fitted, after_warmup, fit_law, reading, sizes_of, warmup_of
+from .fitting import DECIDING_POINTS, INTERVAL_90, Fitted, after_warmup, fit_law, reading, sizes_of, warmup_of
 from .law import NAMES, LossLaw, RateMetric
 from .log import Log
 from .outlook import Outlook
@@ -88,6 +88,11 @@ class Forecast(Tabular):
         found = [float(log.rates.max()) for log in self.logs]
         return min(found), max(found)
 
+    @property
+    def most_points(self) -> int:
+        """The number of fitted points of the log that has the most."""
+        return max(len(e) for e in self.fitted.residuals)
+
     @cached_property
     def batch_sizes(self) -> tuple[float, float] | None:
         """The smallest and the largest batch size of the logs; None if it is not known."""
@@ -114,13 +119,13 @@ class Forecast(Tabular):
 
     def table(self) -> list[dict[str, Any]]:
         """One row for each parameter: its value, its 90% interval, and whether the logs decide it."""
-        deviation = np.sqrt(np.diag(self.fitted.covariance))
+        deviation, enough = np.sqrt(np.diag(self.fitted.covariance)), self.most_points >= DECIDING_POINTS
         rows = []
         for name in self.metric.names:
             i = NAMES.index(name)
             spread = math.exp(min(INTERVAL_90 * deviation[i], 700))
             value = self.law[name]
-            decided = bool(deviation[i] < 0.5 * self.fitted.prior[i] and deviation[i] < 1)
+            decided = bool(enough and deviation[i] < 0.5 * self.fitted.prior[i] and deviation[i] < 1)
             interval = {"low": value / spread, "high": value * spread}
             rows.append({"parameter": name, "value": value, **interval, "decided": decided})
         return rows
@@ -278,6 +283,7 @@ def forecast(logs: Sequence[Log] | Log) -> Forecast:
     if not logs or not all(isinstance(log, Log) for log in logs):
         raise Wrong(f"forecast needs logs, as read_logs gives them, got {logs!r:.60}", argument="logs")
     metric, said = metric_of(logs)
+    logs, copies = without_copies(logs)
     batch_size, more = reference_of(logs)
     readings = [reading(log, metric, batch_size) for log in logs]
     omitted = sum(each.omitted for each in readings)
@@ -290,4 +296,4 @@ def forecast(logs: Sequence[Log] | Log) -> Forecast:
             f"The law misses these logs by {100 * fitted.scatter:.2g}%, where published runs are fitted to 0.05 to 0.2%"
         )
         more = (*more, f"{missed}: take its forecasts as a direction, and look for what differs between the logs.")
-    return Forecast(logs, fitted, batch_size, (*said, *more))
+    return Forecast(logs, fitted, batch_size, (*copies, *said, *more))

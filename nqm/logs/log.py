@@ -11,6 +11,7 @@ from ..engine.readable import Tabular
 from ..engine.run import number, numbers
 from ..optimizers import Optimizer
 from ..types import Array, Wrong
+from .kinds import adaptive
 
 MAX_LOG_STEPS = 10**7  # A log lasts at most this many steps: each of its steps has a learning rate in memory.
 
@@ -34,7 +35,7 @@ class Log(Tabular):
         training (``lr[i]`` is that of update i + 1), or one number, a constant rate. If both readings are possible, the
         rates are those of the logged steps.
     batch_size : examples in a batch, one number or one for each logged step.
-    optimizer : an optimizer, or its name.
+    optimizer : an optimizer, or its name, such as AdamW or SGD; ``"other"`` for one that is not known here.
     weight_decay : a number.
     name : what tables and pictures call the run.
     remarks : sentences that say what was assumed and what was handled when the log was read.
@@ -69,6 +70,8 @@ class Log(Tabular):
         batch_size = self.batch_size if self.batch_size is None else _batch_sizes(self.batch_size, step)
         if not (self.optimizer is None or isinstance(self.optimizer, str | Optimizer)):
             raise Wrong(f"optimizer must be an optimizer or its name, got {self.optimizer!r:.60}", argument="optimizer")
+        if self.optimizer is not None:
+            adaptive(self.optimizer)  # An unknown name is refused.
         weight_decay = self.weight_decay if self.weight_decay is None else _row("weight_decay", self.weight_decay)
         if weight_decay is not None and (weight_decay.size != 1 or not 0 <= weight_decay[0] < np.inf):
             sentence = f"weight_decay must be a number that is not negative, got {self.weight_decay!r:.60}"

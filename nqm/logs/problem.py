@@ -230,8 +230,8 @@ class LoggedProblem(Problem):
 
     def _asked_rate(self, optimizer: Optimizer, batch_size: float, plan: Schedule, steps: int) -> float:
         """The learning rate of a run that a caller asks for. A run beyond the reach of the logs is refused; a small rate is not."""
-        self._ratio(batch_size)
         rate, known = self._rate(optimizer), self.forecast.batch_size is not None
+        self._ratio(batch_size)
         found = distances(
             self.forecast, rate * float(plan.lr.max()), steps, batch_size * plan.batch_size if known else None
         )

@@ -17,6 +17,7 @@ from .checks import oddities
 from .cleaning import ordered, points_of, whole_steps
 from .columns import Columns, checked_columns, find_columns, is_rate
 from .files import sheets_of
+from .kinds import adaptive
 from .log import Log, for_every_step, interpolated, warm_up_assumed
 from .records import MEAN_SINCE
 from .separating import distinctly_named, gathered, runs_of
@@ -77,6 +78,8 @@ def read_logs(
     >>> print(*log.remarks)
     1 row with a loss that is NaN or infinite was omitted (step 2).
     """
+    if optimizer is not None:
+        adaptive(optimizer)  # An unknown name is refused before files are read.
     asked = Asked(
         checked_columns(columns), *_schedule(schedule, peak), _positive("batch_size", batch_size),
         _positive("tokens_per_step", tokens_per_step), optimizer, weight_decay,

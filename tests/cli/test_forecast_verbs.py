@@ -397,3 +397,12 @@ def test_many_remarks_are_grouped_and_cut(tmp_path: Path, monkeypatch: pytest.Mo
     shown = call("forecast", "show", "many.json").stdout.splitlines()
     assert [line for line in shown if line.startswith("- ")] == [f"- {sentence}" for sentence in remarks_of(found)]
     assert "- run 19: Only 19." in shown
+
+
+def test_a_misspelt_optimizer_is_refused() -> None:
+    done = call("forecast", "fit", "example", "--optimizer", "AdmW", "--out", "misspelt.json")
+    assert done.exit_code == 2
+    said = " ".join(done.stderr.split())
+    assert "there is no optimizer called 'AdmW' (did you mean AdamW?)" in said
+    assert "--optimizer" in said
+    assert not Path("misspelt.json").exists()

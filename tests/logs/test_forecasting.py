@@ -13,11 +13,11 @@ from laws import law_of, plain_loop
 
 from nqm import SGD, HeavyBall, free
 from nqm.engine.schedule import Schedule, constant, linear, step
-from nqm.logs import Forecast, Log, forecast
+from nqm.logs import Forecast, Log, forecast, read_logs
 from nqm.logs.allowance import SETTINGS_OF_ERROR
 from nqm.logs.assuming import metric_of, reference_of, rising
 from nqm.logs.course import Course
-from nqm.logs.fitting import INTERVAL_90, Fitted
+from nqm.logs.fitting import INTERVAL_90, SETTINGS_OF_FIT, Fitted, huber, independent_points, mean_square, reading
 from nqm.logs.law import NAMES, LossLaw, RateMetric
 from nqm.types import Wrong
 
@@ -283,13 +283,23 @@ def test_what_had_to_be_assumed_is_said() -> None:
         RateMetric("plain"),
         (),
     )
-    metric, said = metric_of([replace(log, optimizer="Adm")])
+    metric, said = metric_of([replace(log, optimizer="other")])
     assert metric == RateMetric("plain")
-    assert said[0].startswith(
-        "'Adm' is not an optimizer that is known here: its updates are taken as proportional to gradients"
-    )
+    assert said[0].startswith("The optimizer is another one: its updates are taken as proportional to gradients")
     for name in ("signSGD", "NormalisedSGD", "SophiaG"):
         assert metric_of([replace(log, optimizer=name)])[0] == RateMetric("half")
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("AdmW", "AdamW"), ("SDG", "SGD"), ("Muno(lr=0.1)", "Muon"), ("lin", "Lion")]
+)
+def test_a_misspelt_optimizer_is_refused_with_what_was_meant(name: str, meant: str) -> None:
+    said = rf"there is no optimizer called '{name.partition('(')[0]}' \(did you mean {meant}\?\); .* and other for one"
+    with pytest.raises(Wrong, match=said) as refused:
+        Log([1, 2, 3], [3.0, 2.0, 1.0], 0.1, optimizer=name)
+    assert refused.value.argument == "optimizer"
+    with pytest.raises(Wrong, match=said):
+        read_logs("example", optimizer=name)
 
 
 @pytest.mark.parametrize("kind", ["norm", "half", "plain"])
@@ -320,6 +330,66 @@ def test_a_loss_that_rises_is_said() -> None:
     assert sentence.startswith("The loss of 'rises' rises from 2.545 by step 500 to 4.32 at its end")
     assert sentence in forecast([falls, rises]).remarks
     assert rising(replace(rises, step=step[:5], loss=rises.loss[-5:])) is None  # Five points tell nothing.
+
+
+def decaying(count: int, name: str = "run", **settings: Any) -> Log:
+    at = np.linspace(2000 / count, 2000, count).astype(int)
+    return Log(at, 2 + 3 / np.sqrt(1 + at / 100) + 1e-3 * np.sin(at), 0.1, optimizer="SGD", name=name, **settings)
+
+
+def test_logs_that_decide_nothing_are_refused_with_the_number() -> None:
+    with pytest.raises(
+        Wrong, match="these logs have 3 points after their warm-up, and the law has 6 parameters: nothing would be"
+    ):
+        forecast(decaying(3))
+    assert len(forecast(decaying(7)).logs) == 1
+    same = Log(np.arange(1, 51) * 20, np.full(50, 2.5), 0.1, optimizer="SGD", name="flat")
+    with pytest.raises(Wrong, match=r"log 'flat' has 50 equal losses of 2\.5: they decide nothing") as refused:
+        forecast([decaying(50), same])
+    assert refused.value.argument == "logs"
+
+
+def test_a_copy_of_a_log_counts_once() -> None:
+    alone, twice = forecast(decaying(50)), forecast([decaying(50), decaying(50, "copy")])
+    assert [log.name for log in twice.logs] == ["run"]
+    assert "All 50 losses of 'copy' are those of 'run': it is a copy, and counts once." in twice.remarks
+    assert [row["low"] for row in twice.table()] == [row["low"] for row in alone.table()]
+    with pytest.raises(Wrong, match="all 50 losses of 'copy' are those of 'run', but their batch sizes differ"):
+        forecast([decaying(50, batch_size=16), decaying(50, "copy", batch_size=64)])
+    with pytest.raises(Wrong, match="but their learning rates differ"):
+        forecast([decaying(50), replace(decaying(50, "copy"), lr=np.full(50, 0.2))])
+
+
+def test_logs_of_few_points_decide_nothing() -> None:
+    """A fit of 6 parameters to 8 points has small residuals whatever the truth is."""
+    few, many = (forecast(decaying(count)) for count in (8, 50))
+    assert not any(row["decided"] for row in few.table())
+    assert any(row["decided"] for row in many.table())
+    assert "No log has more than 8 points after its warm-up: fewer than 12 decide nothing." in few.undecided
+    assert not any("No log has more" in each for each in many.undecided)
+
+
+@pytest.mark.parametrize("count", [10, 50])
+def test_the_degrees_of_freedom_of_a_fit_widen_its_covariance(count: int) -> None:
+    """The covariance a second time, from the fit's own derivatives."""
+    found = forecast(decaying(count))
+    one = reading(found.logs[0], found.metric, None)
+    free = [NAMES.index(name) for name in found.metric.names]
+    loss, J = found.law.jacobian(one.course)
+    e = found.fitted.residuals[0]
+    w = one.weight * huber(e / SETTINGS_OF_FIT.scatter)[1] / SETTINGS_OF_FIT.scatter
+    slopes = (w / loss)[:, None] * J[:, free]
+    P = np.diag(1 / found.fitted.prior[free] ** 2)
+    f = (
+        mean_square(e, one.weight)
+        / independent_points(e)
+        * SETTINGS_OF_FIT.effective_points
+        / SETTINGS_OF_FIT.scatter**2
+    )
+    G = w @ slopes
+    middle = P + f * count / (count - 6) * slopes.T @ slopes + SETTINGS_OF_FIT.offset**2 * np.outer(G, G)
+    bread = np.linalg.inv(P + slopes.T @ slopes)
+    np.testing.assert_allclose(found.fitted.covariance[np.ix_(free, free)], bread @ middle @ bread, rtol=1e-6)
 
 
 def test_logs_that_do_not_belong_together_are_refused() -> None:
