@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 ORACLE := curvlinops-for-pytorch backpack-for-pytorch einconv unfoldNd
 ORACLE_USES := einops linear_operator opt-einsum tqdm
 
-.PHONY: demo test fast check bench docs clean
+.PHONY: demo test fast check bench docs sample clean
 
 demo: $(VENV)/core
 	$(BIN)/nqm demo --plot out/demo.png
@@ -30,6 +30,9 @@ bench: $(VENV)/core
 
 docs: $(VENV)/core
 	$(BIN)/python docs/generate.py
+
+sample: $(VENV)/dev  # the fit that the page opens as its sample
+	$(BIN)/nqm fit digits --seed 0 --out nqm/web/static/examples/digits.json
 
 $(VENV)/core: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("nqm needs Python 3.11 or later, this is " + sys.version) if sys.version_info < (3, 11) else None'

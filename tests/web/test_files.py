@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from asking import close, post, upload
+from asking import close, post, strict, upload
 from click.testing import CliRunner
 from fits import fit_bytes, fit_json, small_fit
+from pages import DIGITS
 
 import nqm
 from nqm.cli import main
@@ -151,3 +152,16 @@ def test_fits_of_the_library_are_told_from_spectra(tmp_path: Path) -> None:
         done = CliRunner().invoke(main, ["spectrum", str(tmp_path / f"fit{ending}"), "--json"], catch_exceptions=False)
         assert json.loads(done.stdout)["trace"] == pytest.approx(Fit.load(tmp_path / f"fit{ending}").spectrum.trace)
     assert not is_fit(tmp_path / "missing.json")
+
+
+def test_the_sample_is_a_fit_of_this_version(tmp_path: Path) -> None:
+    """``make sample`` writes it again, with the command that its name stands for: ``nqm fit digits``."""
+    data, fit = strict(DIGITS.read_bytes()), Fit.load(DIGITS)
+    fit.save(tmp_path / "again.json")
+    again = strict((tmp_path / "again.json").read_bytes())
+    assert data == again  # nothing was renamed, and nothing is missing
+    assert fit.tested is not None
+    assert fit.descent is not None
+    assert fit.descent.rising > 0
+    assert fit.descent.sharpness is not None
+    assert np.isnan(fit.descent.sharpness).any()  # a fresh fit measures curvature at a few steps alone
