@@ -202,20 +202,23 @@ def _fitted(fit: Fit) -> dict[str, object]:
 
 
 def outlook(
-    problem: Given, schedule: PlannedSchedule | None, peak: float | None, best: int | None, brief: bool, file: bool
-) -> Answer:
+    problem: Given, schedule: PlannedSchedule | None, peak: float | None, batch_size: float | None, best: int | None,
+    brief: bool, file: bool,
+) -> Answer:  # fmt: skip
     """Logged losses beside those of the law that was fitted to them, a run that was not made, and the best one.
 
-    ``brief`` omits the logs, which stay the same while a schedule moves. ``file`` adds the forecast as its file has it.
+    ``peak`` is the rate that a schedule multiplies, and the largest rate of the best one. ``brief`` omits the logs, which stay
+    the same while a schedule moves. ``file`` adds the forecast as its file has it.
     """
     found = problem.spectrum.forecast
     if found is None:
         raise Wrong("open a log of training first: a CSV, or a trainer_state.json", argument="spectrum")
-    planned = None if schedule is None else found.predict(schedule.schedule, peak=peak or found.peaks[1])
+    planned = None if schedule is None else found.predict(schedule.schedule, peak=peak, batch_size=batch_size)
     runs = [] if brief else [_measured(found, log) for log in found.logs]
-    chosen = None if best is None else _told(found.optimal_schedule(best).outlook)
+    chosen = None if best is None else _told(found.optimal_schedule(best, peak, batch_size=batch_size).outlook)
     return {
         "runs": runs, "planned": planned and _told(planned), "best": chosen, "error": found.error, "peak": found.peaks[1],
+        "warmup": found.warmup, "batch_size": number(found.batch_size),
         "remarks": [*found.remarks, *found.undecided], "optimizer": found.optimizer,
         "file": problem.spectrum.content if file else None, "method": "law",
     }  # fmt: skip

@@ -10,8 +10,8 @@ import struct
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -123,13 +123,15 @@ def _load(content: bytes, name: str) -> Fit | Forecast | Spectrum:
             raise Wrong(f"this file would take more than {UNPACKED_BYTES:,} bytes unpacked")
         names, ending = {Path(member.filename).stem for member in members}, ".npz"
     elif _is_log(content, name):
-        return _fitted(content, name)
+        return _fitted([(name, content)])
     else:
         names, ending = json.loads(content.decode()), ".json"
         if not isinstance(names, dict):
             raise Wrong("this is no file of nqm fit, nqm spectrum or nqm forecast: it should be a JSON object")
         if names.get("format") == FORECAST_FORMAT:
             return _forecast(names)
+        if names.keys() == {"logs"}:
+            return _fitted(_several(names["logs"]))
     with tempfile.TemporaryDirectory() as folder:
         # Error messages of the readers quote the name of the file, so the copy bears the user's name for it.
         path = Path(folder, _tidy(name, "file.json")).with_suffix(ending)
@@ -142,10 +144,21 @@ def _is_log(content: bytes, name: str) -> bool:
     return name.lower().endswith(LOG_ENDINGS) or (name.lower().endswith(".json") and b'"log_history"' in content)
 
 
-def _fitted(content: bytes, name: str) -> Forecast:
-    """The forecast that is fitted to a log."""
-    with _copied(content, name) as path:
-        logs = read_logs(path)
+def _several(files: object) -> list[tuple[str, bytes]]:
+    """Name and content of each of several files that were opened together."""
+    known = [file for file in files if isinstance(file, dict)] if isinstance(files, list) else []
+    if not known or not all(isinstance(file.get("name"), str) for file in known):
+        raise Wrong("several logs should be a list of objects with a name and a text")
+    for file in known:
+        if not isinstance(file.get("text"), str):
+            raise Wrong(f"the log {file['name'][:200]!r} should have a text")
+    return [(file["name"], file["text"].encode(errors="replace")) for file in known]
+
+
+def _fitted(files: Sequence[tuple[str, bytes]]) -> Forecast:
+    """The forecast that is fitted to the logs in some files."""
+    with ExitStack() as stack:
+        logs = read_logs([stack.enter_context(_copied(content, name)) for name, content in files])
     points = sum(len(log.step) for log in logs)
     if len(logs) > LOGS or points > LOG_POINTS:
         most = f"a log may have at most {LOGS} runs and {LOG_POINTS:,} points"

@@ -100,15 +100,25 @@ def _batch(training: BatchChoice) -> dict[str, str]:
 
 
 def _outlook(values: Mapping[str, Any]) -> dict[str, str]:
-    """The prediction of a forecast; without a schedule, that of its first log."""
-    name, plan, peak = values["problem"].spectrum.name, values["schedule"], values["peak"]
-    words, call = ["--log", "1"], "forecast.predict(forecast.logs[0])"
-    if plan is not None:
-        option, argument = _written("schedule", plan)
-        words = [*option, *(["--peak", exact(peak)] if peak else [])]
-        call = f"forecast.predict({argument.partition('=')[2]}, peak={peak or 'forecast.peaks[1]'})"
-    command = shlex.join(["nqm", "forecast", "predict", name, *words, "--json"])
-    return {"command": command, "python": python(f"forecast = Forecast.load({name!r})", f"answer = {call}")}
+    """The best schedule of a forecast, the loss of a run that was not made, or else how close the law comes to the logs."""
+    name, plan, steps = values["problem"].spectrum.name, values["schedule"], values["best"]
+    size = {} if values["batch_size"] is None else {"batch_size": values["batch_size"]}
+    peak = values["peak"]
+    if steps is not None:
+        asked, verb = {"steps": steps, **({"max_lr": peak} if peak else {}), **size}, "best"
+        call = "forecast.optimal_schedule"
+    elif plan is not None:
+        asked, verb = {"schedule": plan, **({"peak": peak} if peak else {}), **size}, "predict"
+        call = "forecast.predict"
+    else:
+        asked, verb, call = {}, "plot", ""
+    written = [_written(key, value) for key, value in asked.items()]
+    first, *rest = [argument for _, argument in written] or [""]
+    options = [word for option, _ in written for word in option]
+    words = ["nqm", "forecast", verb, name, *options, *["--json"] * bool(call)]
+    answer = _call(call, first.partition("=")[2], *rest) if call else "forecast.error"
+    lines = python(f"forecast = Forecast.load({name!r})", f"answer = {answer}")
+    return {"command": shlex.join(words), "python": lines}
 
 
 def _predicted(file: str, optimizers: list[str], named: Mapping[str, Any]) -> str:

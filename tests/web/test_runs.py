@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
 from asking import post, upload
+from click.testing import CliRunner
 from live import ROOT
 
+from nqm.cli import main
 from nqm.engine.schedule import cosine
 from nqm.logs import Forecast, forecast, read_logs
 from nqm.text.objects import parse_schedule
@@ -51,6 +54,58 @@ def test_the_best_schedule_is_that_of_the_library(opened: dict) -> None:
     assert found["best"]["loss"][-1] == pytest.approx(
         forecast(read_logs(COSINE)).optimal_schedule(24_000).loss, rel=1e-6
     )
+
+
+@pytest.mark.parametrize(
+    ("body", "verb"),
+    [
+        ({"best": 20_000, "peak": 2e-4}, "forecast best"),
+        ({"schedule": "warmup(500) + cosine(9500)", "peak": 1 / 7000}, "forecast predict"),
+        ({"schedule": {"lengths": [4000, 2000], "lr": [1, 0.1]}}, "forecast predict"),
+    ],
+    ids=["best", "schedule", "pieces"],
+)
+def test_the_command_and_the_python_end_at_the_same_loss(
+    opened: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: dict, verb: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("forecast.json").write_text(json.dumps(opened["file"]))
+    found = post("outlook", problem={"spectrum": {"upload": opened["id"]}}, brief=True, **body)
+    shown = found["best"] or found["planned"]
+    assert found["command"].startswith(f"nqm {verb} forecast.json ")
+    done = CliRunner().invoke(main, shlex.split(found["command"])[1:], catch_exceptions=False)
+    space: dict = {}
+    exec(found["python"], space)
+    printed, answer = json.loads(done.stdout), space["answer"].to_dict()
+    for name in ("loss", "low", "high"):
+        assert np.ravel(printed[name])[-1] == pytest.approx(shown[name][-1], rel=1e-9)
+        assert np.ravel(answer[name])[-1] == pytest.approx(shown[name][-1], rel=1e-9)
+
+
+def test_several_logs_are_fitted_together() -> None:
+    folder = ROOT / "nqm" / "logs" / "example"
+    files = [{"name": path.name, "text": path.read_text()} for path in sorted(folder.glob("*.csv"))]
+    status, answer = upload(json.dumps({"logs": files}).encode(), "forecast.json")
+    assert (status, answer["kind"], answer["name"]) == (200, "forecast", "forecast.json")
+    exact = forecast(read_logs(sorted(folder.glob("*.csv"))))
+    found = post("outlook", problem={"spectrum": {"upload": answer["id"]}})
+    assert [run["name"] for run in found["runs"]] == [log.name for log in exact.logs] == ["constant", "cosine", "drop"]
+    assert found["error"] == pytest.approx(exact.error, rel=1e-9)
+    assert (found["warmup"], found["batch_size"]) == (exact.warmup, None)
+
+
+@pytest.mark.parametrize(
+    ("logs", "said"),
+    [
+        ([], "several logs should be a list"), ([{"text": ""}], "several logs should be a list"), (3, "several logs"),
+        ([{"name": "a.csv"}], "the log 'a.csv' should have a text"),
+        ([{"name": "a.csv", "text": "step,loss,lr\n1,1,x\n"}], "a.csv, line 2"),
+    ],
+)  # fmt: skip
+def test_several_files_that_are_no_logs_are_refused(logs: object, said: str) -> None:
+    status, answer = upload(json.dumps({"logs": logs}).encode(), "forecast.json")
+    assert status == 422
+    assert said in answer["error"]
 
 
 def test_trainer_state_is_read() -> None:
@@ -107,6 +162,11 @@ def test_a_log_is_opened_and_its_next_run_chosen(open_page, tmp_path: Path) -> N
     assert page.text("#headline").startswith("The law fits these logs to 0.028%.")
     page.page.click("#shape-wsd")
     page.settle()
+    command = page.shown("commands")[0]["command"]
+    exact = forecast(read_logs(COSINE))
+    n, first = exact.longest, exact.warmup
+    assert first > 1000
+    assert f"--schedule 'wsd({n}, {first}, {round((n - first) / 5)})'" in command  # with the warm-up of the logs
     planned = page.shown()[0]["planned"]
     drawn = page.line("next run")
     assert drawn == planned["loss"][-len(drawn) :]  # from the first logged step on
@@ -127,14 +187,20 @@ def test_the_next_schedule_is_dragged_and_the_forecast_follows(open_page, tmp_pa
     assert page.shown()[0]["error"] == pytest.approx(exact.error, rel=1e-9)
     page.page.click("#shape-wsd")
     page.settle()
-    page.page.focus(".piece >> nth=19")
+    page.page.click("#shape-own")
+    page.settle()
+    page.page.focus(".piece >> nth=23")  # the last of 20 pieces after 4 of warm-up
     for _ in range(4):
         page.page.keyboard.press("ArrowUp")
     page.settle()
     state = page.page.evaluate("window.nqm.state()")
     assert state["shape"] == "own"
     plan = parse_schedule(state["schedule"])
-    assert plan.lr[-1] == pytest.approx(0.125 * 2, rel=1e-3)
+    decay = exact.longest - exact.warmup
+    middle = exact.longest - np.arange(plan.lengths[-1])[::-1] - 1  # steps of the last piece, which has their mean rate
+    assert plan.lr[-1] == pytest.approx(2 * np.mean((exact.longest - middle) / (decay / 5)), rel=0.02)
+    assert plan.lr[:4].tolist() == pytest.approx([0.125, 0.375, 0.625, 0.875], rel=1e-3)  # the warm-up of the logs
+    assert sum(plan.lengths[:4]) == exact.warmup
     planned = exact.predict(plan, peak=exact.peaks[1])
     assert page.shown()[0]["planned"]["loss"][-1] == pytest.approx(planned.loss[-1], rel=1e-9)
     assert page.shown("figure")["panels"][0]["lines"][0]["y"][-1] == pytest.approx(
@@ -146,3 +212,38 @@ def test_the_next_schedule_is_dragged_and_the_forecast_follows(open_page, tmp_pa
     kept = Forecast.load(tmp_path / "forecast.json")
     assert kept.predict(plan, peak=exact.peaks[1]).loss[-1] == pytest.approx(planned.loss[-1], rel=1e-9)
     assert open_page(page.link()).text("#headline") == page.text("#headline")
+
+
+@pytest.mark.slow
+def test_logs_that_are_dropped_together_are_fitted_together(open_page) -> None:
+    page = open_page("view=steps&o=SGD()&sizes=4,64")
+    folder = ROOT / "nqm" / "logs" / "example"
+    files = [{"name": path.name, "text": path.read_text()} for path in sorted(folder.glob("*.csv"))]
+    drop = """(files) => {
+        const held = new DataTransfer();
+        for (const { name, text } of files) held.items.add(new File([text], name, { type: "text/csv" }));
+        dispatchEvent(new DragEvent("drop", { dataTransfer: held, bubbles: true, cancelable: true }));
+    }"""
+    page.page.evaluate(drop, files)
+    page.eventually(lambda: page.page.evaluate("window.nqm.state().view") == "runs", "the logs")
+    page.settle()
+    assert [run["name"] for run in page.shown()[0]["runs"]] == ["constant", "cosine", "drop"]
+
+
+@pytest.mark.slow
+def test_a_next_run_is_better_than_the_logs_only_outside_its_interval(open_page) -> None:
+    page = open_page("view=runs", wait=False)
+    page.page.click("#runs-sample")
+    page.eventually(lambda: page.page.evaluate("Boolean(window.nqm.state().data)"), "the sample")
+    page.settle()
+    best = min(log.loss[-1] for log in forecast(read_logs("example")).logs)
+    seen = set()
+    for shape, steps in (("cosine", 16_000), ("linear", 24_000), ("best", 24_000), ("wsd", 9000), ("step", 60_000)):
+        page.page.evaluate(f"window.nqm.update({{shape: '{shape}', steps: '{steps}'}})")
+        page.settle()
+        run = page.shown()[0]["best"] or page.shown()[0]["planned"]
+        within = run["low"][-1] <= best <= run["high"][-1]
+        seen.add(bool(within))
+        assert ("within that interval" in page.text("#headline")) == within, page.text("#headline")
+        assert ("than the best of the logs" in page.text("#headline")) <= (not within)
+    assert seen == {True, False}

@@ -125,4 +125,4 @@ export function freed(tree) {
   return printTidy(nest(list));
 }
 
-const tunable = (p) => p && p.default === null && !p.whole && (p.scale === "log" || p.scale === "memory");
+export const tunable = (p) => p && p.default === null && !p.whole && (p.scale === "log" || p.scale === "memory");

@@ -14,7 +14,7 @@ import { Timeline } from "./timeline.js";
 import { startTheme } from "./theme.js";
 import { startTours } from "./tour.js";
 import { difference, withPinned } from "./compare.js";
-import { ask, openFile, startUploads } from "./upload.js";
+import { ask, fileOf, openFiles, startUploads } from "./upload.js";
 import { withValues } from "./composer.js";
 import { ProblemCard } from "./cards/problem.js";
 import { FamiliesCard } from "./cards/families.js";
@@ -33,7 +33,7 @@ import { Overlay } from "./overlay.js";
 
 const VIEWS = [steps, loss, settings, schedule, map, network, advice, runs, batch];
 const FORMATS = ["png", "svg", "csv", "json", "html"];
-const CHOICES = ["kind", "x", "y", "run", "critical", "limits", "shape", "goal", "advised", "data", "rate", "pieces", "cells", "grid"]; // state that the controls above a figure show
+const CHOICES = ["kind", "file", "x", "y", "run", "critical", "limits", "shape", "goal", "advised", "data", "rate", "pieces", "cells", "grid"]; // state that the controls above a figure show
 const SETTLE = 250; // ms between the last move of a slider and the exact request
 const WAIT = 30; // ms between two looks at whether the last quick answer has come
 const PATIENCE = 2000; // ms that a quick answer may take before a newer request replaces it
@@ -79,10 +79,10 @@ async function start() {
     return;
   }
   cards = [
-    ["problem", new ProblemCard(byId("problem"), change), (view) => !view.cards.training],
-    ["families", new FamiliesCard(byId("families"), change), (view) => view.cards.families],
-    ["setting", new SettingCard(byId("setting"), change, tune), (view) => view.cards.setting],
-    ["training", new TrainingCard(byId("training"), change), (view) => view.cards.training],
+    ["problem", new ProblemCard(byId("problem"), change), (wanted) => !wanted.training],
+    ["families", new FamiliesCard(byId("families"), change), (wanted) => wanted.families],
+    ["setting", new SettingCard(byId("setting"), change, tune), (wanted) => wanted.setting || wanted.next || wanted.family || wanted.batch],
+    ["training", new TrainingCard(byId("training"), change), (wanted) => wanted.training],
   ];
   startTerms();
   startUploads((error) => showErrors([error]));
@@ -125,7 +125,9 @@ function startDrops() {
   addEventListener("drop", (event) => {
     if (event.defaultPrevented || !event.dataTransfer.files[0]) return;
     event.preventDefault();
-    (viewOf(state()).openFile ?? openFile)(event.dataTransfer.files[0], change);
+    const own = viewOf(state()).openFile;
+    if (own) own(event.dataTransfer.files[0], change);
+    else openFiles(event.dataTransfer.files, change);
   });
 }
 
@@ -177,9 +179,10 @@ function showControls(of) {
 
 function showCards(of) {
   const view = viewOf(of);
-  for (const [id, card, wanted] of cards) {
-    byId(id).hidden = !wanted(view);
-    if (wanted(view)) card.show(of, view.cards);
+  const wanted = typeof view.cards === "function" ? view.cards(of) : view.cards;
+  for (const [id, card, belongs] of cards) {
+    byId(id).hidden = !belongs(wanted);
+    if (belongs(wanted)) card.show(of, wanted);
   }
 }
 
@@ -286,8 +289,9 @@ function draw(answers, of) {
   timeline.show(view.timeline?.(answers) ?? null);
   showFacts(view.facts?.(answers, of) ?? [], view.summary?.(answers));
   showTables(() => view.tables?.(answers, of) ?? []);
-  showCode(commands);
+  showCode(commands, viewOf(of).cards.training ? null : fileOf(of));
   blank(false);
+  showCards(state()); // a card may depend on what the answer said
   nqm.shown = { view: view.id, figure: model, answers, state: of, commands: commands.map(({ command, python }) => ({ command, python })), link: link(of), sentence: byId("headline").textContent };
 }
 

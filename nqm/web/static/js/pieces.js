@@ -68,13 +68,41 @@ export function merged({ lengths, lr }, i) {
   return { lengths: lengths.map((n, k) => (k === to ? n + lengths[i] : n)).filter((n, k) => k !== i), lr: lr.filter((v, k) => k !== i) };
 }
 
-/** Usual shapes of a schedule: the multiplier at a part of the run. */
+const DECAY = 0.2; // the part of WSD in which the rate falls
+const FALLS = [[0.5, 1], [0.3, 0.3], [0.2, 0.1]]; // of the step schedule: parts of the run, each with its multiplier
+const WARMUP_PIECES = 4;
+
+const warm = (steps) => (steps ? `warmup(${steps}) + ` : "");
+
+/** Usual shapes of a schedule: the multiplier at a part of the run, and the text for a number of steps, of which some warm up. */
 export const SHAPES = {
-  cosine: { name: "Cosine", at: (part) => (1 + Math.cos(Math.PI * part)) / 2 },
-  wsd: { name: "WSD", at: (part) => Math.min(1, (1 - part) / 0.2) },
-  linear: { name: "Linear", at: (part) => 1 - part },
-  step: { name: "Step", at: (part) => (part < 0.5 ? 1 : part < 0.8 ? 0.3 : 0.1) },
+  cosine: { name: "Cosine", at: (part) => (1 + Math.cos(Math.PI * part)) / 2, text: (steps, first) => `${warm(first)}cosine(${steps - first})` },
+  wsd: { name: "WSD", at: (part) => Math.min(1, (1 - part) / DECAY), text: (steps, first) => `wsd(${steps}, ${first}, ${Math.max(1, Math.round(DECAY * (steps - first)))})` },
+  linear: { name: "Linear", at: (part) => 1 - part, text: (steps, first) => `${warm(first)}linear(${steps - first})` },
+  step: { name: "Step", at: (part) => (part < FALLS[0][0] ? FALLS[0][1] : part < FALLS[0][0] + FALLS[1][0] ? FALLS[1][1] : FALLS[2][1]), text: stepText },
 };
+
+function stepText(steps, first) {
+  const ends = [FALLS[0][0], FALLS[0][0] + FALLS[1][0], 1].map((part) => Math.round(part * (steps - first)));
+  const pieces = FALLS.map(([, lr], i) => ({ length: ends[i] - (ends[i - 1] ?? 0), lr })).filter(({ length }) => length > 0);
+  return warm(first) + printPieces({ lengths: pieces.map(({ length }) => length), lr: pieces.map(({ lr }) => lr) });
+}
+
+/** A run as pieces to drag: the warm-up in a few, and the rest in `count` of equal length, each at the mean of its rates over `peak`. */
+export function piecesOfRun({ steps, rates }, first, count, peak) {
+  const last = steps.at(-1);
+  const [rise, rest] = [first ? equalPieces(first, WARMUP_PIECES).lengths : [], equalPieces(last - first, count).lengths];
+  let end = 0;
+  const lr = [...rise, ...rest].map((length, i) => {
+    const from = end;
+    end += length;
+    if (i < rise.length) return (from + end) / 2 / first;
+    const inside = rates.filter((_, k) => steps[k] > from && steps[k] <= end);
+    const nearest = steps.findIndex((step) => step > from);
+    return (inside.length ? inside.reduce((a, b) => a + b, 0) / inside.length : rates[nearest]) / peak;
+  });
+  return { lengths: [...rise, ...rest], lr };
+}
 
 /** A usual shape as pieces of equal length, each at the multiplier of its middle. */
 export function shaped(name, steps, count) {

@@ -42,8 +42,8 @@ function table({ caption, columns, rows, roles, remarks }) {
   return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, element("table", {}, element("caption", {}, caption), element("thead", {}, head), element("tbody", {}, ...body)));
 }
 
-/** The command line and the Python lines that give the same answer. */
-export function showCode(answers) {
+/** The command line and the Python lines that give the same answer, and the file that they read: {name, save}. */
+export function showCode(answers, file = null) {
   const block = (title, text) => element("div", { class: "code-block" }, element("h3", {}, title), element("div", { class: "code-block" }, element("pre", {}, element("code", {}, text)), copyButton(text, title.toLowerCase())));
   const commands = answers.map((answer) => answer.command).filter(Boolean).join("\n");
   const python = together(answers.map((answer) => answer.python));
@@ -51,6 +51,7 @@ export function showCode(answers) {
     element("h2", { id: "code-heading" }, commands ? "The same answer from a terminal and from Python" : "The same answer from Python"),
     ...(commands ? [block("Command line", commands)] : []),
     block("Python", python),
+    ...(file ? [element("p", { class: "note" }, `Both read ${file.name}. `, element("button", { class: "quiet", type: "button", id: "save-file", onclick: file.save }, `Save ${file.name}`))] : []),
   );
 }
 

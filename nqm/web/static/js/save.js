@@ -14,11 +14,11 @@ const SCALE = 2; // pixels of a PNG for each of its SVG
 export async function save(kind, shown) {
   const name = `nqm-${shown.state.view}`;
   const svg = () => pictureOf(shown);
-  if (kind === "svg") return give(new Blob([svg()], { type: "image/svg+xml" }), `${name}.svg`);
-  if (kind === "png") return give(await raster(svg()), `${name}.png`);
-  if (kind === "csv") return give(new Blob([csv(rowsOf(shown.figure))], { type: "text/csv" }), `${name}.csv`);
-  if (kind === "json") return give(new Blob([jsonOf(shown)], { type: "application/json" }), `${name}.json`);
-  return give(new Blob([await pageOf(shown, originOf(shown))], { type: "text/html" }), `${name}.html`);
+  if (kind === "svg") return offer(new Blob([svg()], { type: "image/svg+xml" }), `${name}.svg`);
+  if (kind === "png") return offer(await raster(svg()), `${name}.png`);
+  if (kind === "csv") return offer(new Blob([csv(rowsOf(shown.figure))], { type: "text/csv" }), `${name}.csv`);
+  if (kind === "json") return offer(new Blob([jsonOf(shown)], { type: "application/json" }), `${name}.json`);
+  return offer(new Blob([await pageOf(shown, originOf(shown))], { type: "text/html" }), `${name}.html`);
 }
 
 /** The picture with what a reader needs who did not make it: its sentence, its problem, the version, and the link. */
@@ -66,7 +66,7 @@ async function raster(svg) {
 }
 
 /** Offer a file for download. */
-export function give(blob, name) {
+export function offer(blob, name) {
   const url = URL.createObjectURL(blob);
   const anchor = element("a", { href: url, download: name });
   anchor.click();

@@ -39,10 +39,20 @@ export const DEFAULTS = {
   pin: "", // the state that is compared with, as an address
   data: "", // a measured spectrum, packed, so that a link outlives the server's memory
   name: "", // of the file it came from
+  file: "", // what it is: a "fit", a "forecast" or a "spectrum"
+  examples: "", // of the network of a fit
 };
 
 const LISTS = new Set(["o"]);
 const MOST = 6; // optimizers side by side: as many as there are colours
+
+const LARGEST_BATCH = 2 ** 20;
+
+/** The largest batch size to choose: all examples of a measured network. */
+export const mostBatch = (of) => (of.data && Number(of.examples)) || LARGEST_BATCH;
+
+/** Whether a network was measured. A link of an earlier version does not say it. */
+export const isFit = (of) => Boolean(of.data) && ["fit", ""].includes(of.file);
 
 let current = fromHash(location.hash);
 const listeners = new Set();

@@ -34,7 +34,7 @@ const TOURS = [
     what: "From a checkpoint to its critical batch size, for a small network on handwritten digits.",
     steps: [
       ["nqm fit measures how the signal and the noise of the gradient are distributed over the curvature of a network at a checkpoint. This is the sample; open your own file under Problem. The noise scale is a first guess at a useful batch size.", { view: "network", run: "HeavyBall(lr=0.05, momentum=0.9)", batch: "32", steps: "1000" }, true],
-      ["The measured problem in place of the paper's: tuned steps to a quarter of the remaining loss. The critical batch sizes show how large the batch can get before returns diminish.", { view: "steps", o: ["SGD()", "HeavyBall()", "EMA(SGD())"], sizes: "2^0..2^14", target: QUARTER }],
+      ["The measured problem in place of the paper's: tuned steps to a quarter of the remaining loss. The critical batch sizes show how large the batch can get before returns diminish.", { view: "steps", o: ["SGD()", "HeavyBall()", "EMA(SGD())"], sizes: "2^0..2^10", target: QUARTER }],
       ["One setting on the measured problem. Move the learning rate, or press Tune. The command and the lines of Python below give the same numbers in your own scripts.", { view: "loss", run: "HeavyBall(lr=0.05, momentum=0.9)", batch: "32", steps: "5000" }],
     ],
   },

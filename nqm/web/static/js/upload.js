@@ -1,8 +1,9 @@
 // Files of measured networks. A file is sent to the server once, and is part of the link in compressed form.
 
 import { get, post, send as give, stream, text } from "./api.js";
-import { DEFAULTS, pack, state, unpack } from "./state.js";
+import { DEFAULTS, mostBatch, pack, state, unpack } from "./state.js";
 import { isMonitored, readNoise } from "./cards/training.js";
+import { offer } from "./save.js";
 
 const FORGOTTEN = "problem.spectrum";
 const EXAMPLE = "examples/digits.json";
@@ -17,6 +18,18 @@ export function startUploads(onerror) {
   complain = onerror;
 }
 
+/** Open files that were dropped or chosen together. Several are logs, to which one law is fitted. */
+export async function openFiles(files, update) {
+  const all = [...files];
+  if (all.length === 1) return openFile(all[0], update);
+  try {
+    const logs = await Promise.all(all.map(async (file) => ({ name: file.name, text: await file.text() })));
+    await openFile(new File([JSON.stringify({ logs })], "forecast.json", { type: "application/json" }), update);
+  } catch (error) {
+    complain(error);
+  }
+}
+
 /** Send a file, and make it the problem; the file of a monitor has a noise scale, for which there is a view. */
 export async function openFile(file, update) {
   try {
@@ -25,8 +38,9 @@ export async function openFile(file, update) {
     const packed = await pack(JSON.stringify(answer.file));
     const data = packed.length > LONGEST ? `${KEPT}${answer.id}` : packed;
     ids.set(data, answer.id);
-    if (answer.kind === "forecast") return update({ data, name: answer.name, ...logged(answer) });
-    update({ data, name: answer.name, view: "network", ...reachable(answer), ...shorter(state()) });
+    const opened = { data, name: answer.name, file: answer.kind, examples: answer.fit ? String(answer.fit.examples) : "" };
+    if (answer.kind === "forecast") return update({ ...opened, ...logged(answer) });
+    update({ ...opened, view: "network", ...reachable(answer), ...fitting({ ...state(), ...opened }) });
   } catch (error) {
     complain(error);
   }
@@ -36,16 +50,19 @@ export async function openFile(file, update) {
 function logged({ lr, batch_size, steps, loss, floor }) {
   const target = Math.max(loss, floor + 0.01 * Math.abs(floor));
   const batch = batch_size ?? 1; // stands for that of the logs, if they do not say it
-  const text = (value) => String(Number(value.toPrecision(4)));
+  const text = (value) => String(Number(value.toPrecision(6)));
   return {
     view: "runs", kind: "quadratic", label_noise: "", grid: "linear", o: ["SGD()"], run: `SGD(lr=${text(lr)})`, batch: String(batch),
     steps: String(steps), target: text(target), sizes: (batch_size ? [0.5, 1, 2] : [1]).map((factor) => text(factor * batch)).join(","),
   }; // prettier-ignore
 }
 
-/** Steps and batch size for a measurement at a checkpoint, unless somebody has chosen others. */
-function shorter(of) {
-  return Object.fromEntries(Object.entries(SHORT).filter(([name]) => of[name] === DEFAULTS[name]));
+/** Steps and batch sizes for a measurement at a checkpoint, unless somebody has chosen others. Batches are drawn from its examples. */
+function fitting(of) {
+  const most = mostBatch(of);
+  const chosen = Object.fromEntries(Object.entries(SHORT).map(([name, short]) => [name, of[name] === DEFAULTS[name] ? short : of[name]]));
+  const sizes = of.examples && of.sizes === DEFAULTS.sizes ? `2^0..2^${Math.floor(Math.log2(most))}` : of.sizes;
+  return { ...chosen, batch: Number(chosen.batch) > most ? String(most) : chosen.batch, sizes };
 }
 
 function submit(file, name) {
@@ -80,6 +97,12 @@ function reachable(answer) {
 function noiseOf({ kind, label_noise }) {
   if (kind === "quadratic") return {};
   return label_noise ? { kind, label_noise } : { kind };
+}
+
+/** The file of a state as the commands read it; null without one, or if it is not in the link. */
+export function fileOf({ data, name }) {
+  if (!data || data.startsWith(KEPT) || !name.endsWith(".json")) return null;
+  return { name, save: async () => offer(new Blob([`${await unpack(data)}\n`], { type: "application/json" }), name) };
 }
 
 /** Ask about the problem. If the server does not have the file, or has dropped it, it is sent again. */

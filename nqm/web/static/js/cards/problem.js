@@ -5,8 +5,8 @@ import { argument, parseCall, printCall, withArgument, withNames } from "../gram
 import { slider } from "../slider.js";
 import { plain } from "../format.js";
 import { PRESETS, presetOf } from "../presets.js";
-import { DEFAULTS } from "../state.js";
-import { askSpectrum, openFile, openExample } from "../upload.js";
+import { DEFAULTS, state as now } from "../state.js";
+import { askSpectrum, openFiles, openExample, openLogs } from "../upload.js";
 
 const PAPER = DEFAULTS.spectrum;
 const BINNED = "power_law(10000).binned(100)";
@@ -44,14 +44,16 @@ export class ProblemCard {
 
   show(state, views) {
     const kind = this.kind(state);
-    const shape = `${kind} ${state.kind} ${state.name} ${views.sizes} ${views.goal}`;
+    const shape = `${kind} ${state.kind} ${state.name} ${JSON.stringify(views)}`;
     if (shape === this.shape) {
       this.parts.forEach((sync) => sync(state));
       return;
     }
     this.shape = shape;
     this.parts = [];
-    rebuild(this.box, element("h2", { id: "problem-heading" }, "Problem"), this.presets(state), this.chooser(kind), ...this.inside(kind, state), ...this.noise(state), ...this.goal(state, views));
+    const heading = element("h2", { id: "problem-heading" }, views.file === "runs" ? "Logs" : views.file ? "Network" : "Problem");
+    if (views.file) return rebuild(this.box, heading, this.fileField(state, views.file));
+    rebuild(this.box, heading, this.presets(state), this.chooser(kind), ...this.inside(kind, state), ...(views.own ? [] : this.noise(state)), ...this.goal(state, views));
   }
 
   /** Buttons for problems to begin with, and what the chosen one stands for. */
@@ -80,9 +82,9 @@ export class ProblemCard {
   choose(kind) {
     this.wish = kind === "paper" || kind === "binned" ? null : kind;
     this.shape = null;
-    if (kind === "paper") this.update({ spectrum: PAPER, data: "", name: "" });
-    if (kind === "binned") this.update({ spectrum: BINNED, data: "", name: "" });
-    if (kind === "law" || kind === "text") this.update({ spectrum: PAPER, data: "", name: "" });
+    const { data, sizes } = now();
+    const fresh = { data: "", name: "", sizes: data ? DEFAULTS.sizes : sizes }; // batch sizes of a network end at its examples
+    if (kind !== "file") this.update({ spectrum: kind === "binned" ? BINNED : PAPER, ...fresh });
     this.update({}); // the card is drawn anew in any case
   }
 
@@ -127,15 +129,19 @@ export class ProblemCard {
     ];
   }
 
-  fileField(state) {
-    const input = element("input", { type: "file", accept: ".json,.npz,.csv,.tsv,.jsonl", id: "file", class: "offscreen", "aria-label": "A file made by nqm fit, nqm spectrum or nqm forecast" });
-    input.addEventListener("change", () => input.files[0] && openFile(input.files[0], this.update));
+  fileField(state, view = "") {
+    const input = element("input", { type: "file", multiple: true, accept: ".json,.npz,.csv,.tsv,.jsonl", id: "file", class: "offscreen", "aria-label": "Logs, or a file made by nqm fit, nqm spectrum or nqm forecast" });
+    input.addEventListener("change", () => {
+      if (input.files.length) openFiles(input.files, this.update);
+      input.value = ""; // so that a file can be opened again when it has grown
+    });
+    const sample = view === "runs" ? ["Use the sample: three runs", openLogs] : ["Use the sample: digits.json", (update) => openExample(update, view || "network")];
     const box = element(
       "div",
       { class: "drop" },
-      state.name ? element("p", {}, element("strong", {}, state.name)) : "Drop a log of training (CSV, trainer_state.json) or a file made by nqm fit, nqm spectrum or nqm forecast, or choose one.",
+      state.name ? element("p", {}, element("strong", {}, state.name)) : "Drop logs of training (CSV, trainer_state.json), all at once, or a file made by nqm fit, nqm spectrum or nqm forecast, or choose them.",
       element("p", {}, input, element("label", { class: "quiet", for: "file" }, state.name ? "Choose another file" : "Choose a file")),
-      element("p", {}, element("button", { class: "quiet", type: "button", id: "sample", onclick: () => openExample(this.update) }, "Use the sample: digits.json")),
+      element("p", {}, element("button", { class: "quiet", type: "button", id: "sample", onclick: () => sample[1](this.update) }, sample[0])),
     );
     box.addEventListener("dragover", (event) => {
       event.preventDefault();
@@ -145,7 +151,7 @@ export class ProblemCard {
     box.addEventListener("drop", (event) => {
       event.preventDefault();
       box.classList.remove("over");
-      if (event.dataTransfer.files[0]) openFile(event.dataTransfer.files[0], this.update);
+      if (event.dataTransfer.files.length) openFiles(event.dataTransfer.files, this.update);
     });
     return element("div", { class: "field" }, box);
   }

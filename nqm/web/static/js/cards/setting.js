@@ -1,11 +1,13 @@
-// The card of one setting: an optimizer with every number set, its sliders, batch size and steps.
+// The card of one setting: an optimizer with every number set, its sliders, batch size and steps, or what a view needs of these:
+// views = {setting, family, next, batch, steps}. `family` is an optimizer that is tuned elsewhere, `next` the run of a forecast.
 
 import { element, labelled, rebuild, textField } from "../dom.js";
-import { composer, freed, parametersOf, readTree } from "../composer.js";
+import { composer, freed, parametersOf, readTree, tunable } from "../composer.js";
 import { layers } from "../grammar.js";
 import { start } from "../catalogue.js";
 import { slider } from "../slider.js";
 import { plain } from "../format.js";
+import { mostBatch } from "../state.js";
 
 export class SettingCard {
   constructor(box, update, tune) {
@@ -17,7 +19,7 @@ export class SettingCard {
 
   show(state, views) {
     const tree = readTree(state.run);
-    const shape = `${tree ? layers(tree).map((layer) => layer.name).join(" ") : "?"} ${views.steps}`;
+    const shape = `${tree ? layers(tree).map((layer) => layer.name).join(" ") : "?"} ${JSON.stringify(views)} ${mostBatch(state)}`;
     this.state = state;
     if (shape === this.shape) {
       this.parts.forEach((sync) => sync(state));
@@ -25,9 +27,13 @@ export class SettingCard {
     }
     this.shape = shape;
     this.parts = [];
-    const heading = element("h2", { id: "setting-heading" }, "Setting");
-    heading.dataset.term = "setting";
-    rebuild(this.box, heading, this.text(state), ...(tree ? this.sliders(tree) : []), this.menus(state), ...this.running(state, views), this.buttons(tree));
+    const heading = element("h2", { id: "setting-heading" }, views.next ? "Next run" : "Setting");
+    if (!views.next) heading.dataset.term = "setting";
+    const whole = views.setting || views.family;
+    rebuild(
+      this.box, heading, whole ? this.text(state) : null, ...(tree ? this.sliders(tree, views) : []), whole ? this.menus(state) : null,
+      ...this.running(state, views), views.setting ? this.buttons(tree) : null,
+    ); // prettier-ignore
   }
 
   text(state) {
@@ -50,12 +56,13 @@ export class SettingCard {
     return element("details", { class: "compose", id: "setting-menus" }, element("summary", {}, "Compose"), box);
   }
 
-  sliders(tree) {
+  sliders(tree, views) {
+    const wanted = shown(views);
     return parametersOf(tree).flatMap(({ parameter }, i) => {
-      if (parameter.scale === "choice") return [];
+      if (parameter.scale === "choice" || !wanted(parameter)) return [];
       const find = () => parametersOf(readTree(this.state.run))[i];
       const part = slider({
-        id: `setting-${parameter.name}-${i}`, label: parameter.name, term: parameter.name, scale: parameter.scale,
+        id: `setting-${parameter.name}-${i}`, label: views.next ? "Peak learning rate" : parameter.name, term: parameter.name, scale: parameter.scale,
         low: parameter.low, high: parameter.high, whole: parameter.whole, value: find().value ?? start(parameter),
         onmove: (text) => {
           const run = find().with(text);
@@ -73,18 +80,16 @@ export class SettingCard {
   }
 
   running(state, views) {
-    const batch = slider({
-      id: "batch", label: "Batch size", term: "batch_size", scale: "log2", low: 1, high: 2 ** 20, whole: true, value: state.batch,
+    const batch = views.batch && slider({
+      id: "batch", label: "Batch size", term: "batch_size", scale: "log2", low: 1, high: mostBatch(state), whole: true, value: state.batch,
       onmove: (text) => this.update({ batch: text }),
     }); // prettier-ignore
-    this.parts.push((next) => batch.show(next.batch));
-    if (!views.steps) return [batch.node];
-    const steps = slider({
+    const steps = views.steps && slider({
       id: "steps", label: "Steps", term: "horizon", scale: "log", low: 10, high: 1e7, whole: true, value: state.steps, digits: 2,
       onmove: (text) => this.update({ steps: text }),
     }); // prettier-ignore
-    this.parts.push((next) => steps.show(next.steps));
-    return [batch.node, steps.node];
+    this.parts.push((next) => batch && batch.show(next.batch), (next) => steps && steps.show(next.steps));
+    return [batch, steps].filter(Boolean).map(({ node }) => node);
   }
 
   buttons(tree) {
@@ -93,6 +98,13 @@ export class SettingCard {
     button.disabled = !tree;
     return element("div", { class: "buttons" }, button);
   }
+}
+
+/** Which parameters have a slider: the peak of a forecast's run, those of a family that are not tuned, or all. */
+function shown({ setting, family, next }) {
+  if (setting) return () => true;
+  if (next) return ({ name }) => name === "lr";
+  return (parameter) => Boolean(family) && !tunable(parameter);
 }
 
 /** The text of a decay; near 1 it needs the digits after the nines. */

@@ -19,18 +19,13 @@ export const advice = {
     why: "The quadratic of the fit, corrected along a descent, predicts every optimizer at once. Nothing was trained for this.",
     tries: [["A larger batch", { batch: "256" }], ["The spectrum behind it", { view: "network" }]],
   },
-  cards: { setting: true, goal: true },
+  cards: (state) => ({ file: "advice", ...(state.data ? { batch: true, family: state.advised === "own" } : {}) }),
   uses: ["data", "batch", "goal", "advised", "run"],
 
   controls(state, update) {
-    const goal = numberField(state.goal, (text) => update({ goal: text }), { onwrong: showWrong, size: "8", placeholder: "halfway" });
     const own = element("input", { type: "checkbox", id: "advised", checked: state.advised === "own", onchange: () => update({ advised: own.checked ? "own" : "" }) });
-    const sample = element("button", { class: "strong", type: "button", id: "advice-sample", onclick: () => openExample(update, "advice") }, "Open the sample");
-    return [
-      labelled("Training loss to reach", goal, "goal", "goal"),
-      element("label", { class: "check", for: "advised" }, own, "Only the optimizer under Setting, tuned"),
-      state.data ? null : sample,
-    ];
+    if (!state.data) return [element("button", { class: "strong", type: "button", id: "advice-sample", onclick: () => openExample(update, "advice") }, "Open the sample")];
+    return [goalField(state, update), element("label", { class: "check", for: "advised" }, own, "Only the optimizer under Setting, tuned")];
   },
 
   async ask(state, signal, progress) {
@@ -98,6 +93,12 @@ export const advice = {
     return found ? { view: "network", run: found.optimizer, batch: String(found.batch_size), steps: String(Math.max(10, 2 * found.steps)) } : null;
   },
 };
+
+/** The field for the training loss that two views ask about. */
+export function goalField(state, update) {
+  const field = numberField(state.goal, (text) => update({ goal: text }), { onwrong: showWrong, size: "8", placeholder: "halfway" });
+  return labelled("Training loss to reach", field, "goal", "goal");
+}
 
 /** The rows of each family, over batch sizes. */
 function rowsOf({ table, families }) {

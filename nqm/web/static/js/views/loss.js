@@ -15,7 +15,7 @@ export const loss = {
     why: "The signal falls in steep directions first. Noise grows to a floor in proportion to the learning rate, and in inverse proportion to the batch size.",
     tries: [["A batch four times as large", { batch: "1024" }], ["Half the learning rate", { run: "HeavyBall(lr=0.025, momentum=0.9)" }], ["Average the weights", { run: "EMA(HeavyBall(lr=0.05, momentum=0.9), decay=0.9999)" }]],
   },
-  cards: { setting: true, steps: true },
+  cards: { setting: true, batch: true, steps: true },
   uses: ["spectrum", "data", "kind", "label_noise", "run", "batch", "steps", "grid", "target"],
   quick: () => true,
   pair: true,

@@ -4,6 +4,7 @@ import { plain, valueText } from "../format.js";
 import { ask } from "../upload.js";
 import { labelled, menu, textField } from "../dom.js";
 import { named, readTree, uniqueNames, withValues } from "../composer.js";
+import { mostBatch } from "../state.js";
 import { longer } from "./sweeps.js";
 
 const CELLS = [["24", "24 × 24"], ["32", "32 × 32"], ["48", "48 × 48"], ["64", "64 × 64"]]; // prettier-ignore
@@ -13,7 +14,6 @@ const MISSING = {
   out_of_steps: { label: "too many steps", role: "soft" },
 };
 const RATES = "0.0001..4"; // the whole range of a slider is more than a map can use
-const BATCHES = "1..1048576";
 
 export const map = {
   id: "map",
@@ -24,7 +24,7 @@ export const map = {
     why: "Too small a rate is slow, too large a rate is noisy, and beyond the line it diverges. Along the valley a smaller rate and a larger momentum trade off.",
     tries: [["Batch size against learning rate", { y: "batch_size", yrange: "" }], ["A noisier problem: batch size 64", { batch: "64" }]],
   },
-  cards: { setting: true },
+  cards: { setting: true, batch: true },
   uses: ["spectrum", "data", "kind", "label_noise", "run", "batch", "target", "x", "y", "xrange", "yrange", "cells"],
 
   controls(state, update) {
@@ -127,7 +127,7 @@ function axes(state) {
   const names = axisNames(state.run);
   const x = names.includes(state.x) ? state.x : names[0];
   const y = names.includes(state.y) && state.y !== x ? state.y : names.find((name) => name !== x);
-  const axis = (name, range) => ({ name, ...ends(range || usual(name, state.run)), n: Number(state.cells) });
+  const axis = (name, range) => ({ name, ...ends(range || usual(name, state)), n: Number(state.cells) });
   return { x: axis(x, state.xrange), y: axis(y, state.yrange) };
 }
 
@@ -136,9 +136,9 @@ function ends(range) {
   return { low, high: high ?? low };
 }
 
-function usual(name, run) {
-  if (name === "batch_size") return BATCHES;
-  const parameter = uniqueNames(readTree(run)).find((one) => one.name === name).parameter;
+function usual(name, state) {
+  if (name === "batch_size") return `1..${mostBatch(state)}`;
+  const parameter = uniqueNames(readTree(state.run)).find((one) => one.name === name).parameter;
   return name === "lr" ? RATES : `${plain(parameter.low, 4)}..${plain(parameter.high, 4)}`;
 }
 

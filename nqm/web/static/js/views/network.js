@@ -4,7 +4,8 @@ import { valueText } from "../format.js";
 import { about } from "../words.js";
 import { askSpectrum } from "../upload.js";
 import { isAbort } from "../api.js";
-import { halfwayOf } from "./advice.js";
+import { isFit } from "../state.js";
+import { goalField, halfwayOf } from "./advice.js";
 
 const OWN_NOISE = "This view shows the noise of the spectrum itself. The noise of a linear regression differs: it follows from its loss and its label noise.";
 const LOG = (label) => ({ label, scale: "log" });
@@ -18,9 +19,11 @@ export const network = {
     why: "These two measures are all that the model needs. They become the problem of every other view.",
     tries: [["How to reach a loss soonest", { view: "advice" }], ["Its critical batch sizes", { view: "steps" }], ["Its loss over steps", { view: "loss" }]],
   },
-  cards: { setting: true, steps: true },
+  cards: (state) => ({ goal: true, own: true, ...(isFit(state) ? { setting: true, batch: true, steps: true } : {}) }),
   uses: ["spectrum", "data", "kind", "run", "batch", "steps", "goal"],
   pair: true,
+
+  controls: (state, update) => (isFit(state) ? [goalField(state, update)] : []),
 
   async ask(state, signal, progress) {
     const answer = await askSpectrum("/api/spectrum", state, {}, signal);
@@ -131,6 +134,7 @@ function plainPanels(answer) {
 }
 
 function prediction(run) {
+  const checked = run.steps.find((_, i) => run.reach[i] > run.horizon?.within_5); // the first step past what the fit was tested for
   const line = (label, y, look) => ({ label, x: run.steps, y, ...look });
   return {
     title: `Predicted training loss: ${run.optimizer}, batch size ${valueText(run.batch_size)}`,
@@ -141,7 +145,7 @@ function prediction(run) {
       line("90% interval", run.high, { series: "90% interval, high", role: "c0", dash: "dot", width: 1.3, unlisted: true }),
     ],
     marks: [
-      ...(run.horizon ? [{ kind: "v", at: run.horizon, role: "muted", label: "the measurement reaches so far" }] : []),
+      ...(checked === undefined ? [] : [{ kind: "v", at: checked, role: "muted", label: "checks reach so far" }]),
       ...(run.first_hits?.steps ? [{ kind: "v", at: run.first_hits.steps, role: "c2", dash: "dot", label: `first dips below ${valueText(run.first_hits.target)}` }] : []),
     ],
   }; // prettier-ignore

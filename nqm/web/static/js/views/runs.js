@@ -6,13 +6,15 @@ import { ask, openLogs } from "../upload.js";
 import { Invitation } from "../report.js";
 import { change } from "../words.js";
 import { parametersOf, readTree } from "../composer.js";
-import { SHAPES, printPieces, readPieces, shaped } from "../pieces.js";
+import { SHAPES, piecesOfRun, printPieces, readPieces } from "../pieces.js";
+import { state as now } from "../state.js";
 import { Editing } from "./editing.js";
-import { give } from "../save.js";
+import { offer } from "../save.js";
 
 const NOTHING = "Drop a log of a training run anywhere on this page: a CSV with step, loss and learning rate, or a trainer_state.json. Or open the sample: three runs of a language model of 100 million parameters.";
-const PIECES = 20; // of a usual shape, which the editor shows
-let last = null; // the last whole answer, whose logs stay while the schedule is dragged
+const PIECES = 20; // of a schedule that is to be dragged, after its warm-up
+const WARMUP_SHARE = 0.1; // the warm-up takes no more of a run, as in the best schedule
+let last = null; // what is known about the logs, and the next run that was drawn last
 
 export const runs = {
   id: "runs",
@@ -23,32 +25,38 @@ export const runs = {
     why: "The law is the noisy quadratic: what is still to be learnt falls with the sum of the rates, and the noise follows the rate of the moment.",
     tries: [["Decay to zero over the last fifth", { shape: "wsd" }], ["A cosine", { shape: "cosine" }], ["The best schedule", { shape: "best" }]],
   },
-  cards: { setting: true, steps: true },
-  uses: ["data", "run", "steps", "shape", "schedule"],
+  cards: (state) => ({ file: "runs", ...(state.data && state.shape ? { next: true, steps: true, batch: last?.data === state.data && last.sized } : {}) }),
+  uses: ["data", "run", "batch", "steps", "shape", "schedule"],
   quick: (state) => Boolean(planned(state)) && last?.data === state.data,
 
   controls(state, update) {
+    if (!state.data) return [element("button", { class: "strong", type: "button", id: "runs-sample", onclick: () => openLogs(update) }, "Open the sample")];
     const chip = (id, words) => element("button", { class: "chip", type: "button", id: `shape-${id}`, "aria-pressed": String(state.shape === id), onclick: () => update({ shape: state.shape === id ? "" : id }) }, words);
-    return [element("div", { class: "presets", role: "group", "aria-label": "Schedule of the next run" }, ...Object.entries(SHAPES).map(([id, { name }]) => chip(id, name)), chip("best", "Best")), state.data ? keep(state) : element("button", { class: "strong", type: "button", id: "runs-sample", onclick: () => openLogs(update) }, "Open the sample")];
+    const own = element("button", { class: "quiet", type: "button", id: "shape-own", onclick: () => last?.next && update({ shape: "own", schedule: dragged(now()) }) }, "Drag this schedule");
+    return [
+      element("div", { class: "presets", role: "group", "aria-label": "Schedule of the next run" }, ...Object.entries(SHAPES).map(([id, { name }]) => chip(id, name)), chip("best", "Best")),
+      state.shape && state.shape !== "own" ? own : null,
+      keep(state),
+    ];
   },
 
-  /** The schedule of the next run, to drag. */
+  /** The schedule of the next run as pieces to drag. */
   edit(box, state, update) {
     this.editing ??= new Editing();
-    this.editing.show(box, state.data ? planned(state) : null, (pieces) => update({ shape: "own", schedule: printPieces(pieces) }));
+    this.editing.show(box, state.data && state.shape === "own" ? readPieces(state.schedule) : null, (pieces) => update({ shape: "own", schedule: printPieces(pieces) }));
   },
 
-  async ask(state, signal, progress, moving) {
+  async ask(state, signal) {
     if (!state.data) throw new Invitation(NOTHING);
-    const tree = readTree(state.run);
-    const peak = tree ? parametersOf(tree).find((one) => one.parameter.name === "lr")?.value : null;
-    const steps = Number(state.steps);
-    const pieces = planned(state);
-    const plan = pieces ? { schedule: pieces, ...(peak ? { peak } : {}) } : {};
-    const answer = await ask("/api/outlook", state, { ...plan, ...(state.shape === "best" ? { best: steps } : {}), ...(moving ? { brief: true } : {}) }, signal);
-    if (moving) return [{ ...answer, runs: last.runs }];
-    last = { data: state.data, runs: answer.runs };
-    return [answer];
+    const logs = await ask("/api/outlook", state, {}, signal); // remembered while the next run changes
+    last = { data: state.data, warmup: logs.warmup, sized: logs.batch_size !== null, next: last?.data === state.data ? last.next : null };
+    const plan = state.shape === "best" ? { best: state.steps } : { schedule: planned(state) };
+    if (plan.schedule === null) return [logs];
+    const peak = peakOf(state);
+    const body = { ...plan, ...(peak ? { peak } : {}), ...(last.sized ? { batch_size: state.batch } : {}), brief: true };
+    const answer = await ask("/api/outlook", state, body, signal);
+    last.next = answer.best ?? answer.planned;
+    return [{ ...answer, runs: logs.runs }];
   },
 
   figure([answer], state) {
@@ -69,7 +77,7 @@ export const runs = {
       panels: [
         { title: "Loss", x, y: { label: "loss", scale: "log", air: 0.05 }, lines, height: 300 },
         { title: "Residuals of the fit", x, y: { label: "logged above fitted, %", scale: "linear" }, lines: residuals, height: 190 },
-        ...(next ? [{ title: "Learning rate of the next run", edited: Boolean(planned(state)), x, y: { label: "learning rate", scale: "linear" }, height: 190, lines: [{ label: "learning rate", x: next.steps, y: next.rates, role: "ink", width: 2 }] }] : []),
+        ...(next ? [{ title: "Learning rate of the next run", edited: state.shape === "own", x, y: { label: "learning rate", scale: "linear" }, height: 190, lines: [{ label: "learning rate", x: next.steps, y: next.rates, role: "ink", width: 2 }] }] : []),
       ],
       notes: answer.remarks,
     }; // prettier-ignore
@@ -79,10 +87,8 @@ export const runs = {
     const next = answer.best ?? answer.planned;
     const fit = `The law fits these logs to ${valueText(Number((100 * answer.error).toPrecision(2)))}%`;
     if (!next) return `${fit}. Choose a schedule to see the loss of a run that was not made.`;
-    const last = answer.runs.map((run) => run.loss.at(-1)).sort((a, b) => a - b)[0];
-    const than = change(last, next.loss.at(-1), ["lower", "higher"]);
-    const against = than && than.includes("%") ? `, ${than} than the best of the logs` : "";
-    return `The next run should end at ${valueText(next.loss.at(-1))} (90%: ${valueText(next.low.at(-1))} to ${valueText(next.high.at(-1))})${against}.`;
+    const [loss, low, high] = [next.loss, next.low, next.high].map((column) => column.at(-1));
+    return `The next run should end at ${valueText(loss)} (90%: ${valueText(low)} to ${valueText(high)})${against(Math.min(...answer.runs.map((run) => run.loss.at(-1))), loss, low, high)}.`;
   },
 
   facts([answer]) {
@@ -98,6 +104,13 @@ export const runs = {
   })), // prettier-ignore
 };
 
+/** The next run beside the best of the logs; within the interval nothing is said to be lower or higher. */
+function against(logged, loss, low, high) {
+  if (logged >= low && logged <= high) return `; the best of the logs ended at ${valueText(logged)}, within that interval`;
+  const than = change(logged, loss, ["lower", "higher"]);
+  return than?.includes("%") ? `, ${than} than the best of the logs` : `; the best of the logs ended at ${valueText(logged)}`;
+}
+
 /** The next run from the first logged step on; its steep beginning would take most of the axis. */
 function since(next, logs) {
   if (!next) return null;
@@ -106,18 +119,33 @@ function since(next, logs) {
   return Object.fromEntries(Object.entries(next).map(([name, column]) => [name, Array.isArray(column) ? column.filter((_, i) => kept[i]) : column]));
 }
 
-/** The pieces of the next run: a usual shape, or what was dragged; null without either. */
+/** The schedule of the next run: a usual shape as text, with the warm-up of the logs, or the pieces that were dragged; null without either. */
 function planned(state) {
   const steps = Number(state.steps);
-  if (Object.hasOwn(SHAPES, state.shape)) return Number.isInteger(steps) && steps > 0 ? shaped(state.shape, steps, PIECES) : null;
+  if (Object.hasOwn(SHAPES, state.shape)) return Number.isInteger(steps) && steps > 0 ? SHAPES[state.shape].text(steps, warmupOf(steps)) : null;
   return state.shape === "own" ? readPieces(state.schedule) : null;
+}
+
+/** Steps of warm-up of a run: those of the logs, as far as it is long enough. */
+const warmupOf = (steps) => Math.min(last?.warmup ?? 0, Math.floor(WARMUP_SHARE * steps));
+
+/** The learning rate that a schedule multiplies. */
+function peakOf(state) {
+  const tree = readTree(state.run);
+  return (tree && parametersOf(tree).find((one) => one.parameter.name === "lr")?.value) ?? null;
+}
+
+/** The run that is drawn, in pieces. */
+function dragged(state) {
+  const steps = last.next.steps.at(-1);
+  return printPieces(piecesOfRun(last.next, warmupOf(steps), PIECES, Number(peakOf(state)) || Math.max(...last.next.rates)));
 }
 
 /** A button that saves the forecast as nqm forecast would; the command line and Python read it. */
 function keep(state) {
   const save = async () => {
     const { file } = await ask("/api/outlook", state, { brief: true, file: true });
-    give(new Blob([`${JSON.stringify(file)}\n`], { type: "application/json" }), "forecast.json");
+    offer(new Blob([`${JSON.stringify(file)}\n`], { type: "application/json" }), "forecast.json");
   };
   return element("button", { class: "quiet", type: "button", id: "save-forecast", onclick: save }, "forecast.json");
 }

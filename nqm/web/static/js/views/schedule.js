@@ -24,7 +24,7 @@ export const schedule = {
     why: "A large rate removes the signal quickly and leaves noise; a small one at the end removes the noise.",
     tries: [["A short cooldown", { schedule: "Schedule([80000, 20000], [1, 0.1])", steps: "100000" }], ["One constant rate", { schedule: "", pieces: "1" }]],
   },
-  cards: { setting: true, steps: true },
+  cards: { setting: true, batch: true, steps: true },
   uses: ["spectrum", "data", "kind", "label_noise", "run", "batch", "steps", "schedule", "pieces", "target"],
   quick: () => true,
 
