@@ -36,7 +36,7 @@ from .recipes import recipe
 
 Answer = dict[str, object]
 
-FIELDS = {"problem": "problem.kind", "spectrum": "problem.spectrum", "replacement": "epochs", "bent": "quadratic"}
+FIELDS = {"problem": "problem.kind", "spectrum": "problem.spectrum", "replacement": "epochs", "bent": "quadratic", "max_lr": "peak"}
 """The field of a body for each argument of the library that has another name there."""
 
 
@@ -342,6 +342,8 @@ def _blamed(endpoint: str, argument: str | None) -> str | None:
     known = BODIES[endpoint].fields if endpoint in BODIES else {}
     if argument == "optimizer" and "optimizers" in known:
         return "optimizers"
+    if argument == "steps" and "best" in known:
+        return "best"
     field = FIELDS.get(argument or "", argument or "")
     return field if field.partition(".")[0] in known else None
 

@@ -94,6 +94,15 @@ def test_several_logs_are_fitted_together() -> None:
     assert (found["warmup"], found["batch_size"]) == (exact.warmup, None)
 
 
+def test_beyond_the_reach_of_the_logs_there_is_no_interval_and_no_best_schedule(opened: dict) -> None:
+    problem = {"spectrum": {"upload": opened["id"]}}
+    found = post("outlook", problem=problem, schedule="cosine(20000)", peak=10, brief=True)["planned"]
+    assert (found["low"][-1], found["high"][-1]) == (None, None)
+    for body, field in (({"best": 24_000, "peak": 10}, "peak"), ({"best": 10**7}, "best")):
+        status, content = respond("outlook", json.dumps({"problem": problem, **body}).encode())
+        assert (status, json.loads(content)["field"]) == (422, field)
+
+
 @pytest.mark.parametrize(
     ("logs", "said"),
     [
@@ -247,3 +256,5 @@ def test_a_next_run_is_better_than_the_logs_only_outside_its_interval(open_page)
         assert ("within that interval" in page.text("#headline")) == within, page.text("#headline")
         assert ("than the best of the logs" in page.text("#headline")) <= (not within)
     assert seen == {True, False}
+    page.set("#setting-lr-0-text", "1")
+    assert "there is no interval" in page.text("#headline")

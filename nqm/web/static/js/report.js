@@ -5,7 +5,7 @@ import { valueText } from "./format.js";
 import { together } from "./script.js";
 
 const INPUTS = {
-  target: "target-text", batch_sizes: "sizes", batch_size: "batch-text", steps: "steps-text", schedule: "schedule-text",
+  target: "target-text", best: "steps-text", peak: "setting-lr-0-text", batch_sizes: "sizes", batch_size: "batch-text", steps: "steps-text", schedule: "schedule-text",
   optimizer: "setting-text", "problem.spectrum": "spectrum-text", "problem.kind": "noise-kind", "problem.label_noise": "label-noise-text", x: "map-xrange", y: "map-yrange", "x.low": "map-xrange", "x.high": "map-xrange", "y.low": "map-yrange", "y.high": "map-yrange",
   noise_scale: "noise-text", low: "noise-low", high: "noise-high", devices: "devices-text", per_device: "per-device-text", seconds: "seconds-text",
   training_steps: "training-steps-text", other_per_device: "other-per-device", other_seconds: "other-seconds", text: "noise-file",

@@ -88,6 +88,7 @@ export const runs = {
     const fit = `The law fits these logs to ${valueText(Number((100 * answer.error).toPrecision(2)))}%`;
     if (!next) return `${fit}. Choose a schedule to see the loss of a run that was not made.`;
     const [loss, low, high] = [next.loss, next.low, next.high].map((column) => column.at(-1));
+    if (low === null) return `The next run ends at ${valueText(loss)} by the law, which no log has checked so far out; there is no interval.`;
     return `The next run should end at ${valueText(loss)} (90%: ${valueText(low)} to ${valueText(high)})${against(Math.min(...answer.runs.map((run) => run.loss.at(-1))), loss, low, high)}.`;
   },
 
