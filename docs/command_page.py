@@ -83,7 +83,7 @@ cannot be written is refused before the work begins.
 | 1 | standard output was closed before nqm began |
 | 1 | a package is not installed; the sentence says how to install it |
 | 1 | your own code raised an exception; its traceback is shown |
-| 1 | nqm has a bug: the line begins with `Error: this is a bug in nqm`; please report it |
+| 1 | nqm has a bug: the line begins with `Error: this is a bug in nqm`; `NQM_DEBUG=1` shows where |
 | 2 | the call was wrong: an unknown option, a value out of range, no file of that name; a sentence says what to change |
 | 130 | Ctrl-C interrupted it |
 | 141 | the program that read the output has ended, such as `head`; files that were asked for have been written |

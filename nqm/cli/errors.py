@@ -28,7 +28,7 @@ PIPE_CLOSED = 141  # Exit status if the reader of the output has gone, as shells
 INTERRUPTED = 130  # Exit status after Ctrl-C, as shells have it.
 
 TORCH_OUT_OF_MEMORY = "allocate memory"  # part of torch's message, which is a `RuntimeError` on the CPU
-REPORT = "please report it with your command and with what it prints under NQM_DEBUG=1"
+REPORT = "NQM_DEBUG=1 shows where"
 
 
 class Failure(click.ClickException):

@@ -215,6 +215,9 @@ def _column(name: str, value: Any) -> Array:
     except (TypeError, ValueError, OverflowError):
         raise Wrong(f"{name} must be numbers, got {value!r:.80}", argument=name) from None
     array = np.atleast_1d(array)
+    if name == "h" and array.ndim == 2 and array.shape[0] == array.shape[1]:
+        sentence = f"h must be a list of curvatures, got a matrix of {len(array):,} rows"
+        raise Wrong(f"{sentence}; give its eigenvalues above 0, of numpy.linalg.eigvalsh", argument=name)
     if array.ndim != 1 or array.size == 0:
         raise Wrong(f"{name} must be a non-empty list of numbers, got shape {array.shape}", argument=name)
     sign = (array <= 0, "be positive") if name == "h" else (array < 0, "not be negative")

@@ -277,7 +277,7 @@ def serve(pipe: Connection) -> None:
 def failure(error: Exception, where: str) -> Reply:
     """The reply to a request that met a bug. The client is told an id, and the log has the traceback under the same id."""
     bug = secrets.token_hex(4)
-    sentence = f"this is a bug in nqm, id {bug}; please report it with the lines that nqm serve printed under this id"
+    sentence = f"this is a bug in nqm, id {bug}; nqm serve printed where it happened, under this id"
     lines = "".join(traceback.format_exception(error))
     return Reply(500, told(sentence, id=bug), f"nqm serve: a bug in nqm, id {bug}, in {where}\n{lines}")
 

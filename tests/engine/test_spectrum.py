@@ -352,3 +352,14 @@ def test_compress_joins_modes_of_one_curvature_and_drops_those_without_any() -> 
         here, there = spectrum.h == at, joined.h == at
         for name in ("count", "signal_mass", "noise_mass"):
             assert getattr(joined, name)[there].sum() == pytest.approx(getattr(spectrum, name)[here].sum(), rel=1e-12)
+
+
+def test_a_matrix_is_told_to_give_its_eigenvalues() -> None:
+    H = np.array([[2.0, 1.0], [1.0, 2.0]])
+    with pytest.raises(
+        Wrong, match=r"got a matrix of 2 rows; give its eigenvalues above 0, of numpy\.linalg\.eigvalsh"
+    ):
+        Spectrum(H)
+    assert Spectrum(np.linalg.eigvalsh(H)).trace == pytest.approx(4.0)
+    with pytest.raises(Wrong, match=r"a non-empty list of numbers, got shape \(1, 2\)"):
+        Spectrum(H[:1])

@@ -42,7 +42,7 @@ def test_a_bug_has_an_id_that_is_in_the_log(tmp_path: Path) -> None:
         assert answer.status_code == 500
         assert set(told) == {"error", "field", "argument", "id"}
         assert f"bug in nqm, id {told['id']}" in told["error"]
-        assert "report it" in told["error"]
+        assert "nqm serve printed where it happened, under this id" in told["error"]
         assert words not in told["error"]
         _, found, rest = said.partition(f"id {told['id']}")
         assert found

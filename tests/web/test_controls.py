@@ -104,7 +104,7 @@ def test_stale_questions_are_cancelled(open_page):
     close(page.line("SGD()"), sweep(PAPER, SGD(), [4, 64, 1024, 16384], target=0.04).steps)
 
 
-def test_a_bug_is_shown_with_its_id_and_how_to_report_it(open_page):
+def test_a_bug_is_shown_with_its_id_and_where_it_is_told(open_page):
     page = open_page(f"view=loss&{SETTING}")
     reply = failure(ValueError("operands could not be broadcast"), "/api/curve")
     page.page.route(
@@ -112,7 +112,7 @@ def test_a_bug_is_shown_with_its_id_and_how_to_report_it(open_page):
         lambda route: route.fulfill(status=reply.status, content_type="application/json", body=reply.content),
     )
     page.set("#batch-text", "128")
-    assert f"bug in nqm, id {json.loads(reply.content)['id']}; please report it" in page.text("#error")
+    assert f"bug in nqm, id {json.loads(reply.content)['id']}; nqm serve printed where" in page.text("#error")
     assert page.page.locator('[aria-invalid="true"]').count() == 0  # no field is wrong
     page.complaints.clear()  # the browser tells of the status, too
 
