@@ -11,6 +11,9 @@ from .starting import end_silently
 end_silently()  # before the imports that take time
 # ruff: noqa: E402
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from .engine.mean_field import Linearised
 from .engine.run import Hit, Outcome, Run
 from .engine.schedule import Schedule, constant, cosine, exponential, linear, step, warmup, wsd
@@ -57,6 +60,12 @@ from .search import Axis, PhaseMap, Scheduled, Tuned, optimal_schedule, phase_ma
 from .search.sweeps import Sweep, sweep
 from .types import Wrong
 
+if TYPE_CHECKING:
+    from . import lab as lab
+    from . import logs as logs
+    from . import nets as nets
+    from . import paper as paper
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -69,3 +78,15 @@ __all__ = [
     "exponential", "follow", "free", "linear", "optimal_schedule", "phase_map", "positive", "rate", "step",
     "steps_to_target", "stride", "sweep", "tune", "unit", "warmup", "whole", "wsd",
 ]  # fmt: skip
+_ROOMS = ("lab", "logs", "nets", "paper")  # Rooms with names of their own, which are imported when they are first used.
+
+
+def __getattr__(name: str) -> object:
+    """Import a room when it is first used: ``import nqm; nqm.logs.read_logs(...)``."""
+    if name not in _ROOMS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module(f".{name}", __name__)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_ROOMS, "__version__"])

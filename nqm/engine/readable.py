@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import dataclasses
+from abc import ABCMeta, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-class Readable(ABC):
+class Listed(ABCMeta):
+    """The type of public classes, whose ``dir()`` lists what their users need, the fields among it.
+
+    A class whose other rooms ask it much states in ``for_users`` the names that users call; then ``dir()`` of a class that can be
+    made lists these, its fields, and what a user's own class defines. Abstract classes, from which users derive, list all.
+    """
+
+    def __dir__(cls) -> list[str]:
+        listed = getattr(cls, "for_users", None)
+        fields = {field.name for field in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else set[str]()
+        names = {*super().__dir__(), *fields} - {"for_users"}
+        if listed is None or cls.__abstractmethods__:
+            return sorted(names)
+        own = {name for kind in cls.__mro__ if not kind.__module__.startswith("nqm.") for name in vars(kind)}
+        return sorted(name for name in names if name in own | listed or name in fields or name.startswith("__"))
+
+
+class Readable(metaclass=Listed):
     """A result that prints as one line instead of its arrays. A dataclass that inherits from it needs ``repr=False``."""
+
+    for_users: ClassVar[frozenset[str] | None] = None
+
+    def __dir__(self) -> list[str]:
+        return dir(type(self))
 
     @abstractmethod
     def _brief(self) -> str:

@@ -169,12 +169,26 @@ def wsd(steps: int, warmup_steps: int, decay_steps: int, end: float = 0.0) -> Sc
     return sum(parts[1:], parts[0])
 
 
-def as_schedule(schedule: Schedule | Callable[[int], float] | None, steps: int) -> Schedule | None:
-    """The given schedule, or a function of the step converted to a schedule of ``steps`` pieces."""
+AnySchedule = Schedule | Callable[[int], float] | str | None
+"""What may be given as a schedule: a `Schedule`, a function of the step, the text of a schedule, or None for none."""
+
+
+def as_schedule(schedule: AnySchedule, steps: int, argument: str = "schedule") -> Schedule | None:
+    """The given schedule, the one that a text writes, or a function of the step converted to a schedule of ``steps`` pieces.
+
+    Text such as ``"warmup(100) + cosine(900)"`` is parsed and never evaluated.
+    """
     if schedule is None or isinstance(schedule, Schedule):
         return schedule
+    if isinstance(schedule, str):
+        from ..text.objects import parse_schedule
+
+        try:
+            return parse_schedule(schedule)
+        except Wrong as error:
+            raise Wrong(str(error), argument) from None
     if not callable(schedule):
-        raise Wrong(f"schedule must be a Schedule or a function of the step, got {schedule!r}", argument="schedule")
+        raise Wrong(f"schedule must be a Schedule or a function of the step, got {schedule!r}", argument=argument)
     if steps > MAX_PIECES:
         sentence = f"a schedule that is a function is followed for at most {MAX_PIECES:,} steps, got {steps:,}"
         raise Wrong(f"{sentence}; give a Schedule of fewer pieces", argument="schedule")

@@ -16,3 +16,7 @@ from .study import Entry, Study
 __all__ = [
     "Crew", "Entry", "LabError", "Point", "Result", "Results", "Snapshot", "Space", "Store", "Study", "Trial", "run",
 ]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

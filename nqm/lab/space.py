@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from itertools import islice
 
+from ..engine.readable import Listed
 from ..nets.training.foreign import FOREIGN_MEMORIES
 from ..optimizers import Optimizer
 from ..optimizers.base import Wrapper, parameters
@@ -30,7 +31,7 @@ Setting = float | str
 
 
 @dataclass(frozen=True)
-class Space:
+class Space(metaclass=Listed):
     """A range of one setting and its scale: ``log``, ``1-x`` (the logarithm of 1 - x) or ``linear``.
 
     >>> Space(0.01, 1, "log").at(0.5), Space(0.9, 0.999, "1-x").at(0.5)

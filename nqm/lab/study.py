@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..engine.readable import Listed
 from ..nets.training.trial import Trial, digest
 from ..text.values import parse_batch_sizes, parse_number
 from ..types import Wrong, unknown
@@ -37,7 +38,7 @@ BUDGETS = ("name", "trials", "max_trials", "refine", "searches", "seeds", "batch
 
 
 @dataclass(frozen=True)
-class Entry:
+class Entry(metaclass=Listed):
     """An optimizer of a study: the settings that are searched, those that are fixed, and averages of its weights."""
 
     optimizer: str
@@ -79,7 +80,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Study:
+class Study(metaclass=Listed):
     """A search for the best settings of each optimizer at each batch size, and their confirmation with other seeds.
 
     Parameters

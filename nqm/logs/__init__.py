@@ -15,3 +15,7 @@ __all__ = [
     "BatchRamp", "BestSchedule", "Forecast", "LeftOut", "Log", "LossesByLength", "NextRun", "Outlook", "forecast", "join",
     "read_logs",
 ]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

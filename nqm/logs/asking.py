@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..engine.schedule import Schedule
+from ..engine.schedule import Schedule, as_schedule
 from ..optimizers import SGD, Optimizer
 from ..problems.base import Steps, check_batch_size, is_number, report_steps
 from ..types import Array, Wrong
@@ -37,6 +37,8 @@ def asked(
     forecast: Forecast, lr: object, steps: Steps | None, peak: float | None, batch_size: float | None
 ) -> AskedRun:
     """The run that a caller describes, as in `Forecast.predict`."""
+    if isinstance(lr, str):
+        lr = as_schedule(lr, 0, "lr")
     if isinstance(lr, Optimizer):
         lr = _rate_of(lr)
     size: Array | float | None = None if batch_size is None else check_batch_size(batch_size)

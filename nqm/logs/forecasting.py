@@ -132,7 +132,7 @@ class Forecast(Tabular):
 
     def predict(
         self,
-        lr: Schedule | Log | Sequence[float] | Array | float,
+        lr: Schedule | str | Log | Sequence[float] | Array | float,
         steps: Steps | None = None,
         *,
         peak: float | None = None,
@@ -146,7 +146,7 @@ class Forecast(Tabular):
 
         Parameters
         ----------
-        lr : a `Schedule` of multipliers on ``peak``; one learning rate for each step; a `Log`, whose rates and steps are
+        lr : a `Schedule` of multipliers on ``peak``, or its text; one learning rate for each step; a `Log`, whose rates and steps are
             taken; or one number, a constant rate after the warm-up of the logs.
         steps : the last step, or the steps to report; by default those of the schedule, the rates or the log.
         peak : the rate that a schedule multiplies; by default the largest peak of the logs.
@@ -213,7 +213,7 @@ class Forecast(Tabular):
         )  # fmt: skip
 
     def critical_batch_size(
-        self, lr: Schedule | Log | Sequence[float] | Array | float | None = None, steps: Steps | None = None, *,
+        self, lr: Schedule | str | Log | Sequence[float] | Array | float | None = None, steps: Steps | None = None, *,
         peak: float | None = None, extrapolate: bool = False,
     ) -> BatchRamp:  # fmt: skip
         """The critical batch size along a run, by default the longest log; it needs logs at two or more batch sizes."""

@@ -24,7 +24,7 @@ from ..engine.schedule import Schedule, as_schedule, constant, warmup
 from ..engine.spectrum import Spectrum
 from ..engine.trajectory import MAX_STEPS
 from ..optimizers import SGD, Optimizer
-from ..optimizers.base import require_set
+from ..optimizers.base import Written, as_optimizer, require_set
 from ..problems.base import AnySchedule, Nodes, Pair, Problem, Steps, check_batch_size, report_steps, total
 from ..sampling.laws import Law
 from ..types import Array, Wrong, is_number
@@ -114,9 +114,10 @@ class LoggedProblem(Problem):
         return replace(self, edge=modes)
 
     def run(
-        self, optimizer: Optimizer, batch_size: float, steps: Steps, schedule: AnySchedule = None,
+        self, optimizer: Written, batch_size: float, steps: Steps, schedule: AnySchedule = None,
         grid: Literal["log", "linear"] = "log", points: int = 200, *, start: Start = "gaussian",
     ) -> Run:  # fmt: skip
+        optimizer = as_optimizer(optimizer)
         batch_size, times = check_batch_size(batch_size), report_steps(steps, grid, points)
         last = max(int(times[-1]), 1)
         plan = as_schedule(schedule, last)
@@ -127,8 +128,8 @@ class LoggedProblem(Problem):
         loss, floor = total((signal, noise), batch_size), self.law["floor"]
         return Run(times, loss, signal, noise, batch_size, optimizer, floor, Outcome.finished, message)
 
-    def losses(self, optimizer: Optimizer, times: Steps, batch_size: float, schedule: AnySchedule = None) -> Pair:
-        single = np.ndim(times) == 0
+    def losses(self, optimizer: Written, times: Steps, batch_size: float, schedule: AnySchedule = None) -> Pair:
+        optimizer, single = as_optimizer(optimizer), np.ndim(times) == 0
         at = report_steps([times] if single else times, "log", 2)  # type: ignore[list-item]
         batch_size, last = check_batch_size(batch_size), max(int(at[-1]), 1)
         plan = as_schedule(schedule, last)

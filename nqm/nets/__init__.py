@@ -49,3 +49,7 @@ def __getattr__(name: str) -> object:
         if hint := install_hint(error.name or ""):
             raise ImportError(f"nqm.nets needs {error.name}{hint}", name=error.name) from error
         raise
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

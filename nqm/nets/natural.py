@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, NoReturn
 
 from ..optimizers import kinds as of
-from ..optimizers.base import GeometryLike, Optimizer, Tensor, free_parameters
+from ..optimizers.base import GeometryLike, O, Optimizer, Tensor, as_optimizer, free_parameters
 from ..optimizers.kinds import Number
 from ..types import Array, Progress, Wrong
 
@@ -114,6 +114,11 @@ class KFAC(Optimizer):
 
     def begin(self, theta: Tensor, geometry: GeometryLike) -> NoReturn:
         raise Wrong(NEEDS_LAYERS, argument="optimizer")
+
+
+def as_trained(optimizer: O | str) -> O:
+    """The optimizer itself, or the one that a text writes; KFAC is known too."""
+    return as_optimizer(optimizer, also={"KFAC": KFAC})
 
 
 def parse_trained(text: str, *, allow_import: bool = False) -> Optimizer:

@@ -12,14 +12,15 @@ instead (`linearised`, `averaged`): the linear step that has the same mean and c
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, fields
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar, cast
 
 import numpy as np
 
 from ..engine.mean_field import Linearised, Seen
+from ..engine.readable import Listed
 from ..engine.trajectory import MAX_STEPS, Entry
 from ..types import Array, Wrong
 from .kinds import Kind, free
@@ -49,15 +50,19 @@ class GeometryLike(Protocol):
 
 
 @dataclass(frozen=True)
-class Optimizer(ABC):
+class Optimizer(metaclass=Listed):
     """An optimizer on one mode: ``x <- x + G x + b eps``; the loss is that of the weights ``r . x``.
 
     A subclass is a frozen dataclass. Its hyper-parameters are fields declared with `rate`, `decay` or `unit`. It has three
     methods for its exact moments, and `update` for sampled runs. `docs/extend.md` writes one step by step.
     """
 
+    for_users: ClassVar[frozenset[str]] = frozenset({"effective_lr", "linear", "has_mean_field"})
     buffers: ClassVar[int] = 0
     """How many arrays, such as a velocity, the update rule keeps beside the weights; they start at zero."""
+
+    def __dir__(self) -> list[str]:
+        return dir(type(self))
 
     def __post_init__(self) -> None:
         for f in fields(self):
@@ -230,6 +235,7 @@ class Wrapper(Optimizer):
     inner: Optimizer
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "inner", as_optimizer(self.inner, "inner"))
         if not isinstance(self.inner, Optimizer):
             raise Wrong(f"{type(self).__name__}: inner must be an optimizer, got {self.inner!r}", argument="inner")
         super().__post_init__()
@@ -417,6 +423,27 @@ def fill(optimizer: O, values: Mapping[str, Any]) -> O:
             raise Wrong(f"{optimizer} has no parameter {name!r}; it has {', '.join(known)}")
         optimizer = assign(optimizer, known[name].path, value)
     return optimizer
+
+
+Written = Optimizer | str
+"""An optimizer, or the text of one, as users give it."""
+
+
+def as_optimizer(
+    optimizer: O | str, argument: str = "optimizer", also: Mapping[str, type[Optimizer]] | None = None
+) -> O:
+    """The optimizer itself, or the one that a text such as ``"EMA(SGD(0.1))"`` writes; the text is parsed and never evaluated.
+
+    ``also`` are classes by name that are known besides those of `nqm.optimizers`.
+    """
+    if not isinstance(optimizer, str):
+        return optimizer
+    from ..text.objects import parse_optimizer
+
+    try:
+        return cast(O, parse_optimizer(optimizer, also=also))
+    except Wrong as error:
+        raise Wrong(str(error), argument) from None
 
 
 def require_set(optimizer: Optimizer, verb: str) -> None:

@@ -18,10 +18,10 @@ import numpy as np
 from ..engine.mean_field import FINE_DETAIL, Detail, MeanField, Multipliers, Start
 from ..engine.readable import Readable
 from ..engine.run import Outcome, Run
-from ..engine.schedule import Schedule, as_schedule
+from ..engine.schedule import AnySchedule, Schedule, as_schedule
 from ..engine.spectrum import Spectrum, decades
 from ..engine.trajectory import MAX_STEPS
-from ..optimizers.base import Optimizer, fill, parameters, require_set
+from ..optimizers.base import Optimizer, Written, as_optimizer, fill, parameters, require_set
 from ..optimizers.checks import require_sound
 from ..optimizers.nonlinear import refuse_moments
 from ..sampling import replicas as sampling
@@ -32,9 +32,6 @@ from ..types import Array, Progress, Wrong, is_number
 from .followed import Followed
 from .motion import Motion, Pair
 from .nodes import Nodes
-
-AnySchedule = Schedule | Callable[[int], float] | None
-"""A schedule as a user gives it."""
 
 AnyLaw = str | Function | Law
 """A law of noise as a user gives it."""
@@ -51,6 +48,9 @@ class Problem(Readable):
     A search that needs signal and noise separately, such as that for an optimal schedule, asks `separable`.
     """
 
+    for_users: ClassVar[frozenset[str] | None] = frozenset({
+        "spectrum", "run", "sample", "moments", "losses", "floor", "stability_limit", "initial_loss", "nodes", "gradient_noise",
+    })  # fmt: skip
     spectrum: Spectrum
     separable: ClassVar[bool]
     """Whether neither signal nor noise depends on the batch size."""
@@ -218,7 +218,7 @@ class Problem(Readable):
             yield np.atleast_1d(total(self.summed(motion.read(state, t + 1)), batch_size))
 
     def run(
-        self, optimizer: Optimizer, batch_size: float, steps: Steps, schedule: AnySchedule = None,
+        self, optimizer: Written, batch_size: float, steps: Steps, schedule: AnySchedule = None,
         grid: Literal["log", "linear"] = "log", points: int = 200, *, start: Start = "gaussian",
     ) -> Run:  # fmt: skip
         """Expected loss of an optimizer over steps: exact if it is linear, or else by its mean field.
@@ -228,14 +228,14 @@ class Problem(Readable):
 
         Parameters
         ----------
-        optimizer : an optimizer with every hyper-parameter set.
+        optimizer : an optimizer with every hyper-parameter set, or its text, such as ``"EMA(SGD(0.1), 0.99)"``.
         batch_size : a positive number; infinity for no noise.
         steps : the last step, or the steps to report.
-        schedule : multipliers on learning rate, momentum and batch size, or a function of the step.
+        schedule : multipliers on learning rate, momentum and batch size, their text (``"cosine(1000)"``), or a function of the step.
         grid, points : spacing and number of the reported steps if ``steps`` is a number.
         start : law of theta_0, which matters to optimizers that are not linear: normal, or of the fixed size sqrt(s).
         """
-        require_sound(optimizer, "run")
+        require_sound(optimizer := as_optimizer(optimizer), "run")
         check_start(start)
         batch_size, times = check_batch_size(batch_size), report_steps(steps, grid, points)
         fixed = as_schedule(schedule, int(times[-1]))
@@ -273,7 +273,7 @@ class Problem(Readable):
         )  # fmt: skip
 
     def sample(
-        self, optimizer: Optimizer, batch_size: float, steps: Steps, schedule: AnySchedule = None, *,
+        self, optimizer: Written, batch_size: float, steps: Steps, schedule: AnySchedule = None, *,
         replicas: int = 64, noise: AnyLaw = "gaussian", features: AnyLaw | None = None, seed: int = 0,
         start: Start = "gaussian", rotation: Rotation = None,
         quantiles: Sequence[float] = (0.1, 0.5, 0.9), grid: Literal["log", "linear"] = "log", points: int = 200,
@@ -303,7 +303,7 @@ class Problem(Readable):
         >>> bool((abs(run.loss - exact.loss) < 4 * run.stderr).all())
         True
         """
-        require_set(optimizer, "sample")
+        require_set(optimizer := as_optimizer(optimizer), "sample")
         times = report_steps(steps, grid, points)
         check_start(start)
         laws = [law(noise), *([] if features is None else [law(features, "features")])]
@@ -317,7 +317,7 @@ class Problem(Readable):
         warning = "; ".join(each.warning for each in laws if each.warning)
         return sampling.sample(plan, quantiles=quantiles, warning=warning, progress=progress, workers=workers)
 
-    def moments(self, optimizer: Optimizer, times: Steps, batch_size: float, schedule: AnySchedule = None) -> Pair:
+    def moments(self, optimizer: Written, times: Steps, batch_size: float, schedule: AnySchedule = None) -> Pair:
         """Second moments E[theta^2] of the reported weights on each mode, as (signal, noise).
 
         The last axis is the mode. The first axis is the time, unless ``times`` is a single step.
@@ -327,12 +327,12 @@ class Problem(Readable):
         >>> signal.tolist(), noise.tolist()         # (1 - lr h)^2 s and lr^2 c
         ([[1.0, 1.0], [0.25, 0.5625]], [[0.0, 0.0], [0.25, 0.125]])
         """
-        steps, batch_size, fixed = self._asked("moments", optimizer, times, batch_size, schedule)
+        optimizer, steps, batch_size, fixed = self._asked("moments", optimizer, times, batch_size, schedule)
         with np.errstate(all="ignore"):
             found = np.array(list(self._moments(optimizer, steps, batch_size, fixed)))
         return (found[0, 0], found[0, 1]) if np.ndim(times) == 0 else (found[:, 0], found[:, 1])
 
-    def losses(self, optimizer: Optimizer, times: Steps, batch_size: float, schedule: AnySchedule = None) -> Pair:
+    def losses(self, optimizer: Written, times: Steps, batch_size: float, schedule: AnySchedule = None) -> Pair:
         """Signal and noise of the loss after each of the times, or after a single step, for each setting of the optimizer.
 
         >>> from nqm import Quadratic, SGD, Spectrum
@@ -340,7 +340,7 @@ class Problem(Readable):
         >>> float(signal), float(noise)
         (0.265625, 0.15625)
         """
-        steps, batch_size, fixed = self._asked("losses", optimizer, times, batch_size, schedule)
+        optimizer, steps, batch_size, fixed = self._asked("losses", optimizer, times, batch_size, schedule)
         if np.ndim(times) == 0:
             return self._losses(optimizer, int(steps[0]), batch_size, fixed)
         found = np.array([self.summed(m) for m in self._read(optimizer, steps, batch_size, fixed)])
@@ -352,15 +352,15 @@ class Problem(Readable):
             return float(self.curve(optimizer, batch_size)(t)[0])
         return float(total(self._losses(optimizer, t, batch_size, schedule), batch_size))
 
-    def floor(self, optimizer: Optimizer, batch_size: float, schedule: AnySchedule = None) -> float:
+    def floor(self, optimizer: Written, batch_size: float, schedule: AnySchedule = None) -> float:
         """Steady-state loss: infinity if the optimizer is unstable, NaN if nothing moves or, in a mean field, nothing settles."""
-        require_sound(optimizer, "floor")
+        require_sound(optimizer := as_optimizer(optimizer), "floor")
         batch_size, fixed = check_batch_size(batch_size), as_schedule(schedule, 1)
         if optimizer.linear:
             return self._floor(optimizer, batch_size, fixed)
         return Followed(self, optimizer, batch_size, fixed).floor()
 
-    def stability_limit(self, optimizer: Optimizer, batch_size: float = math.inf) -> float:
+    def stability_limit(self, optimizer: Written, batch_size: float = math.inf) -> float:
         """The learning rate below which the loss stays bounded, for the other parameters as they are.
 
         The batch size matters only if noise depends on the loss, as on `LeastSquares`.
@@ -371,7 +371,7 @@ class Problem(Readable):
         >>> LeastSquares(Spectrum([1.0])).stability_limit(SGD(), batch_size=2)         # 2 / (1 + 2 / B)
         1.0
         """
-        batch_size = check_batch_size(batch_size)
+        batch_size, optimizer = check_batch_size(batch_size), as_optimizer(optimizer)
         self.check_optimizer(optimizer)
         if not optimizer.linear:
             raise Wrong(f"stability_limit needs a linear optimizer, and {optimizer} is not linear", "optimizer")
@@ -392,12 +392,12 @@ class Problem(Readable):
         return outcome.value.format(steps=steps, target=target, batch_size=batch_size, floor=floor, loss=loss)
 
     def _asked(
-        self, verb: str, optimizer: Optimizer, times: Steps, batch_size: float, schedule: AnySchedule
-    ) -> tuple[Array, float, Schedule | None]:
-        """The checked times, batch size and schedule of a call."""
-        require_sound(optimizer, verb)
+        self, verb: str, given: Written, times: Steps, batch_size: float, schedule: AnySchedule
+    ) -> tuple[Optimizer, Array, float, Schedule | None]:
+        """The checked optimizer, times, batch size and schedule of a call."""
+        require_sound(optimizer := as_optimizer(given), verb)
         steps = report_steps([times] if isinstance(times, int | np.integer) else times, "log", 2)
-        return steps, check_batch_size(batch_size), as_schedule(schedule, int(steps[-1]))
+        return optimizer, steps, check_batch_size(batch_size), as_schedule(schedule, int(steps[-1]))
 
     def _losses(self, optimizer: Optimizer, t: int, batch_size: float, schedule: Schedule | None = None) -> Pair:
         """What `losses` gives for a single step, without checks."""

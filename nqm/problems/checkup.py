@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..engine.readable import Listed
 from ..engine.run import Outcome
 from ..engine.spectrum import Spectrum
-from ..optimizers.base import Optimizer, fill, parameters
+from ..optimizers.base import Optimizer, Written, as_optimizer, fill, parameters
 from ..optimizers.checks import CHECKS, EXAMPLE_CURVATURES, EXAMPLE_STEPS, example_of, fault_in, stated
 from ..types import Array, Wrong
 from .quadratic import Quadratic
@@ -41,7 +42,7 @@ EDGE_RATIO = (
 
 
 @dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(metaclass=Listed):
     """The outcome of one check: whether it passed, or None if it does not apply, and a sentence with its number."""
 
     check: str
@@ -49,7 +50,7 @@ class Diagnosis:
     message: str
 
 
-def check_optimizer(optimizer: Optimizer) -> list[Diagnosis]:
+def check_optimizer(optimizer: Written) -> list[Diagnosis]:
     """Check the shapes of an optimizer, arrays of modes, dependence on t, A - I, `system` against `update`, stability and edge.
 
     Free parameters get typical values. In a test suite, write
@@ -59,6 +60,7 @@ def check_optimizer(optimizer: Optimizer) -> list[Diagnosis]:
     >>> [found.check for found in check_optimizer(HeavyBall(momentum=0.9)) if found.passed]
     ['shapes', 'modes', 'steps', 'change', 'sampling', 'stability', 'edge']
     """
+    optimizer = as_optimizer(optimizer)
     if not isinstance(optimizer, Optimizer):
         raise Wrong(f"check_optimizer needs an optimizer such as SGD(0.1), got {optimizer!r:.60}", "optimizer")
     return list(_diagnoses(example_of(optimizer)))

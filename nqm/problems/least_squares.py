@@ -59,6 +59,7 @@ class LeastSquares(Problem):
     [4.8938, 4.8137, 4.4579]
     """
 
+    for_users: ClassVar[frozenset[str] | None] = frozenset({"additive"}) | (Problem.for_users or frozenset())
     spectrum: Spectrum
     label_noise: float
     features: Spectrum

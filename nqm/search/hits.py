@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from ..engine.run import Hit, Outcome, reached_at
-from ..engine.schedule import MAX_PIECES, Schedule, as_schedule
-from ..optimizers.base import Optimizer, require_set
-from ..problems.base import MAX_STEPS, AnySchedule, Problem, check_batch_size, check_steps, check_target
+from ..engine.schedule import MAX_PIECES, AnySchedule, as_schedule
+from ..optimizers.base import Written, as_optimizer, require_set
+from ..problems.base import MAX_STEPS, Problem, check_batch_size, check_steps, check_target
 from ..types import Wrong
 from .followed import first_hit
 from .march import Chase, Until, Watch, march_to
@@ -19,7 +19,7 @@ from .settings import HIT_SETTINGS
 
 def steps_to_target(
     problem: Problem,
-    optimizer: Optimizer,
+    optimizer: Written,
     batch_size: float,
     target: float,
     schedule: AnySchedule = None,
@@ -39,6 +39,7 @@ def steps_to_target(
     >>> steps_to_target(Quadratic(Spectrum.power_law(10_000)), SGD(1.99), batch_size=16, target=4.2).steps
     2
     """
+    optimizer = as_optimizer(optimizer)
     require_set(optimizer, "steps_to_target")
     batch_size, target = check_batch_size(batch_size), check_target(target)
     limit = min(check_steps(max_steps, argument="max_steps"), problem.max_steps)
@@ -49,8 +50,7 @@ def steps_to_target(
             f"until='settled' needs one run, but {optimizer} is a different run at each horizon; give its average a start",
             "until",
         )
-    called = schedule is not None and not isinstance(schedule, Schedule)
-    fixed = as_schedule(schedule, min(limit, HIT_SETTINGS.most_called if called else MAX_PIECES))
+    fixed = as_schedule(schedule, min(limit, HIT_SETTINGS.most_called if callable(schedule) else MAX_PIECES))
     chase = Chase(problem, optimizer, batch_size, target, fixed, limit, until)
     if not optimizer.linear and not optimizer.depends_on_horizon:
         return first_hit(chase)

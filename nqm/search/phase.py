@@ -22,11 +22,11 @@ import numpy as np
 
 from ..engine.mean_field import SCAN_DETAIL
 from ..engine.moments import MomentMap, Powers
-from ..engine.readable import Tabular
+from ..engine.readable import Listed, Tabular
 from ..engine.run import Method, Outcome, number, numbers
 from ..engine.spectrum import Spectrum
 from ..engine.trajectory import Trajectory
-from ..optimizers.base import Optimizer, Parameter, fill, free_parameters, parameters
+from ..optimizers.base import Optimizer, Parameter, Written, as_optimizer, fill, free_parameters, parameters
 from ..optimizers.checks import require_consistent
 from ..problems.base import MAX_STEPS, Problem, check_batch_size, check_target, require_separable
 from ..types import Array, Wrong
@@ -41,7 +41,7 @@ MOST_VALUES = 512  # Largest number of values of an axis.
 
 
 @dataclass(frozen=True)
-class Axis:
+class Axis(metaclass=Listed):
     """Values of one hyper-parameter, or of the batch size, spaced as the parameter is searched.
 
     Learning rates and batch sizes are spaced by equal factors, momenta and decays by equal factors of 1 - value, and powers
@@ -195,7 +195,7 @@ class PhaseMap(Tabular):
 
 
 def phase_map(
-    problem: Problem, optimizer: Optimizer, x: Axis, y: Axis, batch_size: float | None = None, *, target: float
+    problem: Problem, optimizer: Written, x: Axis, y: Axis, batch_size: float | None = None, *, target: float
 ) -> PhaseMap:
     """Steps to a target loss over a grid of two settings, and where stability ends.
 
@@ -212,7 +212,7 @@ def phase_map(
     [[52814.0, 5286.0, 535.0], [5286.0, 533.0, 61.0]]
     """
     require_separable(problem, "phase_map")
-    target = check_target(target)
+    target, optimizer = check_target(target), as_optimizer(optimizer)
     if x.name == y.name:
         raise Wrong(f"the axes of a map must differ, got {x.name} twice", "y")
     if ("batch_size" in (x.name, y.name)) == (batch_size is not None):

@@ -15,7 +15,7 @@ import numpy as np
 from ..engine.readable import Tabular
 from ..engine.run import Outcome, number
 from ..engine.schedule import Schedule
-from ..optimizers.base import Optimizer, free, parameters
+from ..optimizers.base import Optimizer, Written, as_optimizer, free, parameters
 from ..optimizers.nonlinear import refuse_moments
 from ..problems.base import MAX_STEPS, Problem, check_batch_size, require_separable
 from ..types import Array, Wrong
@@ -87,7 +87,7 @@ class Scheduled(Tabular):
 
 def optimal_schedule(
     problem: Problem,
-    optimizer: Optimizer,
+    optimizer: Written,
     batch_size: float,
     target: float | None = None,
     *,
@@ -116,6 +116,7 @@ def optimal_schedule(
     >>> 28100 < optimal_schedule(problem, SGD(), batch_size=64, target=0.01, pieces=2).steps < 28300
     True
     """
+    optimizer = as_optimizer(optimizer)
     _check(problem, optimizer, pieces)
     if on not in ("lr", "batch_size"):
         raise Wrong(f"on must be 'lr' or 'batch_size', got {on!r}", "on")

@@ -13,7 +13,7 @@ from ..engine.readable import Tabular
 from ..engine.run import Method, number, numbers
 from ..engine.spectrum import Spectrum
 from ..optimizers import SGD
-from ..optimizers.base import Averaging, Optimizer, nested, parameters
+from ..optimizers.base import Averaging, Optimizer, Written, as_optimizer, nested, parameters
 from ..problems.base import MAX_STEPS, AnyLaw, Problem, check_batch_size, check_target
 from ..problems.bounds import bayes_bound, conjugate_gradient_steps, knee, paper_bound
 from ..sampling.bases import Rotation
@@ -241,7 +241,7 @@ def excess_at(batch_sizes: Array, examples: Array, factor: float) -> Array:
 
 def sweep(
     problem: Problem,
-    optimizer: Optimizer,
+    optimizer: Written,
     batch_sizes: Sequence[float] | Array | None = None,
     *,
     target: float,
@@ -259,7 +259,7 @@ def sweep(
     >>> [round(T, -2) for T in result.steps.tolist()]
     [5000.0, 1300.0]
     """
-    target, sizes = check_target(target), sorted_sizes(batch_sizes)
+    target, sizes, optimizer = check_target(target), sorted_sizes(batch_sizes), as_optimizer(optimizer)
     sampling = Sampling.of(optimizer, noise, seed, rotation, sampled)
     answers: list[Tuned[Optimizer]] = []
     for found, total in tuned_points(problem, optimizer, sizes, target, max_steps, sampling):

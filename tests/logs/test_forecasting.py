@@ -159,7 +159,8 @@ def test_a_batch_size_needs_logs_with_batch_sizes(plain: Forecast) -> None:
 @pytest.mark.parametrize(
     ("asked", "argument", "says"),
     [
-        ({"lr": "fast"}, "lr", "lr must be a Schedule with its peak, one learning rate for each step, a Log, or a number"),
+        ({"lr": "fast"}, "lr", "there is no schedule 'fast'"),
+        ({"lr": {}}, "lr", "lr must be a Schedule with its peak, one learning rate for each step, a Log, or a number"),
         ({"lr": [[1e-3], [1e-3]]}, "lr", "lr must be a Schedule"),
         ({"lr": []}, "lr", "lr must be a Schedule"),
         ({"lr": None}, "lr", "lr must be a Schedule"),

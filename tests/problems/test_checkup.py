@@ -213,7 +213,7 @@ def test_an_update_rule_that_returns_no_state_is_a_fault(returns: Callable[[Any]
 
 def test_what_is_no_optimizer_is_refused() -> None:
     with pytest.raises(Wrong, match="needs an optimizer such as"):
-        check_optimizer("SGD")  # type: ignore[arg-type]
+        check_optimizer(0.1)  # type: ignore[arg-type]
 
 
 def test_what_the_users_code_raises_is_raised_as_it_is() -> None:

@@ -20,13 +20,14 @@ import numpy as np
 from ...engine.readable import Tabular
 from ...engine.run import number
 from ...optimizers import EMA, SGD, HeavyBall, Nesterov
-from ...optimizers.base import Optimizer
+from ...optimizers.base import Optimizer, Written
 from ...problems.base import check_batch_size, check_target
 from ...sampling.replicas import check_whole
 from ...search import optimal_schedule
 from ...search.sweeps import Sweep, sweep
 from ...types import Array, Progress, Wrong, part_of
 from ..estimates import Estimate, bootstrap
+from ..natural import as_trained
 from .arrivals import FARTHEST_RATE, Arrivals, arrivals_of, decayed_steps, problem_at, quadratic_at
 from .hits import FirstHits, end_of_band, steps_or_more
 from .prediction import horizon_of, predict
@@ -148,7 +149,7 @@ class Advice(Tabular):
 
 
 def advise(
-    fit: Fit, batch_size: float, target: float, optimizer: Optimizer | None = None, *,
+    fit: Fit, batch_size: float, target: float, optimizer: Written | None = None, *,
     batch_sizes: Sequence[float] = ADVISED_BATCH_SIZES, cadence: int = 1,
     seconds_per_step: float | Mapping[float, float] | None = None, progress: Progress | None = None,
 ) -> Advice:  # fmt: skip
@@ -168,7 +169,7 @@ def advise(
     check_whole("cadence", cadence, 1)
     if target >= fit.loss:
         raise Wrong(f"target {target:g} is not below the loss at the checkpoint, {fit.loss:.4g}", argument="target")
-    own = optimizer or family_in_metric(fit)
+    own = family_in_metric(fit) if optimizer is None else as_trained(optimizer)
     families = ADVISED_FAMILIES if own is None else (own,)
     for family in families:
         check_metric(fit, family)

@@ -24,10 +24,11 @@ from ...engine.run import number
 from ...engine.schedule import Schedule, as_schedule
 from ...engine.trajectory import Trajectory
 from ...optimizers import SGD
-from ...optimizers.base import Averaging, Optimizer, assign, parameters, require_set
+from ...optimizers.base import Averaging, Optimizer, Written, assign, parameters, require_set
 from ...problems.base import AnySchedule, check_batch_size, check_target
 from ...sampling.replicas import check_whole
 from ...types import Array, Progress, Wrong
+from ..natural import as_trained
 from .adaptive import AdaptiveTrainings
 from .descent import PULL
 from .edge import KNOWN_EXCESS, capped, ceiling, excess
@@ -126,7 +127,7 @@ class FirstHits(Readable):
 
 
 def first_hits(
-    fit: Fit, optimizer: Optimizer, batch_size: float, target: float, schedule: AnySchedule = None, *, cadence: int = 1,
+    fit: Fit, optimizer: Written, batch_size: float, target: float, schedule: AnySchedule = None, *, cadence: int = 1,
     growth: float = 0.0, replicas: int = HIT_REPLICAS, most: int = MAX_SAMPLED_STEPS, seed: int = 0,
 ) -> FirstHits:  # fmt: skip
     """When trainings from the checkpoint of a fit first have a loss below the target, with an 80% band.
@@ -134,6 +135,7 @@ def first_hits(
     Losses are looked at every ``cadence`` steps; or, with ``growth``, at steps that each are later by this fraction, as a study
     of `nqm lab` does. A training that has not arrived after ``most`` steps counts as one that does not arrive.
     """
+    optimizer = as_trained(optimizer)
     require_set(optimizer, "first_hits")
     size, target = check_batch_size(batch_size), check_target(target)
     check_whole("cadence", cadence, 1)

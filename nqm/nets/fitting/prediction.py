@@ -18,11 +18,12 @@ from ...engine.readable import Tabular
 from ...engine.run import Outcome, Run, number, numbers
 from ...engine.schedule import Schedule, as_schedule
 from ...engine.spectrum import Spectrum
-from ...optimizers.base import Optimizer, require_set
+from ...optimizers.base import Optimizer, Written, require_set
 from ...problems.base import AnySchedule, check_batch_size, report_steps
 from ...problems.quadratic import Quadratic
 from ...types import Array
 from ..estimates import bootstrap
+from ..natural import as_trained
 from .edge import KNOWN_EXCESS, capped, excess
 from .following import followed
 from .kfac_steps import NaturalRun
@@ -181,7 +182,7 @@ class Prediction(Tabular):
 
 
 def predict(
-    fit: Fit, optimizer: Optimizer, batch_size: float, steps: int | Sequence[int], schedule: AnySchedule = None, *,
+    fit: Fit, optimizer: Written, batch_size: float, steps: int | Sequence[int], schedule: AnySchedule = None, *,
     replacement: bool = True, bent: bool = True,
 ) -> Prediction:  # fmt: skip
     """Expected training loss of a linear optimizer over the next steps from the checkpoint of a fit.
@@ -196,6 +197,7 @@ def predict(
     Past the edge of stability curvature is capped (`edge`). Where nothing is known, as at twice the largest stable rate or
     for the plain quadratic past the edge, nothing is predicted, and the message says so.
     """
+    optimizer = as_trained(optimizer)
     require_set(optimizer, "predict")
     check_metric(fit, optimizer)
     size = check_batch_size(batch_size)

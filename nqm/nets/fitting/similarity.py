@@ -22,12 +22,13 @@ import numpy as np
 import torch
 
 from ...engine.readable import Tabular
-from ...optimizers import Optimizer
+from ...optimizers.base import Written
 from ...sampling.replicas import check_whole
 from ...types import Array, Progress, Wrong
 from ..curvature import curvature_of
 from ..estimates import Estimate, Measure, bootstrap
 from ..krylov import standard_normal, top_eigenpairs
+from ..natural import as_trained
 from ..network import Network
 from ..training.loop import Batches, walk
 from .probing import krylov_spaces
@@ -77,14 +78,14 @@ class Similarity(Tabular):
 
 
 def checkpoints(
-    network: Network, optimizer: Optimizer, batch_size: int, steps: Sequence[int], *, seed: int = 0
+    network: Network, optimizer: Written, batch_size: int, steps: Sequence[int], *, seed: int = 0
 ) -> list[Network]:
     """Train the network from its checkpoint, and return it after each of these numbers of steps."""
     times = [int(t) for t in steps]
     if not times or times != sorted(set(times)) or times[0] < 0:
         raise Wrong(f"steps must be increasing whole numbers from 0 on, got {list(steps)}", argument="steps")
     batches, begun = Batches(network.examples, (CHECKPOINT_SEED, seed)), network.step or 0
-    path = walk(network, optimizer, batch_size, times, batches=batches)
+    path = walk(network, as_trained(optimizer), batch_size, times, batches=batches)
     return [network.at(theta, begun + times[i]) for i, theta in path]
 
 

@@ -14,9 +14,10 @@ import numpy as np
 from ...engine.readable import Tabular
 from ...engine.run import Run, numbers
 from ...optimizers import EMA, SGD, HeavyBall, Nesterov
-from ...optimizers.base import Optimizer
+from ...optimizers.base import Optimizer, Written
 from ...problems.base import report_steps
 from ...types import Array, Progress, Wrong, part_of
+from ..natural import as_trained
 from ..network import Network
 from ..streaming import Stream
 from ..training.loop import losses, mean_run
@@ -162,7 +163,7 @@ def settings(
 
 
 def check(
-    network: Network, fit: Fit, chosen: Sequence[tuple[Optimizer, float]] | None = None, *,
+    network: Network, fit: Fit, chosen: Sequence[tuple[Written, float]] | None = None, *,
     steps: Sequence[int] = CHECKED_STEPS, seeds: int = 2, seed: int = 0, store: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Check:  # fmt: skip
@@ -173,7 +174,7 @@ def check(
     one, because its noise is small and it costs most.
     """
     check_same(network, fit)
-    pairs = list(settings(fit) if chosen is None else chosen)
+    pairs = settings(fit) if chosen is None else [(as_trained(optimizer), size) for optimizer, size in chosen]
     if not pairs:
         raise Wrong("check needs at least one setting (optimizer, batch size)", argument="chosen")
     trainings = Trainings(network, store)

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from ...engine.readable import Listed
 from ...show.numbers import brief
 from ...types import Array, Wrong
 
@@ -69,7 +70,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class BatchChoice:
+class BatchChoice(metaclass=Listed):
     """What is known about a training, and the batch size that follows from it.
 
     ``training_steps`` and ``seconds`` per step are those of the training on ``devices`` with ``per_device`` examples each.

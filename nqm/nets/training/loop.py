@@ -15,13 +15,14 @@ from torch import Tensor
 
 from ...engine.run import Outcome, Run
 from ...engine.schedule import Schedule, as_schedule
-from ...optimizers.base import Optimizer, require_set
+from ...optimizers.base import Optimizer, Written, require_set
 from ...problems.base import AnySchedule, check_batch_size, report_steps
 from ...sampling.bases import Geometry
 from ...sampling.means import Mean
 from ...sampling.replicas import check_whole
 from ...sampling.stepping import Stepper
 from ...types import Array, Progress, Wrong, part_of
+from ..natural import as_trained
 
 if TYPE_CHECKING:
     from ..network import Network
@@ -85,7 +86,7 @@ def walk(
 
 
 def train(
-    network: Network, optimizer: Optimizer, batch_size: float, steps: int | Sequence[int], schedule: AnySchedule = None,
+    network: Network, optimizer: Written, batch_size: float, steps: int | Sequence[int], schedule: AnySchedule = None,
     *, seeds: int = 3, seed: int = 0, replacement: bool = True, grid: Literal["log", "linear"] = "log", points: int = 20,
     progress: Progress | None = None,
 ) -> Run:  # fmt: skip
@@ -93,7 +94,7 @@ def train(
 
     Parameters
     ----------
-    optimizer : any optimizer, linear or not, with every hyper-parameter set.
+    optimizer : any optimizer, linear or not, with every hyper-parameter set, or its text.
     batch_size : a whole number of examples, or infinity for gradients over all the data.
     steps, grid, points, schedule : as in `Quadratic.run`.
     seeds : number of trainings, which differ only in the order of examples.
@@ -101,7 +102,7 @@ def train(
         size; otherwise batches are taken from shuffled epochs.
     progress : called with (done, total). Ctrl-C ends the run, and keeps the seeds that are done.
     """
-    times, seed = report_steps(steps, grid, points), check_whole("seed", seed, 0)
+    times, seed, optimizer = report_steps(steps, grid, points), check_whole("seed", seed, 0), as_trained(optimizer)
     fixed = as_schedule(schedule, int(times[-1]))
 
     def one(s: int, size: float, show: Progress | None) -> Array:

@@ -18,7 +18,7 @@ from typing import Generic
 import numpy as np
 
 from ...engine.run import Outcome
-from ...optimizers.base import Optimizer
+from ...optimizers.base import Optimizer, as_optimizer
 from ...problems.base import MAX_STEPS, AnyLaw, Problem, require_problem
 from ...sampling.bases import Rotation
 from ...types import Array, Wrong
@@ -33,7 +33,7 @@ from .settings import SETTINGS
 
 def tune(
     problem: Problem,
-    optimizer: O,
+    optimizer: O | str,
     batch_size: float,
     target: float | None = None,
     *,
@@ -49,7 +49,8 @@ def tune(
 
     Parameters
     ----------
-    problem, optimizer : the free parameters of the optimizer are tuned jointly; the others keep their values.
+    problem, optimizer : the free parameters of the optimizer are tuned jointly; the others keep their values. Text such as
+        ``"HeavyBall(momentum=0.9)"`` will do.
     batch_size : positive; infinity for no noise.
     target : reach this loss in the fewest steps.
     steps, examples : reach the least loss in this many steps, or examples (``examples // batch_size`` steps).
@@ -63,6 +64,7 @@ def tune(
     >>> tune(Quadratic(Spectrum.power_law(10_000)), HeavyBall(), batch_size=2**14, target=0.01).steps
     341
     """
+    optimizer = as_optimizer(optimizer)
     goal, sampling = (
         Goal.of(batch_size, target, steps, examples, max_steps),
         Sampling.of(optimizer, noise, seed, rotation, sampled),
