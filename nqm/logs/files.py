@@ -6,13 +6,15 @@ import glob
 import gzip
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 from ..types import Wrong
 from .delimited import delimited
 from .events import event_sheet, is_events
+from .frames import Frame, is_table, table_sheets
 from .records import json_sheet
 from .sheets import Sheet, counted, listed, were
 
@@ -27,17 +29,26 @@ GENERIC_NAMES = ("metrics", "trainer_state", "log", "logs", "history", "events",
 """Names of files that many runs share: the run is called after the folder instead."""
 
 
-def sheets_of(paths: str | Path | Iterable[str | Path]) -> Iterator[Sheet]:
-    """The content of all files that paths name."""
-    given = [paths] if isinstance(paths, str | os.PathLike) or not isinstance(paths, Iterable) else list(paths)
+LogSource = str | Path | Frame | Mapping[str, object]
+"""Where logs are read from: a file, a folder or a pattern, or a table in memory."""
+
+
+def sheets_of(paths: LogSource | Iterable[LogSource]) -> Iterator[Sheet]:
+    """The content of all files that paths name, after that of all tables among them."""
+    single = isinstance(paths, str | os.PathLike) or is_table(paths) or not isinstance(paths, Iterable)
+    given: list[object] = [paths] if single else list(cast(Iterable[object], paths))
     if not given:
         raise Wrong("paths names no files", argument="paths")
     files: dict[Path, tuple[str, ...]] = {}
-    for path in given:
-        if not isinstance(path, str | os.PathLike):
-            raise Wrong(f"paths must be names of files, folders or patterns, got {path!r:.60}", argument="paths")
-        for file, remarks in _files(os.fspath(path)):
-            files.setdefault(file, remarks)
+    for i, path in enumerate(given):
+        if is_table(path):
+            yield from table_sheets(path, "table" if len(given) == 1 else f"table {i + 1}")  # type: ignore[arg-type]
+        elif not isinstance(path, str | os.PathLike):
+            wanted = "names of files, folders or patterns, data frames, or dicts of columns"
+            raise Wrong(f"paths must be {wanted}, got {path!r:.60}", argument="paths")
+        else:
+            for file, remarks in _files(os.fspath(path)):
+                files.setdefault(file, remarks)
     for file, remarks in files.items():
         sheet = read_sheet(file)
         yield replace(sheet, remarks=(*remarks, *sheet.remarks))

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
-from ..engine.schedule import Schedule
+from ..engine.schedule import Schedule, as_schedule
 from ..optimizers import Optimizer
-from ..text.objects import parse_schedule
 from ..types import Array, Wrong
 from .branches import joined
 from .checks import oddities
 from .cleaning import ordered, points_of, whole_steps
 from .columns import Columns, checked_columns, find_columns, is_rate
-from .files import sheets_of
+from .files import LogSource, sheets_of
 from .kinds import adaptive
 from .log import Log, for_every_step, interpolated, warm_up_assumed
 from .records import MEAN_SINCE
@@ -40,7 +38,7 @@ class Asked:
 
 
 def read_logs(
-    paths: str | Path | Iterable[str | Path],
+    paths: LogSource | Iterable[LogSource],
     *,
     columns: Mapping[str, str] | None = None,
     schedule: str | Schedule | None = None,
@@ -53,11 +51,14 @@ def read_logs(
     """The training runs that files hold, cleaned; the remarks of each log say what was assumed and handled.
 
     CSV and TSV, JSON lines, Hugging Face's ``trainer_state.json``, exports of W&B, Lightning's ``metrics.csv`` and
-    TensorBoard's event files are read, also compressed (``.gz``). A file may hold several runs.
+    TensorBoard's event files are read, also compressed (``.gz``). A file may hold several runs. So may a table in memory: a data
+    frame, or a dict of columns.
 
     Parameters
     ----------
-    paths : files, folders and patterns such as ``runs/*.csv``; or ``"example"``, three short logs that come with the package.
+    paths : files, folders and patterns such as ``runs/*.csv``; or ``"example"``, three short logs that come with the package;
+        or tables: a data frame of pandas or polars, ``{"step": [...], "loss": [...], "lr": [...]}``, several of them, or a dict of
+        tables by the name of the run.
     columns : names of columns by role (step, tokens, examples, loss, lr, batch_size, run), where they are not usual ones
         or another one is wanted: ``{"loss": "val/loss"}``. If a file has training and validation losses, the training
         losses are used unless this says otherwise.
@@ -215,7 +216,7 @@ def _schedule(schedule: str | Schedule | None, peak: float | None) -> tuple[Sche
         return None, 1.0
     if top is None:
         raise Wrong("a schedule needs peak, the learning rate at which its multiplier is 1", argument="peak")
-    found = parse_schedule(schedule) if isinstance(schedule, str) else schedule
+    found = as_schedule(schedule, 0) if isinstance(schedule, str) else schedule
     if not isinstance(found, Schedule):
         raise Wrong(f"schedule must be text or a Schedule, got {schedule!r:.60}", argument="schedule")
     if np.any(found.momentum != 1) or np.any(found.batch_size != 1):

@@ -345,7 +345,7 @@ def test_rates_of_every_step_are_not_taken_for_rates_of_points(tmp_path: Path) -
     [
         ({"schedule": "cosine(10)"}, "peak"),
         ({"peak": 0.1}, "schedule"),
-        ({"schedule": "__import__('os')", "peak": 0.1}, None),
+        ({"schedule": "__import__('os')", "peak": 0.1}, "schedule"),
         ({"schedule": 'constant(9).on("momentum") & constant(9, 2).on("momentum")', "peak": 0.1}, "schedule"),
         ({"schedule": 3, "peak": 0.1}, "schedule"),
         ({"peak": -1.0, "schedule": "constant(3)"}, "peak"),
