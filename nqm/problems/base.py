@@ -147,11 +147,9 @@ class Problem(Readable):
         if not optimizer.has_mean_field:
             refuse_moments(optimizer)
         if not self.follows(optimizer):
-            raise Wrong(
-                f"the mean field of {optimizer} takes gradients for normal numbers, which those of {type(self).__name__} are not; "
-                f"use problem.sample, tune or sweep, which sample it",
-                argument="optimizer",
-            )
+            normal = f"the mean field of {optimizer} takes gradients for normal numbers"
+            here = f"those of {type(self).__name__} are not; use problem.sample, tune or sweep, which sample it"
+            raise Wrong(f"{normal}, and {here}", argument="optimizer")
         noise = None if self.separable else self.noise_on
         return MeanField(
             optimizer, self.modes, batch_size, schedule, start=start, detail=detail, noise=noise, units=self.units
@@ -496,8 +494,5 @@ def require_problem(problem: Problem, verb: str) -> None:
 def require_separable(problem: Problem, verb: str) -> None:
     """Refuse a problem whose signal and noise depend on the batch size."""
     if not isinstance(problem, Problem) or not problem.separable:
-        raise Wrong(
-            f"{verb} needs a problem whose noise does not depend on its loss, got {type(problem).__name__}; "
-            f"{getattr(problem, 'instead', Problem.instead)}",
-            argument="problem",
-        )
+        needs = f"{verb} needs a problem whose noise does not depend on its loss, got {type(problem).__name__}"
+        raise Wrong(f"{needs}; {getattr(problem, 'instead', Problem.instead)}", argument="problem")
