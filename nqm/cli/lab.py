@@ -243,7 +243,8 @@ def _show_costs(study: str, store: Path, workers: int | None, sink: Sink) -> Non
     from ..lab.costs import costs
     from ..lab.view import duration
 
-    found = costs(Study.load(study), Path(study).absolute().parent, store)
+    asked = Study.load(study)
+    found = costs(asked, Path(study).absolute().parent, store)
     rows = [cost.row() for cost in found]
     trials, steps = (sum(getattr(cost, name) for cost in found) for name in ("trials", "most_steps"))
     seconds, memory = sum(cost.most_seconds for cost in found), max(cost.memory for cost in found)
@@ -251,7 +252,8 @@ def _show_costs(study: str, store: Path, workers: int | None, sink: Sink) -> Non
 
     def show() -> None:
         show_table(rows, f"what {study} will take")
-        say(f"{trials:,} trials of {steps:,} steps in all at most; most are stopped far earlier")
+        more = "; each range that is widened adds some" if asked.widen else ""
+        say(f"{trials:,} trials of {steps:,} steps in all at most; most are stopped far earlier{more}")
         if seconds == seconds:
             each = f"{memory:,.0f} MB for each of {count} workers" if memory == memory else "memory is not known"
             say(f"at most {duration(seconds / count)} on {count} workers; {each}")
@@ -317,7 +319,7 @@ def _show_results(found: Results) -> None:
     hidden = {"optimizer", "message", "key", "coverage", "seeds", "arrived"}
     for name in found.names:
         points = found[name]
-        empty = {key for key in ("at_edge", "failed") if not any(getattr(p, key) for p in points)}
+        empty = {key for key in ("at_edge", "failed", "more_than") if not any(getattr(p, key) for p in points)}
         show_table(readable([p.row() for p in points], hidden | empty), f"{name}, steps to {goal}")
         told = dict.fromkeys(f"batch size {p.batch_size}: {p.message}" for p in points if not p.steps)
         remark(told)

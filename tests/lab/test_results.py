@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ from reading import check_reads_well
 
 from nqm.lab import Results, Store, Study, run
 from nqm.lab.compare import curves_of
+from nqm.lab.plan import cells
+from nqm.lab.results import point
 from nqm.lab.seeds import COVERAGE, over_seeds
 from nqm.lab.view import duration
 from nqm.nets.estimates import Estimate
@@ -49,7 +52,7 @@ def test_every_number_again_from_the_trials(found: Results) -> None:
 def test_rows_name_their_fields(found: Results) -> None:
     table = found.table()
     row = next(r for r in table if r["optimizer"] == "EMA(HeavyBall)")
-    assert list(row)[:5] == ["optimizer", "batch_size", "steps", "examples", "confirmed"]
+    assert list(row)[:5] == ["optimizer", "batch_size", "steps", "more_than", "examples"]
     assert row["ema_decay"] in (0.9, 0.99)
     assert {"lr", "momentum", "low", "high", "coverage", "seeds", "arrived", "at_edge", "state", "key"} <= set(row)
     assert found.names == ["SGD", "HeavyBall", "EMA(HeavyBall)"]
@@ -103,7 +106,29 @@ def test_a_study_that_has_not_begun(study: Study, tmp_path: Path) -> None:
 def test_a_target_out_of_reach_is_said(tmp_path: Path) -> None:
     found = run(small(target=1e-9, max_steps=50, batch_sizes=[4]), store=tmp_path / "small.db")
     assert found["SGD"][0].message.startswith("none of 6 trials reached 1e-09 within 50 steps")
+    assert found["SGD"][0].more_than == found.table()[0]["more_than"] == 50
     assert found.curve(found["SGD"][0]) == ([], [])
+    (curve, *_) = curves_of(found.points)
+    assert (curve.ran_out.tolist(), curve.least.tolist()) == ([True], [50])
+    diverged = small(optimizers={"SGD": {"lr": {"low": 3, "high": 60}}}, batch_sizes=[4])
+    (lost,) = run(diverged, store=tmp_path / "lost.db").points
+    assert lost.more_than is None
+    assert curves_of([lost])[0].ran_out.tolist() == [False]
+
+
+def test_an_edge_of_any_search_is_an_edge_of_the_row(tmp_path: Path) -> None:
+    """A curve rests on all repeated searches, so the best one does not hide an edge of another."""
+    study = small(searches=2, batch_sizes=[16], optimizers={"SGD": {"lr": {"low": 0.01, "high": 1.2}}}, trials=8)
+    run(study, store=tmp_path / "small.db")
+    both = cells(Results.open(tmp_path / "small.db").study)
+    with Store.open(tmp_path / "small.db") as store:
+        known, _ = store.results(study.worker)
+    for one, lr in zip(both, (0.0101, 1.19), strict=True):
+        one.advance(known)
+        best = one.best["SGD"]
+        one.best["SGD"] = replace(best, trial=replace(best.trial, settings={"lr": lr}))
+    assert point(both, "SGD").at_edge == {"lr": "high and low"}
+    assert point(both[:1], "SGD").at_edge == {"lr": "low"}
 
 
 def test_few_feasible_trials_are_said(tmp_path: Path) -> None:

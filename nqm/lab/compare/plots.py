@@ -34,18 +34,22 @@ def plot_steps(
 
 
 def plot_rates(curves: Sequence[Curve], predicted: Predicted | None = None, path: str | None = None) -> Figure:
-    """Best learning rate against batch size, effective where there is momentum."""
+    """Best learning rate against batch size, effective where there is momentum; hollow where it decides nothing."""
     plain = [curve for curve in curves if not curve.averaged]
     pairs = zip(plain, colors(plain), strict=True)
     lines = [Line(c.batch_sizes, c.effective_lr, _label(c), color, marker="o") for c, color in pairs]
     guide = linear_in_batch(lines[0].x, lines[0].y)
-    return _drawn(lines, _dashed(plain, predicted, "effective_lr"), guide, "best effective learning rate", path)
+    marks = [mark for c, line in zip(plain, lines, strict=True) for mark in open_marks(c, line.color, c.effective_lr)]
+    return _drawn(lines, _dashed(plain, predicted, "effective_lr"), guide, "best effective learning rate", path, marks)
 
 
-def open_marks(curve: Curve, color: str) -> list[Line]:
-    """Hollow points where a curve decides nothing, and hollow triangles at the steps of which a cell is known to need more."""
+def open_marks(curve: Curve, color: str, values: Array | None = None) -> list[Line]:
+    """Hollow points where a curve decides nothing, and hollow triangles at the steps of which a cell is known to need more.
+
+    With ``values``, such as learning rates, the points lie at these instead of at the steps, and there are no triangles.
+    """
     open_ = np.array([bool(curve.doubts(curve.batch_sizes[i : i + 1])) for i in range(len(curve.batch_sizes))])
-    marks = {"o": (open_, curve.steps), "^": (curve.ran_out, curve.least)}
+    marks = {"o": (open_, curve.steps), "^": (curve.ran_out, curve.least)} if values is None else {"o": (open_, values)}
     return [
         Line(curve.batch_sizes[at], steps[at], OPEN[marker], color, "", marker=marker, hollow=True)
         for marker, (at, steps) in marks.items()

@@ -118,6 +118,8 @@ def test_what_decides_nothing_is_hollow_and_a_bound_is_a_triangle() -> None:
     assert drawn == {"o": ([8.0, 1024.0], edge.steps[[0, 7]].tolist()), "^": ([512.0, 1024.0], [90.0, 90.0])}
     labels = {text.get_text() for legend in figure.legends for text in legend.get_texts()}
     assert set(OPEN.values()) <= labels
+    rates = plot_rates(curves).axes[0].get_lines()
+    assert [9 for line in rates if line.get_markerfacecolor() == "white" and line.get_linestyle() == "None"] == [9]
     sound = plot_steps([sgd, fast], "loss 0.4")
     assert not set(OPEN.values()) & {text.get_text() for legend in sound.legends for text in legend.get_texts()}
 
