@@ -28,7 +28,7 @@ from .forecast_shared import (
     remarks_of,
     spelled,
 )  # fmt: skip
-from .options import INPUT, INTEGER, NUMBER, PICTURE, OutputFile, option, verb
+from .options import INPUT, INTEGER, NUMBER, PICTURE, OptionType, OutputFile, option, verb
 from .output import TABLE_ROWS, Sink, progress, show_table, write
 from .screen import remark, say
 
@@ -45,18 +45,37 @@ class ReadingOptions(TypedDict):
     columns: Mapping[str, str]
     schedule: Schedule | None
     peak: float | None
-    batch_size: float | None
+    batch_size: Mapping[str, float] | None
     optimizer: str | None
     weight_decay: float | None
     tokens_per_step: float | None
 
 
+class FileSizeText(OptionType):
+    """A batch size, or one for a run, a file, a folder or a pattern, such as ``run.csv=64``."""
+
+    name, metavar = "batch size", "[FILE=]B"
+
+    def read(self, text: str) -> tuple[str, float]:
+        from ..text.values import parse_number
+
+        file, equals, number = text.rpartition("=")
+        if equals and not file:
+            raise Wrong(f"{text!r:.60} is not FILE=B, such as run.csv=64")
+        return file or "*", parse_number(number, finite=True)
+
+
 def _reading(
-    columns: tuple[tuple[str, str], ...], schedule: Schedule | None, peak: float | None, batch_size: float | None,
+    columns: tuple[tuple[str, str], ...], schedule: Schedule | None, peak: float | None,
+    batch_sizes: tuple[tuple[str, float], ...],
     optimizer: str | None, weight_decay: float | None, tokens_per_step: float | None,
 ) -> ReadingOptions:  # fmt: skip
+    sizes = dict(batch_sizes)
+    if len(sizes) < len(batch_sizes):
+        twice = next(name for i, (name, _) in enumerate(batch_sizes) if name in dict(batch_sizes[:i]))
+        raise click.UsageError(f"--batch-size is given twice for {'all files' if twice == '*' else repr(twice)}")
     return ReadingOptions(
-        columns=dict(columns), schedule=schedule, peak=peak, batch_size=batch_size, optimizer=optimizer,
+        columns=dict(columns), schedule=schedule, peak=peak, batch_size=sizes or None, optimizer=optimizer,
         weight_decay=weight_decay, tokens_per_step=tokens_per_step,
     )  # fmt: skip
 
@@ -65,7 +84,12 @@ reading = options.bundle(
     "asked", _reading, COLUMNS_OPTION,
     option("--schedule", "Schedule of the learning rate, if the logs do not have it; needs --peak.", options.SCHEDULE),
     option("--peak LR", "Learning rate at which the multiplier of --schedule is 1.", NUMBER),
-    option("--batch-size -b B", "Examples in a batch, if the logs do not have it.", NUMBER),
+    option(
+        "--batch-size batch_sizes -b",
+        "Examples in a batch, if the logs do not have it; for single files run.csv=64, which may be repeated.",
+        FileSizeText(),
+        multiple=True,
+    ),
     option(
         "--optimizer NAME",
         "Optimizer of the runs, such as AdamW or SGD, or other for one that nqm does not know; AdamW if omitted.",
@@ -100,7 +124,7 @@ def fit(paths: tuple[str, ...], asked: ReadingOptions, out: str | None, sink: Si
     from ..logs import read_logs
 
     file = out or _default_file()
-    with about_option({"logs": "paths"}), progress("fitting"):
+    with about_option({"logs": "paths", "batch_size": "batch_sizes"}), progress("fitting"):
         found = fit_logs(read_logs(paths, **asked))
     write(file, found.save)
 
@@ -151,7 +175,7 @@ def predict(
         raise click.UsageError("give --schedule or --log, but not both")
     if log is not None and peak is not None:
         raise click.UsageError("--peak is for --schedule; a log has its own learning rates")
-    measured = one_log(log, columns, "log") if log else None
+    measured = one_log(log, columns, "log", found.logs[0]) if log else None
     with about_option({"lr": "log" if log else "schedule"}):
         outlook = found.predict(
             schedule or measured, steps, peak=peak, batch_size=batch_size, extrapolate=extrapolate  # type: ignore[arg-type]
@@ -160,11 +184,11 @@ def predict(
 
     def show() -> None:
         say(ending_of(outlook.steps[-1], outlook.loss[-1], outlook.low[-1], outlook.high[-1]))
-        remark([outlook.sentence])
+        remark([outlook.sentence, *_compared(found, measured)])
         show_table(spelled(some(rows, TABLE_ROWS)), "Loss over the steps", apart=True)
         count_remarks(found)
 
-    sink.deliver(lambda: _told(outlook, measured), show, lambda: rows, outlook.plot)
+    sink.deliver(lambda: _told(outlook, measured), show, lambda: rows, lambda path: outlook.plot(path, measured))
 
 
 @verb(
@@ -237,6 +261,10 @@ def _fitted_to(found: Forecast) -> str:
 
     logs = counted(len(found.logs), "log")
     them = "them" if len(found.logs) > 1 else "it"
+    if found.noisy:
+        beside = "nothing" if not found.misfit else f"{100 * found.misfit:.2g}% of the loss"
+        scatter = f"the losses scatter by {100 * found.noise:.2g}% as those of single batches do"
+        return f"{logs} of {found.optimizer}; {scatter}, and beside that the law misses {them} by {beside}"
     return f"{logs} of {found.optimizer}; the law fits {them} to {100 * found.error:.2g}% of the loss"
 
 
@@ -261,6 +289,14 @@ def _beside(outlook: Outlook, measured: Log | None) -> Table:
         return outlook.table()
     known = dict(zip(measured.step.tolist(), measured.loss.tolist(), strict=True))
     return [{**row, "measured": known.get(row["step"])} for row in outlook.table()]
+
+
+def _compared(found: Forecast, measured: Log | None) -> list[str]:
+    """Which losses of a log stand beside the predicted ones, if the forecast was fitted to those of another column."""
+    fitted = found.logs[0].column
+    if measured is None or not fitted or not measured.column or measured.column == fitted:
+        return []
+    return [f"The measured losses are the column {measured.column!r}; the forecast was fitted to {fitted!r}."]
 
 
 def _told(outlook: Outlook, measured: Log | None) -> Row:

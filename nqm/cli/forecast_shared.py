@@ -130,12 +130,12 @@ def about_option(names: Mapping[str | None, str]) -> Iterator[None]:
         raise Wrong(str(error), names.get(error.argument, error.argument or "")) from None
 
 
-def one_log(file: str, columns: tuple[tuple[str, str], ...], argument: str) -> Log:
-    """The one run that a file holds."""
+def one_log(file: str, columns: tuple[tuple[str, str], ...], argument: str, like: Log | None = None) -> Log:
+    """The one run that a file holds, with the losses that ``like`` has if the caller names none."""
     from ..logs import read_logs
 
     with about_option(dict.fromkeys(("paths", "schedule", "tokens_per_step", "batch_size"), argument)):
-        logs = read_logs(file, columns=dict(columns))
+        logs = read_logs(file, columns=dict(columns), like=like)
     if len(logs) != 1:
         raise Wrong(f"{file!r} holds {len(logs)} runs; give a file that holds one", argument)
     return logs[0]

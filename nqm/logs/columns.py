@@ -80,20 +80,23 @@ def checked_columns(columns: Mapping[str, str] | None) -> dict[str, str]:
     return given
 
 
-def find_columns(sheet: Sheet, given: Mapping[str, str], *, need_rates: bool) -> Columns:
-    """The columns of one run. ``given`` has the caller's; the others are found by their usual names."""
+def find_columns(sheet: Sheet, given: Mapping[str, str], *, need_rates: bool, like: str = "") -> Columns:
+    """The columns of one run. ``given`` has the caller's; the others are found by their usual names.
+
+    ``like`` is a column of losses of another file: the losses are those of the same column, or of the same data.
+    """
     columns = {role: named(sheet, role, name) for role, name in given.items() if role != "run"}
     remarks: list[str] = []
     if not columns.keys() & {"step", "tokens", "examples"}:
         columns |= _time(sheet)
     if "loss" not in columns:
-        columns["loss"] = _loss(sheet, remarks)
+        columns["loss"] = _loss_like(sheet, like) if like else _loss(sheet, remarks)
     if "lr" not in columns and need_rates:
         columns["lr"] = _rate(sheet, remarks)
     if "batch_size" not in columns and (name := _first(sheet, BATCH_NAMES)):
         columns["batch_size"] = name
     words = set(plain_name(columns["loss"]).split("_"))
-    validation = bool(words & VALIDATION_WORDS)
+    validation = of_validation(columns["loss"])
     if validation:
         remarks.append(f"The losses are validation losses, from the column {columns['loss']!r}.")
     return Columns(columns, validation, bool(words & SMOOTH_WORDS), tuple(remarks))
@@ -190,6 +193,27 @@ def _loss(sheet: Sheet, remarks: list[str]) -> str:
         kind = "training" if training else "validation"
         remarks.append(f"Other columns of {kind} losses are not used: {listed([repr(name) for name in others])}.")
     return best
+
+
+def of_validation(name: str) -> bool:
+    """Whether a column is of validation data, by its name."""
+    return bool(set(plain_name(name).split("_")) & VALIDATION_WORDS)
+
+
+def _loss_like(sheet: Sheet, like: str) -> str:
+    """The column of this name, or else the usual column of losses on the same data, training or validation."""
+    if same := [name for name in sheet.columns if plain_name(name) == plain_name(like)]:
+        return like if like in same else same[0]
+    kind = "validation" if of_validation(like) else "training"
+    ranks = {
+        name: rank
+        for name in sheet.columns
+        if (rank := _loss_rank(name)) is not None and of_validation(name) == of_validation(like)
+    }
+    if not ranks:
+        lacks = f"{sheet.file} has no column {like!r} and no other {kind} losses to compare with"
+        raise Wrong(f"{lacks}; name one: columns={{'loss': ...}}; {_offer(sheet)}", argument="columns")
+    return min(ranks, key=lambda name: ranks[name])
 
 
 def _rate(sheet: Sheet, remarks: list[str]) -> str:

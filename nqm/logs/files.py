@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import gzip
 import os
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -27,6 +28,8 @@ EXAMPLE = "example"
 
 GENERIC_NAMES = ("metrics", "trainer_state", "log", "logs", "history", "events", "metrics_history", "train", "training")
 """Names of files that many runs share: the run is called after the folder instead."""
+
+DEFAULT_EXPERIMENT = "lightning_logs"  # The name that Lightning gives to an experiment without one.
 
 
 LogSource = str | Path | Frame | Mapping[str, object]
@@ -69,8 +72,10 @@ def read_sheet(file: Path) -> Sheet:
 def run_name(file: Path) -> str:
     """What a run is called after: its file, or its folder if many runs have a file of that name.
 
-    >>> run_name(Path("runs/cosine.csv.gz")), run_name(Path("runs/a/metrics.csv"))
-    ('cosine', 'a')
+    Lightning numbers the runs of an experiment, ``logs/NAME/version_0``: the run is called ``NAME/version_0``.
+
+    >>> run_name(Path("runs/cosine.csv.gz")), run_name(Path("runs/a/metrics.csv")), run_name(Path("logs/a/version_0/metrics.csv"))
+    ('cosine', 'a', 'a/version_0')
     """
     stem = file.name
     for suffix in (".gz", *LOG_SUFFIXES, ".json", ".txt", ".log"):
@@ -78,6 +83,8 @@ def run_name(file: Path) -> str:
     if stem.lower() not in GENERIC_NAMES and not stem.startswith("events.out.tfevents"):
         return stem
     folder = file.absolute().parent
+    if re.fullmatch(r"version_\d+", folder.name) and folder.parent.name not in ("", DEFAULT_EXPERIMENT):
+        return f"{folder.parent.name}/{folder.name}"
     return (folder.parent if folder.name.startswith("checkpoint-") else folder).name or stem
 
 

@@ -17,11 +17,12 @@ from ..problems.base import Steps
 from ..types import Array, Wrong
 from .allowance import Gaps
 from .asking import asked
-from .assuming import metric_of, reference_of, rising, without_copies
+from .assuming import metric_of, mixed_losses, reference_of, rising, without_copies
 from .course import Course
 from .fitting import DECIDING_POINTS, INTERVAL_90, Fitted, after_warmup, fit_law, reading, sizes_of, warmup_of
 from .law import NAMES, LossLaw, RateMetric
 from .log import Log
+from .noise import misfit, noise_of
 from .outlook import Outlook
 from .reach import distance_sentence, distances
 from .saving import as_dict, parts_of, read_json
@@ -57,7 +58,9 @@ class Forecast(Tabular):
     def _brief(self) -> str:
         law = self.law
         floor = f"floor {law['floor']:.4g}, signal exponent {law['alpha']:.3g}"
-        return f"{counted(len(self.logs), 'log')}, {self.optimizer}: {floor}, fitted to {100 * self.error:.2g}%"
+        beside = f" beside noise of {100 * self.noise:.2g}%" if self.noisy else ""
+        fitted = f"fitted to {100 * self.misfit:.2g}%{beside}"
+        return f"{counted(len(self.logs), 'log')}, {self.optimizer}: {floor}, {fitted}"
 
     def _notes(self) -> tuple[str, ...]:
         return (*self.remarks, *self.undecided)
@@ -81,6 +84,22 @@ class Forecast(Tabular):
     def error(self) -> float:
         """Root mean square of the relative residuals of the fit, after the beginning and without spikes."""
         return self.fitted.scatter
+
+    @cached_property
+    def noise(self) -> float:
+        """The noise of a single logged loss as a share of the loss, by its differences from its neighbours."""
+        losses = [log.loss[after_warmup(log)] for log in self.logs]
+        return math.sqrt(float(np.mean([noise_of(np.log(each)) ** 2 for each in losses])))
+
+    @property
+    def noisy(self) -> bool:
+        """Whether the logged losses scatter by more than laws miss published runs, as those of single batches do."""
+        return self.noise > USUAL_ERROR
+
+    @cached_property
+    def misfit(self) -> float:
+        """How far the law misses the logs, beside the noise of single points where that is large; 0 if it may be noise alone."""
+        return misfit(self.fitted.residuals, self.error) if self.noisy else self.error
 
     @cached_property
     def peaks(self) -> tuple[float, float]:
@@ -291,9 +310,12 @@ def forecast(logs: Sequence[Log] | Log) -> Forecast:
         more = (*more, f"{omitted:,} points before the first step or within a warm-up are not fitted.")
     more = (*more, *(sentence for log in logs if (sentence := rising(log)) is not None))
     fitted = fit_law(readings, metric)
-    if fitted.scatter > USUAL_ERROR:
-        missed = (
-            f"The law misses these logs by {100 * fitted.scatter:.2g}%, where published runs are fitted to 0.05 to 0.2%"
-        )
+    found = Forecast(logs, fitted, batch_size)
+    if found.noisy:
+        single = f"The losses scatter by {100 * found.noise:.2g}% from one logged point to the next, as those of single batches do"
+        more = (*more, f"{single}: the law is judged beside this scatter, and a forecast is the mean of such losses.")
+    if found.misfit > USUAL_ERROR:
+        beside = ", beside their scatter," if found.noisy else ""
+        missed = f"The law misses these logs by {100 * found.misfit:.2g}%{beside} where published runs are fitted to 0.05 to 0.2%"
         more = (*more, f"{missed}: take its forecasts as a direction, and look for what differs between the logs.")
-    return Forecast(logs, fitted, batch_size, (*copies, *said, *more))
+    return Forecast(logs, fitted, batch_size, (*copies, *mixed_losses(logs), *said, *more))

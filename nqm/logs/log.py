@@ -39,6 +39,7 @@ class Log(Tabular):
     weight_decay : a number.
     name : what tables and pictures call the run.
     remarks : sentences that say what was assumed and what was handled when the log was read.
+    column : the name of the column of a file that the losses come from.
 
     >>> log = Log([2, 4, 6], [3.0, 2.0, 1.5], [0.1, 0.1, 0.05], name="short")
     >>> log
@@ -58,6 +59,7 @@ class Log(Tabular):
     name: str = ""
     _: KW_ONLY
     remarks: tuple[str, ...] = ()
+    column: str = ""
 
     def __post_init__(self) -> None:
         step, loss = _steps(self.step), _row("loss", self.loss)
@@ -76,8 +78,9 @@ class Log(Tabular):
         if weight_decay is not None and (weight_decay.size != 1 or not 0 <= weight_decay[0] < np.inf):
             sentence = f"weight_decay must be a number that is not negative, got {self.weight_decay!r:.60}"
             raise Wrong(sentence, argument="weight_decay")
-        if not isinstance(self.name, str):
-            raise Wrong(f"name must be text, got {self.name!r:.60}", argument="name")
+        for field in ("name", "column"):
+            if not isinstance(text := getattr(self, field), str):
+                raise Wrong(f"{field} must be text, got {text!r:.60}", argument=field)
         remarks = (self.remarks,) if isinstance(self.remarks, str) else tuple(self.remarks)
         for array in (step, loss, lr):
             array.setflags(write=False)
@@ -132,6 +135,7 @@ class Log(Tabular):
             "batch_size": numbers(sizes) if isinstance(sizes, np.ndarray) else number(sizes),
             "optimizer": None if self.optimizer is None else str(self.optimizer),
             "weight_decay": number(self.weight_decay), "remarks": list(self.remarks),
+            "column": self.column,
         }  # fmt: skip
 
     def _brief(self) -> str:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .checking import LeftOut
     from .forecasting import Forecast
     from .lengths import LossesByLength
+    from .log import Log
     from .outlook import Outlook
 
 PANEL_HEIGHTS = (3.0, 1.0)  # relative heights of losses and learning rates
@@ -28,8 +29,7 @@ def plot_forecast(forecast: Forecast, path: str | None = None, outlooks: Sequenc
     for i, log in enumerate(forecast.logs):
         color, name = PALETTE[i % len(PALETTE)], log.name or f"log {i + 1}"
         fitted = forecast.predict(log)
-        few = _few(len(log.step), 60)
-        losses.append(Line(log.step[few], log.loss[few], name, color, "", marker=".", width=0.8))
+        losses.append(_points(log, name, color))
         losses.append(Line(log.step, fitted.loss, "", color, width=1.1))
         rates.append(_rates(log.rates, color))
     for i, outlook in enumerate(outlooks):
@@ -39,19 +39,21 @@ def plot_forecast(forecast: Forecast, path: str | None = None, outlooks: Sequenc
     return _stacked(losses, rates, "points: logged; lines: the fitted law", path)
 
 
-def plot_outlook(outlook: Outlook, path: str | None = None) -> Figure:
-    """Plot the expected loss with its 90% interval, and the learning rates below."""
-    return _stacked(
-        [_band(outlook, BLACK, "forecast")], [_rates(outlook.rates, BLACK)], "90% interval of one run", path
-    )
+def plot_outlook(outlook: Outlook, path: str | None = None, log: Log | None = None) -> Figure:
+    """Plot the expected loss with its 90% interval, the losses of a log (points), and the learning rates below."""
+    losses = [_band(outlook, BLACK, "forecast")]
+    if log is not None:
+        losses.append(_points(log, log.name or "logged", PALETTE[0]))
+    title = "90% interval of one run" if np.isfinite(outlook.low[-1]) else "no interval: beyond the reach of the logs"
+    return _stacked(losses, [_rates(outlook.rates, BLACK)], title if log is None else f"points: logged; {title}", path)
 
 
 def plot_left_out(check: LeftOut, path: str | None = None) -> Figure:
     """Plot each log (points) with its forecast from the other logs (lines with bands), and the relative errors below."""
     losses, errors = [], []
     for i, (log, outlook) in enumerate(zip(check.logs, check.outlooks, strict=True)):
-        color, few = PALETTE[i % len(PALETTE)], _few(len(log.step), 60)
-        losses.append(Line(log.step[few], log.loss[few], log.name or f"log {i + 1}", color, "", marker=".", width=0.8))
+        color = PALETTE[i % len(PALETTE)]
+        losses.append(_points(log, log.name or f"log {i + 1}", color))
         losses.append(_band(outlook, color, ""))
         errors.append(Line(log.step, 100 * (outlook.loss / log.loss - 1), "", color, width=0.9))
     shown = np.concatenate([np.asarray(line.y) for line in losses if line.marker])
@@ -102,6 +104,11 @@ def _limits(values: Array) -> tuple[float, float] | None:
     low, high = float(fine.min()), float(np.quantile(fine, 0.95))
     room = 0.05 * max(high - low, 1e-6 * abs(low), 1e-12)
     return low - room, high + room
+
+
+def _points(log: Log, label: str, color: str) -> Line:
+    few = _few(len(log.step), 60)
+    return Line(log.step[few], log.loss[few], label, color, "", marker=".", width=0.8)
 
 
 def _band(outlook: Outlook, color: str, label: str) -> Line:

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatch
+from pathlib import Path
 
 import numpy as np
 
 from ..engine.schedule import Schedule, as_schedule
 from ..optimizers import Optimizer
-from ..types import Array, Wrong
+from ..types import Array, Wrong, unknown
 from .branches import joined
 from .checks import oddities
 from .cleaning import ordered, points_of, whole_steps
 from .columns import Columns, checked_columns, find_columns, is_rate
-from .files import LogSource, sheets_of
+from .files import LogSource, run_name, sheets_of
 from .kinds import adaptive
 from .log import Log, for_every_step, interpolated, warm_up_assumed
 from .records import MEAN_SINCE
 from .separating import distinctly_named, gathered, runs_of
 from .sheets import Sheet, counted, listed, were
 
+OTHERS = "*"  # The name under which a batch size is that of all runs without one of their own.
 LATE_RATE = 0.5  # Rates that begin within this share of the first logged step are extended back, and not warmed up.
 
 
@@ -32,9 +35,11 @@ class Asked:
     schedule: Schedule | None
     peak: float
     batch_size: float | None
+    batch_sizes: Mapping[str, float]
     tokens_per_step: float | None
     optimizer: Optimizer | str | None
     weight_decay: float | None
+    like: str
 
 
 def read_logs(
@@ -43,10 +48,11 @@ def read_logs(
     columns: Mapping[str, str] | None = None,
     schedule: str | Schedule | None = None,
     peak: float | None = None,
-    batch_size: float | None = None,
+    batch_size: float | Mapping[str, float] | None = None,
     optimizer: Optimizer | str | None = None,
     weight_decay: float | None = None,
     tokens_per_step: float | None = None,
+    like: Log | None = None,
 ) -> list[Log]:
     """The training runs that files hold, cleaned; the remarks of each log say what was assumed and handled.
 
@@ -64,9 +70,12 @@ def read_logs(
         losses are used unless this says otherwise.
     schedule : the learning rate's schedule, such as ``"warmup(2160) + cosine(21840, end=0.1)"``, with its ``peak``; it is
         used instead of rates in the files, and needed where they have none.
-    batch_size : examples in a batch. It also turns a column of examples into steps.
+    batch_size : examples in a batch. It also turns a column of examples into steps. For several, a mapping from the names of runs,
+        files or folders to numbers, such as ``{"small.csv": 64, "runs/large": 512}``; the name may be a pattern, and ``"*"``
+        stands for all others.
     optimizer, weight_decay : as `Log` has them.
     tokens_per_step : tokens of one update, to turn a column of tokens into steps.
+    like : a log whose losses these are compared with: the column of the same name is read, or one of losses on the same data.
 
     A wrong file raises `Wrong` with its name and line.
 
@@ -81,17 +90,24 @@ def read_logs(
     """
     if optimizer is not None:
         adaptive(optimizer)  # An unknown name is refused before files are read.
+    sizes = {} if not isinstance(batch_size, Mapping) else _sizes(batch_size)
+    one_size = None if isinstance(batch_size, Mapping) else _positive("batch_size", batch_size)
     asked = Asked(
-        checked_columns(columns), *_schedule(schedule, peak), _positive("batch_size", batch_size),
-        _positive("tokens_per_step", tokens_per_step), optimizer, weight_decay,
+        checked_columns(columns), *_schedule(schedule, peak), one_size, sizes,
+        _positive("tokens_per_step", tokens_per_step), optimizer, weight_decay, like.column if like is not None else "",
     )  # fmt: skip
     runs = [run for sheet in sheets_of(paths) for run in runs_of(sheet, asked.columns)]
-    return joined(distinctly_named([(_log(sheet, asked), sheet.file) for sheet in gathered(runs)]))
+    sheets = gathered(runs)
+    if sizes:
+        require_runs(sizes, [(sheet.name, sheet.file) for sheet in sheets])
+    return joined(distinctly_named([(_log(sheet, asked), sheet.file) for sheet in sheets]))
 
 
 def _log(sheet: Sheet, asked: Asked) -> Log:
     """The log of one run."""
-    found = find_columns(sheet, asked.columns, need_rates=asked.schedule is None)
+    if asked.batch_sizes:
+        asked = replace(asked, batch_size=size_of_run(asked.batch_sizes, sheet.name, sheet.file))
+    found = find_columns(sheet, asked.columns, need_rates=asked.schedule is None, like=asked.like)
     remarks: list[str] = [*sheet.remarks, *found.remarks]
     if sheet.kind == "trainer_state" and not found.validation:
         remarks.append(MEAN_SINCE)
@@ -106,7 +122,7 @@ def _log(sheet: Sheet, asked: Asked) -> Log:
     remarks += said
     log = Log(
         points.step, points.loss, lr, _batch_sizes(sheet, found, asked, points.rows, remarks), asked.optimizer,
-        asked.weight_decay, sheet.name, remarks=tuple(remarks),
+        asked.weight_decay, sheet.name, remarks=tuple(remarks), column=found.columns["loss"],
     )  # fmt: skip
     return replace(log, remarks=(*log.remarks, *oddities(log, found.smoothed, found.validation)))
 
@@ -222,6 +238,45 @@ def _schedule(schedule: str | Schedule | None, peak: float | None) -> tuple[Sche
     if np.any(found.momentum != 1) or np.any(found.batch_size != 1):
         raise Wrong("the schedule of a log acts on lr alone, not on momentum or batch_size", argument="schedule")
     return found, top
+
+
+def _sizes(given: Mapping[str, float]) -> dict[str, float]:
+    """Batch sizes by names of runs, files or folders, checked."""
+    found: dict[str, float] = {}
+    for name, value in given.items():
+        if not isinstance(name, str) or not name:
+            raise Wrong(f"batch_size maps names of runs or files to numbers, got {name!r:.60}", argument="batch_size")
+        size = _positive("batch_size", value)
+        if size is not None:
+            found[name] = size
+    return found
+
+
+def size_of_run(sizes: Mapping[str, float], name: str, file: str) -> float | None:
+    """The batch size of a run: under its own name, else under the first pattern that it fits, else that of all others."""
+    own = [key for key in sizes if key in (name, Path(file).name, file)]
+    fitting = (
+        own
+        or [key for key in sizes if key != OTHERS and _fits(key, name, file)]
+        or [key for key in sizes if key == OTHERS]
+    )
+    return sizes[fitting[0]] if fitting else None
+
+
+def require_runs(sizes: Mapping[str, float], runs: Sequence[tuple[str, str]]) -> None:
+    """Refuse a name that is that of no run, file or folder."""
+    for key in sizes:
+        if key != OTHERS and not any(_fits(key, name, file) for name, file in runs):
+            names = dict.fromkeys(each for name, file in runs for each in (name, Path(file).name))
+            raise unknown("run or file called", key, names, argument="batch_size")
+
+
+def _fits(key: str, name: str, file: str) -> bool:
+    """Whether a name or pattern is that of a run, of its file, or of a folder of the file."""
+    path, whole = Path(file), Path(file).absolute()
+    if key in (name, path.name, run_name(path)) or fnmatch(name, key) or fnmatch(file, key) or fnmatch(path.name, key):
+        return True
+    return Path(key).absolute() in (whole, *whole.parents)
 
 
 def _positive(name: str, value: float | None) -> float | None:

@@ -406,3 +406,88 @@ def test_a_misspelt_optimizer_is_refused() -> None:
     assert "there is no optimizer called 'AdmW' (did you mean AdamW?)" in said
     assert "--optimizer" in said
     assert not Path("misspelt.json").exists()
+
+
+def state(folder: Path, name: str, shift: float = 0.0) -> Path:
+    """A trainer_state.json whose validation losses are 0.5 above its training losses."""
+    t = np.arange(50, 2001, 50)
+    train = 2 + 3 / np.sqrt(1 + 0.1 * t) + shift
+    history = [{"step": int(i), "loss": float(y), "learning_rate": 0.1} for i, y in zip(t, train, strict=True)]
+    history += [{"step": int(i), "eval_loss": float(y) + 0.5} for i, y in zip(t, train, strict=True)]
+    path = folder / name / "trainer_state.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps({"log_history": history}))
+    return path
+
+
+def test_a_log_is_compared_in_the_losses_that_were_fitted(folder: Path) -> None:
+    """The forecast is of eval_loss; the log has training losses too, which lie 0.5 lower and are what read_logs takes."""
+    one, two = state(folder, "one"), state(folder, "two", shift=0.001)
+    fitted = call("forecast", "fit", str(one), "--map", "loss=eval_loss", "--optimizer", "SGD", "--out", "eval.json")
+    assert fitted.exit_code == 0, fitted.stderr
+    found = strict(call("forecast", "predict", "eval.json", "--log", str(two), "--json").stdout)
+    assert found["measured"][-1] == pytest.approx(2.501 + 3 / np.sqrt(201), abs=1e-9)
+    asked = call("forecast", "predict", "eval.json", "--log", str(two), "--map", "loss=loss")
+    assert "The measured losses are the column 'loss'; the forecast was fitted to 'eval_loss'." in " ".join(
+        asked.stdout.split()
+    )
+    t = np.arange(50, 2001, 50)
+    Path("train.csv").write_text("step,loss,lr\n" + "".join(f"{i},{3 / i:.5f},0.1\n" for i in t.tolist()))
+    refused = call("forecast", "predict", "eval.json", "--log", "train.csv")
+    assert refused.exit_code == 2
+    assert "has no column 'eval_loss' and no other validation losses to compare with" in " ".join(
+        refused.stderr.split()
+    )
+
+
+def test_the_picture_of_a_log_has_its_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    from nqm.logs import plots
+
+    drawn: list[int] = []
+    points = plots._points
+    monkeypatch.setattr(plots, "_points", lambda log, *rest: drawn.append(len(log.step)) or points(log, *rest))
+    assert call("forecast", "predict", "forecast.json", "--log", "run.csv", "--plot", "with.png").exit_code == 0
+    assert drawn == [len(read_logs("run.csv")[0].step)]
+    assert call("forecast", "predict", "forecast.json", "--schedule", WSD, "--plot", "without.png").exit_code == 0
+    assert len(drawn) == 1
+
+
+def test_each_file_has_its_batch_size(folder: Path) -> None:
+    for i in (1, 2):
+        t = np.arange(50, 2001, 50)
+        lines = [f"{k},{2 + 3 / np.sqrt(k) + i / 1000:.6f},0.1" for k in t.tolist()]
+        (folder / f"part{i}.csv").write_text("\n".join(["step,loss,lr", *lines]) + "\n")
+    words = ("forecast", "fit", "part1.csv", "part2.csv", "--optimizer", "SGD", "--out", "parts.json")
+    assert call(*words, "-b", "part1.csv=64", "-b", "256").exit_code == 0
+    assert {log.name: log.batch_size for log in Forecast.load("parts.json").logs} == {"part1": 64, "part2": 256}
+    for sizes, says in (
+        (("-b", "part3.csv=64"), "there is no run or file called 'part3.csv' (did you mean part"),
+        (("-b", "64", "-b", "32"), "--batch-size is given twice for all files"),
+        (("-b", "part1.csv=0"), "batch_size must be a positive number"),
+        (("-b", "=3"), "is not FILE=B"),
+    ):
+        refused = call(*words, *sizes)
+        assert refused.exit_code == 2
+        assert says in " ".join(refused.stderr.split())
+
+
+def test_beyond_the_reach_of_the_logs_there_is_no_answer_without_extrapolate() -> None:
+    far = ("forecast", "predict", "forecast.json", "--schedule", WSD, "--peak", "10")
+    plain, wide = strict(call(*far, "--json").stdout), strict(call(*far, "--extrapolate", "--json").stdout)
+    assert set(plain["low"]) == set(plain["high"]) == {None}
+    assert plain["beyond"] == ["its peak rate 10 is 33,333 times the largest of the logs, 0.0003"]
+    assert wide["beyond"] == []
+    assert wide["low"][-1] < wide["loss"][-1] == plain["loss"][-1]
+    shown = call(*far).stdout
+    assert "by the law alone: there is no interval" in shown
+    assert "nan" not in shown
+    for words in (
+        ("best", "--steps", "8000", "--max-lr", "1"),
+        ("next", "--max-lr", "1"),
+        ("length", "--steps", "1e7"),
+    ):
+        refused = call("forecast", words[0], "forecast.json", *words[1:])
+        assert refused.exit_code == 2
+        assert "or extrapolate" in " ".join(refused.stderr.split())
+    alone = call("steps", "SGD(1)", "-b", "4", "--target", "0.1", "--extrapolate")
+    assert "--extrapolate is for --forecast" in alone.stderr

@@ -382,3 +382,38 @@ def test_paths_are_files_folders_and_patterns(tmp_path: Path) -> None:
     (tmp_path / "c").mkdir()
     with pytest.raises(Wrong, match="holds no logs"):
         read_logs(tmp_path / "c")
+
+
+def test_lightning_runs_keep_the_name_of_their_experiment(tmp_path: Path) -> None:
+    """Lightning writes ``logs/NAME/version_0/metrics.csv``, and ``lightning_logs/version_0`` if no name was given."""
+    for folder in ("logs/wide/version_0", "logs/wide/version_1", "logs/deep/version_0", "lightning_logs/version_3"):
+        path = tmp_path / folder / "metrics.csv"
+        path.parent.mkdir(parents=True)
+        path.write_text(CSV)
+    names = [log.name for log in read_logs(tmp_path)]
+    assert sorted(names) == ["deep/version_0", "version_3", "wide/version_0", "wide/version_1"]
+
+
+def test_batch_sizes_by_file_folder_run_and_pattern(tmp_path: Path) -> None:
+    for name in ("small/a.csv", "small/b.csv", "large/c.csv", "large/d.csv", "e.csv"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(CSV)
+    sizes = {"*": 8, str(tmp_path / "small"): 16, "a": 32, f"{tmp_path}/large/*": 64, "d.csv": 128}
+    found = {log.name: log.batch_size for log in read_logs(tmp_path, batch_size=sizes)}
+    assert found == {"a": 32, "b": 16, "c": 64, "d": 128, "e": 8}
+    with pytest.raises(Wrong, match=r"no run or file called 'g\.csv'") as refused:
+        read_logs(tmp_path, batch_size={"g.csv": 3})
+    assert refused.value.argument == "batch_size"
+    with pytest.raises(Wrong, match="batch_size must be a positive number"):
+        read_logs(tmp_path, batch_size={"a": -1})
+    assert read_logs(tmp_path / "e.csv", batch_size={"e": 4})[0].batch_size == 4
+
+
+def test_the_column_of_the_losses_is_kept(tmp_path: Path) -> None:
+    text = "step,loss,eval_loss,lr\n" + "".join(f"{s},{x},{x + 1},{r}\n" for s, x, r in ROWS)
+    training, validation = one(tmp_path / "r.csv", text), one(tmp_path / "r.csv", text, columns={"loss": "eval_loss"})
+    assert (training.column, validation.column) == ("loss", "eval_loss")
+    assert one(tmp_path / "r.csv", text, like=validation).loss.tolist() == validation.loss.tolist()
+    assert one(tmp_path / "s.csv", text.replace("eval_loss", "val/loss"), like=validation).column == "val/loss"
+    assert one(tmp_path / "r.csv", text, like=training).column == "loss"
