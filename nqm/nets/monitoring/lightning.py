@@ -16,11 +16,18 @@ if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
 
 
+REMEDY_IN_LIGHTNING = (
+    "set accumulate_grad_batches of Lightning's Trainer to 2 or more, or give Monitor.lightning loss_of=, a function (module, batch) "
+    "-> loss, for passes of its own"
+)
+
+
 class LightningMonitor(Callback):
     """Measures before clipping in every step of a LightningModule with one optimizer; ``monitor`` has the numbers.
 
-    The size of a microbatch is the first axis of the first tensor of its batch, unless ``batch_size`` is given. Lightning gives
-    every microbatch the same weight, so ``reduction`` is "mean" if it is omitted.
+    It needs ``accumulate_grad_batches`` of 2 or more, several ranks, or ``loss_of``. The size of a microbatch is the first axis of
+    the first tensor of its batch, unless ``batch_size`` is given. Lightning gives every microbatch the same weight, so
+    ``reduction`` is "mean" if it is omitted.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -36,6 +43,7 @@ class LightningMonitor(Callback):
         self.monitor = Monitor(
             pl_module, trainer.optimizers[0], **{"start": trainer.global_step, "reduction": "mean", **self.options}
         )
+        self.monitor.remedy = REMEDY_IN_LIGHTNING
         if self._state:
             self.monitor.load_state_dict(self._state)
 

@@ -78,6 +78,9 @@ class Monitor:
     counted in ``skipped``, and the first is told in a warning.
     """
 
+    remedy = "accumulate over two microbatches or more, or give Monitor loss_of and monitor.step the batch"
+    """What a user can do where a step has one backward pass; callbacks name the settings of their trainer."""
+
     def __init__(
         self, model: nn.Module, optimizer: Optimizer, *, loss_of: LossOf | None = None, batch_size: int | None = None,
         examples: int | None = None, reduction: str | None = None, every: int | None = None, window: float = WINDOW,
@@ -234,8 +237,7 @@ class Monitor:
             alone = "a step has one backward pass on one rank, which does not tell noise from signal"
             if len(self._ratios["noise_scale"].rows):  # the rest of an epoch may be a single microbatch
                 raise Changed(alone)
-            remedy = "accumulate over two microbatches or more, or give Monitor loss_of and monitor.step the batch"
-            raise Wrong(f"{alone}; {remedy}", argument="loss_of")
+            raise Wrong(f"{alone}; {self.remedy}", argument="loss_of")
         return parts, examples
 
     def _own(self, batch: object) -> tuple[list[GradientParts], int]:

@@ -20,11 +20,18 @@ if TYPE_CHECKING:
     from transformers.training_args import TrainingArguments
 
 
+REMEDY_IN_TRAINER = (
+    "set gradient_accumulation_steps of TrainingArguments to 2 or more, or give Monitor.trainer loss_of=, such as "
+    "lambda model, batch: model(**batch).loss, for passes of its own"
+)
+
+
 class TrainerMonitor(TrainerCallback):
     """Measures steps of the Trainer; ``monitor`` has the numbers. Checkpoints of the Trainer save the monitor, too.
 
-    The Trainer calls it after clipping, which multiplies the whole gradient by one factor; the monitor finds and undoes it. With
-    ``loss_of``, such as ``lambda model, batch: model(**batch).loss``, the batch is what the model was last called with, by name.
+    The Trainer calls it after clipping, which multiplies the whole gradient by one factor; the monitor finds and undoes it.
+    It needs ``gradient_accumulation_steps`` of 2 or more, several ranks, or ``loss_of``. With ``loss_of``, such as ``lambda model,
+    batch: model(**batch).loss``, the batch is what the model was last called with, by name.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -39,6 +46,7 @@ class TrainerMonitor(TrainerCallback):
         model: nn.Module = given["model"]
         optimizer: Optimizer = given["optimizer"]
         self.monitor = Monitor(model, optimizer, **{"start": state.global_step, "reduction": "mean", **self.options})
+        self.monitor.remedy = REMEDY_IN_TRAINER
         if saved := state.stateful_callbacks.get(SAVED_AS):  # type: ignore[union-attr]
             self.monitor.load_state_dict(saved)
         if self.monitor.loss_of:

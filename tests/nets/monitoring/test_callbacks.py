@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
+from nqm import Wrong
 from nqm.nets import Monitor
 
 
@@ -240,6 +241,40 @@ def test_trainer_without_accumulation_and_with_a_rest(own: bool, tmp_path: Path)
     trace = float(exact.var(0, correction=0).sum())
     noise = np.array([row["noise"] for row in found])
     assert abs(noise.mean() - trace) < 4 * noise.std() / len(noise) ** 0.5
+
+
+@pytest.mark.slow
+def test_a_callback_without_accumulation_says_what_to_set_in_its_trainer(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    transformers, lightning = pytest.importorskip("transformers"), pytest.importorskip("lightning.pytorch")
+    arguments = transformers.TrainingArguments(
+        str(tmp_path), per_device_train_batch_size=8, report_to=[], save_strategy="no", use_cpu=True, disable_tqdm=True
+    )
+    trainer = transformers.Trainer(WithLoss(), arguments, train_dataset=Rows(), callbacks=[Monitor.trainer()])
+    with pytest.raises(
+        Wrong, match=r"gradient_accumulation_steps of TrainingArguments to 2 or more, or .* loss_of="
+    ) as told:
+        trainer.train()
+    assert told.value.argument == "loss_of"
+    assert "monitor.step" not in str(told.value)  # The callback calls it.
+
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model_of()
+
+        def training_step(self, batch: Any, index: int) -> Tensor:
+            return F.cross_entropy(self.model(batch[0]), batch[1])
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), 0.1)
+
+    alone = lightning.Trainer(
+        max_epochs=1, callbacks=[Monitor.lightning()], accelerator="cpu", logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False,
+    )  # fmt: skip
+    with pytest.raises(Wrong, match=r"accumulate_grad_batches of Lightning's Trainer to 2 or more, or .* loss_of="):
+        alone.fit(Module(), DataLoader(TensorDataset(*data()), batch_size=8))
 
 
 @pytest.mark.slow
