@@ -15,6 +15,7 @@ from .readable import Readable, Tabular
 
 if TYPE_CHECKING:
     from ..optimizers.base import Optimizer
+    from ..show.chart import OnAxes
 
 
 RUN_COLUMNS = ("steps", "loss", "signal", "noise", "noise_scale", "curvature_noise_scale", "stderr")
@@ -124,11 +125,11 @@ class Run(Tabular):
             "replicas": self.replicas, "method": self.method,
         }  # fmt: skip
 
-    def plot(self, path: str | None = None, sampled: Run | None = None) -> Any:
+    def plot(self, path: str | None = None, sampled: Run | None = None, *, ax: OnAxes | None = None) -> Any:
         """A figure of loss, signal and noise over steps, with a sampled run if given; also written to ``path`` if given."""
         from ..show.plots import plot_run
 
-        return plot_run(self, path, sampled)
+        return plot_run(self, path, sampled, ax=ax)
 
 
 @dataclass(frozen=True, repr=False)

@@ -23,7 +23,7 @@ from ..engine.readable import Readable, Tabular
 from ..engine.run import number
 from ..nets.estimates import Estimate
 from ..nets.training.trial import Trial
-from ..show.chart import Figure
+from ..show.chart import Figure, OnAxes
 from ..show.tables import Row, Table
 from ..types import Wrong
 from .plan import SEARCH, Cell, cells
@@ -164,12 +164,12 @@ class Results(Tabular):
         """A row for each point; the table is the same for the same study, wherever it ran."""
         return [point.row() for point in self.points]
 
-    def plot(self, path: str | None = None) -> Figure:
+    def plot(self, path: str | None = None, *, ax: OnAxes | None = None) -> Figure:
         """Steps to the target against batch size; a matplotlib figure, written to ``path`` if given."""
         from .compare.curves import curves_of
         from .compare.plots import plot_steps
 
-        return plot_steps(curves_of(self.points), f"{self.study.metric} {self.study.target:g}", path=path)
+        return plot_steps(curves_of(self.points), f"{self.study.metric} {self.study.target:g}", path=path, ax=ax)
 
     def edges(self) -> list[str]:
         """A sentence for each best setting at an end of its range, with what to do about it."""

@@ -29,6 +29,7 @@ from .reach import SIZE_REACH, distances, require_reach
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from ..show.chart import OnAxes
     from .forecasting import Forecast
 
 LEAST_RATIO = 1.5  # Logs whose batch sizes differ by less than this factor do not tell of other batch sizes.
@@ -92,11 +93,11 @@ class BatchRamp(Tabular):
             "megatron": self.megatron(), "sentence": self.sentence
         }  # fmt: skip
 
-    def plot(self, path: str | None = None) -> Figure:
+    def plot(self, path: str | None = None, *, ax: OnAxes | None = None) -> Figure:
         """The critical batch size over steps with its interval; written to ``path`` if given."""
         from .plots import plot_ramp
 
-        return plot_ramp(self, path)
+        return plot_ramp(self, path, ax=ax)
 
 
 def critical_batch_size(

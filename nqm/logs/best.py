@@ -17,6 +17,8 @@ from .outlook import Outlook
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from ..show.chart import OnAxes
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BestSchedule(Tabular):
@@ -98,9 +100,9 @@ class BestSchedule(Tabular):
             "sentence": self.outlook.sentence,
         }  # fmt: skip
 
-    def plot(self, path: str | None = None) -> Figure:
+    def plot(self, path: str | None = None, *, ax: OnAxes | None = None) -> Figure:
         """Expected loss with its interval, and the learning rates below; written to ``path`` if given."""
-        return self.outlook.plot(path)
+        return self.outlook.plot(path, ax=ax)
 
 
 def corners(values: Array, tolerance: float = 0.004) -> list[tuple[int, int, float, float]]:

@@ -15,6 +15,7 @@ from .outlook import Outlook
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from ..show.chart import OnAxes
     from .forecasting import Forecast
 
 
@@ -48,11 +49,11 @@ class LeftOut(Tabular):
     def to_dict(self) -> dict[str, Any]:
         return {"rows": self.table(), "outlooks": [outlook.to_dict() for outlook in self.outlooks]}
 
-    def plot(self, path: str | None = None) -> Figure:
+    def plot(self, path: str | None = None, *, ax: OnAxes | None = None) -> Figure:
         """Logs and their forecasts over steps, relative errors below; written to ``path`` if given."""
         from .plots import plot_left_out
 
-        return plot_left_out(self, path)
+        return plot_left_out(self, path, ax=ax)
 
 
 def leave_out(forecast: Forecast) -> LeftOut:

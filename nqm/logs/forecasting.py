@@ -31,6 +31,7 @@ from .sheets import counted
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from ..show.chart import OnAxes
     from .batches import BatchRamp
     from .best import BestSchedule
     from .checking import LeftOut
@@ -262,11 +263,11 @@ class Forecast(Tabular):
 
         return next_run(self, steps, max_lr, extrapolate=extrapolate)
 
-    def plot(self, path: str | None = None, outlooks: Sequence[Outlook] = ()) -> Figure:
+    def plot(self, path: str | None = None, outlooks: Sequence[Outlook] = (), *, ax: OnAxes | None = None) -> Figure:
         """Logged and fitted losses, and outlooks, over steps, the learning rates below; written to ``path`` if given."""
         from .plots import plot_forecast
 
-        return plot_forecast(self, path, outlooks)
+        return plot_forecast(self, path, outlooks, ax=ax)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, from which `Forecast.load` makes the same forecast."""

@@ -16,6 +16,7 @@ from .planning import best_schedule
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from ..show.chart import OnAxes
     from .forecasting import Forecast
 
 MORE = 1.1  # the longer run whose gain is reported, relative to each length
@@ -55,11 +56,11 @@ class LossesByLength(Tabular):
         names = ("steps", "loss", "low", "high", "gain")
         return {name: numbers(getattr(self, name)) for name in names} | {"sentences": list(self.sentences)}
 
-    def plot(self, path: str | None = None) -> Figure:
+    def plot(self, path: str | None = None, *, ax: OnAxes | None = None) -> Figure:
         """The least loss with its interval over the length of training, and the gain below; written to ``path`` if given."""
         from .plots import plot_lengths
 
-        return plot_lengths(self, path)
+        return plot_lengths(self, path, ax=ax)
 
 
 def losses_by_length(

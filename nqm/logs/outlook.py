@@ -14,6 +14,7 @@ from ..types import Array
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from ..show.chart import OnAxes
     from .log import Log
 
 
@@ -58,11 +59,11 @@ class Outlook(Tabular):
         found = {name: numbers(getattr(self, name)) for name in arrays}
         return {**found, "batch_size": number(self.batch_size), "sentence": self.sentence, "beyond": list(self.beyond)}
 
-    def plot(self, path: str | None = None, log: Log | None = None) -> Figure:
+    def plot(self, path: str | None = None, log: Log | None = None, *, ax: OnAxes | None = None) -> Figure:
         """Loss with its interval over steps, and the learning rate below; written to ``path`` if given.
 
         The losses of a ``log`` of this run are drawn as points.
         """
         from .plots import plot_outlook
 
-        return plot_outlook(self, path, log)
+        return plot_outlook(self, path, log, ax=ax)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..show.chart import BLACK, PALETTE, Figure, Line, Panel, chart
+from ..show.chart import BLACK, PALETTE, Figure, Line, OnAxes, Panel, chart
 from ..types import Array
 
 if TYPE_CHECKING:
@@ -23,7 +23,9 @@ PICTURE_SIZE = (6.4, 4.8)  # inches
 MOST_DRAWN = 400  # points of a line of learning rates
 
 
-def plot_forecast(forecast: Forecast, path: str | None = None, outlooks: Sequence[Outlook] = ()) -> Figure:
+def plot_forecast(
+    forecast: Forecast, path: str | None = None, outlooks: Sequence[Outlook] = (), *, ax: OnAxes | None = None
+) -> Figure:
     """Plot the logged losses (points), the fitted law (lines) and outlooks (bands), with the learning rates below."""
     losses, rates = [], []
     for i, log in enumerate(forecast.logs):
@@ -36,19 +38,22 @@ def plot_forecast(forecast: Forecast, path: str | None = None, outlooks: Sequenc
         color = BLACK if len(outlooks) == 1 else PALETTE[-1 - i % len(PALETTE)]
         losses.append(_band(outlook, color, "forecast"))
         rates.append(_rates(outlook.rates, color))
-    return _stacked(losses, rates, "points: logged; lines: the fitted law", path)
+    return _stacked(losses, rates, "points: logged; lines: the fitted law", path, ax)
 
 
-def plot_outlook(outlook: Outlook, path: str | None = None, log: Log | None = None) -> Figure:
+def plot_outlook(
+    outlook: Outlook, path: str | None = None, log: Log | None = None, *, ax: OnAxes | None = None
+) -> Figure:
     """Plot the expected loss with its 90% interval, the losses of a log (points), and the learning rates below."""
     losses = [_band(outlook, BLACK, "forecast")]
     if log is not None:
         losses.append(_points(log, log.name or "logged", PALETTE[0]))
     title = "90% interval of one run" if np.isfinite(outlook.low[-1]) else "no interval: beyond the reach of the logs"
-    return _stacked(losses, [_rates(outlook.rates, BLACK)], title if log is None else f"points: logged; {title}", path)
+    title = title if log is None else f"points: logged; {title}"
+    return _stacked(losses, [_rates(outlook.rates, BLACK)], title, path, ax)
 
 
-def plot_left_out(check: LeftOut, path: str | None = None) -> Figure:
+def plot_left_out(check: LeftOut, path: str | None = None, *, ax: OnAxes | None = None) -> Figure:
     """Plot each log (points) with its forecast from the other logs (lines with bands), and the relative errors below."""
     losses, errors = [], []
     for i, (log, outlook) in enumerate(zip(check.logs, check.outlooks, strict=True)):
@@ -61,10 +66,10 @@ def plot_left_out(check: LeftOut, path: str | None = None) -> Figure:
     title = "points: logged; lines: forecast from the other logs"
     upper = Panel(losses, "", "loss", title=title, x_limits=along, y_limits=_limits(shown))
     lower = Panel(errors, "step", "error, %", legend="none", x_limits=along)
-    return chart([upper, lower], path, PICTURE_SIZE, heights=PANEL_HEIGHTS)
+    return chart([upper, lower], path, PICTURE_SIZE, heights=PANEL_HEIGHTS, ax=ax)
 
 
-def plot_lengths(found: LossesByLength, path: str | None = None) -> Figure:
+def plot_lengths(found: LossesByLength, path: str | None = None, *, ax: OnAxes | None = None) -> Figure:
     """Plot the least loss with its interval over the length of training, and what 10% more steps buy below."""
     loss = Line(found.steps, found.loss, "", BLACK, marker="o", spread=(found.low, found.high))
     gain = Line(found.steps, found.gain, "", BLACK, marker="o")
@@ -74,21 +79,21 @@ def plot_lengths(found: LossesByLength, path: str | None = None) -> Figure:
     lower = Panel(
         [gain], "steps", "gain of 10%", "log", "linear", legend="none", y_limits=(0.0, 1.1 * float(found.gain.max()))
     )
-    return chart([upper, lower], path, PICTURE_SIZE, heights=PANEL_HEIGHTS)
+    return chart([upper, lower], path, PICTURE_SIZE, heights=PANEL_HEIGHTS, ax=ax)
 
 
-def plot_ramp(ramp: BatchRamp, path: str | None = None) -> Figure:
+def plot_ramp(ramp: BatchRamp, path: str | None = None, *, ax: OnAxes | None = None) -> Figure:
     """Plot the critical batch size along the run with its interval, and the ramp that it suggests."""
     line = Line(ramp.steps, ramp.batch_size, "critical batch size", BLACK, spread=(ramp.low, ramp.high))
-    return chart([Panel([line], "step", "batch size", "linear", "log", "90% interval")], path)
+    return chart([Panel([line], "step", "batch size", "linear", "log", "90% interval")], path, ax=ax)
 
 
-def _stacked(losses: list[Line], rates: list[Line], title: str, path: str | None) -> Figure:
+def _stacked(losses: list[Line], rates: list[Line], title: str, path: str | None, ax: OnAxes | None) -> Figure:
     shown = np.concatenate([np.asarray(line.y, dtype=float) for line in losses])
     along = _along(losses)
     upper = Panel(losses, "", "loss", title=title, x_limits=along, y_limits=_limits(shown))
     lower = Panel(rates, "step", "learning rate", legend="none", x_limits=along)
-    return chart([upper, lower], path, PICTURE_SIZE, heights=PANEL_HEIGHTS)
+    return chart([upper, lower], path, PICTURE_SIZE, heights=PANEL_HEIGHTS, ax=ax)
 
 
 def _along(lines: Sequence[Line]) -> tuple[float, float]:

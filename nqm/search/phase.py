@@ -37,6 +37,8 @@ from .settings import MAP_SETTINGS
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from ..show.chart import OnAxes
+
 MOST_VALUES = 512  # Largest number of values of an axis.
 
 
@@ -173,11 +175,11 @@ class PhaseMap(Tabular):
             for x, T, outcome in zip(self.x.values, row, outcomes, strict=True)
         ]
 
-    def plot(self, path: str | None = None) -> Figure:
+    def plot(self, path: str | None = None, *, ax: OnAxes | None = None) -> Figure:
         """The map in colours with the edge of stability; a matplotlib figure, written to ``path`` if given."""
         from ..show.plots import plot_map
 
-        return plot_map(self, path)
+        return plot_map(self, path, ax=ax)
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -32,6 +32,8 @@ from .rates import RateSearch
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from ..show.chart import OnAxes
+
 MOST_PIECES = 1000  # Largest number of pieces that a user may ask for.
 SURVIVED = 2.0  # A schedule on which the loss rises to more than this many times its start carries a warning.
 
@@ -78,11 +80,11 @@ class Scheduled(Tabular):
         found |= {"rise": number(self.rise), "warning": self.warning}
         return {**asked, **found, "schedule": self.schedule.to_dict()}
 
-    def plot(self, path: str | None = None) -> Figure:
+    def plot(self, path: str | None = None, *, ax: OnAxes | None = None) -> Figure:
         """The schedule over steps; a matplotlib figure, written to ``path`` if given."""
         from ..show.plots import plot_schedule
 
-        return plot_schedule(self, path)
+        return plot_schedule(self, path, ax=ax)
 
 
 def optimal_schedule(

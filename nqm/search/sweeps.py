@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from ..types import Array, Progress, Wrong
 from .answer import PLAIN, Goal, Sampling, Tuned
 from .exact.tuning import tuner
 from .races.ladder import RaceTuner
+
+if TYPE_CHECKING:
+    from ..show.chart import OnAxes
 
 Definition = Literal["20%", "2x", "ratio", "knee"]
 DEFINITIONS: dict[Definition, str] = {
@@ -198,11 +201,11 @@ class Sweep(Tabular):
             "method": self.method,
         }
 
-    def plot(self, path: str | None = None) -> Any:
+    def plot(self, path: str | None = None, *, ax: OnAxes | None = None) -> Any:
         """Steps against batch size; a matplotlib figure, written to ``path`` if given."""
         from ..show.plots import plot_sweeps
 
-        return plot_sweeps([self], path)
+        return plot_sweeps([self], path, ax=ax)
 
 
 def course(batch_sizes: Array, steps: Array) -> str:

@@ -11,7 +11,7 @@ import io
 import math
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
+
+    OnAxes = Axes | Sequence[Axes] | Array
 else:
-    Figure = Any  # Other modules import this name for annotations, which must not load matplotlib.
+    Figure = OnAxes = Any  # Other modules import these names for annotations, which must not load matplotlib.
 
 AxisScale = Literal["linear", "log", "log2"]
 
@@ -102,7 +104,7 @@ class Panel:
 
 def chart(
     panels: Sequence[Panel], path: str | Path | None = None, size: tuple[float, float] | None = None,
-    key: Sequence[Line] = (), title: str = "", heights: Sequence[float] = (), columns: int = 0,
+    key: Sequence[Line] = (), title: str = "", heights: Sequence[float] = (), columns: int = 0, ax: OnAxes | None = None,
 ) -> Figure:  # fmt: skip
     """A figure with the panels side by side, written to ``path`` if given.
 
@@ -113,8 +115,14 @@ def chart(
     title : written above all panels.
     heights : if given, the panels stand below each other with these relative heights.
     columns : if given, the panels stand in rows of this many.
+    ax : axes of the caller's own figure, which is then returned. One of them takes the first panel, several take one panel each.
     """
     check_path(path)
+    if ax is not None:
+        figure = _on_axes(panels, ax, key, title)
+        if path is not None:
+            save(figure, path)
+        return figure
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -139,6 +147,26 @@ def chart(
     if path is not None:
         save(figure, path)
     return figure
+
+
+def _on_axes(panels: Sequence[Panel], ax: OnAxes, key: Sequence[Line], title: str) -> Figure:
+    """Draw on the caller's axes, in the caller's style, and return their figure."""
+    given: list[Any] = list(np.ravel(np.asarray(ax, dtype=object)))
+    if not given or not all(hasattr(axes, "set_xlabel") for axes in given):
+        raise Wrong(f"ax must be axes of matplotlib, such as those of plt.subplots(), got {ax!r:.60}", argument="ax")
+    if len(given) not in (1, len(panels)):
+        raise Wrong(
+            f"ax must be one of matplotlib's axes, or {len(panels)} for the panels of this plot, got {len(given)}", "ax"
+        )
+    if len(given) < len(panels):  # The axis of steps is named below the last of stacked panels.
+        panels = [replace(panels[0], x=panels[0].x or panels[-1].x)]
+    for axes, panel in zip(given, panels, strict=True):
+        _draw(axes, panel)
+    if title and not panels[0].title:
+        given[0].set_title(title)
+    if key:
+        given[0].legend(handles=_handles(key))
+    return given[0].figure
 
 
 def save(figure: Figure, *paths: str | Path) -> None:

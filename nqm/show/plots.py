@@ -14,7 +14,22 @@ from numpy.typing import ArrayLike
 from ..optimizers.base import parameters
 from ..problems.bounds import bayes_bound, paper_bound
 from ..types import Array, Wrong
-from .chart import BLACK, GREY, PALETTE, AxisScale, Cells, Figure, Line, Panel, around, chart, finite, ramp, wrap
+from .chart import (
+    BLACK,
+    GREY,
+    PALETTE,
+    AxisScale,
+    Cells,
+    Figure,
+    Line,
+    OnAxes,
+    Panel,
+    around,
+    chart,
+    finite,
+    ramp,
+    wrap,
+)
 from .numbers import rounded, shown
 
 if TYPE_CHECKING:
@@ -28,7 +43,9 @@ CG = "conjugate gradients (CG)"
 NAME_HEIGHT = 10.0  # points between the names of two curves, of which each is 8 points high
 
 
-def plot_run(run: Run, path: str | Path | None = None, sampled: Run | None = None) -> Figure:
+def plot_run(
+    run: Run, path: str | Path | None = None, sampled: Run | None = None, *, ax: OnAxes | None = None
+) -> Figure:
     """The loss over steps with its two parts, signal and noise / B, and beside it the loss by decade of curvature.
 
     Of a sampled run, the mean loss is drawn, with quantiles over replicas. ``sampled`` adds a sampled run to an exact one.
@@ -39,7 +56,9 @@ def plot_run(run: Run, path: str | Path | None = None, sampled: Run | None = Non
     title = wrap(f"{run.optimizer}, batch size {shown(run.batch_size)}", 44)
     if run.sampled:
         limits = around(np.minimum(run.loss, 1e6 * run.loss[0]), 0.3, 2.0)
-        return chart([Panel(_sampled_lines(run, dot), "step", "mean loss", scale, "log", title, y_limits=limits)], path)
+        return chart(
+            [Panel(_sampled_lines(run, dot), "step", "mean loss", scale, "log", title, y_limits=limits)], path, ax=ax
+        )
     edges = [] if run.band_edges is None else run.band_edges
     with np.errstate(invalid="ignore"):
         noise = run.noise / run.batch_size
@@ -68,7 +87,7 @@ def plot_run(run: Run, path: str | Path | None = None, sampled: Run | None = Non
     panels = [Panel(parts, "step", "expected loss", scale, "log", title, "below", y_limits=limits)]
     if len(edges):  # A prediction for a network has no bands.
         panels.append(Panel(decades, "step", "", scale, "log", "by curvature", "below", y_limits=limits))
-    return chart(panels, path)
+    return chart(panels, path, ax=ax)
 
 
 def _sampled_lines(run: Run, dot: str) -> list[Line]:
@@ -83,7 +102,9 @@ def _sampled_lines(run: Run, dot: str) -> list[Line]:
     return lines
 
 
-def plot_sweeps(sweeps: Sequence[Sweep] | Sweep, path: str | Path | None = None, bounds: bool = True) -> Figure:
+def plot_sweeps(
+    sweeps: Sequence[Sweep] | Sweep, path: str | Path | None = None, bounds: bool = True, *, ax: OnAxes | None = None
+) -> Figure:
     """Tuned steps to the target against batch size. Curves are named at their ends, and marks are critical batch sizes.
 
     Each curve has its line of perfect scaling. The lower bounds, which hold for every method, are drawn only if all sweeps
@@ -109,7 +130,7 @@ def plot_sweeps(sweeps: Sequence[Sweep] | Sweep, path: str | Path | None = None,
     name = f"steps to loss {first.target:g}" if shared else "steps to target"
     lines = [*_named_inside(guides, limits), *_apart(curves, limits, 200.0), *marks]
     panel = Panel(lines, "batch size", name, "log2", "log2", _headline(critical), "none", y_limits=limits)
-    return chart([panel], path, (6.2, 3.8))
+    return chart([panel], path, (6.2, 3.8), ax=ax)
 
 
 def _headline(critical: dict[str, str]) -> str:
@@ -155,7 +176,9 @@ def _apart(curves: Sequence[Line], limits: tuple[float, float] | None, height: f
     return [replace(line, tag_at=(5.0, moved.get(id(line), 0.0))) for line in curves]
 
 
-def plot_lr(sweeps: Sequence[Sweep] | Sweep, path: str | Path | None = None, effective: bool = True) -> Figure:
+def plot_lr(
+    sweeps: Sequence[Sweep] | Sweep, path: str | Path | None = None, effective: bool = True, *, ax: OnAxes | None = None
+) -> Figure:
     """The best learning rate against batch size; the effective one, lr / (1 - momentum), unless ``effective`` is false."""
     sweeps = _listed(sweeps)
     lines = [
@@ -163,10 +186,10 @@ def plot_lr(sweeps: Sequence[Sweep] | Sweep, path: str | Path | None = None, eff
         for s, name, color in _named(sweeps)
     ]
     name = "best effective learning rate" if effective else "best learning rate"
-    return chart([rates_panel(lines, name)], path, key=lines)
+    return chart([rates_panel(lines, name)], path, key=lines, ax=ax)
 
 
-def plot_schedule(scheduled: Scheduled, path: str | Path | None = None) -> Figure:
+def plot_schedule(scheduled: Scheduled, path: str | Path | None = None, *, ax: OnAxes | None = None) -> Figure:
     """The learning rate over steps, and the batch size if the schedule changes it."""
     schedule, B = scheduled.schedule, scheduled.batch_size
     rates = [p.value for name, p in parameters(scheduled.optimizer).items() if name.split(".")[-1] == "lr"]
@@ -178,10 +201,10 @@ def plot_schedule(scheduled: Scheduled, path: str | Path | None = None) -> Figur
         panels.append(_stairs(schedule.ends, schedule.batch_size * B, "batch size", PALETTE[1]))
     size = "as drawn" if np.ptp(schedule.batch_size) > 0 else shown(B)
     title = "\n".join(wrap(line, 76) for line in (f"{scheduled.optimizer}, batch size {size}", scheduled.message))
-    return chart(panels, path, title=title)
+    return chart(panels, path, title=title, ax=ax)
 
 
-def plot_map(found: PhaseMap, path: str | Path | None = None) -> Figure:
+def plot_map(found: PhaseMap, path: str | Path | None = None, *, ax: OnAxes | None = None) -> Figure:
     """Steps to the target over two settings, as colours, with the edge of stability and the cell with the fewest steps."""
     x, y, best = _MapAxis(found.x), _MapAxis(found.y), found.best()
     lines = []
@@ -197,7 +220,7 @@ def plot_map(found: PhaseMap, path: str | Path | None = None) -> Figure:
         lines, x.name, y.name, x.scale, y.scale, wrap(f"{found.optimizer}{size}", 76), "below", cells=cells,
         x_limits=x.limits, y_limits=y.limits,
     )  # fmt: skip
-    return chart([panel], path, (5.5, 4.2))
+    return chart([panel], path, (5.5, 4.2), ax=ax)
 
 
 class _MapAxis:

@@ -36,7 +36,13 @@ from .recipes import recipe
 
 Answer = dict[str, object]
 
-FIELDS = {"problem": "problem.kind", "spectrum": "problem.spectrum", "replacement": "epochs", "bent": "quadratic", "max_lr": "peak"}
+FIELDS = {
+    "problem": "problem.kind",
+    "spectrum": "problem.spectrum",
+    "replacement": "epochs",
+    "bent": "quadratic",
+    "max_lr": "peak",
+}
 """The field of a body for each argument of the library that has another name there."""
 
 

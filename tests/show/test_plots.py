@@ -1,5 +1,6 @@
 """Pictures: what they show, that nothing is cut off, that files are written or refused, that bytes repeat."""
 
+import inspect
 import io
 import itertools
 import math
@@ -11,9 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.text import Text
 
+import nqm
+import nqm.show
 from nqm import (
     EMA,
     SGD,
@@ -25,10 +29,14 @@ from nqm import (
     Schedule,
     Scheduled,
     Spectrum,
+    Wrong,
+    cosine,
+    optimal_schedule,
     phase_map,
     sweep,
 )  # fmt: skip
 from nqm.cli.output import show_sweeps
+from nqm.logs import forecast, read_logs
 from nqm.problems.bounds import bayes_bound, paper_bound
 from nqm.search.sweeps import Sweep
 from nqm.show.chart import Line, Panel, chart, save
@@ -322,3 +330,72 @@ def test_panels_stand_in_rows() -> None:
     axes = chart(panels, columns=3).axes
     assert [one.get_title() for one in axes if one.axison] == ["0", "1", "2", "3", "4"]
     assert len({round(one.get_position().y0, 3) for one in axes}) == 2
+
+
+# On axes of the caller's own.
+
+
+@pytest.fixture(scope="module")
+def results(sweeps):
+    """A result of each kind, by name, with the number of its panels."""
+    known = forecast(read_logs("example"))
+    axes = Axis("lr", 0.1, 1, 3), Axis("momentum", 0, 0.9, 3)
+    return {
+        "run": (SMALL.run(HeavyBall(0.1, 0.9), 16, 200), 2),
+        "sampled": (SMALL.sample(SGD(0.1), 16, 50, replicas=8, workers=1), 1),
+        "sweep": (sweeps[0], 1),
+        "schedule": (optimal_schedule(SMALL, SGD(), 64, 0.1, pieces=2), 1),
+        "map": (phase_map(SMALL, HeavyBall(), *axes, target=0.1, batch_size=64), 1),
+        "forecast": (known, 2),
+        "outlook": (known.predict(cosine(500), peak=1e-3), 2),
+        "lengths": (known.losses_by_length([300, 400]), 2),
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["run", "sampled", "sweep", "schedule", "map", "forecast", "outlook", "lengths"])
+def test_a_result_is_drawn_on_axes_of_the_callers_own(results, kind):
+    result, panels = results[kind]
+    own, mine = result.plot(), Figure()
+    left, right = mine.subplots(1, 2)
+    assert result.plot(ax=left) is mine
+    assert [line.shape for line in lines_of(left)] == [line.shape for line in lines_of(own.axes[0])]
+    assert all(np.array_equal(a, b) for a, b in zip(lines_of(left), lines_of(own.axes[0]), strict=True))
+    assert left.get_xlabel() == (own.axes[0].get_xlabel() or own.axes[panels - 1].get_xlabel())
+    assert left.get_ylabel() == own.axes[0].get_ylabel()
+    assert not right.get_lines()
+    if panels == 2:
+        both = Figure().subplots(2)
+        assert result.plot(ax=both) is both[0].figure
+        assert len(both[1].get_lines()) == len(own.axes[1].get_lines())
+        with pytest.raises(Wrong, match="ax must be one of matplotlib's axes, or 2 for the panels of this plot, got 3"):
+            result.plot(ax=Figure().subplots(3))
+
+
+def lines_of(axes):
+    return [np.array(line.get_xydata()) for line in axes.get_lines()]
+
+
+def test_several_results_share_axes_and_a_file_may_be_written_too(sweeps, tmp_path):
+    ax = Figure().subplots()
+    for found in sweeps:
+        found.plot(ax=ax)
+    assert len(ax.get_lines()) == sum(len(found.plot().axes[0].get_lines()) for found in sweeps)
+    plot_lr(sweeps, tmp_path / "rates.png", ax=Figure().subplots())
+    assert (tmp_path / "rates.png").exists()
+    for wrong in (3, [], "axes", Figure()):
+        with pytest.raises(Wrong, match="ax must be axes of matplotlib") as caught:
+            sweeps[0].plot(ax=wrong)
+        assert caught.value.argument == "ax"
+
+
+def test_every_plot_takes_axes():
+    """Every public class that has a plot, and every function that draws one."""
+    rooms = (nqm, nqm.logs, nqm.nets, nqm.lab)
+    classes = [thing for room in rooms for name in room.__all__ if inspect.isclass(thing := getattr(room, name))]
+    plots = [kind.plot for kind in classes if hasattr(kind, "plot")]
+    functions = [getattr(nqm.show, name) for name in nqm.show.__all__ if name.startswith("plot_")]
+    assert len(plots) > 10
+    assert functions
+    for plot in (*plots, *functions):
+        assert "ax" in inspect.signature(plot).parameters, plot

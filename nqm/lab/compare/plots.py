@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from ...show.chart import BLACK, PALETTE, Figure, Line, Panel, chart
+from ...show.chart import BLACK, PALETTE, Figure, Line, OnAxes, Panel, chart
 from ...show.plots import linear_in_batch, perfect_scaling
 from ...types import Array
 from .curves import Curve
@@ -18,7 +18,12 @@ OPEN = {"o": "not decided: at an edge, or unfinished", "^": "more than this: ran
 
 
 def plot_steps(
-    curves: Sequence[Curve], target: str, predicted: Predicted | None = None, path: str | None = None
+    curves: Sequence[Curve],
+    target: str,
+    predicted: Predicted | None = None,
+    path: str | None = None,
+    *,
+    ax: OnAxes | None = None,
 ) -> Figure:
     """Steps to the target against batch size: medians over seeds with their intervals, predictions dashed; `open_marks` on top."""
     lines = []
@@ -30,17 +35,21 @@ def plot_steps(
         )  # fmt: skip
     guide = perfect_scaling(lines[0].x, lines[0].y)
     marks = [mark for curve, color in zip(curves, colors(curves), strict=True) for mark in open_marks(curve, color)]
-    return _drawn(lines, _dashed(curves, predicted, "steps"), guide, f"steps to {target}", path, marks)
+    return _drawn(lines, _dashed(curves, predicted, "steps"), guide, f"steps to {target}", path, ax, marks)
 
 
-def plot_rates(curves: Sequence[Curve], predicted: Predicted | None = None, path: str | None = None) -> Figure:
+def plot_rates(
+    curves: Sequence[Curve], predicted: Predicted | None = None, path: str | None = None, *, ax: OnAxes | None = None
+) -> Figure:
     """Best learning rate against batch size, effective where there is momentum; hollow where it decides nothing."""
     plain = [curve for curve in curves if not curve.averaged]
     pairs = zip(plain, colors(plain), strict=True)
     lines = [Line(c.batch_sizes, c.effective_lr, _label(c), color, marker="o") for c, color in pairs]
     guide = linear_in_batch(lines[0].x, lines[0].y)
     marks = [mark for c, line in zip(plain, lines, strict=True) for mark in open_marks(c, line.color, c.effective_lr)]
-    return _drawn(lines, _dashed(plain, predicted, "effective_lr"), guide, "best effective learning rate", path, marks)
+    return _drawn(
+        lines, _dashed(plain, predicted, "effective_lr"), guide, "best effective learning rate", path, ax, marks
+    )
 
 
 def open_marks(curve: Curve, color: str, values: Array | None = None) -> list[Line]:
@@ -58,7 +67,13 @@ def open_marks(curve: Curve, color: str, values: Array | None = None) -> list[Li
 
 
 def _drawn(
-    lines: Sequence[Line], dashed: Sequence[Line], guide: Line, label: str, path: str | None, marks: Sequence[Line] = ()
+    lines: Sequence[Line],
+    dashed: Sequence[Line],
+    guide: Line,
+    label: str,
+    path: str | None,
+    ax: OnAxes | None,
+    marks: Sequence[Line] = (),
 ) -> Figure:
     names, used = {"--": "predicted from a fit", "-.": "predicted, with average"}, {line.style for line in dashed}
     key = [Line([], [], name, BLACK, style, 1.0) for style, name in names.items() if style in used]
@@ -68,7 +83,7 @@ def _drawn(
         if text in {k.label for k in marks}
     ]
     panel = Panel([guide, *dashed, *lines, *marks], "batch size", label, "log2", "log2", legend="none")
-    return chart([panel], path, (5.5, 3.8), [*lines, *key, guide])
+    return chart([panel], path, (5.5, 3.8), [*lines, *key, guide], ax=ax)
 
 
 def colors(curves: Sequence[Curve]) -> list[str]:

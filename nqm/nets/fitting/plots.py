@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...show.chart import BLACK, GREY, PALETTE, Figure, Line, Panel, chart, wrap
+from ...show.chart import BLACK, GREY, PALETTE, Figure, Line, OnAxes, Panel, chart, wrap
 
 if TYPE_CHECKING:
     from .model import Fit
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .validation import Check
 
 
-def plot_fit(fit: Fit, path: str | None = None) -> Figure:
+def plot_fit(fit: Fit, path: str | None = None, *, ax: OnAxes | None = None) -> Figure:
     """Plot the cumulative shares of signal and noise over curvature, and the noise along the largest curvatures."""
     lines = []
     for name, measure, color in (("signal", fit.signal, PALETTE[0]), ("noise", fit.noise, PALETTE[1])):
@@ -29,19 +29,19 @@ def plot_fit(fit: Fit, path: str | None = None) -> Figure:
     straight = Line(h, level * h**slope, f"slope {slope:.2f}", GREY, "--", 1.0)
     shares = Panel(lines, "curvature", "share below", "log", "linear", "signal and noise")
     against = Panel([along, straight], "curvature h", "noise variance c", "log", "log", "C against H")
-    return chart([shares, against], path)
+    return chart([shares, against], path, ax=ax)
 
 
-def plot_prediction(prediction: Prediction, path: str | None = None) -> Figure:
+def plot_prediction(prediction: Prediction, path: str | None = None, *, ax: OnAxes | None = None) -> Figure:
     """Plot the predicted loss over steps, with its interval."""
     steps = np.maximum(prediction.steps, 0.5)  # step 0 on a log axis
     ends = (prediction.low, prediction.high) if np.isfinite(prediction.high).all() else None
     line = Line(steps, prediction.loss, "predicted", BLACK, spread=ends)
     title = wrap(f"{prediction.run.optimizer}, B = {prediction.run.batch_size:g}", 44)
-    return chart([Panel([line], "step", "training loss", "log", "log", title)], path)
+    return chart([Panel([line], "step", "training loss", "log", "log", title)], path, ax=ax)
 
 
-def plot_check(check: Check, path: str | None = None) -> Figure:
+def plot_check(check: Check, path: str | None = None, *, ax: OnAxes | None = None) -> Figure:
     """Plot predicted (lines) and real losses (points) over steps, and the errors over lr x steps x curvature."""
     over, errors = [], []
     for i, row in enumerate(check.rows):
@@ -53,4 +53,4 @@ def plot_check(check: Check, path: str | None = None) -> Figure:
         over.append(Line(run.steps, run.loss, name, color, style="", marker="o", spread=run.stderr))
     losses = Panel(over, "step", "training loss", "log", "log", "predicted (lines) and trained (points)", "none")
     shares = Panel(errors, "lr x steps x curvature", "error, %", "log", "log", "", "none")
-    return chart([losses, shares], path, key=[line for line in over if line.label], size=(7.2, 4.6))
+    return chart([losses, shares], path, key=[line for line in over if line.label], size=(7.2, 4.6), ax=ax)
