@@ -269,15 +269,17 @@ def _fitted_to(found: Forecast) -> str:
 
 
 def _default_file() -> str:
-    """The default file of a forecast. It is refused if it exists and is not a forecast."""
+    """The default file of a forecast. It is refused if it exists and is not a forecast that this version reads."""
     from ..logs import Forecast
+    from ..logs.saving import is_forecast
 
     path = Path(DEFAULT_FORECAST)
     if path.is_file():
         try:
             Forecast.load(path)
         except Wrong:
-            raise Wrong(f"{str(path)!r} exists and is not a forecast; name another file", argument="out") from None
+            kind = "a forecast of another version of nqm, or damaged" if is_forecast(path) else "not a forecast"
+            raise Wrong(f"{str(path)!r} exists and is {kind}; name another file with --out", argument="out") from None
     with about_option({None: "out"}):
         options.check_writable(path)
     return str(path)

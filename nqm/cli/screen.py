@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import click
 
 from ..show.layout import wrapped
+from .spelling import as_options
 
 NARROWEST_SCREEN = 20  # Some terminals say that they have 0 or 1 columns.
 
@@ -22,9 +23,9 @@ def screen_width(err: bool = False) -> float:
 
 
 def say(text: str, err: bool = False) -> None:
-    """Print text. What does not fit a line goes on below its beginning, and behind the dash of a remark."""
+    """Print text with options for arguments. What does not fit a line goes on below its beginning, and behind a dash."""
     width = screen_width(err)
-    for line in text.split("\n"):
+    for line in as_options(text).split("\n"):
         margin = re.match(r" *(- )?", line)
         indent = " " * margin.end() if margin else ""
         click.echo("\n".join(wrapped(line, width, indent)), err=err)

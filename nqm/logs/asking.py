@@ -44,7 +44,8 @@ def asked(
     size: Array | float | None = None if batch_size is None else check_batch_size(batch_size)
     if isinstance(lr, Log):
         rates, times = lr.rates, _times(lr.step, steps)
-        if size is None and lr.batch_size is not None:
+        # Without batch sizes in the logs of the forecast, that of this log cannot be compared with theirs.
+        if size is None and lr.batch_size is not None and forecast.batch_size is not None:
             size = sizes_of(lr, 1.0)
     elif isinstance(lr, Schedule):
         rates, times, size = _scheduled(forecast, lr, steps, peak, size)

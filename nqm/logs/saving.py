@@ -19,7 +19,8 @@ from .log import Log
 if TYPE_CHECKING:
     from .forecasting import Forecast
 
-FORECAST_FORMAT = "nqm forecast 1"
+FORECAST_NAME = "nqm forecast"
+FORECAST_FORMAT = f"{FORECAST_NAME} 1"
 
 
 def as_dict(forecast: Forecast) -> dict[str, Any]:
@@ -41,9 +42,15 @@ def read_json(path: str | Path) -> Mapping[str, Any]:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise Wrong(f"{path} is no forecast: {error}; write one with nqm forecast fit", argument="path") from None
-    if not isinstance(data, dict) or data.get("format") != FORECAST_FORMAT:
-        raise Wrong(f"{path} is no forecast; write one with nqm forecast fit LOGS --out {path}", argument="path")
-    return data
+    found = data.get("format") if isinstance(data, dict) else None
+    if found == FORECAST_FORMAT:
+        return data
+    if isinstance(found, str) and found.startswith(FORECAST_NAME):
+        other = f"{path} is a forecast of another version of nqm: its format is {found!r}, this version reads {FORECAST_FORMAT!r}"
+        raise Wrong(
+            f"{other}; fit its logs again with nqm forecast fit, and name a new file with --out", argument="path"
+        )
+    raise Wrong(f"{path} is no forecast; nqm forecast fit LOGS writes one", argument="path")
 
 
 def parts_of(data: Mapping[str, Any]) -> tuple[tuple[Log, ...], Fitted, float | None, tuple[str, ...]]:
@@ -69,9 +76,9 @@ def parts_of(data: Mapping[str, Any]) -> tuple[tuple[Log, ...], Fitted, float | 
 
 
 def is_forecast(path: str | Path) -> bool:
-    """Whether `Forecast.save` wrote a file, by its beginning."""
+    """Whether `Forecast.save` wrote a file, of this version or another, by its beginning."""
     try:
         with Path(path).open(encoding="utf-8") as file:
-            return f'"format": "{FORECAST_FORMAT}"' in file.read(1000)
+            return f'"format": "{FORECAST_NAME} ' in file.read(1000)
     except (OSError, UnicodeDecodeError):
         return False

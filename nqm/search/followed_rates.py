@@ -19,7 +19,7 @@ from ..problems.base import MAX_STEPS, Problem
 from ..types import Array
 from .answer import Goal, Tuned
 from .chain import split
-from .exact.losses import CEILING
+from .exact.losses import CEILING, log_loss
 from .followed import FollowedTuner
 from .rates import RateFamily, Rates, levels
 
@@ -112,7 +112,7 @@ class FollowedRates(RateFamily):
         top = float(np.log(found.rates.max())) + RATES.above
         for _ in range(RATES.horizons):
             found = self._descend(found._replace(steps=T), top)
-            at = math.log(found.loss)
+            at = log_loss(found.loss).item()
             if at <= goal:
                 reached, hi = found, T
             else:
@@ -120,7 +120,7 @@ class FollowedRates(RateFamily):
             if 0 <= goal - at < RATES.close or hi - lo <= 1:
                 break
             further = T + max(1, int(RATES.stretch * T))
-            longer = math.log(self._losses(found._replace(steps=further), found.rates[None], found.u[None])[0])
+            longer = log_loss(self._losses(found._replace(steps=further), found.rates[None], found.u[None])[0]).item()
             slope = min(-0.1, (longer - at) / math.log(further / T))
             move = np.clip((goal - RATES.close / 2 - at) / slope, -RATES.furthest, RATES.furthest)
             T = int(np.clip(round(T * math.exp(move)), lo + 1, max(hi - 1, lo + 1)))

@@ -18,7 +18,7 @@ from ..problems.base import MAX_STEPS, Problem
 from ..types import Array
 from .answer import Goal, Tuned
 from .chain import Chain, split
-from .exact.losses import CEILING
+from .exact.losses import CEILING, log_loss
 from .exact.tuning import Tuner
 from .settings import RATE_SETTINGS
 
@@ -178,7 +178,7 @@ class RateSearch(RateFamily):
         lo, hi = len(found.rates) - 1, MAX_STEPS
         for turn in range(RATE_SETTINGS.horizons):
             found = self._descend(found._replace(steps=T), RATE_SETTINGS.good)
-            at = math.log(found.loss)
+            at = log_loss(found.loss).item()
             if at <= goal:
                 reached, hi = found, T
             else:
@@ -186,7 +186,8 @@ class RateSearch(RateFamily):
             if (0 <= goal - at < close) or hi - lo <= 1:
                 break
             further = T + max(1, int(RATE_SETTINGS.stretch * T))
-            slope = (math.log(self._loss(found._replace(steps=further), self.nodes)) - at) / math.log(further / T)
+            longer = log_loss(self._loss(found._replace(steps=further), self.nodes)).item()
+            slope = (longer - at) / math.log(further / T)
             move = (goal - close / 2 - at) / min(slope, RATE_SETTINGS.flattest)
             guess = T * math.exp(np.clip(move, -RATE_SETTINGS.furthest, RATE_SETTINGS.furthest))
             if (turn + 1) % RATE_SETTINGS.bisect == 0 and hi < MAX_STEPS:
@@ -213,7 +214,10 @@ class RateSearch(RateFamily):
             if shorter.loss > target:
                 cut /= RATE_SETTINGS.cut_shrink
             else:
-                found, cut = shorter, max(cut, RATE_SETTINGS.cut_share * math.log(target / shorter.loss))
+                found, cut = (
+                    shorter,
+                    max(cut, RATE_SETTINGS.cut_share * (math.log(target) - log_loss(shorter.loss).item())),
+                )
         return found
 
     def _chain(self, at: Rates, problem: Problem | None = None) -> Chain:

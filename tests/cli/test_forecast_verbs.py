@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli.shell import BROKEN, call, strict, told, told_without_output
+from cli.shell import BROKEN, ROOT, call, strict, told, told_without_output
 
 from nqm.cli import main
 from nqm.cli.forecast_shared import remarks_of
@@ -358,11 +358,66 @@ def test_wrong_calls_get_one_sentence(args: tuple[str, ...], part: str, here: Pa
     assert part in told(call("forecast", *args))
 
 
+def test_a_forecast_of_another_version_is_not_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "tests").joinpath("cli", "shell.py").read_text()  # any text that is not JSON
+    Path("other.json").write_text(text)
+    Path("forecast.json").write_text('{\n  "format": "nqm forecast 0",\n  "theta": []\n}')
+    for args in (("show",), ("predict", "--schedule", WSD)):
+        sentence = told(call("forecast", args[0], "forecast.json", *args[1:]))
+        assert "forecast.json is a forecast of another version of nqm: its format is 'nqm forecast 0'" in sentence
+        assert "name a new file with --out" in sentence
+        assert "no forecast" not in sentence
+    assert "exists and is a forecast of another version of nqm, or damaged; name another" in told(call(*FIT))
+    assert Path("forecast.json").read_text().startswith('{\n  "format": "nqm forecast 0"')
+    told_of_text = told(call("forecast", "show", "other.json"))
+    assert "other.json is no forecast" in told_of_text
+    assert "--out other.json" not in told_of_text
+    assert "give it as --forecast" in told(call("spectrum", "forecast.json"))
+
+
+def test_a_log_may_have_a_batch_size_that_the_forecast_lacks(here: Path, tmp_path: Path) -> None:
+    header, *lines = (here / "run.csv").read_text().splitlines()
+    (tmp_path / "sized.csv").write_text("\n".join([f"{header},batch_size", *(f"{line},512" for line in lines)]) + "\n")
+    with_size = call("forecast", "predict", "forecast.json", "--log", tmp_path / "sized.csv", "--csv", "-")
+    assert with_size.exit_code == 0, with_size.output
+    assert with_size.stdout == call("forecast", "predict", "forecast.json", "--log", "run.csv", "--csv", "-").stdout
+    other = ("forecast", "predict", "forecast.json", "--log", "run.csv", "-b", 512)
+    assert "Invalid value for '--batch-size'" in told(call(*other))
+
+
+@pytest.mark.parametrize(
+    ("columns", "args", "said"),
+    [
+        ("epoch,loss,lr", (), "name it: --map step=NAME, or tokens=NAME or examples=NAME; its columns are"),
+        ("step,quality,lr", (), "name it: --map loss=NAME; its columns are"),
+        ("step,loss,speed", (), "name its column, --map lr=NAME, or give the schedule and its peak, such as "
+         "--schedule 'warmup(2160) + cosine(21840, end=0.1)' --peak 3e-4; its columns are"),
+    ],
+)  # fmt: skip
+def test_sentences_speak_of_options(columns: str, args: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    rows = "".join(f"{t},{3 + 1 / t:.4f},0.1\n" for t in range(1, 40))
+    (tmp_path / "log.csv").write_text(f"{columns}\n{rows}")
+    assert said in told(call("forecast", "fit", tmp_path / "log.csv", *args, "--out", tmp_path / "f.json"))
+
+
+def test_remarks_speak_of_options(tmp_path: Path) -> None:
+    rows = "".join(f"{t},{3 + 1 / t:.4f},{3.1 + 1 / t:.4f},0.1\n" for t in [*range(1, 40), *range(1, 60)])
+    (tmp_path / "log.csv").write_text(f"step,train_loss,val_loss,lr\n{rows}")
+    result = call("forecast", "fit", tmp_path / "log.csv", "--out", tmp_path / "f.json")
+    assert result.exit_code == 0, result.output
+    assert "the training losses are used, and --map loss='val_loss' takes the other" in result.stdout
+    assert "if a column tells them apart, name it: --map run=NAME" in result.stdout
+    assert "Say --optimizer if it is another" in result.stdout
+    assert "= " not in result.stdout.replace("R2 = ", "")
+    assert "columns=" not in result.stdout
+
+
 def test_a_wrong_out_is_refused_before_logs_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nqm.logs.read_logs", None)  # Calling it would be an error of another kind.
     monkeypatch.chdir(tmp_path)
     Path("forecast.json").write_text('{"mine": 1}')
-    sentence = "Invalid value for '--out': 'forecast.json' exists and is not a forecast; name another file"
+    sentence = "Invalid value for '--out': 'forecast.json' exists and is not a forecast; name another file with --out"
     assert sentence in told(call(*FIT))
     assert Path("forecast.json").read_text() == '{"mine": 1}'
     Path("forecast.json").unlink()

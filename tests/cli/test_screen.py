@@ -107,7 +107,7 @@ UNSHOWN: dict[str, dict[str, str]] = {
     "forecast check": {"outlooks": CURVE},
     "forecast plot": {"lines": CURVE},
     "forecast best": {"lr": CURVE, "lengths": "lengths of the pieces, which --as text has"},
-    "forecast batch": dict.fromkeys(("steps", "batch_size", "low", "high"), CURVE),
+    "forecast batch": dict.fromkeys(("steps", "batch_size"), CURVE),
     "lab run": {"study": INPUT, "table[].seeds": INPUT, "table[].arrived": "seeds, unless a message says otherwise",
                 "workers": "said where the time is known"},
     "lab salvage": {"lost": "said where it is not 0", "saved.studies": "trials are what counts"},

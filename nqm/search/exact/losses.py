@@ -14,11 +14,12 @@ from .minimise import Basin, minimise
 from .settings import SETTINGS, Effort
 
 CEILING = 1e100  # The loss of a setting that overflowed counts as this.
+LEAST = 5e-324  # The loss of a setting that became 0 counts as this, the smallest number above 0.
 
 
-def log_loss(loss: Array) -> Array:
+def log_loss(loss: Array | float) -> Array:
     """The logs of losses, which searches minimise; finite also for a loss that is 0, NaN or infinite."""
-    return np.log(np.fmin(np.fmax(np.where(np.isnan(loss), CEILING, loss), 1e-300), CEILING))
+    return np.log(np.fmin(np.fmax(np.where(np.isnan(loss), CEILING, loss), LEAST), CEILING))
 
 
 class Scan(Generic[O]):

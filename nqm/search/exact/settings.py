@@ -118,6 +118,9 @@ class SearchSettings:
     land_slope: float = 1.5
     """A setting is expected to land at a distance, in log steps, of this many times the log of its loss over the
     target. With half and twice as much all of 57 answers were the same, for 0.96 and 0.99 times the CPU time."""
+    land_flat: float = 1e-6
+    """Where the log of the loss changes by less than this between two trial steps, such as on a loss that has become 0 or
+    lies just below the target for long, the next trial step is twice as far away."""
     land_bisect: int = 3
     """One in this many trial steps bisects the bracket, the others take false position. With 2 and 6 all of 57
     answers were the same."""

@@ -254,7 +254,7 @@ def land(loss: Callable[[int], float], target: float, T: int, within: float = 0.
     If loss(T) is above the target, T and that loss. Otherwise steps that a slope of log loss over log time asks for bracket
     t, and false position and bisection in turn find it.
     """
-    goal, seen, turn = math.log(target), {}, 0
+    goal, seen, turn, least = math.log(target), {}, 0, 1
 
     def height(t: int) -> float:
         seen[t] = loss(t)
@@ -262,7 +262,8 @@ def land(loss: Callable[[int], float], target: float, T: int, within: float = 0.
 
     lo, at_lo, hi, at_hi = 0, math.inf, T, height(T)
     while lo == 0 and hi > 1 and at_hi <= 0:
-        at = height(t := max(1, hi - max(1, math.ceil(SETTINGS.land_slope * hi * -at_hi))))
+        at = height(t := max(1, hi - max(least, math.ceil(SETTINGS.land_slope * hi * -at_hi))))
+        least = 2 * least if at - at_hi < SETTINGS.land_flat else 1
         lo, at_lo, hi, at_hi = (t, at, hi, at_hi) if at > 0 else (lo, at_lo, t, at)
     while at_hi <= 0 and hi - lo > max(1, within * hi):
         turn += 1

@@ -106,6 +106,32 @@ def test_landing_finds_a_crossing_below(begin: int) -> None:
     assert (step, loss) == (100, 1.0)
 
 
+@pytest.mark.parametrize("loss", [0.0, 5e-324, 1.0 - 1e-13])
+def test_landing_leaves_a_loss_that_stays_just_below_the_target_quickly(loss: float) -> None:
+    """Such as a loss that has become 0 without noise, or the noise floor of a setting."""
+    seen = []
+
+    def course(t: int) -> float:
+        seen.append(t)
+        return loss if t >= 1_656_538 else 2.0
+
+    target = 1.0 if loss > 0.5 else 5e-324
+    assert land(course, target, 10**9) == (1_656_538, loss)
+    assert len(seen) < 200
+
+
+@pytest.mark.parametrize("target", [1e-290, 1e-300, 1e-310])
+@pytest.mark.parametrize("optimizer", [SGD(), HeavyBall()])
+def test_a_target_at_the_end_of_the_numbers_is_tuned(optimizer: SGD | HeavyBall, target: float) -> None:
+    """Without noise the least curvature decides: each step takes a constant factor off the loss, so steps go as the log."""
+    problem = Quadratic(Spectrum.power_law(100))
+    found, near = (tune(problem, optimizer, math.inf, target=t) for t in (target, 1e-150))
+    assert found.steps is not None
+    assert near.steps is not None
+    assert problem.run(found.optimizer, math.inf, found.steps).loss[-1] <= target
+    assert found.steps / near.steps == pytest.approx(math.log(target) / math.log(1e-150), rel=0.05)
+
+
 def test_landing_stays_where_the_loss_is_above_the_target() -> None:
     assert land(lambda t: 100.0 / t, 1.0, 50) == (50, 2.0)
 
