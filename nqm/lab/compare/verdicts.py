@@ -113,9 +113,8 @@ def verdict_of(*parts: bool | None) -> Verdict:
 
 def undecided(says: str, told: str, curves: Sequence[Curve], batch_sizes: Array | None = None) -> Finding | None:
     """The finding if it is not decided because of the cells that it rests on: those at some batch sizes, or all."""
-    if not all(curve.certain for curve in curves):
-        return Finding(says, f"{told}: {ONE_SEARCH}", Verdict.open)
     doubts = [doubt for curve in curves for doubt in curve.doubts(batch_sizes)]
+    doubts = doubts or [ONE_SEARCH] * (not all(curve.certain for curve in curves))
     return Finding(says, f"{told}: {'; '.join(doubts)}", Verdict.open) if doubts else None
 
 
