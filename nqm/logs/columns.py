@@ -40,7 +40,10 @@ LOSS_NAMES = (
 TRAINING_WORDS = frozenset({"train", "training", "trainer"})
 VALIDATION_WORDS = frozenset({"val", "valid", "validation", "eval", "evaluation", "test", "dev", "heldout"})
 SMOOTH_WORDS = frozenset({"smooth", "smoothed", "ema", "avg", "average", "averaged", "running"})
-OTHER_RATE_WORDS = frozenset({"mult", "multiplier", "scale", "base", "peak", "max", "min", "init", "initial", "final"})
+MOMENTUM_WORDS = frozenset({"momentum", "beta1"})
+OTHER_RATE_WORDS = frozenset(
+    {"momentum", "beta1", "mult", "multiplier", "scale", "base", "peak", "max", "min", "init", "initial", "final"}
+)
 """Words that make the name of a learning rate that of something else: a bound or a factor."""
 
 
@@ -148,6 +151,11 @@ def is_rate(name: str) -> bool:
     plain = plain_name(name)
     words = set(plain.split("_"))
     return bool(re.search(r"(^|_)(lr|learning_rate)(_|$)", plain)) and not words & OTHER_RATE_WORDS
+
+
+def momentum_columns(sheet: Sheet) -> list[str]:
+    """The columns of a momentum, such as those that Lightning's monitor of learning rates logs."""
+    return [name for name in sheet.columns if set(plain_name(name).split("_")) & MOMENTUM_WORDS]
 
 
 def _first(sheet: Sheet, names: Sequence[str]) -> str | None:

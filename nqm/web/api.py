@@ -209,22 +209,28 @@ def _fitted(fit: Fit) -> dict[str, object]:
 
 def outlook(
     problem: Given, schedule: PlannedSchedule | None, peak: float | None, batch_size: float | None, best: int | None,
-    brief: bool, file: bool,
+    extrapolate: bool, brief: bool, file: bool,
 ) -> Answer:  # fmt: skip
     """Logged losses beside those of the law that was fitted to them, a run that was not made, and the best one.
 
     ``peak`` is the rate that a schedule multiplies, and the largest rate of the best one. ``brief`` omits the logs, which stay
-    the same while a schedule moves. ``file`` adds the forecast as its file has it.
+    the same while a schedule moves. ``file`` adds the forecast as its file has it. Beyond the reach of the logs a run has no interval
+    (``low`` and ``high`` are null, and ``beyond`` says why) and no best schedule, unless ``extrapolate`` asks for them.
     """
     found = problem.spectrum.forecast
     if found is None:
         raise Wrong("open a log of training first: a CSV, or a trainer_state.json", argument="spectrum")
-    planned = None if schedule is None else found.predict(schedule.schedule, peak=peak, batch_size=batch_size)
+    planned = (
+        None
+        if schedule is None
+        else found.predict(schedule.schedule, peak=peak, batch_size=batch_size, extrapolate=extrapolate)
+    )
     runs = [] if brief else [_measured(found, log) for log in found.logs]
-    chosen = None if best is None else _told(found.optimal_schedule(best, peak, batch_size=batch_size).outlook)
+    plan = None if best is None else found.optimal_schedule(best, peak, batch_size=batch_size, extrapolate=extrapolate)
+    chosen = plan and _told(plan.outlook)
     return {
         "runs": runs, "planned": planned and _told(planned), "best": chosen, "error": found.error, "peak": found.peaks[1],
-        "warmup": found.warmup, "batch_size": number(found.batch_size),
+        "noise": found.noise if found.noisy else None, "warmup": found.warmup, "batch_size": number(found.batch_size),
         "remarks": [*found.remarks, *found.undecided], "optimizer": found.optimizer,
         "file": problem.spectrum.content if file else None, "method": "law",
     }  # fmt: skip
@@ -243,7 +249,7 @@ def _told(run: Outlook) -> Answer:
     rates = np.asarray(run.rates)[np.maximum(np.asarray(run.steps, dtype=int)[which] - 1, 0)]
     columns = {"steps": run.steps, "loss": run.loss, "low": run.low, "high": run.high}
     told = {name: numbers(np.asarray(column)[which]) for name, column in columns.items()}
-    return {**told, "rates": numbers(rates), "message": run.sentence}
+    return {**told, "rates": numbers(rates), "message": run.sentence, "beyond": list(run.beyond)}
 
 
 def _thinned(size: int) -> Array:

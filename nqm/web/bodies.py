@@ -190,7 +190,7 @@ BODIES: dict[str, ObjectValue] = {
     "spectrum": ObjectValue(as_it_is),
     "outlook": ObjectValue({
         **as_it_is, **planned, "peak": Field(positive, None), "batch_size": Field(batch_size, None), "best": horizon,
-        "brief": Field(FLAG, False), "file": Field(FLAG, False),
+        "extrapolate": Field(FLAG, False), "brief": Field(FLAG, False), "file": Field(FLAG, False),
     }),
     "batch": ObjectValue({
         "noise_scale": Field(scale), "low": Field(scale, None), "high": Field(scale, None),

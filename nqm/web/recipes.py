@@ -113,6 +113,8 @@ def _outlook(values: Mapping[str, Any]) -> dict[str, str]:
     else:
         asked, verb, call = {}, "plot", ""
     written = [_written(key, value) for key, value in asked.items()]
+    if call and values["extrapolate"]:
+        written.append((["--extrapolate"], "extrapolate=True"))
     first, *rest = [argument for _, argument in written] or [""]
     options = [word for option, _ in written for word in option]
     words = ["nqm", "forecast", verb, name, *options, *["--json"] * bool(call)]

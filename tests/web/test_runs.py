@@ -258,3 +258,19 @@ def test_a_next_run_is_better_than_the_logs_only_outside_its_interval(open_page)
     assert seen == {True, False}
     page.set("#setting-lr-0-text", "1")
     assert "there is no interval" in page.text("#headline")
+
+
+def test_beyond_the_reach_of_the_logs_there_is_no_interval_and_no_best_run(opened: dict) -> None:
+    problem = {"spectrum": {"upload": opened["id"]}}
+    far = post("outlook", problem=problem, schedule="cosine(30000)", peak=1.0)
+    assert set(far["planned"]["low"]) == set(far["planned"]["high"]) == {None}
+    assert "3,333 times the largest of the logs" in far["planned"]["beyond"][0]
+    asked = post("outlook", problem=problem, schedule="cosine(30000)", peak=1.0, extrapolate=True)
+    assert asked["planned"]["low"][-1] < asked["planned"]["loss"][-1]
+    assert asked["planned"]["beyond"] == []
+    assert "--extrapolate" in asked["command"]
+    assert "extrapolate=True" in asked["python"]
+    body = json.dumps({"problem": problem, "best": 24_000, "peak": 1.0}).encode()
+    status, content = respond("outlook", body)
+    assert status == 422
+    assert "ask for at most 0.0009, or extrapolate" in json.loads(content)["error"]
