@@ -352,19 +352,24 @@ def check(
     rates: list[float], steps: int, seeds: int, store: str | None, out: str | None, sink: Sink,
 ) -> None:  # fmt: skip
     """Train the network from its checkpoint with several settings and seeds, and compare the losses with the predictions."""
+    from ..nets.fitting.model import Fit
+    from ..nets.fitting.stepwise import check_metric, in_metric
     from ..optimizers.base import require_set
 
+    given = Fit.load(path) if path else None
     for optimizer in optimizers:  # What is wrong with a setting is said before torch is imported and a network trained.
         require_set(optimizer, "check")
-        if not optimizer.linear:
-            others = "SGD, HeavyBall, Nesterov and averages of them"
-            raise Wrong(f"{optimizer} is not linear, so its loss is not predicted; check {others}", "optimizers")
+        if given is not None:
+            check_metric(given, optimizer)
+        elif not optimizer.linear:
+            told = f"{optimizer} is not linear, so its loss is not predicted"
+            if in_metric(optimizer):
+                made = f"nqm fit {source.workload} --optimizer '{optimizer}' -b 64 --out FILE"
+                raise Wrong(f"{told} without --fit FILE in its metric, which {made} makes", "optimizers")
+            raise Wrong(f"{told}; check SGD, HeavyBall, Nesterov and averages of them", "optimizers")
     for size in batch_sizes:
         if size < 1 or not (math.isinf(size) or size == int(size)):
             raise Wrong(f"training needs whole batch sizes, or inf for full gradients, got {size:g}", "batch_sizes")
-    from ..nets.fitting.model import Fit
-
-    given = Fit.load(path) if path else None
     from ..nets.fitting.probing import fit as fit_network
     from ..nets.fitting.validation import CHECKED_STEPS, kept_in, settings
     from ..nets.fitting.validation import check as run
@@ -430,5 +435,4 @@ def _show_check(check: Check) -> None:
         say("nothing was predicted: every setting is outside the stable region of the measured curvature")
         return
     horizon = check.horizon()
-    far = f"{horizon.within_2:.3g}, and within 5% up to {horizon.within_5:.3g}"
-    say(f"within 2% up to lr x steps x curvature = {far}")
+    say(f"in lr x steps x curvature, predictions {horizon.held()} in the median")

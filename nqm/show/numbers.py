@@ -58,11 +58,13 @@ def spelled(values: Iterable[float], digits: int = 3) -> str:
 
 
 def percent(share: float) -> str:
-    """A fraction as a percentage to two digits; from 10 on it is given as a multiple.
+    """A fraction as a percentage to two digits; from 10 on it is given as a multiple, and NaN is not known.
 
-    >>> percent(0.0468), percent(0.3), percent(0.00109), percent(0.9956), percent(1.234), percent(6.4e7)
-    ('4.7%', '30%', '0.11%', '100%', '123%', '6.4e+07 times')
+    >>> percent(0.0468), percent(0.3), percent(0.00109), percent(0.9956), percent(1.234), percent(6.4e7), percent(math.nan)
+    ('4.7%', '30%', '0.11%', '100%', '123%', '6.4e+07 times', 'unknown')
     """
+    if math.isnan(share):
+        return "unknown"
     if share >= 10:
         return f"{share:.2g} times"
     return f"{100 * share:.0f}%" if share >= 0.995 else f"{100 * share:.2g}%"

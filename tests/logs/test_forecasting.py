@@ -265,7 +265,9 @@ def test_damaged_files_are_refused(damage: Any, sized: Forecast, tmp_path: Path)
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe\x00", b"[1]", b"{}", b'{"format": "nqm forecast 0"}', b"3"])
 def test_other_files_are_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "other.json").write_bytes(content)
-    with pytest.raises(Wrong, match=r"other\.json is (no forecast|a forecast of another version).*nqm forecast fit") as error:
+    with pytest.raises(
+        Wrong, match=r"other\.json is (no forecast|a forecast of another version).*nqm forecast fit"
+    ) as error:
         Forecast.load(tmp_path / "other.json")
     assert error.value.argument == "path"
 

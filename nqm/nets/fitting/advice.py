@@ -30,7 +30,7 @@ from ..estimates import Estimate, bootstrap
 from ..natural import as_trained
 from .arrivals import FARTHEST_RATE, Arrivals, arrivals_of, decayed_steps, problem_at, quadratic_at
 from .hits import FirstHits, end_of_band, steps_or_more
-from .prediction import horizon_of, predict
+from .prediction import predict
 from .stepwise import check_metric, family_in_metric, in_metric
 
 if TYPE_CHECKING:
@@ -260,7 +260,8 @@ def _sentences(fit: Fit, advice: Advice) -> Iterator[str]:
         )
     yield from _about_critical(advice)
     yield from _savings(advice)
-    yield _how_sure(fit, advice, best)
+    if sure := _how_sure(fit, advice, best):
+        yield sure
 
 
 def _order(row: Mapping[str, object]) -> tuple[float, float]:
@@ -321,20 +322,11 @@ def _against(name: str, steps: float | None, base: float, plain: str) -> str:
 
 
 def _how_sure(fit: Fit, advice: Advice, best: FirstHits) -> str:
-    """How far the fit was found accurate, and what its error does to the steps."""
-    ahead = predict(fit, best.optimizer, best.batch_size, [0, math.ceil(best.steps)])
-    reach = float(ahead.reach[-1])
-    said = [horizon_of(fit).sentence(reach)]
+    """What the interval of the steps rests on."""
+    said = list(predict(fit, best.optimizer, best.batch_size, [0, math.ceil(best.steps)]).reasons)
     mine = next(one for one, hit in zip(advice.arrivals, advice.hits, strict=True) if hit is best)
     if fit.metric is not None and "lr" in mine.expected.at_bound[advice._here(mine)]:
         said.append(
             f"its learning rate is at the end of what is tried, {FARTHEST_RATE:g} times that of the fit or an {FARTHEST_RATE:g}th"
         )
-    low, high = advice.low, advice.high
-    assert low is not None
-    assert high is not None
-    end = f"{high:,.0f}" if math.isfinite(high) else "an unknown number of"
-    said.append(
-        f"with the error that the fit allows for, four of five trainings arrive after {low:,.0f} to {end} steps"
-    )
     return "; ".join(said)

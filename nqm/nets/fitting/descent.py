@@ -69,6 +69,7 @@ LEAST_KEPT = 0.25  # least share of its gradient that the signal keeps; networks
 PULL = 0.1
 """Share of the way that curvature goes in a step to that of the present loss. All at once, the noise of a fresh ResNet8, whose
 curvature grows by a factor of 48 while its loss falls by a quarter, made its predicted loss swing between 1.6 and 5."""
+NOISELESS = 1e-5  # A noise scale below this is rounding: the gradients of all examples are equal.
 NOISE_EVERY = 5
 """Gradient noise and the largest curvature are measured at one in so many of the points at which the loss is computed, and at each
 point of the steps that a braked descent adds, because those travel up to five times as far."""
@@ -206,7 +207,7 @@ def descend(
                 kept.append(t)
                 losses.append(loss)
                 measured = len(kept) % NOISE_EVERY == 0 or (t >= steps and growth > BRAKED)
-                noise.append(total_noise(network, theta) / noisy if measured else math.nan)
+                noise.append(_over(total_noise(network, theta), noisy) if measured else math.nan)
                 if measured:
                     watch(theta, loss)
                 sharpness.append(sharp.growth(theta) if sharp and measured else math.nan)
@@ -274,7 +275,13 @@ def total_noise(network: Network, theta: Tensor | None = None) -> float:
         squares += float(torch.linalg.vector_norm(rows, dtype=torch.float64) ** 2)
         mean += rows.sum(0) / count
     total = float(torch.linalg.vector_norm(mean, dtype=torch.float64) ** 2)
-    return max(squares / count - total, 0.0) * count / max(count - 1, 1)
+    found = max(squares / count - total, 0.0) * count / max(count - 1, 1)
+    return found if found > NOISELESS * total else 0.0
+
+
+def _over(noise: float, first: float) -> float:
+    """Noise over that at the checkpoint; 1 where there is none to begin with."""
+    return noise / first if first > 0 else 1.0
 
 
 def _law(descent: Descent, measured: Array | None) -> ByLoss:

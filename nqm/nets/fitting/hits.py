@@ -93,7 +93,8 @@ class FirstHits(Readable):
     @property
     def early(self) -> float:
         """The first end of the band in which four of five trainings arrive, with the error of the fit."""
-        return max(1.0, math.floor(self.low * self.error[0]))
+        start = self.low * self.error[0]
+        return max(1.0, float(math.floor(start))) if math.isfinite(start) else start
 
     @property
     def late(self) -> float:
@@ -109,8 +110,10 @@ class FirstHits(Readable):
         if math.isinf(self.steps):
             share = np.isfinite(self.hits).mean()
             return f"{share:.0%} of trainings dip below {self.target:g} within {self.most:,} steps, looked at {look}"
-        end = steps_or_more(self.high, self.most)
-        band = f"80% of trainings between {self.low:,.0f} and {end}"
+        end = steps_or_more(self.late, self.most)
+        band = f"80% of trainings between {self.early:,.0f} and {end}"
+        if self.error != (1.0, 1.0):
+            band += ", by their own scatter and the error of the fit"
         taken = f"{self.steps:,.0f} step{'' if self.steps == 1 else 's'}"
         return f"a training's own loss, looked at {look}, first dips below {self.target:g} after {taken} ({band})"
 
@@ -121,8 +124,8 @@ class FirstHits(Readable):
         """Plain numbers, as ``--json`` prints them."""
         return {
             "optimizer": str(self.optimizer), "batch_size": number(self.batch_size), "target": self.target,
-            "cadence": self.cadence, "growth": self.growth, "steps": number(self.steps), "low": number(self.low),
-            "high": number(self.high),
+            "cadence": self.cadence, "growth": self.growth, "steps": number(self.steps), "low": number(self.early),
+            "high": number(self.late),
         }  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from ...engine.spectrum import Spectrum
 from ...optimizers.base import Optimizer, Written, require_set
 from ...problems.base import AnySchedule, check_batch_size, report_steps
 from ...problems.quadratic import Quadratic
-from ...types import Array
+from ...types import Array, Wrong
 from ..estimates import bootstrap
 from ..natural import as_trained
 from .edge import KNOWN_EXCESS, capped, excess
@@ -46,21 +46,28 @@ class Horizon:
 
     own: bool = True  # whether it was measured on the network of the fit itself
 
-    def sentence(self, reach: float, half: float = 0.0) -> str:
-        """How to read a prediction up to lr x steps x curvature = ``reach``, whose interval ends at +``half`` of the loss."""
-        if reach <= self.within_5:
-            level = f"it within {100 * max(0.02 if reach <= self.within_2 else 0.05, half):.2g}%"
-            if half > WIDE:
-                level = f"little: its interval allows for a loss {1 + half:.2g} times as large"
-        else:
-            level = "errors of more than 5%: take what lies past it as a direction, and fit again on the way"
-        far = (
-            f"lr x steps x curvature goes to {reach:.3g}; {self.source} stayed within 2% up to {self.within_2:.3g} and "
-            f"within 5% up to {self.within_5:.3g}"
+    def held(self) -> str:
+        """How far the checks were within 2% and within 5%, in words."""
+        if not self.within_5 > 0:
+            return "were off by more than 5% from the first steps on"
+        if not self.within_2 > 0:
+            return f"stayed within 5% up to {self.within_5:.3g}, and were off by more than 2% from the first steps on"
+        if self.within_2 == self.within_5:
+            return f"stayed within 2% up to {self.within_2:.3g}"
+        return f"stayed within 2% up to {self.within_2:.3g} and within 5% up to {self.within_5:.3g}"
+
+    def sentence(self, reach: float) -> str:
+        """What a prediction up to lr x steps x curvature = ``reach`` rests on; empty for the fit's own test, told elsewhere."""
+        if self.source.startswith(OWN_TEST):
+            return ""
+        far = f"lr x steps x curvature goes to {reach:.3g}; {self.source} {self.held()}"
+        if not self.own:
+            return f"not tested on this network: {far}, which may not hold here"
+        return (
+            far
+            if reach <= self.within_5
+            else f"{far}: take what lies past that as a direction, and fit again on the way"
         )
-        if self.own:
-            return f"{far}, so expect {level}"
-        return f"not tested on this network: {far}, which may not hold here"
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Horizon:
@@ -71,6 +78,7 @@ class Horizon:
         return {"within_2": number(self.within_2), "within_5": number(self.within_5), "source": self.source}
 
 
+OWN_TEST = "the test of this fit"  # how the source of a horizon begins that a fit has from its own test
 USUAL_HORIZON = Horizon(750.0, 750.0, "checks of the built-in workloads, whose descents end at 750,", own=False)
 """The horizon of a fit that has not been checked itself, pooled from the files in docs/checks; a test repeats it."""
 METRIC_HORIZON = Horizon(50.0, 150.0, "checks of AdamW on four workloads, in the median,", own=False)
@@ -79,6 +87,7 @@ KFAC_HORIZON = Horizon(0.9, 2.5, "checks of KFAC, in the median,", own=False)
 """The horizon of K-FAC from a fit in its metric without a test of its own: the shortest of the networks in docs/checks/kfac.csv."""
 PLAIN_HORIZON = Horizon(10.0, 30.0, "checks of the built-in workloads, without a descent,", own=False)
 """The horizon of the plain quadratic, on the workload with the largest errors."""
+MAX_METRIC_STEPS = 10**5  # longest prediction of Adam, AdamW and K-FAC, whose steps are taken one by one in Python
 DIVERGED_PREDICTION = 1e3  # a prediction of Adam says that it diverges from this many times the checkpoint's loss on
 UNKNOWN = dict.fromkeys(("band_signal", "band_noise", "band_edges", "noise_scale", "curvature_noise_scale"))
 """Fields of a `Run` that describe the quadratic's own modes, which a prediction omits."""
@@ -161,11 +170,20 @@ class Prediction(Tabular):
 
     @property
     def message(self) -> str:
-        """How the run ends, and how far to trust it."""
+        """The last loss with its interval, and what that rests on; or why nothing is predicted."""
         if not self.run.outcome.ok:
             return self.run.message
-        half = max(float(self.high[-1] / self.loss[-1]) - 1, 0.0) if self.loss[-1] > 0 else 0.0
-        return "; ".join((self.run.message, self.horizon.sentence(float(self.reach[-1]), half), *self.remarks))
+        low, loss, high = (float(values[-1]) for values in (self.low, self.loss, self.high))
+        end = f"{low:.4g} to {high:.4g}" if math.isfinite(high) else f"{low:.4g} or more"
+        wide = ", which says little" if loss > 0 and high / loss - 1 > WIDE else ""
+        found = f"after {int(self.steps[-1]):,} steps the loss is {loss:.4g} (90% interval {end}{wide})"
+        return "; ".join((found, *self.reasons))
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Sentences on what the interval rests on."""
+        told = self.horizon.sentence(float(self.reach[-1]))
+        return (told, *self.remarks) if told else self.remarks
 
     def to_dict(self) -> dict[str, object]:
         """Plain numbers, as ``--json`` prints them."""
@@ -261,7 +279,7 @@ def _remarks(fit: Fit, prediction: Prediction) -> Iterator[str]:
         errors = np.abs(fit.tested.errors[fine]) if fine.any() else np.ones(1)
         within = f"up to lr x steps x curvature = {fit.tested.reach.max():.3g}"
         off = f"off by {np.median(errors):.1%} in the median and {errors.max():.1%} at worst"
-        yield f"the fit's own test, {within}, found it {off}"
+        yield f"the fit's own test, {within}, found predictions {off}"
         if not fine.all():
             yield f"trainings of that test diverged at {fit.tested.diverged:.3g} of the largest stable learning rate"
     if fit.negative.told:
@@ -289,6 +307,9 @@ def _in_metric(
 ) -> Prediction:  # fmt: skip
     """The prediction of Adam, AdamW or K-FAC, from a fit in their metric; ``sizes`` are as in `_corrected`."""
     size, shown = sizes
+    if times[-1] > MAX_METRIC_STEPS:
+        told = f"a prediction of {times[-1]:,} steps in the metric of {optimizer} takes too long"
+        raise Wrong(f"{told}; ask for at most {MAX_METRIC_STEPS:,} steps", argument="steps")
     course = run_in_metric(fit, optimizer, size, schedule, bent=bent)
     signal, loss, probes, disturbed = course.course(times)
     noise = loss - signal
@@ -338,7 +359,7 @@ def horizon_of(fit: Fit, bent: bool = True) -> Horizon:
         reach = furthest(points, tol)
         return end if reach >= last * (1 - 1e-9) else reach  # the test held as far as it went
 
-    held, source = (within(0.02), within(0.05)), "the test of this fit"
+    held, source = (within(0.02), within(0.05)), OWN_TEST
     return Horizon(*held, f"{source}, continued to the end of its descent," if end in held else source)
 
 

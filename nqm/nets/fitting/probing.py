@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...optimizers.base import Optimizer
 from ...sampling.replicas import check_whole
 from ...show.numbers import brief
 from ...types import Array, Progress, Wrong
@@ -36,7 +37,7 @@ from ..preflight import check_measurable
 from ..rescaled import DiagonalRoot, Rescaled
 from .adam_state import AdamState, Brought, brought_along, metric_of, read_state
 from .budget import give_back, in_small_pieces, planned, together, vectors_in_group
-from .descent import descend, steps_to
+from .descent import NOISELESS, descend, steps_to
 from .kfac_state import KFACState
 from .metric import AdamMetric
 from .model import Fit, Provenance
@@ -52,6 +53,9 @@ SQUARED_EXAMPLES = 512  # number of examples whose gradients are squared for Ada
 ADAM_EPS = 1e-8  # the eps of Adam, which bounds its preconditioner
 RITZ_RESIDUAL = 0.02  # a Ritz vector with a residual below this share of its curvature counts as an eigenvector
 TOP_VECTORS = 16  # number of largest curvatures along which signal and noise are computed exactly
+WITHOUT_NOISE = (
+    "the gradients of all examples are equal, so there is no gradient noise, and the batch size makes no difference"
+)
 TIMED_GRADIENTS = 3  # number of full gradients that are timed, to report the cost of a product
 
 
@@ -120,6 +124,9 @@ def fit(
         check_whole(name, value, least)
     if horizon is not None:
         _check_horizon(horizon, descent)
+    if batch_size is not None and (not isinstance(optimizer, Optimizer) or isinstance(optimizer, KFAC)):
+        only = "an optimizer that starts here, such as AdamW(1e-3), whose second moments depend on it"
+        raise Wrong(f"a fit is for every batch size; batch_size is for {only}", argument="batch_size")
     began, population = perf_counter(), network.examples
     if sample is not None:
         network = sample_of(network, sample, seed)
@@ -176,6 +183,9 @@ def fit(
         budget.group_bytes,
         basis,
     )
+    noiseless = noise.integral(np.ones_like) <= NOISELESS * float(g @ g)
+    if noiseless:
+        noise, signal.top["c"] = replace(noise, weight=np.zeros_like(noise.weight)), np.zeros_like(signal.top["c"])
     start = perf_counter()
     for _ in range(TIMED_GRADIENTS):
         network.gradient()
@@ -192,7 +202,7 @@ def fit(
         products=operator.products, full_gradients=0 if path is None else int(path.steps[-1]), chunk=network.chunk,
         gradient_seconds=gradient, product_cost=alone / made / gradient,
         product_cost_together=(operator.seconds - alone) / max(operator.products - made, 1) / gradient,
-        notes=(*network.notes, *budget.notes, *_told(signal, basis, sampled)), seconds=round(perf_counter() - began, 2),
+        notes=(*network.notes, *budget.notes, *_told(signal, basis, sampled, noiseless)), seconds=round(perf_counter() - began, 2),
     )  # fmt: skip
     nodes = Measure.of([signal.krylov.quadrature()])
     found = Fit(nodes, noise, loss, network.examples, signal.top, density, path, about, sampled=sampled)
@@ -293,14 +303,16 @@ def _without(rows: Tensor, vectors: Tensor, which: Array) -> Tensor:
     return rows
 
 
-def _told(signal: Signal, basis: Store, sampled: Subsample | None) -> Iterator[str]:
-    """What is to be said of where the basis was kept, and of a sample."""
+def _told(signal: Signal, basis: Store, sampled: Subsample | None, noiseless: bool) -> Iterator[str]:
+    """What is to be said of where the basis was kept, of a sample, and of gradients without noise."""
     if basis != "working":
         kept = {"host": "in host memory", "bf16": "in bfloat16", "host-bf16": "in bfloat16 in host memory"}[basis]
         off = f"its vectors are orthonormal to {brief(signal.krylov.error)}"
         yield f"the Lanczos basis was kept {kept}; {off}, by their largest inner product"
     if sampled:
         yield sampled.sentence()
+    if noiseless:
+        yield WITHOUT_NOISE
 
 
 def _tried(few: Network, curvature: str | None, seed: int) -> None:

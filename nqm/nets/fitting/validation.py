@@ -14,7 +14,7 @@ import numpy as np
 from ...engine.readable import Tabular
 from ...engine.run import Run, numbers
 from ...optimizers import EMA, SGD, HeavyBall, Nesterov
-from ...optimizers.base import Optimizer, Written
+from ...optimizers.base import Optimizer, Written, assign
 from ...problems.base import report_steps
 from ...types import Array, Progress, Wrong, part_of
 from ..natural import as_trained
@@ -25,6 +25,7 @@ from ..trees import leaves
 from .model import Fit
 from .plots import plot_check
 from .prediction import Horizon, Prediction, furthest, predict
+from .stepwise import family_in_metric
 from .verifying import check_same
 
 CHECKED_STEPS = (10, 30, 100, 300, 1000)
@@ -151,9 +152,15 @@ class Check(Tabular):
 def settings(
     fit: Fit, rates: Sequence[float] = CHECKED_RATES, batch_sizes: Sequence[float] = CHECKED_BATCH_SIZES
 ) -> list[tuple[Optimizer, float]]:
-    """Four optimizers at each effective learning rate, in multiples of 1 / largest curvature, with batch sizes in turn."""
+    """Four optimizers at each effective learning rate, in multiples of 1 / largest curvature, with batch sizes in turn.
+
+    A fit in the metric of an optimizer has that optimizer alone.
+    """
     found: list[tuple[Optimizer, float]] = []
     top = float(fit.spectrum.h.max())
+    if (own := family_in_metric(fit)) is not None:
+        chosen = [assign(own, ("lr",), float(f"{rate / top:.3g}")) for rate in rates]
+        return [(one, batch_sizes[i % len(batch_sizes)]) for i, one in enumerate(chosen)]
     for i, rate in enumerate(rates):
         lr = float(f"{rate / top:.3g}")
         slow = float(f"{0.1 * lr:.3g}")  # momentum 0.9 makes the effective rate ten times larger
@@ -174,6 +181,9 @@ def check(
     one, because its noise is small and it costs most.
     """
     check_same(network, fit)
+    if fit.metric is not None and fit.metric.step:
+        made = f"this fit continues {fit.metric.optimizer} after {fit.metric.step:,} steps, and a check trains a fresh optimizer"
+        raise Wrong(f"{made}; nqm advise --verify --state FILE trains from the state", argument="fit")
     pairs = settings(fit) if chosen is None else [(as_trained(optimizer), size) for optimizer, size in chosen]
     if not pairs:
         raise Wrong("check needs at least one setting (optimizer, batch size)", argument="chosen")

@@ -165,9 +165,13 @@ def test_what_is_said() -> None:
         "soonest",
         "by first hits the critical size",
         "doubling the batch saves",
-        "four of five trainings arrive",
+        "by their own scatter and the error of the fit",
     ):
         assert phrase in text, phrase
+    advice = one_family()
+    assert f"(80% of trainings between {advice.low:,.0f} and {advice.high:,.0f}, by" in advice.sentences[0]
+    assert text.count("80% of trainings") == 1
+    assert "so expect" not in text
     plain = json.loads(json.dumps(one_family().to_dict()))
     assert plain["critical_by_hits"]["low"] <= plain["critical_by_hits"]["value"] <= plain["critical_by_hits"]["high"]
     assert len(plain["table"]) == 4

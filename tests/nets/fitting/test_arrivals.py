@@ -18,6 +18,7 @@ from nqm.nets.fitting.adaptive import AdaptiveRun, AdaptiveTrainings
 from nqm.nets.fitting.arrivals import FARTHEST_RATE, Arrivals, _tamed, arrivals_of, decayed_steps
 from nqm.nets.fitting.hits import FirstHits
 from nqm.nets.fitting.stepwise import family_in_metric
+from nqm.nets.fitting.validation import check, settings
 from nqm.nets.fitting.verifying import continued, verify
 from nqm.nets.training.loop import Batches
 from nqm.types import Wrong
@@ -165,3 +166,19 @@ def test_the_critical_batch_size_by_hits_is_that_of_a_hyperbola() -> None:
     assert critical.high < 1.3 * critical.low
     late = tuple(FirstHits(SGD(0.1), B, 0.1, 1, np.full(64, np.inf)) for B in sizes)
     assert Arrivals(swept, late).critical_by_hits() is None
+
+
+@pytest.mark.slow
+def test_a_fit_in_a_metric_is_checked_and_bounded() -> None:
+    """A check predicts and trains the fit's own optimizer; and a prediction of a million steps is refused before it begins."""
+    network, found = bent()
+    pairs = settings(found, rates=[0.1], batch_sizes=[8])
+    assert [(type(one).__name__, size) for one, size in pairs] == [("AdamW", 8)]
+    row = check(network, found, [(AdamW(1e-3, beta2=0.99), 8)], steps=[3, 10], seeds=1).rows[0]
+    assert row.prediction.run.outcome.ok
+    assert np.abs(row.error).max() < 0.2
+    with pytest.raises(Wrong, match=r"in the metric of AdamW.* takes too long; ask for at most 100,000 steps"):
+        found.predict(AdamW(1e-3, beta2=0.99), 8, 10**6)
+    continued = replace(found, metric=replace(found.metric, step=50))  # type: ignore[arg-type]
+    with pytest.raises(Wrong, match=r"continues AdamW.* after 50 steps, and a check trains a fresh optimizer"):
+        check(network, continued, pairs)

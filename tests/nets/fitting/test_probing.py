@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import math
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from nqm import EMA, SGD, HeavyBall, LeastSquares, Nesterov, Quadratic, Spectrum
 from nqm.nets.fitting.model import Fit
 from nqm.nets.fitting.probing import fit
+from nqm.nets.natural import KFAC
 from nqm.nets.network import Network
 from nqm.nets.training.loop import Batches, walk
 from nqm.nets.trees import grad, tree_map, vmap
+from nqm.types import Wrong
 
 TIMES = [1, 2, 5, 12, 25]
 REPLICAS = 2_000
@@ -173,3 +177,29 @@ def test_noise_that_follows_the_loss() -> None:
     assert 0.5 < rms(np.array(z)) < 1.6  # fifteen numbers, those of one run alike
     assert np.abs(z).max() < 4
     assert np.abs(fixed).max() > 8
+
+
+@pytest.mark.parametrize("more", [{}, {"descent": 0, "test": False}])
+def test_equal_gradients_have_no_noise(more: dict[str, Any], tmp_path: Path) -> None:
+    """Every example is the same, so the batch size makes no difference, and a sentence says so."""
+    torch.manual_seed(0)
+    x, y = torch.randn(1, 5).repeat(64, 1), torch.full((64,), 1)
+    model = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 3))
+    found = fit(Network(model, F.cross_entropy, (x, y)), **more)
+    assert found.noise_scale.value == found.noise_scale.high == 0
+    assert "the batch size makes no difference" in " ".join(found.provenance.notes)
+    small, large = (found.predict(SGD(0.1), size, 20) for size in (1, math.inf))
+    np.testing.assert_allclose(small.loss, large.loss, rtol=1e-6)
+    assert found.advise(16, 0.9 * found.loss, SGD(), batch_sizes=[16]).steps is not None
+    found.plot()
+    found.save(tmp_path / "fit.json")
+    assert Fit.load(tmp_path / "fit.json").noise_scale.value == 0
+
+
+def test_a_batch_size_belongs_to_an_optimizer_that_starts_here() -> None:
+    network = Network(nn.Linear(3, 2), F.cross_entropy, (torch.randn(8, 3), torch.zeros(8, dtype=torch.int64)))
+    for optimizer in (None, torch.optim.AdamW(network.model.parameters()), KFAC()):
+        with pytest.raises(
+            Wrong, match=r"a fit is for every batch size; batch_size is for an optimizer that starts here"
+        ):
+            fit(network, optimizer=optimizer, batch_size=4)

@@ -205,7 +205,7 @@ def test_intervals_come_from_the_spread() -> None:
     A, N = UNTESTED
     expected = WIDTH * np.sqrt((A * signal) ** 2 + (N * noise) ** 2 + FLOOR**2)
     np.testing.assert_allclose(np.log(untested.high / untested.loss), expected, rtol=1e-9)
-    assert "the fit's own test, up to lr x steps x curvature = 28.8, found it off by" in ahead.message
+    assert "the fit's own test, up to lr x steps x curvature = 28.8, found predictions off by" in ahead.message
     assert "not tested on this network" in untested.message
 
 
@@ -229,7 +229,8 @@ def test_a_failed_test_claims_nothing() -> None:
     bad = replace(given, tested=replace(given.tested, predicted=2 * given.tested.predicted))
     ahead = bad.predict(SGD(0.1), 8, 20)
     assert (ahead.horizon.within_2, ahead.horizon.within_5) == (0, 0)
-    assert "errors of more than 5%" in ahead.message
+    assert "which says little" in ahead.message
+    assert "off by 100.8% in the median" in ahead.message
     assert ahead.high[-1] > 1.5 * small().predict(SGD(0.1), 8, 20).high[-1]
 
 
