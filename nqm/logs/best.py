@@ -38,6 +38,7 @@ class BestSchedule(Tabular):
     outlook: Outlook
     batch_size: float | None
     trained: int  # steps of the trunk, which were given
+    compared: dict[str, Outlook]  # the forecast of each rival, by its name
 
     def _brief(self) -> str:
         interval = f"loss {self.loss:.4f} ({self.low:.4f} to {self.high:.4f})"
@@ -101,8 +102,10 @@ class BestSchedule(Tabular):
         }  # fmt: skip
 
     def plot(self, path: str | None = None, *, ax: OnAxes | None = None) -> Figure:
-        """Expected loss with its interval, and the learning rates below; written to ``path`` if given."""
-        return self.outlook.plot(path, ax=ax)
+        """Expected losses of the best schedule and of its rivals, and their learning rates below; written to ``path`` if given."""
+        from .plots import plot_best
+
+        return plot_best(self, path, ax=ax)
 
 
 def corners(values: Array, tolerance: float = 0.004) -> list[tuple[int, int, float, float]]:

@@ -66,9 +66,15 @@ def best_schedule(
     rivals = [{**row, "above": row["loss"] - float(outlook.loss[-1])} for row in usual]
     schedule = Schedule(np.ones(plan.steps, dtype=np.int64), rates / rates.max())
     end = float(outlook.loss[-1])
+    compared = {
+        row["schedule"]: forecast.predict(
+            plan.usual(row), plan.steps, batch_size=plan.batch_size, extrapolate=extrapolate
+        )
+        for row in usual
+    }
     return BestSchedule(
         schedule, float(rates.max()), plan.steps, end, float(outlook.low[-1]), float(outlook.high[-1]), rivals, outlook,
-        plan.batch_size, len(plan.begun) if trunk is not None else 0,
+        plan.batch_size, len(plan.begun) if trunk is not None else 0, compared,
     )  # fmt: skip
 
 
@@ -162,17 +168,11 @@ class RatePlan:
     def rivals(self) -> list[dict[str, Any]]:
         """Cosine, linear and WSD with a linear decay, each with its best peak, and for WSD its best length of decay."""
         rest = self.steps - len(self.begun)
-        u = np.arange(rest) / max(rest, 1)
         floor = self.min_lr
-        shapes: dict[str, Callable[[float], Array]] = {
-            "cosine": lambda d: (1 + np.cos(np.pi * u)) / 2,
-            "linear": lambda d: 1 - u,
-            "WSD": lambda d: np.minimum(1.0, (1 - u) / d),
-        }
         top = float(self.begun[-1]) if self.trained and len(self.begun) else None
         peaks = [top] if top else list(np.geomspace(max(self.max_lr / 30, floor * 1.0001, 1e-12), self.max_lr, 12))
         rows = []
-        for name, shape in shapes.items():
+        for name, shape in self._shapes.items():
             shares = [0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0] if name == "WSD" else [1.0]
             tried = [(self._shaped(shape(d), p), p, d) for p in peaks for d in shares]
             loss, peak, decay = min(tried)
@@ -180,10 +180,28 @@ class RatePlan:
             rows.append({"schedule": name, "peak": float(peak), "decay_steps": round(decay * rest), "loss": loss})
         return rows
 
-    def _shaped(self, shape: Array, peak: float) -> float:
-        after = self.min_lr + (peak - self.min_lr) * shape
+    def usual(self, row: Mapping[str, Any]) -> Array:
+        """The learning rates of a row of `rivals`."""
+        share = row["decay_steps"] / max(self.steps - len(self.begun), 1)
+        return self._rates(self._shapes[row["schedule"]](share), row["peak"])
+
+    @cached_property
+    def _shapes(self) -> dict[str, Callable[[float], Array]]:
+        """Multipliers of the usual schedules after the warm-up, by the share of the steps in which the rate falls."""
+        rest = self.steps - len(self.begun)
+        u = np.arange(rest) / max(rest, 1)
+        return {
+            "cosine": lambda d: (1 + np.cos(np.pi * u)) / 2,
+            "linear": lambda d: 1 - u,
+            "WSD": lambda d: np.minimum(1.0, (1 - u) / d),
+        }
+
+    def _rates(self, shape: Array, peak: float) -> Array:
         begun = self.begun if self.trained else self.begun * peak
-        return self.loss(np.append(begun, after))
+        return np.append(begun, self.min_lr + (peak - self.min_lr) * shape)
+
+    def _shaped(self, shape: Array, peak: float) -> float:
+        return self.loss(self._rates(shape, peak))
 
     def _refined(
         self, shape: Callable[[float], Array], best: tuple[float, float, float], peaks: bool, decays: bool

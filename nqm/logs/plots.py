@@ -12,6 +12,7 @@ from ..types import Array
 
 if TYPE_CHECKING:
     from .batches import BatchRamp
+    from .best import BestSchedule
     from .checking import LeftOut
     from .forecasting import Forecast
     from .lengths import LossesByLength
@@ -53,6 +54,28 @@ def plot_outlook(
     return _stacked(losses, [_rates(outlook.rates, BLACK)], title, path, ax)
 
 
+def plot_best(found: BestSchedule, path: str | None = None, *, ax: OnAxes | None = None) -> Figure:
+    """Plot the losses of the best schedule, with its 90% interval, and of the usual ones, with the learning rates below.
+
+    The axis of losses shows the second half of the run, because schedules differ there.
+    """
+    losses, rates = [], []
+    for (name, outlook), color in zip(found.compared.items(), PALETTE, strict=False):
+        label = f"{name}, {outlook.loss[-1]:.4f}"
+        losses.append(Line(outlook.steps, outlook.loss, label, color, width=1.1))
+        rates.append(_rates(outlook.rates, color))
+    losses.append(_band(found.outlook, BLACK, f"best, {found.loss:.4f}"))
+    rates.append(_rates(found.outlook.rates, BLACK))
+    late = [v for line in losses for v in _ends(line) if np.isfinite(v)]
+    return _stacked(losses, rates, "loss at the end of each schedule; 90% interval of the best", path, ax, late)
+
+
+def _ends(line: Line) -> Array:
+    """The values of a line, and the ends of its interval, in the second half of the run."""
+    half = np.asarray(line.x) >= np.max(line.x) / 2
+    return np.concatenate([np.asarray(v, dtype=float)[half] for v in (line.y, *(line.spread or ()))])
+
+
 def plot_left_out(check: LeftOut, path: str | None = None, *, ax: OnAxes | None = None) -> Figure:
     """Plot each log (points) with its forecast from the other logs (lines with bands), and the relative errors below."""
     losses, errors = [], []
@@ -88,10 +111,15 @@ def plot_ramp(ramp: BatchRamp, path: str | None = None, *, ax: OnAxes | None = N
     return chart([Panel([line], "step", "batch size", "linear", "log", "90% interval")], path, ax=ax)
 
 
-def _stacked(losses: list[Line], rates: list[Line], title: str, path: str | None, ax: OnAxes | None) -> Figure:
-    shown = np.concatenate([np.asarray(line.y, dtype=float) for line in losses])
+def _stacked(
+    losses: list[Line], rates: list[Line], title: str, path: str | None, ax: OnAxes | None,
+    shown: Sequence[float] | None = None,
+) -> Figure:  # fmt: skip
+    """Losses above learning rates; the axis of losses shows the values ``shown``, by default all but the first transient."""
     along = _along(losses)
-    upper = Panel(losses, "", "loss", title=title, x_limits=along, y_limits=_limits(shown))
+    values = np.concatenate([np.asarray(line.y, dtype=float) for line in losses])
+    limits = _limits(values) if shown is None else (min(shown), max(shown))
+    upper = Panel(losses, "", "loss", title=title, x_limits=along, y_limits=limits)
     lower = Panel(rates, "step", "learning rate", legend="none", x_limits=along)
     return chart([upper, lower], path, PICTURE_SIZE, heights=PANEL_HEIGHTS, ax=ax)
 

@@ -44,6 +44,7 @@ MATPLOTLIB_STYLE: Any = {
     "legend.fontsize": 8, "legend.frameon": False, "legend.handlelength": 2.2, "legend.columnspacing": 1.4,
     "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.7, "axes.axisbelow": True,
     "axes.grid": True, "grid.color": "#e8e8e8", "grid.linewidth": 0.6, "xtick.major.width": 0.7, "ytick.major.width": 0.7,
+    "xtick.minor.pad": 5.0, "ytick.minor.pad": 5.0,  # Labels of shorter ticks are then on the height of the others.
     "pdf.fonttype": 42, "svg.hashsalt": "nqm", "savefig.dpi": 200,
 }  # fmt: skip
 

@@ -51,6 +51,13 @@ def test_nothing_better_is_found_at_random(kind: Kind) -> None:
     assert found.loss <= min(tried) + 1e-6
     assert all(row["above"] > -1e-6 for row in found.rivals)
     assert {row["schedule"] for row in found.rivals} == {"cosine", "linear", "WSD"}
+    for row in found.rivals:  # What the picture draws ends where the table says.
+        assert found.compared[row["schedule"]].loss[-1] == pytest.approx(row["loss"], rel=1e-4)
+        assert found.compared[row["schedule"]].rates.max() == pytest.approx(row["peak"], rel=1e-9)
+    drawn = found.plot().axes
+    labels = [line.get_label() for line in drawn[0].lines]
+    assert labels == [f"{row['schedule']}, {row['loss']:.4f}" for row in found.rivals] + [f"best, {found.loss:.4f}"]
+    assert len(drawn[1].lines) == 4
 
 
 @pytest.mark.parametrize("kind", KINDS)

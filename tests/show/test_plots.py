@@ -399,3 +399,18 @@ def test_every_plot_takes_axes():
     assert functions
     for plot in (*plots, *functions):
         assert "ax" in inspect.signature(plot).parameters, plot
+
+
+def test_labels_of_large_and_small_ticks_are_on_one_height() -> None:
+    """On a short log axis 1 and 10 are large ticks, and 2, 5 and 20 small ones."""
+    figure = chart([Panel([Line(np.array([1.0, 30.0]), np.array([1.0, 30.0]), "a", "black")], "x", "y", "log", "log")])
+    figure.canvas.draw()
+    axes = figure.axes[0]
+    for axis, side in ((axes.xaxis, "y1"), (axes.yaxis, "x1")):
+        ends = {
+            major: {round(getattr(label.get_window_extent(), side), 1) for label in axis.get_ticklabels(minor=not major)
+                    if label.get_text()}
+            for major in (True, False)
+        }  # fmt: skip
+        assert ends[True]
+        assert ends[True] == ends[False]
