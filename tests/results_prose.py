@@ -25,6 +25,13 @@ LARGER = "the critical batch size of {} is larger than that of {}"
 RESULTS_NUMBERS = [
     Prose(RESULTS, "like the batch size to the power {}", lambda: finding("digits", SLOPES)[0]),
     Prose(RESULTS, "from a checkpoint to the power {}, which", lambda: finding("digits_checkpoint", SLOPES)[0]),
+    Prose(
+        RESULTS, "grows with a slope of {} and that of heavy ball with one of {} over the smallest batch sizes",
+        lambda: [finding("digits", slopes)[0] for slopes in (SLOPES, SLOPES.replace("SGD", "HeavyBall"))],
+    ),
+    Prose(
+        RESULTS, "still grows, with a slope of {}.", lambda: finding("digits", SLOPES.replace("SGD", "HeavyBall"))[5],
+    ),
     Prose(RESULTS, "the slope is {}, and from a checkpoint {}.", lambda: [
         finding(name, SLOPES)[0] for name in ("digits", "digits_checkpoint")
     ]),
@@ -39,8 +46,11 @@ RESULTS_NUMBERS = [
         lambda: [finding(name, AVERAGE.format("HeavyBall"))[0] for name in ("digits", "fashion_wide")],
     ),
     Prose(
-        RESULTS, "on digits it takes {} times the steps there",
-        lambda: finding("digits", AVERAGE.format("HeavyBall"))[4],
+        RESULTS, "on digits it takes {} times the steps there, and its critical batch size is {} times that of heavy ball",
+        lambda: [
+            finding("digits", AVERAGE.format("HeavyBall"))[4],
+            measured_critical("digits", "EMA(HeavyBall)") / measured_critical("digits", "HeavyBall"),
+        ],
     ),
     Prose(
         RESULTS, "on digits heavy ball took {} times the steps of SGD, and on the CNN {} times.",
