@@ -30,6 +30,7 @@ bench: $(VENV)/core
 
 docs: $(VENV)/core
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/notebooks.py
 
 sample: $(VENV)/dev  # the fit that the page opens as its sample
 	$(BIN)/nqm fit digits --seed 0 --out nqm/web/static/examples/digits.json
