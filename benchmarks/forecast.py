@@ -60,8 +60,9 @@ def errors(loss: Array, log: Log) -> Row:
 
 
 def held(found: Forecast, logs: Sequence[Log]) -> tuple[int, int]:
-    """How many points of some logs lie in their 90% intervals, and how many points there are."""
-    inside = [(o.low <= log.loss) & (log.loss <= o.high) for log in logs for o in [found.predict(log)]]
+    """How many points of some logs lie in their 90% intervals, also beyond the reach of the fitted logs, and how many there are."""
+    outlooks = [found.predict(log, extrapolate=True) for log in logs]
+    inside = [(o.low <= log.loss) & (log.loss <= o.high) for log, o in zip(logs, outlooks, strict=True)]
     return sum(int(each.sum()) for each in inside), sum(each.size for each in inside)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,7 @@ def forecast_tables() -> str:
             forecast_peaks(),
             forecast_beginnings(),
             forecast_intervals(),
+            forecast_reach(),
             "Points of all other runs that lie in 90% intervals, for a dozen sets of fitted runs:",
             markdown(["set", "fitted", "held"], coverage),
             "Logs made by the exact engine, on quadratics with known parameters: three of four runs are fitted. Parameters count "
@@ -131,6 +133,36 @@ def forecast_intervals() -> str:
             "Shares of points within 90% intervals. Widths are calibrated without the published splits; of the two long runs, the "
             "smaller share is given. `engine` are logs that the exact engine made.",
             markdown(["set", "calibrated on", "deviations", *names], rows),
+        ]
+    )
+
+
+RATIOS = (0.0, 0.15, 0.3, 0.7, 0.95, 1.05, 1.7, 2.6, 4.7, 7.0, math.inf)
+"""Bounds between which ratios of a run to its logs share a row."""
+
+
+def forecast_reach() -> str:
+    """Points and last losses that 90% intervals hold, by how many times its logs a run is."""
+    groups: dict[tuple[str, str, int], list[dict[str, str]]] = {}
+    for row in forecast_rows("reach"):
+        at = max(i for i, bound in enumerate(RATIOS) if float(row["ratio"]) >= bound)
+        groups.setdefault((row["what"], row["set"], at), []).append(row)
+    rows = []
+    for (what, name, _), found in sorted(groups.items()):
+        runs = [int(row["runs"]) for row in found]
+        ends = [min(float(row["ratio"]) for row in found), max(float(row["ratio"]) for row in found)]
+        held, last = (
+            100 * sum(n * float(row[column]) for n, row in zip(runs, found, strict=True)) / sum(runs)
+            for column in ("held", "last_held")
+        )
+        times = f"{ends[0]:g}" if ends[0] == ends[1] else f"{ends[0]:g} to {ends[1]:g}"
+        rows.append((what, name, times, str(sum(runs)), f"{held:.0f}%", f"{last:.0f}%"))
+    return "\n\n".join(
+        [
+            "Runs that are so many times what their logs hold, of which all have one peak rate, length or batch size: shares of "
+            "points, and of last losses, in 90% intervals. A run at the peak 5e-3, which did not train, is among those of five rows. "
+            "Batch sizes are those of Llama 3.1 8B and Flux.1, from the results of MLPerf Training 5.1.",
+            markdown(["quantity", "runs of", "times the logs", "runs", "points held", "last losses held"], rows),
         ]
     )
 

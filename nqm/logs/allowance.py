@@ -37,7 +37,7 @@ class ErrorSettings:
     """Relative standard deviations of a single run around its forecast, beside the uncertainty of the parameters.
 
     ``python -m benchmarks.forecast_intervals`` finds ``time``, ``rate`` and ``peak`` on published runs and on logs that the exact
-    engine made.
+    engine made. ``longer`` and ``size`` were added to them afterwards, and only widen: ``python -m benchmarks.forecast_reach``.
     """
 
     offset: float = SETTINGS_OF_FIT.offset  # What all points of a run have in common, such as its seed.
@@ -62,12 +62,12 @@ class Gaps:
     time: Array  # differences in log intrinsic time, a row for each point of the run
     rate: Array  # differences in log effective rate
     peak: float  # how far log peak is outside the logs
-    longer: Array  # how far log step is after the longest log
-    size: float  # how far the log batch size is outside the logs, at the step where it is farthest
     early: Array  # 1 after the beginning; the part of the beginning that has passed before it
     scatter: float  # of the residuals of the fit
     logs: int
     steady: bool  # whether the weight norm is taken at its steady state
+    longer: Array | float = 0.0  # how far log step is after the longest log
+    size: float = 0.0  # how far the log batch size is outside the logs, at the step where it is farthest
 
     @classmethod
     def of(cls, forecast: Forecast, course: Course, more: Course | None = None) -> Gaps:
@@ -89,8 +89,10 @@ class Gaps:
         )
         early = np.minimum(1.0, np.maximum(course.steps, 1) / (SETTINGS_OF_FIT.beginning * longest))
         steady = forecast.metric.kind == "half"
-        return cls(x[:, None] - y, u[:, None] - v, beyond, longer, math.log(farthest), early,
-                   forecast.fitted.scatter, len(logs), steady)  # fmt: skip
+        return cls(
+            x[:, None] - y, u[:, None] - v, beyond, early, forecast.fitted.scatter, len(logs), steady, longer,
+            math.log(farthest),
+        )  # fmt: skip
 
     def form(self, settings: ErrorSettings = SETTINGS_OF_ERROR) -> Array:
         """The relative error of the law's form at each point."""

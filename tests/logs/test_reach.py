@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +18,9 @@ from nqm.engine.run import Outcome
 from nqm.engine.schedule import Schedule
 from nqm.logs import Forecast, Log
 from nqm.logs import reach as module
-from nqm.logs.reach import LENGTH_REACH, PEAK_REACH, SIZE_REACH
+from nqm.logs.allowance import SETTINGS_OF_ERROR
+from nqm.logs.fitting import INTERVAL_90
+from nqm.logs.reach import LENGTH_REACH, LOW_PEAK_REACH, PEAK_REACH, SIZE_REACH
 from nqm.types import Wrong
 
 HIGH, LOW = 2e-3, 1e-3
@@ -129,6 +133,22 @@ def test_a_rate_of_the_logs_is_not_outside() -> None:
     assert "1.07 times the largest" in found().predict(rates(1.07 * HIGH), [LAST]).sentence
 
 
+def test_intervals_were_checked_as_far_as_they_go() -> None:
+    """Of the last losses of runs that trained and are within reach, intervals held most; docs/forecast.md has the table."""
+    path = Path(__file__).parents[2] / "docs" / "checks" / "forecast_reach.csv"
+    with path.open() as file:
+        rows = [row for row in csv.DictReader(file) if float(row["error"]) < 0.5]
+    for what, low, high in (
+        ("peak rate", 1 / LOW_PEAK_REACH, PEAK_REACH),
+        ("length", 1.0, LENGTH_REACH + 0.25),
+        ("batch size", 1 / SIZE_REACH, SIZE_REACH),
+    ):
+        near = [row for row in rows if row["what"] == what and 0.99 * low <= float(row["ratio"]) <= high]
+        count = sum(int(row["runs"]) for row in near)
+        assert sum(int(row["runs"]) * float(row["last_held"]) for row in near) > 0.7 * count
+        assert max(max(float(row["ratio"]), 1 / float(row["ratio"])) for row in near) > 0.95 * high
+
+
 def test_wider_for_other_batch_sizes_and_never_narrower() -> None:
     widths = [
         float(np.log(o.high[0] / o.loss[0]))
@@ -136,8 +156,7 @@ def test_wider_for_other_batch_sizes_and_never_narrower() -> None:
         for o in [found().predict(HIGH, [LAST], batch_size=size)]
     ]
     assert widths[0] < widths[1] < widths[2]
-    slope = 1.45 * 0.015 * math.log(4)
-    assert widths[2] >= slope
+    assert widths[2] >= INTERVAL_90 * SETTINGS_OF_ERROR.size * math.log(4)
 
 
 def test_searches_end_at_the_reach() -> None:
