@@ -6,9 +6,9 @@
 np.float64(0.3605)
 """
 
-from .starting import end_silently
+from . import starting as _starting
 
-end_silently()  # before the imports that take time
+_starting.start()  # before the imports that take time
 # ruff: noqa: E402
 
 from importlib import import_module

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
 from .. import __version__
@@ -15,13 +13,14 @@ from .options import Verbs
 from .screen import say
 
 TOUR = """\
-nqm tells you what batch size, momentum, averaging, preconditioning and learning-rate schedules
-do to training: exactly and in milliseconds, on a noisy quadratic model.
+nqm tells you what batch size, momentum, averaging, preconditioning and
+learning-rate schedules do to training: exactly and in milliseconds, on a noisy
+quadratic model.
 
 Seven to try:
 
   nqm demo
-      SGD, heavy ball and averaging tuned over batch sizes; a table and a picture
+      SGD, heavy ball and averaging over batch sizes; a table and a picture
   nqm tune HeavyBall -b 1024 --target 0.01
       the best learning rate and momentum at one batch size
   nqm curve 'SGD(0.5)' -b 256 --steps 1e5 --plot curve.png
@@ -33,10 +32,11 @@ Seven to try:
   nqm forecast fit example --weight-decay 0.1
       from training logs: what another schedule would give, and the best one
   nqm serve
-      all of this in the browser, on a page where every control moves exact curves
+      all of this in the browser, where every control moves exact curves
 
-An optimizer is written as its constructor; parameters that you omit are tuned. The default problem
-is that of Zhang et al. (2019); --spectrum takes your own. All verbs: nqm --help. Examples: nqm VERB --help
+An optimizer is written as its constructor; parameters that you omit are tuned.
+The default problem is that of Zhang et al. (2019); --spectrum takes your own.
+All verbs: nqm --help. Examples: nqm VERB --help
 """
 
 COMPLETION_LINES = {
@@ -60,8 +60,6 @@ def main(ctx: click.Context) -> None:
     your own. Text with brackets needs quotes. The exit status is 0 for an answer, 1 if there is none (the run diverges, the
     target is never reached) or something failed, and 2 if the call is wrong.
     """
-    # SciPy is loaded later and solves tiny systems, for which more threads only cost time.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if ctx.invoked_subcommand is None:
         say(TOUR.rstrip())
 

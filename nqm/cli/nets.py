@@ -424,15 +424,14 @@ def _show_fit(fit: Fit) -> None:
 
 
 def _show_check(check: Check) -> None:
+    if any(row.prediction.run.outcome.ok for row in check.rows):
+        say(f"in lr x steps x curvature, predictions {check.horizon().held()} in the median")
+    else:
+        say("nothing was predicted: every setting is outside the stable region of the measured curvature")
     last = [row for row in check.table() if row["steps"] == check.steps[-1]]
-    show_table(last, f"Predicted and trained loss after {check.steps[-1]:,} steps")
+    show_table(last, f"Predicted and trained loss after {check.steps[-1]:,} steps", apart=True)
     shares = [
         {name.replace("_", " "): value if name == "steps" else percent(value) for name, value in row.items()}
         for row in check.summary()
     ]
     show_table(shares, f"Over {len(check.rows)} settings")
-    if not any(row.prediction.run.outcome.ok for row in check.rows):
-        say("nothing was predicted: every setting is outside the stable region of the measured curvature")
-        return
-    horizon = check.horizon()
-    say(f"in lr x steps x curvature, predictions {horizon.held()} in the median")

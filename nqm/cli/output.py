@@ -80,10 +80,11 @@ def answered(ok: bool) -> None:
 def show_table(rows: Sequence[Row], title: str = "", apart: bool = False) -> None:
     """Print rows as a table, with numbers aligned to the right. Where it is too wide for the terminal it is split by columns.
 
-    With ``apart`` an empty line comes before it.
+    Names of columns have spaces for underscores. With ``apart`` an empty line comes before the table.
     """
     if apart:
         click.echo()
+    rows = readable(rows, ())
     width = screen_width()
     drawn = "─" if math.isfinite(width) and "utf" in (sys.stdout.encoding or "").lower() else ""
     lines, heads = table_lines(rows, width, drawn)
@@ -93,7 +94,7 @@ def show_table(rows: Sequence[Row], title: str = "", apart: bool = False) -> Non
 
 
 def readable(rows: Sequence[Row], hidden: Collection[str]) -> Table:
-    """Rows for the screen: without the hidden columns, and with spaces in the names of the others."""
+    """Rows for the screen: without the hidden columns, and with spaces for underscores in the names of the others."""
     return [{name.replace("_", " "): value for name, value in row.items() if name not in hidden} for row in rows]
 
 
@@ -184,7 +185,7 @@ def show_sweeps(sweeps: Sequence[Sweep], settings: bool = True) -> None:
         for message in dict.fromkeys(m.partition("; by mean field")[2] for m in s.messages if "; by mean field" in m):
             remark([f"{s.label}: by mean field{message}"])
     critical = [{"": s.label, **{d: rounded(s.critical_batch_size(d)) for d in DEFINITIONS}} for s in sweeps]
-    show_table(critical, "Critical batch size")
+    show_table(critical, "Critical batch size", apart=bool(failed) or any(s.method == "mean field" for s in sweeps))
     show_pairs({f"  {name}": meaning for name, meaning in DEFINITIONS.items()})
     click.echo()
     remarks: dict[str, list[str]] = {}
@@ -192,7 +193,7 @@ def show_sweeps(sweeps: Sequence[Sweep], settings: bool = True) -> None:
         for definition, sentence in s.remarks().items():
             remarks.setdefault(sentence, []).append(f"{s.label} {definition}")
     remark(f"{', '.join(about)}: {sentence}" for sentence, about in remarks.items())
-    show_table([_regimes(s) for s in sweeps], "Regimes")
+    show_table([_regimes(s) for s in sweeps], "Regimes", apart=bool(remarks))
 
 
 def _regimes(s: Sweep) -> Row:

@@ -28,7 +28,9 @@ def say(text: str, err: bool = False) -> None:
     for line in as_options(text).split("\n"):
         margin = re.match(r" *(- )?", line)
         indent = " " * margin.end() if margin else ""
-        click.echo("\n".join(wrapped(line, width, indent)), err=err)
+        lines = "\n".join(wrapped(line, width, indent))
+        # A progress bar takes what is written to standard error, and prints it above itself; click would write past it.
+        print(lines, file=sys.stderr) if err else click.echo(lines)
 
 
 def remark(sentences: Iterable[str], err: bool = False) -> None:

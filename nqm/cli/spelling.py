@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-_ARGUMENTS = "batch_size|curvature|examples|on|optimizer|peak|schedule|stable|state|steps|target|until|weight_decay"
+_ARGUMENTS = (
+    "batch_size|curvature|examples|extrapolate|on|optimizer|peak|schedule|stable|state|steps|target|until|weight_decay"
+)
 SPELLINGS: tuple[tuple[str, str], ...] = (
     # What a sentence says in both ways is said in one.
     (r"\b\w+=\S* \((--[a-z][\w-]*)\)", r"\1"),
@@ -14,6 +16,9 @@ SPELLINGS: tuple[tuple[str, str], ...] = (
     (r"columns=\{'(\w+)': ('[^']*'|\"[^\"]*\")\}", r"--map \1=\2"),
     (r"schedule=('[^']*'), peak=(\S+)", r"--schedule \1 --peak \2"),
     (rf"\b({_ARGUMENTS})=True\b", r"--\1"),
+    (r"\bExtrapolate to have\b", "Give --extrapolate to have"),
+    (r"(: |, or )extrapolate\b(?!=)", r"\1give --extrapolate"),
+    (r"\bfit\(network, [^`]*, or (`nqm [^`]+`)", r"\1"),
     (rf"\b({_ARGUMENTS})='([^']*)'", r"--\1 \2"),
     (rf"(?<!\()\b({_ARGUMENTS})=(\d[\d.]*)(?=[ ,;]|$)", r"--\1 \2"),
     (rf"\b({_ARGUMENTS})=(?=[ ,;]|\.(?!\.)|$)", r"--\1"),
@@ -29,8 +34,6 @@ def as_options(text: str) -> str:
     >>> as_options("Say weight_decay= (--weight-decay) if you know it."), as_options("give batch_size= to HeavyBall(lr=0.1)")
     ('Say --weight-decay if you know it.', 'give --batch-size to HeavyBall(lr=0.1)')
     """
-    if "=" not in text:
-        return text
     for python, option in SPELLINGS:
         text = re.sub(python, lambda found, option=option: _dashed(found, option), text)
     return text

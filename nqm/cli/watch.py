@@ -53,8 +53,9 @@ def _show(found: Watched, clear: bool) -> None:
     remark(found.sentences())
     click.echo()
     if ramp := found.ramp():
+        known = {True: "by trend", False: "measured"}
         rows = [
-            {"from step": r["step"], "batch size": r["batch_size"], "": "by trend" if r["extrapolated"] else ""}
+            {"from step": r["step"], "batch size": r["batch_size"], "known": known[bool(r["extrapolated"])]}
             for r in ramp
         ]
         show_table(rows, "Ramp that follows the critical batch size")

@@ -242,6 +242,21 @@ def test_a_number_that_is_rounded_is_found(text: str, value: float) -> None:
 
 
 @pytest.mark.slow
+def test_what_is_said_during_a_progress_bar_has_a_line_of_its_own() -> None:
+    """`nqm fit` says what it will take while its bar moves; standard error is the terminal."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), "."]), "TERM": "xterm"}
+    command = [sys.executable, "-m", "nqm", "fit", "mine:network", "--out", "bar.json"]
+
+    def run() -> None:
+        assert subprocess.run(command, stdout=subprocess.DEVNULL, stderr=sys.stdout, env=env).returncode == 0
+
+    lines = on_terminal(run, 100).replace("\r", "\n").splitlines()
+    (said,) = [line for line in lines if "products and" in line]
+    assert said.lstrip()[0].isdigit()
+    assert "fitting" not in said
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [40, 80])
 def test_a_map_in_a_terminal_has_every_number(columns: int) -> None:
     """The program itself, with standard output on a terminal."""

@@ -48,6 +48,17 @@ def test_a_sentence_on_an_argument_becomes_one_on_an_option(text: str) -> None:
         ("a network would not: stable=True (--stable) keeps", "a network would not: --stable keeps"),
         ("for the plain quadratic (bent=False, --quadratic)", "for the plain quadratic (--quadratic)"),
         ("of the fit (state=..., --state FILE)", "of the fit (--state FILE)"),
+        ("at most 9 steps, or extrapolate", "at most 9 steps, or give --extrapolate"),
+        ("checked for 9 steps: extrapolate to go on", "checked for 9 steps: give --extrapolate to go on"),
+        ("no interval. Extrapolate to have one.", "no interval. Give --extrapolate to have one."),
+        (
+            "make one: fit(network, optimizer=...) with the torch optimizer, or `nqm fit --optimizer adamw --state c.pt`",
+            "make one: `nqm fit --optimizer adamw --state c.pt`",
+        ),
+        (
+            "make one: fit(network, optimizer=KFAC()), or `nqm fit --optimizer 'KFAC()'`",
+            "make one: `nqm fit --optimizer 'KFAC()'`",
+        ),
         ("on='batch_size' needs a budget, examples=, of", "--on batch_size needs a budget, --examples, of"),
     ],
 )
