@@ -15,7 +15,20 @@ from click.core import ParameterSource
 from ..show.numbers import shown
 from ..types import Wrong
 from . import options, output
-from .options import AXIS, FIT, INTEGER, NUMBER, PICTURE, SPECTRUM, GoalOptions, LawOptions, Whole, flag, option, verb
+from .options import (
+    AXIS,
+    FIT,
+    INTEGER,
+    NUMBER,
+    PICTURE,
+    SPECTRUM,
+    GoalOptions,
+    LawOptions,
+    Parsed,
+    Whole,
+    option,
+    verb,
+)
 from .output import Sink, answered, progress, show_pairs, write
 from .screen import say
 
@@ -155,7 +168,7 @@ def tune(
     "nqm schedule SGD -b 64 --target 0.01 --pieces 10 --plot schedule.png",
     "nqm schedule Adam -b 256 --target 0.05 --pieces 2 --spectrum 'power_law(100)'",
     "nqm schedule 'HeavyBall(momentum=0.9)' -b 1024 --steps 2000 --pieces 5",
-    "nqm schedule SGD -b 2^18 --steps 60 --pieces 6 --stable",
+    "nqm schedule SGD -b 1024 --target 0.01 --pieces 10 --max-rate paper",
     "nqm schedule SGD -b 1 --examples 1e5 --on batch_size --pieces 4",
 )
 @options.optimizer
@@ -163,14 +176,22 @@ def tune(
 @options.goal
 @option("--pieces", "Number of pieces of equal length.", Whole(1, 1000), default=10)
 @option("--on", "What to schedule; batch_size needs --examples, and is a multiple of -b.", ("lr", "batch_size"))
-@flag("--stable", "Keep every learning rate below the edge of stability.")
+@option(
+    "--max-rate MAX",
+    "Limit the learning rate instead of the loss on the way: a number, paper (the paper's cap 2/(h_1 + h_d)), or inf (no limit).",
+    Parsed("MAX", "nqm.text.values:parse_max_rate"),
+)
 @options.spectrum
 @options.sink(csv=True, plot=True)
 def schedule(
     optimizer: Optimizer, batch_size: float, goal: GoalOptions, pieces: int, on: Literal["lr", "batch_size"],
-    stable: bool, spectrum: Spectrum, sink: Sink,
+    max_rate: float | Literal["paper"] | None, spectrum: Spectrum, sink: Sink,
 ) -> None:  # fmt: skip
-    """Best piecewise-constant schedule of the learning rate or of the batch size, by exact gradients."""
+    """Best piecewise-constant schedule of the learning rate or of the batch size, by exact gradients.
+
+    The expected loss of no step is above 1.05 times the lowest loss at the end of an earlier piece; the start counts as one. The
+    last line says whether this bound holds the schedule back. --max-rate sets another limit.
+    """
     if on == "batch_size" and goal["examples"] is None:
         raise click.UsageError("--on batch_size needs a budget: give --examples")
     from ..problems.quadratic import Quadratic
@@ -178,7 +199,7 @@ def schedule(
 
     with progress(f"{pieces} pieces for {optimizer}"):
         found = optimal_schedule(
-            Quadratic(spectrum), optimizer, batch_size, pieces=pieces, on=on, stable=stable, **goal
+            Quadratic(spectrum), optimizer, batch_size, pieces=pieces, on=on, max_rate=max_rate, **goal
         )
     sink.deliver(found.to_dict, lambda: output.show_schedule(found), found.table, found.plot)
     answered(found.outcome.ok)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _ARGUMENTS = (
-    "batch_size|curvature|examples|extrapolate|on|optimizer|peak|schedule|stable|state|steps|target|until|weight_decay"
+    "batch_size|curvature|examples|extrapolate|max_rate|on|optimizer|peak|schedule|state|steps|target|until|weight_decay"
 )
 SPELLINGS: tuple[tuple[str, str], ...] = (
     # What a sentence says in both ways is said in one.

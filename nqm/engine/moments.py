@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -132,6 +133,12 @@ class Powers:
         while len(self._kept) <= level:
             self._kept.append(next(self._squares))
         return self._kept[level]
+
+    def map(self, t: int) -> MomentMap:
+        """``step ** t`` for t > 0."""
+        return reduce(
+            lambda part, whole: whole @ part, [self[level] for level in range(t.bit_length()) if t >> level & 1]
+        )
 
     def move(self, state: MomentMap, t: int) -> MomentMap:
         """``step ** t @ state``."""

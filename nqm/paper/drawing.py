@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..show.chart import BLACK, GREY, PALETTE, Figure, Line, Panel, chart, ramp
+from ..show.chart import GREY, PALETTE, Figure, Line, Panel, chart, ramp
 from ..show.numbers import shown
 from ..show.plots import CG, bound_pair, cg_floors, perfect_scaling
 from ..show.tables import Table, column, distinct
@@ -67,11 +67,8 @@ def schedule_panels(table: Table, what: str, name: str, *behind: Line) -> list[P
     return panels
 
 
-def steps_chart(table: Table, note: str = "") -> Figure:
-    """Steps against batch size, with the bounds, the steps of conjugate gradients, and perfect scaling from the first curve.
-
-    ``note`` explains why some curves end earlier than others.
-    """
+def steps_chart(table: Table) -> Figure:
+    """Steps against batch size, with the bounds, the steps of conjugate gradients, and perfect scaling from the first curve."""
     floors = {p: float(column(table, "cg_steps", power=p)[0]) for p in distinct(table, "power")}
     cg_steps = {p: n for p, n in floors.items() if n >= 0}
     found = curves(table, "steps")
@@ -82,10 +79,6 @@ def steps_chart(table: Table, note: str = "") -> Figure:
     low = min(float(np.nanmin(line.y)) for line in found)
     limits = (min([low, *cg_steps.values()]) / 1.6, float(np.nanmax(steps)) * 1.6)
     lines = [*guides, *cg_floors(sizes, list(cg_steps.values()), [colors(table)[p] for p in cg_steps]), *found]
-    ended = [(x, y) for line in found for x, y in [(np.asarray(line.x)[-1], np.asarray(line.y)[-1])] if x < sizes[-1]]
-    if note and ended:
-        (x, y) = ended[-1]
-        lines.append(Line([x], [y], "", BLACK, "", tag=note, tag_at=(-150.0, -38.0)))
     name = f"steps to loss {TARGET:g}"
     panel = Panel(lines, "batch size", name, "log2", "log2", legend="none", y_limits=limits)
     level = [Line([], [], CG, GREY, "-.", 0.9)] if cg_steps else []

@@ -59,7 +59,8 @@ def tuned(place: Place, optimizer: Optimizer, batch_size: float) -> Tuned[Optimi
 
 
 def scheduled(place: Place, optimizer: Optimizer, batch_size: float, pieces: int) -> Scheduled:
-    return optimal_schedule(instance(*place), optimizer, batch_size, TARGET, pieces=pieces)
+    """The best schedule with the paper's cap on rates."""
+    return optimal_schedule(instance(*place), optimizer, batch_size, TARGET, pieces=pieces, max_rate="paper")
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,21 +1,21 @@
-"""A run in pieces of constant learning rate, and the exact gradient of its loss.
+"""A run in pieces of constant learning rate, the losses on its way, and their exact gradient.
 
 The derivative of a run is a run. With ``x' = A x + b eps``, dx moves as ``dx' = A dx + dA x + db eps``, so (x, dx) is a linear
 optimizer with twice the slots, and powers of its `MomentMap` give the derivative of t steps in O(log t). States pass from
-piece to piece, and adjoints pass back::
+piece to piece. For a sum of losses L with weights w, adjoints pass back and gather the derivatives of each::
 
-    lambda <- A' lambda,    Lambda <- A' Lambda A,    dL = lambda . dA x + 2 <Lambda, dA N A'> + <Lambda, dQ>
+    lambda <- A' lambda + w dL/dx,    Lambda <- A' Lambda A + w dL/dN,    dL = lambda . dA x + 2 <Lambda, dA N A'> + <Lambda, dQ>
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from ..engine.basis import Basis
 from ..engine.kernels import loops
-from ..engine.moments import MomentMap
+from ..engine.moments import MomentMap, Powers
 from ..optimizers.base import Optimizer, Parameter, fill
 from ..problems.base import Problem
 from ..types import Array
@@ -24,6 +24,9 @@ COMPLEX_STEP = 1e-40
 """The derivative of a step is its imaginary part at ``x + i COMPLEX_STEP``. No difference is taken, so any small step is exact."""
 
 LOG_LR = -1  # Direction of the derivative by the log of the learning rates; direction i >= 0 is shared parameter i.
+
+Weigh = Callable[[Array], tuple[float, Array]]
+"""A function of the losses that are read, (piece, link): its value, and its derivative by each loss."""
 
 
 def split(steps: int, pieces: int) -> Array:
@@ -34,41 +37,61 @@ def split(steps: int, pieces: int) -> Array:
 
 
 class Chain:
-    """A run in pieces, each at its own learning rate, with the derivative of its loss by every rate and shared parameter.
+    """A run in pieces, each at its own learning rate, with the derivative of its losses by every rate and shared parameter.
 
-    The powers of all pieces are computed together. Only states and adjoints are passed from piece to piece. Pieces are the
-    first axis of an array, and u has the coordinates of the shared parameters.
+    Losses are read at the end of each piece, and inside of it after each number of steps in ``inside``. The part of a piece from
+    one reading to the next is a link. The powers of all links are computed together; only states and adjoints are passed on.
+    Arrays have pieces first, or links in the order of time, and u has the coordinates of the shared parameters.
     """
 
-    def __init__(self, problem: Problem, optimizer: Optimizer, shared: Sequence[Parameter], lengths: Array) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        optimizer: Optimizer,
+        shared: Sequence[Parameter],
+        lengths: Array,
+        inside: Sequence[int] = (),
+    ) -> None:
         self.h, (self.ws, self.wn) = problem.modes.h, problem.masses
         self.optimizer, self.shared, self.lengths = optimizer, shared, lengths
+        self.links = np.diff([0, *inside, int(lengths.min())]).tolist()
 
-    def gradient(self, rates: Array, u: Array, batch_size: float) -> tuple[float, Array]:
-        """The loss at the end, and its derivatives by the log of each rate and by each shared parameter."""
+    def losses(self, rates: Array, u: Array, batch_size: float) -> Array:
+        """The losses that are read, (piece, link)."""
+        with np.errstate(all="ignore"):
+            basis = self._basis(u)
+            _, _, y, noise = self._run(*self._maps(rates, u, basis), basis)
+            return (y**2 @ self.ws + noise @ self.wn / batch_size).reshape(len(rates), -1)
+
+    def gradient(self, rates: Array, u: Array, batch_size: float, weigh: Weigh) -> tuple[float, Array]:
+        """The value of ``weigh`` at the losses that are read, and its derivatives by the log of each rate and by u."""
         with np.errstate(all="ignore"):
             k, basis = len(self.optimizer.initial()), self._basis(u)
             tangents = [self._maps(rates, u, basis, direction) for direction in (LOG_LR, *range(len(u)))]
             A, Q = (np.ascontiguousarray(a[:, :k, :k]) for a in tangents[0])
-            (x, N), r = self._states(A, Q, basis), self._row(basis)
-            y, noise = self._end(x, N, r)
-            loss = float(y**2 @ self.ws + noise @ self.wn / batch_size)
-            lam, Lam = self._adjoints(A, 2 * self.ws * y * r, self.wn / batch_size * r[:, None] * r[None])
+            x, N, y, noise = self._run(A, Q, basis)
+            value, weights = weigh((y**2 @ self.ws + noise @ self.wn / batch_size).reshape(len(rates), -1))
+            w, r = weights.reshape(-1, 1), self._row(basis)
+            kick = 2 * (w * self.ws * y)[:, None] * r
+            lam, Lam = self._adjoints(A, kick, ((w * self.wn / batch_size)[:, None] * r)[:, :, None] * r)
             NA = np.einsum("pilx,pjlx->pijx", N[:-1], A)
             slopes = []
             for dA, dQ in ((a[:, k:, :k], q[:, k:, :k]) for a, q in tangents):
                 change = 2 * (np.einsum("pilx,pljx->pijx", dA, NA) + dQ)
                 slopes.append(np.einsum("pix,pilx,plx->p", lam, dA, x[:-1]) + np.einsum("pijx,pijx->p", Lam, change))
-            return loss, np.append(slopes[0], [slope.sum() for slope in slopes[1:]])
+            by_rate = slopes[0].reshape(len(rates), -1).sum(axis=1)
+            return value, np.append(by_rate, [slope.sum() for slope in slopes[1:]])
 
     def noise_shares(self, rates: Array, u: Array) -> tuple[float, Array]:
         """The signal at the end, and what the noise of each piece adds to the loss there, per unit of 1 / B."""
         with np.errstate(all="ignore"):
             basis = self._basis(u)
             (A, Q), r = self._maps(rates, u, basis), self._row(basis)
-            y, _ = self._end(*self._states(A, Q, basis), r)
-            _, Lam = self._adjoints(A, r, self.wn * r[:, None] * r[None])
-            return float(y**2 @ self.ws), np.einsum("pijx,pijx->p", Lam, Q)
+            _, _, y, _ = self._run(A, Q, basis)
+            last = np.zeros((len(A), *Q.shape[1:]))
+            last[-1] = self.wn * r[:, None] * r
+            _, Lam = self._adjoints(A, np.zeros((len(A), *r.shape)), last)
+            return float(y[-1] ** 2 @ self.ws), np.einsum("pijx,pijx->p", Lam, Q).reshape(len(rates), -1).sum(axis=1)
 
     def edge(self, u: Array) -> float:
         """The learning rate at which the first mode loses stability."""
@@ -107,36 +130,32 @@ class Chain:
         return self._powers(twice, np.concatenate([b, db]))
 
     def _powers(self, G: Array, b: Array) -> tuple[Array, Array]:
-        """A and Q of the steps of each piece, (pieces, k, k, modes), from G and b of one step of each."""
+        """A and Q of the steps of each link, (links, k, k, modes), from G and b of one step of each piece."""
         k, pieces, modes = b.shape
-        short = int(self.lengths.min())
-        step = MomentMap.step(G.reshape(k, k, -1), b.reshape(k, -1))
-        power = step**short
-        A, Q = power.A, power.Q
+        powers = Powers(MomentMap.step(G.reshape(k, k, -1), b.reshape(k, -1)))
+        known = {n: powers.map(n) for n in set(self.links)}
+        maps, short = [known[n] for n in self.links], int(self.lengths.min())
+        A, Q = [link.A for link in maps], [link.Q for link in maps]
         if self.lengths.max() > short:
             one_more = np.repeat(self.lengths > short, modes)
-            longer = step @ power
-            A, Q = np.where(one_more, longer.A, A), np.where(one_more, longer.Q, Q)
-        A, Q = (np.moveaxis(a.reshape(k, k, pieces, modes), 2, 0) for a in (A, Q))
-        return np.ascontiguousarray(A), np.ascontiguousarray(Q)
+            longer = powers[0] @ maps[-1]
+            A[-1], Q[-1] = np.where(one_more, longer.A, A[-1]), np.where(one_more, longer.Q, Q[-1])
+        shape = (len(maps), k, k, pieces, modes)
+        A, Q = (np.stack(a).reshape(shape).transpose(3, 0, 1, 2, 4).reshape(-1, k, k, modes) for a in (A, Q))
+        return A, Q
 
-    def _states(self, A: Array, Q: Array, basis: Basis) -> tuple[Array, Array]:
-        """The state before each piece and after the last."""
-        first = basis.column(np.array(self.optimizer.initial(), dtype=float)[:, None])
-        return loops().chain(A, Q, first, np.zeros(Q.shape[1:]))
+    def _run(self, A: Array, Q: Array, basis: Basis) -> tuple[Array, Array, Array, Array]:
+        """The states before each link and after the last, and what is read after each link: without noise, and due to noise."""
+        first, r = basis.column(np.array(self.optimizer.initial(), dtype=float)[:, None]), self._row(basis)
+        x, N = loops().chain(A, Q, np.zeros((len(A), *first.shape[:1], A.shape[-1])), first, np.zeros(Q.shape[1:]))
+        return x, N, np.einsum("ix,pix->px", r, x[1:]), np.einsum("ix,pijx,jx->px", r, N[1:], r)
 
     def _row(self, basis: Basis) -> Array:
         return basis.row(np.array(self.optimizer.readout(int(self.lengths.sum())), dtype=float)[:, None])
 
     @staticmethod
-    def _end(x: Array, N: Array, r: Array) -> tuple[Array, Array]:
-        """The reported weights after the last piece without noise, and their second moment due to noise."""
-        seen = MomentMap.matrix(r[None]) @ MomentMap(x[-1][:, None], x[-1][:1] - 1, N[-1])
-        return seen.A[0, 0], seen.Q[0, 0]
-
-    @staticmethod
     def _adjoints(A: Array, lam: Array, Lam: Array) -> tuple[Array, Array]:
-        """Derivatives of the loss by the state after each piece: ``A' lambda`` and ``A' Lambda A`` compose as moments do."""
+        """Derivatives by the state after each link, from those of its own reading: ``A' Lambda A`` composes as moments do."""
         turned = np.ascontiguousarray(A[:0:-1].transpose(0, 2, 1, 3))
-        lams, Lams = loops().chain(turned, np.zeros_like(turned), lam, Lam)
+        lams, Lams = loops().chain(turned, Lam[-2::-1], lam[-2::-1], lam[-1], Lam[-1])
         return lams[::-1], Lams[::-1]

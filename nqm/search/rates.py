@@ -3,6 +3,10 @@
 At a horizon T the loss is a smooth function of the rates, with many basins where steps are few or noise is small. Schedules of
 few pieces are therefore found first, from several first guesses, and finer schedules start from them. Newton's method finds
 the horizon that reaches a target.
+
+The bound on the loss on the way (`limits.LossBound`) enters a descent as an augmented Lagrangian: each descent passes on the
+multipliers with which the next one meets the bound more exactly. The last schedule is walked step by step (`peaks`). A step
+above the bound becomes one more step at which descents read the loss.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..engine.schedule import Schedule
 from ..optimizers.base import Optimizer, fill, free, free_parameters, parameters
 from ..problems.base import MAX_STEPS, Problem
 from ..types import Array
@@ -20,21 +25,33 @@ from .answer import Goal, Tuned
 from .chain import Chain, split
 from .exact.losses import CEILING, log_loss
 from .exact.tuning import Tuner
+from .limits import Limit, LossBound, free_end
+from .peaks import CLOSE, Peaks, peaks
 from .settings import RATE_SETTINGS
+
+UNHELD = np.zeros((0, 0))  # no multipliers of the bound yet
+EDGE_STEP = 1e-5  # Step of the difference that tells how the edge of stability moves with shared parameters.
 
 
 class Rates(NamedTuple):
-    """A schedule: its steps, the rates of its pieces, coordinates u of the shared parameters, and the loss at the end."""
+    """A schedule: its steps, the rates of its pieces, coordinates u of the shared parameters, and the loss at the end.
+
+    ``held`` has the multipliers of the bound on the loss, for each loss that the last descent read, or is empty.
+    """
 
     steps: int
     rates: Array
     u: Array
     loss: float = math.inf
+    held: Array = UNHELD
 
-    def on(self, pieces: int) -> Rates:
-        """The same rates on more pieces, with at least one step for each piece."""
-        rates = self.rates[(np.arange(pieces) * len(self.rates)) // pieces]
-        return self._replace(steps=max(self.steps, pieces), rates=rates)
+    def on(self, pieces: int, steps: int | None = None) -> Rates:
+        """The same rates on ``pieces`` pieces, or on one for each step if steps are fewer."""
+        steps = self.steps if steps is None else steps
+        pieces = min(pieces, steps)
+        if pieces == len(self.rates):
+            return self._replace(steps=steps)
+        return self._replace(steps=steps, rates=self.rates[(np.arange(pieces) * len(self.rates)) // pieces])
 
 
 class RateFamily:
@@ -60,37 +77,60 @@ class RateFamily:
 class RateSearch(RateFamily):
     """The best rates of a schedule for one problem, optimizer and batch size."""
 
-    def __init__(self, problem: Problem, optimizer: Optimizer, batch_size: float, stable: bool = False) -> None:
+    def __init__(self, problem: Problem, optimizer: Optimizer, batch_size: float, limit: Limit) -> None:
         super().__init__(problem, optimizer, batch_size)
-        self.stable = stable
+        self.limit = limit
         self.nodes, self.tuner = problem.nodes.searched(optimizer), Tuner(problem, self.optimizer)
+        # Steps of a piece after which its loss is read. A loss that oscillates is read more often.
+        self.inside = {4**i for i in range(MAX_STEPS.bit_length() // 2)}
+        if len(optimizer.initial()) > 1:
+            self.inside |= {n << i for n in (1, 3) for i in range(MAX_STEPS.bit_length() - 1)}
+        self.strict = (
+            False  # whether descents keep the bound on the loss, or else the edge of stability, which is cheaper
+        )
+        self.slack = RATE_SETTINGS.slack
+
+    @property
+    def bounds(self) -> bool:
+        """Whether descents keep the bound on the loss."""
+        return self.limit.bounded and self.strict
 
     def least_loss(self, steps: int, pieces: int) -> Rates:
         """The rates of least loss after ``steps`` steps."""
+        self._look(steps, pieces)
         best = self._refined(self._constant(self.tuner.solve(Goal.of(self.batch_size, steps=steps)), steps), pieces)
-        return self._confirmed(self._descend(self._nudged(best), RATE_SETTINGS.sharp, beyond=True), math.inf)
+        return self._confirmed(best, math.inf)
 
     def fewest_steps(self, target: float, pieces: int) -> Rates | Tuned:
-        """The rates that reach a target soonest; the best constant rate if that has fewer steps than pieces, or does not reach it."""
+        """The rates that reach a target soonest; the best constant rate if that does not reach it."""
         tuned = self.tuner.solve(Goal.of(self.batch_size, target))
-        if not tuned.steps or tuned.steps < pieces:
+        if not tuned.steps:
             return tuned
+        self._look(tuned.steps, pieces)
         constant = self._constant(tuned, tuned.steps)
         few, *finer = [level for level in levels(pieces) if level > RATE_SETTINGS.first_pieces // 2 or level == pieces]
-        start = self._refined(constant._replace(steps=max(few, int(RATE_SETTINGS.first_part * tuned.steps))), few)
-        best = self._shortened(target, self._sooner(target, constant.on(few), start, RATE_SETTINGS.near))
+        part = constant.on(1, max(1, int(RATE_SETTINGS.first_part * tuned.steps)))
+        best = self._horizon(target, self._refined(part, few), few, RATE_SETTINGS.near)
+        best = self._shortened(target, best, few)
         for level in finer or [pieces]:
             close = RATE_SETTINGS.close if level == pieces else RATE_SETTINGS.near
-            best = self._sooner(target, best.on(level), best.on(level), close)
-        return self._confirmed(best if self.stable else self._beyond_edge(target, best), target)
+            self.strict |= level == pieces
+            best = self._horizon(target, best, level, close)
+        return self._confirmed(best, target)
+
+    def _look(self, steps: int, pieces: int) -> None:
+        """Decide whether basins beyond the edge of stability are worth looking for: in long pieces they gain next to nothing."""
+        self.strict = steps // pieces < RATE_SETTINGS.long or len(self.optimizer.initial()) > 1
 
     def _refined(self, constant: Rates, pieces: int) -> Rates:
         """The best rates at the horizon of a constant schedule, found over finer and finer schedules."""
         best, guessed = [constant], False
-        for level in levels(pieces)[1:]:
+        for level in levels(min(pieces, constant.steps)):
             starts = [at.on(level) for at in best]
             ends = [self._descend(start, RATE_SETTINGS.rough) for start in starts]
-            if level <= RATE_SETTINGS.first_pieces or not guessed or constant.steps // level < RATE_SETTINGS.short:
+            if level > 1 and (
+                level <= RATE_SETTINGS.first_pieces or not guessed or constant.steps // level < RATE_SETTINGS.short
+            ):
                 ends, guessed = self._explored(ends, self._guesses(constant, level)), True
             best = sorted(ends, key=lambda end: end.loss)[: RATE_SETTINGS.kept]
         return best[0]
@@ -98,13 +138,15 @@ class RateSearch(RateFamily):
     def _explored(self, ends: list[Rates], guesses: Iterator[Rates], goal: float = 0.0) -> list[Rates]:
         """These schedules and those to which guesses lead, until one is at the goal or ``patience`` in a row were no better."""
         ends, idle = list(ends), 0
+        short = self.bounds and ends[0].steps // len(ends[0].rates) < RATE_SETTINGS.swinging
+        patience = RATE_SETTINGS.patience_short if short else RATE_SETTINGS.patience
         for guess in guesses:
             if min(end.loss for end in ends) <= goal:
                 return ends
             end = self._descend(guess, RATE_SETTINGS.rough)
             idle = 0 if end.loss < (1 - RATE_SETTINGS.lower) * min(known.loss for known in ends) else idle + 1
             ends.append(end)
-            if idle == RATE_SETTINGS.patience:
+            if idle == patience:
                 break
         # A piece whose rate has collapsed has no slope left. Start it again from the largest rate of the pieces after it.
         best = min(ends, key=lambda end: end.loss)
@@ -114,7 +156,7 @@ class RateSearch(RateFamily):
     def _guesses(self, constant: Rates, pieces: int) -> Iterator[Rates]:
         """An endless sequence of first guesses: rates that fall from the edge of stability, then random variations."""
         lr, u, chain = float(constant.rates[0]), constant.u, self._chain(constant)
-        flat, edge = constant.on(pieces), chain.edge(u)
+        flat, edge = constant.on(pieces)._replace(held=UNHELD), chain.edge(u)
         for end in RATE_SETTINGS.bottoms:
             yield flat._replace(rates=np.geomspace(max(lr, RATE_SETTINGS.top * edge), end * lr, pieces))
         low, high = (np.array([getattr(p.kind, side) for p in self.shared]) for side in ("low", "high"))
@@ -128,18 +170,13 @@ class RateSearch(RateFamily):
             rates = np.geomspace(first, last, pieces) * np.exp(RATE_SETTINGS.jitter * rng.normal(size=pieces))
             yield flat._replace(rates=np.minimum(rates, top), u=at)
 
-    def _sooner(self, target: float, best: Rates, start: Rates, close: float) -> Rates:
-        """The schedule at the shortest horizon that is found from a start, or the best so far if that is not longer."""
-        found = self._horizon(target, start, close)
-        return found if found.loss <= target and found.steps < best.steps else best
-
-    def _shortened(self, target: float, best: Rates) -> Rates:
+    def _shortened(self, target: float, best: Rates, pieces: int) -> Rates:
         """The schedule after a search for other basins at shorter horizons; the steps taken down grow with each success."""
         cut = RATE_SETTINGS.shorter
-        while len(best.rates) > 1 and (trial := int(best.steps * (1 - cut))) >= len(best.rates):
-            start = best._replace(steps=trial)
+        while len(best.rates) > 1 and (trial := int(best.steps * (1 - cut))) >= 2:
+            start = self._moved(best, pieces, trial)
             ends = self._explored(
-                [self._descend(start, RATE_SETTINGS.rough)], self._guesses(start, len(best.rates)), target
+                [self._descend(start, RATE_SETTINGS.rough)], self._guesses(start, len(start.rates)), target
             )
             found = min(ends, key=lambda end: end.loss)
             if found.loss <= target:
@@ -150,34 +187,20 @@ class RateSearch(RateFamily):
                 break
         return best
 
-    def _nudged(self, best: Rates, goal: float = 0.0) -> Rates:
-        """The best of the basins near a schedule, by descents from the best so far, moved a little, until one is at the goal.
+    def _moved(self, at: Rates, pieces: int, steps: int) -> Rates:
+        """The schedule on other pieces and steps; where a rate is above the edge, modes grow as much in its piece as before."""
+        moved = at.on(pieces, steps)
+        edge, longer = self._chain(at).edge(at.u), (steps / len(moved.rates)) / (at.steps / len(at.rates))
+        return moved._replace(
+            rates=np.where(moved.rates > edge, edge * (moved.rates / edge) ** (1 / longer), moved.rates)
+        )
 
-        Every other move is one of the shared parameters alone, which costs few iterations because the rates are good already.
-        """
-        rng, pieces, idle = np.random.default_rng(RATE_SETTINGS.seed), len(best.rates), 0
-        low, high = (np.array([getattr(p.kind, side) for p in self.shared]) for side in ("low", "high"))
-        patience = int(np.clip(RATE_SETTINGS.nudges // pieces, *RATE_SETTINGS.nudge_range))
-        best = self._descend(best, RATE_SETTINGS.good, beyond=True)
-        for move in range(RATE_SETTINGS.nudge_limit * patience if pieces > 1 else 0):
-            if best.loss <= goal or idle == patience:
-                break
-            width = np.exp(rng.uniform(*np.log(RATE_SETTINGS.nudge_widths)))
-            rates = (
-                best.rates if self.shared and move % 2 == 0 else best.rates * np.exp(width * rng.normal(size=pieces))
-            )
-            moved = best._replace(rates=rates, u=np.clip(best.u + width * rng.normal(size=len(low)), low, high))
-            end = self._descend(moved, RATE_SETTINGS.good, beyond=True)
-            idle = 0 if end.loss < (1 - RATE_SETTINGS.lower) * best.loss else idle + 1
-            best = min(best, end, key=lambda one: one.loss)
-        return best
-
-    def _horizon(self, target: float, found: Rates, close: float) -> Rates:
+    def _horizon(self, target: float, found: Rates, pieces: int, close: float) -> Rates:
         """Newton's method for the horizon T, on log loss over log T; the slope is that of the current schedule when stretched."""
-        goal, T, reached = math.log(target), found.steps, found
-        lo, hi = len(found.rates) - 1, MAX_STEPS
+        goal, T, reached = math.log(target), found.steps, None
+        lo, hi = 0, MAX_STEPS
         for turn in range(RATE_SETTINGS.horizons):
-            found = self._descend(found._replace(steps=T), RATE_SETTINGS.good)
+            found = self._descend(self._moved(found, pieces, T), RATE_SETTINGS.good)
             at = log_loss(found.loss).item()
             if at <= goal:
                 reached, hi = found, T
@@ -190,90 +213,148 @@ class RateSearch(RateFamily):
             slope = (longer - at) / math.log(further / T)
             move = (goal - close / 2 - at) / min(slope, RATE_SETTINGS.flattest)
             guess = T * math.exp(np.clip(move, -RATE_SETTINGS.furthest, RATE_SETTINGS.furthest))
-            if (turn + 1) % RATE_SETTINGS.bisect == 0 and hi < MAX_STEPS:
+            if (turn + 1) % RATE_SETTINGS.bisect == 0 and lo > 0 and hi < MAX_STEPS:
                 guess = (lo + hi) / 2  # Newton's method may creep, because basins differ between horizons.
             T = int(np.clip(round(guess), lo + 1, max(hi - 1, lo + 1)))
-        return reached
-
-    def _beyond_edge(self, target: float, found: Rates) -> Rates:
-        """The schedule when early pieces may pass the edge of stability, which saves 0.2% to 2% of the steps.
-
-        Later pieces undo the growth. Every trial starts from a longer run that reached the target, because adding steps to a
-        piece beyond the edge would make the loss overflow before the search has moved.
-        """
-        cut = RATE_SETTINGS.first_cut
-        for _ in range(RATE_SETTINGS.cuts):
-            trial = min(found.steps - 1, int(found.steps * (1 - cut)))
-            if cut < RATE_SETTINGS.last_cut or trial < len(found.rates):
-                break
-            shorter = self._descend(
-                found._replace(steps=trial), RATE_SETTINGS.good, True, RATE_SETTINGS.iterations_beyond
-            )
-            if shorter.loss > target and cut >= RATE_SETTINGS.nudge_cut:
-                shorter = self._nudged(shorter, target)
-            if shorter.loss > target:
-                cut /= RATE_SETTINGS.cut_shrink
-            else:
-                found, cut = (
-                    shorter,
-                    max(cut, RATE_SETTINGS.cut_share * (math.log(target) - log_loss(shorter.loss).item())),
-                )
-        return found
+        return reached or found
 
     def _chain(self, at: Rates, problem: Problem | None = None) -> Chain:
-        return Chain(problem or self.nodes, self.optimizer, self.shared, split(at.steps, len(at.rates)))
+        lengths = split(at.steps, len(at.rates))
+        inside = sorted(step for step in self.inside if step < lengths.min()) if self.bounds and not problem else []
+        return Chain(problem or self.nodes, self.optimizer, self.shared, lengths, inside)
 
     def _loss(self, at: Rates, problem: Problem) -> float:
-        signal, shares = self._chain(at, problem).noise_shares(at.rates, at.u)
-        loss = signal + shares.sum() / self.batch_size
+        loss = self._chain(at, problem).losses(at.rates, at.u, self.batch_size)[-1, -1]
         return float(loss) if math.isfinite(loss) else CEILING
 
     def _confirmed(self, found: Rates, target: float) -> Rates:
-        """The rates with their loss on all modes, and with more steps where the nodes of the search were slightly off."""
-        loss = self._loss(found, self.problem)
-        for _ in range(RATE_SETTINGS.most_added):
-            if loss <= target:
-                break
-            found = found._replace(steps=found.steps + max(1, int(RATE_SETTINGS.added * found.steps)))
-            loss = self._loss(found, self.problem)
-        return found._replace(loss=loss)
+        """The rates with their loss on all modes, at the target and at no step above the bound.
 
-    def _descend(self, start: Rates, tolerance: float, beyond: bool = False, iterations: int | None = None) -> Rates:
-        """The schedule of least loss that L-BFGS meets from a start, at its horizon; rates may pass the edge if ``beyond``.
-
-        This need not be the one at which L-BFGS ends: beyond the edge it may end where a slope overflows. If rates must be
-        stable, they are cut at the edge of the momentum that was found with them.
+        More steps are added where the nodes of the search were slightly off, and more readings where a step was missed.
         """
+        for _ in range(RATE_SETTINGS.most_added):
+            found = self._kept(found)
+            found = found._replace(loss=self._loss(found, self.problem))
+            if found.loss <= target:
+                break
+            lacks = min(log_loss(found.loss).item() - math.log(target), 1.0)
+            more = max(RATE_SETTINGS.added, lacks if lacks > RATE_SETTINGS.close else 0.0)
+            found = found._replace(steps=min(MAX_STEPS, found.steps + max(1, int(more * found.steps))))
+        return found
+
+    def _kept(self, found: Rates) -> Rates:
+        """The schedule after descents that keep the loss of every step within its bound."""
+        self.strict = True
+        for turn in range(RATE_SETTINGS.rounds if self.limit.bounded else 1):
+            found = self._descend(found, RATE_SETTINGS.sharp)
+            if not self.limit.bounded:
+                return found
+            over, inside = self._excess(found)
+            if over.max() <= 0 and turn >= 1:
+                return found
+            missed = set(inside[(over > 0) & (inside < found.steps // len(found.rates))].tolist()) - self.inside
+            self.inside |= missed
+            if not missed and turn >= RATE_SETTINGS.rounds // 3:
+                self.slack += float(np.clip(over.max(), 0, RATE_SETTINGS.tighter))
+        return self._shrunk(found)
+
+    def _shrunk(self, found: Rates) -> Rates:
+        """The schedule with all rates lowered by as little as keeps the loss of every step within its bound."""
+        for shrink in (0.0, *(1e-5 * 2.0**i for i in range(40))):
+            lower = found._replace(rates=found.rates * math.exp(-shrink))
+            if self._excess(lower)[0].max() <= 0:
+                return lower
+        return found
+
+    def _excess(self, found: Rates) -> tuple[Array, Array]:
+        """For each piece, log of its largest loss over the bound on it, and how many steps of the piece are taken then."""
+        seen = self.peaks(found)
+        return np.log((1 + CLOSE) * seen.over), seen.steps - seen.starts
+
+    def peaks(self, found: Rates) -> Peaks:
+        """The largest loss of each piece."""
+        lengths, base = split(found.steps, len(found.rates)), float(found.rates.max())
+        schedule = Schedule(lengths, found.rates / base)
+        return peaks(self.problem, self.at(found, base), self.batch_size, schedule, lengths)
+
+    def _descend(self, start: Rates, tolerance: float) -> Rates:
+        """The schedule of least loss that L-BFGS meets from a start, at its horizon, and the multipliers for the next descent."""
         from scipy.optimize import minimize
         from threadpoolctl import threadpool_limits
 
-        count, chain = len(start.rates), self._chain(start)
-        best = start._replace(loss=CEILING)
+        count, chain, scale = len(start.rates), self._chain(start), NearEdge(start.steps // len(start.rates))
+        cap = self.limit.cap(self.at(start, 1.0), self.problem.spectrum)
+        held = start.held if start.held.shape == (count, len(chain.links)) else np.zeros((count, len(chain.links)))
+        weigh = (
+            LossBound(self.nodes.initial_loss, held, self.slack, RATE_SETTINGS.stiffness) if self.bounds else free_end
+        )
+        best, least = start._replace(loss=CEILING), math.inf
+
+        def unit(u: Array) -> float:
+            """The rate in units of which rates are searched: the edge, which moves with u unless a cap holds it."""
+            return chain.edge(u if math.isinf(cap) else start.u)
 
         def objective(z: Array) -> tuple[float, Array]:
-            nonlocal best
-            loss, slope = chain.gradient(np.exp(z[:count]), z[count:], self.batch_size)
-            if not (0 < loss < CEILING) or not np.all(np.isfinite(slope)):
-                return math.log(CEILING), np.zeros_like(z)
-            if loss < best.loss:
-                best = Rates(start.steps, np.exp(z[:count]), z[count:].copy(), loss)
-            return math.log(loss), slope / loss
+            nonlocal best, least
+            u = z[count:]
+            logs, slope = scale.logs(z[:count])
+            rates, chain_rule = unit(u) * np.exp(logs), np.zeros(len(u))
+            value, by = chain.gradient(rates, u, self.batch_size, weigh)
+            if not math.isfinite(value) or not np.all(np.isfinite(by)):
+                return CEILING, np.zeros_like(z)
+            if value < least:
+                best, least = Rates(start.steps, rates, u.copy(), math.exp(min(value, math.log(CEILING)))), value
+            for i, step in enumerate(np.eye(len(u)) * EDGE_STEP):
+                chain_rule[i] = math.log(unit(u + step) / unit(u - step)) / (2 * EDGE_STEP)
+            return value, np.append(by[:count] * slope, by[count:] + by[:count].sum() * chain_rule)
 
-        shortest = int(chain.lengths.min())
-        passes = not self.stable and (beyond or shortest < RATE_SETTINGS.short)
-        inside = RATE_SETTINGS.inside if self.stable else 1.0
-        most = min(RATE_SETTINGS.beyond, (1 + RATE_SETTINGS.growth ** (1 / shortest)) / 2) if passes else inside
-        top = math.log(chain.edge(start.u) * most)
-        bounds = [(top - RATE_SETTINGS.depth, top)] * count + [(p.kind.low, p.kind.high) for p in self.shared]
-        options = {"maxiter": iterations or RATE_SETTINGS.iterations, "maxcor": RATE_SETTINGS.corrections}
+        shortest, edge = int(chain.lengths.min()), unit(start.u)
+        growth = min(RATE_SETTINGS.growth, RATE_SETTINGS.all_growth ** (1 / count))
+        most = min(RATE_SETTINGS.beyond, (1 + growth ** (1 / shortest)) / 2, cap / edge)
+        most = min(most, 1.0) if self.limit.bounded and not self.strict else most
+        top = float(scale.coordinates(np.log(most)))
+        bottom = float(scale.coordinates(math.log(most) - RATE_SETTINGS.depth))
+        bounds = [(bottom, top)] * count + [(p.kind.low, p.kind.high) for p in self.shared]
+        options = {"maxiter": RATE_SETTINGS.iterations, "maxcor": RATE_SETTINGS.corrections}
         options |= {"ftol": tolerance, "gtol": RATE_SETTINGS.slope}
-        first = np.append(np.minimum(np.log(start.rates), top), start.u)
+        logs = np.log(start.rates / edge)
+
+        def point(most: float) -> Array:
+            return np.append(np.clip(scale.coordinates(np.minimum(logs, most)), bottom, top), start.u)
+
+        first = point(math.inf)
+        if objective(first)[0] > math.log(
+            self.nodes.initial_loss
+        ):  # Its rates are too large, and a slope would cut them to 0.
+            tops = [*(-below / shortest for below in RATE_SETTINGS.below), *RATE_SETTINGS.far_below]
+            first = min(map(point, tops), key=lambda z: objective(z)[0])
         with threadpool_limits(1, "blas"):  # The systems of L-BFGS are tiny, and more threads only spin.
             minimize(objective, first, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-        if self.stable and best.rates.max() > (most := RATE_SETTINGS.inside * chain.edge(best.u)):
-            best = best._replace(rates=np.minimum(best.rates, most))
-            best = best._replace(loss=self._loss(best, self.nodes))
+        if isinstance(weigh, LossBound):
+            read = chain.losses(best.rates, best.u, self.batch_size)
+            best = best._replace(held=weigh.multipliers(read), loss=min(weigh.charged(read), CEILING))
         return best
+
+
+class NearEdge:
+    """Coordinates w of log rates y (over the edge of stability) in which a descent moves on safely near the edge.
+
+    A piece of n steps multiplies the second moment of the first mode by about ``exp(4 n y)``, so that steps must be of size 1 / n
+    there, and of size 1 far below. So ``y = sinh(w) / n`` up to ``|y| = 1``, and a straight line further out.
+    """
+
+    def __init__(self, steps: int) -> None:
+        self.steps, self.turn, self.slope = steps, math.asinh(steps), math.hypot(1, steps) / steps
+
+    def logs(self, w: Array) -> tuple[Array, Array]:
+        """The log rates at some coordinates, and their derivatives."""
+        near = np.clip(w, -self.turn, self.turn)
+        return np.sinh(near) / self.steps + (w - near) * self.slope, np.cosh(near) / self.steps
+
+    def coordinates(self, y: Array | float) -> Array:
+        """The coordinates of log rates."""
+        near = np.clip(y, -1, 1)
+        return np.arcsinh(near * self.steps) + (y - near) / self.slope
 
 
 def levels(pieces: int) -> list[int]:

@@ -1,5 +1,7 @@
 """Best piecewise-constant schedules of the learning rate, by exact gradients, and of the batch size, in closed form.
 
+Both are trainings: the loss on the way is bounded, unless a largest rate is given instead (`limits`).
+
 Let the noise of a piece of n steps add kappa / B to the loss. For E examples in all, the best batch size of the piece is
 ``B = E sqrt(kappa / n) / sum sqrt(kappa n)``, by the inequality of Cauchy and Schwarz.
 """
@@ -15,7 +17,7 @@ import numpy as np
 from ..engine.readable import Tabular
 from ..engine.run import Outcome, number
 from ..engine.schedule import Schedule
-from ..optimizers.base import Optimizer, Written, as_optimizer, free, parameters
+from ..optimizers.base import Optimizer, Written, as_optimizer, fill, free, parameters
 from ..optimizers.nonlinear import refuse_moments
 from ..problems.base import MAX_STEPS, Problem, check_batch_size, require_separable
 from ..types import Array, Wrong
@@ -27,6 +29,8 @@ from .exact.minimise import minimise
 from .exact.settings import SETTINGS
 from .exact.tuning import Tuner
 from .followed_rates import FollowedRates
+from .limits import LOSS_BOUND, Cap, Limit, MaxRate
+from .peaks import CLOSE, peaks
 from .rates import RateSearch
 
 if TYPE_CHECKING:
@@ -36,6 +40,9 @@ if TYPE_CHECKING:
 
 MOST_PIECES = 1000  # Largest number of pieces that a user may ask for.
 SURVIVED = 2.0  # A schedule on which the loss rises to more than this many times its start carries a warning.
+AT_BOUND = 0.01  # The loss has come to its bound if it lies this little below it, in logs.
+OVER_BOUND = 100.0  # A loss above its bound counts as this many times the log by which it is above.
+AT_CAP = 1e-6  # A rate is at its cap if it lies below it by this part at most.
 
 
 @dataclass(frozen=True, repr=False)
@@ -50,7 +57,11 @@ class Scheduled(Tabular):
     outcome: Outcome
     message: str
     rise: float = 1.0
-    """Largest loss at the end of a piece, over the loss at the start; 1 if it never rises above that."""
+    """Largest loss of any step, over the loss at the start; 1 if it never rises above that."""
+    max_rate: MaxRate | None = None
+    """The largest rate that was asked for; None if the loss is bounded instead."""
+    cap: Cap = "none"
+    """Which limit holds the schedule back: the bound on the "loss", the "paper"'s cap, the number "max_rate", or "none"."""
 
     @property
     def warning(self) -> str:
@@ -59,7 +70,7 @@ class Scheduled(Tabular):
             return ""
         return (
             f"on the way the loss rises to {self.rise:.3g} times its start; a quadratic comes back from there, a network would "
-            "not: stable=True (--stable) keeps every rate below the edge of stability"
+            f"not: without max_rate= (--max-rate) the loss of no step is above {LOSS_BOUND:g} times the lowest before"
         )
 
     def _brief(self) -> str:
@@ -77,7 +88,8 @@ class Scheduled(Tabular):
     def to_dict(self) -> dict[str, Any]:
         asked = {"optimizer": str(self.optimizer), "batch_size": number(self.batch_size)}
         found = {"steps": self.steps, "loss": number(self.loss), "outcome": self.outcome.name, "message": self.message}
-        found |= {"rise": number(self.rise), "warning": self.warning}
+        rate = self.max_rate if isinstance(self.max_rate, str) else number(self.max_rate)
+        found |= {"max_rate": rate, "cap": self.cap, "rise": number(self.rise), "warning": self.warning}
         return {**asked, **found, "schedule": self.schedule.to_dict()}
 
     def plot(self, path: str | None = None, *, ax: OnAxes | None = None) -> Figure:
@@ -97,11 +109,13 @@ def optimal_schedule(
     examples: float | None = None,
     pieces: int = 10,
     on: Literal["lr", "batch_size"] = "lr",
-    stable: bool = False,
+    max_rate: MaxRate | None = None,
 ) -> Scheduled:
     """Best schedule of ``pieces`` pieces of equal length, of the learning rate or of the batch size.
 
-    The loss of an optimizer that is not linear is that of its mean field.
+    It is a training: the expected loss of no step is above 1.05 times the lowest loss at the end of an earlier piece; the
+    start counts as one. `Scheduled.cap` says whether this bound holds the schedule back. A run of fewer steps than pieces has
+    pieces of one step. The loss of an optimizer that is not linear is that of its mean field.
 
     Parameters
     ----------
@@ -110,8 +124,10 @@ def optimal_schedule(
     target : reach this loss in the fewest steps.
     steps, examples : reach the least loss in this many steps or examples.
     on : ``"batch_size"`` needs ``examples``, the budget; the learning rate and the number of steps are tuned with it.
-    stable : keep every rate below the edge of stability. Without it some pieces may pass the edge, which saves a quadratic
-        some steps; `Scheduled.rise` says how far the loss rises then.
+    max_rate : limits the learning rate instead of the loss on the way; `Scheduled.rise` says how far the loss rises then. A
+        number is the largest rate. "paper" is that of Zhang et al. (2019), ``2 / (h_1 + h_d)``: no rate is above two over the sum
+        of the largest and the smallest curvature, as the preconditioner leaves them. That is a rate of SGD, with or without
+        `Preconditioned` and `EMA`; for other optimizers it has no meaning and is refused. ``inf`` sets no limit.
 
     >>> from nqm import SGD, Quadratic, Spectrum
     >>> problem = Quadratic(Spectrum.power_law(10_000))
@@ -120,6 +136,7 @@ def optimal_schedule(
     """
     optimizer = as_optimizer(optimizer)
     _check(problem, optimizer, pieces)
+    limit = Limit.of(max_rate, optimizer)
     if on not in ("lr", "batch_size"):
         raise Wrong(f"on must be 'lr' or 'batch_size', got {on!r}", "on")
     if on == "batch_size":
@@ -133,20 +150,9 @@ def optimal_schedule(
                 f"on='batch_size' needs a budget, examples=, of at least one for each piece, got {examples!r}",
                 "examples",
             )
-        if stable:
-            raise Wrong(
-                "stable=True is about learning rates; with on='batch_size' the rate is one, and stable", "stable"
-            )
-        return _best_batches(problem, optimizer, check_batch_size(batch_size), float(examples), int(pieces))
+        return _best_batches(problem, optimizer, check_batch_size(batch_size), float(examples), int(pieces), limit)
     goal = Goal.of(batch_size, target, steps, examples)
-    if goal.target is None and goal.steps < pieces:
-        raise Wrong(f"{pieces} pieces need at least one step each, got {goal.steps} steps", goal.argument)
-    if stable and not optimizer.linear:
-        raise Wrong(
-            f"stable=True needs a linear optimizer, whose edge of stability is known; {optimizer} is not linear",
-            "stable",
-        )
-    return _best_rates(problem, optimizer, goal, int(pieces), stable)
+    return _best_rates(problem, optimizer, goal, int(pieces), limit)
 
 
 def _check(problem: Problem, optimizer: Optimizer, pieces: int) -> None:
@@ -167,58 +173,78 @@ def _check(problem: Problem, optimizer: Optimizer, pieces: int) -> None:
         )
 
 
-def _best_rates(problem: Problem, optimizer: Optimizer, goal: Goal, pieces: int, stable: bool) -> Scheduled:
+def _best_rates(problem: Problem, optimizer: Optimizer, goal: Goal, pieces: int, limit: Limit) -> Scheduled:
     """The schedule of learning rates that serves a goal best."""
     target, batch_size = goal.target, goal.batch_size
-    linear = optimizer.linear
-    search = (
-        RateSearch(problem, optimizer, batch_size, stable) if linear else FollowedRates(problem, optimizer, batch_size)
-    )
+    searches = RateSearch if optimizer.linear else FollowedRates
+    search = searches(problem, optimizer, batch_size, limit)
     found = search.fewest_steps(target, pieces) if target else search.least_loss(goal.steps, pieces)
-    if isinstance(found, Tuned):  # The steps are too few to be divided, or the target is not reached.
-        T, few = found.steps or 0, f", fewer than {pieces} pieces: constant" if found.steps else ""
-        schedule, message = Schedule([max(T, 1)]), found.message + few
-        return Scheduled(schedule, T, found.loss, found.optimizer, batch_size, found.outcome, message)
+    if isinstance(found, Tuned):  # There is nothing to do, or the target is not reached.
+        steps = found.steps or 0
+        schedule, least = Schedule([max(steps, 1)]), found.loss
+        return Scheduled(
+            schedule, steps, least, found.optimizer, batch_size, found.outcome, found.message, max_rate=limit.max_rate
+        )
     lr = parameters(optimizer)["lr"].value
     base = float(found.rates.max() if lr is free else lr)
     outcome = Outcome.reached if target else Outcome.finished
-    message = outcome.value.format(steps=found.steps, target=target) + f" with {pieces} pieces"
-    message += "" if linear else "; by mean field"
-    schedule = Schedule(split(found.steps, pieces), found.rates / base)
-    chosen = search.at(found, base)
-    rise = _rise(problem, chosen, batch_size, schedule) if linear else 1.0
-    return Scheduled(schedule, found.steps, found.loss, chosen, batch_size, outcome, message, rise)
+    used = len(found.rates)
+    message = outcome.value.format(steps=found.steps, target=target) + f" with {used} piece{'s' if used > 1 else ''}"
+    message += " of one step" if used < pieces else ""
+    schedule, chosen = Schedule(split(found.steps, used), found.rates / base), search.at(found, base)
+    seen = search.peaks(found)
+    cap, told = _binding(limit, limit.cap(chosen, problem.spectrum), float(found.rates.max()), float(seen.over.max()))
+    message += told + ("" if optimizer.linear else "; by mean field")
+    return Scheduled(
+        schedule, found.steps, found.loss, chosen, batch_size, outcome, message, seen.rise, limit.max_rate, cap
+    )
 
 
-def _rise(problem: Problem, optimizer: Optimizer, batch_size: float, schedule: Schedule) -> float:
-    """The largest loss at the end of a piece over that at the start, and at least 1.
+def _binding(limit: Limit, cap: float, largest: float, over: float) -> tuple[Cap, str]:
+    """Which limit holds a schedule back, and the end of a message that says it."""
+    if limit.bounded:
+        binds = over >= 1 - AT_BOUND
+        return ("loss" if binds else "none"), (
+            f"; its loss comes to the bound, {LOSS_BOUND:g} times the lowest before"
+            if binds
+            else f"; its loss stays below the bound, {LOSS_BOUND:g} times the lowest before"
+        )
+    if math.isinf(cap):
+        return "none", "; neither rates nor losses are limited"
+    paper = limit.max_rate == "paper"
+    name = f"the paper's cap, {cap:.4g}" if paper else f"the largest rate allowed, {cap:.4g}"
+    if largest < (1 - AT_CAP) * cap:
+        return "none", f"; its rates stay below {name}"
+    return ("paper" if paper else "max_rate"), f"; it comes to {name}"
 
-    A piece beyond the edge of stability makes the loss grow until it ends, so its end is where the loss is largest.
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        signal, noise = problem.losses(optimizer, np.append(0, schedule.ends), batch_size, schedule)
-        losses = signal + noise / batch_size
-    return float(np.nanmax(np.append(1.0, losses / losses[0])))
 
-
-def _best_batches(problem: Problem, optimizer: Optimizer, unit: float, examples: float, pieces: int) -> Scheduled:
+def _best_batches(
+    problem: Problem, optimizer: Optimizer, unit: float, examples: float, pieces: int, limit: Limit
+) -> Scheduled:
     """The schedule of least loss for a budget of examples. Batch sizes are in closed form; rate and steps are searched."""
     nodes = problem.nodes.searched(optimizer)
     family, tuner = Family(optimizer, nodes.spectrum), Tuner(problem, optimizer)
     start = tuner.solve(Goal.of(unit, examples=max(examples, unit)))
 
-    def settle(point: Array, where: Problem) -> tuple[float, Array, int, Optimizer]:
-        """Loss, batch sizes, steps and optimizer at a point (log2 of the steps, then the coordinates of the family)."""
-        T = max(pieces, round(2.0 ** float(point[0])))
+    def settle(point: Array, where: Problem) -> tuple[float, Schedule, Optimizer]:
+        """Loss, schedule and optimizer at a point (log2 of the steps, then the coordinates of the family)."""
+        lengths = split(max(pieces, round(2.0 ** float(point[0]))), pieces)
         chosen = family.at(point[1:])
-        lengths = split(T, pieces)
-        rates = np.full(pieces, parameters(chosen)["lr"].value)
-        signal, shares = Chain(where, chosen, [], lengths).noise_shares(rates, np.zeros(0))
+        lr = min(float(parameters(chosen)["lr"].value), limit.cap(chosen, problem.spectrum))
+        chosen = fill(chosen, {"lr": lr})
+        signal, shares = Chain(where, chosen, [], lengths).noise_shares(np.full(pieces, lr), np.zeros(0))
         batches = share_batches(shares, lengths, examples)
-        return signal + float((shares / batches).sum()), batches, T, chosen
+        return signal + float((shares / batches).sum()), Schedule(lengths, batch_size=batches / unit), chosen
 
-    def values(points: Array) -> Array:
-        return log_loss(np.array([settle(point, nodes)[0] for point in points]))
+    def over(point: Array) -> float:
+        """Log of the largest loss of a step over its bound."""
+        _, schedule, chosen = settle(point, nodes)
+        lengths = split(schedule.steps, pieces)
+        return math.log((1 + CLOSE) * peaks(problem, chosen, unit, schedule, lengths).over.max())
+
+    def values(points: Array, charge: float = 0.0) -> Array:
+        logs = log_loss(np.array([settle(point, nodes)[0] for point in points]))
+        return logs + charge * np.array([max(0.0, over(point)) for point in points]) if charge else logs
 
     low = np.append(math.log2(pieces), family.low)
     high = np.append(math.log2(min(examples, MAX_STEPS)), family.high)
@@ -226,10 +252,15 @@ def _best_batches(problem: Problem, optimizer: Optimizer, unit: float, examples:
         math.log2(max(start.steps or pieces, pieces)), family.point(start.optimizer) if len(family) else []
     )
     best = minimise(values, [np.clip(first, low, high)], SETTINGS.wide, low, high)[0].u
-    loss, batches, T, chosen = settle(best, problem)
-    schedule = Schedule(split(T, pieces), batch_size=batches / unit)
-    message = f"least loss for {examples:g} examples is {loss:.4g}, in {T:,} steps with {pieces} pieces"
-    return Scheduled(schedule, T, loss, chosen, unit, Outcome.finished, message)
+    if limit.bounded and over(best) > 0:
+        best = minimise(lambda points: values(points, OVER_BOUND), [best], SETTINGS.wide, low, high)[0].u
+    loss, schedule, chosen = settle(best, problem)
+    steps = schedule.steps
+    seen = peaks(problem, chosen, unit, schedule, split(steps, pieces))
+    lr = float(parameters(chosen)["lr"].value)
+    cap, told = _binding(limit, limit.cap(chosen, problem.spectrum), lr, float(seen.over.max()))
+    message = f"least loss for {examples:g} examples is {loss:.4g}, in {steps:,} steps with {pieces} pieces{told}"
+    return Scheduled(schedule, steps, loss, chosen, unit, Outcome.finished, message, seen.rise, limit.max_rate, cap)
 
 
 def share_batches(shares: Array, lengths: Array, examples: float) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from itertools import pairwise
+from typing import Literal
 
 from ..types import Wrong
 from .tokens import EXAMPLE_TEXTS, MAX_LENGTH, Text
@@ -33,6 +34,20 @@ def parse_number(text: str, *, finite: bool = False) -> float:
         return number
     except Wrong as error:
         raise Wrong(f"{error}; {NUMBER_FORMS}") from None
+
+
+def parse_max_rate(text: str) -> float | Literal["paper"]:
+    """The largest learning rate of a schedule: a positive number, inf, or the word paper.
+
+    >>> parse_max_rate("2^-1"), parse_max_rate("paper")
+    (0.5, 'paper')
+    """
+    if text.strip() == "paper":
+        return "paper"
+    number = parse_number(text)
+    if not number > 0:
+        raise Wrong(f"it must be a positive number, paper or inf, got {text!r:.60}")
+    return number
 
 
 def parse_batch_sizes(text: str, most: int = MAX_BATCH_SIZES) -> list[float]:

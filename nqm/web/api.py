@@ -147,11 +147,12 @@ def _swept(found: Sweep) -> Answer:
 
 def schedule(
     problem: Given, optimizer: Optimizer, batch_size: float, target: float | None, steps: int | None, examples: float | None,
-    pieces: int, on: Literal["lr", "batch_size"],
+    pieces: int, on: Literal["lr", "batch_size"], max_rate: float | Literal["paper"] | None,
 ) -> Answer:  # fmt: skip
     """The best piecewise-constant schedule of the learning rate or of the batch size."""
     where = _of_fixed_noise(problem, "best schedules")
-    found = optimal_schedule(where, optimizer, batch_size, target, steps=steps, examples=examples, pieces=pieces, on=on)
+    goal = {"target": target, "steps": steps, "examples": examples}
+    found = optimal_schedule(where, optimizer, batch_size, **goal, pieces=pieces, on=on, max_rate=max_rate)
     return found.to_dict()
 
 

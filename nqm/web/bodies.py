@@ -16,7 +16,7 @@ from ..problems.quadratic import Quadratic
 from ..search import Axis
 from ..search.sweeps import DEFAULT_BATCH_SIZES
 from ..text.objects import parse_optimizer, parse_schedule, parse_spectrum
-from ..text.values import parse_batch_sizes
+from ..text.values import parse_batch_sizes, parse_max_rate
 from ..types import Wrong
 from .fields import FLAG, RAW_OBJECT, ChoiceValue, EitherValue, Field, ListValue, NumberValue, ObjectValue, TextValue
 from .files import SHELF, SpectrumSource
@@ -183,6 +183,7 @@ BODIES: dict[str, ObjectValue] = {
     "schedule": ObjectValue({
         **given, **optimizer, **at, **goals, "pieces": Field(NumberValue(1, REQUEST.pieces, whole=True), 10),
         "on": Field(ChoiceValue(("lr", "batch_size")), "lr"),
+        "max_rate": Field(EitherValue(TextValue(parse_max_rate, 40), positive), None),
     }),
     "map": ObjectValue(
         {**given, **optimizer, **target, "batch_size": Field(batch_size, None), "x": Field(axis), "y": Field(axis)}, _map

@@ -45,6 +45,7 @@ TERMS = {
     "curvature_noise_scale": "The noise scale weighted by curvature, tr HC / g'Hg.",
     "schedule": "Multipliers on learning rate, momentum or batch size over steps.",
     "pieces": "The parts of equal length in which a schedule is constant.",
+    "max_rate": "Limits a best schedule by its largest rate (a number, paper, or inf) instead of by the loss on the way.",
     "stability_limit": "The learning rate above which the weights grow along some direction instead of converging.",
     "boundary": "The edge of stability: beyond it the loss diverges.",
     "free": "Not set: tuning chooses the value.",

@@ -45,7 +45,7 @@ def test_a_sentence_on_an_argument_becomes_one_on_an_option(text: str) -> None:
     ("python", "option"),
     [
         ("columns={'loss': 'val/loss'} takes the other", "--map loss='val/loss' takes the other"),
-        ("a network would not: stable=True (--stable) keeps", "a network would not: --stable keeps"),
+        ("without max_rate= (--max-rate) the loss", "without --max-rate the loss"),
         ("for the plain quadratic (bent=False, --quadratic)", "for the plain quadratic (--quadratic)"),
         ("of the fit (state=..., --state FILE)", "of the fit (--state FILE)"),
         ("at most 9 steps, or extrapolate", "at most 9 steps, or give --extrapolate"),

@@ -242,7 +242,8 @@ def test_chain(seed: int, k: int, modes: int, pieces: int) -> None:
     rng = np.random.default_rng(seed)
     A, (_, _, N) = rng.standard_normal((pieces, k, k, modes)) / k, random_map(rng, k, k, modes)
     Q, x = np.stack([*([random_map(rng, k, k, modes)[2]] * pieces), N])[:pieces], rng.standard_normal((k, modes))
-    fast, slow = compiled.chain(A, Q, x, N), plain.chain(A, Q, x, N)
+    kick = rng.standard_normal((pieces, k, modes))
+    fast, slow = compiled.chain(A, Q, kick, x, N), plain.chain(A, Q, kick, x, N)
     assert len(fast[0]) == pieces + 1
     for a, b in zip(fast, slow, strict=True):
         assert np.abs(a - b).max() <= ROUNDING * np.abs(b).max()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from pages import PAPER, SIZES, VIEWS
 
-from nqm import SGD, HeavyBall, optimal_schedule, sweep
+from nqm import SGD, optimal_schedule, sweep
 
 pytestmark = pytest.mark.slow
 PLACE = """async () => {
@@ -67,14 +69,17 @@ def test_a_schedule_is_held_against_the_best(open_page):
     assert box["y"] + box["height"] < 860 - 40  # the editor and its loss are on one screen
 
 
-def test_a_best_schedule_that_a_network_would_not_survive_is_said(open_page):
-    page = open_page("view=schedule&run=HeavyBall(lr=0.05,momentum=0.9)&batch=2^20&steps=60&pieces=20")
-    best = optimal_schedule(PAPER, HeavyBall(momentum=0.9), 2**20, steps=60, pieces=20)
-    assert best.warning  # else this tests nothing
-    assert best.warning in page.text("#facts .warn >> nth=0")
-    calm = open_page("view=schedule&run=SGD(lr=0.5)&batch=64&steps=5000&pieces=1")
-    assert not optimal_schedule(PAPER, SGD(), 64, steps=5000, pieces=1).warning
-    assert "comes back from there" not in calm.text("#facts")
+def test_what_limits_a_best_schedule_is_said(open_page):
+    page = open_page("view=schedule&run=SGD(lr=1)&batch=2^18&steps=60&pieces=6")
+    assert optimal_schedule(PAPER, SGD(), 2**18, steps=60, pieces=6).cap == "loss"
+    assert "the bound on the loss" in page.text("#facts")
+    assert not page.page.locator("#facts .warn").count()
+    page.set("#max-rate", "inf")
+    free = optimal_schedule(PAPER, SGD(), 2**18, steps=60, pieces=6, max_rate=math.inf)
+    assert free.warning  # else this tests nothing
+    assert free.warning in page.text("#facts .warn >> nth=0")
+    page.set("#max-rate", "paper")
+    assert "the paper's cap" in page.text("#facts")
 
 
 def test_the_time_line_marks_its_step_on_the_curve(open_page):

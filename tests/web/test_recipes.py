@@ -38,6 +38,9 @@ ELSEWHERE = {
         "batch_sizes": "4,1e3",
     },
     "schedule": {"problem": SMALL, "optimizer": "HeavyBall(momentum=0.5)", "batch_size": 8, "target": 0.05, "pieces": 3},
+    "schedule with the paper's cap": {
+        "problem": SMALL, "optimizer": "SGD", "batch_size": 8, "target": 0.05, "pieces": 3, "max_rate": "paper",
+    },
     "map": {
         "problem": SMALL, "optimizer": "EMA(SGD)", "batch_size": 4, "target": 0.1,
         "x": {"name": "lr", "low": 0.01, "high": 1, "n": 3}, "y": {"name": "decay", "low": 0, "high": 0.9, "n": 3},

@@ -74,8 +74,8 @@ class Loops(Protocol):
         """The state (X, N) after t steps of a map, by repeated squaring."""
         ...
 
-    def chain(self, A: Array, Q: Array, x: Array, N: Array, /) -> Pair:
-        """The state (x, N) before each map of a sequence (A, Q), and after the last."""
+    def chain(self, A: Array, Q: Array, kick: Array, x: Array, N: Array, /) -> Pair:
+        """The state (x, N) before each map ``x <- A x + kick``, ``N <- A N A' + Q`` of a sequence, and after the last."""
         ...
 
     def balance(self, G: Array, /) -> Array:

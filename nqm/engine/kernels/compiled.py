@@ -226,7 +226,7 @@ def _seen(A: Array, Q: Array, x: Array, r: Array) -> tuple[Array, Array]:
 
 
 @loop
-def chain(A: Array, Q: Array, x: Array, N: Array) -> tuple[Array, Array]:
+def chain(A: Array, Q: Array, kick: Array, x: Array, N: Array) -> tuple[Array, Array]:
     pieces, k, _, n = A.shape
     X, cov, work = np.empty((pieces + 1, k, 1, n)), np.empty((pieces + 1, k, k, n)), np.empty((k, k, n))
     _copy(cov[0], N)
@@ -235,6 +235,9 @@ def chain(A: Array, Q: Array, x: Array, N: Array) -> tuple[Array, Array]:
             X[0, i, 0, z] = x[i, z]
     for p in range(pieces):
         _matmul(X[p + 1], A[p], X[p])
+        for i in range(k):
+            for z in range(n):
+                X[p + 1, i, 0, z] += kick[p, i, z]
         _copy(cov[p + 1], Q[p])
         _sandwich(cov[p + 1], A[p], cov[p], work)
     return X[:, :, 0], cov

@@ -60,10 +60,10 @@ def move(A: Array, d: Array, Q: Array, X: Array, N: Array, t: int) -> tuple[Arra
 
 
 @quiet
-def chain(A: Array, Q: Array, x: Array, N: Array) -> tuple[Array, Array]:
+def chain(A: Array, Q: Array, kick: Array, x: Array, N: Array) -> tuple[Array, Array]:
     states = [(x, N)]
-    for a, q in zip(A, Q, strict=True):
-        x, N = np.einsum("ijx,jx->ix", a, x), np.einsum("ilx,lmx,jmx->ijx", a, N, a) + q
+    for a, q, c in zip(A, Q, kick, strict=True):
+        x, N = np.einsum("ijx,jx->ix", a, x) + c, np.einsum("ilx,lmx,jmx->ijx", a, N, a) + q
         states.append((x, N))
     return np.stack([x for x, _ in states]), np.stack([N for _, N in states])
 

@@ -1,11 +1,9 @@
-"""Claim: optimal learning-rate schedules start at the largest stable rate."""
+"""Claim: optimal learning-rate schedules start at the largest rate that they may take, the paper's cap."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-
-import numpy as np
 
 from ...optimizers import SGD
 from ...show.chart import Figure, chart
@@ -16,7 +14,7 @@ from ..drawing import level, schedule_panels
 from ..instance import PaperStudy, preconditioned
 from .base import PAPER, Measured
 
-STATEMENT = "The optimal learning-rate schedule starts at the largest stable rate."
+STATEMENT = "The optimal learning-rate schedule starts at the largest rate, 2 / (h_1 + h_d)."
 ORIGIN = PAPER
 SOURCE = "on optimal schedules, with the appendix's figure of fifty pieces"
 TURN = ("the gradient is preconditioned with p = 0.75", {"powers": (0.75,)})
@@ -28,7 +26,7 @@ def measure(
     study: PaperStudy, powers: Sequence[float] = POWERS, batch_sizes: Sequence[float] = BATCH_SIZES,
     pieces: int = PIECES,
 ) -> Measured:  # fmt: skip
-    """First rate of the best piecewise-constant schedule over the stability limit.
+    """First rate of the best piecewise-constant schedule over the paper's cap on its rates, 2 / (h_1^(1-p) + h_d^(1-p)).
 
     Parameters
     ----------
@@ -39,12 +37,13 @@ def measure(
     table, cases = [], list(product(powers, batch_sizes))
     schedules = study.ask([study.to_schedule(preconditioned(SGD(), p), b, pieces) for p, b in cases])
     for (power, batch_size), found in zip(cases, schedules, strict=True):
-        limit = 2 / float(np.max(study.problem.spectrum.h ** (1 - power)))
+        seen = study.problem.spectrum.h ** (1 - power)
+        limit = 2 / float(seen.max() + seen.min())
         about = {"power": power, "batch_size": batch_size}
         table += [{**about, "share": row["start"] / found.steps, "rate": row["lr"] / limit} for row in found.table()]
     first = {p: [column(table, "rate", power=p, batch_size=b)[0] for b in batch_sizes] for p in powers}
     lost = [
-        f"p = {p:g} and B = {shown(b)} ({r:.2g} of the limit)"
+        f"p = {p:g} and B = {shown(b)} ({r:.2g} of the cap)"
         for p, rates in first.items()
         for b, r in zip(batch_sizes, rates, strict=True)
         if r < TOLERANCE
@@ -52,16 +51,16 @@ def measure(
     held = [p for p, rates in first.items() if min(rates) >= TOLERANCE]
     told = "; ".join(f"{spelled(rates)} at p = {p:g}" for p, rates in first.items())
     return Measured(
-        table, min(min(rates) for rates in first.values()), "smallest ratio of a first rate to the stability limit",
-        f"First rate of {pieces} pieces over the stability limit for B = {', '.join(map(str, batch_sizes))}: {told}.",
+        table, min(min(rates) for rates in first.values()), "smallest ratio of a first rate to the paper's cap",
+        f"First rate of {pieces} pieces over the paper's cap for B = {', '.join(map(str, batch_sizes))}: {told}.",
         TOLERANCE, "a piece holds its rate for 2% of the run, so the rate at its very start is known to some percent",
         Verdict.of(*(min(rates) >= TOLERANCE for rates in first.values())),
-        f"{percent(1 - TOLERANCE)} of the limit at p = {spelled(held)}" if held else "",
+        f"{percent(1 - TOLERANCE)} of the cap at p = {spelled(held)}" if held else "",
         "; ".join(lost),
     )  # fmt: skip
 
 
 def draw(table: Table) -> Figure:
-    limit = level([0, 1], 1, "stability limit")
-    panels = schedule_panels(table, "rate", "rate over the stability limit", limit)
+    limit = level([0, 1], 1, "the paper's cap")
+    panels = schedule_panels(table, "rate", "rate over the paper's cap", limit)
     return chart(panels, key=panels[0].lines)

@@ -33,7 +33,7 @@ import { Overlay } from "./overlay.js";
 
 const VIEWS = [steps, loss, settings, schedule, map, network, advice, runs, batch];
 const FORMATS = ["png", "svg", "csv", "json", "html"];
-const CHOICES = ["kind", "file", "x", "y", "run", "critical", "limits", "shape", "goal", "advised", "data", "rate", "pieces", "cells", "grid"]; // state that the controls above a figure show
+const CHOICES = ["kind", "file", "x", "y", "run", "critical", "limits", "shape", "goal", "advised", "data", "rate", "pieces", "max_rate", "cells", "grid"]; // state that the controls above a figure show
 const SETTLE = 250; // ms between the last move of a slider and the exact request
 const WAIT = 30; // ms between two looks at whether the last quick answer has come
 const PATIENCE = 2000; // ms that a quick answer may take before a newer request replaces it

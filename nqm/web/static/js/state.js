@@ -22,6 +22,7 @@ export const DEFAULTS = {
   goal: "", // the training loss for which advice is asked; halfway down the descent of the fit if empty
   advised: "", // "own" if advice is about the optimizer of the setting alone
   pieces: "10",
+  max_rate: "", // of best schedules: a number, "paper" or "inf"; if empty, the loss on the way is bounded instead
   x: "lr",
   y: "momentum",
   xrange: "",

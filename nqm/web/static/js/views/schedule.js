@@ -13,6 +13,8 @@ import { SHAPES, equalPieces, printPieces, readPieces, shaped, stretched } from 
 
 const COUNTS = ["1", "2", "5", "10", "20", "50"].map((n) => [n, n]);
 
+const CAPS = { loss: "the bound on the loss", paper: "the paper's cap", max_rate: "the largest rate", none: "none is reached" };
+
 const EVERY_STEP = "This schedule changes at every step. Choose a number of pieces to get one that you can drag.";
 
 export const schedule = {
@@ -25,7 +27,7 @@ export const schedule = {
     tries: [["A short cooldown", { schedule: "Schedule([80000, 20000], [1, 0.1])", steps: "100000" }], ["One constant rate", { schedule: "", pieces: "1" }]],
   },
   cards: { setting: true, batch: true, steps: true },
-  uses: ["spectrum", "data", "kind", "label_noise", "run", "batch", "steps", "schedule", "pieces", "target"],
+  uses: ["spectrum", "data", "kind", "label_noise", "run", "batch", "steps", "schedule", "pieces", "max_rate", "target"],
   quick: () => true,
 
   controls(state, update, run) {
@@ -40,6 +42,7 @@ export const schedule = {
     return [
       labelled("Schedule", text, "schedule", "schedule-text"),
       labelled("Pieces", menu(COUNTS, state.pieces, (pieces) => update({ pieces, schedule: "" })), "pieces", "pieces"),
+      labelled("Largest rate", textField(state.max_rate, (next) => update({ max_rate: next }), { class: "code", size: "8", placeholder: "loss bounded" }), "max_rate", "max-rate"),
       element("div", { class: "presets", role: "group", "aria-label": "Usual schedules" }, ...Object.entries(SHAPES).map(([id, { name }]) =>
         element("button", { class: "chip", type: "button", id: `shape-${id}`, onclick: () => update({ schedule: printPieces(shaped(id, Number(now().steps), Number(now().pieces))) }) }, name))),
       button("strong", "best-loss", "steps", "Best for these steps"),
@@ -112,7 +115,8 @@ export const schedule = {
       { name: "loss at the constant rate", value: valueText(constant.loss.at(-1)), term: "loss" },
       { name: "steps to the target", value: hit ? (hit.steps === null ? hit.outcome.replaceAll("_", " ") : valueText(hit.steps)) : "…", term: "target" },
       ...(best?.loss > 0 ? [{ name: "loss of the best schedule", value: valueText(best.loss), note: `this one is ${times(scheduled.loss.at(-1) / best.loss)} that` }] : []),
-      ...warning(best, constant),
+      ...(best?.loss > 0 ? [{ name: "limit of the best schedule", value: CAPS[best.cap], term: "max_rate" }] : []),
+      ...(best?.warning ? [{ name: "warning", value: `The best schedule: ${best.warning}.`, wide: true, warn: true }] : []),
       ...(scheduled.outcome === "diverged" ? [{ name: "outcome", value: scheduled.message, wide: true }] : []),
     ];
   },
@@ -150,19 +154,8 @@ async function bestPossible(state, signal) {
 function bestBody(state, goal) {
   const tree = readTree(state.run);
   const rate = tree ? parametersOf(tree).find((one) => one.parameter.name === "lr") : null;
-  return { optimizer: rate ? rate.with(null) : state.run, batch_size: state.batch, pieces: Number(state.pieces), [goal]: state[goal] };
-}
-
-/** What a quadratic survives and a network may not: a loss that rises on the way, and rates beyond the edge of stability. */
-function warning(best, constant) {
-  const tree = best?.schedule && readTree(best.optimizer);
-  const rate = tree ? Number(parametersOf(tree).find((one) => one.parameter.name === "lr")?.value) : NaN;
-  const peak = rate * Math.max(...(best?.schedule?.lr ?? [NaN]));
-  const words = [
-    best?.warning ? `The best schedule: ${best.warning}.` : "",
-    peak > constant.stability_limit ? `The best schedule goes up to lr ${valueText(peak)}, beyond the edge of stability at ${valueText(constant.stability_limit)}. A quadratic survives this for a few steps; a network may not.` : "",
-  ].filter(Boolean);
-  return words.map((value) => ({ name: "warning", value, wide: true, warn: true }));
+  const limit = state.max_rate ? { max_rate: state.max_rate } : {};
+  return { optimizer: rate ? rate.with(null) : state.run, batch_size: state.batch, pieces: Number(state.pieces), [goal]: state[goal], ...limit };
 }
 
 /** The best schedule as changes of the state: the learning rate that it multiplies, its pieces, its steps. */
