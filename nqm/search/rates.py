@@ -278,6 +278,15 @@ class RateSearch(RateFamily):
         return peaks(self.problem, self.at(found, base), self.batch_size, schedule, lengths)
 
     def _descend(self, start: Rates, tolerance: float) -> Rates:
+        """The best schedule of a descent, and of another one where a rate has collapsed and has no slope left."""
+        found = self._descended(start, tolerance)
+        later = np.maximum.accumulate(found.rates[::-1])[::-1]
+        if np.all(found.rates >= RATE_SETTINGS.collapsed * later):
+            return found
+        again = self._descended(found._replace(rates=later, held=UNHELD), tolerance)
+        return min(found, again, key=lambda end: end.loss)
+
+    def _descended(self, start: Rates, tolerance: float) -> Rates:
         """The schedule of least loss that L-BFGS meets from a start, at its horizon, and the multipliers for the next descent."""
         from scipy.optimize import minimize
         from threadpoolctl import threadpool_limits
@@ -322,10 +331,9 @@ class RateSearch(RateFamily):
         def point(most: float) -> Array:
             return np.append(np.clip(scale.coordinates(np.minimum(logs, most)), bottom, top), start.u)
 
-        first = point(math.inf)
-        if objective(first)[0] > math.log(
-            self.nodes.initial_loss
-        ):  # Its rates are too large, and a slope would cut them to 0.
+        first, end = point(math.inf), log_loss(self._loss(start, self.nodes)).item()
+        if objective(first)[0] > min(end + RATE_SETTINGS.charged, math.log(self.nodes.initial_loss)):
+            # The slope would set these rates to 0, where they stay.
             tops = [*(-below / shortest for below in RATE_SETTINGS.below), *RATE_SETTINGS.far_below]
             first = min(map(point, tops), key=lambda z: objective(z)[0])
         with threadpool_limits(1, "blas"):  # The systems of L-BFGS are tiny, and more threads only spin.

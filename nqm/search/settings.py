@@ -110,10 +110,14 @@ class RateSettings:
     short: int = 8
     """Pieces of fewer steps than this may pass the edge at once, because they end before a loss overflows. With 4 and
     16 all of 10 answers were the same."""
+    collapsed: float = 1e-3
+    """A rate has collapsed if it is below this part of a later one."""
+    charged: float = 0.1
+    """A start is above the bound on the loss if that adds more than this to the log of its loss."""
     below: tuple[float, ...] = (-1.0, 0.0, 0.3, 1.0, 3.0, 10.0, 30.0)
-    """Where the start of a descent is worse than no training, its log rates are first cut to this many n-ths below the edge of
-    stability, for pieces of n steps: to whichever of these gives the least loss. Without the cut a descent sets such rates to 0,
-    where they stay: four of ten schedules of SGD took more than five times as many steps."""
+    """Where the start of a descent is above the bound, or worse than no training, its log rates are first cut to this many n-ths
+    below the edge of stability, for pieces of n steps: to whichever of these gives the least loss. Without the cut a descent sets
+    such rates to 0, where they stay: four of ten schedules of SGD took more than five times as many steps."""
     far_below: tuple[float, ...] = (-0.3, -1.0, -2.0, -4.0)
     """They may also be cut to this far below the edge, because the first steps of a momentum overshoot."""
     long: int = 50

@@ -197,6 +197,14 @@ def test_a_descent_is_not_lost_where_slopes_overflow(paper: Quadratic) -> None:
     assert losses[1] < losses[0]
 
 
+def test_long_pieces_do_not_collapse(paper: Quadratic) -> None:
+    """Two pieces once took 20,708 steps where a constant rate takes 10,354: rates near the edge broke the bound, and fell to 0."""
+    steps = [optimal_schedule(paper, SGD(), 1024, 0.01, pieces=n).steps for n in (1, 2, 4)]
+    assert steps[0] == tune(paper, SGD(), 1024, 0.01).steps
+    assert 9130 < steps[1] < 9150
+    assert 8300 < steps[2] < 8400
+
+
 def test_levels_divide_each_other() -> None:
     assert [levels(n) for n in (1, 7, 8, 50)] == [[1], [1, 7], [1, 2, 4, 8], [1, 5, 25, 50]]
 
