@@ -267,27 +267,26 @@ def due(step: int, every: int | None) -> bool:
         return monitor._due(step)
 
 
-def answers(file: Path, every: int | None) -> list[dict[str, Any]]:
+def answers(file: Path, every: int | None) -> Iterator[dict[str, Any]]:
     """What a monitor answers during a recorded training, beside the exact noise scale of the step and of the ten steps around it."""
     name, draws, seed = file.stem.rsplit("_", 2)
     measured, exact = [json.loads(line) for line in file.open()], json.loads(file.with_suffix(".json").read_text())
-    kind = "metric_noise_scale" if "metric_noise" in measured[-1] else "noise_scale"
-    noise, signal = (kind.replace("noise_scale", part) for part in ("noise", "signal"))
-    there = {row[0]: np.array(row[-2:]) for row in exact}
-    ratio, found = RecentRatio(WINDOW), []
-    for row in measured:
-        step = row["step"]
-        if noise in row and due(step, every):
-            ratio.add(step, row[noise], row[signal])
-        if step in ANSWERED["early"] + ANSWERED["late"]:
-            around = sum(there[t] for t in (step - EXACT_EVERY, step, step + EXACT_EVERY))
-            now, at = ratio.estimate(), there[step]
-            found.append({
-                "training": name, "draws": draws, "seed": int(seed), "every": every or "default", "scale": kind, "step": step,
-                "from": now.steps and now.steps[0], "value": now.value, "low": now.low, "high": now.high,
-                "exact": at[0] / at[1], "exact_around": around[0] / around[1],
-            })  # fmt: skip
-    return found
+    for kind in ("noise_scale", "metric_noise_scale"):
+        noise, signal = (kind.replace("noise_scale", part) for part in ("noise", "signal"))
+        columns = slice(1, 3) if kind == "noise_scale" else slice(3, 5)
+        there, ratio = {row[0]: np.array(row[columns]) for row in exact}, RecentRatio(WINDOW)
+        for row in measured if noise in measured[-1] else ():
+            step = row["step"]
+            if noise in row and due(step, every):
+                ratio.add(step, row[noise], row[signal])
+            if step in ANSWERED["early"] + ANSWERED["late"]:
+                around = sum(there[t] for t in (step - EXACT_EVERY, step, step + EXACT_EVERY))
+                now, at = ratio.estimate(), there[step]
+                yield {
+                    "training": name, "draws": draws, "seed": int(seed), "every": every or "default", "scale": kind, "step": step,
+                    "from": now.steps and now.steps[0], "value": now.value, "low": now.low, "high": now.high,
+                    "exact": at[0] / at[1], "exact_around": around[0] / around[1],
+                }  # fmt: skip
 
 
 def answer(folder: str, file: str) -> None:
@@ -301,28 +300,21 @@ def answer(folder: str, file: str) -> None:
 
 
 def summary(rows: list[dict[str, Any]]) -> None:
+    """Print how often intervals hold the exact number: that of the step, and that of the ten steps around it."""
     print(
-        "| training | batches | every | when | answers | hold the step | hold the ten steps around | no upper end | half-width |"
+        "| training | batches | scale | measured | steps 31 to 151 | no upper end | steps 301 to 591 | no upper end |"
     )
-    print("|---|---|---|---|---|---|---|---|---|")
-    groups = sorted(
-        {(row["training"] not in CHOSEN_ON, row["training"], row["draws"], str(row["every"])) for row in rows}
-    )
-    for _, name, draws, every in groups:
-        for when, steps in ANSWERED.items():
-            some = [
-                row for row in rows
-                if (row["training"], row["draws"], str(row["every"])) == (name, draws, every) and row["step"] in steps
-            ]  # fmt: skip
-            held = [
-                np.mean([row["low"] <= row[kind] <= row["high"] for row in some]) for kind in ("exact", "exact_around")
+    print("|---|---|---|---|---|---|---|---|")
+    named = ("training", "draws", "scale", "every")
+    for group in sorted({(row["training"] not in CHOSEN_ON, *(str(row[name]) for name in named)) for row in rows}):
+        shown = [f"`{group[1]}`", group[2], group[3].replace("_", " "), group[4].replace("5", "every 5 steps")]
+        for steps in ANSWERED.values():
+            mine = [
+                row for row in rows if tuple(str(row[name]) for name in named) == group[1:] and row["step"] in steps
             ]
-            ended = [row for row in some if math.isfinite(row["high"]) and row["low"] > 0]
-            width = f"{np.median([math.sqrt(row['high'] / row['low']) for row in ended]):.1f}" if ended else ""
-            none = np.mean([math.isinf(row["high"]) for row in some])
-            print(
-                f"| {name} | {draws} | {every} | {when} | {len(some)} | {held[0]:.0%} | {held[1]:.0%} | {none:.0%} | {width} |"
-            )
+            held = [sum(row["low"] <= row[kind] <= row["high"] for row in mine) for kind in ("exact", "exact_around")]
+            shown += [f"{held[0]}, {held[1]} of {len(mine)}", str(sum(math.isinf(row["high"]) for row in mine))]
+        print(f"| {' | '.join(shown)} |")
 
 
 def on_batch(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:

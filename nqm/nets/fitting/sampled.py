@@ -29,7 +29,8 @@ class Subsample:
     def from_dict(cls, data: Mapping[str, Any]) -> Subsample:
         """What `to_dict` wrote; a number that is not finite is null."""
         ends = {n: {k: math.inf if v is None else float(v) for k, v in data[n].items()} for n in NUMBERS}
-        return cls(int(data["population"]), int(data["examples"]), *(Estimate(**ends[n]) for n in NUMBERS))
+        found = (Estimate(end["value"], end["low"], end["high"]) for end in ends.values())
+        return cls(int(data["population"]), int(data["examples"]), *found)
 
     def to_dict(self) -> dict[str, object]:
         """Plain numbers, as in files and ``--json``."""

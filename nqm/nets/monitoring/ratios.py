@@ -103,12 +103,13 @@ class RecentRatio:
         window = self.window()
         steps = int(window[0, FIRST]), int(window[-1, LAST])
         mean = _Mean.of(window)
-        value = _ratio(*mean.value)
+        noise, signal = (float(value) for value in mean.value)
+        value = _ratio(noise, signal)
         if len(window) < 2:
             return Estimate(value, math.nan, math.nan, steps=steps)
         from scipy.special import stdtrit
 
-        low, high = fieller(*mean.value, mean.covariance, float(stdtrit(mean.freedom, LEVELS[1])))
+        low, high = fieller(noise, signal, mean.covariance, float(stdtrit(mean.freedom, LEVELS[1])))
         drift = FLUCTUATION * (steps[1] / mean.step) ** DRIFT_POWER
         return Estimate(value, low / drift, high * drift, steps=steps)
 
