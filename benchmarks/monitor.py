@@ -33,7 +33,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
 from nqm.nets import Monitor, workload
-from nqm.nets.monitoring.monitor import WINDOW
+from nqm.nets.monitoring.monitor import WINDOW_SHARE
 from nqm.nets.monitoring.preconditioning import roots_of_metric
 from nqm.nets.monitoring.ratios import RecentRatio
 
@@ -274,7 +274,7 @@ def answers(file: Path, every: int | None) -> Iterator[dict[str, Any]]:
     for kind in ("noise_scale", "metric_noise_scale"):
         noise, signal = (kind.replace("noise_scale", part) for part in ("noise", "signal"))
         columns = slice(1, 3) if kind == "noise_scale" else slice(3, 5)
-        there, ratio = {row[0]: np.array(row[columns]) for row in exact}, RecentRatio(WINDOW)
+        there, ratio = {row[0]: np.array(row[columns]) for row in exact}, RecentRatio(WINDOW_SHARE)
         for row in measured if noise in measured[-1] else ():
             step = row["step"]
             if noise in row and due(step, every):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .lightning import LightningMonitor as LightningCallback
     from .trainer import TrainerMonitor as TrainerCallback
 
-WINDOW = 0.2  # share of the steps so far over which noise and signal are averaged, if the caller does not say
+WINDOW_SHARE = 0.2  # share of the steps so far over which noise and signal are averaged, if the caller does not say
 GATHERED_EVERY = (
     5  # steps from one measurement of microbatches to the next; with Adam's metric each costs a tenth of a step
 )
@@ -83,7 +83,7 @@ class Monitor:
 
     def __init__(
         self, model: nn.Module, optimizer: Optimizer, *, loss_of: LossOf | None = None, batch_size: int | None = None,
-        examples: int | None = None, reduction: str | None = None, every: int | None = None, window: float = WINDOW,
+        examples: int | None = None, reduction: str | None = None, every: int | None = None, window: float = WINDOW_SHARE,
         pieces: int = PIECES, curvature_every: int = 0, file: str | Path | None = None, start: int = 0,
     ) -> None:  # fmt: skip
         _check(model, optimizer, reduction)

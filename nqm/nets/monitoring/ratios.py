@@ -29,7 +29,9 @@ DIFFERENCE_FREEDOM = (
     2 / 3
 )  # degrees of freedom for each term of a variance that is estimated from successive differences
 FEWEST, MOST_ROWS = 4, 256  # A window has at least 4 measurements; more than 256 rows are joined in pairs.
-DRIFT_POWER = 2.0  # A noise scale is taken to change at most as fast as the square of the step, or as its inverse.
+SCALE_DRIFT_POWER = (
+    2.0  # A noise scale is taken to change at most as fast as the square of the step, or as its inverse.
+)
 FLUCTUATION = (
     1.2  # The noise scale of ten steps is taken to be within this factor of its course, because the weights fluctuate.
 )
@@ -72,7 +74,7 @@ class RecentRatio:
     their variance, whatever the slow course of noise and signal.
 
     A window lies behind the present step by its mean age. To cover the drift of that time, both ends of the interval are moved out
-    by the factor by which step^``DRIFT_POWER`` grows in it, times ``FLUCTUATION``. The constants were chosen on trainings of
+    by the factor by which step^``SCALE_DRIFT_POWER`` grows in it, times ``FLUCTUATION``. The constants were chosen on trainings of
     ``benchmarks.monitor``; docs/monitor.md has the coverage on those and on others.
 
     ``rows`` has the measurements that a window may need: first and last step, number, and means of step, noise and signal. When
@@ -110,7 +112,7 @@ class RecentRatio:
         from scipy.special import stdtrit
 
         low, high = fieller(noise, signal, mean.covariance, float(stdtrit(mean.freedom, LEVELS[1])))
-        drift = FLUCTUATION * (steps[1] / mean.step) ** DRIFT_POWER
+        drift = FLUCTUATION * (steps[1] / mean.step) ** SCALE_DRIFT_POWER
         return Estimate(value, low / drift, high * drift, steps=steps)
 
     def window(self) -> Array:

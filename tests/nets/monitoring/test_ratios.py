@@ -78,7 +78,7 @@ def test_the_window_is_a_share_of_the_steps_so_far(monkeypatch: pytest.MonkeyPat
     differences = np.diff(rows[inside], axis=0)
     covariance = differences.T @ differences / 2 / len(differences) / inside.sum()
     low, high = fieller(noise, signal, covariance, float(stdtrit(2 / 3 * len(differences), 0.95)))
-    drift = ratios.FLUCTUATION * (501 / steps[inside].mean()) ** ratios.DRIFT_POWER
+    drift = ratios.FLUCTUATION * (501 / steps[inside].mean()) ** ratios.SCALE_DRIFT_POWER
     assert (found.low, found.high) == (pytest.approx(low / drift, rel=1e-12), pytest.approx(high * drift, rel=1e-12))
     other = RecentRatio(0.2)
     other.load_state_dict(json.loads(json.dumps(ratio.state_dict())))
@@ -102,7 +102,7 @@ def test_a_long_training_needs_no_more_memory(monkeypatch: pytest.MonkeyPatch) -
     noise, signal = rows[inside].mean(0)
     assert found.value == pytest.approx(noise / signal, rel=1e-9)
     error = (rows[inside] @ [1, -4]).std() / inside.sum() ** 0.5 / 2  # of the ratio, to first order
-    drift = ratios.FLUCTUATION * (1 / 0.9) ** ratios.DRIFT_POWER
+    drift = ratios.FLUCTUATION * (1 / 0.9) ** ratios.SCALE_DRIFT_POWER
     assert (found.low * drift, found.high / drift) == pytest.approx((4 - 1.645 * error, 4 + 1.645 * error), rel=0.01)
 
 
@@ -110,7 +110,7 @@ def test_a_long_training_needs_no_more_memory(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(("count", "size"), [(40, 64), (200, 64), (200, 16)])
 def test_intervals_hold_the_ratio(count: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without room for drift, and for all steps: shortening the window by chance costs little."""
-    monkeypatch.setattr(ratios, "DRIFT_POWER", 0.0)
+    monkeypatch.setattr(ratios, "SCALE_DRIFT_POWER", 0.0)
     monkeypatch.setattr(ratios, "FLUCTUATION", 1.0)
     rng, exact, held, runs = np.random.default_rng(3), NOISE / SIGNAL, 0, 400
     for _ in range(runs):
