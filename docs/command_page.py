@@ -69,7 +69,8 @@ spectrum is one of the constructors below, perhaps followed by `.binned(n)` or `
 OUTPUT = """\
 ## What comes out
 
-A verb prints text on standard output, which is never truncated in a pipe or a file. `--json` prints one JSON object
+A verb prints text on standard output. No number is ever cut: in a terminal, text wraps between words, and a table that is
+too wide is split by columns; in a pipe or a file each row is one line. `--json` prints one JSON object
 instead, with the field names of the Python results, and `null` for numbers that are not finite. `--csv FILE` and
 `--plot FILE` write files in addition; `--csv -` prints CSV and nothing else. The names of files that were written, and a
 notice when loops are compiled, go to standard error, and so does progress if standard error is a terminal. A file that

@@ -10,7 +10,7 @@ import click
 
 from . import options
 from .options import OPTIMIZER, verb
-from .output import Sink, answered, show_pairs
+from .output import Sink, answered, progress, show_pairs
 
 if TYPE_CHECKING:
     from ..optimizers import Optimizer
@@ -38,7 +38,8 @@ def doctor(optimizer: Optimizer | None, sink: Sink) -> None:
         return sink.deliver(lambda: found, lambda: show_pairs(found))
     from ..problems.checkup import check_optimizer
 
-    checks = check_optimizer(optimizer)
+    with progress(f"checking {optimizer}"):
+        checks = check_optimizer(optimizer)
     words = {True: "passed", False: "failed", None: "skipped"}
     sink.deliver(
         lambda: {"optimizer": str(optimizer), "checks": [asdict(check) for check in checks]},

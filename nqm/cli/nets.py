@@ -237,9 +237,9 @@ def predict(
     from ..nets.fitting.model import Fit
 
     found = Fit.load(path)
-    prediction = found.predict(optimizer, batch_size, steps, schedule, replacement=not epochs, bent=not quadratic)
-
-    hits = None if target is None else found.first_hits(optimizer, batch_size, target, schedule, cadence=cadence)
+    with progress("predicting"):
+        prediction = found.predict(optimizer, batch_size, steps, schedule, replacement=not epochs, bent=not quadratic)
+        hits = None if target is None else found.first_hits(optimizer, batch_size, target, schedule, cadence=cadence)
 
     def show() -> None:
         say(prediction.message)

@@ -61,7 +61,8 @@ def best_schedule(
     if plan.trained:
         require_reach(distances(forecast, float(plan.begun.max())), {"peak rate": "trunk"}, extrapolate)
     usual = plan.rivals()
-    rates = plan.rates_of(plan.best(monotone, usual))
+    found, nearest = plan.rates_of(plan.best(monotone, usual)), plan.usual(min(usual, key=lambda row: row["loss"]))
+    rates = min(found, nearest, key=plan.loss)  # A few straight lines may miss the knee of a schedule that has one.
     outlook = forecast.predict(rates, plan.steps, batch_size=plan.batch_size, extrapolate=extrapolate)
     rivals = [{**row, "above": row["loss"] - float(outlook.loss[-1])} for row in usual]
     schedule = Schedule(np.ones(plan.steps, dtype=np.int64), rates / rates.max())

@@ -40,6 +40,14 @@ def test_the_slope_is_the_derivative_of_the_loss(kind: Kind, trained: bool) -> N
         assert slope[i] == pytest.approx((ends[0] - ends[1]) / (2 * step[i]), rel=1e-4, abs=1e-7 / knots[0])
 
 
+@pytest.mark.parametrize("pieces", [1, 2, 4])
+def test_the_best_of_few_lines_is_not_above_a_usual_schedule(pieces: int) -> None:
+    forecast = known_forecast(KINDS[0])
+    found = forecast.optimal_schedule(STEPS, pieces=pieces)
+    assert all(row["above"] > -1e-4 * found.loss for row in found.rivals)
+    assert found.schedule.steps == STEPS
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_better_is_found_at_random(kind: Kind) -> None:
     found, rng = best(kind), np.random.default_rng(0)
