@@ -207,7 +207,8 @@ def first_rate() -> float:
 def at_the_edge() -> float:
     """Share of the best schedule of SGD at B = 1,024 that is spent at the largest rate."""
     found = nqm.optimal_schedule(PROBLEM, SGD(), 1024, 0.01, pieces=10)
-    return found.schedule.lengths[0] / found.steps
+    rates = found.schedule.lr
+    return float(found.schedule.lengths[rates > 0.99 * rates.max()].sum()) / found.steps
 
 
 LEAST_SQUARES = LeastSquares(PAPER, label_noise=1.0)

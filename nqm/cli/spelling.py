@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 
-_ARGUMENTS = (
-    "batch_size|curvature|examples|extrapolate|max_rate|on|optimizer|peak|schedule|state|steps|target|until|weight_decay"
-)
+_ARGUMENTS = "batch_size|curvature|examples|extrapolate|max_rate|on|optimizer|peak|schedule|state|steps|target|until|weight_decay"
 SPELLINGS: tuple[tuple[str, str], ...] = (
     # What a sentence says in both ways is said in one.
     (r"\b\w+=\S* \((--[a-z][\w-]*)\)", r"\1"),
