@@ -16,7 +16,7 @@ from .noise import noise_of
 
 RISE_DEVIATIONS = 4.0  # A rise that noise gives is smaller: of 1,000 sound logs with noise, none rises by so much.
 MEDIAN_DEVIATION = 1.2533  # The standard deviation of a median of n normal numbers, times sqrt(n).
-SAME_LOSS = 1e-9  # Losses of a log that differ by this share of the largest or less are equal.
+EQUAL_LOSSES = 1e-9  # Losses of a log that differ by this share of the largest or less are equal.
 RISE = 0.02  # A loss that ends this share above its lowest has risen. Rates that rise again raise a loss by less.
 
 
@@ -42,7 +42,7 @@ def without_copies(logs: Sequence[Log]) -> tuple[tuple[Log, ...], tuple[str, ...
     kept: list[Log] = []
     said = []
     for log in logs:
-        if log.step.size > 1 and np.ptp(log.loss) <= SAME_LOSS * np.abs(log.loss).max():
+        if log.step.size > 1 and np.ptp(log.loss) <= EQUAL_LOSSES * np.abs(log.loss).max():
             equal = f"log {log.name!r} has {log.step.size:,} equal losses of {log.loss[0]:g}"
             raise Wrong(f"{equal}: they decide nothing; omit it", argument="logs")
         same = [k for k in kept if np.array_equal(k.step, log.step) and np.array_equal(k.loss, log.loss)]
