@@ -221,13 +221,23 @@ def schedule(
 @options.max_steps
 @options.laws
 @options.sampled
+@option(
+    "--most-added N",
+    "Most batch sizes that the sweep adds for the critical batch size; 0 for none.",
+    Whole(0, 100),
+    default=10,
+)
 @options.sink(csv=True, plot=True)
 @option("--plot-lr", "Write a picture of the best learning rates.", PICTURE)
 def sweep(
     optimizers: tuple[Optimizer, ...], target: float, batch_sizes: list[float], problem: Problem, max_steps: int,
-    laws: LawOptions, sampled: bool, sink: Sink, plot_lr: str | None,
+    laws: LawOptions, sampled: bool, most_added: int, sink: Sink, plot_lr: str | None,
 ) -> None:  # fmt: skip
-    """Tuned steps to a target at each batch size for one or several optimizers, and their critical batch sizes."""
+    """Tuned steps to a target at each batch size for one or several optimizers, and their critical batch sizes.
+
+    The sweep also tunes at up to ten batch sizes of its own, so that critical batch sizes are good to 1% whatever --batch-sizes
+    are. Tables and files mark these points as added.
+    """
     if math.inf in batch_sizes:
         sentence = (
             "batch sizes must be finite, got inf; a sweep computes its fewest steps, those without noise, in any case"
@@ -236,15 +246,11 @@ def sweep(
     from ..search.sweeps import sweep as search
     from ..show import plots
 
-    sweeps = []
-    for optimizer in optimizers:
-        with progress(f"sweeping {optimizer}") as report:
-            sweeps.append(
-                search(
-                    problem, optimizer, batch_sizes, target=target, max_steps=max_steps, progress=report,
-                    sampled=sampled, **laws,
-                )
-            )  # fmt: skip
+    with progress(f"sweeping {', '.join(map(str, optimizers))}") as report:
+        sweeps = search(
+            problem, optimizers, batch_sizes, target, max_steps=max_steps, progress=report, sampled=sampled,
+            most_added=most_added, **laws,
+        )  # fmt: skip
     _deliver(sweeps, sink)
     write(plot_lr, lambda path: plots.plot_lr(sweeps, path))
     answered(any((s.steps >= 0).any() for s in sweeps))
@@ -333,10 +339,9 @@ def demo(plot: str, as_json: bool) -> None:
     from ..problems.quadratic import Quadratic
     from ..search.sweeps import sweep as search
 
-    problem, sweeps = Quadratic(Spectrum.power_law(10_000)), []
-    for optimizer in (SGD(), HeavyBall(), EMA(SGD())):
-        with progress(f"sweeping {optimizer}") as report:
-            sweeps.append(search(problem, optimizer, target=0.01, progress=report))
+    with progress("sweeping SGD, heavy ball and averaged SGD") as report:
+        problem = Quadratic(Spectrum.power_law(10_000))
+        sweeps = search(problem, [SGD(), HeavyBall(), EMA(SGD())], target=0.01, progress=report)
     _deliver(sweeps, Sink(as_json, plot=plot), settings=False)
 
 

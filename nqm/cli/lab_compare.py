@@ -116,6 +116,7 @@ def _rows(curves: list[Curve], found: Predicted | None) -> Table:
 
 
 def _told(results: Results, curves: list[Curve], held: list[Finding], found: Predicted | None) -> Row:
+    from ..engine.run import numbers
     from ..lab.compare.curves import MEASURED
     from ..lab.compare.report import finding_rows
 
@@ -127,6 +128,7 @@ def _told(results: Results, curves: list[Curve], held: list[Finding], found: Pre
             c.name: {
                 d: c.critical_batch_size(d).to_dict()
                 | {"certain": c.certain, "at_least": c.bounded(d), "doubts": c.doubts()}
+                | {"between": numbers(c.read_between(d))}
                 for d in MEASURED
             } for c in curves
         },

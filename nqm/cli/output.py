@@ -173,8 +173,8 @@ def show_sweeps(sweeps: Sequence[Sweep], settings: bool = True) -> None:
         side = [{"batch size": B, **{s.label: s.steps[i] for s in sweeps}} for i, B in enumerate(sizes)]
         show_table(side, f"Tuned steps to loss {sweeps[0].target:g}")
     for s in sweeps if settings else ():
-        rows = s.table()
-        hidden = {"optimizer", "message"}
+        rows = [row | {"added": "added" if row["added"] else ""} for row in s.table()]
+        hidden = {"optimizer", "message", *(() if s.added else ("added",))}
         hidden |= {"effective_lr"} if all(row["effective_lr"] == row["lr"] for row in rows) else set()
         hidden |= set() if any(s.at_bound) else {"at_bound"}
         hidden |= {name for name in ("examples",) if all(row[name] is None for row in rows)}
@@ -185,7 +185,9 @@ def show_sweeps(sweeps: Sequence[Sweep], settings: bool = True) -> None:
         for message in dict.fromkeys(m.partition("; by mean field")[2] for m in s.messages if "; by mean field" in m):
             remark([f"{s.label}: by mean field{message}"])
     critical = [{"": s.label, **{d: rounded(s.critical_batch_size(d)) for d in DEFINITIONS}} for s in sweeps]
-    show_table(critical, "Critical batch size", apart=bool(failed) or any(s.method == "mean field" for s in sweeps))
+    counts = [{"points added": len(s.added)} if any(one.added for one in sweeps) else {} for s in sweeps]
+    rows = [row | count for row, count in zip(critical, counts, strict=True)]
+    show_table(rows, "Critical batch size", apart=bool(failed) or any(s.method == "mean field" for s in sweeps))
     show_pairs({f"  {name}": meaning for name, meaning in DEFINITIONS.items()})
     click.echo()
     remarks: dict[str, list[str]] = {}

@@ -47,10 +47,9 @@ class Outcome(Enum):
         return self in (Outcome.finished, Outcome.reached)
 
 
-def reached_at(steps: int, target: float, loss: float) -> str:
-    """The sentence of `Outcome.reached`. A target that the loss meets before the first step is no question, and it says so."""
-    start = "" if steps else f": the loss at the start, {loss:.4g}, is not above it; give a lower target"
-    return Outcome.reached.value.format(target=target, steps=steps) + start
+def reached_at(steps: int, target: float) -> str:
+    """The sentence of `Outcome.reached`."""
+    return Outcome.reached.value.format(target=target, steps=steps)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

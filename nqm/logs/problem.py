@@ -30,7 +30,7 @@ from ..sampling.laws import Law
 from ..types import Array, Wrong, is_number
 from .course import Course, cuts
 from .law import LossLaw
-from .reach import LENGTH_REACH, distances, require_reach
+from .reach import LENGTH_REACH, SIZE_REACH, distances, require_reach
 
 if TYPE_CHECKING:
     from .forecasting import Forecast
@@ -95,6 +95,13 @@ class LoggedProblem(Problem):
     @cached_property
     def nodes(self) -> Nodes[LoggedProblem]:  # type: ignore[override]
         return SameNodes(self)
+
+    @property
+    def size_limits(self) -> tuple[float, float]:  # type: ignore[override]
+        logged = self.forecast.batch_sizes
+        if self.extrapolate or logged is None:
+            return 0.0, math.inf
+        return logged[0] / SIZE_REACH, logged[1] * SIZE_REACH
 
     @property
     def counts_examples(self) -> bool:

@@ -17,7 +17,7 @@ from ..optimizers.base import parameters
 from ..problems.bounds import bayes_bound, conjugate_gradient_steps, paper_bound
 from ..problems.quadratic import Quadratic
 from ..search import Scheduled, Tuned, optimal_schedule, tune
-from ..search.sweeps import Sweep, sweep
+from ..search.sweeps import MOST_ADDED, Sweep, sweep
 from ..show.tables import Table, rows_of
 
 DIM = 10_000
@@ -50,8 +50,8 @@ Place = tuple[int, float, float | None]
 """The arguments of `instance`."""
 
 
-def swept(place: Place, optimizer: Optimizer, target: float, batch_sizes: tuple[float, ...]) -> Sweep:
-    return sweep(instance(*place), optimizer, batch_sizes, target=target)
+def swept(place: Place, optimizer: Optimizer, target: float, batch_sizes: tuple[float, ...], most_added: int) -> Sweep:
+    return sweep(instance(*place), optimizer, batch_sizes, target, most_added=most_added)
 
 
 def tuned(place: Place, optimizer: Optimizer, batch_size: float) -> Tuned[Optimizer]:
@@ -114,8 +114,9 @@ class PaperStudy:
     def to_sweep(
         self, optimizer: Optimizer, target: float = TARGET, batch_sizes: Sequence[float] | None = None
     ) -> Question[Sweep]:
-        sizes = self.batch_sizes if batch_sizes is None else tuple(batch_sizes)
-        return Question(swept, (self._place, optimizer, target, sizes))
+        """The question for a sweep. Where batch sizes are named, no critical batch size is asked for, and none are added."""
+        sizes, most_added = (self.batch_sizes, MOST_ADDED) if batch_sizes is None else (tuple(batch_sizes), 0)
+        return Question(swept, (self._place, optimizer, target, sizes, most_added))
 
     def to_tune(self, optimizer: Optimizer, batch_size: float) -> Question[Tuned[Optimizer]]:
         return Question(tuned, (self._place, optimizer, float(batch_size)))
@@ -143,7 +144,7 @@ class PaperStudy:
         return self.ask([self.to_sweep(preconditioned(optimizer, p)) for p in POWERS])
 
     def critical(self, optimizer: Optimizer) -> list[float]:
-        """Critical batch size, 20% above perfect scaling, for each preconditioner."""
+        """Critical batch size, at twice the steps of perfect scaling, for each preconditioner."""
         return [found.critical_batch_size() for found in self.by_power(optimizer)]
 
     def ask(self, questions: Sequence[Question[T]]) -> list[T]:

@@ -69,6 +69,9 @@ class Problem(Readable):
         """The longest run for which the problem has an answer; searches end there."""
         return MAX_STEPS
 
+    size_limits: tuple[float, float] = (0.0, math.inf)
+    """The smallest and the largest batch size for which the problem has an answer."""
+
     @property
     def counts_examples(self) -> bool:
         """Whether a batch size is a number of examples, so that steps times batch size count examples."""

@@ -9,13 +9,25 @@ from typing import Any, Generic, TypeVar
 from ..engine.readable import Readable
 from ..engine.run import Method, Outcome, number
 from ..optimizers.base import Optimizer, parameters
-from ..problems.base import MAX_STEPS, AnyLaw, check_batch_size, check_steps, check_target, is_number
+from ..problems.base import MAX_STEPS, AnyLaw, Problem, check_batch_size, check_steps, check_target, is_number
 from ..sampling.bases import Rotation
 from ..sampling.laws import GAUSSIAN, Law, law
 from ..sampling.replicas import check_whole
 from ..types import Wrong
 
 O_co = TypeVar("O_co", bound=Optimizer, covariant=True)
+
+
+def check_goal(problem: Problem, target: object) -> float:
+    """The target loss that a caller gave; refused also if the problem begins at or below it."""
+    checked = check_target(target)
+    if checked >= problem.initial_loss:
+        raise Wrong(
+            f"target {checked:g} is not below the initial loss, {problem.initial_loss:.6g}, so training has nothing to do; "
+            "give a lower target",
+            "target",
+        )
+    return checked
 
 
 @dataclass(frozen=True)

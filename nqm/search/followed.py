@@ -101,7 +101,7 @@ def _plain_hit(chase: Chase, followed: Followed) -> Hit:
     """What `first_hit` returns, without a word on how far it can be trusted, which takes a run of its own."""
     target, limit, first = chase.target, chase.limit, chase.until == "first"
     if first and chase.problem.initial_loss <= target:
-        return Hit(0, Outcome.reached, reached_at(0, target, chase.problem.initial_loss), chase.problem.initial_loss)
+        return Hit(0, Outcome.reached, reached_at(0, target), chase.problem.initial_loss)
     field, hit, seen = followed.field(), None, (0, chase.problem.initial_loss)
     t0, before = 0, field.start()
     for t, state in field.blocks(limit):
@@ -115,7 +115,7 @@ def _plain_hit(chase: Chase, followed: Followed) -> Hit:
             hit = None
         seen, t0, before = (t, loss), t, state
     if hit is not None:
-        return Hit(hit[0], Outcome.reached, reached_at(hit[0], target, hit[1]), hit[1], "mean field")
+        return Hit(hit[0], Outcome.reached, reached_at(hit[0], target), hit[1], "mean field")
     outcome = Outcome.out_of_steps if math.isfinite(seen[1]) else Outcome.diverged
     floor = followed.floor() if outcome is Outcome.out_of_steps else math.inf
     outcome, loss = (Outcome.above_floor, floor) if target < floor < math.inf else (outcome, seen[1])
@@ -223,6 +223,8 @@ class FollowedTuner(Generic[O]):
             ]
         )
         self.high = np.minimum(self.high, longest)
+        # Whether long runs cost much: an average that depends on its horizon is a run of its own at each.
+        self.walks = self.family.at((self.family.low + self.family.high) / 2).depends_on_horizon
 
     def solve(self, goal: Goal, near: Tuned[O] | None = None) -> Tuned[O]:
         """The best settings for a goal; ``near`` is the answer at a neighbouring batch size, to start from."""

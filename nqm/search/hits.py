@@ -10,8 +10,9 @@ import numpy as np
 from ..engine.run import Hit, Outcome, reached_at
 from ..engine.schedule import MAX_PIECES, AnySchedule, as_schedule
 from ..optimizers.base import Written, as_optimizer, require_set
-from ..problems.base import MAX_STEPS, Problem, check_batch_size, check_steps, check_target
+from ..problems.base import MAX_STEPS, Problem, check_batch_size, check_steps, require_problem
 from ..types import Wrong
+from .answer import check_goal
 from .followed import first_hit
 from .march import Chase, Until, Watch, march_to
 from .settings import HIT_SETTINGS
@@ -41,7 +42,8 @@ def steps_to_target(
     """
     optimizer = as_optimizer(optimizer)
     require_set(optimizer, "steps_to_target")
-    batch_size, target = check_batch_size(batch_size), check_target(target)
+    require_problem(problem, "steps_to_target")
+    batch_size = check_batch_size(batch_size)
     limit = min(check_steps(max_steps, argument="max_steps"), problem.max_steps)
     if until not in ("first", "settled"):
         raise Wrong(f"until must be 'first' or 'settled', got {until!r}", "until")
@@ -50,6 +52,7 @@ def steps_to_target(
             f"until='settled' needs one run, but {optimizer} is a different run at each horizon; give its average a start",
             "until",
         )
+    target = check_goal(problem, target)
     fixed = as_schedule(schedule, min(limit, HIT_SETTINGS.most_called if callable(schedule) else MAX_PIECES))
     chase = Chase(problem, optimizer, batch_size, target, fixed, limit, until)
     if not optimizer.linear and not optimizer.depends_on_horizon:
@@ -63,7 +66,7 @@ def _answer(chase: Chase, steps: int | None, limit: int) -> Hit:
     target = chase.target
     if steps is not None:
         loss = chase.loss(steps)
-        message = reached_at(steps, target, loss)
+        message = reached_at(steps, target)
         message += chase.problem.caveat(chase.optimizer, chase.batch_size, chase.schedule, steps)
         return Hit(steps, Outcome.reached, message, loss)
     floor = chase.floor

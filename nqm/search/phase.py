@@ -28,8 +28,9 @@ from ..engine.spectrum import Spectrum
 from ..engine.trajectory import Trajectory
 from ..optimizers.base import Optimizer, Parameter, Written, as_optimizer, fill, free_parameters, parameters
 from ..optimizers.checks import require_consistent
-from ..problems.base import MAX_STEPS, Problem, check_batch_size, check_target, require_separable
+from ..problems.base import MAX_STEPS, Problem, check_batch_size, require_separable
 from ..types import Array, Wrong
+from .answer import check_goal
 from .exact.family import equal_rows
 from .followed import follow_to
 from .settings import MAP_SETTINGS
@@ -214,7 +215,7 @@ def phase_map(
     [[52814.0, 5286.0, 535.0], [5286.0, 533.0, 61.0]]
     """
     require_separable(problem, "phase_map")
-    target, optimizer = check_target(target), as_optimizer(optimizer)
+    target, optimizer = check_goal(problem, target), as_optimizer(optimizer)
     if x.name == y.name:
         raise Wrong(f"the axes of a map must differ, got {x.name} twice", "y")
     if ("batch_size" in (x.name, y.name)) == (batch_size is not None):

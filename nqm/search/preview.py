@@ -19,14 +19,15 @@ import numpy as np
 from ..engine.run import Outcome
 from ..engine.trajectory import Trajectory
 from ..optimizers.base import Optimizer, nested, require_set
-from ..problems.base import Pair, Problem, check_batch_size, check_target, total
+from ..problems.base import Pair, Problem, check_batch_size, total
 from ..types import Array, Wrong
-from .answer import Tuned
+from .answer import Tuned, check_goal
+from .bend import Bend
 from .exact.family import Family
 from .exact.losses import Basins, Losses
 from .exact.settings import SETTINGS
 from .exact.tuning import land
-from .sweeps import Sweep, assembled
+from .sweeps import Sweep, assembled, fewest_steps
 
 
 @dataclass(frozen=True)
@@ -77,11 +78,13 @@ def preview_sweep(
     batch_sizes: Sequence[float],
     target: float,
     near: Sequence[tuple[Optimizer | None, float | None]],
+    added: Sequence[float] = (),
 ) -> Sweep:
     """The sweep of `sweep` to about 1%, from settings and steps near the answer.
 
     ``near`` has one pair for each batch size and one without noise at the end, as the last sweep or the last preview found
-    them. Where a pair is None, or the target is too far from it, the answer has no steps.
+    them. ``added`` has those of the batch sizes that the last sweep added. Where a pair is None, or the target is too far from
+    it, the answer has no steps.
 
     >>> from nqm import SGD, Quadratic, Spectrum, sweep
     >>> problem = Quadratic(Spectrum.power_law(100))
@@ -90,7 +93,7 @@ def preview_sweep(
     >>> preview_sweep(problem, SGD(), [64, 1024], 0.098, near).steps / sweep(problem, SGD(), [64, 1024], target=0.098).steps
     array([1., 1.])
     """
-    target, sizes = check_target(target), np.array([check_batch_size(B) for B in batch_sizes])
+    target, sizes = check_goal(problem, target), np.array([check_batch_size(B) for B in batch_sizes])
     if not optimizer.linear or not problem.separable:
         raise Wrong("previews need a linear optimizer and noise of fixed variance; ask for the sweep", "optimizer")
     if len(near) != len(sizes) + 1:
@@ -107,7 +110,9 @@ def preview_sweep(
         if point.steps < larger.steps:
             larger.u, larger.steps = point.u, point.steps
     answers = [_told(problem, family, target, B, point) for B, point in zip(every, found, strict=True)]
-    return assembled(problem, optimizer, target, sizes, answers)
+    steps = np.array([math.nan if answer.steps is None else answer.steps for answer in answers[:-1]])
+    bend = Bend.of(sizes, steps, fewest_steps(optimizer, answers))
+    return assembled(problem, optimizer, target, sizes[~np.isin(sizes, added)], answers, bend)
 
 
 def _check_same_family(optimizer: Optimizer, last: Optimizer | None) -> None:

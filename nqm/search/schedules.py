@@ -21,7 +21,7 @@ from ..optimizers.base import Optimizer, Written, as_optimizer, fill, free, para
 from ..optimizers.nonlinear import refuse_moments
 from ..problems.base import MAX_STEPS, Problem, check_batch_size, require_separable
 from ..types import Array, Wrong
-from .answer import Goal, Tuned
+from .answer import Goal, Tuned, check_goal
 from .chain import Chain, split
 from .exact.family import Family
 from .exact.losses import log_loss
@@ -152,6 +152,8 @@ def optimal_schedule(
             )
         return _best_batches(problem, optimizer, check_batch_size(batch_size), float(examples), int(pieces), limit)
     goal = Goal.of(batch_size, target, steps, examples)
+    if goal.target is not None:
+        check_goal(problem, goal.target)
     return _best_rates(problem, optimizer, goal, int(pieces), limit)
 
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 
 CG = "conjugate gradients (CG)"
+PERFECT = "perfect scaling"
 NAME_HEIGHT = 10.0  # points between the names of two curves, of which each is 8 points high
 
 
@@ -114,7 +115,7 @@ def plot_sweeps(
     first = sweeps[0]
     shared = all(s.target == first.target and s.spectrum is first.spectrum for s in sweeps)
     batch_sizes = np.unique(np.concatenate([np.asarray(s.batch_sizes, dtype=float) for s in sweeps]))
-    guides, curves, marks, critical = [], [], [], {}
+    guides, curves, points, marks, critical = [], [], [], [], {}
     if bounds and shared and first.spectrum is not None:
         asked = first.spectrum, first.target
         guides = bound_pair(batch_sizes, *(bound(*asked, 1.0) / batch_sizes for bound in (paper_bound, bayes_bound)))
@@ -123,23 +124,39 @@ def plot_sweeps(
         if math.isfinite(at):
             critical[name] = shown(rounded(at))
             place = {"tag": critical[name], "tag_at": (5.0, 6.0)}
-            marks.append(Line([at], [curve_at(at, s.batch_sizes, s.steps)], "", color, "", marker="D", **place))
-        guides.append(perfect_scaling(s.batch_sizes, s.steps))
-        curves.append(Line(s.batch_sizes, s.steps, "", color, marker="o", error=s.steps_stderr, tag=name))
+            marks.append(
+                Line([at], [curve_at(at, s.bend.knots.at, s.bend.knots.steps)], "", color, "", marker="D", **place)
+            )
+        guides.append(Line(s.batch_sizes, s.perfect_scaling(), PERFECT, GREY, ":", 1.0))
+        added = _added_points(s, at)
+        points.append(Line(*added, "", color, "", marker="o", hollow=True))
+        points.append(Line(s.batch_sizes, s.steps, "", color, "", marker="o", error=s.steps_stderr))
+        x = np.append(s.batch_sizes, added[0])
+        y, order = np.append(s.steps, added[1]), np.argsort(x)
+        curves.append(Line(x[order], y[order], "", color, tag=name))
     limits = around(np.concatenate([line.y for line in curves]), 0.5, 2.0)
     name = f"steps to loss {first.target:g}" if shared else "steps to target"
-    lines = [*_named_inside(guides, limits), *_apart(curves, limits, 200.0), *marks]
-    panel = Panel(lines, "batch size", name, "log2", "log2", _headline(critical), "none", y_limits=limits)
+    lines = [*_named_inside(guides, limits), *_apart(curves, limits, 200.0), *points, *marks]
+    hollow = any(line.hollow and len(np.ravel(line.x)) for line in points)
+    panel = Panel(lines, "batch size", name, "log2", "log2", _headline(critical, hollow), "none", y_limits=limits)
     return chart([panel], path, (6.2, 3.8), ax=ax)
 
 
-def _headline(critical: dict[str, str]) -> str:
-    """The critical batch sizes of named curves as a sentence, and what the marks are."""
+def _added_points(s: Sweep, critical: float) -> tuple[Array, Array]:
+    """Batch sizes and steps of the points that a sweep added, as far out as those that were asked for and the mark."""
+    ends = [*s.batch_sizes.tolist(), *([critical] if math.isfinite(critical) else [])]
+    shown_of = [p for p in s.added if p.steps is not None and 0.9 * min(ends) <= p.batch_size <= 1.1 * max(ends)]
+    return np.array([p.batch_size for p in shown_of], dtype=float), np.array([p.steps for p in shown_of], dtype=float)
+
+
+def _headline(critical: dict[str, str], hollow: bool) -> str:
+    """The critical batch sizes of named curves as a sentence, and what the marks and hollow points are."""
     if not critical:
         return ""
     (name, size), *others = sorted(critical.items(), key=lambda one: -float(one[1].replace(",", "")))
     scale = ", ".join([f"{name} scales to batch size {size}", *(f"{name} to {size}" for name, size in others)])
-    return f"{wrap(scale, 76)}\n(marks: twice the steps of perfect scaling)"
+    added = "; hollow: added by the sweep" if hollow else ""
+    return f"{wrap(scale, 76)}\n(marks: twice the steps of perfect scaling{added})"
 
 
 def _named_inside(guides: Sequence[Line], limits: tuple[float, float] | None) -> list[Line]:
@@ -271,7 +288,7 @@ def perfect_scaling(batch_sizes: ArrayLike, steps: ArrayLike) -> Line:
     """A line along which twice the batch needs half the steps, through the point of the curve with the fewest examples."""
     x, y = finite(batch_sizes, steps)
     x, y = (x, np.min(x * y) / x) if len(x) else (x, y)
-    return Line(x, y, "perfect scaling", GREY, ":", 1.0)
+    return Line(x, y, PERFECT, GREY, ":", 1.0)
 
 
 def linear_in_batch(batch_sizes: ArrayLike, rates: ArrayLike, top: float = math.inf) -> Line:

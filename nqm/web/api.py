@@ -22,9 +22,9 @@ from ..problems.base import Problem
 from ..problems.quadratic import Quadratic
 from ..search import Axis, optimal_schedule, phase_map, steps_to_target
 from ..search import tune as run_tune
-from ..search.answer import Sampling
+from ..search.answer import Sampling, check_goal
 from ..search.preview import preview_sweep
-from ..search.sweeps import Sweep, assembled, sorted_sizes, tuned_points
+from ..search.sweeps import Sweep, Sweeping, sorted_sizes
 from ..show.tables import plain
 from ..types import Array, Wrong
 from .bodies import BODIES, Given, PlannedSchedule
@@ -110,26 +110,27 @@ def sweep(problem: Given, target: float, seed: int, optimizers: list[Optimizer],
 
 def _told_sweep(problem: Problem, optimizer: Optimizer, batch_sizes: list[float], target: float, seed: int) -> Sweep:
     """The sweep of an optimizer; each of its points is told as a part of the answer when it is found."""
-    sizes, answers = sorted_sizes(batch_sizes), []
-    for found, _ in tuned_points(
-        problem, optimizer, sizes, target, sampling=Sampling.of(optimizer, "gaussian", seed, None)
-    ):
-        answers.append(found)
+    sizes, sampling = sorted_sizes(batch_sizes), Sampling.of(optimizer, "gaussian", seed, None)
+    sweeping = Sweeping(problem, optimizer, sizes, check_goal(problem, target), sampling=sampling)
+    for found, _ in sweeping.points():
         if math.isfinite(found.batch_size):
             told = {"batch_size": found.batch_size, "steps": found.steps, "optimizer": str(found.optimizer)}
-            PARTS.add({"label": str(optimizer), **told})
-    return assembled(problem, optimizer, target, sizes, sorted(answers, key=lambda found: found.batch_size))
+            PARTS.add({"label": str(optimizer), **told, "added": found.batch_size not in sizes})
+    return sweeping.answer()
 
 
 def preview(
     problem: Given, target: float, optimizers: list[Optimizer], batch_sizes: list[float], near: list[Optimizer],
-    near_steps: list[float],
+    near_steps: list[float], added: list[float],
 ) -> Answer:  # fmt: skip
-    """A sweep to about 1%, from settings near the answer: what the page shows while a slider moves."""
+    """A sweep to about 1%, from settings near the answer: what the page shows while a slider moves.
+
+    ``added`` has the batch sizes that the sweep added to those that were asked for.
+    """
     if len(optimizers) != 1 or len(near) != len(near_steps):
         raise Wrong("a preview has one optimizer, and as many near_steps as near", argument="near")
     pairs = list(zip(near, near_steps, strict=True))
-    found = preview_sweep(problem.problem, optimizers[0], sorted_sizes(batch_sizes).tolist(), target, pairs)
+    found = preview_sweep(problem.problem, optimizers[0], sorted_sizes(batch_sizes).tolist(), target, pairs, added)
     return {"sweeps": [_swept(found)], "optimizer": str(optimizers[0])}
 
 

@@ -177,6 +177,7 @@ BODIES: dict[str, ObjectValue] = {
     "preview": ObjectValue({
         **given, **target, "optimizers": Field(ListValue(TextValue(_optimizer), REQUEST.optimizers)),
         "batch_sizes": Field(sizes, list(DEFAULT_BATCH_SIZES)),
+        "added": Field(ListValue(batch_size, REQUEST.batch_sizes), []),
         "near": Field(ListValue(TextValue(_optimizer), REQUEST.batch_sizes + 1)),
         "near_steps": Field(ListValue(NumberValue(0, REQUEST.steps), REQUEST.batch_sizes + 1)),
     }),

@@ -35,7 +35,7 @@ TERMS = {
     "examples": "Steps times batch size: the number of examples that training has used.",
     "target": "The loss to reach.",
     "effective_lr": "The learning rate of SGD that moves equally far in the long run: with momentum, lr / (1 - momentum).",
-    "critical_batch_size": "The batch size from which on doubling the batch no longer halves the steps.",
+    "critical_batch_size": "The batch size at which training takes twice the steps of perfect scaling, by default.",
     "perfect_scaling": "Twice the batch needs half the steps; the line goes through the point with the fewest examples.",
     "regimes": "Three ranges of batch sizes: perfect scaling, diminishing returns, and no further gain.",
     "paper": "The paper's lower bound on the steps, from noise alone: sum of c / h, divided by 2 B times the target.",

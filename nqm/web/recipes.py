@@ -40,7 +40,10 @@ def recipe(endpoint: str, values: Mapping[str, Any], quick: bool = False) -> dic
     if endpoint == "noise":
         return _noise(values["text"], values["name"])
     if endpoint == "preview":  # Its answer is about that of the sweep, which is what to run.
-        endpoint, values = "sweep", {k: v for k, v in values.items() if not k.startswith("near")}
+        added = values["added"]
+        asked = [size for size in values["batch_sizes"] if size not in added]
+        endpoint, values = "sweep", {k: v for k, v in values.items() if not k.startswith(("near", "added"))}
+        values["batch_sizes"] = asked
     given, usual = values["problem"], BODIES[endpoint].fields
     if endpoint == "outlook":
         return _outlook(values)

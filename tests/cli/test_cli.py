@@ -232,7 +232,9 @@ def test_sweep_json_csv_and_text(elsewhere):
     sweeps = [nqm.sweep(PROBLEM, o, [4, 16, 64, 256], target=0.05) for o in (SGD(), EMA(SGD()))]
     assert strict(result.stdout)["sweeps"] == [s.to_dict() for s in sweeps]
     rows = list(csv.DictReader((elsewhere / "out" / "sweep.csv").open()))
-    assert [(r["label"], float(r["steps"])) for r in rows] == [(s.label, T) for s in sweeps for T in s.steps.tolist()]
+    assert [(r["label"], float(r["steps"])) for r in rows] == [
+        (s.label, row["steps"]) for s in sweeps for row in s.table()
+    ]
     assert {"batch_size", "examples", "lr", "decay", "message"} <= set(rows[0])
     text = call("sweep", "SGD", "EMA(SGD)", *args).stdout
     for part in (

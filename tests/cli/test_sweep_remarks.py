@@ -20,6 +20,8 @@ LINE = [
     "power_law(100)",
     "--batch-sizes",
     "16,64",
+    "--most-added",
+    "0",
 ]
 
 
@@ -35,7 +37,7 @@ def test_a_missing_number_is_a_dash_and_its_reason_is_said_once() -> None:
     assert cells["SGD()"][-1] != "-"
     assert done.stdout.count(NO_KNEE) == 1
     assert f"- HeavyBall() knee, EMA(SGD()) knee: {NO_KNEE}" in done.stdout
-    assert "SGD() ratio: rough: the sweep has 2 batch sizes; add " in done.stdout
+    assert "SGD() ratio: rough: other batch sizes may need" in done.stdout
 
 
 def test_json_has_null_and_the_remark() -> None:

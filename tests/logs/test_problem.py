@@ -124,7 +124,8 @@ def test_a_target_below_the_floor_is_never_reached() -> None:
     hit = steps_to_target(problem, SGD(1e-3), 64, 2.4)
     assert hit.outcome is Outcome.above_floor
     assert hit.message == "never reaches 2.4: the floor of these logs is 2.5, whatever the learning rate"
-    assert steps_to_target(problem, SGD(1e-3), 64, 4.4).steps == 0  # The loss begins at 4.3.
+    with pytest.raises(Wrong, match=r"target 4\.4 is not below the initial loss, 4\.3"):
+        steps_to_target(problem, SGD(1e-3), 64, 4.4)
 
 
 @pytest.mark.parametrize("kind", KINDS)

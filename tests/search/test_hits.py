@@ -25,8 +25,14 @@ from nqm import (
     ScheduleFree,
     Spectrum,
     cosine,
+    optimal_schedule,
+    phase_map,
     steps_to_target,
+    sweep,
+    tune,
 )
+from nqm.search import Axis
+from nqm.types import Wrong
 
 PAPER = Quadratic(Spectrum.power_law(10_000))
 SMALL = Quadratic(Spectrum.power_law(300))
@@ -95,9 +101,9 @@ def random_problem(rng: np.random.Generator) -> Quadratic:
 
 
 def random_target(rng: np.random.Generator, loss: np.ndarray) -> float:
-    """Somewhere between the smallest and the largest loss, not within rounding of any."""
+    """Somewhere between the smallest and the first loss, not within rounding of any."""
     finite = loss[np.isfinite(loss)]
-    low, high = max(finite.min(), 1e-12) * 0.9, finite.max() * 1.05
+    low, high = max(finite.min(), 1e-12) * 0.9, loss[0]
     while True:
         target = float(np.exp(rng.uniform(np.log(low), np.log(high))))
         if np.abs(finite / target - 1).min() > 1e-9:
@@ -158,7 +164,7 @@ def test_ringing_rows_against_every_step(kind: str, seed: int, until: str) -> No
 def test_settled_just_before_the_limit(name: str) -> None:
     problem = Quadratic(Spectrum([0.9, 0.1], [0.0, 0.0]))
     loss = every_loss(problem, ROWS[name], 4, 90)
-    target = float(loss[60:].max()) * 1.000001
+    target = min(float(loss[60:].max()), 0.999 * float(loss[0])) * 1.000001
     settled = brute(loss, target, "settled")
     assert settled is not None
     for limit in range(settled - 2, settled + 9):
@@ -171,7 +177,7 @@ def test_settled_just_before_the_limit(name: str) -> None:
 def test_a_limit_is_a_limit(name: str, limit: int) -> None:
     problem = Quadratic(Spectrum([0.9, 0.1], [0.0, 0.0]))
     loss = every_loss(problem, ROWS[name], 4, limit)
-    for target in (loss[-1] * 1.0001, loss.min() * 0.9999):
+    for target in (min(loss[-1] * 1.0001, loss[0] * 0.9999), loss.min() * 0.9999):
         hit = steps_to_target(problem, ROWS[name], 4, target, max_steps=limit)
         assert hit.steps == brute(loss, target, "first")
 
@@ -209,12 +215,25 @@ def test_a_mode_that_changes_sign_at_every_step() -> None:
     assert steps_to_target(problem, row, 1, target).steps == brute(closed, target, "first") == 15_001
 
 
-def test_already_there() -> None:
-    found = steps_to_target(PAPER, SGD(0.1), 4, 5.0)
-    assert found.steps == 0
-    assert found.message == ("reached 5 at step 0: the loss at the start, 4.894, is not above it; give a lower target")
-    assert "at the start" not in steps_to_target(PAPER, SGD(0.1), 4, 4.5).message
-    assert steps_to_target(Quadratic(Spectrum([1.0], [0.0])), SGD(0.1), 4, 0.6, until="settled").steps == 0
+@pytest.mark.parametrize("target", [5.0, PAPER.initial_loss], ids=["above", "at"])
+@pytest.mark.parametrize("verb", ["steps", "tune", "sweep", "schedule", "map"])
+def test_a_target_that_is_not_below_the_initial_loss_is_refused(verb: str, target: float) -> None:
+    asked = {
+        "steps": lambda: steps_to_target(PAPER, SGD(0.1), 4, target),
+        "tune": lambda: tune(PAPER, SGD(), 4, target),
+        "sweep": lambda: sweep(PAPER, SGD(), [4], target),
+        "schedule": lambda: optimal_schedule(PAPER, SGD(), 4, target, pieces=2),
+        "map": lambda: phase_map(PAPER, SGD(), Axis("lr", 0.1, 1, 2), Axis("batch_size", 4, 8, 2), target=target),
+    }[verb]
+    with pytest.raises(
+        Wrong, match=r"^target .* is not below the initial loss, 4.8938, .*; give a lower target$"
+    ) as error:
+        asked()
+    assert error.value.argument == "target"
+
+
+def test_a_target_just_below_the_initial_loss_is_reached() -> None:
+    assert steps_to_target(PAPER, SGD(0.1), 4, math.nextafter(PAPER.initial_loss, 0)).steps == 1
 
 
 def test_above_the_floor() -> None:

@@ -109,13 +109,6 @@ def test_a_boundary_outside_the_map_is_not_drawn() -> None:
     )
 
 
-def test_a_target_that_is_reached_already_takes_no_step() -> None:
-    found = phase_map(
-        PROBLEM, SGD(), Axis("lr", 0.1, 1, 2), Axis("batch_size", 1, 2, 2), target=PROBLEM.spectrum.initial_loss + 1
-    )
-    assert found.steps.tolist() == [[0, 0], [0, 0]]
-
-
 def test_best_and_table() -> None:
     found = phase_map(PROBLEM, SGD(), Axis("lr", 1e-2, 4, 6), Axis("batch_size", 1, 4096, 5), target=TARGET)
     best = found.best()

@@ -109,12 +109,12 @@ def test_a_sweep_says_its_critical_batch_size() -> None:
     steps = [f"{found.steps[i]:,.0f}" for i in (0, -1)]
     critical = f"critical batch size {float(f'{found.critical_batch_size():.3g}'):g}"
     said = f"SGD() to loss 0.1, batch sizes 16 to 16,384: {steps[0]} -> {steps[1]} steps, {critical}"
-    check_reads_well(found, said, rows=6, pictures=1)
+    check_reads_well(found, said, rows=len(found.table()), pictures=1)
 
 
 @pytest.mark.slow
 def test_a_sweep_says_what_it_missed_and_why() -> None:
-    found = sweep(PROBLEM, SGD(lr=1.0), [4, 2**20], target=0.1)
+    found = sweep(PROBLEM, SGD(lr=1.0), [4, 2**20], target=0.1, most_added=0)
     html = check_reads_well(found, "1 of 2 did not reach it", rows=2, pictures=1)
     assert html.count("never reaches 0.1: the steady-state loss at batch size 4") == 1
     none = sweep(PROBLEM, SGD(lr=1.0), [4], target=0.1)
@@ -167,7 +167,7 @@ def test_results_are_still_sent_between_processes() -> None:
 
 def test_pandas_has_the_types_of_the_numbers() -> None:
     pytest.importorskip("pandas")
-    found = sweep(PROBLEM, SGD(lr=1.0), [4, 2**20], target=0.1).to_pandas()
+    found = sweep(PROBLEM, SGD(lr=1.0), [4, 2**20], target=0.1, most_added=0).to_pandas()
     assert found["batch_size"].dtype == np.int64
     assert found["lr"].dtype == float
     assert np.isnan(found["steps"][0])

@@ -104,11 +104,11 @@ def test_a_sweep_shows_its_bounds_and_critical_batch_size(sweeps):
     spectrum, target = SMALL.spectrum, 0.02
     for found in sweeps:
         assert shows(figure, np.c_[found.batch_sizes, found.steps])
-        # The mark lies where the curve is 20% above perfect scaling.
+        # The mark lies where the curve is at twice the steps of perfect scaling.
         critical = found.critical_batch_size()
         marks = [line for line in drawn(figure) if len(line) == 1 and line[0, 0] == critical]
-        assert marks[0][0, 1] == pytest.approx(1.2 * found.examples.min() / critical, rel=1e-9)
-        assert inside(figure, found.examples.min())
+        assert marks[0][0, 1] == pytest.approx(2 * found.bend.fewest / critical, rel=0.01)
+        assert inside(figure, found.bend.fewest)
     assert inside(figure, bayes_bound(spectrum, target, 1.0))
     assert not figure.legends
     assert figure.axes[0].get_legend() is None

@@ -121,7 +121,7 @@ def test_a_sweep_is_the_sweep() -> None:
         assert close({k: shown[k] for k in found.to_dict()}, found.to_dict())
         assert shown["settings"]["lr"] == shown["lr"]
         assert shown["bounds"]["bayes"] == pytest.approx(found.bounds()["bayes"])
-        fewest = min(shown["examples"])
+        fewest = min([*shown["examples"], *(row["examples"] for row in shown["added"])])
         assert np.multiply(shown["perfect_scaling"], shown["batch_sizes"]) == pytest.approx(fewest)
     assert answer["sweeps"][1]["settings"]["momentum"] == [0.5] * 3
 

@@ -41,6 +41,7 @@ from ...engine.run import number
 from ...nets.estimates import LEVELS, Estimate
 from ...nets.training.foreign import DESCENT_OF
 from ...optimizers.base import fill, free, parameters
+from ...search.bend import Bend
 from ...search.sweeps import EXCESS, Definition, course, excess_at
 from ...show.tables import Table
 from ...types import Array, Wrong
@@ -248,6 +249,17 @@ class Curve(Tabular):
         error = np.exp(SHARED_ERROR * rng.uniform(-1, 1, size=CURVE_RESAMPLES))
         low, high = critical_range(self.batch_sizes, self.resampled, self.least, definition)
         return low * error, high * error
+
+    def read_between(self, definition: Definition = "2x") -> tuple[float, float]:
+        """The batch sizes between which the critical one is read, on straight lines between logs: how rough it is.
+
+        NaN and infinity for "ratio", which needs no reading, and where no batch size is beyond it.
+        """
+        if definition not in EXCESS:
+            return math.nan, math.inf
+        steps = np.where(np.isfinite(self.typical), self.typical, math.nan)
+        _, low, high, _ = Bend.of(self.batch_sizes, steps, math.nan).crossing(EXCESS[definition])
+        return low, high
 
     def table(self) -> Table:
         """One row for each batch size."""

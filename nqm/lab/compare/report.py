@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 
@@ -66,6 +67,8 @@ def critical_rows(curves: Sequence[Curve], predicted: Predicted | None = None) -
         largest = curve.largest
         row = {"optimizer": curve.name}
         row |= {f"measured, {name}": critical_size(curve, name) for name in MEASURED}
+        low, high = curve.read_between("2x")
+        row["2x, read between"] = f"{low:,.0f} and {high:,.0f}" if high < math.inf else "-"
         sweep = predicted.sweeps.get(curve.name) if predicted else None
         if sweep is not None:
             found = sweep.critical_batch_size("2x")

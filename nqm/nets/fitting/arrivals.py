@@ -80,7 +80,7 @@ class Arrivals:
         effective = [math.nan if one is None else float(one.effective_lr) for one in chosen]
         return replace(
             self.expected, steps=steps, examples=steps * self.expected.batch_sizes, optimizers=chosen, lr=np.array(rates),
-            effective_lr=np.array(effective), method="sampled",
+            effective_lr=np.array(effective), method="sampled", added=(), found_bend=None,
         )  # fmt: skip
 
     def critical_by_hits(self) -> Estimate | None:
@@ -212,7 +212,7 @@ def _kept_near(fit: Fit, problem: Quadratic, swept: Sweep) -> Sweep:
         if tuned is not None and name in free_parameters(one) and not _near(fit, tuned, size, int(steps)):
             rate = _largest_near(fit, tuned, name, size, int(steps))
             one = fill(one, {name: rate})
-            changed.append(sweep(problem, one, [size], target=swept.target))
+            changed.append(sweep(problem, one, [size], swept.target, most_added=0))
     if not changed:
         return swept
     columns = {k: np.array(getattr(swept, k), float) for k in ("steps", "examples", "lr", "effective_lr")}
@@ -222,7 +222,7 @@ def _kept_near(fit: Fit, problem: Quadratic, swept: Sweep) -> Sweep:
         for k, column in columns.items():
             column[i] = getattr(one, k)[0]
         chosen[i], messages[i] = one.optimizers[0], one.messages[0]
-    return replace(swept, **columns, optimizers=tuple(chosen), messages=tuple(messages))
+    return replace(swept, **columns, optimizers=tuple(chosen), messages=tuple(messages), added=(), found_bend=None)
 
 
 def _near(fit: Fit, average: Optimizer, size: float, steps: int) -> bool:

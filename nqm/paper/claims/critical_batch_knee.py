@@ -32,7 +32,7 @@ def measure(study: PaperStudy, optimizer: Optimizer = PLAIN) -> Measured:
     """
     table = []
     for power, found in zip(POWERS, study.by_power(optimizer), strict=True):
-        sizes = {name: found.critical_batch_size(name) for name in ("20%", "2x", "ratio")}
+        sizes = {name: found.critical_batch_size(name) for name in ("2x", "20%", "ratio")}
         table.append({"power": power, "knee": knee(study.problem.spectrum, found.target, power), **sizes})
     over = column(table, "20%") / column(table, "knee")
     off = float(max(*over, *(1 / over)))

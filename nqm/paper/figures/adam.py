@@ -80,12 +80,12 @@ def tables(table: Table, study: PaperStudy) -> str:
         [
             name,
             *column(table, "steps", optimizer=name),
-            *(study.sweep(method).critical_batch_size(by) for by in ("20%", "2x")),
+            *(study.sweep(method).critical_batch_size(by) for by in ("2x", "20%")),
         ]
         for name, method in methods.items()
     ]
-    header = ["B", *(f"2^{np.log2(b):g}" for b in sizes), "20%", "2x"]
+    header = ["B", *(f"2^{np.log2(b):g}" for b in sizes), "2x", "20%"]
     return (
-        "### Tuned steps to the target\n\nThe last two columns are critical batch sizes: where steps exceed perfect scaling by "
-        f"20%, and by 2x.\n\n{markdown(header, rows)}"
+        "### Tuned steps to the target\n\nThe last two columns are critical batch sizes: where steps are twice perfect "
+        f"scaling, and 20% above it.\n\n{markdown(header, rows)}"
     )

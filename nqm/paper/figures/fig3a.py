@@ -45,11 +45,11 @@ def tables(table: Table, study: PaperStudy) -> str:
     for method, optimizer in WITH_MOMENTUM.items():
         for p, found in zip(POWERS, study.by_power(optimizer), strict=True):
             knee = found.critical_batch_size("knee") if method == "SGD" else None
-            by = (found.critical_batch_size(name) for name in ("20%", "2x", "ratio"))
+            by = (found.critical_batch_size(name) for name in ("2x", "20%", "ratio"))
             critical.append([f"{method}, p = {p:g}", *by, knee])
     steps = markdown(["B", *(f"2^{np.log2(b):g}" for b in sizes)], rows)
     return (
         f"### Tuned steps to the target\n\n{steps}\n\n### Critical batch sizes\n\n"
-        "Batch size at which steps exceed perfect scaling by 20%, by 2x, Emin / Smin, and SGD's closed-form knee "
-        "tr(P^-1 C) / (2 max(h/P) target).\n\n" + markdown(["", "20%", "2x", "Emin/Smin", "knee"], critical)
+        "Batch size at which steps are twice perfect scaling, and 20% above it, Emin / Smin, and SGD's closed-form knee "
+        "tr(P^-1 C) / (2 max(h/P) target).\n\n" + markdown(["", "2x", "20%", "Emin/Smin", "knee"], critical)
     )

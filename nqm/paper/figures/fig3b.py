@@ -30,7 +30,7 @@ def findings(table: Table, study: PaperStudy) -> list[Finding]:
         claim("ema_small_batch").finding(study),
         Finding(
             "So it reaches diminishing returns at a smaller batch than SGD does.",
-            f"Critical batch size (20%) for p = {spelled(POWERS)}: {', '.join(f'{b:,.0f}' for b in averaged)} with the "
+            f"Critical batch size (2x) for p = {spelled(POWERS)}: {', '.join(f'{b:,.0f}' for b in averaged)} with the "
             f"average, {', '.join(f'{b:,.0f}' for b in plain)} without.",
             Verdict.of(*(bool(a < b) for a, b in zip(averaged, plain, strict=True) if np.isfinite([a, b]).all())),
         ),

@@ -22,7 +22,7 @@ from ...optimizers.base import Optimizer, as_optimizer
 from ...problems.base import MAX_STEPS, AnyLaw, Problem, require_problem
 from ...sampling.bases import Rotation
 from ...types import Array, Wrong
-from ..answer import PLAIN, Goal, Sampling, Tuned, at_edge
+from ..answer import PLAIN, Goal, Sampling, Tuned, at_edge, check_goal
 from ..followed import FollowedTuner
 from ..hits import steps_to_target
 from ..races.ladder import RaceTuner
@@ -70,6 +70,8 @@ def tune(
         Sampling.of(optimizer, noise, seed, rotation, sampled),
     )
     solver = tuner(problem, optimizer, sampling)
+    if target is not None:
+        check_goal(problem, target)
     if examples is not None and not problem.counts_examples:
         raise Wrong(
             "the batch size of this problem is not known, so examples cannot be counted; give steps", "examples"
@@ -93,7 +95,8 @@ class Tuner(Generic[O]):
     def __init__(self, problem: Problem, optimizer: O) -> None:
         self.problem, self.scan = problem, Scan(problem, optimizer)
         self.family = Family(optimizer, problem.nodes.searched(optimizer).spectrum)
-        self.limit = SETTINGS.walked_steps if self.scan.walks else problem.max_steps
+        self.walks = self.scan.walks  # Whether every step is computed.
+        self.limit = SETTINGS.walked_steps if self.walks else problem.max_steps
 
     def solve(self, goal: Goal, near: Tuned[O] | None = None) -> Tuned[O]:
         """The best settings for a goal; ``near`` is the answer at a neighbouring, smaller batch size, to start from."""

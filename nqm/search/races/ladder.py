@@ -159,6 +159,8 @@ def _centres(dimension: int, count: int) -> Array:
 class RaceTuner:
     """Tunes an optimizer that is sampled, by races."""
 
+    walks = True  # Every step is computed.
+
     def __init__(
         self, problem: Problem, optimizer: Optimizer, sampling: Sampling = PLAIN, settings: RaceSettings = STANDARD
     ) -> None:
@@ -209,7 +211,7 @@ class RaceTuner:
             return Outcome.finished, f"least loss after {goal.steps:,} steps is {found.loss:.4g} +- {found.stderr:.2g}"
         numbers = {"target": goal.target, "loss": found.loss}
         if found.steps is not None:
-            what = reached_at(found.steps, goal.target, found.loss)
+            what = reached_at(found.steps, goal.target)
             return Outcome.reached, what + (f" +- {found.stderr:.2g}" if found.steps else "")
         if found.all_dropped:
             floor = {"floor": found.loss, "batch_size": goal.batch_size}

@@ -65,7 +65,7 @@ def test_a_seed_that_did_not_arrive_counts_as_never() -> None:
 
 @pytest.mark.parametrize("definition", ["20%", "2x", "ratio"])
 def test_without_noise_it_is_the_critical_batch_size_of_a_sweep(definition: str) -> None:
-    found = sweep(Quadratic(Spectrum.power_law(100)), SGD(), SIZES.tolist(), target=0.1)
+    found = sweep(Quadratic(Spectrum.power_law(100)), SGD(), SIZES.tolist(), target=0.1, most_added=0)
     points = [point(int(B), int(s)) for B, s in zip(SIZES, found.steps, strict=True)]
     (curve,) = curves_of(reversed(points))
     estimate = curve.critical_batch_size(definition)  # type: ignore[arg-type]

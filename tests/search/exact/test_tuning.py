@@ -253,10 +253,6 @@ def test_steps_allowed_need_not_be_a_power_of_two(paper: Quadratic, allowed: int
         assert found.loss == pytest.approx(0.01, rel=0.05)  # that of the steps allowed, not of the power of two below
 
 
-def test_a_target_above_the_start_takes_no_steps(paper: Quadratic) -> None:
-    assert tune(paper, SGD(), 4, 10.0).steps == 0
-
-
 @pytest.mark.parametrize(
     ("keywords", "word"),
     [

@@ -211,7 +211,7 @@ def test_sweeps_have_error_bars() -> None:
     assert (np.diff(found.steps) < 0).all()
     assert (found.steps_stderr >= 0).all()
     assert found.smallest_steps <= found.steps[-1]
-    assert found.table()[0]["steps_stderr"] == found.steps_stderr[0]
+    assert next(row for row in found.table() if row["batch_size"] == 8)["steps_stderr"] == found.steps_stderr[0]
     assert found.to_dict()["steps_stderr"] == found.steps_stderr.tolist()
     assert math.isnan(found.critical_batch_size("knee"))
     assert len(found.plot().axes[0].collections) >= 1  # the bars
@@ -295,13 +295,6 @@ def test_few_steps_have_an_error_too() -> None:
     assert found.steps < 10
     assert found.stderr is not None
     assert 0.1 < found.stderr < 1
-
-
-def test_a_target_above_the_initial_loss_is_reached_at_step_0() -> None:
-    found, exact = raced(SMALL, Adam(), 4, 5.0), tune(SMALL, SGD(), 4, 5.0)
-    assert found.steps == exact.steps == 0
-    assert found.stderr == 0
-    assert found.message == exact.message
 
 
 def test_measurements_have_noise_that_no_race_has_seen(monkeypatch: pytest.MonkeyPatch) -> None:

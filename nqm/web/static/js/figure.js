@@ -187,7 +187,7 @@ export class PanelChart {
       width: line.width ?? 2,
       paths: line.width === 0 ? () => null : line.stairs ? uPlot.paths.stepped({ align: 1 }) : undefined,
       dash: DASHES[line.dash ?? "solid"],
-      points: { show: Boolean(line.points), size: 7, width: 1.5, stroke, fill: this.colour.surface },
+      points: { show: Boolean(line.points), size: line.small ? 4 : 7, width: 1.5, stroke, fill: this.colour.surface },
       spanGaps: false,
     };
   }

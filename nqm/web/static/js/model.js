@@ -4,7 +4,7 @@
 // panel:  {title, x: axis, y: axis, lines, marks, strips, heat, paths, height, edited, opens}; an edited panel is in the schedule editor,
 //         and opens is the view that shows a chosen point
 // axis:   {label, scale: "linear" | "log" | "log2" | "memory", min, max}
-// line:   {label, x: [], y: [], role, dash: "solid" | "dash" | "dot", width, points, stairs, pick, end, series, bars}; end is its name
+// line:   {label, x: [], y: [], role, dash: "solid" | "dash" | "dot", width, points, small, stairs, pick, end, series, bars}; end is its name
 //         on paper, series its name in CSV where several lines share a label, bars are [low, high] at each x
 // mark:   {kind: "v" | "h", at, role, label, dash, inside, side, below} or {kind: "point", x, y, role, label}
 // strip:  {label, role, parts: [{from, to, label, opacity}]}, a row of intervals along the bottom

@@ -10,7 +10,7 @@ export const DEFAULTS = {
   target: "0.01",
   sizes: "2^2..2^20",
   o: ["SGD()", "HeavyBall()", "EMA(SGD())"],
-  critical: "20%",
+  critical: "2x",
   limits: "", // "shown" if bounds and regimes are drawn
   rate: "effective_lr",
   run: "HeavyBall(lr=0.05, momentum=0.9)",

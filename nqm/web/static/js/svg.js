@@ -113,7 +113,7 @@ function lineOf(line, panel, place, paint, colour) {
   const dots = line.points
     ? places
         .filter(Boolean)
-        .map(([a, b]) => `<circle cx="${fixed(a)}" cy="${fixed(b)}" r="3.5" fill="${colour.surface}" stroke="${paint(line.role)}" stroke-width="1.5"/>`)
+        .map(([a, b]) => `<circle cx="${fixed(a)}" cy="${fixed(b)}" r="${line.small ? 2 : 3.5}" fill="${colour.surface}" stroke="${paint(line.role)}" stroke-width="1.5"/>`)
         .join("")
     : "";
   const bars = (line.bars ?? []).map((ends, i) => polyline(ends.map((end) => place(line.x[i], end)), { role: line.role, width: 1.4 }, paint));

@@ -13,8 +13,8 @@ const TOURS = [
     name: "Momentum and batch size",
     what: "When does momentum help, and how far does it move the critical batch size?",
     steps: [
-      ["SGD, tuned at every batch size. Up to a few hundred examples, twice the batch halves the steps: this is perfect scaling. Beyond the critical batch size the curve flattens, because the learning rate has reached the edge of stability.", { ...SWEEP, view: "steps", o: ["SGD()"] }],
-      ["SGD beside heavy ball. At small batches the two nearly agree; at large batches heavy ball still scales where SGD has stopped. The dashed lines mark where each leaves perfect scaling.", { ...SWEEP, view: "steps", o: ["SGD()", "HeavyBall()"] }],
+      ["SGD, tuned at every batch size. Up to some hundred examples, twice the batch halves the steps: this is perfect scaling. Beyond the critical batch size the curve flattens, because the learning rate has reached the edge of stability.", { ...SWEEP, view: "steps", o: ["SGD()"] }],
+      ["SGD beside heavy ball. At small batches the two nearly agree; at large batches heavy ball still scales where SGD has stopped. The dashed lines mark where each takes twice the steps of perfect scaling.", { ...SWEEP, view: "steps", o: ["SGD()", "HeavyBall()"] }],
       ["The reason: the best effective learning rate of SGD levels off at the edge of stability. Momentum allows larger effective rates. Its best value falls as the batch grows: less noise needs less memory.", { ...SWEEP, view: "settings", o: ["SGD()", "HeavyBall()"] }],
       ["One batch size in detail: a map over learning rate and momentum. The best cells lie along an edge, beyond which noise keeps the loss above the target. Along this edge a smaller learning rate can be replaced by a larger momentum. Choose a cell to see its loss.", { ...SWEEP, view: "map", run: "HeavyBall(lr=0.5, momentum=0.9)", batch: "4096", x: "lr", y: "momentum", xrange: "", yrange: "" }],
     ],

@@ -13,7 +13,7 @@ export const steps = {
   tab: "Steps × batch size",
   title: "Steps to the target against batch size",
   about: {
-    see: "The fewest steps that each optimizer needs at each batch size, with every number tuned. A dashed line marks where it takes 20% more steps than perfect scaling.",
+    see: "The fewest steps that each optimizer needs at each batch size, with every number tuned. A dashed line marks its critical batch size: there it takes twice the steps of perfect scaling, unless you choose another definition.",
     why: "While noise dominates, twice the batch halves the steps. Once the noise is averaged away, curvature decides, and only a better optimizer helps.",
     tries: [["Add preconditioning", { o: ["SGD()", "HeavyBall()", "Preconditioned(SGD(), power=0.5)"] }], ["Ask for ten times less loss", { target: "0.001" }], ["Show the limits of any method", { limits: "shown" }]],
   },
@@ -34,10 +34,12 @@ export const steps = {
   figure(answers, state) {
     const sweeps = sweepsOf(answers);
     const limits = state.limits === "shown";
-    const lines = [...(limits ? [...sweeps.map(scaling), ...bounds(sweeps[0])] : []), ...sweeps.map(curve)];
+    const lines = [...(limits ? [...sweeps.map(scaling), ...bounds(sweeps[0])] : []), ...sweeps.map(curve), ...sweeps.flatMap(added)];
     const marks = [...(limits ? floors(sweeps) : []), ...sweeps.flatMap((sweep) => critical(sweep, state.critical))];
     const name = marks.find((mark) => mark.kind === "v");
     if (name) marks.push({ kind: "none", role: "muted", listed: `critical batch size: ${known().definitions[state.critical]}` });
+    const more = sweeps.reduce((sum, sweep) => sum + (sweep.added?.length ?? 0), 0);
+    if (more) marks.push({ kind: "none", role: "muted", listed: `${more} points at batch sizes that the sweeps added, to know critical batch sizes to 1%; the table lists them` });
     for (const sweep of sweeps) {
       const remark = sweep.remarks?.[state.critical]; // why there is no mark, or a rough one
       if (remark) marks.push({ kind: "none", role: sweep.role, listed: `critical batch size of ${sweep.label}: ${remark}` });
@@ -78,6 +80,13 @@ export const steps = {
 };
 
 const curve = (sweep) => ({ label: sweep.label, x: sweep.batch_sizes, y: sweep.steps, role: sweep.role, points: true, width: 2.4, pick: true, end: short(sweep.label) });
+
+/** The points that a sweep added, between the batch sizes that were asked for. */
+function added(sweep) {
+  const inside = (sweep.added ?? []).filter((row) => row.steps !== null && row.batch_size > sweep.batch_sizes[0] && row.batch_size < sweep.batch_sizes.at(-1));
+  if (!inside.length) return [];
+  return [{ label: `${sweep.label}: added`, x: inside.map((row) => row.batch_size), y: inside.map((row) => row.steps), role: sweep.role, points: true, small: true, width: 0, loose: true, unlisted: true }];
+}
 
 const scaling = (sweep, i) => ({
   label: "perfect scaling", series: `perfect scaling of ${sweep.label}`, x: sweep.batch_sizes, y: sweep.perfect_scaling, role: sweep.role, dash: "dot", width: 1.1, loose: true, unlisted: i > 0,

@@ -10,6 +10,8 @@ export const USES = ["spectrum", "data", "kind", "label_noise", "target", "sizes
 
 const SHARED = ["problem", "target", "batch_sizes"]; // what is wrong with these is wrong for all
 
+const MOST_SIZES = 40; // batch sizes of a request
+
 const PATIENCE = 1500; // ms after which points are drawn one by one
 const last = new Map(); // the last sweep of each optimizer at these batch sizes, from which a preview starts
 
@@ -55,20 +57,23 @@ async function preview(state, signal) {
   return Promise.all(state.o.map(async (text) => {
     const key = keyOf(text, state);
     const known = last.get(key);
+    const found = known.added.filter((row) => row.steps !== null).slice(0, MOST_SIZES - known.batch_sizes.length);
+    const asked = known.batch_sizes.map((size, i) => ({ batch_size: size, steps: known.steps[i], optimizer: known.optimizers[i] }));
+    const rows = [...asked, ...found].sort((a, b) => a.batch_size - b.batch_size);
     const body = {
-      optimizers: [text], target: state.target, batch_sizes: known.batch_sizes,
-      near: [...known.optimizers, known.optimizers.at(-1)], near_steps: [...known.steps, known.smallest_steps],
+      optimizers: [text], target: state.target, batch_sizes: rows.map((row) => row.batch_size), added: found.map((row) => row.batch_size),
+      near: [...rows.map((row) => row.optimizer), known.optimizers.at(-1)], near_steps: [...rows.map((row) => row.steps), known.smallest_steps],
     }; // prettier-ignore
-    const found = await ask("/api/preview", state, body, signal);
-    const [sweep] = found.sweeps;
+    const answer = await ask("/api/preview", state, body, signal);
+    const [sweep] = answer.sweeps;
     if (sweep.smallest_steps !== null && sweep.steps.every((steps) => steps !== null)) last.set(key, sweep);
-    return found;
+    return answer;
   }));
 }
 
 /** The points of a sweep that have arrived, in the form of an answer. */
 function unfinished(parts, state) {
-  const rows = [...parts].sort((a, b) => a.batch_size - b.batch_size);
+  const rows = parts.filter((part) => !part.added).sort((a, b) => a.batch_size - b.batch_size);
   const sweep = {
     label: parts[0].label, target: Number(state.target), unfinished: true, batch_sizes: rows.map((row) => row.batch_size), steps: rows.map((row) => row.steps),
     optimizers: rows.map((row) => row.optimizer), settings: {}, lr: [], effective_lr: [], examples: [], messages: [], critical_batch_size: {}, regimes: {},
@@ -106,10 +111,16 @@ export function sweepTables(sweeps) {
     return {
       caption: `${sweep.label}, tuned for loss ${valueText(sweep.target)}`,
       columns: ["batch size", "steps", "examples", "lr", "effective lr", ...names, "message"],
-      rows: sweep.batch_sizes.map((size, i) => [
-        size, sweep.steps[i], sweep.examples[i], sweep.lr[i], sweep.effective_lr[i],
-        ...names.map((name) => sweep.settings[name][i]), sweep.messages[i],
-      ]), // prettier-ignore
+      rows: [
+        ...sweep.batch_sizes.map((size, i) => [
+          size, sweep.steps[i], sweep.examples[i], sweep.lr[i], sweep.effective_lr[i],
+          ...names.map((name) => sweep.settings[name][i]), sweep.messages[i],
+        ]),
+        ...(sweep.added ?? []).map((row) => [
+          row.batch_size, row.steps, row.examples, row.lr, row.effective_lr, ...names.map((name) => row[name] ?? null),
+          ["added", row.message].filter(Boolean).join("; "),
+        ]),
+      ].sort((a, b) => a[0] - b[0]), // prettier-ignore
     };
   });
 }
