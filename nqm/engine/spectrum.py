@@ -125,12 +125,24 @@ class Spectrum(Tabular):
         return [dict(zip(SPECTRUM_COLUMNS, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def summary(self) -> dict[str, Any]:
-        """The spectrum in seven numbers, as ``nqm spectrum --json`` prints them."""
+        """The spectrum in nine numbers, as ``nqm spectrum --json`` prints them.
+
+        The noise scale is tr C / |g|^2 and the curvature noise scale tr HC / g'Hg, both at the start and in expectation.
+
+        >>> round(Spectrum.power_law(10_000).summary()["noise_scale"], 3)
+        5.95
+        """
+
+        def scale(weight: Array) -> float:
+            signal, noise = float(weight @ (self.h**2 * self.s)), float(weight @ self.c)
+            return noise / signal if signal > 0 else math.inf
+
         return {
             "modes": float(f"{self.dim:.12g}"),  # It may be a sum of quadrature weights, which is whole up to rounding.
             "nodes": len(self), "trace": self.trace, "initial_loss": self.initial_loss,
             "noise_trace": float(self.count @ self.c),
             "largest_curvature": float(self.h.max()), "smallest_curvature": float(self.h.min()),
+            "noise_scale": scale(self.count), "curvature_noise_scale": scale(self.count * self.h),
         }  # fmt: skip
 
     def __len__(self) -> int:

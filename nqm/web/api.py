@@ -16,7 +16,7 @@ from ..logs import Forecast, Log, Outlook
 from ..nets.fitting.model import Fit
 from ..nets.monitoring.choosing import BatchChoice
 from ..nets.monitoring.watching import Watched, known_scale
-from ..optimizers import SGD, Optimizer
+from ..optimizers import Optimizer
 from ..optimizers.base import parameters
 from ..problems.base import Problem
 from ..problems.quadratic import Quadratic
@@ -175,12 +175,10 @@ def spectrum(problem: Given) -> Answer:
     if problem.spectrum.forecast is not None:
         raise Wrong("a forecast has no spectrum to show; look at its loss over steps", argument="spectrum")
     modes, fit = problem.problem.spectrum, problem.spectrum.fit
-    start, (edges, which) = Quadratic(modes).run(SGD(1.0), math.inf, [0]), decades(modes.h)
+    edges, which = decades(modes.h)
     masses = {"signal": modes.signal_mass, "noise": modes.noise_mass, "count": modes.count}
     return {
         **modes.summary(),
-        "noise_scale": number(start.noise_scale[0]),
-        "curvature_noise_scale": number(start.curvature_noise_scale[0]),
         "nodes_shown": _nodes(modes),
         "bands": {"edges": numbers(edges), **{name: numbers(which @ mass) for name, mass in masses.items()}},
         "fit": None if fit is None else _fitted(fit),

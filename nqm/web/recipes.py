@@ -50,8 +50,14 @@ def recipe(endpoint: str, values: Mapping[str, Any], quick: bool = False) -> dic
     if endpoint == "advise":
         return _advise(values)
     if endpoint == "spectrum":
-        command = shlex.join(["nqm", "spectrum", _spectrum(given), "--json"])
-        return {"command": command, "python": python(f"answer = {_python_spectrum(given)}")}
+        lines = [f"answer = {_python_spectrum(given)}"]
+        if given.spectrum.fit:
+            lines = [
+                f"fit = Fit.load({given.spectrum.name!r})",
+                "answer = fit.spectrum",
+                "noise_scale = fit.noise_scale",
+            ]
+        return {"command": shlex.join(["nqm", "spectrum", _spectrum(given), "--json"]), "python": python(*lines)}
     optimizers = [source(o) for o in values.get("optimizers") or [values["optimizer"]]]
     exact_curve = endpoint == "curve" and given.problem.follows(values["optimizer"])
     omitted = {"problem", "optimizer", "optimizers", "quick", *(SAMPLED_ONLY if exact_curve else ())}

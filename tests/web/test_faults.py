@@ -7,7 +7,7 @@ import json
 import pytest
 from pages import DIGITS, PAPER, SETTING, SIZES
 
-from nqm import HeavyBall, sweep
+from nqm import SGD, HeavyBall, Quadratic, Spectrum, sweep, tune
 from nqm.nets import Fit
 
 pytestmark = pytest.mark.slow
@@ -138,3 +138,18 @@ def test_undo_and_redo_take_back_anything(open_page):
     page.settle()
     assert page.page.evaluate(now) == seen[1]
     assert json.loads(page.page.evaluate("JSON.stringify(window.nqm.shown.answers[0].batch_size)")) == 512
+
+
+def test_best_does_not_move_what_it_is_compared_with(open_page):
+    page = open_page("view=schedule&spectrum=power_law(300)&run=SGD(lr=0.01)&batch=64&steps=500&pieces=5")
+    before = page.shown()[4]
+    assert before["loss"] == pytest.approx(
+        tune(Quadratic(Spectrum.power_law(300)), SGD(), 64, steps=500).loss, rel=1e-9
+    )
+    page.page.click("#best-loss")
+    page.eventually(lambda: page.page.evaluate("window.nqm.state().run") != "SGD(lr=0.01)", "the best schedule")
+    page.settle()
+    scheduled, after = page.shown()[0], page.shown()[4]
+    assert after == before
+    lower = f"{100 * (1 - scheduled['loss'][-1] / before['loss']):.0f}% lower than at the best constant rate"
+    assert lower in page.text("#headline")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -298,7 +299,7 @@ def is_fit(path: str | Path) -> bool:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as file:
                 return "about.npy" in file.namelist()
-        return f'"format": "{FIT_FORMAT}"' in Path(path).read_text()[:1000]
+        return re.search(rf'"format":\s*"{FIT_FORMAT}"', Path(path).read_text()[:1000]) is not None
     except (OSError, UnicodeDecodeError, zipfile.BadZipFile):
         return False
 

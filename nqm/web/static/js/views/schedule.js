@@ -79,7 +79,7 @@ export const schedule = {
     const hit = { optimizer: state.run, batch_size: state.batch, target: state.target, schedule: given.schedule };
     const reached = await ask("/api/steps", state, hit, signal);
     progress([scheduled, constant, reached]);
-    return [scheduled, constant, reached, await bestPossible(state, signal)];
+    return [scheduled, constant, reached, ...(await Promise.all([bestPossible(state, signal), bestConstant(state, signal)]))];
   },
 
   figure([scheduled, constant], state) {
@@ -98,21 +98,21 @@ export const schedule = {
     return { title: `${scheduled.optimizer} with a schedule, batch size ${valueText(scheduled.batch_size)}`, panels: [shape, loss] };
   },
 
-  headline([scheduled, constant, , best], state) {
+  headline([scheduled, , , best, tuned], state) {
     if (scheduled.outcome === "diverged") return "This schedule diverges: a piece lies beyond the edge of stability.";
-    const [to, from] = [scheduled.loss.at(-1), constant.loss.at(-1)];
-    const part = constant.outcome === "diverged" ? null : change(from, to, ["lower", "higher"]);
-    const than = part === null ? "" : part === "as many" ? ", as at the constant rate" : part.endsWith("many") ? `, ${times(to / from)} that of the constant rate` : `, ${part} than at the constant rate`;
+    const [to, from] = [scheduled.loss.at(-1), tuned?.loss ?? null]; // of any rate, so that a button that changes the rate does not move it
+    const part = from === null ? null : change(from, to, ["lower", "higher"]);
+    const than = part === null ? "" : part === "as many" ? ", as at the best constant rate" : part.endsWith("many") ? `, ${times(to / from)} that of the best constant rate` : `, ${part} than at the best constant rate`;
     const score = best?.loss > 0 ? ` The best in ${state.pieces} pieces ends at ${valueText(best.loss)}${against(to, best.loss)}.` : "";
     return `With this schedule the loss ends at ${valueText(to)}${than}.${score}`;
   },
 
   measures: ([scheduled]) => [{ name: "at the end", x: [0], y: [scheduled.loss.at(-1)], unit: "loss", words: ["lower", "higher"] }],
 
-  facts([scheduled, constant, hit, best]) {
+  facts([scheduled, constant, hit, best, tuned]) {
     return [
       { name: "loss with the schedule", value: valueText(scheduled.loss.at(-1)), term: "loss" },
-      { name: "loss at the constant rate", value: valueText(constant.loss.at(-1)), term: "loss" },
+      { name: "loss at the constant rate", value: valueText(constant.loss.at(-1)), term: "loss", note: tuned?.loss > 0 ? `at the best constant rate, ${valueText(tuned.lr)}: ${valueText(tuned.loss)}` : null },
       { name: "steps to the target", value: hit ? (hit.steps === null ? hit.outcome.replaceAll("_", " ") : valueText(hit.steps)) : "…", term: "target" },
       ...(best?.loss > 0 ? [{ name: "loss of the best schedule", value: valueText(best.loss), note: `this one is ${times(scheduled.loss.at(-1) / best.loss)} that` }] : []),
       ...(best?.loss > 0 ? [{ name: "limit of the best schedule", value: CAPS[best.cap], term: "max_rate" }] : []),
@@ -151,11 +151,26 @@ async function bestPossible(state, signal) {
   }
 }
 
-function bestBody(state, goal) {
+/** The constant rate that ends lowest after these steps; null where searching it takes long or is not possible. */
+async function bestConstant(state, signal) {
+  if (state.kind !== "quadratic" || !rateless(state)) return null;
+  try {
+    return await ask("/api/tune", state, { optimizer: rateless(state), batch_size: state.batch, steps: state.steps }, signal);
+  } catch (error) {
+    if (isAbort(error)) throw error;
+    return null;
+  }
+}
+
+/** The setting without its learning rate; null if it has none. */
+function rateless(state) {
   const tree = readTree(state.run);
-  const rate = tree ? parametersOf(tree).find((one) => one.parameter.name === "lr") : null;
+  return (tree && parametersOf(tree).find((one) => one.parameter.name === "lr")?.with(null)) ?? null;
+}
+
+function bestBody(state, goal) {
   const limit = state.max_rate ? { max_rate: state.max_rate } : {};
-  return { optimizer: rate ? rate.with(null) : state.run, batch_size: state.batch, pieces: Number(state.pieces), [goal]: state[goal], ...limit };
+  return { optimizer: rateless(state) ?? state.run, batch_size: state.batch, pieces: Number(state.pieces), [goal]: state[goal], ...limit };
 }
 
 /** The best schedule as changes of the state: the learning rate that it multiplies, its pieces, its steps. */
