@@ -202,6 +202,8 @@ class Forecast(Tabular):
     def problem(self) -> LoggedProblem:
         """The forecast as a problem, for `tune`, `sweep`, `steps_to_target` and everything else that takes one.
 
+        It refuses questions beyond the reach of the logs; ``replace(found.problem, extrapolate=True)`` answers them.
+
         >>> from nqm import SGD, steps_to_target
         >>> from nqm.logs import Log, forecast
         >>> t = np.arange(100, 4001, 100)

@@ -543,6 +543,6 @@ def test_beyond_the_reach_of_the_logs_there_is_no_answer_without_extrapolate() -
     ):
         refused = call("forecast", words[0], "forecast.json", *words[1:])
         assert refused.exit_code == 2
-        assert "or extrapolate" in " ".join(refused.stderr.split())
+        assert "or give --extrapolate" in " ".join(refused.stderr.split())
     alone = call("steps", "SGD(1)", "-b", "4", "--target", "0.1", "--extrapolate")
     assert "--extrapolate is for --forecast" in alone.stderr

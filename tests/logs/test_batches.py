@@ -67,3 +67,18 @@ def test_the_ramp_follows_it() -> None:
 def test_one_batch_size_does_not_tell() -> None:
     with pytest.raises(Wrong, match="two or more batch sizes"):
         forecast(made((64, 64, 64))).critical_batch_size()
+
+
+def test_the_ramp_stays_within_the_reach_of_the_logs() -> None:
+    """Logs at 64 and 256 reach from 16 to 1,024; the critical batch size begins below 1."""
+    found = forecast(made((64, 256, 64)))
+    ramp, wide = found.critical_batch_size(), found.critical_batch_size(extrapolate=True)
+    np.testing.assert_array_equal(ramp.batch_size, wide.batch_size)
+    inside = (ramp.batch_size >= 16) & (ramp.batch_size <= 1024)
+    np.testing.assert_array_equal(np.isfinite(ramp.low), inside)
+    assert not inside.all()
+    assert ramp.ramp.batch_size.min() == 16
+    assert wide.ramp.batch_size.min() == 1
+    assert f"At {(~inside).sum()} of {len(inside)} steps the critical batch size has no interval" in ramp.sentence
+    assert wide.sentence == ""
+    assert ramp.to_dict()["low"][0] is None
