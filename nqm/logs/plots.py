@@ -73,7 +73,10 @@ def plot_best(found: BestSchedule, path: str | None = None, *, ax: OnAxes | None
 def _ends(line: Line) -> Array:
     """The values of a line, and the ends of its interval, in the second half of the run."""
     half = np.asarray(line.x) >= np.max(line.x) / 2
-    return np.concatenate([np.asarray(v, dtype=float)[half] for v in (line.y, *(line.spread or ()))])
+    values = np.atleast_2d(np.asarray(line.y, dtype=float))
+    if line.spread is not None:
+        values = np.concatenate([values, np.asarray(line.spread, dtype=float)])
+    return values[:, half].ravel()
 
 
 def plot_left_out(check: LeftOut, path: str | None = None, *, ax: OnAxes | None = None) -> Figure:

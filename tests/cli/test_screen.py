@@ -96,7 +96,7 @@ UNSHOWN: dict[str, dict[str, str]] = {
         ("trace_noise", "noise_exponent_spread", "adam_power_spread", "negative_share", "least_curvature",
          "noise_eigenvectors", "full_gradients", "tested"), MODEL),
     "predict": dict.fromkeys(("steps", "loss", "low", "high"), CURVE)
-    | {"reach": "multiplies steps, for the remark on how far to trust it"},
+    | {"reach": "multiplies steps, for the remark on how far to trust it", "horizon": "said where the test was not so far"},
     "advise": {"decay_steps": "the sentence gives the share of the steps"},
     "check": {"fit": "nqm fit prints it", "table": "the table has the last steps alone; --csv has all"},
     "watch": {"skipped": "said where it is not 0", "doubled": "said as percentages"},
