@@ -442,7 +442,7 @@ def test_a_file_of_ones_own_called_example_comes_first(tmp_path: Path, monkeypat
 def test_many_remarks_are_grouped_and_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     t = np.arange(10, 400, 10)
-    logs = [Log(t, 2 + 1 / np.sqrt(t), 0.1, optimizer="SGD", name=f"run {i}", remarks=("All alike.", f"Only {i}."))
+    logs = [Log(t, 2 + (1 + i / 99) / np.sqrt(t), 0.1, optimizer="SGD", name=f"run {i}", remarks=("All alike.", f"Only {i}."))
             for i in range(20)]  # fmt: skip
     found = forecast(logs)
     found.save("many.json")
