@@ -316,7 +316,12 @@ def forecast(logs: Sequence[Log] | Log) -> Forecast:
     found = Forecast(logs, fitted, batch_size)
     if found.noisy:
         single = f"The losses scatter by {100 * found.noise:.2g}% from one logged point to the next, as those of single batches do"
-        more = (*more, f"{single}: the law is judged beside this scatter, and a forecast is the mean of such losses.")
+        group = round(max(int(after_warmup(log).sum()) / len(r.y) for log, r in zip(logs, readings, strict=True)))
+        holds = f"medians of {group} neighbouring points" if group > 1 else "single losses"
+        more = (
+            *more,
+            f"{single}: the law is judged beside this scatter. A forecast is the loss without it, and intervals are for {holds}.",
+        )
     if found.misfit > USUAL_ERROR:
         beside = ", beside their scatter," if found.noisy else ""
         missed = f"The law misses these logs by {100 * found.misfit:.2g}%{beside} where published runs are fitted to 0.05 to 0.2%"

@@ -60,6 +60,9 @@ def test_noise_is_no_misfit_and_is_said() -> None:
     assert one.misfit == 0
     said = " ".join(one.remarks)
     assert "The losses scatter by 16% from one logged point to the next, as those of single batches do" in said
+    assert (
+        "intervals are for medians of 2 neighbouring points" in said
+    )  # 475 points after the warm-up, at most 200 are fitted
     assert "The law misses" not in said
     assert "Omit this log" not in said
     assert "fitted to 0% beside noise of 16%" in repr(one)
