@@ -320,7 +320,18 @@ def tuned_for_hits(
     return best[1]
 
 
-def noise_share(fit: Fit, hit: FirstHits) -> float:
+def promised_hits(
+    fit: Fit, optimizer: Written, batch_size: float, target: float, schedule: AnySchedule = None, *, cadence: int = 1,
+    replicas: int = HIT_REPLICAS, most: int = MAX_SAMPLED_STEPS, seed: int = 0,
+) -> FirstHits:  # fmt: skip
+    """`first_hits` as `advise` promises them: later by what noise slows, and with the error of the fit in the band."""
+    hit = first_hits(
+        fit, optimizer, batch_size, target, schedule, cadence=cadence, replicas=replicas, most=most, seed=seed
+    )
+    return promised(fit, hit, noise_share(fit, hit, schedule), schedule)
+
+
+def noise_share(fit: Fit, hit: FirstHits, schedule: AnySchedule = None) -> float:
     """The share of noise in the expected loss at the median first hit, at the weights that take the steps; 0 in the metric of Adam.
 
     It is infinite if no training arrives, or if nothing is predicted.
@@ -330,16 +341,16 @@ def noise_share(fit: Fit, hit: FirstHits) -> float:
     if isinstance(fit.metric, AdamMetric):
         return 0.0
     inner = hit.optimizer.inner if isinstance(hit.optimizer, Averaging) else hit.optimizer
-    ahead = predict(fit, inner, hit.batch_size, [int(hit.steps)])
+    ahead = predict(fit, inner, hit.batch_size, [int(hit.steps)], schedule)
     if not ahead.run.outcome.ok or math.isinf(hit.batch_size):
         return 0.0 if math.isinf(hit.batch_size) else math.inf
     return float(ahead.run.noise[-1] / hit.batch_size / ahead.loss[-1])
 
 
-def promised(fit: Fit, hit: FirstHits, share: float) -> FirstHits:
+def promised(fit: Fit, hit: FirstHits, share: float, schedule: AnySchedule = None) -> FirstHits:
     """The first hits that a fit promises: later by what noise slows, with the error of the fit; the band begins without that."""
     slowed = 1 + SLOWED * share if math.isfinite(share) else 1.0
-    early, late = error_of(fit, hit)
+    early, late = error_of(fit, hit, schedule)
     return replace(hit, hits=np.ceil(slowed * hit.hits), error=(early / slowed, late))
 
 
@@ -348,12 +359,12 @@ def end_of_band(hit: FirstHits) -> tuple[float, ...]:
     return hit.late, hit.steps, hit.high
 
 
-def error_of(fit: Fit, hit: FirstHits) -> tuple[float, float]:
+def error_of(fit: Fit, hit: FirstHits, schedule: AnySchedule = None) -> tuple[float, float]:
     """The factors by which the 90% interval of the prediction lets the steps be fewer and more."""
     if not math.isfinite(hit.steps):
         return 1.0, 1.0
     last = int(min(max(LATENESS * LATENESS * hit.steps, FEWEST_SAMPLED_STEPS), MAX_SAMPLED_STEPS))
-    ahead = predict(fit, hit.optimizer, hit.batch_size, list(range(last + 1)))
+    ahead = predict(fit, hit.optimizer, hit.batch_size, list(range(last + 1)), schedule)
     if len(ahead.loss) <= last:  # nothing was predicted
         return 0.0, math.inf
     early, usual, late = (_first(curve, hit.target) for curve in (ahead.low, ahead.loss, ahead.high))

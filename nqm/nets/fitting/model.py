@@ -31,7 +31,7 @@ from ...types import Array, Wrong
 from ..estimates import Estimate, Measure, bootstrap
 from .advice import advise
 from .descent import RISING_STEPS, Bend, Descent
-from .hits import first_hits
+from .hits import promised_hits
 from .kfac_metric import KFACMetric
 from .metric import AdamMetric
 from .negative import NEARLY_FLAT, Negative, negative_part
@@ -107,7 +107,7 @@ class Fit(Readable):
     sampled: Subsample | None = None
 
     predict = predict
-    first_hits = first_hits
+    first_hits = promised_hits
     advise = advise
     plot = plot_fit
 

@@ -15,7 +15,7 @@ from reading import check_reads_well
 
 from nqm import EMA, SGD, Adam, HeavyBall
 from nqm.nets.fitting.advice import Advice, _sentences, advise
-from nqm.nets.fitting.hits import SLOWED
+from nqm.nets.fitting.hits import SLOWED, first_hits
 from nqm.nets.fitting.model import Fit
 from nqm.nets.fitting.verifying import measured_seconds, verify
 from nqm.nets.training.loop import train
@@ -125,13 +125,15 @@ def test_the_band_holds_the_scatter_of_trainings_and_the_error_of_the_fit() -> N
     assert best is not None
     ahead = found.predict(best.optimizer, 64, list(range(1000)))
     early, usual, late = (float(np.argmax(curve <= 0.12)) for curve in (ahead.low, ahead.loss, ahead.high))
-    raw = found.first_hits(best.optimizer, 64, 0.12, most=best.most)
+    raw = first_hits(found, best.optimizer, 64, 0.12, most=best.most)
     assert ahead.run.noise is not None
     slowed = 1 + SLOWED * float(ahead.run.noise[int(raw.steps)] / 64 / ahead.loss[int(raw.steps)])
     np.testing.assert_array_equal(best.hits, np.ceil(slowed * raw.hits))
     assert advice.low == math.floor(best.low * early / usual / slowed)
     assert advice.high == math.ceil(best.high * late / usual)
     assert advice.low < best.low < best.high < advice.high
+    again = found.first_hits(best.optimizer, 64, 0.12, most=best.most)  # as nqm predict --target gives it
+    assert (again.early, again.steps, again.late) == (advice.low, advice.steps, advice.high)
     worse = replace(found, tested=None)
     assert worse.advise(64, 0.12, SGD(), batch_sizes=[64]).high > advice.high  # type: ignore[operator]
 
