@@ -47,7 +47,7 @@ def figure_3a() -> str:
         problem = paper()
         for power in POWERS:
             for optimizer in (SGD(), HeavyBall()):
-                sweep(problem, Preconditioned(optimizer, power) if power else optimizer, BATCHES, target=0.01)
+                sweep(problem, Preconditioned(optimizer, power) if power else optimizer, BATCHES, 0.01, most_added=0)
 
     fast, spectrum = cpu(ours, 2), paper().spectrum
 

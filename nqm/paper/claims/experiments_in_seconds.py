@@ -42,11 +42,11 @@ def measure(
     dim : number of modes of the problem, h = 1/i.
     """
     problem = instance(dim)
-    sweep(problem, HeavyBall(), [64.0], target=0.5)  # This compiles the loops, or loads them.
+    sweep(problem, HeavyBall(), [64.0], 0.5, most_added=0)  # This compiles the loops, or loads them.
     table = []
     for name, optimizer in WITH_MOMENTUM.items():
         begun = time.process_time()
-        found = [sweep(problem, preconditioned(optimizer, p), batch_sizes, target=TARGET) for p in powers]
+        found = [sweep(problem, preconditioned(optimizer, p), batch_sizes, TARGET, most_added=0) for p in powers]
         steps, spent = float(np.nansum([one.steps for one in found])), time.process_time() - begun
         theirs = [GridSearch(problem.spectrum, TARGET, p, momentum=name != "SGD") for p in powers]
         grid = sum(one.seconds(size, PART, seed=i) for one in theirs for i, size in enumerate(batch_sizes))
