@@ -28,7 +28,6 @@ print(f"{read.dim:,.0f} modes in {len(read)} groups, tr H = {read.trace:.4g}, in
 
 problem = Quadratic(read)
 target = read.initial_loss / 100
-for optimizer in (SGD(), HeavyBall()):
-    found = sweep(problem, optimizer, target=target, batch_sizes=[4**k for k in range(7)])
+for found in sweep(problem, [SGD(), HeavyBall()], [4**k for k in range(7)], target):
     print(f"{found.label}: steps {found.steps.astype(int).tolist()}")
-    print(f"  critical batch size {found.critical_batch_size():,.0f} (20% above perfect scaling)")
+    print(f"  critical batch size {found.critical_batch_size():,.0f} (twice the steps of perfect scaling)")

@@ -176,8 +176,8 @@ NUMBERS = [
     Prose(
         CHOOSE, "| HeavyBall | {} | {} | {} | {} | {} |\n| Nesterov |",
         lambda: [
-            *(critical("HeavyBall", by) for by in ("20%", "2x", "ratio")), swept("HeavyBall").smallest_steps,
-            swept("HeavyBall").examples.min(),
+            *(critical("HeavyBall", by) for by in ("2x", "20%", "ratio")), swept("HeavyBall").smallest_steps,
+            swept("HeavyBall").bend.fewest,
         ],
         0.005,
     ),
@@ -221,7 +221,7 @@ NUMBERS = [
     Prose(CHOOSE, "rises from {} to {} and reaches {} in {} steps.", batch_size_schedule, 0.01),
     Prose(
         CHOOSE, "moves from {} to {} for SGD, from {} to {} for heavy ball, and from {} to {} for averaged SGD.",
-        lambda: [critical(o, "20%", t) for o in ("SGD", "HeavyBall", "EMA(SGD)") for t in (0.01, 0.001)], 0.01, slow=True,
+        lambda: [critical(o, "2x", t) for o in ("SGD", "HeavyBall", "EMA(SGD)") for t in (0.01, 0.001)], 0.01, slow=True,
     ),
     Prose(
         CHOOSE, "the largest curvature is {}. The advice says that the critical batch size (twice the steps of perfect scaling) is "

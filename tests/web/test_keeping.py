@@ -21,12 +21,12 @@ def test_a_link_is_a_figure(open_page):
     page.page.click("#family-add")
     page.settle()
     page.set("#target-text", "0.02")
-    page.page.select_option("#critical", "2x")
+    page.page.select_option("#critical", "20%")
     page.settle()
     again = open_page(page.link())
     assert again.shown("figure") == page.shown("figure")
     assert again.page.input_value("#target-text") == "0.02"
-    assert again.page.input_value("#critical") == "2x"
+    assert again.page.input_value("#critical") == "20%"
     page.view("loss")
     page.page.go_back()
     page.settle()

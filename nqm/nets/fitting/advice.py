@@ -224,7 +224,8 @@ def _critical(fit: Fit, target: float, goal: float, found: Sweep, progress: Prog
     value = found.critical_batch_size("2x")
     if not math.isfinite(value):
         return None
-    sizes = found.batch_sizes
+    # Where the sweep added batch sizes to find it, resampled ones are read as well as it is.
+    sizes = np.unique([*found.batch_sizes, *(point.batch_size for point in found.added if point.steps is not None)])
     near = np.unique([sizes[0], *sizes[(sizes > value / CRITICAL_RANGE) & (sizes < value * CRITICAL_RANGE)]])
     rows, resample = np.arange(fit.noise.probes)[:, None] == fit.noise.probe, count()
 
@@ -232,7 +233,7 @@ def _critical(fit: Fit, target: float, goal: float, found: Sweep, progress: Prog
         if progress:
             progress(next(resample), CRITICAL_RESAMPLES + 1)
         problem = problem_at(fit, target, goal + fit.offset, fit.spectrum_with(noise))
-        return sweep(problem, found.family, near.tolist(), target=goal).critical_batch_size("2x")
+        return sweep(problem, found.family, near.tolist(), goal, most_added=0).critical_batch_size()
 
     interval = bootstrap(rows * fit.noise.weight, critical, resamples=CRITICAL_RESAMPLES)
     return Estimate(value, min(interval.low, value), max(interval.high, value))
