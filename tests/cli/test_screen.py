@@ -89,7 +89,8 @@ UNSHOWN: dict[str, dict[str, str]] = {
     | {"sampled": CURVE},
     "schedule": {"schedule": "multipliers; the table has the rates"},
     "map": {"boundary": "the line of the picture"},
-    "demo": dict.fromkeys(("sweeps[].examples", "sweeps[].lr", "sweeps[].effective_lr", "sweeps[].added"), "nqm sweep prints settings"),
+    "demo": dict.fromkeys(("sweeps[].examples", "sweeps[].lr", "sweeps[].effective_lr", "sweeps[].added"),
+                          "nqm sweep prints settings"),
     "claims": dict.fromkeys(("claims[].number", "claims[].table"), "the sentence rounds; --csv has the table")
     | {"claims[].seconds": "how long it took"},
     "fit": dict.fromkeys(
