@@ -165,3 +165,18 @@ def test_the_sample_is_a_fit_of_this_version(tmp_path: Path) -> None:
     assert fit.descent.rising > 0
     assert fit.descent.sharpness is not None
     assert np.isnan(fit.descent.sharpness).any()  # a fresh fit measures curvature at a few steps alone
+
+
+def test_a_fit_of_negative_losses_is_opened() -> None:
+    """A loss may be negative, as a log density is; the page refused such a descent, which the library predicts from."""
+    data = fit_json()
+    data["descent_loss"] = [value - 10 for value in data["descent_loss"]]
+    data["loss"] -= 10
+    status, opened = upload(json.dumps(data).encode())
+    assert status == 200
+    body = {"problem": {"spectrum": {"upload": opened["id"]}}, "optimizer": "SGD(0.01)", "batch_size": 32, "steps": 10}
+    status, answer = respond("predict", json.dumps(body).encode())
+    assert status == 200
+    message = json.loads(answer)["message"]
+    assert "the loss is -" in message
+    assert "not known, because it is a factor of the loss" in message

@@ -175,6 +175,8 @@ class Prediction(Tabular):
             return self.run.message
         low, loss, high = (float(values[-1]) for values in (self.low, self.loss, self.high))
         end = f"{low:.4g} to {high:.4g}" if math.isfinite(high) else f"{low:.4g} or more"
+        if math.isnan(high):
+            end = "not known, because it is a factor of the loss, and that is not positive"
         wide = ", which says little" if loss > 0 and high / loss - 1 > WIDE else ""
         found = f"after {int(self.steps[-1]):,} steps the loss is {loss:.4g} (90% interval {end}{wide})"
         return "; ".join((found, *self.reasons))

@@ -145,6 +145,8 @@ def motion(fit: Fit, prediction: Prediction) -> tuple[Array, Array]:
 
 def half_width(fit: Fit, prediction: Prediction) -> Array:
     """Half the width of the 90% interval of the logarithm of each predicted loss."""
+    if not fit.loss > 0:  # an interval is a factor of a positive loss
+        return np.full(len(prediction.loss), np.nan)
     A, N = UNTESTED if fit.tested is None else fit.tested.spread
     signal, noise = motion(fit, prediction)
     width = WIDTH if fit.metric is None else METRIC_WIDTH * WIDTH
