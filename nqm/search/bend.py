@@ -53,11 +53,13 @@ SIZE_DIGITS = 3  # of a batch size that is added; its rounding is below `CLOSE`
 WHOLE_STEPS = 2000  # from this many steps on the saw is ignored, being below 0.05%
 
 
-def suffices_from(problem: Problem, optimizer: Optimizer, steps: int, batch_size: float, target: float) -> float:
+def suffices_from(
+    problem: Problem, optimizer: Optimizer, steps: int, batch_size: float, target: float, loss: float | None = None
+) -> float:
     """The smallest batch size at which a setting reaches the target in as many steps as at ``batch_size``.
 
     For a tuned setting this is also the smallest batch size at which these steps suffice, up to errors of second order: the
-    setting is the best one at ``batch_size``.
+    setting is the best one at ``batch_size``. ``loss`` is its loss there, if that is known.
 
     >>> from nqm import Quadratic, SGD, Spectrum
     >>> problem = Quadratic(Spectrum([1.0], c=2.0))
@@ -71,8 +73,12 @@ def suffices_from(problem: Problem, optimizer: Optimizer, steps: int, batch_size
         signal, noise = problem.losses(optimizer, steps, batch_size)
         return float(noise / (target - signal)) if 0 < noise < batch_size * (target - signal) else batch_size
 
+    # Few nodes give the change of the loss with the batch size; the loss itself may differ on them.
+    nodes = problem.nodes.fine if optimizer.linear else problem.nodes.followed_quickly
+    shift = 0.0 if loss is None else math.log(loss / nodes.loss(optimizer, steps, batch_size))
+
     def height(log_size: float) -> float:
-        return math.log(problem.loss(optimizer, steps, math.exp(log_size)) / target)
+        return math.log(nodes.loss(optimizer, steps, math.exp(log_size)) / target) + shift
 
     high, low = math.log(batch_size), math.log(batch_size) - 1 / steps
     at_high, at_low = height(high), height(low)
@@ -320,13 +326,13 @@ def enters_of(solver: Solver, problem: Problem, found: Tuned[Optimizer], target:
     """
     if found.steps is None or found.method == "sampled":
         return found.batch_size
-    size, optimizer = found.batch_size, found.optimizer
+    size, optimizer, loss = found.batch_size, found.optimizer, found.loss
     for _ in range(RETUNED):
-        before, size = size, suffices_from(problem, optimizer, found.steps, size, target)
+        before, size = size, suffices_from(problem, optimizer, found.steps, size, target, loss)
         if found.steps > FEW or size > SAME * before:
             break
         again = solver.solve(Goal.of(size, steps=found.steps))
         if not again.loss < target:
             break
-        optimizer = again.optimizer
+        optimizer, loss = again.optimizer, again.loss
     return size

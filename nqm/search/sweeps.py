@@ -458,7 +458,8 @@ def fewest_steps(optimizer: Optimizer, answers: Sequence[Tuned[Optimizer]]) -> f
     if optimizer.linear:
         return fewest
     # A search that is not exact may find fewer steps with noise than without.
-    return float(np.fmin.reduce([math.nan if a.steps is None else a.steps for a in answers], initial=fewest))
+    steps = np.array([math.nan if a.steps is None else a.steps for a in answers])
+    return float(np.fmin.reduce(steps.astype(float), initial=fewest))
 
 
 def assembled(
