@@ -64,7 +64,7 @@ def suffices_from(
     >>> from nqm import Quadratic, SGD, Spectrum
     >>> problem = Quadratic(Spectrum([1.0], c=2.0))
     >>> signal, noise = problem.losses(SGD(0.5), 3, batch_size=8)
-    >>> round(suffices_from(problem, SGD(0.5), 3, 8, target=0.1) / (noise / (0.1 - signal)), 9)
+    >>> round(suffices_from(problem, SGD(0.5), 3, 8, target=0.1) / float(noise / (0.1 - signal)), 9)
     1.0
     """
     if not 0 < steps <= WHOLE_STEPS or math.isinf(batch_size):
