@@ -16,10 +16,10 @@ PLACE = """async () => {
     const {x, y} = limits(panel);
     const part = ([low, high], value) => (forward.log2(value) - forward.log2(low)) / (forward.log2(high) - forward.log2(low));
     const box = document.querySelector(".u-over").getBoundingClientRect();
-    const line = panel.lines.at(-1);
+    const line = panel.lines.findLast((one) => one.pick);
     return [box.left + part(x, line.x[1]) * box.width, box.bottom - part(y, line.y[1]) * box.height];
 }"""
-"""The place of the second point of the last line on the screen."""
+"""The place on the screen of the second point of the last line whose points can be chosen."""
 
 
 MARKED = """async () => {

@@ -104,7 +104,7 @@ export const schedule = {
     const part = from === null ? null : change(from, to, ["lower", "higher"]);
     const than = part === null ? "" : part === "as many" ? ", as at the best constant rate" : part.endsWith("many") ? `, ${times(to / from)} that of the best constant rate` : `, ${part} than at the best constant rate`;
     const score = best?.loss > 0 ? ` The best in ${state.pieces} pieces ends at ${valueText(best.loss)}${against(to, best.loss)}.` : "";
-    return `With this schedule the loss ends at ${valueText(to)}${than}.${score}`;
+    return `The loss ends at ${valueText(to)}${than}.${score}`;
   },
 
   measures: ([scheduled]) => [{ name: "at the end", x: [0], y: [scheduled.loss.at(-1)], unit: "loss", words: ["lower", "higher"] }],
