@@ -1,4 +1,4 @@
-"""Numbers in README's table of tests on real networks, from the files of docs/checks: more of `prose.NUMBERS`.
+"""Numbers in the table of docs/evidence.md of tests on real networks, from the files of docs/checks: more of `prose.NUMBERS`.
 
 Such a file is written by a command that docs/nets.md or docs/predicted.md names. After one was written again, the test says which
 number the sentence should have.
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from computed import ROOT, digits_fit, errors
-from prose import README, Prose
+from prose import EVIDENCE, Prose
 
 from nqm.search.sweeps import excess_at
 
@@ -21,7 +21,7 @@ Rows = list[dict[str, Any]]
 
 NEAR_EDGE = 0.74  # rates above this share of the largest stable one are told apart
 WITHIN = 1.3  # factor within which steps count as predicted
-CHECKED = ("digits", "fashion_mlp", "fashion_cnn", "mnist_cnn")  # in the order of the README
+CHECKED = ("digits", "fashion_mlp", "fashion_cnn", "mnist_cnn")  # in the order of the EVIDENCE
 YOUNG = ("moby_transformer_2", "cifar_resnet8_20")  # soon after initialisation
 SETTLED = "cifar_resnet8_2000"  # after its curvature has grown
 STUDIED = ("SGD", "EMA(SGD)", "HeavyBall")
@@ -116,15 +116,15 @@ def medians_of(names: tuple[str, ...], steps: int, rates: tuple[float, float]) -
 
 CHECKS_NUMBERS = [
     Prose(
-        README, "| median error {}%, {}%, {}% and {}%; worst setting {}% |",
+        EVIDENCE, "| median error {}%, {}%, {}% and {}%; worst setting {}% |",
         lambda: [
             *medians_of(CHECKED, 1000, (0.0, 0.5))(),
             max(errors(name, 1000).max() for name in CHECKED),
         ],
     ),
-    Prose(README, "median error {}%, {}%, {}% and {}% after 1,000 steps", medians_of(CHECKED, 1000, (0.5, 2.0))),
+    Prose(EVIDENCE, "median error {}%, {}%, {}% and {}% after 1,000 steps", medians_of(CHECKED, 1000, (0.5, 2.0))),
     Prose(
-        README, "| median error {}% and {}%, at worst {}% and {}% after any number of steps; {} and {} of {} real losses "
+        EVIDENCE, "| median error {}% and {}%, at worst {}% and {}% after any number of steps; {} and {} of {} real losses "
         "are inside the 90% intervals |",
         lambda: [
             *(np.median(off(rows_of(name), 300)) for name in YOUNG), *(off(rows_of(name)).max() for name in YOUNG),
@@ -132,28 +132,28 @@ CHECKS_NUMBERS = [
         ],
     ),
     Prose(
-        README, "| median error {}%, at worst {}% after any number of steps; {} of {} real losses are inside |",
+        EVIDENCE, "| median error {}%, at worst {}% after any number of steps; {} of {} real losses are inside |",
         lambda: [
             np.median(off(rows_of(SETTLED), 300)), off(rows_of(SETTLED)).max(), inside(rows_of(SETTLED)), len(rows_of(SETTLED)),
         ],
     ),
     Prose(
-        README, "{} checkpoints of five small networks, at which the model was not chosen, batch sizes of {} to {} |",
+        EVIDENCE, "{} checkpoints of five small networks, at which the model was not chosen, batch sizes of {} to {} |",
         lambda: [len(unseen()), *(limit(row["batch_size"] for rows in unseen() for row in rows) for limit in (min, max))],
     ),
     Prose(
-        README, "| median error at a checkpoint {}% to {}% after 300 steps, {}% to {}% after 1,000; the {} above 4% are "
+        EVIDENCE, "| median error at a checkpoint {}% to {}% after 300 steps, {}% to {}% after 1,000; the {} above 4% are "
         "checkpoints of one MLP",
         lambda: [
             *medians(unseen(), 300), *medians(unseen(), 1000), sum(np.median(off(rows, 1000)) > 4 for rows in unseen()),
         ],
     ),
     Prose(
-        README, "{}% of {} real losses are inside the 90% intervals |",
+        EVIDENCE, "{}% of {} real losses are inside the 90% intervals |",
         lambda: [100 * sum(map(inside, unseen())) / sum(map(len, unseen())), sum(map(len, unseen()))],
     ),
     Prose(
-        README, "| rough: median error {}% after 100 steps and {}% after 1,000; {}% of {} real losses are inside the intervals, "
+        EVIDENCE, "| rough: median error {}% after 100 steps and {}% after 1,000; {}% of {} real losses are inside the intervals, "
         "which are wide |",
         lambda: [
             *(np.median(off(past_the_edge(), steps)) for steps in (100, 1000)),
@@ -161,32 +161,32 @@ CHECKS_NUMBERS = [
         ],
     ),
     Prose(
-        README, "| median error {}%, {}%, {}% and {}%; worst setting {}%; {} of {} real losses",
+        EVIDENCE, "| median error {}%, {}%, {}% and {}%; worst setting {}%; {} of {} real losses",
         lambda: [
             *(np.median(off(adamw(name), 300)) for name in CHECKED), off(rows_of("adamw"), 300).max(),
             inside(rows_of("adamw")), len(rows_of("adamw")),
         ],
     ),
     Prose(
-        README, "| digits: {} to {} times the measured steps, {} of {} cells within 1.3 times; CNN: {} to {} times, {} of {} |",
+        EVIDENCE, "| digits: {} to {} times the measured steps, {} of {} cells within 1.3 times; CNN: {} to {} times, {} of {} |",
         lambda: [
             x for name in ("predicted", "fashion_checkpoint") for found in [ratios(name, *STUDIED)]
             for x in (found.min(), found.max(), *near(found))
         ],
     ),
     Prose(
-        README, "| {} to {} times the measured steps, {} of {} cells within 1.3 times |",
+        EVIDENCE, "| {} to {} times the measured steps, {} of {} cells within 1.3 times |",
         lambda: [ratios("predicted", "Adam").min(), ratios("predicted", "Adam").max(), *near(ratios("predicted", "Adam"))],
     ),
     Prose(
-        README, "| {} of {} arrived within 1.3 times the promised steps, the latest after {} times; the band, which should hold "
+        EVIDENCE, "| {} of {} arrived within 1.3 times the promised steps, the latest after {} times; the band, which should hold "
         "80% of trainings, held {}%. AdamW: {} of {} |",
         lambda: [
             *near(kept_promises(False)), kept_promises(False).max(), share_in_band(), *near(kept_promises(True)),
         ],
     ),
     Prose(
-        README, "| digits: SGD measured {}, predicted {}; averaged SGD {} and {}; heavy ball {} and {}. CNN: SGD {} and {}; "
+        EVIDENCE, "| digits: SGD measured {}, predicted {}; averaged SGD {} and {}; heavy ball {} and {}. CNN: SGD {} and {}; "
         "averaged SGD {} and {} |",
         lambda: [
             *(x for name in STUDIED for x in critical_pair("predicted", name)),
@@ -194,7 +194,7 @@ CHECKS_NUMBERS = [
         ],
     ),
     Prose(
-        README, "On the digits checkpoint it is {}, where SGD's critical batch size was measured at {} |",
+        EVIDENCE, "On the digits checkpoint it is {}, where SGD's critical batch size was measured at {} |",
         lambda: [digits_fit().noise_scale.value, next(critical_pair("predicted", "SGD"))],
         0.01, slow=True, needs="torch",
     ),

@@ -243,11 +243,12 @@ def test_commands_on_the_choose_page_are_valid(folder: Path) -> None:
             parse(command)
 
 
-def test_commands_in_the_readme_are_valid(folder: Path) -> None:
-    """Those of the table of questions, but for the ones that need a study or a class of the reader's own."""
+def test_commands_of_the_questions_are_valid(folder: Path) -> None:
+    """Those of the table on the start page, but for the ones that need a study or a class of the reader's own."""
     for name in ("digits.json", "run.jsonl"):
         (folder / name).touch()
-    commands = re.findall(r"`(nqm \w+ [^`]+)`", (ROOT / "README.md").read_text())
+    questions = (ROOT / "docs" / "start.md").read_text().split("## Which question do you have?")[1].split("\n## ")[0]
+    commands = re.findall(r"`(nqm \w+ [^`]+)`", questions)
     assert len(commands) > 10
     for command in commands:
         if not re.search(r"mine:|nqm lab", command):
