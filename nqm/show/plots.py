@@ -169,9 +169,11 @@ def _named_inside(guides: Sequence[Line], limits: tuple[float, float] | None) ->
             x, y = np.append(x[inside], x[0] * y[0] / limits[0]), np.append(y[inside], limits[0])
         cut.append(replace(guide, x=x, y=y, label=""))
     last = {guide.label: i for i, guide in sorted(enumerate(guides), key=lambda one: np.max(cut[one[0]].x, initial=0))}
+    bounds = [label for label in last if "bound" in label]
     for label, i in last.items():
-        left = -(4.5 * len(label) + 8) if "bound" in label else 4.0
-        cut[i] = replace(cut[i], tag=label, tag_at=(left, 6.0))
+        up = NAME_HEIGHT * bounds.index(label) if label in bounds else 0.0  # one above the other, along a line that rises
+        left = -(4.5 * len(label) + 8 + up) if label in bounds else 4.0
+        cut[i] = replace(cut[i], tag=label, tag_at=(left, 6.0 + up))
     return cut
 
 

@@ -154,6 +154,9 @@ def test_both_bounds_are_drawn_where_they_differ():
     for bound in (paper_bound, bayes_bound):
         assert any(np.allclose(line[:, 0] * line[:, 1], bound(spectrum, target, 1.0)) for line in drawn(figure))
     assert len(drawn(plot_sweeps([found], bounds=False))) < len(drawn(figure))
+    figure.canvas.draw()
+    one, other = (Text.get_window_extent(text) for text in figure.axes[0].texts if "bound" in text.get_text())
+    assert not one.overlaps(other)
 
 
 def test_batch_sizes_are_ticked_at_powers_of_two(sweeps):
