@@ -130,7 +130,7 @@ class Spectrum(Tabular):
         The noise scale is tr C / |g|^2 and the curvature noise scale tr HC / g'Hg, both at the start and in expectation.
 
         >>> round(Spectrum.power_law(10_000).summary()["noise_scale"], 3)
-        5.95
+        5.951
         """
 
         def scale(weight: Array) -> float:

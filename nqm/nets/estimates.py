@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -58,7 +58,7 @@ class Estimate:
     low: float
     high: float
     coverage: float = 0.9
-    steps: tuple[int, int] | None = None
+    steps: tuple[int, int] | None = field(default=None, repr=False)
 
     def to_dict(self) -> dict[str, float]:
         return {"value": self.value, "low": self.low, "high": self.high}

@@ -2,7 +2,7 @@
 
 The examples of a training are ``E(B) = B T(B)``, with T the tuned steps. Perfect scaling takes the fewest examples of any batch
 size, and a critical batch size is the smallest at which E exceeds a multiple of them. Both are read between the batch sizes of a
-sweep, so both depend on which these are, unless the sweep comes close to them. `Bend.next_size` names the batch size to tune
+sweep, so both depend on which these are, unless the sweep comes close to them. `ScalingCurve.next_size` names the batch size to tune
 next, in this order::
 
     a thousandth of E / S, with S the steps without noise: small batches may need fewer examples than any that were given
@@ -30,9 +30,11 @@ from ..problems.base import Problem
 from ..types import Array
 from .answer import Goal, Tuned
 
-CLOSE = 0.005  # a crossing is known if a batch size within this share of it was tuned; it is then good to twice that
+NEAR_CROSSING = (
+    0.005  # a crossing is known if a batch size within this share of it was tuned; it is then good to twice that
+)
 NARROW = 1.1  # or if it lies between two batch sizes within this factor, where straight lines and curves agree
-WIDE = 64.0  # between two batch sizes with a larger factor the middle is tried first
+FAR_APART = 64.0  # between two batch sizes with a larger factor the middle is tried first
 NEARLY = 1.2  # steps within this factor of those without noise: larger batches gain nothing more
 STEEP = 0.004  # examples that fall by more than this share between two batch sizes may fall further before they rise
 FEW = 100  # with as few steps the teeth of the saw matter, because they are 1% of the examples
@@ -49,7 +51,7 @@ NOISE_ERRORS = 4.0  # a crossing of sampled steps is known to this many times th
 LEVEL = 1.2  # times the fewest steps: a sweep whose steps are all below that shows no perfect scaling
 RETUNED = 6  # searches for the beginning of a tooth, at most
 SAME = 0.998  # the beginning of a tooth is found if a search moves it by less
-SIZE_DIGITS = 3  # of a batch size that is added; its rounding is below `CLOSE`
+SIZE_DIGITS = 3  # of a batch size that is added; its rounding is below `NEAR_CROSSING`
 WHOLE_STEPS = 2000  # from this many steps on the saw is ignored, being below 0.05%
 
 
@@ -99,7 +101,7 @@ class Solver(Protocol):
     def solve(self, goal: Goal, near: Any = None) -> Tuned[Any]: ...
 
 
-class Crossing(NamedTuple):
+class CrossingPoint(NamedTuple):
     """Where a curve first crosses a height: NaN if nowhere; and the batch sizes between which that is."""
 
     value: float
@@ -118,7 +120,7 @@ class Knots(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Bend:
+class ScalingCurve:
     """The tuned steps of a sweep over batch sizes, in rising order, where the target was reached.
 
     ``enters`` has the smallest batch size at which the same steps suffice (`suffices_from`); if it is not known, it is that of
@@ -132,19 +134,19 @@ class Bend:
     smallest_steps: float = math.nan
     failed: tuple[float, ...] = ()
     teeth: bool = False  # Whether ``enters`` was found.
-    close: float = CLOSE  # A crossing is known if a batch size within this share of it was tuned.
+    close: float = NEAR_CROSSING  # A crossing is known if a batch size within this share of it was tuned.
 
     @classmethod
     def of(
         cls, sizes: Array, steps: Array, smallest_steps: float, enters: Array | None = None, stderr: Array | None = None
-    ) -> Bend:
+    ) -> ScalingCurve:
         """The bend of points in any order; those that did not reach the target, or took no step, are omitted."""
         teeth, enters = enters is not None, sizes if enters is None else enters
         order = np.argsort(sizes, kind="stable")
         order = order[(steps[order] > 0) & np.isfinite(sizes[order])]
-        close = CLOSE
+        close = NEAR_CROSSING
         if stderr is not None and len(order):
-            close = max(CLOSE, NOISE_ERRORS * float(np.median(stderr[order] / steps[order])))
+            close = max(NEAR_CROSSING, NOISE_ERRORS * float(np.median(stderr[order] / steps[order])))
         failed = tuple(sizes[~(steps >= 0)].tolist())
         return cls(sizes[order], steps[order], enters[order], smallest_steps, failed, teeth, close)
 
@@ -172,10 +174,10 @@ class Bend:
         """The fewest examples over the fewest steps."""
         return self.fewest / self.smallest_steps if self.smallest_steps > 0 else math.nan
 
-    def crossing(self, factor: float) -> Crossing:
+    def crossing(self, factor: float) -> CrossingPoint:
         """Where examples first exceed ``factor`` times the fewest."""
         if not len(self):
-            return Crossing(math.nan, math.nan, math.inf, False)
+            return CrossingPoint(math.nan, math.nan, math.inf, False)
         at, steps, examples, until = self.knots
         goal, least = factor * self.fewest, int(np.argmin(examples))
         above = np.flatnonzero(examples[least:] > goal)
@@ -183,20 +185,20 @@ class Bend:
             return self._between(least + int(above[0]), np.log(examples / goal))
         last = goal / float(steps[-1])  # On the last tooth that is known.
         if steps[-1] <= self.smallest_steps:
-            return Crossing(last, float(at[-1]), math.inf, True)
-        return Crossing(last if last <= until[-1] else math.nan, float(until[-1]), math.inf, False)
+            return CrossingPoint(last, float(at[-1]), math.inf, True)
+        return CrossingPoint(last if last <= until[-1] else math.nan, float(until[-1]), math.inf, False)
 
-    def arrival(self, factor: float) -> Crossing:
+    def arrival(self, factor: float) -> CrossingPoint:
         """Where steps come within ``factor`` of those without noise."""
         at, steps, _, until = self.knots
         near = np.flatnonzero(steps < factor * self.smallest_steps)
         if not len(near):
-            return Crossing(math.nan, float(until[-1]) if len(self) else math.nan, math.inf, False)
+            return CrossingPoint(math.nan, float(until[-1]) if len(self) else math.nan, math.inf, False)
         if near[0] == 0:
-            return Crossing(float(at[0]), 0.0, float(at[0]), False)
+            return CrossingPoint(float(at[0]), 0.0, float(at[0]), False)
         return self._between(int(near[0]), np.log(factor * self.smallest_steps / steps))
 
-    def _between(self, i: int, height: Array) -> Crossing:
+    def _between(self, i: int, height: Array) -> CrossingPoint:
         """Where the heights of the knots become positive between one and the next, which is number i."""
         at, steps, _, until = self.knots
         low, high = float(at[i - 1]), float(at[i])
@@ -207,7 +209,7 @@ class Bend:
         alike = abs(math.log(value / straight)) <= self.close and high <= NARROW * low
         same = value <= until[i - 1] * (1 + self.close)  # This tooth is known to be so long.
         known = whole or ((near or alike or same) and (steps[i] > FEW or not self.teeth))
-        return Crossing(value, float(until[i - 1]), high, bool(known or high < until[i - 1] * (1 + self.close)))
+        return CrossingPoint(value, float(until[i - 1]), high, bool(known or high < until[i - 1] * (1 + self.close)))
 
     @property
     def level(self) -> bool:
@@ -260,14 +262,16 @@ class Bend:
                     yield FURTHER * top
             elif found.low > 0:
                 inside = found.low * (1 + self.close) < found.value < found.high / (1 + self.close)
-                yield found.value if inside and found.high < WIDE * found.low else math.sqrt(found.low * found.high)
+                yield (
+                    found.value if inside and found.high < FAR_APART * found.low else math.sqrt(found.low * found.high)
+                )
 
     def _lower_places(self) -> Iterator[float]:
         """Where the examples may be fewer than at any knot."""
         at, _, examples, until = self.knots
         i, meet = int(np.argmin(examples)), self._lowest()
         for j in (i - 1, i):
-            if 0 <= j < len(at) - 1 and at[j + 1] > WIDE * until[j]:
+            if 0 <= j < len(at) - 1 and at[j + 1] > FAR_APART * until[j]:
                 yield math.sqrt(until[j] * at[j + 1])
         if meet[0] > LOWER:
             yield meet[1]

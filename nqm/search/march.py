@@ -90,7 +90,7 @@ def march_to(chase: Chase) -> tuple[int | None, int]:
     return march.go(), march.watch.limit
 
 
-class Stretch:
+class Leg:
     """A stretch of equal steps (or strides of several): the state, its loss, and bounds of the loss in a block of 2^level."""
 
     def __init__(
@@ -241,7 +241,7 @@ class _March:
 
     def _alike(self, powers: Powers, end: int, stride: int) -> int | None:
         """Search the times t + stride, t + 2 stride, ... up to ``end``, which powers of one map reach."""
-        watch, stretch, level = self.watch, Stretch(self.path, self.state, self.t, self.ws, self.wn, powers, stride), 0
+        watch, stretch, level = self.watch, Leg(self.path, self.state, self.t, self.ws, self.wn, powers, stride), 0
         while (left := (end - self.t) // stride) > 0 and not watch.over:
             level = self._skip(stretch, min(level + 1, left.bit_length() - 1))
             if level == HIT_SETTINGS.leaf_level:
@@ -254,7 +254,7 @@ class _March:
         self.state = stretch.joined()
         return None
 
-    def _skip(self, stretch: Stretch, level: int) -> int:
+    def _skip(self, stretch: Leg, level: int) -> int:
         """Pass the longest block, of 2^level strides at most, in which bounds show that all losses are above the target, or
         that none is. Returns the level of the block, or the level of a leaf if there is no such block.
         """
@@ -274,7 +274,7 @@ class _March:
             return block
         return HIT_SETTINGS.leaf_level
 
-    def _leaf(self, stretch: Stretch, count: int) -> int | None:
+    def _leaf(self, stretch: Leg, count: int) -> int | None:
         """Walk ``count`` steps of a stretch and record every loss."""
         stride, t = stretch.stride, self.t
         losses = self._walked(stretch, count)
@@ -286,7 +286,7 @@ class _March:
         self.t += stride * count
         return self.watch.see(losses * stretch.fade(times), t + stride, stride)
 
-    def _walked(self, stretch: Stretch, count: int) -> Array:
+    def _walked(self, stretch: Leg, count: int) -> Array:
         """The losses after each of ``count`` steps; the stretch's state moves along."""
         if stretch.stride == 1:
             G, b, batch = self.path.system(self.t)

@@ -18,7 +18,7 @@ from ..optimizers.base import Optimizer
 from ..problems.base import Problem
 from ..types import Array
 from .limits import allowed
-from .march import Stretch
+from .march import Leg
 
 WALKED_PIECE = 1024  # Pieces and blocks of at most this many steps are walked.
 CLOSE = 1e-4  # A block is passed if no loss in it is above the largest known one by more than this part.
@@ -94,7 +94,7 @@ class _Walk:
     def _blocks(self, powers: Powers, state: MomentMap, t: int, to: int, best: tuple[float, int]) -> tuple[float, int]:
         """The largest loss and its step, of those known and of the steps from t to ``to``."""
         twice, next_one, level = Powers(powers[1]), powers.move(state, 1), 0
-        ways = [Stretch(self.path, at, t + i, self.ws, self.wn, twice, 2) for i, at in enumerate((state, next_one))]
+        ways = [Leg(self.path, at, t + i, self.ws, self.wn, twice, 2) for i, at in enumerate((state, next_one))]
         walked = WALKED_PIECE.bit_length() - 2  # level of the blocks that are walked, in double steps
         while to - t >= WALKED_PIECE:
             level = min(level + 1, ((to - t) // 2).bit_length() - 1)

@@ -22,7 +22,7 @@ from ..optimizers.base import Optimizer, nested, require_set
 from ..problems.base import Pair, Problem, check_batch_size, total
 from ..types import Array, Wrong
 from .answer import Tuned, check_goal
-from .bend import Bend
+from .bend import ScalingCurve
 from .exact.family import Family
 from .exact.losses import Basins, Losses
 from .exact.settings import SETTINGS
@@ -111,7 +111,7 @@ def preview_sweep(
             larger.u, larger.steps = point.u, point.steps
     answers = [_told(problem, family, target, B, point) for B, point in zip(every, found, strict=True)]
     steps = np.array([math.nan if answer.steps is None else answer.steps for answer in answers[:-1]])
-    bend = Bend.of(sizes, steps, fewest_steps(optimizer, answers))
+    bend = ScalingCurve.of(sizes, steps, fewest_steps(optimizer, answers))
     return assembled(problem, optimizer, target, sizes[~np.isin(sizes, added)], answers, bend)
 
 

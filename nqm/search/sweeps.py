@@ -28,7 +28,7 @@ from ..problems.bounds import bayes_bound, conjugate_gradient_steps, knee, paper
 from ..sampling.bases import Rotation
 from ..types import Array, Progress, Wrong
 from .answer import PLAIN, Goal, Sampling, Tuned, check_goal
-from .bend import CLOSE, LOWER, NEARLY, SETTLED_EXAMPLES, Bend, enters_of
+from .bend import LOWER, NEAR_CROSSING, NEARLY, SETTLED_EXAMPLES, ScalingCurve, enters_of
 from .exact.tuning import tuner
 from .races.ladder import RaceTuner
 
@@ -42,7 +42,7 @@ DEFINITIONS: dict[Definition, str] = {
     "ratio": "fewest examples over fewest steps, Emin / Smin",
     "knee": "closed form tr(P^-1 C) / (2 max(h / P) target)",
 }
-USUAL: Definition = "2x"  # the definition of a critical batch size if none is named
+DEFAULT_DEFINITION: Definition = "2x"  # the definition of a critical batch size if none is named
 EXCESS: dict[Definition, float] = {"2x": 2.0, "20%": 1.2}
 MOST_ADDED = 10  # batch sizes that a sweep adds at most, to know its critical batch sizes to 1%
 FURTHER_WALKS = 2.0  # where every step is computed, an added point may take this many times the steps of any given one
@@ -78,12 +78,12 @@ class Sweep(Tabular):
     steps_stderr: Array | None = None
     method: Method = "exact"
     added: tuple[Tuned[Optimizer], ...] = ()
-    found_bend: Bend | None = None  # If None, as for measured points, it is that of the points.
+    found_bend: ScalingCurve | None = None  # If None, as for measured points, it is that of the points.
 
     @cached_property
-    def bend(self) -> Bend:
+    def bend(self) -> ScalingCurve:
         """The tuned steps from which critical batch sizes are read."""
-        return self.found_bend or Bend.of(
+        return self.found_bend or ScalingCurve.of(
             self.batch_sizes, self.examples / self.batch_sizes, self.smallest_steps, stderr=self.steps_stderr
         )
 
@@ -104,7 +104,7 @@ class Sweep(Tabular):
     def _notes(self) -> list[str]:
         return list(dict.fromkeys(m for m, T in zip(self.messages, self.steps, strict=True) if math.isnan(T)))
 
-    def critical_batch_size(self, definition: Definition = USUAL) -> float:
+    def critical_batch_size(self, definition: Definition = DEFAULT_DEFINITION) -> float:
         """Batch size beyond which returns diminish, by a stated definition (`DEFINITIONS`); NaN if there is none.
 
         A sweep of a known problem finds it to 1%, whatever batch sizes were asked for. `remarks` says why it is NaN, or how
@@ -157,7 +157,7 @@ class Sweep(Tabular):
                 return f"not known: up to batch size {shown_size(bend.sizes[-1])} {below}{add}"
             if not found.known:
                 parts.append(f"between {shown_size(found.low)} and {shown_size(found.high)}")
-            elif bend.close > CLOSE:
+            elif bend.close > NEAR_CROSSING:
                 parts.append(f"good to {bend.close:.0%}, because steps were sampled")
         if left > max(LOWER, SETTLED_EXAMPLES):
             parts.append(
@@ -417,7 +417,7 @@ class Sweeping:
         bend = self.bend() if self.problem.counts_examples else None
         return assembled(self.problem, self.optimizer, self.target, self.sizes, self.found, bend)
 
-    def bend(self) -> Bend:
+    def bend(self) -> ScalingCurve:
         finite = [a for a in self.found if math.isfinite(a.batch_size)]
         teeth = self.problem.size_limits == (0.0, math.inf)
         for point in finite if teeth else ():
@@ -427,7 +427,7 @@ class Sweeping:
         steps, errors = (np.array([getattr(a, name) for a in finite], dtype=float) for name in ("steps", "stderr"))
         enters = np.array([self._enters[size] for size in sizes.tolist()]) if teeth else None
         fewest = fewest_steps(self.optimizer, self.found)
-        return Bend.of(sizes, steps, fewest, enters, errors if self.races else None)
+        return ScalingCurve.of(sizes, steps, fewest, enters, errors if self.races else None)
 
     def _next_size(self) -> float | None:
         longest, steps = (
@@ -464,7 +464,7 @@ def fewest_steps(optimizer: Optimizer, answers: Sequence[Tuned[Optimizer]]) -> f
 
 def assembled(
     problem: Problem, optimizer: Optimizer, target: float, sizes: Array, answers: Sequence[Tuned[Optimizer]],
-    bend: Bend | None = None,
+    bend: ScalingCurve | None = None,
 ) -> Sweep:  # fmt: skip
     """The sweep of these answers, one for each batch size, one without noise if the problem has one, and any that were added."""
     known_sizes = {answer.batch_size: answer for answer in answers}

@@ -171,7 +171,7 @@ def _named_inside(guides: Sequence[Line], limits: tuple[float, float] | None) ->
     last = {guide.label: i for i, guide in sorted(enumerate(guides), key=lambda one: np.max(cut[one[0]].x, initial=0))}
     bounds = [label for label in last if "bound" in label]
     for label, i in last.items():
-        up = NAME_HEIGHT * bounds.index(label) if label in bounds else 0.0  # one above the other, along a line that rises
+        up = NAME_HEIGHT * bounds.index(label) if label in bounds else 0.0  # names stand above each other
         left = -(4.5 * len(label) + 8 + up) if label in bounds else 4.0
         cut[i] = replace(cut[i], tag=label, tag_at=(left, 6.0 + up))
     return cut

@@ -43,7 +43,7 @@ def test_a_curve_of_adam_is_sampled_under_another_law() -> None:
     assert found["signal"] is None
     assert list(found["quantiles"]) == ["0.1", "0.5", "0.9"]
     table = call(*line, "--noise", "laplace").output
-    assert "quantile_0.5" in table
+    assert "quantile 0.5" in table
     assert "mean of 50 replicas" in table
     rows = list(csv.DictReader(io.StringIO(call(*line, "--noise", "laplace", "--csv", "-").output)))
     assert list(rows[0]) == ["steps", "loss", "stderr", "quantile_0.1", "quantile_0.5", "quantile_0.9"]

@@ -95,7 +95,8 @@ UNSHOWN: dict[str, dict[str, str]] = {
     | {"claims[].seconds": "how long it took"},
     "fit": dict.fromkeys(
         ("trace_noise", "noise_exponent_spread", "adam_power_spread", "negative_share", "least_curvature",
-         "noise_eigenvectors", "full_gradients", "tested"), MODEL),
+         "noise_eigenvectors", "full_gradients", "tested"), MODEL)
+    | dict.fromkeys(("gradient_seconds", "product_cost", "product_cost_together"), "a time, to two digits or to one and a 0"),
     "predict": dict.fromkeys(("steps", "loss", "low", "high"), CURVE)
     | {"reach": "multiplies steps, for the remark on how far to trust it", "horizon": "said where the test was not so far"},
     "advise": {"decay_steps": "the sentence gives the share of the steps"},

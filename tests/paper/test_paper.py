@@ -262,10 +262,7 @@ def test_ideal_preconditioners_are_dashed_in_their_colours():
     assert {"SGD", "heavy ball", "Adam", "Adam, beta1 tuned", "perfect scaling"} <= texts(figure)
 
 
-def test_lines_that_end_early_are_explained_in_the_picture():
+def test_a_line_in_proportion_to_the_batch_size_is_named():
     table = small_table(("constant", "ten pieces"))
-    assert fig4b.SHORT_PIECES not in texts(fig4b.draw(table))
-    short = [row for row in table if row["optimizer"] == "constant" or row["power"] == 0 or row["batch_size"] < 1000]
-    assert fig4b.SHORT_PIECES in texts(fig4b.draw(short))
     rates = [{**row, "lr": row["batch_size"], "effective_lr": row["batch_size"]} for row in table]
     assert "proportional to B" in texts(fig4a.draw(rates))

@@ -16,7 +16,6 @@ from nqm import (
     HeavyBall,
     Lookahead,
     Nesterov,
-    Outcome,
     Preconditioned,
     Quadratic,
     Schedule,
@@ -259,8 +258,9 @@ def test_steps_that_are_not_alike_are_refused(small: Quadratic) -> None:
         optimal_schedule(small, Lookahead(SGD(), 0.5, 5), 16, 0.1)
 
 
-def test_an_unreachable_target_is_said(small: Quadratic) -> None:
-    assert optimal_schedule(small, SGD(), 16, 10.0).outcome is Outcome.reached  # nothing to do
+def test_a_target_that_the_start_has_already_is_refused(small: Quadratic) -> None:
+    with pytest.raises(Wrong, match="target 10 is not below the initial loss"):
+        optimal_schedule(small, SGD(), 16, 10.0)
 
 
 # What the loss does on the way.

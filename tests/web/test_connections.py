@@ -87,8 +87,10 @@ def test_a_sweep_is_sent_point_by_point() -> None:
         plain = client.post("/api/sweep", json=body).json()
         wrong = client.post("/api/sweep", json={**body, "target": -1}, headers={"accept": "text/event-stream"}).text
     assert last == {"status": 200, "answer": plain}
-    assert [part["steps"] for part in parts] == plain["sweeps"][0]["steps"]
-    assert [part["optimizer"] for part in parts] == plain["sweeps"][0]["optimizers"]
+    asked, added = parts[:3], plain["sweeps"][0]["added"]
+    assert [part["steps"] for part in asked] == plain["sweeps"][0]["steps"]
+    assert [part["optimizer"] for part in asked] == plain["sweeps"][0]["optimizers"]
+    assert {part["batch_size"] for part in added} <= {part["batch_size"] for part in parts[3:]}
     assert json.loads(wrong.removeprefix("data: "))["status"] == 422
 
 

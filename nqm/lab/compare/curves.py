@@ -41,7 +41,7 @@ from ...engine.run import number
 from ...nets.estimates import LEVELS, Estimate
 from ...nets.training.foreign import DESCENT_OF
 from ...optimizers.base import fill, free, parameters
-from ...search.bend import Bend
+from ...search.bend import ScalingCurve
 from ...search.sweeps import EXCESS, Definition, course, excess_at
 from ...show.tables import Table
 from ...types import Array, Wrong
@@ -258,7 +258,7 @@ class Curve(Tabular):
         if definition not in EXCESS:
             return math.nan, math.inf
         steps = np.where(np.isfinite(self.typical), self.typical, math.nan)
-        _, low, high, _ = Bend.of(self.batch_sizes, steps, math.nan).crossing(EXCESS[definition])
+        _, low, high, _ = ScalingCurve.of(self.batch_sizes, steps, math.nan).crossing(EXCESS[definition])
         return low, high
 
     def table(self) -> Table:

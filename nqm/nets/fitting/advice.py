@@ -29,7 +29,7 @@ from ...types import Array, Progress, Wrong, part_of
 from ..estimates import Estimate, bootstrap
 from ..natural import as_trained
 from .arrivals import FARTHEST_RATE, Arrivals, arrivals_of, decayed_steps, problem_at, quadratic_at
-from .hits import FirstHits, end_of_band, steps_or_more
+from .hits import FirstHits, end_of_band, require_ahead, steps_or_more
 from .prediction import predict
 from .stepwise import check_metric, family_in_metric, in_metric
 
@@ -167,8 +167,7 @@ def advise(
     """
     target, batch_size = check_target(target), check_batch_size(batch_size)
     check_whole("cadence", cadence, 1)
-    if target >= fit.loss:
-        raise Wrong(f"target {target:g} is not below the loss at the checkpoint, {fit.loss:.4g}", argument="target")
+    require_ahead(fit, target)
     own = family_in_metric(fit) if optimizer is None else as_trained(optimizer)
     families = ADVISED_FAMILIES if own is None else (own,)
     for family in families:

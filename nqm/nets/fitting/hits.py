@@ -142,6 +142,7 @@ def first_hits(
     require_set(optimizer, "first_hits")
     size, target = check_batch_size(batch_size), check_target(target)
     check_whole("cadence", cadence, 1)
+    require_ahead(fit, target)
     hits = np.full(check_whole("replicas", replicas, 1), np.inf)
     walk = trainings(fit, optimizer, size, as_schedule(schedule, most), replicas, seed)
     last, t = check_whole("most", most, 1), 0
@@ -153,6 +154,12 @@ def first_hits(
             t += 1
         hits[np.isinf(hits) & (walk.losses() <= target)] = t
     return FirstHits(optimizer, size, target, cadence, hits, last, growth)
+
+
+def require_ahead(fit: Fit, target: float) -> None:
+    """Refuse a target that the checkpoint of a fit has reached already."""
+    if target >= fit.loss:
+        raise Wrong(f"target {target:g} is not below the loss at the checkpoint, {fit.loss:.4g}", argument="target")
 
 
 def quantile_of(hits: Array, level: float) -> float:

@@ -16,7 +16,8 @@ from nqm.lab import Point, Trial
 from nqm.lab.compare import curves_of
 from nqm.lab.compare.curves import SHARED_ERROR, critical
 from nqm.lab.compare.verdicts import Ratio, beyond
-from nqm.search.sweeps import Definition
+from nqm.search.bend import ScalingCurve
+from nqm.search.sweeps import EXCESS, Definition
 
 
 def point(batch_size: int, steps: int) -> Point:
@@ -75,7 +76,12 @@ def test_without_noise_it_is_the_critical_batch_size_of_a_sweep(definition: str)
     if definition == "ratio":  # a study has no batch without end: its largest stands for it
         assert estimate.value == pytest.approx(np.min(found.examples) / np.min(found.steps))
     else:
-        assert estimate.value == pytest.approx(found.critical_batch_size(definition))  # type: ignore[arg-type]
+        measured = ScalingCurve.of(SIZES, found.steps, math.nan).crossing(EXCESS[definition])  # type: ignore[index]
+        assert estimate.value == pytest.approx(measured.value)
+        solved = found.critical_batch_size(definition)  # type: ignore[arg-type]
+        assert (
+            abs(math.log(estimate.value / solved)) < 0.1
+        )  # which knows at which batch size each number of steps begins
 
 
 def test_an_interval_holds_what_all_searches_miss_alike() -> None:
