@@ -87,9 +87,8 @@ def printed(text: str) -> list[tuple[float, float]]:
         share = 0.01 if token.endswith("%") else 1.0
         digits, _, exponent = token.rstrip("%").replace(",", "").lower().partition("e")
         decimals = len(digits.partition(".")[2])
-        found.append(
-            (float(f"{digits}e{exponent or 0}") * share, 0.5 * 10.0 ** (int(exponent or 0) - decimals) * share)
-        )
+        power = int(exponent or 0)  # text, and not 10.0**power: a key such as 1e4711 must not overflow
+        found.append((float(f"{digits}e{power}") * share, float(f"0.5e{power - decimals}") * share))
     return found
 
 
