@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 ORACLE := curvlinops-for-pytorch backpack-for-pytorch einconv unfoldNd
 ORACLE_USES := einops linear_operator opt-einsum tqdm
 
-.PHONY: demo test fast check bench docs sample clean
+.PHONY: demo test fast check bench planted docs sample clean
 
 demo: $(VENV)/core
 	$(BIN)/nqm demo --plot out/demo.png
@@ -27,6 +27,9 @@ check: $(VENV)/dev
 
 bench: $(VENV)/core
 	$(BIN)/python -m benchmarks
+
+planted: $(VENV)/dev
+	$(BIN)/python -m benchmarks.planted run
 
 docs: $(VENV)/core
 	$(BIN)/python docs/generate.py
